@@ -1,0 +1,26 @@
+"""Online learners as PyTorch modules."""
+
+from pathlib import Path as _Path
+
+# In a bare checkout models/ and callbacks/ lie beside this folder; in an installed package they are inside it.
+if not (_Path(__file__).parent / "models").is_dir():
+    __path__.append(str(_Path(__file__).parent.parent))
+
+from torchonline.bandits.heavy_tail import HeavyTailRegression, HeavyTailUCB
+from torchonline.bandits.huber import HuberRegression, HvtUCB
+from torchonline.bandits.policies import UCB, Greedy, ThompsonSampling
+from torchonline.bandits.ridge import OFUL, RidgeRegression
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "OFUL",
+    "UCB",
+    "Greedy",
+    "HeavyTailRegression",
+    "HeavyTailUCB",
+    "HuberRegression",
+    "HvtUCB",
+    "RidgeRegression",
+    "ThompsonSampling",
+]

@@ -1,0 +1,140 @@
+"""Functions that mean the same on tensors and on NumPy arrays.
+
+Every learner is written once, against these functions and the operators that torch and NumPy share. On tensors it
+runs anywhere (fleets, accelerators, TorchScript, torch.export). For one learner on the CPU the same lines run on NumPy
+views of the same buffers, because a NumPy call costs a fraction of a torch call and small rounds are nothing but calls;
+:meth:`torchonline.learner.Learner.numpy_view` makes the views. TorchScript never sees the NumPy lines.
+
+Shapes are written for ``*B`` independent learners; a NumPy learner has none.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.jit import is_scripting
+
+
+def matvec(matrix: Tensor, x: Tensor) -> Tensor:
+    """``matrix @ x`` for each learner: ``(*B, d, d)`` and ``(*B, d)`` to ``(*B, d)``."""
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return matrix @ x
+    if x.dim() == 1:
+        return torch.mv(matrix, x)
+    return torch.matmul(matrix, x.unsqueeze(-1)).squeeze(-1)
+
+
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    """The inner product of each learner's vectors: ``(*B, d)`` twice to ``(*B)``."""
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return x @ y
+    if x.dim() == 1:
+        return torch.dot(x, y)
+    return (x * y).sum(-1)
+
+
+def row_dots(x: Tensor, y: Tensor) -> Tensor:
+    """The inner products of rows: ``(..., d)`` twice to ``(...)``."""
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return np.vecdot(x, y)
+    return (x * y).sum(-1)
+
+
+def trace(matrix: Tensor) -> Tensor:
+    """``(*B, d, d)`` to ``(*B)``."""
+    if not is_scripting():
+        if not isinstance(matrix, Tensor):
+            return matrix.trace()
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+def along(scalar: Tensor, x: Tensor) -> Tensor:
+    """One number for each learner, shaped to scale its vectors or scores: ``(*B)`` to ``(*B, 1, ..., 1)`` like ``x``."""
+    if not is_scripting():
+        if not isinstance(scalar, Tensor):
+            return scalar
+    while scalar.dim() < x.dim():
+        scalar = scalar.unsqueeze(-1)
+    return scalar
+
+
+def sqrt(x: Tensor) -> Tensor:
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return np.sqrt(x)
+    return torch.sqrt(x)
+
+
+def log(x: Tensor) -> Tensor:
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return np.log(x)
+    return torch.log(x)
+
+
+def exp(x: Tensor) -> Tensor:
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return np.exp(x)
+    return torch.exp(x)
+
+
+def log1p(x: Tensor) -> Tensor:
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return np.log1p(x)
+    return torch.log1p(x)
+
+
+def minimum(x: Tensor, y: Tensor) -> Tensor:
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return np.minimum(x, y)
+    return torch.minimum(x, y)
+
+
+def maximum(x: Tensor, y: Tensor) -> Tensor:
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return np.maximum(x, y)
+    return torch.maximum(x, y)
+
+
+def at_least(x: Tensor, floor: float) -> Tensor:
+    """``max(x, floor)`` for a plain number ``floor``."""
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return np.maximum(x, floor)
+    return x.clamp(min=floor)
+
+
+def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return x if condition else y
+    return torch.where(condition, x, y)
+
+
+def clip(x: Tensor, bound: Tensor) -> Tensor:
+    """``x`` cut to ``[-bound, bound]``."""
+    return maximum(minimum(x, bound), -bound)
+
+
+def real(count: Tensor, like: Tensor) -> Tensor:
+    """An integer count in the floating-point type of ``like``."""
+    if not is_scripting():
+        if not isinstance(count, Tensor):
+            return like.dtype.type(count)
+    return count.to(like.dtype)
+
+
+def as_array(x: Tensor, like: np.ndarray) -> np.ndarray:
+    """A tensor on the CPU as a NumPy array of the type of ``like``, without a copy where none is needed."""
+    if x.requires_grad:
+        x = x.detach()
+    if x.dtype == torch.bfloat16:
+        x = x.to(torch.float32)
+    array = x.numpy()
+    return array if array.dtype == like.dtype else array.astype(like.dtype)

@@ -1,0 +1,235 @@
+"""The bandit contract: an estimator holds the statistics of a linear reward model and knows how uncertain it is."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from torchonline.arrays import along, as_array, at_least, row_dots, sqrt
+from torchonline.learner import (
+    SMALL,
+    Learner,
+    check_shape,
+    check_state_dtype,
+    check_tensor,
+    check_values,
+    is_readable,
+    shape_text,
+    positive,
+    is_readable,
+)
+from torchonline.linalg import refine_inverse_
+
+
+EPSILON = {False: 2.0**-52, True: 2.0**-23}
+
+
+class Estimator(Learner):
+    """Base of all bandit estimators: a linear mean, an ellipsoid around it, and a one-pass update.
+
+    A round, for the caller::
+
+        k = policy.select(arms)             # a policy reads mean, width and radius
+        estimator.step(arms[k], reward)     # the estimator learns
+
+    A subclass says three things: :meth:`radius` and :meth:`width_matrix`, which make the confidence set
+    ``|x'theta - x'theta_hat| <= radius * sqrt(x' width_matrix x)``, and :meth:`_observe`, which learns from one round.
+    All three run on tensors and on NumPy views.
+    """
+
+    theta_hat: Tensor
+    V: Tensor
+    V_lost: Tensor | None
+    V_inv: Tensor
+    rounds: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        noise_scale: float,
+        theta_bound: float,
+        ridge: float,
+        radius_scale: float,
+        batch_shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device | str | None,
+        validate: bool,
+    ) -> None:
+        super().__init__(dim, batch_shape=batch_shape, dtype=dtype, device=device, validate=validate)
+        self.noise_scale = noise_scale
+        self.theta_bound = positive("theta_bound", theta_bound)
+        self.ridge = positive("ridge", ridge)
+        self.radius_scale = positive("radius_scale", radius_scale)
+        self.smallest_noise_scale = 0.0
+        # Rounds between two corrections of the inverse, one column each.
+        self.refine_every = 8
+        # A float32 sum of many outer products needs compensation; a float64 one does not.
+        self.compensated = dtype == torch.float32
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        identity = torch.eye(self.dim, dtype=torch.float64)
+        state: dict[str, Tensor | None] = {
+            "theta_hat": torch.zeros(self.dim, dtype=torch.float64),
+            "V": self.ridge * identity,
+            "V_inv": identity / self.ridge,
+            "V_lost": torch.zeros_like(identity) if self.compensated else None,
+            "rounds": torch.zeros((), dtype=torch.int64),
+        }
+        return state
+
+    def radius(self) -> Tensor:
+        """Confidence radius after the rounds so far, times ``radius_scale``: shape ``(*B)``."""
+        raise NotImplementedError
+
+    def width_matrix(self) -> Tensor:
+        """The matrix M of ``width(x) = sqrt(x'Mx)``: shape ``(*B, d, d)``."""
+        raise NotImplementedError
+
+    def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Learn from one round of each learner: ``(*B, d)``, ``(*B)``, ``(*B)``. Refuse before the first write."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Estimated mean reward: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
+        return self.mean(x)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """What :meth:`forward` returns."""
+        if self.batch_dims == 0:
+            return x @ self.theta_hat
+        return (self.grouped(x) @ self.theta_hat.unsqueeze(-1)).reshape(x.shape[:-1])
+
+    @torch.jit.export
+    def width(self, x: Tensor) -> Tensor:
+        """The norm that the radius multiplies: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
+        matrix = self.width_matrix()
+        if self.batch_dims == 0:
+            square = row_dots(x @ matrix, x)
+        else:
+            grouped = self.grouped(x)
+            square = row_dots(grouped @ matrix, grouped).reshape(x.shape[:-1])
+        # Not 0, where a square root has no slope: 1e-154 in float64, 1e-19 in float32.
+        return sqrt(at_least(square, 1e-38 if self.compensated else 1e-308))
+
+    def grouped(self, x: Tensor) -> Tensor:
+        """``(*B, ..., d)`` as one list of rows for each learner, ``(*B, n, d)``."""
+        return x.reshape(list(self.theta_hat.shape[:-1]) + [-1, self.dim])
+
+    @torch.jit.export
+    def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
+        """Learn from the reward of a decision, or from several in order.
+
+        Args:
+            x: features of what was chosen, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
+            reward: what came of it, ``(*B)`` or ``(*B, n)``, in the units of ``noise_scale``.
+            noise_scale: this round's noise scale where it is known before the reward, shaped like ``reward``; the
+                constructor's otherwise.
+
+        Raises:
+            TypeError: an argument is no floating-point tensor.
+            ValueError: a shape, device or value is wrong. No buffer has changed.
+        """
+        if not torch.jit.is_scripting():
+            x, reward, noise_scale = self._check_step(x, reward, noise_scale)
+            if self.runs_on_numpy(x, self.dim * self.dim):
+                self._step_on_numpy(x, reward, noise_scale)
+                return
+        with torch.no_grad():
+            x = x.detach().to(self.theta_hat.dtype)
+            reward = reward.detach().to(self.theta_hat.dtype)
+            if noise_scale is None:
+                scale = torch.full_like(reward, self.noise_scale)
+            else:
+                scale = noise_scale.detach().to(self.theta_hat.dtype)
+            if x.dim() == self.batch_dims + 1:
+                self._observe(x, reward, scale)
+            else:
+                if not torch.jit.is_scripting():
+                    self._observe_in_order(x, reward, scale)
+                else:
+                    for i in range(x.size(-2)):
+                        self._observe(x[..., i, :], reward[..., i], scale[..., i])
+
+    def _refine_(self, inverse: Tensor, matrix: Tensor) -> None:
+        """Correct a column of an inverse when one is due, or always where asking would stall an accelerator."""
+        if self._is_due():
+            refine_inverse_(inverse, matrix, self.rounds // self.refine_every)
+
+    def _is_due(self) -> bool:
+        if not torch.jit.is_scripting():
+            if not isinstance(self.rounds, Tensor):
+                return self.rounds % self.refine_every == 0
+            if not self.rounds.is_cpu or not is_readable(self.rounds):
+                return True
+        return int(self.rounds.max()) % self.refine_every == 0
+
+    # What follows is eager Python only: TorchScript and torch.export never reach it.
+
+    def _check_step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        state = self._buffers["theta_hat"]
+        check_state_dtype(state.dtype)
+        x = check_tensor("x", x, state)
+        reward = check_tensor("reward", reward, state)
+        batch, shape = self.batch_shape, x.shape
+        if shape[:-1] != batch and (shape[:-2] != batch or len(shape) < 2) or shape[-1:] != (self.dim,):
+            one, several = (*batch, self.dim), (*batch, "n", self.dim)
+            raise ValueError(f"x: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(shape)}")
+        check_shape("reward", reward, shape[:-1])
+        if noise_scale is not None:
+            noise_scale = check_tensor("noise_scale", noise_scale, state)
+            check_shape("noise_scale", noise_scale, shape[:-1])
+        if self.validate and is_readable(reward):
+            # The values of x are checked through x'V^-1x, in `_check_quadratic`.
+            check_values("reward", reward)
+            if noise_scale is not None:
+                check_values("noise_scale", noise_scale, self.smallest_noise_scale)
+        return x, reward, noise_scale
+
+    @torch.jit.unused
+    def _check_quadratic(self, x: Tensor, quadratic: Tensor) -> None:
+        """Refuse x when V^-1 cannot follow: NaN, infinity, or x'V^-1x beyond the state's resolution."""
+        if not self.validate or (isinstance(quadratic, Tensor) and not is_readable(quadratic)):
+            return
+        largest = 1.0 / EPSILON[self.compensated]
+        if quadratic < largest if not isinstance(quadratic, Tensor) else bool((quadratic < largest).all()):
+            return
+        check_values("x", torch.as_tensor(x))
+        raise ValueError(
+            f"x: expected x'V^-1x below {largest:.1e}, all that {self.theta_hat.dtype} can resolve, got "
+            f"{torch.as_tensor(quadratic).max():.1e}; scale the features down or raise ridge"
+        )
+
+    def runs_on_numpy(self, x: Tensor, work: int) -> bool:
+        """Whether a call on ``x`` with ``work`` multiplications is better off on NumPy views."""
+        return self.batch_dims == 0 and work < SMALL and x.is_cpu and is_readable(x)
+
+    def _step_on_numpy(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
+        view = self.numpy_view()
+        rows = as_array(x, view.theta_hat)
+        if rows.ndim == 1:
+            scale = self.noise_scale if noise_scale is None else noise_scale.item()
+            view._observe(rows, reward.item(), scale)
+        else:
+            rewards = reward.tolist()
+            scales = [self.noise_scale] * len(rewards) if noise_scale is None else noise_scale.tolist()
+            self._all_or_nothing(view._observe, rows, rewards, scales)
+        # NumPy wrote into the buffers unseen: let autograd refuse a backward pass through what has changed.
+        buffers = [buffer for buffer in self._buffers.values() if buffer is not None]
+        if not buffers[0].is_inference():
+            torch.autograd.graph.increment_version(buffers)
+
+    def _observe_in_order(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        self._all_or_nothing(self._observe, x.unbind(-2), reward.unbind(-1), noise_scale.unbind(-1))
+
+    def _all_or_nothing(self, observe, *rows) -> None:
+        buffers = [buffer for buffer in self._buffers.values() if buffer is not None]
+        before = [buffer.clone() for buffer in buffers]
+        try:
+            for row in zip(*rows, strict=True):
+                observe(*row)
+        except ValueError:
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)
+            raise

@@ -1,0 +1,201 @@
+"""One-pass regression under heavy tails with a proved, computable radius, and UCB over it."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchonline.arrays import along, at_least, clip, dot, exp, log, log1p, matvec, maximum, minimum, real, sqrt, trace, where
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.policies import UCB
+from torchonline.learner import non_negative, one_of, within
+from torchonline.linalg import add_diagonal, grow_, subtract_symmetric_outer_
+
+
+class HeavyTailRegression(Estimator):
+    statistics_depend_on = ("moment_order", "theta_bound", "ridge", "delta", "radius_scale")
+
+    A: Tensor
+    A_lost: Tensor | None
+    A_inv: Tensor
+    P: Tensor
+    logdet: Tensor
+    bias: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        noise: str = "moment",
+        moment_order: float = 2.0,
+        noise_scale: float = 1.0,
+        theta_bound: float = 1.0,
+        ridge: float | None = None,
+        delta: float = 0.01,
+        radius_scale: float = 1.0,
+        batch_shape: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        validate: bool = True,
+    ) -> None:
+        super().__init__(
+            dim,
+            noise_scale=non_negative("noise_scale", noise_scale),
+            theta_bound=theta_bound,
+            ridge=dim / theta_bound**2 if ridge is None else ridge,
+            radius_scale=radius_scale,
+            batch_shape=batch_shape,
+            dtype=dtype,
+            device=device,
+            validate=validate,
+        )
+        self.noise = one_of("noise", noise, ("moment", "symmetric"))
+        self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
+        self.delta = within("delta", delta, 0.0, 1.0)
+        self.log_term = -2.0 * math.log(self.delta) + self.ridge * self.theta_bound**2
+        # The clip level is at most tau0 * K * sqrt(t) scales: it matters only where features repeat little.
+        self.growth = 3.0
+        eps = self.moment_order - 1.0
+        self.eps = eps
+        self.bias_factor = eps**eps / (1.0 + eps) ** (1.0 + eps)
+        self.tau0 = 3.0 if eps == 1.0 else min(3.0, 1.75 * self.bias_factor * eps / (1.0 - eps))
+        self.roundoff = torch.finfo(dtype).eps
+        self._create_buffers()
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        state = super()._initial_state()
+        zero = torch.zeros((), dtype=torch.float64)
+        return state | {
+            "A": state["V"],
+            "A_lost": state["V_lost"],
+            "A_inv": state["V_inv"],
+            "P": state["V_inv"],
+            "logdet": zero,
+            "bias": zero,
+        }
+
+    @torch.jit.export
+    def radius(self) -> Tensor:
+        return self.radius_scale * (sqrt(self.logdet + self.log_term) + self.bias)
+
+    def width_matrix(self) -> Tensor:
+        # What rounding may have taken from P is given back.
+        return add_diagonal(self.P, 8.0 * self.roundoff * trace(self.P))
+
+    def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        theta_hat, V_inv, A_inv, P, bias = self.theta_hat, self.V_inv, self.A_inv, self.P, self.bias
+        eps, p, tau0 = self.eps, self.moment_order, self.tau0
+        tiny = 1e-30
+
+        # What is known before the reward: the prediction, its error bar, and the interval that theta_bound leaves.
+        Wx, Rx, Px = matvec(V_inv, x), matvec(A_inv, x), matvec(P, x)
+        xWx, xRx, xPx, xx = dot(x, Wx), dot(x, Rx), dot(x, Px), dot(x, x)
+        mean = dot(x, theta_hat)
+        bound = self.theta_bound * sqrt(xx)
+        width = self.radius() * sqrt(at_least(xPx, 0.0) + 8.0 * self.roundoff * trace(P) * xx)
+        error = minimum(width, bound)
+        centre = clip(0.5 * (maximum(mean - width, -bound) + minimum(mean + width, bound)), bound)
+
+        if self.noise == "symmetric":
+            scale = 0.0 * xx + 1.0
+            innovation = reward - centre
+            rho = (abs(innovation) + error) ** 2
+            b = 0.0 * xx
+        else:
+            sqrt_t = sqrt(real(self.rounds + 1, xx))
+            # Below this noise scale, rounding decides.
+            nu = maximum(math.sqrt(45.0 * self.roundoff) * bound * sqrt_t, noise_scale)
+            q = sqrt(at_least(xWx, 0.0))
+            scale = sqrt(self._squared_scale(nu, q, error, sqrt_t))
+            scale = where(scale > 0.0, scale, 0.0 * scale + 1.0)
+            k, c = nu / scale, error / scale
+            # m = tau0 min(scale / q, K sqrt t)
+            m = tau0 * scale / maximum(q, scale / (self.growth * sqrt_t))
+            tau = m + c
+            innovation = clip((reward - centre) / scale, tau)
+            if eps == 1.0:
+                v = k * k + c * c
+                b = k * k / (2.0 * (m + sqrt(m * m + k * k)))
+            else:
+                v = (m + 2.0 * c) ** (1.0 - eps) * k**p + c * c
+                b = minimum(self.bias_factor * k**p / m**eps, 0.5 * k)
+            rho = (innovation * innovation + 2.0 * minimum(v, tau * tau)) / 3.0
+
+        inverse = 1.0 / scale
+        a = along(inverse, x) * x
+        quadratic = xWx * inverse * inverse
+        if not torch.jit.is_scripting():
+            self._check_quadratic(x, quadratic)
+        # A rounded a'Ra may be too small, even negative: never let it make the radius smaller.
+        aRa = (at_least(xRx, 0.0) + 8.0 * self.roundoff * trace(A_inv) * xx) * inverse * inverse
+        rho_aRa = rho * aRa
+        root = sqrt(aRa)
+        near = sqrt(bias * bias + b * b / at_least(rho, 1e-60))
+        far = (bias + b * root) / sqrt(1.0 + rho_aRa)
+
+        # Write.
+        bias[...] = where(b <= rho * bias * root, near, far)
+        logdet = self.logdet
+        logdet += log1p(rho_aRa)
+        g = along(inverse, x) * Wx
+        h = g / along(1.0 + quadratic, x)
+        theta_hat += along(innovation + (centre - mean) * inverse, x) * h
+        # Joseph's form, expanded: P <- (I - h a') P (I - a h') + rho h h'.
+        half = 0.5 * (xPx * inverse * inverse + rho)
+        subtract_symmetric_outer_(P, h, along(inverse, x) * Px - along(half, x) * h)
+        root_rho = sqrt(rho)
+        grow_(self.V, self.V_lost, V_inv, a, g, quadratic)
+        grow_(self.A, self.A_lost, A_inv, along(root_rho, x) * a, along(root_rho * inverse, x) * Rx, rho_aRa)
+        self._refine_(V_inv, self.V)
+        self._refine_(A_inv, self.A)
+        rounds = self.rounds
+        rounds += 1
+
+    def _squared_scale(self, nu: Tensor, q: Tensor, error: Tensor, sqrt_t: Tensor) -> Tensor:
+        """sigma^2, which balances the noise against the error of the prediction and the clip level."""
+        if self.eps == 1.0:
+            return nu * nu + error * error
+        eps, p, tau0, growth = self.eps, self.moment_order, self.tau0, self.growth
+        log_nu = log(at_least(nu, 1e-30))
+        s1 = (p * log_nu + (1.0 - eps) * (math.log(tau0) - log(at_least(q, 1e-30)))) / eps
+        s2 = 2.0 * log_nu + 2.0 * (1.0 - eps) / p * log(tau0 * growth * sqrt_t)
+        s3 = nu**p * (2.0 * error) ** (1.0 - eps)
+        s = maximum(maximum(exp(minimum(s1, s2)), s3), error * error)
+        # min(s / q, sqrt(s) K sqrt t)
+        reach = s / maximum(q, sqrt(s) / (growth * sqrt_t))
+        return nu**p * (tau0 * reach + 2.0 * error) ** (1.0 - eps) + error * error
+
+
+class HeavyTailUCB(UCB):
+    def __init__(
+        self,
+        dim: int,
+        *,
+        noise: str = "moment",
+        moment_order: float = 2.0,
+        noise_scale: float = 1.0,
+        theta_bound: float = 1.0,
+        ridge: float | None = None,
+        delta: float = 0.01,
+        radius_scale: float = 1.0,
+        batch_shape: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        validate: bool = True,
+    ) -> None:
+        super().__init__(
+            HeavyTailRegression(
+                dim,
+                noise=noise,
+                moment_order=moment_order,
+                noise_scale=noise_scale,
+                theta_bound=theta_bound,
+                ridge=ridge,
+                delta=delta,
+                radius_scale=radius_scale,
+                batch_shape=batch_shape,
+                dtype=dtype,
+                device=device,
+                validate=validate,
+            )
+        )
