@@ -130,6 +130,16 @@ def real(count: Tensor, like: Tensor) -> Tensor:
     return count.to(like.dtype)
 
 
+def roundoff(x: Tensor) -> float:
+    """The spacing of floating-point numbers at 1, in the type of ``x``."""
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return 2.0**-52 if x.itemsize == 8 else 2.0**-23
+    if x.element_size() == 8:
+        return 2.0**-52
+    return 2.0**-23
+
+
 def as_array(x: Tensor, like: np.ndarray) -> np.ndarray:
     """A tensor on the CPU as a NumPy array of the type of ``like``, without a copy where none is needed."""
     if x.requires_grad:

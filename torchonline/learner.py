@@ -127,6 +127,10 @@ class Learner(nn.Module):
         constants = [float(getattr(self, name)) for name in self.statistics_depend_on]
         self.register_buffer("constants", torch.tensor(constants, dtype=torch.float64, device=options["device"]))
 
+    def state(self) -> dict[str, Tensor]:
+        """The buffers that evolve, by name."""
+        return {name: getattr(self, name) for name, value in self._initial_state().items() if value is not None}
+
     def reset(self) -> None:
         """Forget everything: put each buffer back to its value before the first round, in place."""
         with torch.no_grad():

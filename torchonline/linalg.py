@@ -5,6 +5,8 @@ NumPy views alike (see :mod:`torchonline.arrays`). A trailing underscore means t
 place.
 """
 
+import math
+
 import torch
 from torch import Tensor
 from torch.jit import is_scripting
@@ -150,3 +152,37 @@ def project_ball(point: Tensor, matrix: Tensor, bound: float) -> Tensor:
     norm = torch.linalg.vector_norm(solution, dim=-1, keepdim=True)
     solution = matvec(vectors, solution * (bound / norm).clamp(max=1.0))
     return torch.where(length > bound, solution, point)
+
+
+def project_ball_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool) -> None:
+    """:func:`project_ball` in place, at O(d) while every point is inside the ball.
+
+    Whether one is outside is known to the host on the CPU, in TorchScript and, by :func:`torch.cond`, in an exported
+    program. On an accelerator the host would have to wait for the answer: with ``may_wait=False`` it does not, and the
+    eigendecomposition runs in every round.
+    """
+    if not is_scripting():
+        if _project_ball_eager_(point, matrix, bound, may_wait):
+            return
+    rows, matrices = point.view(-1, point.size(-1)), matrix.view(-1, point.size(-1), point.size(-1))
+    outside = torch.linalg.vector_norm(rows, dim=-1) > bound
+    if bool(outside.any()):
+        rows[outside] = project_ball(rows[outside], matrices[outside], bound)
+
+
+@torch.jit.unused
+def _project_ball_eager_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool) -> bool:
+    """The cases that TorchScript does not know; whether it was one of them."""
+    if not isinstance(point, Tensor):
+        if math.sqrt(point @ point) > bound:
+            tensor = torch.from_numpy(point)
+            tensor.copy_(project_ball(tensor, torch.from_numpy(matrix), bound))
+    elif torch.compiler.is_compiling():
+        outside = (torch.linalg.vector_norm(point, dim=-1) > bound).any()
+        projected = torch.cond(outside, lambda p, m: project_ball(p, m, bound), lambda p, m: p.clone(), (point, matrix))
+        point.copy_(projected)
+    elif not (may_wait or point.is_cpu):
+        point.copy_(project_ball(point, matrix, bound))
+    else:
+        return False
+    return True

@@ -1,12 +1,12 @@
 """The bandit contract: an estimator holds the statistics of a linear reward model and knows how uncertain it is."""
 
 import math
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, as_array, at_least, row_dots, sqrt
+from torchonline.arrays import along, as_array, at_least, roundoff, row_dots, sqrt
 from torchonline.learner import (
     SMALL,
     Learner,
@@ -22,9 +22,6 @@ from torchonline.learner import (
 from torchonline.linalg import refine_inverse_
 
 
-EPSILON = {False: 2.0**-52, True: 2.0**-23}
-
-
 class Estimator(Learner):
     """Base of all bandit estimators: a linear mean, an ellipsoid around it, and a one-pass update.
 
@@ -38,9 +35,10 @@ class Estimator(Learner):
     All three run on tensors and on NumPy views.
     """
 
+    if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
+        V_lost: Tensor | None
     theta_hat: Tensor
     V: Tensor
-    V_lost: Tensor | None
     V_inv: Tensor
     rounds: Tensor
 
@@ -110,8 +108,8 @@ class Estimator(Learner):
         else:
             grouped = self.grouped(x)
             square = row_dots(grouped @ matrix, grouped).reshape(x.shape[:-1])
-        # Not 0, where a square root has no slope: 1e-154 in float64, 1e-19 in float32.
-        return sqrt(at_least(square, 1e-38 if self.compensated else 1e-308))
+        # Not 0, where a square root has no slope.
+        return sqrt(at_least(square, 1e-38))
 
     def grouped(self, x: Tensor) -> Tensor:
         """``(*B, ..., d)`` as one list of rows for each learner, ``(*B, n, d)``."""
@@ -192,7 +190,7 @@ class Estimator(Learner):
         """Refuse x when V^-1 cannot follow: NaN, infinity, or x'V^-1x beyond the state's resolution."""
         if not self.validate or (isinstance(quadratic, Tensor) and not is_readable(quadratic)):
             return
-        largest = 1.0 / EPSILON[self.compensated]
+        largest = 1.0 / roundoff(quadratic)
         if quadratic < largest if not isinstance(quadratic, Tensor) else bool((quadratic < largest).all()):
             return
         check_values("x", torch.as_tensor(x))

@@ -1,11 +1,12 @@
 """One-pass regression under heavy tails with a proved, computable radius, and UCB over it."""
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, at_least, clip, dot, exp, log, log1p, matvec, maximum, minimum, real, sqrt, trace, where
+from torchonline.arrays import along, at_least, clip, dot, exp, log, log1p, matvec, maximum, minimum, real, roundoff, sqrt, trace, where
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.learner import non_negative, one_of, within
@@ -15,8 +16,9 @@ from torchonline.linalg import add_diagonal, grow_, subtract_symmetric_outer_
 class HeavyTailRegression(Estimator):
     statistics_depend_on = ("moment_order", "theta_bound", "ridge", "delta", "radius_scale")
 
+    if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
+        A_lost: Tensor | None
     A: Tensor
-    A_lost: Tensor | None
     A_inv: Tensor
     P: Tensor
     logdet: Tensor
@@ -59,7 +61,6 @@ class HeavyTailRegression(Estimator):
         self.eps = eps
         self.bias_factor = eps**eps / (1.0 + eps) ** (1.0 + eps)
         self.tau0 = 3.0 if eps == 1.0 else min(3.0, 1.75 * self.bias_factor * eps / (1.0 - eps))
-        self.roundoff = torch.finfo(dtype).eps
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -80,19 +81,19 @@ class HeavyTailRegression(Estimator):
 
     def width_matrix(self) -> Tensor:
         # What rounding may have taken from P is given back.
-        return add_diagonal(self.P, 8.0 * self.roundoff * trace(self.P))
+        return add_diagonal(self.P, 8.0 * roundoff(self.P) * trace(self.P))
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, V_inv, A_inv, P, bias = self.theta_hat, self.V_inv, self.A_inv, self.P, self.bias
         eps, p, tau0 = self.eps, self.moment_order, self.tau0
-        tiny = 1e-30
+        unit = roundoff(x)
 
         # What is known before the reward: the prediction, its error bar, and the interval that theta_bound leaves.
         Wx, Rx, Px = matvec(V_inv, x), matvec(A_inv, x), matvec(P, x)
         xWx, xRx, xPx, xx = dot(x, Wx), dot(x, Rx), dot(x, Px), dot(x, x)
         mean = dot(x, theta_hat)
         bound = self.theta_bound * sqrt(xx)
-        width = self.radius() * sqrt(at_least(xPx, 0.0) + 8.0 * self.roundoff * trace(P) * xx)
+        width = self.radius() * sqrt(at_least(xPx, 0.0) + 8.0 * unit * trace(P) * xx)
         error = minimum(width, bound)
         centre = clip(0.5 * (maximum(mean - width, -bound) + minimum(mean + width, bound)), bound)
 
@@ -104,7 +105,7 @@ class HeavyTailRegression(Estimator):
         else:
             sqrt_t = sqrt(real(self.rounds + 1, xx))
             # Below this noise scale, rounding decides.
-            nu = maximum(math.sqrt(45.0 * self.roundoff) * bound * sqrt_t, noise_scale)
+            nu = maximum(math.sqrt(45.0 * unit) * bound * sqrt_t, noise_scale)
             q = sqrt(at_least(xWx, 0.0))
             scale = sqrt(self._squared_scale(nu, q, error, sqrt_t))
             scale = where(scale > 0.0, scale, 0.0 * scale + 1.0)
@@ -127,7 +128,7 @@ class HeavyTailRegression(Estimator):
         if not torch.jit.is_scripting():
             self._check_quadratic(x, quadratic)
         # A rounded a'Ra may be too small, even negative: never let it make the radius smaller.
-        aRa = (at_least(xRx, 0.0) + 8.0 * self.roundoff * trace(A_inv) * xx) * inverse * inverse
+        aRa = (at_least(xRx, 0.0) + 8.0 * unit * trace(A_inv) * xx) * inverse * inverse
         rho_aRa = rho * aRa
         root = sqrt(aRa)
         near = sqrt(bias * bias + b * b / at_least(rho, 1e-60))

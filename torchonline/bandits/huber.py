@@ -8,8 +8,8 @@ from torch import Tensor
 from torchonline.arrays import along, at_least, clip, dot, matvec, maximum, real, sqrt
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
-from torchonline.learner import is_readable, non_negative, one_of, positive, positive_integer, within
-from torchonline.linalg import grow_, project_ball
+from torchonline.learner import non_negative, one_of, positive, positive_integer, within
+from torchonline.linalg import grow_, project_ball_
 
 
 class HuberRegression(Estimator):
@@ -104,27 +104,10 @@ class HuberRegression(Estimator):
         # Write: V first, then theta with the new V.
         grow_(self.V, self.V_lost, self.V_inv, along(inverse, x) * x, along(inverse, x) * product, quadratic)
         theta_hat += along(step, x) * product
-        self._project_()
+        project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
         self._refine_(self.V_inv, self.V)
         rounds = self.rounds
         rounds += 1
-
-    def _project_(self) -> None:
-        """Bring theta_hat back into the ball, in the norm of V; the O(d^3) work is done where it is outside only."""
-        if not torch.jit.is_scripting():
-            if not isinstance(self.theta_hat, Tensor):
-                if math.sqrt(self.theta_hat @ self.theta_hat) > self.theta_bound:
-                    theta_hat, V = torch.from_numpy(self.theta_hat), torch.from_numpy(self.V)
-                    theta_hat.copy_(project_ball(theta_hat, V, self.theta_bound))
-                return
-            if not is_readable(self.theta_hat) or not (self.validate or self.theta_hat.is_cpu):
-                self.theta_hat.copy_(project_ball(self.theta_hat, self.V, self.theta_bound))
-                return
-        theta_hat = self.theta_hat.view(-1, self.dim)
-        outside = torch.linalg.vector_norm(theta_hat, dim=-1) > self.theta_bound
-        if bool(outside.any()):
-            V = self.V.view(-1, self.dim, self.dim)
-            theta_hat[outside] = project_ball(theta_hat[outside], V[outside], self.theta_bound)
 
 
 class HvtUCB(UCB):

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from torchonline.arrays import along, as_array, trace
+from torchonline.arrays import along, as_array, roundoff, trace
 from torchonline.bandits.estimator import Estimator
 from torchonline.learner import check_shape, check_tensor, check_values, is_readable, shape_text
 from torchonline.linalg import add_diagonal
@@ -144,8 +144,7 @@ class ThompsonSampling(Policy):
         """Scores under one fresh draw for each decision: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         estimator = self.estimator
         matrix = estimator.width_matrix()
-        roundoff = 8.0 * torch.finfo(matrix.dtype).eps * trace(matrix)
-        factor, _ = torch.linalg.cholesky_ex(add_diagonal(matrix, roundoff))
+        factor, _ = torch.linalg.cholesky_ex(add_diagonal(matrix, 8.0 * roundoff(matrix) * trace(matrix)))
         noise = estimator.grouped(torch.randn_like(arms[..., 0, :]))
         noise = along(estimator.radius(), noise) * (noise @ factor.mT)
         theta = (estimator.theta_hat.unsqueeze(-2) + noise).reshape(arms.shape[:-2] + (arms.size(-1), 1))

@@ -13,6 +13,10 @@ from torchonline.linalg import grow_
 
 
 class RidgeRegression(Estimator):
+    statistics_depend_on = ("noise_scale", "ridge")
+
+    logdet: Tensor
+
     def __init__(
         self,
         dim: int,

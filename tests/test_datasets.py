@@ -1,0 +1,135 @@
+"""Digits, and classification as a bandit."""
+
+import sys
+
+import pytest
+import torch
+from scipy import stats
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader
+
+from torchonline.datasets import ClassificationBandit, digits
+from torchonline.environments import Gaussian, StudentT
+
+INPUTS = torch.arange(12.0).reshape(6, 2)
+LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+def stream(**options) -> ClassificationBandit:
+    options = {"rounds": 20, "noise": Gaussian(scale=0.1), "batch_shape": (3,)} | options
+    return ClassificationBandit(INPUTS, LABELS, 3, **options)
+
+
+@pytest.mark.parametrize("labelled", [1, 300, 1796])
+def test_digits_are_all_there_once_and_scaled(labelled: int) -> None:
+    first, rest = digits(labelled)
+    assert len(first) == labelled
+    images, labels = (torch.cat(parts) for parts in zip(first.tensors, rest.tensors, strict=True))
+    reference = load_digits()
+    assert images.dtype == torch.float32
+    assert (images.min(), images.max()) == (0.0, 1.0)
+    torch.testing.assert_close((16.0 * images).double(), torch.from_numpy(reference.data), rtol=0.0, atol=0.0)
+    assert torch.equal(labels, torch.from_numpy(reference.target))
+
+
+@pytest.mark.parametrize(("labelled", "error"), [(0, ValueError), (1797, ValueError), (3.0, TypeError)])
+def test_digits_refuse_a_split_that_is_none(labelled, error: type[Exception]) -> None:
+    with pytest.raises(error, match="^labelled: expected"):
+        digits(labelled)
+
+
+def test_digits_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ImportError, match=r"pip install torchonline\[examples\]"):
+        digits()
+
+
+@pytest.mark.parametrize("batch_shape", [(), (3,), (2, 2)])
+def test_an_item_is_a_round(batch_shape: tuple[int, ...]) -> None:
+    data = stream(batch_shape=batch_shape, noise=Gaussian(scale=1e-6))
+    assert len(data) == len(list(data)) == 20
+    for t, (inputs, rewards, means) in enumerate(data):
+        assert inputs.shape == (*batch_shape, 2)
+        assert means.shape == rewards.shape == (*batch_shape, 3)
+        assert inputs.dtype == rewards.dtype == means.dtype == torch.float32
+        position = (inputs[..., 0] / 2).long()
+        assert torch.equal(position, data.order[t])
+        assert torch.equal(means, torch.nn.functional.one_hot(LABELS[position], 3).float())
+        torch.testing.assert_close(rewards, means, rtol=0.0, atol=1e-4)
+    with pytest.raises(IndexError):
+        data[20]
+
+
+def test_every_input_comes_once_before_any_comes_again_and_trials_differ() -> None:
+    order = stream(rounds=20).order
+    for trial in range(3):
+        for start in (0, 6, 12):
+            assert sorted(order[start : start + 6, trial].tolist()) == list(range(6))
+        assert len(set(order[18:, trial].tolist())) == 2
+        assert not torch.equal(order[:6, trial], order[6:12, trial])
+    assert not torch.equal(order[:, 0], order[:, 1])
+
+
+def test_orders_are_uniform() -> None:
+    order = stream(rounds=6, batch_shape=(6000,)).order
+    for position in range(6):
+        counts = torch.bincount(order[position], minlength=6)
+        assert stats.chisquare(counts.numpy()).pvalue > 1e-3
+
+
+def test_rewards_are_means_plus_noise_of_the_law() -> None:
+    data = stream(rounds=2000, noise=StudentT(2.1, scale=0.5))
+    noise = torch.stack([rewards - means for _, rewards, means in data]).double()
+    for column in noise.flatten(1).T:
+        assert stats.kstest(column.numpy(), stats.t(2.1, scale=0.5).cdf).pvalue > 1e-3
+        assert stats.kstest(column.numpy(), stats.t(2.1, scale=0.75).cdf).pvalue < 1e-6
+    correlation = torch.corrcoef(noise.flatten(1).T.sign())
+    assert (correlation - torch.eye(9)).abs().max() < 0.1
+
+
+def test_a_seed_is_a_stream_and_the_global_one_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    first, same, other = (stream(seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    for t in range(20):
+        for ours, theirs in zip(first[t], same[t], strict=True):
+            assert torch.equal(ours, theirs)
+    assert not torch.equal(first.order, other.order)
+    assert not torch.equal(first[0][1], other[0][1])
+
+
+def test_a_data_loader_collates_rounds() -> None:
+    _, rest = digits()
+    data = ClassificationBandit(*rest.tensors, 10, rounds=5000, noise=StudentT(2.1), batch_shape=(5,))
+    assert len(data) == 5000
+    counts = torch.bincount(data.order[:1497, 2], minlength=1497)
+    assert (counts == 1).all()
+    inputs, rewards, means = next(iter(DataLoader(data, batch_size=8)))
+    assert inputs.shape == (8, 5, 64)
+    assert rewards.shape == means.shape == (8, 5, 10)
+    assert torch.equal(inputs[3], data[3][0])
+    assert torch.equal(rewards[3], data[3][1])
+    assert torch.equal(means.sum(-1), torch.ones(8, 5))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "name"),
+    [
+        ({"inputs": INPUTS.long()}, TypeError, "inputs"),
+        ({"inputs": INPUTS.numpy()}, TypeError, "inputs"),
+        ({"inputs": torch.zeros(0, 2), "labels": LABELS[:0]}, ValueError, "inputs"),
+        ({"labels": LABELS.float()}, TypeError, "labels"),
+        ({"labels": LABELS[:5]}, ValueError, "labels"),
+        ({"labels": LABELS - 1}, ValueError, "labels"),
+        ({"arms": 2}, ValueError, "labels"),
+        ({"arms": 0}, ValueError, "arms"),
+        ({"rounds": 0}, ValueError, "rounds"),
+        ({"rounds": 2.0}, TypeError, "rounds"),
+        ({"noise": 1.0}, TypeError, "noise"),
+        ({"batch_shape": (0,)}, ValueError, "batch_shape"),
+    ],
+)
+def test_bad_options_are_refused_by_name(changes: dict, error: type[Exception], name: str) -> None:
+    options = {"inputs": INPUTS, "labels": LABELS, "arms": 3, "rounds": 5, "noise": Gaussian()} | changes
+    with pytest.raises(error, match=f"^{name}: expected"):
+        ClassificationBandit(**options)

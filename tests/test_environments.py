@@ -1,0 +1,263 @@
+"""Noise laws against scipy, and the linear bandit's promises."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+
+from torchonline import OFUL
+from torchonline.environments import Gaussian, LinearBandit, Noise, Pareto, StudentT, TwoPoint
+
+CONTINUOUS = [
+    Gaussian(),
+    Gaussian(scale=0.3),
+    StudentT(2.1),
+    StudentT(1.5, scale=2.0),
+    StudentT(7.0),
+    Pareto(1.5),
+    Pareto(1.05, scale=4.0),
+    Pareto(3.0),
+    Pareto(12.0),
+    Pareto(1.5, symmetric=True),
+    Pareto(4.0, symmetric=True, scale=0.5),
+]
+LAWS = [*CONTINUOUS, TwoPoint(0.01), TwoPoint(0.7, scale=3.0)]
+
+
+def magnitude(noise: Noise) -> list[tuple[stats.rv_continuous, float, float]]:
+    """The standard law as scipy has it: pieces (law of X, shift, sign) whose mixture is sign * (X - shift)."""
+    if isinstance(noise, Gaussian):
+        return [(stats.norm(), 0.0, 1.0)]
+    if isinstance(noise, StudentT):
+        return [(stats.t(noise.df), 0.0, 1.0)]
+    assert isinstance(noise, Pareto)
+    law = stats.pareto(noise.index)
+    return [(law, 0.0, 1.0), (law, 0.0, -1.0)] if noise.symmetric else [(law, law.mean(), 1.0)]
+
+
+def cdf(noise: Noise, values: np.ndarray) -> np.ndarray:
+    pieces = magnitude(noise)
+    total = np.zeros_like(values)
+    for law, shift, sign in pieces:
+        edge = shift + sign * values / noise.scale
+        total += law.cdf(edge) if sign > 0 else law.sf(edge)
+    return total / len(pieces)
+
+
+def moment_by_quadrature(noise: Noise, order: float) -> float:
+    """E|eta|^order from the density; the substitution x = +-e^u makes power tails exponential."""
+    pieces = magnitude(noise)
+    total = 0.0
+    for law, shift, _ in pieces:
+        for side in (1.0, -1.0):
+
+            def integrand(u: float, law=law, shift=shift, side=side) -> float:
+                size = math.exp(u)
+                return size ** (order + 1.0) * float(law.pdf(shift + side * size))
+
+            # The density of Pareto's law jumps at 1, where |X - shift| = shift - 1.
+            breaks = [-60.0, math.log(shift - 1.0)] if shift > 1.0 and side < 0 else [-60.0, 0.0, 10.0, 300.0]
+            for low, high in zip(breaks, breaks[1:], strict=False):
+                part, _ = integrate.quad(integrand, low, high, epsabs=0.0, epsrel=1e-10, limit=500)
+                total += part
+    return noise.scale * (total / len(pieces)) ** (1.0 / order)
+
+
+@pytest.mark.parametrize("noise", CONTINUOUS, ids=repr)
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.9])
+def test_moment_norm_is_the_integral(noise: Noise, share: float) -> None:
+    tail = getattr(noise, "df", getattr(noise, "index", math.inf))
+    order = share * min(tail, 2.2)
+    assert noise.moment_norm(order) == pytest.approx(moment_by_quadrature(noise, order), rel=1e-8)
+
+
+@pytest.mark.parametrize(("index", "order"), [(2.5, 2.0), (3.0, 2.0), (6.0, 2.0), (6.0, 4.0), (1.001, 1e-9)])
+def test_moment_norm_of_the_centred_pareto_at_whole_orders(index: float, order: float) -> None:
+    mean, variance, skewness, kurtosis = stats.pareto(index).stats("mvsk")
+    exact = {2.0: variance**0.5, 4.0: ((kurtosis + 3.0) * variance**2) ** 0.25}
+    if order in exact:
+        assert Pareto(index).moment_norm(order) == pytest.approx(exact[order], rel=1e-13)
+    else:
+        # As the order falls to 0 the norm becomes exp(E log|eta|).
+        expected, _ = integrate.quad(
+            lambda u: math.log(abs(u ** (-1.0 / index) - mean)), 0.0, 1.0, points=[mean**-index], limit=500
+        )
+        assert Pareto(index).moment_norm(order) == pytest.approx(math.exp(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize("order", [0.5, 1.0, 1.4, 2.0, 40.0])
+def test_moment_norm_of_two_points_is_a_sum(order: float) -> None:
+    q = 0.03
+    high, low = math.sqrt((1.0 - q) / q), math.sqrt(q / (1.0 - q))
+    expected = (q * high**order + (1.0 - q) * low**order) ** (1.0 / order)
+    assert TwoPoint(q, scale=2.0).moment_norm(order) == pytest.approx(2.0 * expected, rel=1e-13)
+
+
+def test_moment_norms_that_papers_quote() -> None:
+    # Wang et al. (ICML 2025), section 6, give 1.31 for the first.
+    assert StudentT(2.1).moment_norm(1.99) == pytest.approx(4.388, abs=5e-4)
+    assert StudentT(2.1).moment_norm(2.0) == pytest.approx(math.sqrt(21.0), rel=1e-13)
+    assert Gaussian(scale=3.0).moment_norm(2) == pytest.approx(3.0, rel=1e-14)
+    assert Gaussian().moment_norm(1) == pytest.approx(math.sqrt(2.0 / math.pi), rel=1e-14)
+
+
+@pytest.mark.parametrize("noise", [StudentT(1.5), Pareto(1.5), Pareto(1.5, symmetric=True)], ids=repr)
+def test_moments_that_do_not_exist_are_infinite(noise: Noise) -> None:
+    assert noise.moment_norm(1.5) == math.inf
+    assert noise.moment_norm(2.0) == math.inf
+    assert noise.moment_norm(1.49) < math.inf
+
+
+@pytest.mark.parametrize("noise", LAWS, ids=repr)
+def test_samples_are_float64_of_the_shape_and_of_the_generator(noise: Noise) -> None:
+    before = torch.get_rng_state()
+    draws = [noise.sample((3, 50), torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    assert draws[0].shape == (3, 50)
+    assert draws[0].dtype == torch.float64
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    assert torch.isfinite(draws[0]).all()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("noise", CONTINUOUS, ids=repr)
+def test_samples_follow_the_law_and_no_law_of_another_scale(noise: Noise) -> None:
+    sample = noise.sample((20000,), torch.Generator().manual_seed(7)).numpy()
+    distance = {factor: stats.kstest(sample * factor, lambda x: cdf(noise, x)).pvalue for factor in (1.0, 1.5, 2 / 3)}
+    assert distance[1.0] > 1e-3
+    assert distance[1.5] < 1e-9
+    assert distance[2 / 3] < 1e-9
+
+
+@pytest.mark.parametrize("noise", [TwoPoint(0.01), TwoPoint(0.7, scale=3.0)], ids=repr)
+def test_two_points_have_their_probability_and_mean_zero(noise: TwoPoint) -> None:
+    sample = noise.sample((100_000,), torch.Generator().manual_seed(3))
+    q = noise.probability
+    assert len(sample.unique()) == 2
+    jumps = int((sample > 0).sum())
+    assert stats.binomtest(jumps, len(sample), q).pvalue > 1e-3
+    assert stats.binomtest(jumps, len(sample), 1.5 * q if q < 0.5 else q / 1.5).pvalue < 1e-9
+    high, low = sample.max().item(), sample.min().item()
+    assert q * high + (1.0 - q) * low == pytest.approx(0.0, abs=1e-12)
+    assert q * high**2 + (1.0 - q) * low**2 == pytest.approx(noise.scale**2, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "name"),
+    [
+        (lambda: Gaussian(scale=0.0), ValueError, "scale"),
+        (lambda: Gaussian(scale="1"), TypeError, "scale"),
+        (lambda: StudentT(1.0), ValueError, "df"),
+        (lambda: StudentT(math.nan), ValueError, "df"),
+        (lambda: StudentT(2.1, scale=-1.0), ValueError, "scale"),
+        (lambda: Pareto(0.9), ValueError, "index"),
+        (lambda: TwoPoint(1.0), ValueError, "probability"),
+        (lambda: TwoPoint(0.1).moment_norm(0.0), ValueError, "order"),
+        (lambda: LinearBandit(0, 5, noise=Gaussian()), ValueError, "dim"),
+        (lambda: LinearBandit(2, 0, noise=Gaussian()), ValueError, "arms"),
+        (lambda: LinearBandit(2, 5, noise=1.0), TypeError, "noise"),
+        (lambda: LinearBandit(2, 5, noise=Gaussian(), theta_norm=0.0), ValueError, "theta_norm"),
+        (lambda: LinearBandit(2, 5, noise=Gaussian(), batch_shape=(0,)), ValueError, "batch_shape"),
+    ],
+)
+def test_bad_options_are_refused_by_name(make, error: type[Exception], name: str) -> None:
+    with pytest.raises(error, match=f"^{name}: expected"):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("index", "error"),
+    [
+        (torch.zeros(4, dtype=torch.int32), TypeError),
+        ([0, 0, 0, 0], TypeError),
+        (torch.zeros(3, dtype=torch.int64), ValueError),
+        (torch.tensor([0, 1, 2, 5]), ValueError),
+        (torch.tensor([0, -1, 2, 4]), ValueError),
+    ],
+)
+def test_a_bad_pull_is_refused_and_leaves_the_round_as_it_was(index, error: type[Exception]) -> None:
+    environment, same = (LinearBandit(3, 5, noise=Gaussian(), redraw=True, batch_shape=(4,)) for _ in range(2))
+    with pytest.raises(error, match="^index: expected"):
+        environment.pull(index)
+    good = torch.tensor([0, 1, 2, 4])
+    for ours, theirs in zip(environment.pull(good), same.pull(good), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (4,), (2, 3)])
+@pytest.mark.parametrize("redraw", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_round_is_what_it_says(batch_shape: tuple[int, ...], redraw: bool, dtype: torch.dtype) -> None:
+    environment = LinearBandit(
+        3, 7, noise=Gaussian(scale=1e-9), theta_norm=2.0, redraw=redraw, batch_shape=batch_shape, dtype=dtype
+    )
+    torch.testing.assert_close(environment.theta.norm(dim=-1), torch.full(batch_shape, 2.0, dtype=dtype))
+    generator = torch.Generator().manual_seed(0)
+    previous = environment.arms()
+    for _ in range(5):
+        arms = environment.arms()
+        assert environment.arms() is arms
+        assert arms.shape == (*batch_shape, 7, 3)
+        torch.testing.assert_close(arms.norm(dim=-1), torch.ones((*batch_shape, 7), dtype=dtype))
+        index = torch.randint(7, batch_shape, generator=generator)
+        means = torch.einsum("...kd,...d->...k", arms, environment.theta)
+        x, reward, regret = environment.pull(index)
+        chosen = torch.nn.functional.one_hot(index, 7).to(dtype)
+        torch.testing.assert_close(x, torch.einsum("...k,...kd->...d", chosen, arms))
+        torch.testing.assert_close(reward, (chosen * means).sum(-1))
+        torch.testing.assert_close(regret, means.amax(-1) - (chosen * means).sum(-1))
+        assert {x.dtype, reward.dtype, regret.dtype} == {dtype}
+        assert torch.equal(environment.arms(), previous) is not redraw
+        previous = environment.arms()
+    assert environment.pull(means.argmax(-1) if not redraw else index).regret.min() >= 0.0
+
+
+@pytest.mark.parametrize("redraw", [False, True])
+def test_what_is_pulled_changes_neither_noise_nor_arms(redraw: bool) -> None:
+    first, second, other = (
+        LinearBandit(2, 4, noise=StudentT(2.1), redraw=redraw, batch_shape=(6,), seed=seed) for seed in (5, 5, 6)
+    )
+    before = torch.get_rng_state()
+    assert torch.equal(first.theta, second.theta)
+    assert not torch.equal(first.theta, other.theta)
+    for t in range(20):
+        assert torch.equal(first.arms(), second.arms())
+        noise = []
+        for environment, k in ((first, t % 4), (second, 3 - t % 4)):
+            x, reward, _ = environment.pull(torch.full((6,), k))
+            noise.append(reward - (x * environment.theta).sum(-1))
+        torch.testing.assert_close(noise[0], noise[1], rtol=1e-9, atol=1e-12)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_arms_and_parameters_are_uniform_on_the_sphere_and_rewards_follow_the_noise() -> None:
+    environment = LinearBandit(3, 2, noise=Pareto(1.5, scale=2.0), batch_shape=(4000,), seed=11)
+    for directions in (environment.theta, environment.arms()[:, 0], environment.arms()[:, 1]):
+        # By Archimedes, a coordinate of a uniform point on the sphere in three dimensions is uniform on [-1, 1].
+        for coordinate in directions.T:
+            assert stats.kstest(coordinate.numpy(), stats.uniform(-1.0, 2.0).cdf).pvalue > 1e-3
+    x, reward, _ = environment.pull(torch.zeros(4000, dtype=torch.int64))
+    noise = (reward - (x * environment.theta).sum(-1)).numpy()
+    assert stats.kstest(noise, lambda values: cdf(environment.noise, values)).pvalue > 1e-3
+    assert stats.kstest(noise, lambda values: cdf(Pareto(1.5, scale=3.0), values)).pvalue < 1e-9
+
+
+@pytest.mark.parametrize("batch_shape", [(), (20,)])
+@pytest.mark.parametrize("redraw", [False, True])
+def test_a_learner_beats_uniform_play(batch_shape: tuple[int, ...], redraw: bool) -> None:
+    regret = {}
+    for name in ("oful", "uniform"):
+        environment = LinearBandit(2, 20, noise=Gaussian(scale=0.1), redraw=redraw, batch_shape=batch_shape, seed=1)
+        policy = OFUL(2, noise_scale=0.1, batch_shape=batch_shape)
+        generator = torch.Generator().manual_seed(0)
+        total = torch.zeros(batch_shape, dtype=torch.float64)
+        for _ in range(300):
+            uniform = torch.randint(20, batch_shape, generator=generator)
+            index = policy.select(environment.arms()) if name == "oful" else uniform
+            x, reward, lost = environment.pull(index)
+            policy.step(x, reward)
+            total += lost
+        regret[name] = total
+    assert (regret["oful"] < 0.15 * regret["uniform"]).all()

@@ -1,0 +1,124 @@
+"""Linear bandits: mean rewards that are linear in the features of an arm."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchonline.environments.noise import Noise
+from torchonline.learner import check_shape, positive, positive_integer
+
+
+class Outcome(NamedTuple):
+    """What came of a round, for each trial.
+
+    Args:
+        x: features of the chosen arm, ``(*B, d)``.
+        reward: its mean reward plus noise, ``(*B)``.
+        regret: how far its mean reward is below the best arm's, ``(*B)``. A learner must not see it.
+    """
+
+    x: Tensor
+    reward: Tensor
+    regret: Tensor
+
+
+class LinearBandit:
+    r"""Independent trials of a linear bandit: :math:`r = x^\top\theta^* + \eta`, unit-norm arms, noise of mean 0.
+
+    A round::
+
+        k = policy.select(environment.arms())
+        x, reward, regret = environment.pull(k)
+        policy.step(x, reward)
+
+    :math:`\theta^*` and the arms are drawn uniformly from spheres, anew for each trial. All draws come from a generator
+    of the environment's own, and none depends on what is pulled: policies that play environments of one seed meet the
+    same parameters, arms and noise.
+
+    Args:
+        dim: number of features d.
+        arms: number of arms K.
+        noise: law of :math:`\eta`; ``noise.moment_norm(order)`` is the scale a learner may be told.
+        theta_norm: the length of :math:`\theta^*`, above 0.
+        redraw: whether each round has new arms; otherwise a trial keeps those of its first round.
+        batch_shape: ``*B``, independent trials, to be played by a learner of the same ``batch_shape``.
+        seed: of all draws.
+        dtype: of all that is returned.
+
+    Attributes:
+        theta: :math:`\theta^*`, shape ``(*B, d)``.
+
+    Example:
+        >>> from torchonline import OFUL
+        >>> from torchonline.environments import Gaussian
+        >>> environment = LinearBandit(2, 10, noise=Gaussian(scale=0.1), batch_shape=(3,))
+        >>> policy, total = OFUL(2, noise_scale=0.1, batch_shape=(3,)), torch.zeros(3)
+        >>> for _ in range(200):
+        ...     x, reward, regret = environment.pull(policy.select(environment.arms()))
+        ...     policy.step(x, reward)
+        ...     total += regret
+        >>> bool((total < 20.0).all())
+        True
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        arms: int,
+        *,
+        noise: Noise,
+        theta_norm: float = 1.0,
+        redraw: bool = False,
+        batch_shape: tuple[int, ...] = (),
+        seed: int = 0,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        if not isinstance(noise, Noise):
+            raise TypeError(f"noise: expected a Noise, got {type(noise).__name__}")
+        self.noise = noise
+        self.redraw = redraw
+        self.batch_shape = tuple(positive_integer("batch_shape", size) for size in batch_shape)
+        self.dtype = dtype
+        self._arms_shape = (*self.batch_shape, positive_integer("arms", arms), positive_integer("dim", dim))
+        self._generator = torch.Generator().manual_seed(seed)
+        self.theta = positive("theta_norm", theta_norm) * self._directions((*self.batch_shape, dim))
+        self._start_round()
+
+    def arms(self) -> Tensor:
+        """The features to choose from in this round, ``(*B, K, d)``. Looking twice shows the same."""
+        return self._arms
+
+    def pull(self, index: Tensor) -> Outcome:
+        """Choose one arm in each trial, which ends the round.
+
+        Args:
+            index: ``(*B)``, int64.
+
+        Raises:
+            TypeError: ``index`` is no int64 tensor.
+            ValueError: it has another shape, or names an arm that is not there.
+        """
+        if not isinstance(index, Tensor) or index.dtype != torch.int64:
+            raise TypeError(f"index: expected a tensor of int64, got {getattr(index, 'dtype', type(index).__name__)}")
+        check_shape("index", index, self.batch_shape)
+        low, high = int(index.min()), int(index.max())
+        if not 0 <= low <= high < self._arms_shape[-2]:
+            raise ValueError(f"index: expected arms from 0 to {self._arms_shape[-2] - 1}, got {low} to {high}")
+        x = torch.take_along_dim(self._arms, index[..., None, None], dim=-2).squeeze(-2)
+        mean = torch.take_along_dim(self._means, index[..., None], dim=-1).squeeze(-1)
+        reward = mean + self.noise.sample(self.batch_shape, self._generator).to(self.dtype)
+        outcome = Outcome(x, reward, self._best - mean)
+        if self.redraw:
+            self._start_round()
+        return outcome
+
+    def _start_round(self) -> None:
+        self._arms = self._directions(self._arms_shape)
+        self._means = (self._arms @ self.theta.unsqueeze(-1)).squeeze(-1)
+        self._best = self._means.amax(-1)
+
+    def _directions(self, shape: tuple[int, ...]) -> Tensor:
+        """Uniform draws from the unit sphere."""
+        normal = torch.randn(shape, generator=self._generator, dtype=torch.float64)
+        return torch.nn.functional.normalize(normal, dim=-1).to(self.dtype)
