@@ -34,7 +34,7 @@ def test_digits_are_all_there_once_and_scaled(labelled: int) -> None:
 
 @pytest.mark.parametrize(("labelled", "error"), [(0, ValueError), (1797, ValueError), (3.0, TypeError)])
 def test_digits_refuse_a_split_that_is_none(labelled, error: type[Exception]) -> None:
-    with pytest.raises(error, match="^labelled: expected"):
+    with pytest.raises(error, match=r"^labelled: expected"):
         digits(labelled)
 
 

@@ -18,7 +18,7 @@ def matvec(matrix: Tensor, x: Tensor) -> Tensor:
     """``matrix @ x`` for each learner: ``(*B, d, d)`` and ``(*B, d)`` to ``(*B, d)``."""
     if not is_scripting():
         if not isinstance(x, Tensor):
-            return matrix @ x
+            return matrix.dot(x)
     if x.dim() == 1:
         return torch.mv(matrix, x)
     return torch.matmul(matrix, x.unsqueeze(-1)).squeeze(-1)
@@ -28,10 +28,26 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     """The inner product of each learner's vectors: ``(*B, d)`` twice to ``(*B)``."""
     if not is_scripting():
         if not isinstance(x, Tensor):
-            return x @ y
+            return x.dot(y)
     if x.dim() == 1:
         return torch.dot(x, y)
     return (x * y).sum(-1)
+
+
+def converted(x: Tensor, like: Tensor) -> Tensor:
+    """``x`` in the floating-point type of ``like``; a NumPy learner gets its inputs converted."""
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return x
+    return x.to(like.dtype)
+
+
+def rows_times(x: Tensor, y: Tensor) -> Tensor:
+    """``x @ y`` for rows: ``(..., d)`` and ``(d)`` or ``(d, d)``."""
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return x.dot(y)
+    return x @ y
 
 
 def row_dots(x: Tensor, y: Tensor) -> Tensor:

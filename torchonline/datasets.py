@@ -12,8 +12,8 @@ from torchonline.learner import check_shape, positive_integer
 def digits(labelled: int = 300) -> tuple[TensorDataset, TensorDataset]:
     """Scikit-learn's 1797 handwritten digits, split into a few to train an encoder on and the rest to serve.
 
-    The data are the test set of Alpaydin and Kaynak, Optical recognition of handwritten digits (UCI, 1998), in the order
-    in which scikit-learn keeps them.
+    The data are the test set of Alpaydin and Kaynak, Optical recognition of handwritten digits (UCI, 1998), in the
+    order in which scikit-learn keeps them.
 
     Args:
         labelled: how many go into the first part, from 1 to 1796.

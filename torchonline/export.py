@@ -141,7 +141,7 @@ def to_program(
     The program is :class:`Round` for a policy and :class:`HeadRound` for an encoder with a policy on it: one call learns
     from an earlier decision and makes N new ones. N and K may vary from call to call. Because a program's state cannot
     be shared between programs, choosing and learning are one call; ``learn=False`` chooses only, and one throw-away arm
-    learns only. It checks no arguments. ``torch.export.load(path).module()`` runs it without torchonline;
+    learns only. It checks no arguments, and takes them in the dtype of the state (of ``example``, for a head). ``torch.export.load(path).module()`` runs it without torchonline;
     ``torch._inductor.aoti_compile_and_package`` compiles it to machine code.
 
     Args:
@@ -155,8 +155,8 @@ def to_program(
 
     Example:
         >>> program = to_program(OFUL(2)).module()
-        >>> x, reward, learn = torch.zeros(2), torch.tensor(0.0), torch.tensor(False)
-        >>> arms, mask = torch.eye(2).expand(3, 2, 2), torch.ones(3, 2, dtype=torch.bool)
+        >>> x, reward, learn = torch.zeros(2).double(), torch.tensor(0.0).double(), torch.tensor(False)
+        >>> arms, mask = torch.eye(2).double().expand(3, 2, 2), torch.ones(3, 2, dtype=torch.bool)
         >>> program(x, reward, learn, arms, mask)
         tensor([0, 0, 0])
     """
@@ -202,7 +202,7 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
     Raises:
         TypeError: ``policy`` is no policy.
         ValueError: its scores are random.
-        RuntimeError: the graph does not compute the policy's scores; the file is removed.
+        RuntimeError: the graph does not compute the policy's scores; nothing is written.
 
     Example:
         >>> to_onnx(OFUL(2), folder / "scores.onnx")
@@ -220,15 +220,19 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
     graph = torch.export.export(_Scorer(policy, list(state)).eval(), (arms, *state.values())).graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     names = [name for name, node in zip(state, placeholders[1:], strict=True) if node.users]
-    program = torch.onnx.export(
-        _Scorer(policy, names).eval(),
-        (arms, *(state[name] for name in names)),
-        input_names=["arms", *names],
-        output_names=["scores"],
-        dynamic_shapes=(script.dynamic_shapes()[-1], tuple({} for _ in names)),
-        dynamo=True,
-        verbose=False,
-    )
+    with warnings.catch_warnings():
+        # torch's exporter warns about its own internals.
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        program = torch.onnx.export(
+            _Scorer(policy, names).eval(),
+            (arms, *(state[name] for name in names)),
+            input_names=["arms", *names],
+            output_names=["scores"],
+            dynamic_shapes=(script.dynamic_shapes()[-1], tuple({} for _ in names)),
+            dynamo=True,
+            verbose=False,
+        )
     evaluator = ReferenceEvaluator(program.model_proto)
     for decision in script.decisions():
         inputs = {"arms": decision.inputs, **{name: state[name] for name in names}}

@@ -42,15 +42,15 @@ def subtract_outer_(matrix: Tensor, u: Tensor, v: Tensor) -> None:
     matrix.addcmul_(u.unsqueeze(-1), v.unsqueeze(-2), value=-1.0)
 
 
-def subtract_symmetric_outer_(matrix: Tensor, u: Tensor, v: Tensor) -> None:
-    """``matrix -= u v' + v u'``, exactly symmetric in floating point."""
+def subtract_outers_(matrix: Tensor, u: Tensor, v: Tensor) -> None:
+    """``matrix -= u v' + v u'``."""
     if not is_scripting():
         if not isinstance(u, Tensor):
             outer = u[:, None] * v
             matrix -= outer + outer.T
             return
-    outer = u.unsqueeze(-1) * v.unsqueeze(-2)
-    matrix.sub_(outer + outer.mT)
+    subtract_outer_(matrix, u, v)
+    subtract_outer_(matrix, v, u)
 
 
 def add_outer_compensated_(matrix: Tensor, lost: Tensor, u: Tensor, v: Tensor) -> None:
@@ -106,10 +106,10 @@ def refine_inverse_(inverse: Tensor, matrix: Tensor, count: Tensor) -> None:
             j = int(count) % len(matrix)
             column = matrix[:, j]
             pivot = column[j]
-            correction = inverse @ column
+            correction = inverse.dot(column)
             correction[j] -= 1.0
             correction /= pivot
-            correction[j] -= 0.5 * (column @ correction) / pivot
+            correction[j] -= 0.5 * column.dot(correction) / pivot
             inverse[:, j] -= correction
             inverse[j] -= correction
             return

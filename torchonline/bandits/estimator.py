@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, as_array, at_least, roundoff, row_dots, sqrt
+from torchonline.arrays import along, as_array, at_least, converted, maximum, minimum, roundoff, row_dots, rows_times, sqrt
 from torchonline.learner import (
     SMALL,
     Learner,
@@ -95,21 +95,32 @@ class Estimator(Learner):
 
     def mean(self, x: Tensor) -> Tensor:
         """What :meth:`forward` returns."""
+        x = converted(x, self.theta_hat)
         if self.batch_dims == 0:
-            return x @ self.theta_hat
+            return rows_times(x, self.theta_hat)
         return (self.grouped(x) @ self.theta_hat.unsqueeze(-1)).reshape(x.shape[:-1])
 
     @torch.jit.export
     def width(self, x: Tensor) -> Tensor:
         """The norm that the radius multiplies: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
+        x = converted(x, self.theta_hat)
         matrix = self.width_matrix()
         if self.batch_dims == 0:
-            square = row_dots(x @ matrix, x)
+            square = row_dots(rows_times(x, matrix), x)
         else:
             grouped = self.grouped(x)
             square = row_dots(grouped @ matrix, grouped).reshape(x.shape[:-1])
         # Not 0, where a square root has no slope.
         return sqrt(at_least(square, 1e-38))
+
+    @torch.jit.export
+    def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower and upper confidence bounds of the mean reward, cut to what ``theta_bound`` allows, as ``(*B, ...)``."""
+        x = converted(x, self.theta_hat)
+        mean = self.mean(x)
+        error = along(self.radius(), mean) * self.width(x)
+        bound = self.theta_bound * sqrt(row_dots(x, x))
+        return maximum(mean - error, -bound), minimum(mean + error, bound)
 
     def grouped(self, x: Tensor) -> Tensor:
         """``(*B, ..., d)`` as one list of rows for each learner, ``(*B, n, d)``."""
@@ -158,7 +169,7 @@ class Estimator(Learner):
     def _is_due(self) -> bool:
         if not torch.jit.is_scripting():
             if not isinstance(self.rounds, Tensor):
-                return self.rounds % self.refine_every == 0
+                return int(self.rounds) % self.refine_every == 0
             if not self.rounds.is_cpu or not is_readable(self.rounds):
                 return True
         return int(self.rounds.max()) % self.refine_every == 0
@@ -185,7 +196,6 @@ class Estimator(Learner):
                 check_values("noise_scale", noise_scale, self.smallest_noise_scale)
         return x, reward, noise_scale
 
-    @torch.jit.unused
     def _check_quadratic(self, x: Tensor, quadratic: Tensor) -> None:
         """Refuse x when V^-1 cannot follow: NaN, infinity, or x'V^-1x beyond the state's resolution."""
         if not self.validate or (isinstance(quadratic, Tensor) and not is_readable(quadratic)):
@@ -214,9 +224,8 @@ class Estimator(Learner):
             scales = [self.noise_scale] * len(rewards) if noise_scale is None else noise_scale.tolist()
             self._all_or_nothing(view._observe, rows, rewards, scales)
         # NumPy wrote into the buffers unseen: let autograd refuse a backward pass through what has changed.
-        buffers = [buffer for buffer in self._buffers.values() if buffer is not None]
-        if not buffers[0].is_inference():
-            torch.autograd.graph.increment_version(buffers)
+        if not self._buffers["theta_hat"].is_inference():
+            torch.autograd.graph.increment_version([buffer for buffer in self._buffers.values() if buffer is not None])
 
     def _observe_in_order(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         self._all_or_nothing(self._observe, x.unbind(-2), reward.unbind(-1), noise_scale.unbind(-1))

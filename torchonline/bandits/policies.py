@@ -44,7 +44,7 @@ class Policy(nn.Module):
             if mask is None and self.is_deterministic and estimator.runs_on_numpy(arms, arms.numel() * estimator.dim):
                 return self._select_on_numpy(estimator, arms)
         with torch.no_grad():
-            scores = self.forward(arms.detach().to(self.estimator.theta_hat.dtype))
+            scores = self.forward(arms.detach())
             if mask is not None:
                 scores = scores.masked_fill(~mask, -math.inf)
             return scores.argmax(-1)
@@ -78,8 +78,8 @@ class Policy(nn.Module):
 
     def _select_on_numpy(self, estimator: Estimator, arms: Tensor) -> Tensor:
         view = object.__new__(type(self))
-        view.__dict__["estimator"] = estimator.numpy_view()
-        scores = view.forward(as_array(arms, view.estimator.theta_hat))
+        learner = view.__dict__["estimator"] = estimator.numpy_view()
+        scores = view.forward(as_array(arms, learner.theta_hat))
         best = scores.argmax(-1)
         return torch.scalar_tensor(best, dtype=torch.int64) if scores.ndim == 1 else torch.from_numpy(best)
 
@@ -102,7 +102,7 @@ class UCB(Policy):
         >>> arms = torch.eye(2, dtype=torch.float64)
         >>> policy.step(arms[0], torch.tensor(1.0))
         >>> policy(arms)
-        tensor([3.2593, 4.1565], dtype=torch.float64)
+        tensor([3.4324, 4.1470], dtype=torch.float64)
         >>> policy.select(arms)
         tensor(1)
     """
@@ -143,6 +143,7 @@ class ThompsonSampling(Policy):
     def forward(self, arms: Tensor) -> Tensor:
         """Scores under one fresh draw for each decision: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         estimator = self.estimator
+        arms = arms.to(estimator.theta_hat.dtype)
         matrix = estimator.width_matrix()
         factor, _ = torch.linalg.cholesky_ex(add_diagonal(matrix, 8.0 * roundoff(matrix) * trace(matrix)))
         noise = estimator.grouped(torch.randn_like(arms[..., 0, :]))

@@ -12,7 +12,7 @@ from torchonline.learner import check_shape, positive, positive_integer
 class Outcome(NamedTuple):
     """What came of a round, for each trial.
 
-    Args:
+    Attributes:
         x: features of the chosen arm, ``(*B, d)``.
         reward: its mean reward plus noise, ``(*B)``.
         regret: how far its mean reward is below the best arm's, ``(*B)``. A learner must not see it.

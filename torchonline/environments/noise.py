@@ -186,7 +186,8 @@ class TwoPoint(Noise):
 
     def _standard_sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         jump = math.sqrt((1.0 - self.probability) / self.probability)
-        return torch.where(_uniform(shape, generator) <= self.probability, jump, -1.0 / jump)
+        jumps = (_uniform(shape, generator) <= self.probability).to(torch.float64)
+        return (jump + 1.0 / jump) * jumps - 1.0 / jump
 
     def _standard_log_moment(self, order: float) -> float:
         q = self.probability

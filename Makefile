@@ -1,0 +1,47 @@
+# Everything from a bare clone, with Python 3.11 and make: `make demo`, `make test`.
+PYTHON ?= python3.11
+# The plain `torch` of the package index can bring gigabytes of CUDA; this one is the CPU build on Linux.
+TORCH ?= torch==2.13.0
+VENV ?= .venv
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+
+.PHONY: help demo test lint wheel bench clean
+
+help:
+	@echo "make demo    train, serve and export a neural-linear bandit on scikit-learn's digits"
+	@echo "make test    the test suite"
+	@echo "make lint    ruff, and mypy on an installed copy"
+	@echo "make wheel   build the wheel and check what it holds"
+	@echo "make bench   speed against NumPy and other libraries, as ratios in one run"
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $@
+
+demo: $(READY)
+	$(BIN)/python examples/neural_linear_digits.py
+
+test: $(READY)
+	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	rm -rf $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/installed .
+	cd $(VENV)/installed && ../bin/mypy --config-file ../../pyproject.toml torchonline
+
+wheel: $(READY)
+	$(BIN)/python tests/check_wheel.py
+
+bench: $(READY)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest tests/benchmarks \
+		--benchmark-only --benchmark-disable-gc --benchmark-columns=min,median --benchmark-sort=name -p no:xdist
+
+clean:
+	rm -rf $(VENV) build dist outputs lightning_logs *.egg-info

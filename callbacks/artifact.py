@@ -1,0 +1,78 @@
+"""The head that is learning, as files that can be served."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from torch import Tensor
+
+from torchonline.export import to_program, to_torchscript
+from torchonline.learner import one_of, positive_integer
+
+WRITERS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "torchscript": ("head.pt", to_torchscript),
+    "program": ("head.pt2", to_program),
+}
+
+
+class ArtifactExporter(pl.Callback):
+    """Writes ``module.head`` as files that choose and learn where torchonline is not installed.
+
+    Into ``directory`` go ``head.pt`` (TorchScript) and ``head.pt2`` (a torch.export program): see
+    :mod:`torchonline.export`. Each is verified against the head, then replaces the one before in one move, so a server
+    that reads the directory sees a whole file at any time. The head is written at the end of the fit, and with
+    ``every_n_rounds`` also after each batch in which a multiple of that many rounds was reached.
+
+    The module is a :class:`~torchonline.models.NeuralLinearBandit`, or any other with a ``head`` and a buffer ``rounds``
+    whose batches begin with the inputs of N rounds, and whose ``training_step`` returns ``regret``, ``(N, *B)``.
+
+    Args:
+        directory: made if it is not there.
+        every_n_rounds: rounds between two exports during the fit; None for one at its end.
+        formats: some of ``"torchscript"`` and ``"program"``.
+
+    Example:
+        >>> exporter = ArtifactExporter(folder, formats=("torchscript",))
+        >>> bandit = NeuralLinearBandit(BanditHead(torch.nn.Linear(4, 2), OFUL(2)))
+        >>> trainer = pl.Trainer(max_epochs=1, callbacks=[exporter], **quiet)
+        >>> trainer.fit(bandit, RoundLoader(torch.rand(20, 5, 4), torch.rand(20, 5)))
+        >>> torch.jit.load(folder / "head.pt").select(torch.rand(5, 4)).shape
+        torch.Size([])
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        every_n_rounds: int | None = None,
+        formats: tuple[str, ...] = ("torchscript", "program"),
+    ) -> None:
+        self.directory = Path(directory)
+        self.every_n_rounds = None if every_n_rounds is None else positive_integer("every_n_rounds", every_n_rounds)
+        if isinstance(formats, str) or not formats:
+            raise ValueError(f"formats: expected some of {', '.join(map(repr, WRITERS))}, got {formats!r}")
+        self.formats = tuple(one_of("formats", name, tuple(WRITERS)) for name in formats)
+        self._example: Tensor | None = None
+        self._is_written = False
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Write when it is time."""
+        self._example = batch[0][0].detach()
+        self._is_written = False
+        rounds, played = int(pl_module.rounds), len(outputs["regret"])
+        if self.every_n_rounds and rounds // self.every_n_rounds > (rounds - played) // self.every_n_rounds:
+            self._write(pl_module)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write what the fit has come to."""
+        if self._example is not None and not self._is_written:
+            self._write(pl_module)
+
+    def _write(self, pl_module: pl.LightningModule) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for name in self.formats:
+            file, writer = WRITERS[name]
+            writer(pl_module.head, self.directory / file, example=self._example)
+        self._is_written = True

@@ -1,0 +1,61 @@
+"""Regret on the progress bar and in the logs."""
+
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from torchonline.metrics import CumulativeRegret
+
+
+class RegretLogger(pl.Callback):
+    """Logs regret to the trainer's loggers and its progress bar.
+
+    After each batch of rounds: ``regret``, the total since the first round, and ``regret_per_round``, the mean over the
+    batch; both are means over a fleet. The x axis of the logs counts rounds. The total is in checkpoints, so a resumed
+    run goes on with it.
+
+    It reads ``outputs["regret"]``, shape ``(N, *B)``, of the module's ``training_step``, as
+    :class:`~torchonline.models.NeuralLinearBandit` returns it.
+
+    Attributes:
+        regret: the :class:`~torchonline.metrics.CumulativeRegret` of each learner, to compute or plot; None before the
+            first batch.
+
+    Example:
+        >>> logger = RegretLogger()
+        >>> bandit = NeuralLinearBandit(BanditHead(torch.nn.Linear(4, 2), OFUL(2)))
+        >>> trainer = pl.Trainer(max_epochs=1, callbacks=[logger], **quiet)
+        >>> trainer.fit(bandit, RoundLoader(torch.zeros(20, 5, 4), torch.eye(5)[:1].repeat(20, 1)))
+        >>> logger.regret.compute()
+        tensor(0., dtype=torch.float64)
+    """
+
+    def __init__(self) -> None:
+        self.regret: CumulativeRegret | None = None
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Add a batch, and log."""
+        regret = outputs["regret"].detach().cpu()
+        if self.regret is None:
+            self.regret = CumulativeRegret(tuple(regret.shape[1:]))
+        self.regret.update(regret)
+        values = {"regret": self.regret.compute().mean(), "regret_per_round": regret.mean()}
+        pl_module.log_dict(values, prog_bar=True, on_step=True, on_epoch=False)
+        # Lightning takes the x axis from a value of this name.
+        pl_module.log("step", self.regret.rounds.double(), on_step=True, on_epoch=False)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The totals and their curve."""
+        return {} if self.regret is None else self.regret.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Tensor]) -> None:
+        """Go on with totals from a checkpoint."""
+        self.regret = None
+        if state_dict:
+            points, *batch_shape = state_dict["history"].shape
+            self.regret = CumulativeRegret(tuple(batch_shape), points=points)
+            self.regret.load_state_dict(state_dict)

@@ -1,0 +1,218 @@
+"""A Lightning module that plays a bandit head over batches of rounds."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from torchonline.learner import check_shape, one_of, positive, positive_integer
+from torchonline.models.bandit_head import BanditHead, of_chosen
+from torchonline.models.replay import Replay
+
+
+class NeuralLinearBandit(pl.LightningModule):
+    r"""Plays a :class:`~torchonline.models.BanditHead` against tables of rewards, one batch of rounds after another.
+
+    A round, with the features :math:`x_k` that the encoder makes of the inputs::
+
+        k = policy.select(arms)             # arms: x_1 ... x_K
+        policy.step(arms[k], rewards[k])    # of the table only the chosen entry is shown
+
+    With ``feedback="batch"`` all decisions of a batch are made from the same state, and all its rewards are learnt
+    afterwards, in order.
+
+    The encoder is frozen unless ``train_encoder_every`` is set. Then, each time that many rounds have been played, it is
+    fitted to the last ``replay_size`` rounds, with the current estimate :math:`\hat\theta` as readout,
+
+    .. math:: \min_\phi \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top\hat\theta) ,
+
+    the policy's statistics are reset, and the rounds of the replay are learnt again in order with their new features. No
+    statistics of features that no longer exist survive, and none of rounds that have left the replay. The loss h is
+    Huber's, squared up to twice the median absolute residual (1.35 standard deviations of Gaussian noise) and linear
+    beyond: a squared loss would let single heavy-tailed rewards turn the features, and a threshold that follows the data
+    needs no tuning. Refitting gives up the policy's guarantee: the new features depend on the noise of the very rewards
+    that are learnt again.
+
+    A *step* of the trainer is a batch, as everywhere in Lightning: ``max_steps``, ``global_step`` and
+    ``ModelCheckpoint(every_n_train_steps=...)`` count batches, and a batch is always played to its end. Lightning counts
+    steps of an optimizer, so there is one, over a constant, as a clock. The buffer ``rounds`` counts rounds. Random draws
+    (Thompson sampling, minibatches, dropout) come from a stream of the module's own, seeded by the buffer ``seed`` and
+    ``rounds``, so a run that is resumed from a checkpoint continues bit for bit, in the middle of an epoch too if the
+    loader is resumable (:class:`~torchonline.models.RoundLoader`).
+
+    Cost: one pass of the encoder over each batch, then the policy's cost for each round.
+
+    Args:
+        head: the encoder and the policy; ``*B`` is the policy's batch shape.
+        feedback: ``"round"`` or ``"batch"``: how long a reward takes.
+        train_encoder_every: rounds between two fits of the encoder; None leaves it as it is.
+        replay_size: rounds the encoder is fitted to, and the policy relearns.
+        encoder_steps: minibatches of a fit.
+        encoder_batch_size: rounds in a minibatch.
+        encoder_learning_rate: of Adam, which starts anew for each fit.
+
+    Shape:
+        A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds: inputs ``(N, *B, K, *feature)``, or
+        ``(N, *B, *feature)`` for a head with actions; rewards, what each arm would pay, and means, their expectation, to
+        measure regret by, ``(N, *B, K)``. Without means regret is measured by the rewards. ``training_step`` returns
+        ``regret``, ``reward`` and ``action``, each ``(N, *B)``, for callbacks to read.
+
+    Raises:
+        RuntimeError: more than one process: each would learn from its own rounds, and Lightning would overwrite the
+            statistics of all with those of the first.
+
+    Example:
+        >>> bandit = NeuralLinearBandit(BanditHead(torch.nn.Linear(4, 2), OFUL(2)))
+        >>> loader = RoundLoader(torch.rand(20, 5, 4), torch.rand(20, 5), batch_size=10)  # 20 rounds, 5 arms
+        >>> trainer = pl.Trainer(max_epochs=1, **quiet)
+        >>> trainer.fit(bandit, loader)
+        >>> bandit.rounds, trainer.global_step
+        (tensor(20), 2)
+
+    Reference:
+        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018. There the statistics of old features are
+        kept when the network is retrained.
+    """
+
+    rounds: Tensor
+    seed: Tensor
+
+    def __init__(
+        self,
+        head: BanditHead,
+        *,
+        feedback: str = "round",
+        train_encoder_every: int | None = None,
+        replay_size: int = 2000,
+        encoder_steps: int = 200,
+        encoder_batch_size: int = 64,
+        encoder_learning_rate: float = 1e-3,
+    ) -> None:
+        super().__init__()
+        if not isinstance(head, BanditHead):
+            raise TypeError(f"head: expected a BanditHead, got {type(head).__name__}")
+        self.save_hyperparameters(ignore=["head"])
+        self.head = head
+        self.feedback = one_of("feedback", feedback, ("round", "batch"))
+        self.replay: Replay | None = None
+        if train_encoder_every is not None:
+            self.train_encoder_every = positive_integer("train_encoder_every", train_encoder_every)
+            if not any(parameter.requires_grad for parameter in head.encoder.parameters()):
+                raise ValueError("train_encoder_every: expected None for an encoder without trainable parameters")
+            self.replay = Replay(replay_size)
+        self.encoder_steps = positive_integer("encoder_steps", encoder_steps)
+        self.encoder_batch_size = positive_integer("encoder_batch_size", encoder_batch_size)
+        self.encoder_learning_rate = positive("encoder_learning_rate", encoder_learning_rate)
+        self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("seed", torch.randint(2**62, ()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The policy's scores: see :meth:`BanditHead.forward`."""
+        return self.head(inputs)
+
+    def setup(self, stage: str) -> None:
+        """Refuse to run in several processes."""
+        if self.trainer.world_size > 1:
+            raise RuntimeError(
+                "NeuralLinearBandit: expected one process, got "
+                f"{self.trainer.world_size}: the statistics that each of them learns would be overwritten"
+            )
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The clock that Lightning counts steps by."""
+        self._clock = torch.zeros((), device=self.device, requires_grad=True)
+        return torch.optim.SGD([self._clock], lr=1.0)
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        """Play a batch of rounds."""
+        inputs, rewards, means = _unpacked(batch)
+        actions = []
+        with torch.no_grad(), self._own_random_draws():
+            start = 0
+            while start < len(rewards):
+                stop = min(len(rewards), start + self._rounds_from_one_encoder())
+                actions.append(self._play(inputs[start:stop], rewards[start:stop]))
+                start = stop
+        action = torch.cat(actions)
+        regret = means.amax(-1) - of_chosen(means, action)
+        loss = 0.0 * self._clock
+        return {"loss": loss, "regret": regret, "reward": of_chosen(rewards, action), "action": action}
+
+    def _rounds_from_one_encoder(self) -> int:
+        """How many rounds to play before the encoder may change."""
+        if self.replay is None or self.feedback == "batch":
+            return 2**62
+        return self.train_encoder_every - int(self.rounds) % self.train_encoder_every
+
+    def _play(self, inputs: Tensor, rewards: Tensor) -> Tensor:
+        """Decide n rounds and learn from them: ``(n, *B, ...)`` and ``(n, *B, K)`` to the actions ``(n, *B)``."""
+        lead = self.head.policy.estimator.batch_dims
+        arms = self.head.encode(inputs)
+        check_shape("rewards", rewards, arms.shape[:-1])
+        if self.feedback == "round":
+            action = torch.stack([self._decide_and_learn(*round_) for round_ in zip(arms, rewards, strict=True)])
+        else:
+            action = self._decide_and_learn(arms.movedim(0, lead), rewards.movedim(0, lead)).movedim(lead, 0)
+        before = int(self.rounds)
+        self.rounds += len(rewards)
+        if self.replay is not None:
+            kept = inputs, action
+            if self.head.actions is None:
+                # Of the arms only the chosen one is ever encoded again: a decision with a single arm.
+                kept = of_chosen(inputs, action).unsqueeze(action.dim()), torch.zeros_like(action)
+            self.replay.push(*kept, of_chosen(rewards, action))
+            if int(self.rounds) // self.train_encoder_every > before // self.train_encoder_every:
+                self._train_encoder(self.replay)
+        return action
+
+    def _decide_and_learn(self, arms: Tensor, rewards: Tensor) -> Tensor:
+        policy = self.head.policy
+        action = policy.select(arms)
+        policy.step(of_chosen(arms, action), of_chosen(rewards, action))
+        return action
+
+    def _train_encoder(self, replay: Replay) -> None:
+        """Fit the encoder to the replay; then forget, and learn the replay again from its new features."""
+        estimator = self.head.policy.estimator
+        theta_hat = estimator.theta_hat.clone()
+        inputs, action, reward = replay.in_order()
+        parameters = [parameter for parameter in self.head.encoder.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.Adam(parameters, lr=self.encoder_learning_rate)
+        for _ in range(self.encoder_steps):
+            batch = torch.randint(len(reward), (self.encoder_batch_size,), device=reward.device)
+            target = reward[batch].to(theta_hat.dtype)
+            with torch.enable_grad():
+                x = self.head.chosen_features(inputs[batch], action[batch])
+                mean = (x * theta_hat).sum(-1)
+                threshold = 2.0 * (target - mean.detach()).abs().median().item()
+                loss = functional.huber_loss(mean, target, delta=max(threshold, torch.finfo(target.dtype).tiny))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        optimizer.zero_grad()
+        estimator.reset()
+        lead = estimator.batch_dims
+        for rounds in zip(*(values.split(self.encoder_batch_size) for values in (inputs, action, reward)), strict=True):
+            self.head.step(*(values.movedim(0, lead) for values in rounds))
+
+    @contextmanager
+    def _own_random_draws(self) -> Iterator[None]:
+        """Draws that depend on ``seed`` and ``rounds`` only, and leave those of others alone."""
+        devices = [] if self.device.type == "cpu" else [self.device]
+        with torch.random.fork_rng(devices, device_type=self.device.type):
+            torch.manual_seed(int(self.seed + self.rounds))
+            yield
+
+
+def _unpacked(batch: Any) -> tuple[Tensor, Tensor, Tensor]:
+    if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
+        got = f"{len(batch)} items" if isinstance(batch, (tuple, list)) else type(batch).__name__
+        raise ValueError(f"batch: expected (inputs, rewards) or (inputs, rewards, means), got {got}")
+    inputs, rewards = batch[:2]
+    means = batch[2] if len(batch) == 3 else rewards
+    check_shape("means", means, rewards.shape)
+    return inputs, rewards, means

@@ -1,0 +1,129 @@
+"""Arguments that no learner may accept, made from ones that it must."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tests.learners import DIM
+
+Bad = tuple[str, str, dict[str, Any]]
+
+
+def no_floats(good: Tensor) -> dict[str, Any]:
+    """What is no dense floating-point tensor on the learner's device."""
+    return {
+        "a string": "features",
+        "a list": good.tolist() if good.dim() else [good.item()],
+        "a number": 1.0,
+        "a NumPy array": good.numpy(),
+        "integers": good.to(torch.int64),
+        "booleans": good.to(torch.bool),
+        "complex numbers": good.to(torch.complex128),
+        "a sparse tensor": good.to_sparse(),
+        "on another device": good.to("meta"),
+    }
+
+
+def with_last(good: Tensor, value: float) -> Tensor:
+    """A copy whose last number is another."""
+    bad = good.clone()
+    bad.view(-1)[-1] = value
+    return bad
+
+
+def no_values(good: Tensor) -> dict[str, Tensor]:
+    """Values that no feature and no reward may have."""
+    return {
+        "NaN": with_last(good, torch.nan),
+        "infinity": with_last(good, torch.inf),
+        "minus infinity": with_last(good, -torch.inf),
+        "too large": with_last(good, 1e200),
+        "too small": with_last(good, -1e200),
+        "NaN that requires grad": with_last(good, torch.nan).requires_grad_(),
+        "NaN in a parameter": nn.Parameter(with_last(good, torch.nan)),
+        "NaN of half precision": with_last(good, torch.nan).half(),
+        "infinity of single precision": with_last(good, torch.inf).float(),
+    }
+
+
+def wrong_shapes(good: Tensor, batch_dims: int, features: bool) -> dict[str, Tensor]:
+    """Sizes that fit neither the learner nor the other arguments."""
+    shapes = {"a dimension too many": good.unsqueeze(0), "two dimensions too many": good[None, None]}
+    if good.dim() > 0:
+        shapes |= {"no dimension": good.reshape(-1)[0], "a dimension too few": good.select(0, 0)}
+    if features:
+        shapes |= {"a feature too few": good[..., 1:], "a feature too many": torch.cat([good, good[..., :1]], -1)}
+        shapes |= {"no feature": good[..., :0]}
+        # One learner takes (d,) as one round and (n, d) as n rounds: of themselves, both are right.
+        if batch_dims == 0:
+            del shapes["a dimension too many" if good.dim() == 1 else "a dimension too few"]
+    if batch_dims > 0:
+        shapes |= {"of a smaller fleet": good[:1], "of a larger fleet": torch.cat([good, good[:1]])}
+    return shapes
+
+
+def bad_steps(batch_shape: tuple[int, ...], rows: tuple[int, ...]) -> Iterator[Bad]:
+    """Kinds of bad input to ``step``, the argument to blame, and the arguments."""
+    good = {
+        "x": torch.randn(*batch_shape, *rows, DIM, dtype=torch.float64),
+        "reward": torch.randn((*batch_shape, *rows), dtype=torch.float64),
+        "noise_scale": torch.rand((*batch_shape, *rows), dtype=torch.float64) + 0.5,
+    }
+    for name, value in good.items():
+        kinds = no_floats(value) | no_values(value) | wrong_shapes(value, len(batch_shape), features=name == "x")
+        if name != "noise_scale":
+            kinds["None"] = None
+        else:
+            kinds["negative"] = with_last(value, -0.1)
+        if rows and name != "x":
+            kinds |= {"a row too few": value[..., 1:], "a row too many": torch.cat([value, value[..., :1]], -1)}
+        for kind, bad in kinds.items():
+            yield kind, name, good | {name: bad}
+
+
+def bad_selects(batch_shape: tuple[int, ...]) -> Iterator[Bad]:
+    """Kinds of bad input to ``select``, the argument to blame, and the arguments."""
+    arms = torch.randn(*batch_shape, 4, DIM, dtype=torch.float64)
+    kinds = no_floats(arms) | no_values(arms) | wrong_shapes(arms, len(batch_shape), features=True)
+    kinds |= {"None": None, "no arm": arms[..., :0, :]}
+    # One learner that is given (N, K, d) is given N decisions.
+    for extra in ("a dimension too many", "two dimensions too many"):
+        if not batch_shape:
+            del kinds[extra]
+    for kind, bad in kinds.items():
+        yield kind, "arms", {"arms": bad}
+        if isinstance(bad, Tensor) and bad.dim() > 0 and bad.device.type == "cpu" and bad.layout == torch.strided:
+            yield f"{kind}, with a mask", "arms", {"arms": bad, "mask": torch.ones(bad.shape[:-1], dtype=torch.bool)}
+    mask = torch.ones(*batch_shape, 4, dtype=torch.bool)
+    one_without = mask.clone()
+    one_without.view(-1, 4)[-1] = False
+    masks = {
+        "a string": "all",
+        "a list": mask.tolist(),
+        "a NumPy array": mask.numpy(),
+        "integers": mask.to(torch.int64),
+        "numbers": mask.to(torch.float64),
+        "bytes": mask.to(torch.uint8),
+        "on another device": mask.to("meta"),
+        "an arm too few": mask[..., 1:],
+        "an arm too many": torch.cat([mask, mask[..., :1]], -1),
+        "with the features": mask.unsqueeze(-1).expand(*mask.shape, DIM),
+        "no dimension": mask.reshape(-1)[0],
+        "nothing available": torch.zeros_like(mask),
+        "nothing available in one decision": one_without,
+    }
+    for kind, bad in masks.items():
+        yield kind, "mask", {"arms": arms, "mask": bad}
+
+
+def complaint(label: str, name: str, call: Callable[[], Any]) -> list[str]:
+    """Nothing if a call raises ValueError or TypeError that begins with the argument's name; what it did otherwise."""
+    try:
+        result = call()
+    except (ValueError, TypeError) as error:
+        return [] if str(error).startswith(f"{name}: expected ") else [f"{label}: {type(error).__name__}: {error}"]
+    except Exception as error:
+        return [f"{label}: {type(error).__name__}: {str(error).splitlines()[0]}"]
+    return [f"{label}: accepted, returned {result}"]

@@ -1,0 +1,58 @@
+"""Build the wheel, install it far from the checkout, and check what is there: run by ``make wheel``."""
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NEEDED = {
+    "torchonline/__init__.py",
+    "torchonline/py.typed",
+    "torchonline/bandits/heavy_tail.py",
+    "torchonline/environments/linear.py",
+    "torchonline/models/bandit_head.py",
+    "torchonline/callbacks/regret.py",
+}
+USE = """
+import torch, torchonline, torchonline.models, torchonline.callbacks
+policy = torchonline.HeavyTailUCB(2)
+arms = torch.eye(2)
+policy.step(arms[policy.select(arms)], torch.tensor(1.0))
+assert torchonline.__file__.startswith({folder!r}), torchonline.__file__
+assert policy.estimator.rounds == 1
+"""
+
+
+def run(*command: str, cwd: str) -> None:
+    """Run a command, or stop with what it printed."""
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+
+
+def main() -> None:
+    """Check the wheel, or exit with what is wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, str(ROOT), cwd=folder)
+        (wheel,) = Path(folder).glob("*.whl")
+        names = set(zipfile.ZipFile(wheel).namelist())
+        top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+        if top != {"torchonline"}:
+            sys.exit(f"the wheel's top-level names are {sorted(top)}, expected only torchonline")
+        if missing := NEEDED - names:
+            sys.exit(f"the wheel lacks {sorted(missing)}")
+        sources = {p.relative_to(ROOT).as_posix() for p in (ROOT / "torchonline").rglob("*.py")}
+        sources |= {f"torchonline/{p.relative_to(ROOT).as_posix()}" for d in ("models", "callbacks") for p in (ROOT / d).rglob("*.py")}
+        if missing := sources - names:
+            sys.exit(f"the wheel lacks {sorted(missing)}")
+        target = f"{folder}/site"
+        run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", target, str(wheel), cwd=folder)
+        use = f"import sys; sys.path.insert(0, {target!r})\n{USE.format(folder=target)}"
+        run(sys.executable, "-c", use, cwd=folder)
+        print(f"{wheel.name}: top-level names {sorted(top)}, {len(names)} files, works where it is installed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""One thread, a fixed seed for each test, and the contract suite's table of learners and rules at the end of a run."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+# `tests.learners` and its like are imported by name, wherever pytest was started.
+sys.path.append(str(Path(__file__).parent.parent))
+pytest.register_assert_rewrite("tests.learners", "tests.contract")
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print which rule of the contract each public learner has passed or failed."""
+    from tests.contract.matrix import table
+
+    outcomes: dict[str, bool] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            key = dict(getattr(report, "user_properties", ())).get("contract")
+            if key is not None:
+                outcomes[key] = outcomes.get(key, True) and report.passed
+    if outcomes:
+        terminalreporter.section("contract: learners x rules")
+        for line in table(outcomes):
+            terminalreporter.write_line(line)

@@ -1,0 +1,82 @@
+"""Rule 5: the cost and memory of a step do not depend on the round."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.contract.matrix import rule
+from tests.learners import DIM, Case, snapshot
+
+# A learner may do some of its work every few rounds; a window covers whole periods.
+WINDOW = 64
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations that torch runs, by name and size of their results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        sizes = [tuple(each.shape) for each in (result if isinstance(result, tuple) else (result,)) if hasattr(each, "shape")]
+        self.counts[f"{func} {sizes}"] += 1
+        return result
+
+
+def operations(work: Callable[[], None]) -> Counter[str]:
+    """What torch runs during some work."""
+    with Operations() as mode:
+        work()
+    return mode.counts
+
+
+def calls(work: Callable[[], None]) -> Counter[str]:
+    """The Python and C functions that some work calls."""
+    counts: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            counts[frame.f_code.co_qualname] += 1
+        elif event == "c_call":
+            counts[getattr(argument, "__qualname__", repr(argument))] += 1
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return counts
+
+
+@rule(5)
+def cost_does_not_depend_on_the_round(case: Case) -> None:
+    """A window of steps calls and runs the same, in the same sizes, after 10 rounds and after 1000."""
+    generator = torch.Generator().manual_seed(0)
+    for batch_shape, count in (((), calls), ((2,), calls), ((2,), operations)):
+        # A ball that the iterate never leaves: to project it back is the one thing that costs when it happens.
+        learner = case.build(batch_shape=batch_shape, validate=False)
+
+        def steps(number: int, learner: Any = learner, batch_shape: tuple[int, ...] = batch_shape) -> None:
+            for _ in range(number):
+                x = torch.randn(*batch_shape, DIM, generator=generator, dtype=torch.float64)
+                learner.step(x, 0.1 * torch.randn(batch_shape, generator=generator, dtype=torch.float64))
+
+        steps(10)
+        shapes = {name: value.shape for name, value in snapshot(learner).items()}
+        early = count(lambda steps=steps: steps(WINDOW))
+        rest = 1000 - 10 - WINDOW
+        learner.step(
+            torch.randn(*batch_shape, rest, DIM, generator=generator, dtype=torch.float64),
+            0.1 * torch.randn(*batch_shape, rest, generator=generator, dtype=torch.float64),
+        )
+        late = count(lambda steps=steps: steps(WINDOW))
+        assert early.total() > WINDOW
+        assert late == early
+        assert {name: value.shape for name, value in snapshot(learner).items()} == shapes

@@ -1,0 +1,76 @@
+"""Rule 7: a fleet is so many single learners, and several rounds in a step are so many steps."""
+
+import itertools
+
+import torch
+
+from tests.contract.matrix import rule
+from tests.learners import BATCH_SHAPES, Case, Round, chosen, close, decide, estimator_of, snapshot, stream
+
+
+@rule(7)
+def a_fleet_equals_single_learners(case: Case) -> None:
+    """batch_shape (1,), (3,) and (2, 3): each member's state, mean, width and radius are those of a learner of its own."""
+    for batch_shape in ((1,), (3,), (2, 3)):
+        fleet = case.build(batch_shape=batch_shape)
+        members = list(itertools.product(*map(range, batch_shape)))
+        singles = {member: case.build() for member in members}
+        for round_ in stream(60, batch_shape=batch_shape):
+            index = decide(fleet, round_)
+            x = chosen(round_.arms, index)
+            for member in members:
+                one = Round(round_.arms[member], round_.reward[member], round_.noise_scale[member])
+                single, whole = estimator_of(singles[member]), estimator_of(fleet)
+                close(single(one.arms), whole(round_.arms)[member])
+                close(single.width(one.arms), whole.width(round_.arms)[member])
+                close(single.radius(), whole.radius()[member])
+                singles[member].step(x[member], one.reward, one.noise_scale)
+            fleet.step(x, round_.reward, round_.noise_scale)
+        for member in members:
+            for name, value in snapshot(singles[member]).items():
+                whole_value = snapshot(fleet)[name]
+                close(value, whole_value[member] if whole_value.dim() > value.dim() else whole_value)
+
+
+@rule(7)
+def a_fleet_chooses_like_single_learners(case: Case) -> None:
+    """Where a policy does not draw, each member of a fleet scores and chooses as it would alone."""
+    fleet = case.build(batch_shape=(3,))
+    rounds = stream(30, batch_shape=(3,))
+    if not hasattr(fleet, "select"):
+        return
+    singles = [case.build() for _ in range(3)]
+    drawn = not torch.equal(fleet(rounds[0].arms), fleet(rounds[0].arms))
+    for round_ in rounds:
+        index, scores = fleet.select(round_.arms), fleet(round_.arms)
+        assert index.shape == (3,)
+        assert scores.shape == round_.arms.shape[:-1]
+        for i, single in enumerate(singles):
+            if not drawn:
+                close(single(round_.arms[i]), scores[i])
+                assert single.select(round_.arms[i]) == index[i]
+            single.step(round_.arms[i, 0], round_.reward[i])
+        fleet.step(round_.arms[:, 0], round_.reward)
+
+
+@rule(7)
+def several_rounds_equal_one_by_one(case: Case) -> None:
+    """x of n rows and n rewards are n rounds in order, bit for bit; no row is no round."""
+    for batch_shape in BATCH_SHAPES:
+        for scaled in (True, False):
+            at_once, in_turn = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
+            rounds = stream(12, batch_shape=batch_shape)
+            at_once.step(
+                torch.stack([round_.arms[..., 0, :] for round_ in rounds], -2),
+                torch.stack([round_.reward for round_ in rounds], -1),
+                torch.stack([round_.noise_scale for round_ in rounds], -1) if scaled else None,
+            )
+            for round_ in rounds:
+                in_turn.step(round_.arms[..., 0, :], round_.reward, round_.noise_scale if scaled else None)
+            before = snapshot(at_once)
+            for name, value in snapshot(in_turn).items():
+                close(value, before[name], tolerance=1e-12)
+            at_once.step(torch.zeros(*batch_shape, 0, 3), torch.zeros(*batch_shape, 0))
+            for name, value in snapshot(at_once).items():
+                close(value, before[name], tolerance=0.0)
+            assert int(estimator_of(at_once).rounds.max()) == len(rounds)

@@ -1,0 +1,113 @@
+"""Rule 4: no gradient enters a buffer, and memory does not grow with the rounds."""
+
+import gc
+import tracemalloc
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.contract.matrix import rule
+from tests.learners import BATCH_SHAPES, DIM, Case, chosen, decide, differences, estimator_of, play, same, snapshot, stream
+
+
+class Encoder(torch.autograd.Function):
+    """The identity, with a record of the graphs that are still alive."""
+
+    alive: weakref.WeakSet = weakref.WeakSet()
+
+    class Token:
+        """Lives as long as the graph it was made for."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.token = Encoder.Token()
+        Encoder.alive.add(ctx.token)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0]
+
+
+@rule(4)
+def no_gradient_enters(case: Case) -> None:
+    """Fed from a graph, a learner keeps none of it and learns the same as without."""
+    for batch_shape in BATCH_SHAPES:
+        learner, twin = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
+        rounds = stream(20, batch_shape=batch_shape)
+        play(twin, rounds)
+        for round_ in rounds:
+            arms, reward, noise_scale = (
+                Encoder.apply(value.requires_grad_(value.is_floating_point()))
+                for value in (round_.arms.clone(), round_.reward.clone(), round_.noise_scale.clone())
+            )
+            index = decide(learner, type(round_)(arms, reward, noise_scale))
+            learner.step(chosen(arms, index), reward, noise_scale)
+            several = chosen(arms, index).unsqueeze(-2).expand(*batch_shape, 2, DIM)
+            learner.select(arms) if hasattr(learner, "select") else learner(several)
+        del arms, reward, noise_scale, several
+        gc.collect()
+        assert len(Encoder.alive) == 0
+        assert [name for name, buffer in learner.named_buffers() if buffer.requires_grad] == []
+        assert differences(snapshot(twin), snapshot(learner)) == []
+
+
+@rule(4)
+def memory_is_flat(case: Case) -> None:
+    """Ten thousand steps later, fed with tensors that require grad, no more is in use than Python's own free lists."""
+    learner = case.build()
+    # A policy's step is its estimator's: a thousand calls show that it adds nothing.
+    calls = 10_000 if learner is estimator_of(learner) else 2_000
+    x, reward = torch.randn(DIM, requires_grad=True), torch.tensor(0.1, requires_grad=True)
+    for _ in range(100):
+        learner.step(2.0 * x, 2.0 * reward)
+    gc.collect()
+    tracemalloc.start()
+    learner.step(2.0 * x, 2.0 * reward)
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(calls):
+        learner.step(2.0 * x, 2.0 * reward)
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    # The smallest Python object that could be left behind in each step takes 16 bytes.
+    assert grown < 16 * calls
+    assert grown < 20_000
+
+
+@rule(4)
+def a_graph_from_before_a_step_is_never_wrong(case: Case) -> None:
+    """A backward pass through buffers that have changed since is refused by autograd, or right for the old ones."""
+    for batch_shape in BATCH_SHAPES:
+        learner = case.build(batch_shape=batch_shape)
+        play(learner, stream(5, batch_shape=batch_shape))
+        estimator = estimator_of(learner)
+        for look in (estimator, estimator.width):
+            x = torch.randn(*batch_shape, 4, DIM, dtype=torch.float64, requires_grad=True)
+            (expected,) = torch.autograd.grad(look(x).sum(), x)
+            seen = look(x)
+            learner.step(x[..., 0, :], torch.randn(batch_shape))
+            try:
+                seen.sum().backward()
+            except RuntimeError as error:
+                assert "inplace operation" in str(error)
+            else:
+                assert same(expected, x.grad)
+
+
+@rule(4)
+def inference_mode_leaves_ordinary_buffers(case: Case) -> None:
+    """Served under inference_mode, then trained through: the buffers are still ordinary tensors."""
+    for batch_shape in BATCH_SHAPES:
+        learner, twin = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
+        rounds = stream(12, batch_shape=batch_shape)
+        with torch.inference_mode():
+            play(learner, rounds)
+        play(twin, rounds)
+        assert differences(snapshot(twin), snapshot(learner)) == []
+        assert not any(buffer.is_inference() for buffer in learner.buffers())
+        x = torch.randn(*batch_shape, DIM, dtype=torch.float64, requires_grad=True)
+        estimator_of(learner)(x).sum().backward()
+        play(learner, rounds)

@@ -1,0 +1,47 @@
+"""The rules by name and number, the exemptions, and the table that a test run ends with."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tests.learners import Case
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A property of all learners: ``check`` raises AssertionError where a learner lacks it."""
+
+    number: int
+    check: Callable[[Case], None]
+
+    def __str__(self) -> str:
+        return self.check.__name__
+
+
+RULES: list[Rule] = []
+
+# (class name, rule name) to the reason why that class need not keep that rule.
+EXEMPTIONS: dict[tuple[str, str], str] = {}
+
+
+def rule(number: int) -> Callable[[Callable[[Case], None]], Callable[[Case], None]]:
+    """Make a check part of the contract, under one of its ten numbers."""
+
+    def register(check: Callable[[Case], None]) -> Callable[[Case], None]:
+        RULES.append(Rule(number, check))
+        return check
+
+    return register
+
+
+def table(outcomes: dict[str, bool]) -> Iterator[str]:
+    """Lines of learners x numbers: ``+`` kept, ``-`` broken, ``.`` not run; from ``"number learner"`` to whether it passed."""
+    numbers = range(1, 11)
+    learners = list(dict.fromkeys(key.split(" ", 1)[1] for key in outcomes))
+    width = max(map(len, learners))
+    yield " " * width + "".join(f"{number:3}" for number in numbers)
+    for learner in learners:
+        marks = [outcomes.get(f"{number} {learner}") for number in numbers]
+        yield learner.ljust(width) + "".join({None: "  .", True: "  +", False: "  -"}[mark] for mark in marks)
+    yield f"{len(learners)} learners, {len(EXEMPTIONS)} exemptions"
+    for (name, broken), reason in EXEMPTIONS.items():
+        yield f"exempt: {name} from {broken}: {reason}"

@@ -1,0 +1,134 @@
+"""Rules 2 and 3: a step is all or nothing, and the buffers are all that a learner has learnt."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from tests.contract.matrix import rule
+from tests.learners import BATCH_SHAPES, DIM, Case, differences, play, same, snapshot, stream
+
+
+@rule(2)
+def a_refused_step_changes_nothing(case: Case) -> None:
+    """NaN in the last of several rounds leaves every buffer bit-equal, and what follows is as if nothing had been."""
+    for batch_shape in BATCH_SHAPES:
+        learner, twin = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
+        for each in (learner, twin):
+            play(each, stream(12, batch_shape=batch_shape))
+        before = snapshot(learner)
+        for name in ("x", "reward", "noise_scale"):
+            good = {
+                "x": torch.randn(*batch_shape, 5, DIM),
+                "reward": torch.randn(*batch_shape, 5),
+                "noise_scale": torch.ones(*batch_shape, 5),
+            }
+            good[name][..., -1:] = torch.nan
+            with pytest.raises(ValueError, match=name):
+                learner.step(**good)
+            assert differences(before, snapshot(learner)) == [], name
+        rounds = stream(12, batch_shape=batch_shape, seed=1)
+        assert all(map(same, play(learner, rounds), play(twin, rounds)))
+        assert differences(snapshot(twin), snapshot(learner)) == []
+
+
+@rule(3)
+def a_loaded_state_continues_bit_for_bit(case: Case) -> None:
+    """state_dict, through a file, into a fresh learner: the same decisions and the same bits from there on."""
+    for batch_shape in BATCH_SHAPES:
+        for dtype in (torch.float64, torch.float32):
+            learner = case.build(batch_shape=batch_shape, dtype=dtype)
+            play(learner, stream(43, batch_shape=batch_shape))
+            file = io.BytesIO()
+            torch.save(learner.state_dict(), file)
+            file.seek(0)
+            fresh = case.build(batch_shape=batch_shape, dtype=dtype)
+            fresh.load_state_dict(torch.load(file, weights_only=True))
+            rounds = stream(43, batch_shape=batch_shape, seed=1)
+            assert all(map(same, play(learner, rounds), play(fresh, rounds)))
+            assert differences(snapshot(learner), snapshot(fresh)) == []
+
+
+@rule(3)
+def copies_are_independent(case: Case) -> None:
+    """A deepcopy and a pickle go on like the original and leave it alone."""
+    for batch_shape in BATCH_SHAPES:
+        learner = case.build(batch_shape=batch_shape)
+        play(learner, stream(12, batch_shape=batch_shape))
+        before, rounds = snapshot(learner), stream(12, batch_shape=batch_shape, seed=1)
+        copies = [copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))]
+        decisions = [play(each, rounds) for each in copies]
+        assert differences(before, snapshot(learner)) == []
+        own = play(learner, rounds)
+        for each, theirs in zip(copies, decisions, strict=True):
+            assert all(map(same, own, theirs))
+            assert differences(snapshot(learner), snapshot(each)) == []
+
+
+def addresses(learner: nn.Module) -> dict[str, tuple[int, int]]:
+    """Which object holds each buffer, and where its memory is."""
+    return {name: (id(buffer), buffer.data_ptr()) for name, buffer in learner.named_buffers()}
+
+
+@rule(3)
+def buffers_are_written_in_place(case: Case) -> None:
+    """Steps, resets and loads keep each buffer's object and memory."""
+    for batch_shape in BATCH_SHAPES:
+        learner = case.build(batch_shape=batch_shape)
+        before, start = addresses(learner), snapshot(learner)
+        play(learner, stream(12, batch_shape=batch_shape))
+        learner.step(torch.randn(*batch_shape, 5, DIM), torch.randn(*batch_shape, 5))
+        assert differences(start, snapshot(learner)) != []
+        learner.load_state_dict(start)
+        play(learner, stream(12, batch_shape=batch_shape))
+        getattr(learner, "estimator", learner).reset()
+        assert addresses(learner) == before
+        play(learner, stream(12, batch_shape=batch_shape))
+        with torch.inference_mode():
+            play(learner, stream(12, batch_shape=batch_shape))
+        assert addresses(learner) == before
+
+
+@rule(3)
+def reset_forgets_everything(case: Case) -> None:
+    """After a reset, a learner cannot be told from a new one."""
+    for batch_shape in BATCH_SHAPES:
+        learner, fresh = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
+        play(learner, stream(12, batch_shape=batch_shape))
+        getattr(learner, "estimator", learner).reset()
+        assert differences(snapshot(fresh), snapshot(learner)) == []
+        rounds = stream(12, batch_shape=batch_shape, seed=1)
+        assert all(map(same, play(learner, rounds), play(fresh, rounds)))
+        assert differences(snapshot(fresh), snapshot(learner)) == []
+
+
+@rule(3)
+def nothing_but_buffers_evolves(case: Case) -> None:
+    """No plain number of a learner changes as it learns: a state_dict would lose it."""
+    learner = case.build()
+
+    def numbers() -> dict[str, object]:
+        return {
+            f"{path}.{name}": value
+            for path, module in learner.named_modules()
+            for name, value in vars(module).items()
+            if isinstance(value, (int, float, str, tuple))
+        }
+
+    before = numbers()
+    play(learner, stream(20))
+    assert numbers() == before
+
+
+@rule(3)
+def a_state_of_other_options_is_refused(case: Case) -> None:
+    """Statistics mean nothing under another dimension: loading them raises and changes nothing."""
+    learner, other = case.build(), case.build(batch_shape=(2,))
+    play(learner, stream(5))
+    before = snapshot(learner)
+    with pytest.raises(RuntimeError, match="theta_hat"):
+        learner.load_state_dict(other.state_dict())
+    assert differences(before, snapshot(learner)) == []

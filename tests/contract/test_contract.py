@@ -1,0 +1,49 @@
+"""Every public learner keeps every rule."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.contract import arguments, cost, devices, fleets, gradients, looking, script, state, types
+from tests.contract.matrix import EXEMPTIONS, RULES, Rule
+from tests.learners import CASES, Case
+
+GROUPS = (looking, state, gradients, cost, types, fleets, script, arguments, devices)
+PAIRS = [
+    pytest.param(case, rule, id=f"{case}-{rule}")
+    for case in CASES
+    for rule in RULES
+    if (case.cls.__name__, str(rule)) not in EXEMPTIONS
+]
+
+
+@pytest.mark.parametrize(("case", "rule"), PAIRS)
+def test_rule(case: Case, rule: Rule, record_property: Callable[[str, object], None]) -> None:
+    record_property("contract", f"{rule.number} {case}")
+    rule.check(case)
+
+
+def test_ten_rules_have_a_check() -> None:
+    assert {rule.number for rule in RULES} == set(range(1, 11))
+    assert all(any(rule.check.__module__ == group.__name__ for rule in RULES) for group in GROUPS)
+
+
+def test_exemptions_are_named_and_explained() -> None:
+    known = {(case.cls.__name__, str(rule)) for case in CASES for rule in RULES}
+    assert set(EXEMPTIONS) <= known, "an exemption names a learner or a rule that does not exist"
+    assert all(len(reason) > 20 for reason in EXEMPTIONS.values())
+
+
+def test_every_exported_learner_is_covered() -> None:
+    covered = {case.cls.__name__ for case in CASES}
+    assert covered >= {
+        "OFUL",
+        "HvtUCB",
+        "HeavyTailUCB",
+        "RidgeRegression",
+        "HuberRegression",
+        "HeavyTailRegression",
+        "UCB",
+        "ThompsonSampling",
+        "Greedy",
+    }

@@ -1,0 +1,155 @@
+"""The public learners, found by walking the public API, and how tests build and feed them.
+
+A learner is covered the moment it is exported. If its constructor needs an argument that no other learner needs, name a
+value for it in ``REQUIRED``; if it has an option that changes its path through the code, name the values in ``VARIANTS``.
+"""
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import torchonline
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.policies import Policy
+
+DIM = 3
+BATCH_SHAPES = ((), (2,))
+REQUIRED: dict[str, Any] = {"dim": DIM, "horizon": 2000}
+VARIANTS: dict[str, tuple[Any, ...]] = {"moment_order": (1.5,), "noise": ("symmetric",)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A public class with the options that a test builds it with."""
+
+    cls: type[nn.Module]
+    options: tuple[tuple[str, Any], ...] = ()
+    # What a policy stands on, where its constructor asks for an estimator.
+    over: Self | None = None
+
+    def build(self, **common: Any) -> nn.Module:
+        """A new learner; ``common`` are options that all learners have, such as ``batch_shape``."""
+        if self.over is not None:
+            return self.cls(self.over.build(**common), **dict(self.options))
+        return self.cls(**{name: REQUIRED[name] for name in required(self.cls)} | dict(self.options) | common)
+
+    def __str__(self) -> str:
+        inside = [] if self.over is None else [str(self.over)]
+        return f"{self.cls.__name__}({', '.join(inside + [f'{name}={value}' for name, value in self.options])})"
+
+
+def required(cls: type[nn.Module]) -> list[str]:
+    """The names of the arguments without a default."""
+    parameters = inspect.signature(cls).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty]
+    unknown = set(names) - set(REQUIRED) - {"estimator"}
+    if unknown:
+        raise LookupError(f"{cls.__name__} needs {sorted(unknown)}: name values in tests/learners.py, REQUIRED")
+    return names
+
+
+def public_classes(*kinds: type) -> list[type[nn.Module]]:
+    """The classes of some kinds that ``torchonline`` exports."""
+    public = (getattr(torchonline, name) for name in torchonline.__all__)
+    return [value for value in public if isinstance(value, type) and issubclass(value, kinds) and value not in kinds]
+
+
+def variants(cls: type[nn.Module]) -> Iterator[Case]:
+    """A class as it comes, and once more for each option value that changes its path."""
+    yield Case(cls)
+    for name in inspect.signature(cls).parameters:
+        for value in VARIANTS.get(name, ()):
+            yield Case(cls, ((name, value),))
+
+
+ESTIMATORS = [case for cls in public_classes(Estimator) for case in variants(cls)]
+POLICIES = [
+    case
+    for cls in public_classes(Policy)
+    for case in (
+        [replace(Case(cls), over=Case(base)) for base in public_classes(Estimator)]
+        if "estimator" in required(cls)
+        else variants(cls)
+    )
+]
+CASES = ESTIMATORS + POLICIES
+
+
+def estimator_of(learner: nn.Module) -> Any:
+    """A policy's estimator, or the estimator itself."""
+    return learner.estimator if hasattr(learner, "select") else learner
+
+
+@dataclass(frozen=True)
+class Round:
+    """One decision and its reward, for each learner of a fleet."""
+
+    arms: Tensor
+    reward: Tensor
+    noise_scale: Tensor
+
+    def to(self, dtype: torch.dtype) -> "Round":
+        return Round(self.arms.to(dtype), self.reward.to(dtype), self.noise_scale.to(dtype))
+
+
+def stream(count: int, *, batch_shape: tuple[int, ...] = (), dim: int = DIM, seed: int = 0) -> list[Round]:
+    """Rounds with two to five arms, heavy-tailed rewards, noise scales that vary, and zero features now and then."""
+    random = np.random.default_rng(seed)
+    rounds = []
+    for t in range(count):
+        arms = random.standard_normal((*batch_shape, 2 + t % 4, dim))
+        if t % 17 == 5:
+            arms[...] = 0.0
+        values = (arms, random.standard_t(1.5, batch_shape), random.uniform(0.2, 2.0, batch_shape))
+        rounds.append(Round(*(torch.from_numpy(np.asarray(value)) for value in values)))
+    return rounds
+
+
+def chosen(arms: Tensor, index: Tensor) -> Tensor:
+    """The features of the chosen arms: ``(*B, K, d)`` and ``(*B)`` to ``(*B, d)``."""
+    where = index[..., None, None].expand(*index.shape, 1, arms.size(-1))
+    return arms.gather(-2, where).squeeze(-2)
+
+
+def decide(learner: Any, round_: Round) -> Tensor:
+    """What a policy chooses, under a seed of its own; an estimator takes the first arm."""
+    if not hasattr(learner, "select"):
+        return torch.zeros(round_.arms.shape[:-2], dtype=torch.int64)
+    torch.manual_seed(round_.arms.size(-2))
+    return learner.select(round_.arms)
+
+
+def play(learner: Any, rounds: list[Round]) -> list[Tensor]:
+    """Decide and learn, round by round; the decisions."""
+    decisions = []
+    for round_ in rounds:
+        index = decide(learner, round_)
+        learner.step(chosen(round_.arms, index), round_.reward, round_.noise_scale)
+        decisions.append(index)
+    return decisions
+
+
+def snapshot(module: nn.Module) -> dict[str, Tensor]:
+    """A copy of all state."""
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def differences(before: dict[str, Tensor], after: dict[str, Tensor]) -> list[str]:
+    """The names of what is not equal bit for bit."""
+    names = sorted(set(before) | set(after))
+    return [name for name in names if name not in before or name not in after or not same(before[name], after[name])]
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are equal bit for bit, in shape and type too."""
+    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
+
+
+def close(one: Tensor, other: Tensor, tolerance: float = 1e-9) -> None:
+    """Equal shapes and types, and values within ``tolerance`` of each other, relative where they are above 1."""
+    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)

@@ -1,0 +1,144 @@
+"""Metrics of online play, as torchmetrics: what a checkpoint carries and a logger reads."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from torchonline.learner import check_shape, positive_integer, shape_text
+
+
+class CumulativeRegret(Metric):
+    r"""What the choices so far have cost against the best arm of each round: :math:`R_T = \sum_{t \le T} r_t`.
+
+    The regret of a round, :math:`r_t = \max_k \mu_{t,k} - \mu_{t,k_t}`, is the caller's to compute. The metric keeps the
+    sum and its curve. The curve has at most ``points`` points, equally spaced in rounds: when they are used up, every
+    second one is dropped and the spacing doubles, so memory does not grow. The numbers do not depend on how the rounds
+    were cut into updates. All states are in ``state_dict``, so a resumed run goes on from the total it had.
+
+    Cost of n rounds: O(n + points) for each learner.
+
+    Args:
+        batch_shape: ``*B``, of the learners that are measured.
+        points: of the curve; an even number.
+
+    Shape:
+        - ``update(regret)``: one round ``(*B)``, or n rounds in order ``(n, *B)``; floating point.
+        - ``compute()``: the totals ``(*B)``, float64, in the units of the rewards.
+
+    Raises:
+        TypeError: ``regret`` is no floating-point tensor.
+        ValueError: its shape is wrong, or a value is NaN or infinite. No state has changed.
+
+    Example:
+        >>> metric = CumulativeRegret()
+        >>> metric.update(torch.tensor([0.5, 0.0, 0.25]))
+        >>> metric.compute()
+        tensor(0.7500, dtype=torch.float64)
+        >>> metric.curve()
+        (tensor([1, 2, 3]), tensor([0.5000, 0.5000, 0.7500], dtype=torch.float64))
+    """
+
+    is_differentiable = False
+    higher_is_better = False
+    full_state_update = True
+
+    total: Tensor
+    rounds: Tensor
+    spacing: Tensor
+    history: Tensor
+
+    def __init__(self, batch_shape: tuple[int, ...] = (), *, points: int = 512) -> None:
+        super().__init__()
+        self.batch_shape = tuple(positive_integer("batch_shape", size) for size in batch_shape)
+        self.points = positive_integer("points", points)
+        if points % 2:
+            raise ValueError(f"points: expected an even number, got {points}")
+        total = torch.zeros(self.batch_shape, dtype=torch.float64)
+        count = torch.zeros((), dtype=torch.int64)
+        self.add_state("total", total, dist_reduce_fx="sum", persistent=True)
+        self.add_state("rounds", count, dist_reduce_fx="sum", persistent=True)
+        # The curve: history[i] is the total after (i + 1) * spacing rounds.
+        self.add_state("spacing", count + 1, dist_reduce_fx="max", persistent=True)
+        history = torch.zeros((points, *self.batch_shape), dtype=torch.float64)
+        self.add_state("history", history, dist_reduce_fx="sum", persistent=True)
+
+    def update(self, regret: Tensor) -> None:
+        """Add one round or several."""
+        regret = self._checked(regret)
+        # Summed round by round from the old total, so that the cut into updates does not matter.
+        totals = torch.cat([self.total.unsqueeze(0), regret]).cumsum(0)
+        before, after, spacing = int(self.rounds), int(self.rounds) + len(regret), int(self.spacing)
+        history = self.history.clone()
+        while after > self.points * spacing:
+            history = torch.cat([history[1::2], torch.zeros_like(history[1::2])])
+            spacing *= 2
+        first, last = before // spacing, after // spacing
+        rounds = spacing * torch.arange(first + 1, last + 1, device=regret.device)
+        history[first:last] = totals[rounds - before]
+        self.total, self.history = totals[-1].clone(), history
+        self.rounds = self.rounds + len(regret)
+        self.spacing = torch.full_like(self.spacing, spacing)
+
+    def compute(self) -> Tensor:
+        """The cumulative regret of each learner."""
+        return self.total.clone()
+
+    def curve(self) -> tuple[Tensor, Tensor]:
+        """The rounds at which the curve is known, ``(p,)``, and the totals after them, ``(p, *B)``."""
+        spacing, rounds = int(self.spacing), int(self.rounds)
+        known = rounds // spacing
+        at = spacing * torch.arange(1, known + 1, device=self.total.device)
+        totals = self.history[:known]
+        if rounds > known * spacing:
+            at = torch.cat([at, self.rounds.unsqueeze(0)])
+            totals = torch.cat([totals, self.total.unsqueeze(0)])
+        return at, totals.clone()
+
+    def plot(self, axes: Any = None, label: str | None = None) -> tuple[Any, Any]:
+        """Draw the curve: the mean over the learners, and a band from the best of them to the worst.
+
+        Args:
+            axes: matplotlib axes to draw on; new ones if None.
+            label: for the legend.
+
+        Returns:
+            The figure and the axes.
+        """
+        import matplotlib.pyplot as plt
+
+        axes = plt.subplots()[1] if axes is None else axes
+        rounds, totals = (values.cpu().numpy() for values in self.curve())
+        totals = totals.reshape(len(totals), -1)
+        (line,) = axes.plot(rounds, totals.mean(1), label=label)
+        if totals.shape[1] > 1:
+            axes.fill_between(rounds, totals.min(1), totals.max(1), color=line.get_color(), alpha=0.2, linewidth=0)
+        axes.set_xlabel("round")
+        axes.set_ylabel("cumulative regret")
+        return axes.figure, axes
+
+    def _checked(self, regret: Tensor) -> Tensor:
+        """``(n, *B)``, float64."""
+        if not isinstance(regret, Tensor):
+            raise TypeError(f"regret: expected a torch.Tensor, got {type(regret).__name__}")
+        if not regret.is_floating_point():
+            raise TypeError(f"regret: expected a floating-point tensor, got {regret.dtype}")
+        if regret.shape == self.batch_shape:
+            regret = regret.unsqueeze(0)
+        elif regret.shape[1:] != self.batch_shape or regret.dim() == 0:
+            one, several = shape_text(self.batch_shape), shape_text(("n", *self.batch_shape))
+            raise ValueError(f"regret: expected shape {one} or {several}, got {shape_text(regret.shape)}")
+        if not bool(torch.isfinite(regret).all()):
+            raise ValueError(f"regret: expected finite values, got {regret[~torch.isfinite(regret)][0].item()}")
+        return regret.detach().to(self.total)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        for name in ("total", "history"):
+            if prefix + name in state_dict:
+                check_shape(prefix + name, state_dict[prefix + name], getattr(self, name).shape)
+        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
+        # torchmetrics would answer with what it computed before, or warn that nothing was ever added.
+        self._computed = None
+        self._update_count = int(self.rounds)
