@@ -24,8 +24,8 @@ class ArtifactExporter(pl.Callback):
     that reads the directory sees a whole file at any time. The head is written at the end of the fit, and with
     ``every_n_rounds`` also after each batch in which a multiple of that many rounds was reached.
 
-    The module is a :class:`~torchonline.models.NeuralLinearBandit`, or any other with a ``head`` and a buffer ``rounds``
-    whose batches begin with the inputs of N rounds, and whose ``training_step`` returns ``regret``, ``(N, *B)``.
+    The module is a :class:`~torchonline.models.NeuralLinearBandit`, or any other with a ``head`` and a buffer
+    ``rounds`` whose batches begin with the inputs of N rounds.
 
     Args:
         directory: made if it is not there.
@@ -33,11 +33,17 @@ class ArtifactExporter(pl.Callback):
         formats: some of ``"torchscript"`` and ``"program"``.
 
     Example:
-        >>> exporter = ArtifactExporter(folder, formats=("torchscript",))
+        >>> import torch
+        >>> from torchonline import OFUL
+        >>> from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
         >>> bandit = NeuralLinearBandit(BanditHead(torch.nn.Linear(4, 2), OFUL(2)))
+        >>> exporter = ArtifactExporter(folder, formats=("torchscript",))
+        >>> quiet = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
+        >>> quiet |= {"enable_model_summary": False, "enable_checkpointing": False}
         >>> trainer = pl.Trainer(max_epochs=1, callbacks=[exporter], **quiet)
         >>> trainer.fit(bandit, RoundLoader(torch.rand(20, 5, 4), torch.rand(20, 5)))
-        >>> torch.jit.load(folder / "head.pt").select(torch.rand(5, 4)).shape
+        >>> served = torch.jit.load(folder / "head.pt")
+        >>> served.select(torch.rand(5, 4)).shape
         torch.Size([])
     """
 
@@ -61,7 +67,7 @@ class ArtifactExporter(pl.Callback):
         """Write when it is time."""
         self._example = batch[0][0].detach()
         self._is_written = False
-        rounds, played = int(pl_module.rounds), len(outputs["regret"])
+        rounds, played = int(pl_module.get_buffer("rounds")), len(batch[0])
         if self.every_n_rounds and rounds // self.every_n_rounds > (rounds - played) // self.every_n_rounds:
             self._write(pl_module)
 

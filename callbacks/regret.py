@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from torch import Tensor
 
 from torchonline.metrics import CumulativeRegret
@@ -24,12 +23,17 @@ class RegretLogger(pl.Callback):
             first batch.
 
     Example:
-        >>> logger = RegretLogger()
+        >>> import torch
+        >>> from torchonline import OFUL
+        >>> from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
         >>> bandit = NeuralLinearBandit(BanditHead(torch.nn.Linear(4, 2), OFUL(2)))
+        >>> logger = RegretLogger()
+        >>> quiet = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
+        >>> quiet |= {"enable_model_summary": False, "enable_checkpointing": False}
         >>> trainer = pl.Trainer(max_epochs=1, callbacks=[logger], **quiet)
-        >>> trainer.fit(bandit, RoundLoader(torch.zeros(20, 5, 4), torch.eye(5)[:1].repeat(20, 1)))
-        >>> logger.regret.compute()
-        tensor(0., dtype=torch.float64)
+        >>> trainer.fit(bandit, RoundLoader(torch.zeros(20, 5, 4), torch.eye(5)[1].repeat(20, 1)))
+        >>> logger.regret.compute()  # all arms look alike, and the first of equals is never the best
+        tensor(20., dtype=torch.float64)
     """
 
     def __init__(self) -> None:

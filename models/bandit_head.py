@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -33,13 +34,14 @@ class BanditHead(nn.Module):
     - *One context, K actions*: the encoder maps the context to :math:`\phi(z)`, and each action's embedding :math:`a_k`
       is combined with it. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
       :math:`x_k^\top\theta = \phi(z)^\top \mathrm{diag}(\theta)\, a_k` is bilinear in context and action.
-      ``combine="outer"``: :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`; with ``actions=torch.eye(K)`` that is a
-      linear model of its own for each action.
+      ``combine="outer"``: :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`; with ``actions=torch.eye(K)`` that
+      is a linear model of its own for each action.
 
     To the policy the encoder is a fixed map: whatever mode it was left in, :meth:`encode`, :meth:`forward`,
-    :meth:`select` and :meth:`step` run it in evaluation mode (no dropout, no batch statistics), and the last two without
-    gradients. A scripted head cannot switch modes by itself and refuses instead. When the encoder changes, the policy's
-    statistics are of features that no longer exist: :class:`~torchonline.models.NeuralLinearBandit` rebuilds them.
+    :meth:`select` and :meth:`step` run it in evaluation mode (no dropout, no batch statistics), and the last two
+    without gradients. A scripted head cannot switch modes by itself and refuses instead. When the encoder changes, the
+    policy's statistics are of features that no longer exist; :class:`~torchonline.models.NeuralLinearBandit` rebuilds
+    them.
 
     Cost of a decision: one pass of the encoder over K inputs, or over one context, and the policy's. A step encodes the
     chosen arm only. Whoever has the features already calls ``head.policy.step``.
@@ -57,20 +59,21 @@ class BanditHead(nn.Module):
         - action, reward: ``(*B)`` for one round, ``(*B, n)`` for n rounds in order.
 
     Example:
-        >>> encoder = nn.Linear(4, 2)
-        >>> head = BanditHead(encoder, OFUL(2))
-        >>> inputs = torch.eye(4)  # four arms
+        >>> from torchonline import OFUL
+        >>> head = BanditHead(nn.Linear(4, 2), OFUL(2))
+        >>> inputs = torch.eye(4)  # of four arms
         >>> k = head.select(inputs)
         >>> head.step(inputs, k, torch.tensor(1.0))
         >>> head.policy.estimator.rounds
         tensor(1)
 
     Reference:
-        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018, for linear bandits on encoders. Any policy
-        may sit on ours, arms may have inputs of their own, and a head is one artifact that learns where it is deployed.
+        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018, for linear bandits on encoders. Here any
+        policy may sit on the encoder, and arms may have inputs of their own.
     """
 
-    actions: Tensor | None
+    if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
+        actions: Tensor | None
 
     def __init__(
         self,
@@ -184,14 +187,13 @@ class BanditHead(nn.Module):
 
     def _encoded(self, items: Tensor) -> Tensor:
         """Each item through the encoder: ``(..., *feature)`` to ``(..., m)``."""
-        if torch.jit.is_scripting():
-            if self.encoder.training:
-                raise RuntimeError("encoder: expected evaluation mode, got training mode; call eval() on the head")
+        if torch.jit.is_scripting() and self.encoder.training:
+            raise RuntimeError("encoder: expected evaluation mode, got training mode; call eval() on the head")
         lead = items.dim() - self.feature_dims
-        encoded = self.encoder(items.reshape([-1] + list(items.shape[lead:])))
+        encoded = self.encoder(items.flatten(0, lead - 1) if lead > 0 else items.unsqueeze(0))
         if not torch.jit.is_scripting():
             self._check_encoded(encoded)
-        return encoded.reshape(list(items.shape[:lead]) + [self.encoder_width])
+        return encoded.reshape(items.shape[:lead] + encoded.shape[1:])
 
     def _combined(self, encoded: Tensor, embedding: Tensor) -> Tensor:
         """Context and action as one vector: ``(..., m)`` and ``(..., e)`` to ``(..., d)``."""
@@ -202,7 +204,7 @@ class BanditHead(nn.Module):
     # What follows is eager Python only: TorchScript never reaches it.
 
     def _check_inputs(self, inputs: Tensor, batch: tuple[int, ...], most: int | None = None) -> None:
-        """Refuse inputs that do not begin with ``batch``, or have more than ``most`` dimensions between it and the arms."""
+        """Refuse inputs that do not begin with ``batch``, or have over ``most`` dimensions between it and the item's."""
         if not isinstance(inputs, Tensor):
             raise TypeError(f"inputs: expected a torch.Tensor, got {type(inputs).__name__}")
         lead = inputs.dim() - self.item_dims

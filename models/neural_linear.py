@@ -25,24 +25,26 @@ class NeuralLinearBandit(pl.LightningModule):
     With ``feedback="batch"`` all decisions of a batch are made from the same state, and all its rewards are learnt
     afterwards, in order.
 
-    The encoder is frozen unless ``train_encoder_every`` is set. Then, each time that many rounds have been played, it is
-    fitted to the last ``replay_size`` rounds, with the current estimate :math:`\hat\theta` as readout,
+    The encoder is frozen unless ``train_encoder_every`` is set. Then, each time that many rounds have been played, it
+    is fitted to the last ``replay_size`` rounds, with the current estimate :math:`\hat\theta` as readout,
 
     .. math:: \min_\phi \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top\hat\theta) ,
 
-    the policy's statistics are reset, and the rounds of the replay are learnt again in order with their new features. No
-    statistics of features that no longer exist survive, and none of rounds that have left the replay. The loss h is
+    the policy's statistics are reset, and the rounds of the replay are learnt again, in order, with their new features.
+    No statistics of features that no longer exist survive, and none of rounds that have left the replay. The loss h is
     Huber's, squared up to twice the median absolute residual (1.35 standard deviations of Gaussian noise) and linear
-    beyond: a squared loss would let single heavy-tailed rewards turn the features, and a threshold that follows the data
-    needs no tuning. Refitting gives up the policy's guarantee: the new features depend on the noise of the very rewards
-    that are learnt again.
+    beyond: a squared loss would let single heavy-tailed rewards turn the features, and a threshold that follows the
+    data needs no tuning. Refitting gives up the policy's guarantee: the new features depend on the noise of the very
+    rewards that are learnt again.
 
     A *step* of the trainer is a batch, as everywhere in Lightning: ``max_steps``, ``global_step`` and
-    ``ModelCheckpoint(every_n_train_steps=...)`` count batches, and a batch is always played to its end. Lightning counts
-    steps of an optimizer, so there is one, over a constant, as a clock. The buffer ``rounds`` counts rounds. Random draws
-    (Thompson sampling, minibatches, dropout) come from a stream of the module's own, seeded by the buffer ``seed`` and
-    ``rounds``, so a run that is resumed from a checkpoint continues bit for bit, in the middle of an epoch too if the
-    loader is resumable (:class:`~torchonline.models.RoundLoader`).
+    ``ModelCheckpoint(every_n_train_steps=...)`` count batches, and a batch is always played to its end. (Lightning
+    counts the steps of an optimizer, so there is one, over a constant, as a clock.) The buffer ``rounds`` counts rounds.
+
+    A run that is resumed from a checkpoint continues bit for bit, in the middle of an epoch too if the loader can be
+    resumed, as :class:`~torchonline.models.RoundLoader` can. Random draws (Thompson sampling, minibatches, dropout) come
+    from a stream of the module's own, seeded by the buffers ``seed`` and ``rounds``. To Lightning an epoch that
+    ``max_steps`` cut short is over: a checkpoint saved after such a fit is resumed with a larger ``max_steps``.
 
     Cost: one pass of the encoder over each batch, then the policy's cost for each round.
 
@@ -56,18 +58,22 @@ class NeuralLinearBandit(pl.LightningModule):
         encoder_learning_rate: of Adam, which starts anew for each fit.
 
     Shape:
-        A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds: inputs ``(N, *B, K, *feature)``, or
-        ``(N, *B, *feature)`` for a head with actions; rewards, what each arm would pay, and means, their expectation, to
-        measure regret by, ``(N, *B, K)``. Without means regret is measured by the rewards. ``training_step`` returns
-        ``regret``, ``reward`` and ``action``, each ``(N, *B)``, for callbacks to read.
+        A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds: inputs ``(N, *B, K, *feature)``,
+        or ``(N, *B, *feature)`` for a head with actions; rewards, what each arm would pay, and means, their
+        expectation, to measure regret by, ``(N, *B, K)``. Without means regret is measured by the rewards.
+        ``training_step`` returns ``regret``, ``reward`` and ``action``, each ``(N, *B)``, for callbacks to read.
 
     Raises:
         RuntimeError: more than one process: each would learn from its own rounds, and Lightning would overwrite the
             statistics of all with those of the first.
 
     Example:
+        >>> from torchonline import OFUL
+        >>> from torchonline.models import RoundLoader
         >>> bandit = NeuralLinearBandit(BanditHead(torch.nn.Linear(4, 2), OFUL(2)))
         >>> loader = RoundLoader(torch.rand(20, 5, 4), torch.rand(20, 5), batch_size=10)  # 20 rounds, 5 arms
+        >>> quiet = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
+        >>> quiet |= {"enable_model_summary": False, "enable_checkpointing": False}
         >>> trainer = pl.Trainer(max_epochs=1, **quiet)
         >>> trainer.fit(bandit, loader)
         >>> bandit.rounds, trainer.global_step

@@ -12,8 +12,8 @@ from torchonline.learner import positive_integer
 class Replay(nn.Module):
     """A ring buffer of decisions: what was seen, which arm was played, and what it paid.
 
-    Memory is taken at the first round, when the shapes are known, and does not grow. All of it is in ``state_dict``, and
-    a new replay takes the shapes it loads.
+    Memory is taken at the first round, when the shapes are known, and does not grow. All of it is in ``state_dict``,
+    and a new replay takes the shapes that it loads.
 
     Args:
         size: rounds kept; from then on each round overwrites the oldest.

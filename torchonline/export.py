@@ -1,9 +1,10 @@
 """Learners as files that go on choosing and learning where torchonline is not installed.
 
-Three doors, each checked against the eager module before it returns; none changes the module it is given.
+Each door is checked against the eager module before it returns; none changes the module it is given.
 
 - :func:`to_torchscript`: the whole module, with all its methods, as a TorchScript file for Python or C++.
-- :func:`to_program`: one learn-then-choose round as a ``torch.export`` program, which is also what AOTInductor compiles.
+- :func:`to_program`: one learn-then-choose round as a ``torch.export`` program; :func:`compile_program` makes it machine
+  code.
 - :func:`to_onnx`: the scores alone, with the state as explicit inputs. ONNX has no state, so the learning stays outside.
 
 A *module* is a policy, or an encoder with a policy on it such as :class:`torchonline.models.BanditHead`.
@@ -116,7 +117,12 @@ def to_torchscript(
     with warnings.catch_warnings():
         # The format is asked for; torch 2.13 warns that it is on its way out.
         warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
-        scripted = torch.jit.script(_copy(module))
+        subject = _copy(module)
+        for part in subject.modules():
+            # A LightningModule, as an encoder may be, raises on some properties until it hears of scripting.
+            if hasattr(type(part), "_jit_is_scripting"):
+                part._jit_is_scripting = True
+        scripted = torch.jit.script(subject)
         file = io.BytesIO()
         torch.jit.save(scripted, file)
         file.seek(0)
@@ -164,7 +170,9 @@ def to_program(
         raise ValueError(f"path: expected a file name that ends in .pt2, got {str(path)!r}")
     script = _script_on_record(module, example)
     subject = script.round(_copy(module))
-    program = torch.export.export(subject, script.round_arguments(), dynamic_shapes=script.dynamic_shapes())
+    # Without gradients from the start: switches of gradient mode inside a graph are lost on the way to a file.
+    with torch.no_grad():
+        program = torch.export.export(subject, script.round_arguments(), dynamic_shapes=script.dynamic_shapes())
     file = io.BytesIO()
     torch.export.save(program, file)
     file.seek(0)
@@ -183,6 +191,29 @@ def to_program(
     _agree_on_state(eager, dict(loaded.named_buffers()))
     _write(path, file)
     return program
+
+
+def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> Any:
+    """Compile a program to machine code with AOTInductor: the fastest way to play small rounds one by one.
+
+    Where a round is nothing but calls, at d of some tens, this makes it a few times faster than eager mode; where it is
+    matrix products it gains nothing. Needs torch 2.6 or later and a C++ compiler, and half a minute.
+
+    Args:
+        program: what :func:`to_program` returned.
+        path: where to write the package, which must end in ``.pt2``. ``torch._inductor.aoti_load_package`` loads it, in
+            Python without torchonline or in C++, on the kind of machine it was compiled on.
+
+    Returns:
+        The loaded package: called like the program's ``module()``, with a state of its own.
+
+    Example, with arguments as for the program::
+
+        fast = compile_program(to_program(policy), "round.pt2")
+        choices = fast(x, reward, learn, arms, mask)
+    """
+    written = torch._inductor.aoti_compile_and_package(program, package_path=str(path))
+    return torch._inductor.aoti_load_package(written)
 
 
 def to_onnx(policy: Policy, path: str | Path) -> list[str]:

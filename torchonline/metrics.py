@@ -13,10 +13,10 @@ from torchonline.learner import check_shape, positive_integer, shape_text
 class CumulativeRegret(Metric):
     r"""What the choices so far have cost against the best arm of each round: :math:`R_T = \sum_{t \le T} r_t`.
 
-    The regret of a round, :math:`r_t = \max_k \mu_{t,k} - \mu_{t,k_t}`, is the caller's to compute. The metric keeps the
-    sum and its curve. The curve has at most ``points`` points, equally spaced in rounds: when they are used up, every
-    second one is dropped and the spacing doubles, so memory does not grow. The numbers do not depend on how the rounds
-    were cut into updates. All states are in ``state_dict``, so a resumed run goes on from the total it had.
+    The regret of a round, :math:`r_t = \max_k \mu_{t,k} - \mu_{t,k_t}`, is the caller's to compute. The metric keeps
+    the sum and its curve. The curve has at most ``points`` points, equally spaced in rounds: when they are used up,
+    every second one is dropped and the spacing doubles, so memory does not grow. The numbers do not depend on how the
+    rounds were cut into updates. All states are in ``state_dict``, so a resumed run goes on from the total it had.
 
     Cost of n rounds: O(n + points) for each learner.
 

@@ -1,0 +1,251 @@
+"""A bandit head on a trained encoder: from 300 labelled images to a file that learns in production.
+
+A small encoder is trained on 300 labelled digits and frozen. Then digits come without labels: each round shows one image,
+the head guesses the digit, and all it gets to know is a reward of 1 or 0, buried in heavy-tailed noise: Student-t with 2.1
+degrees of freedom, with a standard deviation of twice the gap between right and wrong. Every image comes once, then they
+are shuffled again, 5000 rounds in all, for 5 seeds at once, each with an order and noise of its own.
+
+The score of a guess is bilinear: the encoder's features of the image times the class weights that it was trained with,
+entry by entry, are the features of the 10 arms, and the head learns how much each entry is worth. Dimension 8 for all arms
+together instead of 8 for each.
+
+Prints regret, accuracy and time of several heads; writes the regret curves as PNG, TensorBoard logs, and the head as
+TorchScript and as a torch.export program; then loads both in a fresh process where torchonline cannot be imported, and
+shows that they choose as the head does and go on learning.
+
+    python examples/neural_linear_digits.py [--smoke] [--tune] [--output outputs/digits]
+"""
+
+import argparse
+import logging
+import math
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import matplotlib
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import RichProgressBar, Timer
+from pytorch_lightning.loggers import TensorBoardLogger
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn import functional
+
+from torchonline import OFUL, Greedy, HeavyTailUCB, RidgeRegression, ThompsonSampling
+from torchonline.bandits.policies import Policy
+from torchonline.callbacks import ArtifactExporter, RegretLogger
+from torchonline.datasets import ClassificationBandit, digits
+from torchonline.environments import StudentT
+from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+DIM, ARMS, SEEDS = 8, 10, 5
+NOISE = StudentT(2.1, scale=0.5)
+# A bound on the norm of the best linear scorer; 2.6 on these features.
+THETA_BOUND = 3.0
+# Chosen by --tune among 1, 0.3, 0.1 and 0.03, on seeds that the table does not use. Heuristics: no theorem covers them.
+SMALLER_SCALE = {"HeavyTailUCB": 0.3, "OFUL": 0.3, "Thompson": 0.03}
+
+
+class Encoder(pl.LightningModule):
+    """8 x 8 pixels to a unit vector whose cosine with each class's weights says which digit it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, DIM))
+        self.class_weights = nn.Parameter(torch.randn(ARMS, DIM))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return functional.normalize(self.layers(images), dim=-1)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        images, labels = batch
+        cosines = self(images) @ functional.normalize(self.class_weights, dim=-1).T
+        return functional.cross_entropy(10.0 * cosines, labels, label_smoothing=0.05)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), lr=1e-2, weight_decay=1e-4)
+
+
+class Uniform(Policy):
+    """Plays any arm."""
+
+    is_deterministic = False
+
+    def forward(self, arms: Tensor) -> Tensor:
+        return torch.rand(arms.shape[:-1], dtype=torch.float64)
+
+
+def make_policy(name: str, radius_scale: float) -> Policy:
+    """A policy for SEEDS learners at once."""
+    noise_scale = NOISE.moment_norm(2.0)
+    options = {"noise_scale": noise_scale, "theta_bound": THETA_BOUND, "batch_shape": (SEEDS,)}
+    if name == "HeavyTailUCB":
+        return HeavyTailUCB(DIM, radius_scale=radius_scale, **options)
+    if name == "OFUL":
+        return OFUL(DIM, radius_scale=radius_scale, **options)
+    ridge = RidgeRegression(DIM, radius_scale=radius_scale, **options)
+    return {"Thompson": ThompsonSampling, "Greedy": Greedy, "uniform": Uniform}[name](ridge)
+
+
+def quiet_trainer(**options) -> pl.Trainer:
+    """A trainer on the CPU that keeps no checkpoints and prints no summary."""
+    return pl.Trainer(accelerator="cpu", enable_checkpointing=False, enable_model_summary=False, **options)
+
+
+def train_encoder(epochs: int) -> tuple[Encoder, float]:
+    """The encoder after training on the labelled digits, and the share of the other digits that it gets right."""
+    labelled, rest = digits(labelled=300)
+    pl.seed_everything(0, verbose=False)
+    encoder = Encoder()
+    loader = torch.utils.data.DataLoader(labelled, batch_size=300)
+    quiet_trainer(max_epochs=epochs, logger=False, callbacks=[RichProgressBar()]).fit(encoder, loader)
+    images, labels = rest.tensors
+    with torch.no_grad():
+        guesses = (encoder(images) @ functional.normalize(encoder.class_weights, dim=-1).T).argmax(-1)
+    return encoder.eval().requires_grad_(False), (guesses == labels).double().mean().item()
+
+
+def stream(rounds: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Images, rewards of all arms and their means, round by round, for SEEDS trials."""
+    _, rest = digits(labelled=300)
+    data = ClassificationBandit(*rest.tensors, ARMS, rounds=rounds, noise=NOISE, batch_shape=(SEEDS,), seed=seed)
+    return next(iter(torch.utils.data.DataLoader(data, batch_size=rounds)))
+
+
+def play(
+    encoder: Encoder, policy: Policy, rounds: tuple[Tensor, ...], name: str, output: Path, *callbacks: pl.Callback
+) -> tuple[BanditHead, RegretLogger, float]:
+    """Serve the rounds through Lightning: the head that has learnt, its regret, and microseconds a round."""
+    actions = functional.normalize(encoder.class_weights, dim=-1)
+    head = BanditHead(encoder, policy, actions=actions, combine="product")
+    # The timer stops before the callbacks behind it write their files.
+    regret, timer = RegretLogger(), Timer()
+    trainer = quiet_trainer(
+        max_epochs=1,
+        logger=TensorBoardLogger(output / "logs", name=name),
+        callbacks=[timer, regret, RichProgressBar(leave=True), *callbacks],
+    )
+    trainer.fit(NeuralLinearBandit(head), RoundLoader(*rounds, batch_size=100))
+    return head, regret, 1e6 * timer.time_elapsed("train") / len(rounds[0])
+
+
+def tune(encoder: Encoder, rounds: int, output: Path, console: Console) -> None:
+    """Mean regret of each radius scale, on seeds of its own."""
+    data = stream(rounds, seed=1)
+    for name in SMALLER_SCALE:
+        for scale in (1.0, 0.3, 0.1, 0.03):
+            _, regret, _ = play(encoder, make_policy(name, scale), data, f"tune-{name}-{scale:g}", output)
+            console.print(f"{name} radius_scale {scale:g}: regret {regret.regret.compute().mean():.0f}")
+
+
+def serve_again(head: BanditHead, output: Path, rounds: tuple[Tensor, ...], console: Console) -> None:
+    """Play more rounds with the head and, in a fresh process, with its files: the choices must be the same."""
+    inputs, rewards, _ = rounds
+    choices = []
+    for images, table in zip(inputs, rewards, strict=True):
+        choice = head.select(images)
+        head.step(images, choice, table.gather(-1, choice.unsqueeze(-1)).squeeze(-1))
+        choices.append(choice)
+    torch.save({"inputs": inputs, "rewards": rewards, "choices": torch.stack(choices)}, output / "more_rounds.pt")
+    done = subprocess.run([sys.executable, "-c", FRESH_PROCESS, str(output)], capture_output=True, text=True, check=False)
+    console.print(done.stdout.rstrip() or done.stderr)
+    if done.returncode:
+        raise SystemExit("the files did not do what the head does")
+
+
+FRESH_PROCESS = """
+import sys, torch
+sys.modules["torchonline"] = None  # from here on `import torchonline` fails
+folder = sys.argv[1]
+data = torch.load(f"{folder}/more_rounds.pt")
+script = torch.jit.load(f"{folder}/head.pt")
+program = torch.export.load(f"{folder}/head.pt2").module()
+seeds, arms = data["rewards"].shape[1:]
+past = (data["inputs"][0], torch.zeros(seeds, dtype=torch.int64), torch.zeros(seeds, dtype=torch.float64))
+learn, mask = torch.zeros(seeds, dtype=torch.bool), torch.ones(seeds, 1, arms, dtype=torch.bool)
+start = script.policy.estimator.rounds[0].item()
+same = {"TorchScript": 0, "program": 0}
+for images, table, expected in zip(data["inputs"], data["rewards"], data["choices"]):
+    choice = script.select(images)
+    by_program = program(*past, learn, images.unsqueeze(1), mask).squeeze(1)
+    same["TorchScript"] += int((choice == expected).sum())
+    same["program"] += int((by_program == expected).sum())
+    reward = table.gather(-1, choice.unsqueeze(-1)).squeeze(-1)
+    script.step(images, choice, reward)
+    past, learn = (images, choice, reward.double()), torch.ones(seeds, dtype=torch.bool)
+total = data["choices"].numel()
+for name, count in same.items():
+    print(f"{name} file, in a process without torchonline: {count} of {total} choices are the head's")
+print(f"rounds learnt: {start} when the file was written, {script.policy.estimator.rounds[0].item()} now")
+sys.exit(any(count != total for count in same.values()))
+"""
+
+
+def main() -> None:
+    """Train, serve, compare, export, and serve from the files."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="a short run that only shows that everything works")
+    parser.add_argument("--tune", action="store_true", help="show the regret of several radius scales, and stop")
+    parser.add_argument("--output", type=Path, default=Path("outputs/digits"))
+    arguments = parser.parse_args()
+    # Lightning's hints (worker processes, GPUs, a frozen encoder being in eval mode) do not apply here.
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    console = Console(width=110)
+    rounds, output = 200 if arguments.smoke else 5000, arguments.output
+    output.mkdir(parents=True, exist_ok=True)
+
+    encoder, accuracy = train_encoder(epochs=60 if arguments.smoke else 300)
+    console.print(f"encoder: trained on 300 labelled digits, {accuracy:.1%} of the other 1497 right")
+    if arguments.tune:
+        tune(encoder, rounds, output, console)
+        return
+
+    data = stream(rounds, seed=0)
+    heads = [(name, scale) for name, smaller in SMALLER_SCALE.items() for scale in (1.0, smaller)]
+    heads += [("Greedy", None), ("uniform", None)]
+    table = Table(title=f"{rounds} rounds, {SEEDS} seeds, noise of standard deviation {NOISE.moment_norm(2.0):.2f}")
+    for column in ("head", "radius_scale", "regret", "of uniform", "right choices", "µs a round *"):
+        table.add_column(column, justify="left" if column == "head" else "right")
+    exporter = ArtifactExporter(output)
+    axes = plt.subplots(figsize=(8, 5))[1]
+    results = {}
+    for name, scale in heads:
+        label = name if scale is None else f"{name} x {scale:g}"
+        is_main = (name, scale) == ("HeavyTailUCB", SMALLER_SCALE["HeavyTailUCB"])
+        policy = make_policy(name, scale or 1.0)
+        head, regret, micros = play(encoder, policy, data, label.replace(" ", ""), output, *[exporter] * is_main)
+        if is_main:
+            served = head
+        regret.regret.plot(axes, label=label)
+        results[label] = (name, scale, regret.regret.compute(), micros)
+
+    uniform = results["uniform"][2].mean()
+    for name, scale, total, micros in results.values():
+        kind = " (theorem's)" if scale == 1.0 else " (heuristic)"
+        error = total.std().item() / math.sqrt(SEEDS)
+        right = 1.0 - total.mean().item() / rounds
+        share = f"{total.mean() / uniform:.0%}"
+        cell = "" if scale is None else f"{scale:g}{kind}"
+        table.add_row(name, cell, f"{total.mean():.0f} ± {error:.0f}", share, f"{right:.1%}", f"{micros:.0f}")
+    console.print(table)
+    console.print(
+        f"* of all {SEEDS} learners together, with Lightning and logging. ± is one standard error over the seeds. The radius"
+        " at scale 1 is each theorem's, but no theorem covers this stream to the letter: mean rewards are not exactly linear"
+        " in the features, and OFUL's and Thompson sampling's theorems ask for sub-Gaussian noise as well."
+    )
+    axes.legend()
+    axes.set_title("Bandit heads on a digit encoder: mean over seeds, best to worst shaded")
+    axes.figure.savefig(output / "regret.png", dpi=120, bbox_inches="tight")
+    console.print(f"written to {output}: regret.png, logs (TensorBoard), head.pt (TorchScript), head.pt2 (torch.export)")
+    serve_again(served, output, stream(100, seed=2), console)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""A round's select and step against plain NumPy, bare BLAS calls and other libraries: ``make bench``.
+
+Sizes are (d, K). Every row of a group plays the same arms in the same run on one thread, so only ratios within a group mean
+anything: the last lines of the report print the ratios to plain NumPy. Fleet rows count one round of one learner.
+Libraries that are not installed are left out.
+"""
+
+import importlib.util
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from torchonline import OFUL, Greedy, HeavyTailUCB, HvtUCB, RidgeRegression, ThompsonSampling
+from torchonline.bandits.policies import Policy
+from torchonline.export import compile_program, to_program, to_torchscript
+
+SIZES = [(2, 50), (32, 20), (128, 100), (512, 1000)]
+FLEET = 64
+REWARD = 0.1
+
+Round = Callable[[], Any]
+
+
+def arms(dim: int, count: int, *batch: int) -> np.ndarray:
+    """Unit-norm arms."""
+    values = np.random.default_rng(0).standard_normal((*batch, count, dim))
+    return values / np.linalg.norm(values, axis=-1, keepdims=True)
+
+
+def numpy_oful(dim: int, count: int) -> Round:
+    """OFUL in ten lines of NumPy, with no checks."""
+    x, V_inv, theta, logdet = arms(dim, count), np.eye(dim), np.zeros(dim), 0.0
+
+    def play() -> None:
+        nonlocal theta, logdet
+        radius = math.sqrt(logdet + 2.0 * math.log(100.0)) + 1.0
+        score = x @ theta + radius * np.sqrt(np.einsum("kd,kd->k", x @ V_inv, x))
+        chosen = x[int(score.argmax())]
+        product = V_inv @ chosen
+        quadratic = chosen @ product
+        theta = theta + product * ((REWARD - chosen @ theta) / (1.0 + quadratic))
+        V_inv[...] -= np.outer(product, product / (1.0 + quadratic))
+        logdet += math.log1p(quadratic)
+
+    return play
+
+
+def blas(dim: int, count: int) -> Round:
+    """The matrix products of a round and nothing else: gemm, gemv, gemv, ger."""
+    from scipy.linalg import blas as call
+
+    x, V_inv, theta = np.asfortranarray(arms(dim, count)), np.asfortranarray(np.eye(dim)), np.zeros(dim)
+    chosen, out = x[0].copy(), np.zeros((count, dim), order="F")
+
+    def play() -> None:
+        call.dgemm(1.0, x, V_inv, c=out, overwrite_c=True)
+        call.dgemv(1.0, x, theta)
+        product = call.dgemv(1.0, V_inv, chosen)
+        call.dger(-1e-9, product, product, a=V_inv, overwrite_a=True)
+
+    return play
+
+
+def single(policy: Any, dim: int, count: int) -> Round:
+    """One learner through its public methods."""
+    x, reward = torch.from_numpy(arms(dim, count)), torch.tensor(REWARD, dtype=torch.float64)
+
+    def play() -> None:
+        policy.step(x[policy.select(x)], reward)
+
+    return play
+
+
+def fleet(policy: Policy, count: int) -> Round:
+    """A round of 64 learners in one module."""
+    dim = policy.estimator.dim
+    x = torch.from_numpy(arms(dim, count, FLEET))
+    reward = torch.full((FLEET,), REWARD, dtype=torch.float64)
+
+    def play() -> None:
+        choice = policy.select(x)[:, None, None].expand(FLEET, 1, dim)
+        policy.step(x.gather(1, choice).squeeze(1), reward)
+
+    return play
+
+
+def compiled(policy: Policy, count: int) -> Round:
+    """The exported round, compiled to machine code ahead of time."""
+    folder = tempfile.mkdtemp()
+    program = compile_program(to_program(policy), Path(folder) / "round.pt2")
+    x = torch.from_numpy(arms(policy.estimator.dim, count))
+    reward = torch.tensor(REWARD, dtype=torch.float64)
+    learn, decision, mask = torch.tensor(True), x.unsqueeze(0), torch.ones(1, count, dtype=torch.bool)
+    chosen = x[0]
+
+    def play() -> None:
+        nonlocal chosen
+        chosen = x[program(chosen, reward, learn, decision, mask)[0]]
+
+    return play
+
+
+def mabwiser(dim: int, count: int) -> Round:
+    """MABWiser's LinUCB: a model for each arm, fed with one context."""
+    from mabwiser.mab import MAB, LearningPolicy
+
+    context = arms(dim, 1)
+    names = list(range(count))
+    mab = MAB(names, LearningPolicy.LinUCB(alpha=1.0))
+    mab.fit(names, [0.0] * count, np.repeat(context, count, axis=0))
+
+    def play() -> None:
+        mab.partial_fit([mab.predict(context)], [REWARD], context)
+
+    return play
+
+
+def contextualbandits(dim: int, count: int) -> Round:
+    """contextualbandits' LinUCB: a model for each arm, fed with one context."""
+    from contextualbandits.online import LinUCB
+
+    context = arms(dim, 1)
+    model = LinUCB(count, ucb_from_empty=True, fit_intercept=False)
+    reward = np.array([REWARD])
+
+    def play() -> None:
+        model.partial_fit(context, model.predict(context), reward)
+
+    return play
+
+
+def river(dim: int, count: int) -> Round:
+    """river's LinUCBDisjoint: a model for each arm, fed with one context."""
+    from river.bandit import LinUCBDisjoint
+
+    context = dict(enumerate(arms(dim, 1)[0].tolist()))
+    policy, names = LinUCBDisjoint(alpha=1.0, seed=0), list(range(count))
+
+    def play() -> None:
+        policy.update(policy.pull(names, context=context), context, REWARD)
+
+    return play
+
+
+LIBRARY: dict[str, Callable[[int, int], Round]] = {
+    "BLAS calls": blas,
+    "OFUL": lambda d, k: single(OFUL(d), d, k),
+    "OFUL float32": lambda d, k: single(OFUL(d, dtype=torch.float32), d, k),
+    "OFUL TorchScript": lambda d, k: single(to_torchscript(OFUL(d)), d, k),
+    "HeavyTailUCB": lambda d, k: single(HeavyTailUCB(d), d, k),
+    "HvtUCB": lambda d, k: single(HvtUCB(d, horizon=10**5, radius_scale=1e-3), d, k),
+    "Thompson": lambda d, k: single(ThompsonSampling(RidgeRegression(d)), d, k),
+    "Greedy": lambda d, k: single(Greedy(RidgeRegression(d)), d, k),
+    "OFUL, fleet of 64": lambda d, k: fleet(OFUL(d, batch_shape=(FLEET,)), k),
+    "HeavyTailUCB, fleet of 64": lambda d, k: fleet(HeavyTailUCB(d, batch_shape=(FLEET,)), k),
+}
+# Compiling takes half a minute each, so only where calls and not products cost the time.
+COMPILED: dict[str, Callable[[int, int], Round]] = {
+    "OFUL compiled": lambda d, k: compiled(OFUL(d), k),
+    "HeavyTailUCB compiled": lambda d, k: compiled(HeavyTailUCB(d), k),
+}
+PEERS = {"mabwiser": mabwiser, "contextualbandits": contextualbandits, "river": river}
+INSTALLED = {name: make for name, make in PEERS.items() if importlib.util.find_spec(name) is not None}
+CASES = [
+    *((size, name, make) for size in SIZES for name, make in LIBRARY.items()),
+    *((size, name, make) for size in SIZES[:2] for name, make in COMPILED.items()),
+    *((size, name, make) for size in SIZES[:3] for name, make in INSTALLED.items()),
+]
+
+
+@pytest.mark.parametrize(("size", "name", "make"), CASES, ids=[f"{d}x{k}-{name}" for (d, k), name, _ in CASES])
+def test_round(benchmark: Any, size: tuple[int, int], name: str, make: Callable[[int, int], Round]) -> None:
+    """Time a round, in turn with plain NumPy's, and report the ratio."""
+    play, baseline = make(*size), numpy_oful(*size)
+    benchmark.group = f"d={size[0]}, K={size[1]}"
+    learners = FLEET if "fleet" in name else 1
+    ours, theirs = in_turn(play, baseline)
+    benchmark.extra_info["microseconds"] = 1e6 * ours / learners
+    benchmark.extra_info["ratio to NumPy"] = ours / learners / theirs
+    benchmark.pedantic(play, rounds=5)
+
+
+def in_turn(first: Round, second: Round, blocks: int = 15, seconds: float = 0.02) -> tuple[float, float]:
+    """The best time of each over many short blocks that take turns, so that both meet the same state of the machine."""
+    best, counts = [math.inf, math.inf], []
+    for play in (first, second):
+        for _ in range(3):
+            start = time.perf_counter()
+            play()
+            once = time.perf_counter() - start
+        counts.append(max(1, int(seconds / once)))
+    for _ in range(blocks):
+        for i, play in enumerate((first, second)):
+            start = time.perf_counter()
+            for _ in range(counts[i]):
+                play()
+            best[i] = min(best[i], (time.perf_counter() - start) / counts[i])
+    return best[0], best[1]
