@@ -204,7 +204,7 @@ class BanditHead(nn.Module):
     # What follows is eager Python only: TorchScript never reaches it.
 
     def _check_inputs(self, inputs: Tensor, batch: tuple[int, ...], most: int | None = None) -> None:
-        """Refuse inputs that do not begin with ``batch``, or have over ``most`` dimensions between it and the item's."""
+        """Refuse inputs that do not begin with ``batch``, or go on for over ``most`` dimensions before the item's."""
         if not isinstance(inputs, Tensor):
             raise TypeError(f"inputs: expected a torch.Tensor, got {type(inputs).__name__}")
         lead = inputs.dim() - self.item_dims
@@ -242,7 +242,7 @@ def of_chosen(values: Tensor, action: Tensor) -> Tensor:
     """What belongs to the chosen arms: ``(..., K, *rest)`` and ``(...)`` to ``(..., *rest)``."""
     lead = action.dim()
     index = action.reshape(list(action.shape) + [1] * (values.dim() - lead))
-    return torch.take_along_dim(values, index, lead).squeeze(lead)
+    return values.gather(lead, index.expand_as(values.narrow(lead, 0, 1))).squeeze(lead)
 
 
 @contextmanager

@@ -39,11 +39,12 @@ class NeuralLinearBandit(pl.LightningModule):
 
     A *step* of the trainer is a batch, as everywhere in Lightning: ``max_steps``, ``global_step`` and
     ``ModelCheckpoint(every_n_train_steps=...)`` count batches, and a batch is always played to its end. (Lightning
-    counts the steps of an optimizer, so there is one, over a constant, as a clock.) The buffer ``rounds`` counts rounds.
+    counts the steps of an optimizer, so there is one, over a constant, as a clock.) The buffer ``rounds`` counts
+    rounds.
 
     A run that is resumed from a checkpoint continues bit for bit, in the middle of an epoch too if the loader can be
-    resumed, as :class:`~torchonline.models.RoundLoader` can. Random draws (Thompson sampling, minibatches, dropout) come
-    from a stream of the module's own, seeded by the buffers ``seed`` and ``rounds``. To Lightning an epoch that
+    resumed, as :class:`~torchonline.models.RoundLoader` can. Random draws (Thompson sampling, minibatches, dropout)
+    come from a stream of the module's own, seeded by the buffers ``seed`` and ``rounds``. To Lightning an epoch that
     ``max_steps`` cut short is over: a checkpoint saved after such a fit is resumed with a larger ``max_steps``.
 
     Cost: one pass of the encoder over each batch, then the policy's cost for each round.
@@ -172,7 +173,8 @@ class NeuralLinearBandit(pl.LightningModule):
                 kept = of_chosen(inputs, action).unsqueeze(action.dim()), torch.zeros_like(action)
             self.replay.push(*kept, of_chosen(rewards, action))
             if int(self.rounds) // self.train_encoder_every > before // self.train_encoder_every:
-                self._train_encoder(self.replay)
+                with self._own_random_draws():
+                    self._train_encoder(self.replay)
         return action
 
     def _decide_and_learn(self, arms: Tensor, rewards: Tensor) -> Tensor:

@@ -212,15 +212,17 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
         fast = compile_program(to_program(policy), "round.pt2")
         choices = fast(x, reward, learn, arms, mask)
     """
-    written = torch._inductor.aoti_compile_and_package(program, package_path=str(path))
-    return torch._inductor.aoti_load_package(written)
+    with _torch_warns_about_itself():
+        written = torch._inductor.aoti_compile_and_package(program, package_path=str(path))
+        return torch._inductor.aoti_load_package(written)
 
 
 def to_onnx(policy: Policy, path: str | Path) -> list[str]:
     """Write the scores of a policy as an ONNX graph whose inputs are the arms and the state.
 
     ONNX graphs hold no state, and an update frozen into one would be silently wrong, so the learning stays with the
-    caller: feed the current buffers with each call. Needs the ``onnx`` extra.
+    caller: feed the current buffers with each call. torch's exporter keeps Python numbers in single precision, so scores
+    agree to seven digits. Needs the ``onnx`` extra.
 
     Args:
         policy: one whose scores are not random.
@@ -251,10 +253,7 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
     graph = torch.export.export(_Scorer(policy, list(state)).eval(), (arms, *state.values())).graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     names = [name for name, node in zip(state, placeholders[1:], strict=True) if node.users]
-    with warnings.catch_warnings():
-        # torch's exporter warns about its own internals.
-        warnings.simplefilter("ignore", FutureWarning)
-        warnings.simplefilter("ignore", DeprecationWarning)
+    with _torch_warns_about_itself():
         program = torch.onnx.export(
             _Scorer(policy, names).eval(),
             (arms, *(state[name] for name in names)),
@@ -271,6 +270,15 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
         _agree("a score", policy(decision.inputs).detach(), torch.from_numpy(scores))
     program.save(str(path))
     return ["arms", *names]
+
+
+@contextmanager
+def _torch_warns_about_itself() -> Iterator[None]:
+    """Keep warnings of torch's compilers about their own code from the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
 
 
 class _Scorer(nn.Module):

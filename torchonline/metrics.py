@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from torchonline.learner import check_shape, positive_integer, shape_text
+from torchonline.learner import positive_integer, shape_text
 
 
 class CumulativeRegret(Metric):
@@ -136,8 +136,11 @@ class CumulativeRegret(Metric):
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         for name in ("total", "history"):
-            if prefix + name in state_dict:
-                check_shape(prefix + name, state_dict[prefix + name], getattr(self, name).shape)
+            here, loaded = getattr(self, name).shape, state_dict.get(prefix + name)
+            if loaded is not None and loaded.shape != here:
+                error_msgs = args[-1]
+                error_msgs.append(f"{prefix}{name}: expected shape {shape_text(here)}, got {shape_text(loaded.shape)}")
+                return
         super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
         # torchmetrics would answer with what it computed before, or warn that nothing was ever added.
         self._computed = None

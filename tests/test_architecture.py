@@ -1,0 +1,220 @@
+"""The source itself: which module may import which, what TorchScript and -O would break, and what is documented."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import torchonline
+from tests.fake_device import environment
+from tests.learners import public_classes
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.policies import UCB, Policy
+
+PACKAGE = Path(torchonline.__file__).parent
+# Inside an installed package, beside it in a checkout.
+FOLDERS = {name: next(path for path in (PACKAGE / name, PACKAGE.parent / name) if path.is_dir()) for name in ("models", "callbacks")}
+
+
+def sources() -> dict[str, Path]:
+    """Every module of the library, by the name it is imported under, and its file."""
+    found = {}
+    for prefix, folder in {"torchonline": PACKAGE, **{f"torchonline.{name}": folder for name, folder in FOLDERS.items()}}.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            found[".".join([prefix, *parts]).removesuffix(".__init__")] = path
+    return found
+
+
+SOURCES = sources()
+EACH_SOURCE = pytest.mark.parametrize(("name", "path"), list(SOURCES.items()), ids=list(SOURCES))
+
+# A module imports from lower layers and its own; what is not named here is on top.
+LAYERS = [
+    {"torchonline.arrays", "torchonline.linalg", "torchonline.links", "torchonline.privacy"},
+    {"torchonline.learner"},
+    {"torchonline.bandits", "torchonline.convex"},
+    {"torchonline.baselines"},
+]
+OUTSIDE = ("torchonline.models", "torchonline.callbacks")
+# Who may import what is heavy or optional.
+ALLOWED = {
+    "torchmetrics": ("torchonline.metrics", *OUTSIDE),
+    "pytorch_lightning": OUTSIDE,
+    "lightning": OUTSIDE,
+    "matplotlib": ("torchonline.metrics", *OUTSIDE),
+    "sklearn": ("torchonline.datasets",),
+    "scipy": (),
+    "rich": (),
+}
+
+
+def imports(path: Path) -> set[str]:
+    """The modules that a file imports, wherever in the file it does."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {node.module or ""}
+    return found
+
+
+def layer(module: str) -> int:
+    """The number of a module's layer; the top one for all that is not named."""
+    for number, names in enumerate(LAYERS):
+        if any(module == name or module.startswith(f"{name}.") for name in names):
+            return number
+    return len(LAYERS)
+
+
+@EACH_SOURCE
+def test_imports_point_one_way(name: str, path: Path) -> None:
+    inside = {module for module in imports(path) if module.split(".")[0] == "torchonline"}
+    if name == "torchonline":
+        return
+    assert {module for module in inside if layer(module) > layer(name)} == set()
+    if not name.startswith(OUTSIDE):
+        assert not any(module.startswith(OUTSIDE) for module in inside)
+        assert "torchonline" not in inside, "import from the module that defines the name"
+    if name.startswith(("torchonline.environments", "torchonline.metrics", "torchonline.datasets")):
+        assert not any(module.startswith("torchonline.bandits") for module in inside), "know learners by the contract"
+
+
+@EACH_SOURCE
+def test_heavy_packages_stay_where_they_belong(name: str, path: Path) -> None:
+    for module in imports(path):
+        package = module.split(".")[0]
+        assert package not in ALLOWED or name.startswith(ALLOWED[package])
+
+
+def test_importing_the_package_is_light() -> None:
+    """``import torchonline`` brings in no Lightning, no plots, no data sets, and no module with a general name."""
+    heavy = ["pytorch_lightning", "lightning", "torchmetrics", "matplotlib", "sklearn", "scipy", "rich", "onnx", "tensorboard"]
+    program = f"import sys, torchonline; print([name for name in {[*heavy, 'models', 'callbacks']} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_no_general_name_is_taken() -> None:
+    for module in modules():
+        assert module.__name__.startswith("torchonline")
+    assert "models" not in sys.modules
+    assert "callbacks" not in sys.modules
+
+
+SCRIPTED = ("arrays", "linalg", "learner", "links", "bandits", "convex", "privacy", "models")
+
+
+@EACH_SOURCE
+def test_nothing_that_scripts_or_optimised_python_lose(name: str, path: Path) -> None:
+    """No annotations import, which TorchScript cannot read; no assert, which -O drops; no decorator that scripts drop."""
+    if name.startswith(tuple(f"torchonline.{part}" for part in SCRIPTED)):
+        assert "__future__" not in imports(path)
+    for node in ast.walk(ast.parse(path.read_text())):
+        assert not isinstance(node, ast.Assert), f"line {node.lineno}: assert is no check"
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            decorators = " ".join(map(ast.unparse, node.decorator_list))
+            assert "no_grad" not in decorators, f"line {node.lineno}: write `with torch.no_grad():` inside the body"
+            assert "inference_mode" not in decorators
+
+
+def modules() -> list[ModuleType]:
+    """Every module of the library."""
+    return [importlib.import_module(name) for name in SOURCES]
+
+
+def test_all_modules_are_found() -> None:
+    assert set(SOURCES) >= {"torchonline", "torchonline.learner", "torchonline.bandits.huber", *OUTSIDE}
+
+
+WRAPPERS = [cls for cls in public_classes(Policy) if "estimator" not in inspect.signature(cls).parameters]
+
+
+@pytest.mark.parametrize("cls", WRAPPERS)
+def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
+    """OFUL, HvtUCB and HeavyTailUCB: the same keywords and defaults, in the same order, and they arrive."""
+    assert issubclass(cls, UCB)
+    built = cls(2, **{"horizon": 7} if "horizon" in inspect.signature(cls).parameters else {})
+    parameters = inspect.signature(cls).parameters
+    assert parameters == inspect.signature(type(built.estimator)).parameters
+    values = {"theta_bound": 1.25, "radius_scale": 0.75, "batch_shape": (3,), "dtype": torch.float32, "validate": False}
+    values |= {"delta": 0.3, "ridge": 2.5, "noise_scale": 0.4, "moment_order": 1.7, "alpha": 2.0, "minimum_scale": 0.2}
+    values |= {"feature_bound": 3.0, "horizon": 11, "noise": "symmetric"}
+    mine = {name: value for name, value in values.items() if name in parameters}
+    assert set(parameters) - set(mine) <= {"dim", "device", "radius"}
+    policy, estimator = cls(4, **mine), type(built.estimator)(4, **mine)
+    for name, buffer in estimator.named_buffers():
+        assert torch.equal(buffer, policy.get_buffer(f"estimator.{name}"))
+    plain = {name: value for name, value in vars(estimator).items() if isinstance(value, (int, float, str, tuple))}
+    assert {name: vars(policy.estimator)[name] for name in plain} == plain
+    assert {parameters[name].kind for name in parameters if name != "dim"} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+def public_objects() -> dict[str, Any]:
+    """Public classes and functions, by qualified name."""
+    found = {}
+    for module in modules():
+        for name, value in vars(module).items():
+            if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
+                continue
+            if inspect.isclass(value) or inspect.isfunction(value):
+                found[f"{module.__name__}.{name}"] = value
+    return found
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__)
+def test_every_module_says_what_it_is(module: ModuleType) -> None:
+    assert module.__doc__
+
+
+def test_every_public_name_is_documented() -> None:
+    missing = [name for name, value in public_objects().items() if not value.__doc__]
+    exported = [name for name in torchonline.__all__ if not getattr(torchonline, name).__dict__.get("__doc__")]
+    assert missing == []
+    assert exported == []
+
+
+@pytest.mark.parametrize("cls", public_classes(Estimator, Policy))
+def test_every_learner_says_what_it_costs_and_shows_an_example(cls: Any) -> None:
+    text = inspect.getdoc(cls) or ""
+    assert "Example" in text
+    assert ">>>" in text
+    for name in inspect.signature(cls).parameters:
+        assert f"{name}:" in text or issubclass(cls, Policy), f"{name} is not explained"
+
+
+def test_public_names_are_listed_once_and_exist() -> None:
+    assert len(set(torchonline.__all__)) == len(torchonline.__all__)
+    assert all(hasattr(torchonline, name) for name in torchonline.__all__)
+    assert torchonline.__version__
+
+
+DOCTESTS = [
+    test
+    for module in modules()
+    for test in doctest.DocTestFinder().find(module, module.__name__)
+    if test.examples
+]
+GLOBALS = {"torch": torch} | {name: getattr(torchonline, name) for name in torchonline.__all__}
+
+
+@pytest.mark.parametrize("example", DOCTESTS, ids=lambda test: test.name)
+def test_examples_run(example: doctest.DocTest) -> None:
+    """An example needs no imports for torch, what ``torchonline`` exports, and what its own module defines."""
+    example.globs = GLOBALS | example.globs
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert runner.run(example, out=lambda text: print(text, end="")).failed == 0
+
+
+def test_there_are_examples() -> None:
+    assert len(DOCTESTS) >= len(public_classes(Estimator, Policy))

@@ -1,0 +1,176 @@
+"""What constructors refuse, and what a bad row among good ones, or switched-off checks, do. The rest is rule 9 of the contract."""
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.bad_arguments import bad_selects, bad_steps
+from tests.learners import (
+    BATCH_SHAPES,
+    CASES,
+    DIM,
+    ESTIMATORS,
+    REQUIRED,
+    Case,
+    differences,
+    estimator_of,
+    play,
+    public_classes,
+    required,
+    snapshot,
+    stream,
+)
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.policies import Policy
+
+NOT_A_NUMBER = ["1", None, [1.0], True, 1j]
+NOT_FINITE = [math.nan, math.inf, -math.inf]
+NOT_POSITIVE = [0.0, -1.0, *NOT_FINITE, *NOT_A_NUMBER]
+
+# For each argument of a constructor, values that no learner may take.
+BAD_OPTIONS: dict[str, list[Any]] = {
+    "dim": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
+    "horizon": [0, -5, 10.5, True, "9", None],
+    "noise_scale": [-1.0, *NOT_FINITE, *NOT_A_NUMBER],
+    "theta_bound": NOT_POSITIVE,
+    "feature_bound": NOT_POSITIVE,
+    "ridge": NOT_POSITIVE,
+    "delta": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
+    "alpha": NOT_POSITIVE,
+    "minimum_scale": NOT_POSITIVE,
+    "moment_order": [1.0, 2.1, 0.5, 0.0, *NOT_FINITE, *NOT_A_NUMBER],
+    "noise": ["gaussian", "", "Moment", None, 1.0],
+    "radius": ["theory", "", None, 1.0],
+    "radius_scale": NOT_POSITIVE,
+    "batch_shape": [3, "23", (0,), (-1,), (2.0,), (True,), None, {2}],
+    "dtype": [torch.float16, torch.bfloat16, torch.int64, torch.complex64, "float64", np.float64, None],
+    "device": ["nowhere", 1.5],
+    "validate": [1, 0, None, "yes"],
+    "estimator": [None, "OFUL", torch.nn.Linear(3, 1), Estimator],
+}
+CLASSES = public_classes(Estimator, Policy)
+BAD_CONSTRUCTIONS = [
+    pytest.param(cls, name, value, id=f"{cls.__name__}-{name}={getattr(value, '__name__', value)!r:.20}")
+    for cls in CLASSES
+    for name, parameter in inspect.signature(cls).parameters.items()
+    for value in BAD_OPTIONS[name]
+    if not (value is None and parameter.default is None)
+]
+
+
+@pytest.mark.parametrize(("cls", "name", "value"), BAD_CONSTRUCTIONS)
+def test_a_bad_option_is_refused_by_name(cls: Any, name: str, value: Any) -> None:
+    good = {key: REQUIRED[key] for key in required(cls) if key in REQUIRED}
+    with pytest.raises((ValueError, TypeError)) as caught:
+        cls(**good | {name: value})
+    assert caught.type in (ValueError, TypeError)
+    assert str(caught.value).startswith(f"{name}: expected ")
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_what_is_required_is_required(cls: Any) -> None:
+    for name in required(cls):
+        rest = {key: REQUIRED[key] for key in required(cls) if key in REQUIRED and key != name}
+        with pytest.raises(TypeError, match=name):
+            cls(**rest)
+    with pytest.raises(TypeError, match="lambda_"):
+        cls(**{key: REQUIRED[key] for key in required(cls) if key in REQUIRED}, lambda_=1.0)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_numbers_may_come_as_integers_and_shapes_as_lists(case: Case) -> None:
+    """An int where a float is meant, a list of sizes, and the widest ranges."""
+    cls = case.cls if case.over is None else case.over.cls
+    names = inspect.signature(cls).parameters
+    whole = {name: 2 for name in ("theta_bound", "ridge", "radius_scale", "noise_scale", "moment_order") if name in names}
+    estimator = cls(**{key: REQUIRED[key] for key in required(cls)} | whole, batch_shape=[2, 1])
+    assert estimator_of(estimator).theta_hat.shape == (2, 1, DIM)
+
+
+def test_there_are_enough_kinds() -> None:
+    """More than 28 kinds of bad input to a learner, of more than 10 arguments and options."""
+    kinds = {(name, kind) for layout in BATCH_SHAPES for kind, name, _ in bad_steps(layout, (3,))}
+    kinds |= {(name, kind) for layout in BATCH_SHAPES for kind, name, _ in bad_selects(layout)}
+    assert len(kinds) > 100
+    assert len({kind for _, kind in kinds}) >= 28
+    assert {name for name, _ in kinds} == {"x", "reward", "noise_scale", "arms", "mask"}
+    options = {name for cls in CLASSES for name in inspect.signature(cls).parameters}
+    assert options <= set(BAD_OPTIONS), "an option without bad values: name some in BAD_OPTIONS"
+
+
+@pytest.mark.parametrize("case", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("batch_shape", BATCH_SHAPES)
+@pytest.mark.parametrize("bad_row", [0, 3, 6])
+def test_a_bad_row_among_good_ones(case: Case, batch_shape: tuple[int, ...], bad_row: int) -> None:
+    """Seven rounds, one of them with a bad number: none of them is learnt."""
+    learner = case.build(batch_shape=batch_shape)
+    play(learner, stream(9, batch_shape=batch_shape))
+    before = snapshot(learner)
+    for name, values in {
+        "x": (torch.nan, torch.inf, -torch.inf, 1e200),
+        "reward": (torch.nan, torch.inf, -torch.inf, 1e200),
+        "noise_scale": (torch.nan, torch.inf, -torch.inf, 1e200, -1.0),
+    }.items():
+        for value in values:
+            rounds = {
+                "x": torch.randn(*batch_shape, 7, DIM, dtype=torch.float64),
+                "reward": torch.randn(*batch_shape, 7, dtype=torch.float64),
+                "noise_scale": torch.ones(*batch_shape, 7, dtype=torch.float64),
+            }
+            if name == "x":
+                rounds["x"][..., bad_row, 1] = value
+            else:
+                rounds[name][..., bad_row] = value
+            with pytest.raises(ValueError, match=f"^{name}: expected ") as caught:
+                learner.step(**rounds)
+            assert caught.type is ValueError
+            assert differences(before, snapshot(learner)) == []
+
+
+@pytest.mark.parametrize("case", ESTIMATORS, ids=str)
+def test_single_precision_has_a_smaller_range(case: Case) -> None:
+    """What float64 can square and float32 cannot is refused by the one and taken by the other."""
+    for dtype, accepted in ((torch.float64, True), (torch.float32, False)):
+        learner = case.build(dtype=dtype)
+        before = snapshot(learner)
+        if accepted:
+            learner.step(torch.ones(DIM), torch.tensor(1e20))
+        else:
+            with pytest.raises(ValueError, match="^reward: expected .*float32"):
+                learner.step(torch.ones(DIM), torch.tensor(1e20))
+        assert (differences(before, snapshot(learner)) != []) is accepted
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_without_value_checks_shapes_and_types_still_are(case: Case) -> None:
+    """validate=False is for accelerators: it lets NaN through, and nothing else."""
+    learner = case.build(validate=False)
+    with pytest.raises(ValueError, match="^x: expected "):
+        learner.step(torch.ones(DIM + 1), torch.tensor(1.0))
+    with pytest.raises(TypeError, match="^reward: expected "):
+        learner.step(torch.ones(DIM), 1.0)
+    if hasattr(learner, "select"):
+        with pytest.raises(ValueError, match="^arms: expected "):
+            learner.select(torch.ones(DIM))
+    learner.step(torch.ones(DIM), torch.tensor(torch.nan))
+    assert bool(estimator_of(learner).theta_hat.isnan().any())
+
+
+def test_errors_say_what_was_expected_and_what_came() -> None:
+    learner = CASES[0].build(batch_shape=(2,))
+    with pytest.raises(ValueError, match=r"^x: expected shape \(2, 3\) or \(2, n, 3\), got \(2, 4\)$"):
+        learner.step(torch.ones(2, 4), torch.ones(2))
+    with pytest.raises(ValueError, match=r"^reward: expected shape \(2\), got \(3\)$"):
+        learner.step(torch.ones(2, 3), torch.ones(3))
+    with pytest.raises(ValueError, match=r"^reward: expected finite values, got nan$"):
+        learner.step(torch.ones(2, 3), torch.tensor([1.0, torch.nan]))
+    with pytest.raises(TypeError, match=r"^x: expected a floating-point tensor, got torch.int64$"):
+        learner.step(torch.ones(2, 3, dtype=torch.int64), torch.ones(2))
+    with pytest.raises(TypeError, match=r"^x: expected a torch.Tensor, got list$"):
+        learner.step([[1.0, 2.0, 3.0]] * 2, torch.ones(2))
+    with pytest.raises(ValueError, match=r"^x: expected a tensor on cpu, got one on meta$"):
+        learner.step(torch.ones(2, 3, device="meta"), torch.ones(2))

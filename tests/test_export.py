@@ -1,0 +1,285 @@
+"""Exported policies and heads: they agree with the eager module, learn where torchonline is not, and refuse to lie."""
+
+import functools
+import io
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from torchonline import OFUL, Greedy, HeavyTailRegression, HeavyTailUCB, HvtUCB, RidgeRegression, ThompsonSampling
+from torchonline.bandits.policies import Policy
+from torchonline.export import compile_program, to_onnx, to_program, to_torchscript
+from torchonline.models import BanditHead
+
+DOUBLE = torch.float64
+POLICIES = {
+    "OFUL": lambda **o: OFUL(4, **o),
+    "HvtUCB": lambda **o: HvtUCB(4, horizon=1000, theta_bound=0.3, radius_scale=1e-3, **o),
+    "HeavyTailUCB": lambda **o: HeavyTailUCB(4, **o),
+    "HeavyTailUCB 1.5": lambda **o: HeavyTailUCB(4, moment_order=1.5, **o),
+    "HeavyTailUCB symmetric": lambda **o: HeavyTailUCB(4, noise="symmetric", **o),
+    "Thompson": lambda **o: ThompsonSampling(RidgeRegression(4, **o)),
+    "Greedy": lambda **o: Greedy(HeavyTailRegression(4, **o)),
+}
+# Run where `import torchonline` fails: plays the rounds of a folder with its two files, and saves what came of them.
+FRESH = """
+import sys, torch
+sys.modules["torchonline"] = None
+try:
+    import torchonline
+    sys.exit("torchonline can be imported")
+except ImportError:
+    pass
+for folder in sys.argv[1:]:
+    data = torch.load(f"{folder}/rounds.pt")
+    script = torch.jit.load(f"{folder}/policy.pt")
+    program = torch.export.load(f"{folder}/policy.pt2").module()
+    choices, past, learn = [], data["arms"][0][0], torch.tensor(False)
+    for t, arms in enumerate(data["arms"]):
+        torch.manual_seed(t)
+        choice = script.select(arms)
+        torch.manual_seed(t)
+        mask = torch.ones(1, len(arms), dtype=torch.bool)
+        by_program = program(past, data["reward"][t - 1], learn, arms.unsqueeze(0), mask)
+        if int(choice) != int(by_program):
+            sys.exit(f"{folder}, round {t}: TorchScript chose {int(choice)}, the program {int(by_program)}")
+        past, learn = arms[choice], torch.tensor(True)
+        script.step(past, data["reward"][t])
+        choices.append(choice)
+    torch.save({"choices": torch.stack(choices), "state": dict(script.named_buffers())}, f"{folder}/rounds.pt")
+"""
+
+
+@functools.cache
+def program_file(name: str, batch: tuple[int, ...]) -> bytes:
+    """A fresh policy's program, as a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "policy.pt2"
+        to_program(POLICIES[name](batch_shape=batch), path)
+        return path.read_bytes()
+
+
+def load_program(name: str, batch: tuple[int, ...]) -> nn.Module:
+    return torch.export.load(io.BytesIO(program_file(name, batch))).module()
+
+
+def rounds(count: int, dim: int = 4) -> list[tuple[Tensor, Tensor]]:
+    """Arms, in varying number, and rewards with outliers."""
+    generator = torch.Generator().manual_seed(3)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=DOUBLE)
+
+    return [(normal(2 + t % 5, dim), normal() ** 3) for t in range(count)]
+
+
+def test_files_of_every_policy_learn_in_a_process_without_torchonline(tmp_path: Path) -> None:
+    stream = rounds(100)
+    arms, rewards = [arms for arms, _ in stream], torch.stack([reward for _, reward in stream])
+    for name, make in POLICIES.items():
+        (tmp_path / name).mkdir()
+        to_torchscript(make(), tmp_path / name / "policy.pt")
+        (tmp_path / name / "policy.pt2").write_bytes(program_file(name, ()))
+        torch.save({"arms": arms, "reward": rewards}, tmp_path / name / "rounds.pt")
+    folders = [str(tmp_path / name) for name in POLICIES]
+    done = subprocess.run([sys.executable, "-c", FRESH, *folders], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name, make in POLICIES.items():
+        policy, theirs, choices = make(), torch.load(tmp_path / name / "rounds.pt"), []
+        for t, (arms_, reward) in enumerate(stream):
+            torch.manual_seed(t)
+            choice = policy.select(arms_)
+            policy.step(arms_[choice], reward)
+            choices.append(choice)
+        assert torch.equal(torch.stack(choices), theirs["choices"])
+        assert len(set(map(int, choices))) > 1
+        for key, buffer in policy.named_buffers():
+            torch.testing.assert_close(theirs["state"][key], buffer, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("name", POLICIES)
+def test_program_agrees_over_100_rounds(name: str, batch: tuple[int, ...]) -> None:
+    policy = POLICIES[name](batch_shape=batch)
+    program = load_program(name, batch)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn((*batch, *shape), dtype=DOUBLE)
+
+    learn = torch.ones(batch, dtype=torch.bool)
+    for t in range(100):
+        n, k = 1 + t % 4, 1 + t % 6
+        x, reward, arms, mask = normal(4), normal() ** 3, normal(n, k, 4), torch.rand(*batch, n, k) < 0.7
+        mask[..., 0] = True
+        torch.manual_seed(t)
+        theirs = program(x, reward, learn, arms, mask)
+        policy.step(x, reward)
+        torch.manual_seed(t)
+        assert torch.equal(policy.select(arms, mask), theirs)
+    state = dict(program.named_buffers())
+    for key, buffer in policy.named_buffers():
+        torch.testing.assert_close(state[f"policy.{key}"], buffer, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_learn_nothing_call_leaves_every_buffer_equal(name: str, batch: tuple[int, ...]) -> None:
+    program = load_program(name, batch)
+    before = {key: buffer.clone() for key, buffer in program.named_buffers()}
+    arms, mask = torch.randn(*batch, 2, 3, 4, dtype=DOUBLE), torch.ones(*batch, 2, 3, dtype=torch.bool)
+    x, reward = torch.full((*batch, 4), torch.nan, dtype=DOUBLE), torch.full(batch, torch.inf, dtype=DOUBLE)
+    program(x, reward, torch.zeros(batch, dtype=torch.bool), arms, mask)
+    assert all(torch.equal(before[key], buffer) for key, buffer in program.named_buffers())
+    program(arms[..., 0, 0, :], torch.ones(batch, dtype=DOUBLE), torch.ones(batch, dtype=torch.bool), arms, mask)
+    assert not all(torch.equal(before[key], buffer) for key, buffer in program.named_buffers())
+
+
+def test_a_program_learns_for_some_of_a_fleet_only() -> None:
+    policy, program = OFUL(2, batch_shape=(2,)), to_program(OFUL(2, batch_shape=(2,))).module()
+    x, reward = torch.ones(2, 2, dtype=DOUBLE), torch.ones(2, dtype=DOUBLE)
+    arms, mask = torch.ones(2, 1, 1, 2, dtype=DOUBLE), torch.ones(2, 1, 1, dtype=torch.bool)
+    program(x, reward, torch.tensor([True, False]), arms, mask)
+    policy.step(x, reward)
+    state = dict(program.named_buffers())
+    assert state["policy.estimator.rounds"].tolist() == [1, 0]
+    torch.testing.assert_close(state["policy.estimator.V_inv"][0], policy.estimator.V_inv[0])
+    assert torch.equal(state["policy.estimator.V_inv"][1], torch.eye(2, dtype=DOUBLE))
+
+
+@pytest.mark.parametrize("export", [to_torchscript, to_program])
+@pytest.mark.parametrize("name", ["HeavyTailUCB", "Thompson"])
+def test_exporting_changes_neither_module_nor_random_numbers(name: str, export) -> None:
+    policy = POLICIES[name]()
+    policy.step(torch.ones(4), torch.tensor(1.0))
+    before = {key: buffer.clone() for key, buffer in policy.named_buffers()}
+    random = torch.random.get_rng_state()
+    training = policy.training
+    exported = export(policy)
+    assert torch.equal(random, torch.random.get_rng_state())
+    assert policy.training == training
+    assert all(torch.equal(before[key], buffer) for key, buffer in policy.named_buffers())
+    # ... and the exported module is as it was when it was exported, not as its check has left it.
+    module = exported if export is to_torchscript else exported.module()
+    for key, buffer in module.named_buffers():
+        torch.testing.assert_close(buffer, before[key.removeprefix("policy.")], rtol=0, atol=0)
+
+
+def test_an_exported_state_is_a_learnt_one() -> None:
+    policy = HeavyTailUCB(4)
+    for arms, reward in rounds(30):
+        policy.step(arms[0], reward)
+    arms = rounds(1)[0][0]
+    torch.testing.assert_close(to_torchscript(policy)(arms), policy(arms))
+    program = to_program(policy).module()
+    no = (torch.zeros(4, dtype=DOUBLE), torch.tensor(0.0, dtype=DOUBLE), torch.tensor(False))
+    mask = torch.ones(1, len(arms), dtype=torch.bool)
+    assert program(*no, arms.unsqueeze(0), mask).item() == policy.select(arms).item()
+
+
+class Encoder(nn.Module):
+    """Pixels to features."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("shape", ["per arm", "context"])
+def test_encoder_and_head_are_one_artifact(shape: str, batch: tuple[int, ...], tmp_path: Path) -> None:
+    actions = torch.randn(5, 3) if shape == "context" else None
+    head = BanditHead(Encoder(3), HeavyTailUCB(3, batch_shape=batch), actions=actions)
+    item = (6,) if shape == "context" else (5, 6)
+    example = torch.randn(*batch, *item)
+    to_torchscript(head, tmp_path / "head.pt", example=example)
+    to_program(head, tmp_path / "head.pt2", example=example)
+    script, program = torch.jit.load(tmp_path / "head.pt"), torch.export.load(tmp_path / "head.pt2").module()
+    no_action, no_reward = torch.zeros(batch, dtype=torch.int64), torch.zeros(batch, dtype=DOUBLE)
+    past = (torch.zeros_like(example), no_action, no_reward, torch.zeros(batch, dtype=torch.bool))
+    for t in range(40):
+        count = 1 + t % 3
+        inputs = torch.randn(*batch, count, *((3 + t % 4, 6) if shape == "per arm" else (6,)))
+        arms = 5 if shape == "context" else inputs.size(-2)
+        mask = torch.ones(*batch, count, arms, dtype=torch.bool)
+        choice = head.select(inputs, mask)
+        assert torch.equal(script.select(inputs, mask), choice)
+        assert torch.equal(program(*past, inputs, mask), choice)
+        first, action = inputs.select(len(batch), 0), choice.select(len(batch), 0)
+        reward = torch.randn(batch, dtype=DOUBLE)
+        head.step(first, action, reward)
+        script.step(first, action, reward)
+        past = (first, action, reward, torch.ones(batch, dtype=torch.bool))
+    torch.testing.assert_close(script.policy.estimator.theta_hat, head.policy.estimator.theta_hat, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("name", [name for name in POLICIES if name != "Thompson"])
+def test_onnx_scores_follow_the_state_that_is_fed(name: str, batch: tuple[int, ...], tmp_path: Path) -> None:
+    from onnxruntime import InferenceSession
+
+    policy = POLICIES[name](batch_shape=batch)
+    names = to_onnx(policy, tmp_path / "scores.onnx")
+    session = InferenceSession(tmp_path / "scores.onnx", providers=["CPUExecutionProvider"])
+    assert [each.name for each in session.get_inputs()] == names
+    state = dict(policy.named_buffers())
+    for t in range(6):
+        arms = torch.randn(*batch, 1 + t % 2, 2 + t, 4, dtype=DOUBLE)
+        fed = {"arms": arms.numpy()} | {key: state[key].numpy() for key in names[1:]}
+        scores = torch.from_numpy(session.run(None, fed)[0])
+        # torch's exporter stores Python numbers in single precision.
+        torch.testing.assert_close(scores, policy(arms), rtol=1e-7, atol=1e-7)
+        policy.step(arms[..., 0, 0, :], torch.randn(batch, dtype=DOUBLE))
+
+
+def test_compiled_program_agrees(tmp_path: Path) -> None:
+    policy = HeavyTailUCB(2)
+    program = compile_program(to_program(policy), tmp_path / "round.pt2")
+    for arms, reward in rounds(50, dim=2):
+        decision, mask = arms.unsqueeze(0), torch.ones(1, len(arms), dtype=torch.bool)
+        choice = program(arms[0], reward, torch.tensor(True), decision, mask)
+        policy.step(arms[0], reward)
+        assert choice.item() == policy.select(arms).item()
+
+
+class Drifting(Policy):
+    """A policy whose compiled form is another: TorchScript is told so."""
+
+    is_deterministic = True
+
+    def forward(self, arms: Tensor) -> Tensor:
+        if torch.jit.is_scripting() or torch.compiler.is_compiling():
+            return -self.estimator.mean(arms)
+        return self.estimator.mean(arms)
+
+
+@pytest.mark.parametrize("export", [to_torchscript, to_program])
+def test_a_module_that_compiles_to_something_else_is_refused(export, tmp_path: Path) -> None:
+    path = tmp_path / "policy.pt2"
+    with pytest.raises(RuntimeError, match="differs"):
+        export(Drifting(RidgeRegression(4)), path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_arguments_name_what_is_wrong(tmp_path: Path) -> None:
+    head = BanditHead(Encoder(3), OFUL(3))
+    with pytest.raises(TypeError, match="module: expected a Policy"):
+        to_torchscript(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="example: expected"):
+        to_program(head)
+    with pytest.raises(ValueError, match="example: expected"):
+        to_program(head, example=torch.zeros(6))
+    with pytest.raises(ValueError, match=r"path: .*\.pt2"):
+        to_program(OFUL(2), tmp_path / "policy.pt")
+    with pytest.raises(TypeError, match="policy: expected a Policy"):
+        to_onnx(head, tmp_path / "scores.onnx")
+    with pytest.raises(ValueError, match="policy: expected one whose scores are not random"):
+        to_onnx(ThompsonSampling(RidgeRegression(2)), tmp_path / "scores.onnx")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,178 @@
+"""CumulativeRegret: its total, its bounded curve, and what a checkpoint carries."""
+
+import copy
+import io
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from torchonline.metrics import CumulativeRegret
+
+matplotlib.use("Agg")
+
+
+def same(one: CumulativeRegret, other: CumulativeRegret) -> bool:
+    states = one.state_dict(), other.state_dict()
+    return states[0].keys() == states[1].keys() and all(torch.equal(states[0][k], states[1][k]) for k in states[0])
+
+
+def fed(regret: Tensor, cut: int, **options: Any) -> CumulativeRegret:
+    metric = CumulativeRegret(tuple(regret.shape[1:]), **options)
+    for part in regret.split(cut):
+        metric.update(part)
+    return metric
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 16, 17, 100, 1000])
+def test_total_and_curve_against_numpy(batch: tuple[int, ...], n: int) -> None:
+    regret = torch.rand(n, *batch, dtype=torch.float64)
+    expected = np.cumsum(regret.numpy(), axis=0)
+    metrics = [fed(regret, cut, points=8) for cut in (1, 3, n)]
+    for metric in metrics:
+        np.testing.assert_allclose(metric.compute(), expected[-1], rtol=1e-13)
+        rounds, totals = metric.curve()
+        assert rounds[-1] == n
+        assert len(rounds) <= 8 + 1
+        assert len(rounds) >= min(n, 8 // 2)
+        np.testing.assert_allclose(totals, expected[rounds.numpy() - 1], rtol=1e-13)
+        spacing = rounds.diff()[:-1]
+        assert len(spacing.unique()) <= 1
+    # The cut into updates does not matter, to the last bit.
+    assert same(metrics[0], metrics[1])
+    assert same(metrics[0], metrics[2])
+
+
+def test_single_rounds_without_a_leading_dimension() -> None:
+    regret = torch.rand(5, 2)
+    metric = CumulativeRegret((2,))
+    for row in regret:
+        metric.update(row)
+    assert same(metric, fed(regret, 5))
+    scalar = CumulativeRegret()
+    scalar.update(torch.tensor(0.5))
+    assert scalar.compute() == 0.5
+
+
+def test_memory_is_bounded_and_counts_are_int64() -> None:
+    metric = fed(torch.rand(5000), 50, points=16)
+    assert {name: tuple(value.shape) for name, value in metric.state_dict().items()} == {
+        "total": (),
+        "rounds": (),
+        "spacing": (),
+        "history": (16,),
+    }
+    assert metric.rounds.dtype == metric.spacing.dtype == torch.int64
+    assert metric.total.dtype == torch.float64
+    metric.rounds = torch.tensor(2**40)
+    metric.spacing = torch.tensor(2**36)
+    metric.update(torch.rand(3))
+    assert metric.rounds == 2**40 + 3
+
+
+def test_no_gradient_is_kept() -> None:
+    metric = CumulativeRegret()
+    metric.update(torch.rand(3, requires_grad=True))
+    assert not metric.compute().requires_grad
+    assert not any(value.requires_grad for value in metric.state_dict().values())
+
+
+@pytest.mark.parametrize("before", [1, 5, 8, 21])
+def test_state_dict_continues_bit_for_bit(before: int) -> None:
+    regret = torch.rand(60, 2)
+    whole = fed(regret, 60, points=8)
+    file = io.BytesIO()
+    torch.save(fed(regret[:before], 60, points=8).state_dict(), file)
+    file.seek(0)
+    resumed = CumulativeRegret((2,), points=8)
+    resumed.update(torch.rand(2, 2))
+    resumed.compute()
+    state = torch.load(file)
+    resumed.load_state_dict(state)
+    # What was computed before the load is forgotten, and what was loaded needs no further update to be read.
+    np.testing.assert_allclose(resumed.compute(), regret[:before].double().sum(0), rtol=1e-13)
+    kept = copy.deepcopy(state)
+    resumed.update(regret[before:])
+    assert same(resumed, whole)
+    assert all(torch.equal(kept[name], state[name]) for name in state)
+
+
+def test_a_state_of_another_shape_is_refused() -> None:
+    metric, other = CumulativeRegret((2,)), fed(torch.rand(4, 3), 4)
+    before = copy.deepcopy(metric)
+    with pytest.raises(RuntimeError, match=r"total: expected shape \(2\), got \(3\)"):
+        metric.load_state_dict(other.state_dict())
+    assert same(metric, before)
+
+
+def test_a_state_with_another_number_of_points_is_refused() -> None:
+    with pytest.raises(RuntimeError, match=r"history: expected shape \(512\), got \(8\)"):
+        CumulativeRegret().load_state_dict(CumulativeRegret(points=8).state_dict())
+
+
+def test_forward_and_reset() -> None:
+    metric = CumulativeRegret(points=4)
+    assert metric(torch.tensor([1.0, 2.0])) == 3.0
+    assert metric(torch.tensor([4.0])) == 4.0
+    assert metric.compute() == 7.0
+    assert same(metric, fed(torch.tensor([1.0, 2.0, 4.0]), 1, points=4))
+    metric.reset()
+    assert same(metric, CumulativeRegret(points=4))
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "regret"),
+    [
+        (ValueError, "regret: expected finite values, got nan", torch.tensor([[0.0, torch.nan]])),
+        (ValueError, "regret: expected finite values, got inf", torch.tensor([[0.0, torch.inf]])),
+        (ValueError, r"regret: expected shape \(2\) or \(n, 2\), got \(3\)", torch.ones(3)),
+        (ValueError, r"regret: expected shape .*, got \(4, 3\)", torch.ones(4, 3)),
+        (ValueError, r"regret: expected shape .*, got \(\)", torch.tensor(1.0)),
+        (TypeError, "regret: expected a floating-point tensor, got torch.int64", torch.ones(2, dtype=torch.int64)),
+        (TypeError, "regret: expected a torch.Tensor, got float", 1.0),
+    ],
+)
+def test_bad_regret_changes_nothing(error: type[Exception], text: str, regret: Any) -> None:
+    metric = fed(torch.rand(3, 2), 3)
+    before = copy.deepcopy(metric)
+    with pytest.raises(error, match=text):
+        metric.update(regret)
+    assert same(metric, before)
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "options"),
+    [
+        (ValueError, "points: expected an even number, got 7", {"points": 7}),
+        (ValueError, "points: expected an integer above 0", {"points": 0}),
+        (ValueError, "batch_shape: expected", {"batch_shape": (0,)}),
+    ],
+)
+def test_constructor_errors(error: type[Exception], text: str, options: dict[str, Any]) -> None:
+    with pytest.raises(error, match=text):
+        CumulativeRegret(**options)
+
+
+def test_plot_draws_mean_and_band() -> None:
+    import matplotlib.pyplot as plt
+
+    regret = torch.rand(100, 3)
+    metric = fed(regret, 10, points=8)
+    figure, axes = metric.plot(label="three")
+    rounds, totals = metric.curve()
+    (line,) = axes.lines
+    np.testing.assert_array_equal(line.get_xdata(), rounds)
+    np.testing.assert_allclose(line.get_ydata(), totals.mean(1))
+    (band,) = axes.collections
+    edge = band.get_paths()[0].vertices[:, 1]
+    assert np.isclose(edge.max(), totals[-1].max())
+    assert axes.figure is figure
+    assert (axes.get_xlabel(), axes.get_ylabel(), line.get_label()) == ("round", "cumulative regret", "three")
+    fed(regret[:, 0], 10).plot(axes)
+    assert len(axes.lines) == 2
+    assert len(axes.collections) == 1
+    plt.close(figure)

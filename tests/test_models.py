@@ -1,0 +1,664 @@
+"""Heads on encoders, and their play under Lightning."""
+
+import copy
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
+from torch import Tensor, nn
+
+from torchonline import OFUL, UCB, Greedy, HeavyTailUCB, HvtUCB, RidgeRegression, ThompsonSampling
+from torchonline.callbacks import RegretLogger
+from torchonline.export import to_program, to_torchscript
+from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
+from torchonline.models.bandit_head import of_chosen
+from torchonline.models.replay import Replay
+
+# Lightning 2.6 itself uses what torch 2.13 has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")
+logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+
+FEATURES, DIM, ARMS = 4, 3, 5
+
+
+def encoder(width: int = DIM) -> nn.Module:
+    """One that gives something else in each call when it is left in training mode."""
+    return nn.Sequential(nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, width))
+
+
+def arms_head(policy: Any = None, **options: Any) -> BanditHead:
+    return BanditHead(encoder(), OFUL(DIM, **options) if policy is None else policy)
+
+
+def product_head(**options: Any) -> BanditHead:
+    return BanditHead(encoder(), OFUL(DIM, **options), actions=torch.randn(ARMS, DIM))
+
+
+def outer_head(**options: Any) -> BanditHead:
+    return BanditHead(encoder(2), OFUL(6, **options), actions=torch.randn(ARMS, 3), combine="outer")
+
+
+HEADS = [arms_head, product_head, outer_head]
+
+
+def inputs_for(head: BanditHead, *lead: int) -> Tensor:
+    return torch.randn(*lead, FEATURES) if head.actions is not None else torch.randn(*lead, ARMS, FEATURES)
+
+
+def same_state(one: nn.Module, other: nn.Module) -> bool:
+    states = one.state_dict(), other.state_dict()
+    return states[0].keys() == states[1].keys() and all(torch.equal(states[0][k], states[1][k]) for k in states[0])
+
+
+def assert_close_state(one: nn.Module, other: nn.Module) -> None:
+    """To the precision of a float32 encoder, which rounds a batch and a row of it differently."""
+    torch.testing.assert_close(dict(one.state_dict()), dict(other.state_dict()), rtol=1e-5, atol=1e-5)
+
+
+class TestBanditHead:
+    def test_arms_are_encoded_one_by_one(self) -> None:
+        head = arms_head()
+        inputs = inputs_for(head, 2, 7)
+        head.encoder.eval()
+        expected = torch.stack([head.encoder(item[None])[0] for item in inputs.reshape(-1, FEATURES)])
+        torch.testing.assert_close(head.encode(inputs), expected.reshape(2, 7, ARMS, DIM))
+
+    def test_product_is_a_bilinear_score(self) -> None:
+        head = product_head()
+        head.policy.estimator.theta_hat.copy_(torch.randn(DIM))
+        context = torch.randn(FEATURES)
+        encoded = head.eval().encoder(context[None])[0].double()
+        weights = torch.diag(head.policy.estimator.theta_hat)
+        torch.testing.assert_close(head.policy.estimator(head.encode(context)), head.actions @ weights @ encoded)
+
+    def test_outer_with_the_identity_is_a_model_for_each_action(self) -> None:
+        head = BanditHead(encoder(2), Greedy(RidgeRegression(2 * ARMS)), actions=torch.eye(ARMS), combine="outer")
+        contexts, rewards = torch.randn(30, FEATURES), torch.randn(30, dtype=torch.float64)
+        actions = torch.randint(ARMS, (30,))
+        head.step(contexts, actions, rewards)
+        encoded = head.eval().encoder(contexts).double().detach()
+        for k in range(ARMS):
+            own = encoded[actions == k]
+            theta = torch.linalg.solve(own.T @ own + torch.eye(2), own.T @ rewards[actions == k])
+            torch.testing.assert_close(head(contexts)[:, k], encoded @ theta)
+
+    def test_images(self) -> None:
+        layers = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 4 * 4, DIM))
+        one = BanditHead(layers, OFUL(DIM), actions=torch.randn(ARMS, DIM), feature_dims=3)
+        assert one.select(torch.randn(6, 7, 1, 6, 6)).shape == (6, 7)
+        assert one.select(torch.randn(1, 6, 6)).shape == ()
+        many = BanditHead(layers, OFUL(DIM), feature_dims=3)
+        assert many.select(torch.randn(7, ARMS, 1, 6, 6)).shape == (7,)
+        many.step(torch.randn(7, ARMS, 1, 6, 6), torch.zeros(7, dtype=torch.int64), torch.randn(7))
+
+    @pytest.mark.parametrize("make", HEADS)
+    @pytest.mark.parametrize("batch", [(), (2,)])
+    def test_step_teaches_the_chosen_arms_features(self, make: Any, batch: tuple[int, ...]) -> None:
+        head = make(batch_shape=batch)
+        policy = copy.deepcopy(head.policy)
+        for lead in (batch, (*batch, 6)):
+            inputs, rewards = inputs_for(head, *lead), torch.randn(lead)
+            action = torch.randint(ARMS, lead)
+            scale = torch.rand(lead) + 0.5
+            arms = head.encode(inputs).detach()
+            x = arms.reshape(-1, ARMS, arms.size(-1))[torch.arange(action.numel()), action.reshape(-1)]
+            policy.step(x.reshape(*lead, -1), rewards, scale)
+            head.step(inputs, action, rewards, scale)
+            assert_close_state(head.policy, policy)
+
+    @pytest.mark.parametrize("make", HEADS)
+    def test_scores_and_choices_are_the_policys(self, make: Any) -> None:
+        head = make()
+        head.step(inputs_for(head, 9), torch.randint(ARMS, (9,)), torch.randn(9))
+        inputs = inputs_for(head, 20)
+        arms = head.encode(inputs)
+        assert torch.equal(head(inputs), head.policy(arms))
+        assert torch.equal(head.select(inputs), head.policy.select(arms))
+        best = head.select(inputs)
+        mask = torch.ones(20, ARMS, dtype=torch.bool).scatter(1, best[:, None], False)
+        assert bool((head.select(inputs, mask) != best).all())
+        assert torch.equal(head.select(inputs, mask), head(inputs).masked_fill(~mask, -1e9).argmax(-1))
+
+    @pytest.mark.parametrize("make", HEADS)
+    def test_looking_and_learning_leave_an_encoder_in_training_mode_alone(self, make: Any) -> None:
+        head = make().train()
+        head.encoder[1].eval()
+        modes = [part.training for part in head.modules()]
+        before = {name: value.clone() for name, value in head.encoder.state_dict().items()}
+        inputs = inputs_for(head, 20)
+        # Dropout and batch statistics make the encoder itself differ from call to call.
+        assert torch.equal(head(inputs), head(inputs))
+        assert torch.equal(head.select(inputs), head.select(inputs))
+        head.step(inputs, head.select(inputs), torch.randn(20))
+        assert [part.training for part in head.modules()] == modes
+        assert all(torch.equal(before[name], value) for name, value in head.encoder.state_dict().items())
+        assert not any(buffer.requires_grad for buffer in head.buffers())
+        twin = copy.deepcopy(head).eval()
+        assert torch.equal(head(inputs), twin(inputs))
+
+    def test_training_mode_is_for_chosen_features_only(self) -> None:
+        head = arms_head().train()
+        inputs, action = inputs_for(head, 20), torch.zeros(20, dtype=torch.int64)
+        one, other = head.chosen_features(inputs, action), head.chosen_features(inputs, action)
+        assert not torch.equal(one, other)
+        one.sum().backward()
+        assert all(parameter.grad is not None for parameter in head.encoder.parameters())
+
+    @pytest.mark.parametrize("make", HEADS)
+    @pytest.mark.parametrize("batch", [(), (2,)])
+    def test_script_and_program_equal_eager(self, make: Any, batch: tuple[int, ...]) -> None:
+        head = make(batch_shape=batch).train()
+        example = inputs_for(head, *batch)
+        scripted, program = to_torchscript(head, example=example), to_program(head, example=example).module()
+        past, reward, learn = (example, torch.zeros(batch, dtype=torch.int64)), torch.zeros(batch), torch.tensor(False)
+        lead = len(batch)
+        for t in range(20):
+            inputs = inputs_for(head, *batch)
+            if head.actions is None:
+                inputs = inputs.narrow(lead, 0, 1 + t % ARMS)
+            mask = torch.rand(head(inputs).shape) < 0.8
+            mask[..., 0] = True
+            action = head.select(inputs, mask)
+            decision = inputs.unsqueeze(lead), mask.unsqueeze(lead)
+            assert torch.equal(action, program(*past, reward.double(), learn.expand(batch), *decision).squeeze(-1))
+            assert torch.equal(action, scripted.select(inputs, mask))
+            torch.testing.assert_close(scripted(inputs), head(inputs))
+            past, reward, learn = (inputs, action), torch.randn(batch), torch.tensor(True)
+            head.step(*past, reward)
+            scripted.step(*past, reward)
+        assert_close_state(head, scripted)
+
+    def test_a_script_refuses_training_mode(self) -> None:
+        head = arms_head()
+        scripted = to_torchscript(head, example=inputs_for(head)).train()
+        with pytest.raises(torch.jit.Error, match="expected evaluation mode"):
+            scripted.select(inputs_for(head))
+        assert scripted.eval().select(inputs_for(head)).shape == ()
+
+    def test_low_precision_and_gradients(self) -> None:
+        head = BanditHead(nn.Linear(FEATURES, DIM).to(torch.bfloat16), OFUL(DIM))
+        inputs = torch.randn(ARMS, FEATURES, dtype=torch.bfloat16, requires_grad=True)
+        head.step(inputs, head.select(inputs), torch.tensor(1.0))
+        head(inputs).sum().backward()
+        assert inputs.grad is not None
+        assert not head.policy.estimator.theta_hat.requires_grad
+
+    def test_state_dict_carries_encoder_actions_and_statistics(self) -> None:
+        head = product_head()
+        head.step(inputs_for(head, 5), torch.arange(5), torch.randn(5))
+        other = product_head()
+        assert not same_state(head, other)
+        other.load_state_dict(head.state_dict())
+        assert same_state(head, other)
+
+    @pytest.mark.parametrize(
+        ("error", "text", "build"),
+        [
+            (TypeError, "encoder: expected a torch.nn.Module", lambda: BanditHead(lambda x: x, OFUL(DIM))),
+            (TypeError, "policy: expected a Policy", lambda: BanditHead(encoder(), RidgeRegression(DIM))),
+            (TypeError, "actions: expected a torch.Tensor", lambda: BanditHead(encoder(), OFUL(3), actions=[[1.0]])),
+            (
+                TypeError,
+                "actions: expected a floating",
+                lambda: BanditHead(encoder(), OFUL(3), actions=torch.eye(3).int()),
+            ),
+            (
+                ValueError,
+                r"actions: expected shape \(K, e\)",
+                lambda: BanditHead(encoder(), OFUL(3), actions=torch.ones(3)),
+            ),
+            (
+                ValueError,
+                r"actions: expected shape \(K, 3\)",
+                lambda: BanditHead(encoder(), OFUL(3), actions=torch.eye(4)),
+            ),
+            (
+                ValueError,
+                "actions: expected finite",
+                lambda: BanditHead(encoder(), OFUL(3), actions=torch.eye(3).log()),
+            ),
+            (
+                ValueError,
+                "actions: expected a width that divides the policy's dim 7",
+                lambda: BanditHead(encoder(), OFUL(7), actions=torch.eye(3), combine="outer"),
+            ),
+            (ValueError, "combine: expected one of", lambda: BanditHead(encoder(), OFUL(3), combine="sum")),
+            (ValueError, "feature_dims: expected", lambda: BanditHead(encoder(), OFUL(3), feature_dims=0)),
+        ],
+    )
+    def test_constructor_errors(self, error: type[Exception], text: str, build: Any) -> None:
+        with pytest.raises(error, match=text):
+            build()
+
+    @pytest.mark.parametrize(
+        ("error", "text", "arguments"),
+        [
+            (TypeError, "inputs: expected a torch.Tensor, got list", {"inputs": [1.0]}),
+            (
+                ValueError,
+                r"inputs: expected shape \(2, \[n\], K, feature\), got \(3, 5, 4\)",
+                {"inputs": torch.ones(3, 5, 4)},
+            ),
+            (ValueError, r"inputs: .* got \(2, 1, 1, 5, 4\)", {"inputs": torch.ones(2, 1, 1, 5, 4)}),
+            (ValueError, r"inputs: .* got \(4,\)|inputs: .* got \(4\)", {"inputs": torch.ones(4)}),
+            (ValueError, "x: expected finite values", {"inputs": torch.full((2, 5, 4), torch.nan)}),
+            (TypeError, "action: expected a torch.Tensor, got int", {"action": 1}),
+            (TypeError, "action: expected torch.int64, got torch.int32", {"action": torch.zeros(2, dtype=torch.int32)}),
+            (ValueError, r"action: expected shape \(2\)", {"action": torch.tensor(0)}),
+            (ValueError, "action: expected indices from 0 to 4, got 5", {"action": torch.tensor([0, 5])}),
+            (ValueError, "action: expected indices from 0 to 4, got -1", {"action": torch.tensor([-1, 0])}),
+            (ValueError, r"reward: expected shape \(2\)", {"reward": torch.ones(3)}),
+            (ValueError, "reward: expected finite", {"reward": torch.tensor([0.0, torch.inf])}),
+            (TypeError, "noise_scale: expected a torch.Tensor", {"noise_scale": 1.0}),
+        ],
+    )
+    def test_step_errors_change_nothing(self, error: type[Exception], text: str, arguments: dict[str, Any]) -> None:
+        head = arms_head(batch_shape=(2,))
+        before = copy.deepcopy(head)
+        good = {"inputs": torch.ones(2, 5, 4), "action": torch.zeros(2, dtype=torch.int64), "reward": torch.ones(2)}
+        with pytest.raises(error, match=text):
+            head.step(**(good | arguments))
+        assert same_state(head, before)
+        head.step(**good)
+        assert not same_state(head, before)
+
+    @pytest.mark.parametrize("width", [DIM - 1, DIM + 1])
+    def test_encoder_of_wrong_width(self, width: int) -> None:
+        head = BanditHead(encoder(width), OFUL(DIM))
+        with pytest.raises(ValueError, match=rf"encoder: expected output of shape \(n, 3\).* got \(5, {width}\)"):
+            head.select(torch.randn(ARMS, FEATURES))
+
+    def test_encoder_without_rows(self) -> None:
+        head = BanditHead(nn.Flatten(0), OFUL(DIM))
+        with pytest.raises(ValueError, match=r"encoder: expected output of shape \(n, 3\).* got \(20\)"):
+            head.select(torch.randn(ARMS, FEATURES))
+
+    def test_nan_inputs_and_masks_without_an_arm(self) -> None:
+        head = arms_head()
+        with pytest.raises(ValueError, match="arms: expected finite"):
+            head.select(torch.full((ARMS, FEATURES), torch.nan))
+        with pytest.raises(ValueError, match="mask: expected an available arm"):
+            head.select(torch.randn(ARMS, FEATURES), torch.zeros(ARMS, dtype=torch.bool))
+
+
+class TestReplay:
+    def test_keeps_the_last_rounds_in_order_however_they_come(self) -> None:
+        inputs, action, reward = torch.randn(23, 2, 4), torch.arange(46).reshape(23, 2), torch.randn(23, 2)
+        for size in (1, 5, 7, 23, 40):
+            for cut in (1, 3, 10, 23):
+                replay = Replay(size)
+                for start in range(0, 23, cut):
+                    replay.push(*(values[start : start + cut] for values in (inputs, action, reward)))
+                for kept, values in zip(replay.in_order(), (inputs, action, reward), strict=True):
+                    assert torch.equal(kept, values[-size:])
+                assert replay.inputs.shape == (size, 2, 4)
+
+    def test_state_dict_into_a_fresh_replay(self) -> None:
+        replay = Replay(4)
+        replay.push(torch.randn(6, 3), torch.arange(6), torch.randn(6))
+        fresh = Replay(4)
+        fresh.load_state_dict(replay.state_dict())
+        assert same_state(fresh, replay)
+        fresh.push(torch.randn(1, 3), torch.zeros(1, dtype=torch.int64), torch.randn(1))
+        assert not same_state(fresh, replay)
+
+
+class TestRoundLoader:
+    def test_passes_are_permutations_with_orders_of_their_own(self) -> None:
+        loader = RoundLoader(torch.arange(10), rounds=25, batch_size=4, shuffle=True, seed=3)
+        batches = [batch for (batch,) in loader]
+        assert [len(batch) for batch in batches] == [4] * 6 + [1]
+        assert len(loader) == 7
+        stream = torch.cat(batches)
+        first, second, third = stream[:10], stream[10:20], stream[20:]
+        assert torch.equal(first.sort().values, torch.arange(10))
+        assert torch.equal(second.sort().values, torch.arange(10))
+        assert not torch.equal(first, second)
+        assert len(third.unique()) == 5
+        assert torch.equal(torch.cat([batch for (batch,) in loader]), stream)
+        other = RoundLoader(torch.arange(10), rounds=25, batch_size=25, shuffle=True, seed=4)
+        assert not torch.equal(next(iter(other))[0], stream)
+
+    def test_tensors_stay_aligned(self) -> None:
+        for a, b in RoundLoader(torch.arange(10), 10 * torch.arange(10), batch_size=3, shuffle=True):
+            assert torch.equal(10 * a, b)
+
+    @pytest.mark.parametrize("played", range(5))
+    def test_resumes_where_it_was(self, played: int) -> None:
+        loader = RoundLoader(torch.arange(10), batch_size=3, shuffle=True)
+        whole = [batch for (batch,) in loader]
+        batches = iter(loader)
+        for _ in range(played):
+            next(batches)
+        fresh = RoundLoader(torch.arange(10), batch_size=3, shuffle=True)
+        if played:
+            fresh.load_state_dict(loader.state_dict())
+        rest = [batch for (batch,) in fresh]
+        expected = whole[played:] or whole
+        assert all(torch.equal(a, b) for a, b in zip(rest, expected, strict=True))
+        assert len(list(fresh)) == 4
+
+    @pytest.mark.parametrize(
+        ("error", "text", "build"),
+        [
+            (ValueError, "tensors: expected one or more", lambda: RoundLoader()),
+            (ValueError, "tensors: .*lengths \\[3, 4\\]", lambda: RoundLoader(torch.ones(3), torch.ones(4))),
+            (ValueError, "tensors: .*above 0", lambda: RoundLoader(torch.ones(0))),
+            (ValueError, "tensors: .*above 0", lambda: RoundLoader(torch.tensor(1.0))),
+            (TypeError, "tensors: expected torch.Tensors, got list", lambda: RoundLoader([1.0])),
+            (ValueError, "batch_size: expected", lambda: RoundLoader(torch.ones(3), batch_size=0)),
+            (TypeError, "rounds: expected", lambda: RoundLoader(torch.ones(3), rounds=2.5)),
+        ],
+    )
+    def test_errors(self, error: type[Exception], text: str, build: Any) -> None:
+        with pytest.raises(error, match=text):
+            build()
+
+
+def trainer(*callbacks: pl.Callback, **options: Any) -> pl.Trainer:
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    checkpoints = any(isinstance(callback, ModelCheckpoint) for callback in callbacks)
+    return pl.Trainer(
+        accelerator="cpu", callbacks=list(callbacks), **(quiet | {"enable_checkpointing": checkpoints} | options)
+    )
+
+
+def rounds_for(head: BanditHead, n: int, *batch: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs, rewards and means of n rounds."""
+    means = torch.randn(n, *batch, ARMS, dtype=torch.float64)
+    return inputs_for(head, n, *batch), means + 0.1 * torch.randn_like(means), means
+
+
+def play_by_hand(head: BanditHead, inputs: Tensor, rewards: Tensor) -> Tensor:
+    """The same play without Lightning, one round after another."""
+    actions = []
+    for row, payoffs in zip(inputs, rewards, strict=True):
+        actions.append(head.select(row))
+        head.step(row, actions[-1], of_chosen(payoffs, actions[-1]))
+    return torch.stack(actions)
+
+
+class Recorder(pl.Callback):
+    """Keeps what the training steps return."""
+
+    def __init__(self) -> None:
+        self.outputs: list[dict[str, Tensor]] = []
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.outputs.append(outputs)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return torch.cat([outputs[name] for outputs in self.outputs])
+
+
+class TestNeuralLinearBandit:
+    @pytest.mark.parametrize("make", HEADS)
+    @pytest.mark.parametrize("batch", [(), (2,)])
+    def test_plays_as_a_loop_would(self, make: Any, batch: tuple[int, ...]) -> None:
+        head = make(batch_shape=batch)
+        by_hand = copy.deepcopy(head)
+        inputs, rewards, means = rounds_for(head, 50, *batch)
+        recorder = Recorder()
+        bandit = NeuralLinearBandit(head)
+        trainer(recorder, max_epochs=1).fit(bandit, RoundLoader(inputs, rewards, means, batch_size=12))
+        action = play_by_hand(by_hand, inputs, rewards)
+        assert torch.equal(recorder["action"], action)
+        assert torch.equal(recorder["reward"], of_chosen(rewards, action))
+        assert torch.equal(recorder["regret"], means.amax(-1) - of_chosen(means, action))
+        assert_close_state(head, by_hand)
+        assert bandit.rounds == 50
+        assert torch.equal(bandit(inputs[0]), head(inputs[0]))
+
+    @pytest.mark.parametrize("batch", [(), (2,)])
+    def test_batch_feedback_decides_from_one_state(self, batch: tuple[int, ...]) -> None:
+        head = arms_head(batch_shape=batch)
+        by_hand = copy.deepcopy(head)
+        inputs, rewards, means = rounds_for(head, 30, *batch)
+        recorder = Recorder()
+        bandit = NeuralLinearBandit(head, feedback="batch")
+        trainer(recorder, max_epochs=1).fit(bandit, RoundLoader(inputs, rewards, means, batch_size=10))
+        actions = []
+        for start in range(0, 30, 10):
+            actions += [by_hand.select(row) for row in inputs[start : start + 10]]
+            for t in range(start, start + 10):
+                by_hand.step(inputs[t], actions[t], of_chosen(rewards[t], actions[t]))
+        assert torch.equal(recorder["action"], torch.stack(actions))
+        assert_close_state(head, by_hand)
+        assert not torch.equal(recorder["action"], play_by_hand(arms_head(batch_shape=batch), inputs, rewards))
+
+    def test_regret_without_means_is_of_the_rewards(self) -> None:
+        head = arms_head()
+        inputs, rewards, _ = rounds_for(head, 8)
+        recorder = Recorder()
+        trainer(recorder, max_epochs=1).fit(NeuralLinearBandit(head), RoundLoader(inputs, rewards, batch_size=4))
+        assert torch.equal(recorder["regret"], rewards.amax(-1) - recorder["reward"])
+
+    # Whether it says so depends on the number of processors.
+    @pytest.mark.filterwarnings("ignore:.*does not have many workers")
+    def test_a_data_loader_of_torch_will_do(self) -> None:
+        head = arms_head()
+        data = torch.utils.data.TensorDataset(*rounds_for(head, 20))
+        trainer(max_epochs=1).fit(NeuralLinearBandit(head), torch.utils.data.DataLoader(data, batch_size=5))
+        assert head.policy.estimator.rounds == 20
+
+    @pytest.mark.parametrize("make", [HvtUCB, HeavyTailUCB])
+    def test_drives_any_policy(self, make: Any) -> None:
+        head = arms_head(make(DIM, **({"horizon": 100} if make is HvtUCB else {})))
+        trainer(max_epochs=1).fit(NeuralLinearBandit(head), RoundLoader(*rounds_for(head, 20), batch_size=10))
+        assert head.policy.estimator.rounds == 20
+
+    def test_max_steps_counts_batches_and_ends_with_a_whole_one(self) -> None:
+        bandit = NeuralLinearBandit(arms_head())
+        run = trainer(max_steps=4)
+        run.fit(bandit, RoundLoader(*rounds_for(bandit.head, 25), batch_size=10))  # batches of 10, 10, 5, then again
+        assert run.global_step == 4
+        assert bandit.rounds == 35
+        single = NeuralLinearBandit(arms_head())
+        run = trainer(max_steps=15)
+        run.fit(single, RoundLoader(*rounds_for(single.head, 40)))
+        assert run.global_step == single.rounds == single.head.policy.estimator.rounds == 15
+
+    def test_model_checkpoint_saves_every_n_steps(self, tmp_path: Path) -> None:
+        bandit = NeuralLinearBandit(arms_head())
+        keeper = ModelCheckpoint(dirpath=tmp_path, every_n_train_steps=2, save_top_k=-1)
+        trainer(keeper, max_epochs=1).fit(bandit, RoundLoader(*rounds_for(bandit.head, 65), batch_size=10))
+        files = sorted(tmp_path.iterdir())
+        assert [file.name for file in files] == [f"epoch=0-step={step}.ckpt" for step in (2, 4, 6)]
+        loaded = NeuralLinearBandit.load_from_checkpoint(files[1], head=arms_head(), weights_only=True)
+        assert loaded.rounds == loaded.head.policy.estimator.rounds == 40
+        assert loaded.feedback == "round"
+
+    @pytest.mark.parametrize("policy", ["OFUL", "ThompsonSampling"])
+    @pytest.mark.parametrize("batch_size", [1, 4])
+    @pytest.mark.parametrize("train_encoder_every", [None, 10])
+    def test_resume_is_bit_exact_in_the_middle_of_an_epoch(
+        self, tmp_path: Path, policy: str, batch_size: int, train_encoder_every: int | None
+    ) -> None:
+        steps = 37 if batch_size == 1 else 9
+        layers = encoder()
+
+        def fresh() -> NeuralLinearBandit:
+            make = OFUL(DIM) if policy == "OFUL" else ThompsonSampling(RidgeRegression(DIM))
+            head = BanditHead(copy.deepcopy(layers), make)
+            options = {"replay_size": 25, "encoder_steps": 3, "encoder_batch_size": 8}
+            return NeuralLinearBandit(head, train_encoder_every=train_encoder_every, **options)
+
+        data = rounds_for(fresh().head, 60)
+
+        def loader() -> RoundLoader:
+            return RoundLoader(*data, rounds=100, batch_size=batch_size, shuffle=True)
+
+        def run(bandit: NeuralLinearBandit, logger: RegretLogger, **options: Any) -> None:
+            keeper = ModelCheckpoint(dirpath=tmp_path, every_n_train_steps=steps, save_top_k=-1, filename="{epoch}")
+            trainer(keeper, logger, max_epochs=1, **options).fit(bandit, loader(), **resume)
+
+        resume: dict[str, Any] = {}
+        whole, interrupted, resumed = fresh(), fresh(), fresh()
+        for bandit in (interrupted, resumed):
+            bandit.seed.copy_(whole.seed)
+        resumed.seed.zero_()
+        totals = [RegretLogger() for _ in range(3)]
+        run(whole, totals[0])
+        for file in tmp_path.iterdir():
+            file.unlink()
+        run(interrupted, totals[1], max_steps=steps)
+        assert interrupted.rounds == steps * batch_size
+        # Somewhere else, Lightning warns that it will not look after the files of the first run.
+        (checkpoint,) = tmp_path.iterdir()
+        moved = tmp_path.with_name("moved.ckpt")
+        os.replace(checkpoint, moved)
+        torch.manual_seed(1)
+        resume = {"ckpt_path": moved, "weights_only": True}
+        run(resumed, totals[2])
+        assert resumed.rounds == whole.rounds == 100
+        assert same_state(resumed, whole)
+        assert torch.equal(totals[2].regret.compute(), totals[0].regret.compute())
+        assert all(torch.equal(a, b) for a, b in zip(totals[2].regret.curve(), totals[0].regret.curve(), strict=True))
+
+    def test_resume_after_max_steps(self, tmp_path: Path) -> None:
+        data = rounds_for(arms_head(), 100)
+        head = arms_head()
+        bandits = [NeuralLinearBandit(copy.deepcopy(head)) for _ in range(3)]
+        for bandit in bandits:
+            bandit.seed.zero_()
+        trainer(max_steps=100).fit(bandits[0], RoundLoader(*data, shuffle=True))
+        first = trainer(max_steps=37)
+        first.fit(bandits[1], RoundLoader(*data, shuffle=True))
+        first.save_checkpoint(tmp_path / "37.ckpt")
+        last = trainer(max_steps=100)
+        last.fit(bandits[2], RoundLoader(*data, shuffle=True), ckpt_path=tmp_path / "37.ckpt", weights_only=True)
+        assert last.global_step == 100
+        assert same_state(bandits[2], bandits[0])
+
+    def test_draws_are_its_own(self) -> None:
+        head = arms_head(ThompsonSampling(RidgeRegression(DIM)))
+        data = rounds_for(head, 30)
+        recorders = []
+        for seed, noise in ((1, 1), (1, 2), (2, 1)):
+            bandit = NeuralLinearBandit(copy.deepcopy(head))
+            bandit.seed.fill_(seed)
+            torch.manual_seed(noise)
+            recorders.append(Recorder())
+            before = torch.get_rng_state()
+            trainer(recorders[-1], max_epochs=1).fit(bandit, RoundLoader(*data, batch_size=10))
+            assert torch.equal(torch.get_rng_state(), before)
+        one, same, other = (recorder["action"] for recorder in recorders)
+        assert torch.equal(one, same)
+        assert not torch.equal(one, other)
+        torch.manual_seed(5)
+        seed = NeuralLinearBandit(head).seed
+        torch.manual_seed(5)
+        assert torch.equal(seed, NeuralLinearBandit(head).seed)
+        assert not torch.equal(seed, NeuralLinearBandit(head).seed)
+
+    @pytest.mark.parametrize("make", HEADS)
+    @pytest.mark.parametrize("batch", [(), (2,)])
+    def test_no_statistics_of_stale_features_survive(self, make: Any, batch: tuple[int, ...]) -> None:
+        head = make(batch_shape=batch)
+        inputs, rewards, means = rounds_for(head, 40, *batch)
+        before = copy.deepcopy(head.encoder.state_dict())
+        recorder = Recorder()
+        bandit = NeuralLinearBandit(head, train_encoder_every=20, replay_size=30, encoder_steps=5, encoder_batch_size=8)
+        trainer(recorder, max_epochs=1).fit(bandit, RoundLoader(inputs, rewards, means, batch_size=10))
+        assert any(not torch.equal(before[name], value) for name, value in head.encoder.state_dict().items())
+        # A fresh learner that is fed the last 30 rounds, with the features that the encoder gives now.
+        fresh = OFUL(head.policy.estimator.dim, batch_shape=batch)
+        lead = len(batch)
+        action = recorder["action"]
+        arms = head.encode(inputs).detach()
+        x, reward = of_chosen(arms, action)[-30:], of_chosen(rewards, action)[-30:]
+        fresh.step(x.movedim(0, lead), reward.movedim(0, lead))
+        assert_close_state(head.policy, fresh)
+        assert bool((head.policy.estimator.rounds == 30).all())
+        assert bandit.rounds == 40
+        assert all(parameter.grad is None for parameter in head.encoder.parameters())
+
+    @pytest.mark.parametrize("batch_size", [7, 50])
+    def test_training_does_not_wait_for_the_end_of_a_batch(self, batch_size: int) -> None:
+        """With one round at a time the play is the same however the rounds are cut into batches."""
+        layers = nn.Linear(FEATURES, DIM)
+        data = rounds_for(arms_head(), 50)
+        heads = []
+        for size in (1, batch_size):
+            head = BanditHead(copy.deepcopy(layers), OFUL(DIM))
+            bandit = NeuralLinearBandit(head, train_encoder_every=20, encoder_steps=3)
+            bandit.seed.zero_()
+            trainer(max_epochs=1).fit(bandit, RoundLoader(*data, batch_size=size))
+            heads.append(head)
+        assert_close_state(heads[0], heads[1])
+
+    def test_a_frozen_encoder_stays_as_it_is(self) -> None:
+        head = arms_head()
+        before = copy.deepcopy(head.encoder.state_dict())
+        bandit = NeuralLinearBandit(head)
+        trainer(max_epochs=1).fit(bandit, RoundLoader(*rounds_for(head, 30), batch_size=10))
+        assert all(torch.equal(before[name], value) for name, value in head.encoder.state_dict().items())
+        assert all(part.training for part in bandit.modules())
+
+    @pytest.mark.parametrize("df", [2.1, 50.0])
+    def test_a_trained_encoder_learns_what_a_frozen_one_cannot(self, df: float) -> None:
+        inputs = torch.randn(1500, ARMS, FEATURES)
+        means = torch.tanh(2.0 * inputs[..., 0] * inputs[..., 1])
+        rewards = means + 0.2 * torch.distributions.StudentT(df).sample(means.shape)
+        layers = nn.Sequential(nn.Linear(FEATURES, 32), nn.ReLU(), nn.Linear(32, 8))
+        late = []
+        for every in (None, 250):
+            head = BanditHead(copy.deepcopy(layers), UCB(RidgeRegression(8, noise_scale=0.3, radius_scale=0.2)))
+            recorder = Recorder()
+            bandit = NeuralLinearBandit(head, train_encoder_every=every, encoder_learning_rate=3e-3)
+            trainer(recorder, max_epochs=1).fit(bandit, RoundLoader(inputs, rewards, means, batch_size=50))
+            late.append(recorder["regret"][-500:].mean().item())
+        assert late[1] < 0.3 * late[0]
+
+    def test_memory_of_the_replay_is_bounded(self) -> None:
+        bandit = NeuralLinearBandit(arms_head(), train_encoder_every=1000, replay_size=16)
+        trainer(max_epochs=1).fit(bandit, RoundLoader(*rounds_for(bandit.head, 90), batch_size=40))
+        assert [buffer.shape for buffer in bandit.replay.buffers()] == [(), (16, 1, FEATURES), (16,), (16,)]
+        assert bandit.replay.rounds == 90
+
+    def test_refuses_several_processes(self) -> None:
+        bandit = NeuralLinearBandit(arms_head())
+
+        class TwoProcesses:
+            world_size = 2
+
+        bandit._trainer = TwoProcesses()
+        with pytest.raises(RuntimeError, match="expected one process, got 2"):
+            bandit.setup("fit")
+
+    @pytest.mark.parametrize(
+        ("error", "text", "options"),
+        [
+            (TypeError, "head: expected a BanditHead, got Linear", {"head": nn.Linear(1, 1)}),
+            (ValueError, "feedback: expected one of", {"feedback": "never"}),
+            (ValueError, "train_encoder_every: expected", {"train_encoder_every": 0}),
+            (ValueError, "without trainable", {"head": BanditHead(nn.Flatten(), OFUL(3)), "train_encoder_every": 5}),
+            (ValueError, "replay_size: expected", {"train_encoder_every": 5, "replay_size": 0}),
+            (ValueError, "encoder_steps: expected", {"encoder_steps": 0}),
+            (TypeError, "encoder_batch_size: expected", {"encoder_batch_size": 1.5}),
+            (ValueError, "encoder_learning_rate: expected", {"encoder_learning_rate": 0.0}),
+        ],
+    )
+    def test_constructor_errors(self, error: type[Exception], text: str, options: dict[str, Any]) -> None:
+        with pytest.raises(error, match=text):
+            NeuralLinearBandit(**({"head": arms_head()} | options))
+
+    @pytest.mark.parametrize(
+        ("text", "batch"),
+        [
+            ("batch: expected .* got 1 items", (torch.ones(4, ARMS, FEATURES),)),
+            ("batch: expected .* got Tensor", torch.ones(4)),
+            (r"rewards: expected shape \(4, 5\), got \(4, 6\)", (torch.ones(4, ARMS, FEATURES), torch.ones(4, 6))),
+            (r"means: expected shape \(4, 5\)", (torch.ones(4, ARMS, FEATURES), torch.ones(4, 5), torch.ones(4, 6))),
+        ],
+    )
+    def test_batches_of_another_kind(self, text: str, batch: Any) -> None:
+        bandit = NeuralLinearBandit(arms_head())
+        with pytest.raises(ValueError, match=text):
+            bandit.training_step(batch, 0)
+        assert bandit.rounds == 0
