@@ -153,7 +153,9 @@ def serve_again(head: BanditHead, output: Path, rounds: tuple[Tensor, ...], cons
         head.step(images, choice, table.gather(-1, choice.unsqueeze(-1)).squeeze(-1))
         choices.append(choice)
     torch.save({"inputs": inputs, "rewards": rewards, "choices": torch.stack(choices)}, output / "more_rounds.pt")
-    done = subprocess.run([sys.executable, "-c", FRESH_PROCESS, str(output)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH_PROCESS, str(output)], capture_output=True, text=True, check=False
+    )
     console.print(done.stdout.rstrip() or done.stderr)
     if done.returncode:
         raise SystemExit("the files did not do what the head does")
@@ -243,7 +245,9 @@ def main() -> None:
     axes.legend()
     axes.set_title("Bandit heads on a digit encoder: mean over seeds, best to worst shaded")
     axes.figure.savefig(output / "regret.png", dpi=120, bbox_inches="tight")
-    console.print(f"written to {output}: regret.png, logs (TensorBoard), head.pt (TorchScript), head.pt2 (torch.export)")
+    console.print(
+        f"written to {output}: regret.png, logs (TensorBoard), head.pt (TorchScript), head.pt2 (torch.export)"
+    )
     serve_again(served, output, stream(100, seed=2), console)
 
 

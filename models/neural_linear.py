@@ -158,7 +158,8 @@ class NeuralLinearBandit(pl.LightningModule):
     def _play(self, inputs: Tensor, rewards: Tensor) -> Tensor:
         """Decide n rounds and learn from them: ``(n, *B, ...)`` and ``(n, *B, K)`` to the actions ``(n, *B)``."""
         lead = self.head.policy.estimator.batch_dims
-        arms = self.head.encode(inputs)
+        # Converted once for all rounds.
+        arms = self.head.encode(inputs).to(self.head.policy.estimator.theta_hat.dtype)
         check_shape("rewards", rewards, arms.shape[:-1])
         if self.feedback == "round":
             action = torch.stack([self._decide_and_learn(*round_) for round_ in zip(arms, rewards, strict=True)])
@@ -210,9 +211,12 @@ class NeuralLinearBandit(pl.LightningModule):
     @contextmanager
     def _own_random_draws(self) -> Iterator[None]:
         """Draws that depend on ``seed`` and ``rounds`` only, and leave those of others alone."""
-        devices = [] if self.device.type == "cpu" else [self.device]
+        seed, devices = int(self.seed + self.rounds), [] if self.device.type == "cpu" else [self.device]
         with torch.random.fork_rng(devices, device_type=self.device.type):
-            torch.manual_seed(int(self.seed + self.rounds))
+            # torch.manual_seed visits all kinds of accelerators, which takes longer than a round.
+            torch.default_generator.manual_seed(seed)
+            for device in devices:
+                torch.get_device_module(device).manual_seed(seed)
             yield
 
 

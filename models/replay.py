@@ -23,9 +23,9 @@ class Replay(nn.Module):
     """
 
     rounds: Tensor
-    inputs: Tensor | None
-    action: Tensor | None
-    reward: Tensor | None
+    inputs: Tensor
+    action: Tensor
+    reward: Tensor
 
     def __init__(self, size: int) -> None:
         super().__init__()

@@ -44,7 +44,11 @@ def main() -> None:
         if missing := NEEDED - names:
             sys.exit(f"the wheel lacks {sorted(missing)}")
         sources = {p.relative_to(ROOT).as_posix() for p in (ROOT / "torchonline").rglob("*.py")}
-        sources |= {f"torchonline/{p.relative_to(ROOT).as_posix()}" for d in ("models", "callbacks") for p in (ROOT / d).rglob("*.py")}
+        sources |= {
+            f"torchonline/{p.relative_to(ROOT).as_posix()}"
+            for d in ("models", "callbacks")
+            for p in (ROOT / d).rglob("*.py")
+        }
         if missing := sources - names:
             sys.exit(f"the wheel lacks {sorted(missing)}")
         target = f"{folder}/site"

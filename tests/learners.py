@@ -74,7 +74,7 @@ POLICIES = [
     for case in (
         [replace(Case(cls), over=Case(base)) for base in public_classes(Estimator)]
         if "estimator" in required(cls)
-        else variants(cls)
+        else [Case(cls)]
     )
 ]
 CASES = ESTIMATORS + POLICIES

@@ -86,7 +86,9 @@ def test_numbers_may_come_as_integers_and_shapes_as_lists(case: Case) -> None:
     """An int where a float is meant, a list of sizes, and the widest ranges."""
     cls = case.cls if case.over is None else case.over.cls
     names = inspect.signature(cls).parameters
-    whole = {name: 2 for name in ("theta_bound", "ridge", "radius_scale", "noise_scale", "moment_order") if name in names}
+    whole = {
+        name: 2 for name in ("theta_bound", "ridge", "radius_scale", "noise_scale", "moment_order") if name in names
+    }
     estimator = cls(**{key: REQUIRED[key] for key in required(cls)} | whole, batch_shape=[2, 1])
     assert estimator_of(estimator).theta_hat.shape == (2, 1, DIM)
 

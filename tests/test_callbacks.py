@@ -234,11 +234,10 @@ def _counting(function: Any, calls: list[int]) -> Any:
     return counted
 
 
-@pytest.mark.parametrize("thompson", [False, True])
-def test_callbacks_only_look(tmp_path: Path, thompson: bool) -> None:
+def test_callbacks_only_look(tmp_path: Path) -> None:
     states = []
     for callbacks in ((), (RegretLogger(), ArtifactExporter(tmp_path, every_n_rounds=10))):
-        module = bandit(thompson=thompson)
+        module = bandit(thompson=True)
         torch.manual_seed(3)
         trainer(*callbacks).fit(module, RoundLoader(*data(20), batch_size=5))
         states.append({**module.state_dict(), "draws": torch.get_rng_state()})

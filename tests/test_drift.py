@@ -68,7 +68,9 @@ def test_ridge_inverse_follows_the_sum(scales: np.ndarray, dtype: torch.dtype) -
     assert {name: buffer.shape for name, buffer in estimator.named_buffers()} == shapes
 
 
-@pytest.mark.parametrize(("scales", "dtype"), list(zip(SCALES.values(), LIMIT, strict=True)), ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    ("scales", "dtype"), list(zip(SCALES.values(), LIMIT, strict=True)), ids=["float64", "float32"]
+)
 def test_heavy_tail_inverses_follow_their_sums(scales: np.ndarray, dtype: torch.dtype) -> None:
     """V and A, both inverses, and P = V^-1 A V^-1 still belong together."""
     estimator = HeavyTailRegression(len(scales), dtype=dtype)

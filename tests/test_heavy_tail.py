@@ -151,7 +151,7 @@ def test_nothing_to_see_teaches_nothing(options: dict[str, Any]) -> None:
 
 
 def test_a_state_certified_otherwise_is_refused() -> None:
-    """delta and theta_bound have shaped every weight: the certificate does not survive another value."""
+    """Delta and theta_bound have shaped every weight: the certificate does not survive another value."""
     state = learnt().state_dict()
     for options in ({"delta": 0.5}, {"theta_bound": 2.0}, {"ridge": 1.0}, {"moment_order": 1.5}):
         other = HeavyTailRegression(3, **options)

@@ -37,7 +37,7 @@ def test_agrees_with_reference(dim: int, options: dict[str, Any]) -> None:
 
 
 def test_radius_in_the_papers_experiment() -> None:
-    """d = 2, T = 18000: what Eq. (10) gives there, before the first round, after it, and at the end."""
+    """D = 2, T = 18000: what Eq. (10) gives there, before the first round, after it, and at the end."""
     heavy = HuberRegression(2, horizon=18_000, moment_order=1.99)
     assert heavy.radius().item() == pytest.approx(math.sqrt(2 * (2 + 4)), rel=1e-12)
     heavy.step(torch.ones(2), torch.tensor(0.0))
@@ -51,7 +51,9 @@ def test_radius_in_the_papers_experiment() -> None:
 
 def test_is_ridge_regression_where_nothing_is_clipped() -> None:
     """With alpha = 1, unit scales and small rewards the update is recursive least squares."""
-    huber = HuberRegression(3, horizon=10_000, alpha=1.0, minimum_scale=1.0, ridge=400.0, theta_bound=50.0, radius_scale=1e-9)
+    huber = HuberRegression(
+        3, horizon=10_000, alpha=1.0, minimum_scale=1.0, ridge=400.0, theta_bound=50.0, radius_scale=1e-9
+    )
     ridge = RidgeRegression(3, ridge=400.0)
     for _ in range(300):
         x, reward = torch.nn.functional.normalize(torch.randn(3, dtype=D), dim=0), torch.randn((), dtype=D)

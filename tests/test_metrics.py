@@ -95,6 +95,9 @@ def test_state_dict_continues_bit_for_bit(before: int) -> None:
     resumed.load_state_dict(state)
     # What was computed before the load is forgotten, and what was loaded needs no further update to be read.
     np.testing.assert_allclose(resumed.compute(), regret[:before].double().sum(0), rtol=1e-13)
+    fresh = CumulativeRegret((2,), points=8)
+    fresh.load_state_dict(state)
+    assert torch.equal(fresh.compute(), resumed.compute())
     kept = copy.deepcopy(state)
     resumed.update(regret[before:])
     assert same(resumed, whole)

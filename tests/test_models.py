@@ -13,6 +13,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 
 from torchonline import OFUL, UCB, Greedy, HeavyTailUCB, HvtUCB, RidgeRegression, ThompsonSampling
+from torchonline.bandits.policies import Policy
 from torchonline.callbacks import RegretLogger
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
@@ -75,6 +76,13 @@ class TestBanditHead:
         encoded = head.eval().encoder(context[None])[0].double()
         weights = torch.diag(head.policy.estimator.theta_hat)
         torch.testing.assert_close(head.policy.estimator(head.encode(context)), head.actions @ weights @ encoded)
+
+    def test_outer_is_the_flattened_outer_product(self) -> None:
+        head = outer_head()
+        context = torch.randn(FEATURES)
+        encoded = head.eval().encoder(context[None])[0].double()
+        expected = [torch.outer(encoded, action).flatten() for action in head.actions]
+        torch.testing.assert_close(head.encode(context), torch.stack(expected))
 
     def test_outer_with_the_identity_is_a_model_for_each_action(self) -> None:
         head = BanditHead(encoder(2), Greedy(RidgeRegression(2 * ARMS)), actions=torch.eye(ARMS), combine="outer")
@@ -149,8 +157,9 @@ class TestBanditHead:
         one.sum().backward()
         assert all(parameter.grad is not None for parameter in head.encoder.parameters())
 
-    @pytest.mark.parametrize("make", HEADS)
-    @pytest.mark.parametrize("batch", [(), (2,)])
+    @pytest.mark.parametrize(
+        ("make", "batch"), [(arms_head, ()), (arms_head, (2,)), (product_head, (2,)), (outer_head, ())]
+    )
     def test_script_and_program_equal_eager(self, make: Any, batch: tuple[int, ...]) -> None:
         head = make(batch_shape=batch).train()
         example = inputs_for(head, *batch)
@@ -396,6 +405,15 @@ class Recorder(pl.Callback):
         return torch.cat([outputs[name] for outputs in self.outputs])
 
 
+class Coin(Policy):
+    """Plays any arm."""
+
+    is_deterministic = False
+
+    def forward(self, arms: Tensor) -> Tensor:
+        return torch.rand(arms.shape[:-1])
+
+
 class TestNeuralLinearBandit:
     @pytest.mark.parametrize("make", HEADS)
     @pytest.mark.parametrize("batch", [(), (2,)])
@@ -473,9 +491,10 @@ class TestNeuralLinearBandit:
         assert loaded.rounds == loaded.head.policy.estimator.rounds == 40
         assert loaded.feedback == "round"
 
-    @pytest.mark.parametrize("policy", ["OFUL", "ThompsonSampling"])
-    @pytest.mark.parametrize("batch_size", [1, 4])
-    @pytest.mark.parametrize("train_encoder_every", [None, 10])
+    @pytest.mark.parametrize(
+        ("policy", "batch_size", "train_encoder_every"),
+        [("OFUL", 1, None), ("OFUL", 4, 10), ("ThompsonSampling", 1, 10), ("ThompsonSampling", 4, None)],
+    )
     def test_resume_is_bit_exact_in_the_middle_of_an_epoch(
         self, tmp_path: Path, policy: str, batch_size: int, train_encoder_every: int | None
     ) -> None:
@@ -550,6 +569,11 @@ class TestNeuralLinearBandit:
         one, same, other = (recorder["action"] for recorder in recorders)
         assert torch.equal(one, same)
         assert not torch.equal(one, other)
+        # The same draws for each batch would be no draws at all.
+        recorder = Recorder()
+        bandit = NeuralLinearBandit(BanditHead(nn.Linear(FEATURES, DIM), Coin(RidgeRegression(DIM))))
+        trainer(recorder, max_epochs=1).fit(bandit, RoundLoader(*data, batch_size=15))
+        assert not torch.equal(recorder["action"][:15], recorder["action"][15:])
         torch.manual_seed(5)
         seed = NeuralLinearBandit(head).seed
         torch.manual_seed(5)
@@ -592,6 +616,13 @@ class TestNeuralLinearBandit:
             heads.append(head)
         assert_close_state(heads[0], heads[1])
 
+    def test_with_batch_feedback_training_follows_the_batch(self) -> None:
+        options = {"feedback": "batch", "train_encoder_every": 15, "replay_size": 12, "encoder_steps": 1}
+        bandit = NeuralLinearBandit(arms_head(), **options)
+        trainer(max_epochs=1).fit(bandit, RoundLoader(*rounds_for(bandit.head, 40), batch_size=10))
+        # Trained after the batches that end at 20 and 30; then 10 more rounds on top of the replay's 12.
+        assert bandit.head.policy.estimator.rounds == 22
+
     def test_a_frozen_encoder_stays_as_it_is(self) -> None:
         head = arms_head()
         before = copy.deepcopy(head.encoder.state_dict())
@@ -600,11 +631,10 @@ class TestNeuralLinearBandit:
         assert all(torch.equal(before[name], value) for name, value in head.encoder.state_dict().items())
         assert all(part.training for part in bandit.modules())
 
-    @pytest.mark.parametrize("df", [2.1, 50.0])
-    def test_a_trained_encoder_learns_what_a_frozen_one_cannot(self, df: float) -> None:
+    def test_a_trained_encoder_learns_what_a_frozen_one_cannot(self) -> None:
         inputs = torch.randn(1500, ARMS, FEATURES)
         means = torch.tanh(2.0 * inputs[..., 0] * inputs[..., 1])
-        rewards = means + 0.2 * torch.distributions.StudentT(df).sample(means.shape)
+        rewards = means + 0.2 * torch.distributions.StudentT(2.1).sample(means.shape)
         layers = nn.Sequential(nn.Linear(FEATURES, 32), nn.ReLU(), nn.Linear(32, 8))
         late = []
         for every in (None, 250):
@@ -614,6 +644,21 @@ class TestNeuralLinearBandit:
             trainer(recorder, max_epochs=1).fit(bandit, RoundLoader(inputs, rewards, means, batch_size=50))
             late.append(recorder["regret"][-500:].mean().item())
         assert late[1] < 0.3 * late[0]
+
+    def test_an_outlier_turns_the_encoder_no_more_than_a_large_reward(self) -> None:
+        layers = nn.Linear(FEATURES, DIM)
+        inputs, rewards, _ = rounds_for(arms_head(), 40)
+        trained = []
+        for outlier in (None, 1e3, 1e6):
+            if outlier is not None:
+                rewards[7] = outlier
+            head = BanditHead(copy.deepcopy(layers), HeavyTailUCB(DIM))
+            bandit = NeuralLinearBandit(head, train_encoder_every=40)
+            bandit.seed.zero_()
+            trainer(max_epochs=1).fit(bandit, RoundLoader(inputs, rewards, batch_size=10))
+            trained.append(torch.cat([value.flatten() for value in head.encoder.state_dict().values()]))
+        torch.testing.assert_close(trained[1], trained[2], rtol=1e-3, atol=1e-4)
+        assert not torch.allclose(trained[0], trained[1], rtol=1e-3, atol=1e-4)
 
     def test_memory_of_the_replay_is_bounded(self) -> None:
         bandit = NeuralLinearBandit(arms_head(), train_encoder_every=1000, replay_size=16)

@@ -30,7 +30,9 @@ def test_is_least_squares() -> None:
     x, reward = torch.randn(200, 4, dtype=D), torch.randn(200, dtype=D)
     estimator = RidgeRegression(4, ridge=0.5)
     estimator.step(x, reward)
-    solution = torch.linalg.lstsq(torch.cat([x, math.sqrt(0.5) * torch.eye(4)]), torch.cat([reward, torch.zeros(4)])).solution
+    solution = torch.linalg.lstsq(
+        torch.cat([x, math.sqrt(0.5) * torch.eye(4)]), torch.cat([reward, torch.zeros(4)])
+    ).solution
     close(estimator.theta_hat, solution)
     close(estimator.V, x.T @ x + 0.5 * torch.eye(4, dtype=D))
     close(estimator(x), x @ solution)

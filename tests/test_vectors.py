@@ -12,7 +12,11 @@ import torchonline
 from tests.learners import chosen
 
 DATA = Path(__file__).parent / "data"
-CASES = [case for name in ("heavy_tailed", "heavy_tailed_radius") for case in json.loads((DATA / f"{name}.json").read_text())["cases"]]
+CASES = [
+    case
+    for name in ("heavy_tailed", "heavy_tailed_radius")
+    for case in json.loads((DATA / f"{name}.json").read_text())["cases"]
+]
 FORMS = ("single", "fleet", "script")
 TOLERANCE = 1e-9
 

@@ -8,6 +8,8 @@ views of the same buffers, because a NumPy call costs a fraction of a torch call
 Shapes are written for ``*B`` independent learners; a NumPy learner has none.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -156,7 +158,17 @@ def roundoff(x: Tensor) -> float:
     return 2.0**-23
 
 
-def as_array(x: Tensor, like: np.ndarray) -> np.ndarray:
+def autocasts(x: Tensor) -> bool:
+    """Whether automatic mixed precision would round the products of a float32 state with ``x``. Eager Python only."""
+    return isinstance(x, Tensor) and torch.is_autocast_enabled(x.device.type)
+
+
+def exactly(x: Tensor) -> torch.autocast:
+    """A context without automatic mixed precision. Eager Python only."""
+    return torch.autocast(x.device.type, enabled=False)
+
+
+def as_array(x: Tensor, like: Any) -> Any:
     """A tensor on the CPU as a NumPy array of the type of ``like``, without a copy where none is needed."""
     if x.requires_grad:
         x = x.detach()

@@ -70,9 +70,11 @@ class HeadRound(nn.Module):
 
     def __init__(self, head: nn.Module) -> None:
         super().__init__()
-        self.head = head
+        self.head: Any = head
 
-    def forward(self, past: Tensor, action: Tensor, reward: Tensor, learn: Tensor, inputs: Tensor, mask: Tensor) -> Tensor:
+    def forward(
+        self, past: Tensor, action: Tensor, reward: Tensor, learn: Tensor, inputs: Tensor, mask: Tensor
+    ) -> Tensor:
         with torch.no_grad(), _only_where(learn, self.head.policy.estimator):
             self.head.step(past, action, reward)
         return self.head.select(inputs, mask)
@@ -121,7 +123,7 @@ def to_torchscript(
         for part in subject.modules():
             # A LightningModule, as an encoder may be, raises on some properties until it hears of scripting.
             if hasattr(type(part), "_jit_is_scripting"):
-                part._jit_is_scripting = True
+                part.__dict__["_jit_is_scripting"] = True
         scripted = torch.jit.script(subject)
         file = io.BytesIO()
         torch.jit.save(scripted, file)
@@ -147,8 +149,8 @@ def to_program(
     The program is :class:`Round` for a policy and :class:`HeadRound` for an encoder with a policy on it: one call learns
     from an earlier decision and makes N new ones. N and K may vary from call to call. Because a program's state cannot
     be shared between programs, choosing and learning are one call; ``learn=False`` chooses only, and one throw-away arm
-    learns only. It checks no arguments, and takes them in the dtype of the state (of ``example``, for a head). ``torch.export.load(path).module()`` runs it without torchonline;
-    ``torch._inductor.aoti_compile_and_package`` compiles it to machine code.
+    learns only. It checks no arguments, and takes them in the dtype of the state (of ``example``, for a head).
+    ``torch.export.load(path).module()`` runs it without torchonline; :func:`compile_program` compiles it.
 
     Args:
         module: a policy, or an encoder with a policy on it.
@@ -254,7 +256,7 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     names = [name for name, node in zip(state, placeholders[1:], strict=True) if node.users]
     with _torch_warns_about_itself():
-        program = torch.onnx.export(
+        program: Any = torch.onnx.export(
             _Scorer(policy, names).eval(),
             (arms, *(state[name] for name in names)),
             input_names=["arms", *names],
@@ -266,7 +268,7 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
     evaluator = ReferenceEvaluator(program.model_proto)
     for decision in script.decisions():
         inputs = {"arms": decision.inputs, **{name: state[name] for name in names}}
-        scores = evaluator.run(None, {name: value.numpy() for name, value in inputs.items()})[0]
+        (scores,) = evaluator.run(None, {name: value.numpy() for name, value in inputs.items()})
         _agree("a score", policy(decision.inputs).detach(), torch.from_numpy(scores))
     program.save(str(path))
     return ["arms", *names]
@@ -309,7 +311,7 @@ class _PolicyScript:
     def __init__(self, policy: Policy) -> None:
         state = policy.estimator.theta_hat
         self.batch, self.dim = policy.estimator.batch_shape, policy.estimator.dim
-        self.options = {"dtype": state.dtype, "device": state.device}
+        self.options: dict[str, Any] = {"dtype": state.dtype, "device": state.device}
         self.device = state.device
 
     def decisions(self) -> Iterator[_Decision]:
@@ -331,16 +333,19 @@ class _PolicyScript:
     def no_past(self) -> tuple[Tensor, ...]:
         return (torch.zeros(*self.batch, self.dim, **self.options),)
 
-    def round(self, policy: nn.Module) -> nn.Module:
+    def round(self, policy: Any) -> nn.Module:
         return Round(policy)
 
     def round_arguments(self) -> tuple[Tensor, ...]:
-        decision = [decision for decision in self.decisions() if decision.mask.size(-2) > 1][0]
+        decision = next(decision for decision in self.decisions() if decision.mask.size(-2) > 1)
         learn = torch.ones(self.batch, dtype=torch.bool, device=self.device)
         return (*self.no_past(), decision.reward, learn, decision.inputs, decision.mask)
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
-        free = {len(self.batch): torch.export.Dim("decisions", min=1), len(self.batch) + 1: torch.export.Dim("arms", min=1)}
+        free = {
+            len(self.batch): torch.export.Dim("decisions", min=1),
+            len(self.batch) + 1: torch.export.Dim("arms", min=1),
+        }
         return ({}, {}, {}, free, free)
 
 
@@ -367,7 +372,9 @@ class _HeadScript(_PolicyScript):
             if self.has_actions:
                 mask = mask[..., :1].expand(*mask.shape[:-1], self.actions)
             else:
-                inputs = inputs.index_select(first, torch.arange(mask.size(-1), device=self.device) % inputs.size(first))
+                inputs = inputs.index_select(
+                    first, torch.arange(mask.size(-1), device=self.device) % inputs.size(first)
+                )
             inputs = inputs.unsqueeze(first).repeat_interleave(count, first)
             if inputs.is_floating_point():
                 noise = torch.randn(inputs.shape, generator=generator, dtype=torch.float64).to(inputs)
@@ -381,7 +388,7 @@ class _HeadScript(_PolicyScript):
     def no_past(self) -> tuple[Tensor, ...]:
         return torch.zeros_like(self.example), torch.zeros(self.batch, dtype=torch.int64, device=self.device)
 
-    def round(self, head: nn.Module) -> nn.Module:
+    def round(self, head: Any) -> nn.Module:
         return HeadRound(head)
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
@@ -403,7 +410,7 @@ def _script_on_record(module: nn.Module, example: Tensor | None) -> _PolicyScrip
     return _HeadScript(module, example)
 
 
-def _copy(module: nn.Module) -> nn.Module:
+def _copy(module: nn.Module) -> Any:
     """An independent copy in evaluation mode."""
     return copy.deepcopy(module).eval()
 

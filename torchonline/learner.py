@@ -64,7 +64,7 @@ def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
 
 def is_readable(tensor: Tensor) -> bool:
     """Whether a value of ``tensor`` can be read without leaving a constant behind in a traced program."""
-    return type(tensor) is Tensor and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
+    return type(tensor) in (Tensor, nn.Parameter) and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
 
 
 class Learner(nn.Module):
@@ -107,7 +107,7 @@ class Learner(nn.Module):
         if not isinstance(validate, bool):
             raise TypeError(f"validate: expected True or False, got {type(validate).__name__}")
         self.validate = validate
-        self._initial_options: dict[str, Any] = {"dtype": dtype, "device": device}
+        self._initial_options: dict[str, Any] = {"dtype": dtype, "device": _device(device)}
         self._arrays: dict[str, tuple[Tensor, int, Any]] = {}
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -187,7 +187,19 @@ class Learner(nn.Module):
         )
 
 
+def _device(device: Any) -> torch.device | None:
+    if device is None:
+        return None
+    if not isinstance(device, (str, int, torch.device)) or isinstance(device, bool):
+        raise TypeError(f"device: expected a torch.device or its name, got {type(device).__name__}")
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device: expected a torch.device or its name, got {device!r}") from error
+
+
 def check_state_dtype(dtype: torch.dtype) -> None:
+    """Refuse a state in half precision, or in none."""
     if dtype not in (torch.float64, torch.float32):
         raise ValueError(f"dtype: expected the state in torch.float64 or torch.float32, got {dtype}")
 
@@ -196,8 +208,12 @@ def check_tensor(name: str, value: Any, state: Tensor) -> Tensor:
     """A floating-point tensor on the state's device, converted to the state's type."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+    if value.layout is not torch.strided:
+        raise TypeError(f"{name}: expected a dense tensor, got one of layout {value.layout}")
     if value.device != state.device:
         raise ValueError(f"{name}: expected a tensor on {state.device}, got one on {value.device}")
+    if state.dtype is not torch.float64:
+        check_state_dtype(state.dtype)
     if value.dtype == state.dtype:
         return value
     if not value.is_floating_point():
@@ -230,12 +246,18 @@ def check_values(name: str, value: Tensor, minimum: float = -math.inf) -> None:
     )
 
 
+def check_array(name: str, value: Any) -> None:
+    """:func:`check_values` for a NumPy array that is not empty."""
+    if not abs(value).max() <= LARGEST[torch.float64 if value.itemsize == 8 else torch.float32]:
+        check_values(name, torch.from_numpy(value))
+
+
 def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
     """Refuse a tensor of another shape."""
     if value.shape != shape:
         raise ValueError(f"{name}: expected shape {shape_text(shape)}, got {shape_text(value.shape)}")
 
 
-def shape_text(sizes: Iterable[int | str]) -> str:
+def shape_text(sizes: Iterable[object]) -> str:
     """``(2, K, 3)``, as the errors write it."""
     return f"({', '.join(map(str, sizes))})"

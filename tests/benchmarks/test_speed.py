@@ -123,7 +123,7 @@ def mabwiser(dim: int, count: int) -> Round:
 
 
 def contextualbandits(dim: int, count: int) -> Round:
-    """contextualbandits' LinUCB: a model for each arm, fed with one context."""
+    """Contextualbandits' LinUCB: a model for each arm, fed with one context."""
     from contextualbandits.online import LinUCB
 
     context = arms(dim, 1)
@@ -137,7 +137,7 @@ def contextualbandits(dim: int, count: int) -> Round:
 
 
 def river(dim: int, count: int) -> Round:
-    """river's LinUCBDisjoint: a model for each arm, fed with one context."""
+    """River's LinUCBDisjoint: a model for each arm, fed with one context."""
     from river.bandit import LinUCBDisjoint
 
     context = dict(enumerate(arms(dim, 1)[0].tolist()))

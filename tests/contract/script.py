@@ -1,7 +1,6 @@
 """Rule 8: TorchScript is the same learner."""
 
 import io
-import warnings
 from typing import Any
 
 import torch
@@ -20,12 +19,12 @@ def saved_and_loaded(learner: Any) -> Any:
 
 @rule(8)
 def script_agrees_with_eager(case: Case) -> None:
-    """A hundred rounds with two to five arms: the same choices, the same state, and on from a saved file."""
+    """A hundred rounds with two to five arms (30 of a fleet): the same choices and state, half of it from a saved file."""
     for batch_shape in BATCH_SHAPES:
         eager = case.build(batch_shape=batch_shape)
         scripted = torch.jit.script(case.build(batch_shape=batch_shape))
         for seed in (0, 1):
-            rounds = stream(50, batch_shape=batch_shape, seed=seed)
+            rounds = stream(50 if batch_shape == () else 15, batch_shape=batch_shape, seed=seed)
             assert all(map(same, play(eager, rounds), play(scripted, rounds)))
             assert list(snapshot(eager)) == list(snapshot(scripted))
             for name, value in snapshot(eager).items():

@@ -18,7 +18,7 @@ def inputs_are_converted_to_the_state(case: Case) -> None:
             for input_type in INPUT_TYPES:
                 learner = case.build(batch_shape=batch_shape, dtype=state_type)
                 twin = case.build(batch_shape=batch_shape, dtype=state_type)
-                rounds = [round_.to(input_type) for round_ in stream(12, batch_shape=batch_shape)]
+                rounds = [round_.to(input_type) for round_ in stream(7, batch_shape=batch_shape)]
                 decisions = play(learner, rounds)
                 theirs = play(twin, [round_.to(state_type) for round_ in rounds])
                 assert all(map(same, decisions, theirs))

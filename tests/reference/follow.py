@@ -50,5 +50,7 @@ def follow(policy: Any, reference: Any, rounds: list[tuple], tolerance: float = 
         seen = estimator.width(torch.from_numpy(probes)).numpy()
         np.testing.assert_allclose(seen, reference.width(probes), rtol=tolerance)
         inverse = np.linalg.inv(reference.V)
-        np.testing.assert_allclose(estimator.V_inv.numpy(), inverse, rtol=tolerance, atol=tolerance * abs(inverse).max())
+        np.testing.assert_allclose(
+            estimator.V_inv.numpy(), inverse, rtol=tolerance, atol=tolerance * abs(inverse).max()
+        )
     assert int(estimator.rounds) == len(rounds)

@@ -1,23 +1,35 @@
 """The bandit contract: an estimator holds the statistics of a linear reward model and knows how uncertain it is."""
 
-import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, as_array, at_least, converted, maximum, minimum, roundoff, row_dots, rows_times, sqrt
+from torchonline.arrays import (
+    along,
+    as_array,
+    at_least,
+    autocasts,
+    converted,
+    exactly,
+    maximum,
+    minimum,
+    roundoff,
+    row_dots,
+    rows_times,
+    sqrt,
+)
 from torchonline.learner import (
     SMALL,
     Learner,
+    check_array,
     check_shape,
-    check_state_dtype,
     check_tensor,
     check_values,
     is_readable,
-    shape_text,
     positive,
-    is_readable,
+    shape_text,
 )
 from torchonline.linalg import refine_inverse_
 
@@ -95,6 +107,10 @@ class Estimator(Learner):
 
     def mean(self, x: Tensor) -> Tensor:
         """What :meth:`forward` returns."""
+        if not torch.jit.is_scripting():
+            if autocasts(x):
+                with exactly(x):
+                    return self.mean(x)
         x = converted(x, self.theta_hat)
         if self.batch_dims == 0:
             return rows_times(x, self.theta_hat)
@@ -103,6 +119,10 @@ class Estimator(Learner):
     @torch.jit.export
     def width(self, x: Tensor) -> Tensor:
         """The norm that the radius multiplies: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
+        if not torch.jit.is_scripting():
+            if autocasts(x):
+                with exactly(x):
+                    return self.width(x)
         x = converted(x, self.theta_hat)
         matrix = self.width_matrix()
         if self.batch_dims == 0:
@@ -142,8 +162,12 @@ class Estimator(Learner):
         """
         if not torch.jit.is_scripting():
             x, reward, noise_scale = self._check_step(x, reward, noise_scale)
-            if self.runs_on_numpy(x, self.dim * self.dim):
+            if self.runs_on_numpy(x, self.dim):
                 self._step_on_numpy(x, reward, noise_scale)
+                return
+            if autocasts(x):
+                with exactly(x):
+                    self.step(x, reward, noise_scale)
                 return
         with torch.no_grad():
             x = x.detach().to(self.theta_hat.dtype)
@@ -176,13 +200,14 @@ class Estimator(Learner):
 
     # What follows is eager Python only: TorchScript and torch.export never reach it.
 
-    def _check_step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        state = self._buffers["theta_hat"]
-        check_state_dtype(state.dtype)
+    def _check_step(
+        self, x: Tensor, reward: Tensor, noise_scale: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        state = self.theta_hat
         x = check_tensor("x", x, state)
         reward = check_tensor("reward", reward, state)
         batch, shape = self.batch_shape, x.shape
-        if shape[:-1] != batch and (shape[:-2] != batch or len(shape) < 2) or shape[-1:] != (self.dim,):
+        if (shape[:-1] != batch and (shape[:-2] != batch or len(shape) < 2)) or shape[-1:] != (self.dim,):
             one, several = (*batch, self.dim), (*batch, "n", self.dim)
             raise ValueError(f"x: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(shape)}")
         check_shape("reward", reward, shape[:-1])
@@ -198,45 +223,51 @@ class Estimator(Learner):
 
     def _check_quadratic(self, x: Tensor, quadratic: Tensor) -> None:
         """Refuse x when V^-1 cannot follow: NaN, infinity, or x'V^-1x beyond the state's resolution."""
-        if not self.validate or (isinstance(quadratic, Tensor) and not is_readable(quadratic)):
+        if not self.validate:
             return
         largest = 1.0 / roundoff(quadratic)
-        if quadratic < largest if not isinstance(quadratic, Tensor) else bool((quadratic < largest).all()):
+        if not isinstance(quadratic, Tensor):
+            if quadratic < largest:
+                return
+        elif not is_readable(quadratic) or bool((quadratic < largest).all()):
             return
         check_values("x", torch.as_tensor(x))
         raise ValueError(
-            f"x: expected x'V^-1x below {largest:.1e}, all that {self.theta_hat.dtype} can resolve, got "
+            f"x: expected x'V^-1x below {largest:.1e}, all that the state's dtype can resolve, got "
             f"{torch.as_tensor(quadratic).max():.1e}; scale the features down or raise ridge"
         )
 
-    def runs_on_numpy(self, x: Tensor, work: int) -> bool:
-        """Whether a call on ``x`` with ``work`` multiplications is better off on NumPy views."""
-        return self.batch_dims == 0 and work < SMALL and x.is_cpu and is_readable(x)
+    def runs_on_numpy(self, x: Tensor, rows_times_dim: int) -> bool:
+        """Whether products of ``x`` with a d x d matrix are so small that a call is better off on NumPy views."""
+        return self.batch_dims == 0 and rows_times_dim * self.dim < SMALL and x.is_cpu and is_readable(x)
 
     def _step_on_numpy(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
-        view = self.numpy_view()
+        view: Any = self.numpy_view()
         rows = as_array(x, view.theta_hat)
         if rows.ndim == 1:
-            scale = self.noise_scale if noise_scale is None else noise_scale.item()
-            view._observe(rows, reward.item(), scale)
+            if self.validate:
+                check_array("x", rows)
+            view._observe(rows, reward.item(), self.noise_scale if noise_scale is None else noise_scale.item())
         else:
             rewards = reward.tolist()
             scales = [self.noise_scale] * len(rewards) if noise_scale is None else noise_scale.tolist()
-            self._all_or_nothing(view._observe, rows, rewards, scales)
+            self._all_or_nothing(x, view._observe, rows, rewards, scales)
         # NumPy wrote into the buffers unseen: let autograd refuse a backward pass through what has changed.
-        if not self._buffers["theta_hat"].is_inference():
-            torch.autograd.graph.increment_version([buffer for buffer in self._buffers.values() if buffer is not None])
+        buffers = [entry[0] for entry in self._arrays.values()]
+        if not buffers[0].is_inference():
+            torch.autograd.graph.increment_version(buffers)
 
     def _observe_in_order(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        self._all_or_nothing(self._observe, x.unbind(-2), reward.unbind(-1), noise_scale.unbind(-1))
+        self._all_or_nothing(x, self._observe, x.unbind(-2), reward.unbind(-1), noise_scale.unbind(-1))
 
-    def _all_or_nothing(self, observe, *rows) -> None:
-        buffers = [buffer for buffer in self._buffers.values() if buffer is not None]
-        before = [buffer.clone() for buffer in buffers]
+    def _all_or_nothing(self, x: Tensor, observe: Callable[..., None], *rows: Iterable[Any]) -> None:
+        if self.validate and is_readable(x):
+            check_values("x", x)
+        before = {name: buffer.clone() for name, buffer in self.state().items()}
         try:
             for row in zip(*rows, strict=True):
                 observe(*row)
-        except ValueError:
-            for buffer, value in zip(buffers, before, strict=True):
-                buffer.copy_(value)
+        except BaseException:
+            for name, buffer in self.state().items():
+                buffer.copy_(before[name])
             raise

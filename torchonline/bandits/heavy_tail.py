@@ -6,10 +6,26 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, at_least, clip, dot, exp, log, log1p, matvec, maximum, minimum, real, roundoff, sqrt, trace, where
+from torchonline.arrays import (
+    along,
+    at_least,
+    clip,
+    dot,
+    exp,
+    log,
+    log1p,
+    matvec,
+    maximum,
+    minimum,
+    real,
+    roundoff,
+    sqrt,
+    trace,
+    where,
+)
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
-from torchonline.learner import non_negative, one_of, within
+from torchonline.learner import non_negative, one_of, positive, positive_integer, within
 from torchonline.linalg import add_diagonal, grow_, subtract_outers_
 
 
@@ -113,7 +129,9 @@ class HeavyTailRegression(Estimator):
             dim,
             noise_scale=non_negative("noise_scale", noise_scale),
             theta_bound=theta_bound,
-            ridge=dim / theta_bound**2 if ridge is None else ridge,
+            ridge=ridge
+            if ridge is not None
+            else positive_integer("dim", dim) / positive("theta_bound", theta_bound) ** 2,
             radius_scale=radius_scale,
             batch_shape=batch_shape,
             dtype=dtype,

@@ -1,17 +1,34 @@
 """Policies: how an estimator's mean and uncertainty become a choice."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from torchonline.arrays import along, as_array, roundoff, trace
+from torchonline.arrays import along, as_array, autocasts, exactly, roundoff, trace
 from torchonline.bandits.estimator import Estimator
-from torchonline.learner import check_shape, check_tensor, check_values, is_readable, shape_text
+from torchonline.learner import check_array, check_shape, check_tensor, check_values, is_readable, shape_text
 from torchonline.linalg import add_diagonal
 
 
 class Policy(nn.Module):
+    """Base of all policies: an estimator, a score for each arm, and the choice of the highest.
+
+    A round, for the caller::
+
+        k = policy.select(arms)
+        policy.step(arms[k], reward)
+
+    A subclass says how arms are scored, in :meth:`forward`.
+
+    Args:
+        estimator: holds the statistics, and the ``batch_shape`` ``*B``.
+    """
+
+    # Whether the same state and arms always get the same scores, so that a choice may run on NumPy views.
+    is_deterministic: bool
+
     def __init__(self, estimator: Estimator) -> None:
         super().__init__()
         if not isinstance(estimator, Estimator):
@@ -39,10 +56,12 @@ class Policy(nn.Module):
             ValueError: a shape, device or value is wrong, or a decision has no available arm.
         """
         if not torch.jit.is_scripting():
-            estimator = self._modules["estimator"]
+            estimator = self.estimator
             self._check_select(estimator, arms, mask)
-            if mask is None and self.is_deterministic and estimator.runs_on_numpy(arms, arms.numel() * estimator.dim):
+            if mask is None and self.is_deterministic and estimator.runs_on_numpy(arms, arms.numel()):
                 return self._select_on_numpy(estimator, arms)
+            if estimator.validate and is_readable(arms):
+                check_values("arms", arms.to(estimator.theta_hat.dtype))
         with torch.no_grad():
             scores = self.forward(arms.detach())
             if mask is not None:
@@ -54,16 +73,16 @@ class Policy(nn.Module):
         """Learn from the reward of a decision, or from several in order: see :meth:`Estimator.step`."""
         self.estimator.step(x, reward, noise_scale)
 
+    # What follows is eager Python only: TorchScript and torch.export never reach it.
+
     def _check_select(self, estimator: Estimator, arms: Tensor, mask: Tensor | None) -> None:
-        check_tensor("arms", arms, estimator._buffers["theta_hat"])
+        check_tensor("arms", arms, estimator.theta_hat)
         batch, shape = estimator.batch_shape, arms.shape
         if len(shape) < len(batch) + 2 or shape[-1] != estimator.dim or shape[: len(batch)] != batch or shape[-2] == 0:
             wanted = shape_text((*batch, "...", "K", estimator.dim))
             raise ValueError(f"arms: expected shape {wanted} with K > 0, got {shape_text(shape)}")
         if mask is not None:
             self._check_mask(mask, arms)
-        if estimator.validate and is_readable(arms) and not math.isfinite(arms.sum().item()):
-            check_values("arms", arms)
 
     def _check_mask(self, mask: Tensor, arms: Tensor) -> None:
         if not isinstance(mask, Tensor):
@@ -77,9 +96,12 @@ class Policy(nn.Module):
             raise ValueError("mask: expected an available arm in each decision, got one with none")
 
     def _select_on_numpy(self, estimator: Estimator, arms: Tensor) -> Tensor:
-        view = object.__new__(type(self))
-        learner = view.__dict__["estimator"] = estimator.numpy_view()
-        scores = view.forward(as_array(arms, learner.theta_hat))
+        view: Any = object.__new__(type(self))
+        view.__dict__["estimator"] = estimator.numpy_view()
+        rows = as_array(arms, view.estimator.theta_hat)
+        if estimator.validate:
+            check_array("arms", rows)
+        scores = view.forward(rows)
         best = scores.argmax(-1)
         return torch.scalar_tensor(best, dtype=torch.int64) if scores.ndim == 1 else torch.from_numpy(best)
 
@@ -142,6 +164,10 @@ class ThompsonSampling(Policy):
 
     def forward(self, arms: Tensor) -> Tensor:
         """Scores under one fresh draw for each decision: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        if not torch.jit.is_scripting():
+            if autocasts(arms):
+                with exactly(arms):
+                    return self.forward(arms)
         estimator = self.estimator
         arms = arms.to(estimator.theta_hat.dtype)
         matrix = estimator.width_matrix()

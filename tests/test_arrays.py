@@ -1,0 +1,92 @@
+"""The functions that learners are written in mean the same on tensors and on NumPy arrays."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.learners import close
+from torchonline import arrays
+
+D = torch.float64
+NUMBERS = torch.tensor([-2.0, -0.5, 0.0, 0.3, 1.0, 7.0, 1e-300, 1e100], dtype=D)
+
+
+def same_on_both(function: Any, *arguments: Any) -> Tensor:
+    """The result on tensors, after a look at that on arrays (numbers of NumPy where a tensor has no dimension)."""
+    views = [argument.numpy()[()] if isinstance(argument, Tensor) else argument for argument in arguments]
+    result = function(*arguments)
+    on_arrays = function(*views)
+    assert not isinstance(on_arrays, Tensor)
+    torch.testing.assert_close(torch.as_tensor(on_arrays), result, rtol=1e-14, atol=1e-14, equal_nan=True)
+    return result
+
+
+@pytest.mark.parametrize("name", ["sqrt", "log", "exp", "log1p"])
+@pytest.mark.parametrize("value", NUMBERS[2:7].tolist())
+def test_functions_of_one_number(name: str, value: float) -> None:
+    number = torch.tensor(value, dtype=D)
+    with np.errstate(divide="ignore"):
+        assert torch.equal(same_on_both(getattr(arrays, name), number), getattr(torch, name)(number))
+
+
+@pytest.mark.parametrize("y", NUMBERS.tolist())
+@pytest.mark.parametrize("x", NUMBERS.tolist())
+def test_functions_of_two_numbers(x: float, y: float) -> None:
+    one, other = torch.tensor(x, dtype=D), torch.tensor(y, dtype=D)
+    assert same_on_both(arrays.minimum, one, other) == min(x, y)
+    assert same_on_both(arrays.maximum, one, other) == max(x, y)
+    assert same_on_both(arrays.at_least, one, y) == max(x, y)
+    assert same_on_both(arrays.where, one > other, one, other) == max(x, y)
+    assert same_on_both(arrays.clip, one, other.abs()) == min(max(x, -abs(y)), abs(y))
+
+
+@pytest.mark.parametrize("dim", [1, 2, 9])
+def test_products(dim: int) -> None:
+    matrix, x, y = torch.randn(dim, dim, dtype=D), torch.randn(dim, dtype=D), torch.randn(dim, dtype=D)
+    rows = torch.randn(4, 5, dim, dtype=D)
+    close(same_on_both(arrays.matvec, matrix, x), matrix @ x)
+    close(same_on_both(arrays.dot, x, y), x @ y)
+    close(same_on_both(arrays.rows_times, rows, matrix), rows @ matrix)
+    close(same_on_both(arrays.rows_times, rows, x), rows @ x)
+    close(same_on_both(arrays.row_dots, rows, 2.0 * rows), 2.0 * (rows**2).sum(-1))
+    close(same_on_both(arrays.trace, matrix), matrix.trace())
+
+
+def test_products_of_fleets() -> None:
+    matrix, x, y = torch.randn(2, 3, 4, 4, dtype=D), torch.randn(2, 3, 4, dtype=D), torch.randn(2, 3, 4, dtype=D)
+    close(arrays.matvec(matrix, x), torch.einsum("abij,abj->abi", matrix, x))
+    close(arrays.dot(x, y), torch.einsum("abi,abi->ab", x, y))
+    close(arrays.trace(matrix), torch.einsum("abii->ab", matrix))
+    scalar = torch.randn(2, 3, dtype=D)
+    close(arrays.along(scalar, x) * x, torch.einsum("ab,abi->abi", scalar, x))
+    assert arrays.along(scalar, matrix).shape == (2, 3, 1, 1)
+    number = scalar[0, 0].numpy()[()]
+    assert arrays.along(number, x[0, 0].numpy()) is number
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_types(dtype: torch.dtype) -> None:
+    like = torch.zeros(2, dtype=dtype)
+    count = torch.tensor(7)
+    assert same_on_both(arrays.real, count, like) == 7.0
+    assert arrays.real(count, like).dtype == dtype
+    assert arrays.real(count.numpy()[()], like.numpy()).dtype == like.numpy().dtype
+    assert arrays.roundoff(like) == arrays.roundoff(like.numpy()) == torch.finfo(dtype).eps
+    assert arrays.converted(torch.ones(2, dtype=torch.bfloat16), like).dtype == dtype
+
+
+@pytest.mark.parametrize("state", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_tensors_become_arrays(dtype: torch.dtype, state: Any) -> None:
+    """Of the state's type, with the tensor's values, from a graph or not, and without a copy where the type is right."""
+    like = np.zeros(1, dtype=state)
+    x = torch.tensor([[0.5, -1.25, 3.0]], dtype=dtype).mT
+    for tensor in (x, x.clone().requires_grad_()):
+        array = arrays.as_array(tensor, like)
+        assert array.dtype == state
+        assert array.tolist() == x.tolist()
+        if dtype == torch.from_numpy(like).dtype:
+            assert array.__array_interface__["data"][0] == tensor.data_ptr()

@@ -1,0 +1,53 @@
+"""A scripted learner goes on learning in a process where ``import torchonline`` fails."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from tests.learners import close, play, snapshot, stream
+from torchonline import HeavyTailUCB
+
+PROGRAM = """
+import sys
+import torch
+
+sys.modules["torchonline"] = None
+try:
+    import torchonline
+except ImportError:
+    pass
+else:
+    raise SystemExit("torchonline is here")
+
+folder = sys.argv[1]
+policy = torch.jit.load(f"{folder}/policy.pt")
+rounds = torch.load(f"{folder}/rounds.pt")
+choices = []
+for arms, reward, noise_scale in rounds:
+    index = policy.select(arms)
+    policy.step(arms[index], reward, noise_scale)
+    choices.append(index)
+torch.save((choices, dict(policy.state_dict())), f"{folder}/learnt.pt")
+assert [name for name, module in sys.modules.items() if name.startswith("torchonline") and module] == []
+"""
+
+
+def test_goes_on_learning(tmp_path: Path) -> None:
+    eager = HeavyTailUCB(3, moment_order=1.5)
+    play(eager, stream(30))
+    scripted = torch.jit.script(HeavyTailUCB(3, moment_order=1.5))
+    play(scripted, stream(30))
+    torch.jit.save(scripted, tmp_path / "policy.pt")
+    rounds = stream(60, seed=1)
+    torch.save([(round_.arms, round_.reward, round_.noise_scale) for round_ in rounds], tmp_path / "rounds.pt")
+    # -I: neither this folder nor PYTHONPATH is on the path.
+    command = [sys.executable, "-I", "-W", "ignore", "-c", PROGRAM, str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert run.returncode == 0, run.stderr
+    choices, state = torch.load(tmp_path / "learnt.pt")
+    assert choices == play(eager, rounds)
+    assert int(state["estimator.rounds"]) == 90
+    for name, value in snapshot(eager).items():
+        close(state[name], value)
