@@ -68,7 +68,7 @@ def use(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> None:
     else:
         learner.step(arms[..., :2, :], torch.zeros(*batch_shape, 2, **like), torch.ones(*batch_shape, 2, **like))
         learner.step(arms[..., 0, :].bfloat16(), torch.zeros(batch_shape, device=DEVICE, dtype=torch.bfloat16))
-        seen += [learner.width(arms), learner.radius()]
+        seen += [learner.width(arms), learner.radius(), *learner.interval(arms)]
         learner.reset()
     strangers = {str(tensor.device) for tensor in [*seen, *learner.buffers()]} - {f"{DEVICE}:0"}
     if strangers:

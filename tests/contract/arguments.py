@@ -14,7 +14,7 @@ def bad_steps_are_refused_by_name(case: Case) -> None:
         before, wrong = snapshot(learner), []
         for rows in ((), (3,)):
             for kind, name, arguments in bad_steps(batch_shape, rows):
-                wrong += complaint(f"{name} {kind} {batch_shape} {rows}", name, lambda a=arguments: learner.step(**a))
+                wrong += complaint(f"{name} {kind} {batch_shape} {rows}", name, lambda a=arguments, on=learner: on.step(**a))
         assert wrong == []
         assert differences(before, snapshot(learner)) == []
 
@@ -29,6 +29,6 @@ def bad_selects_are_refused_by_name(case: Case) -> None:
         play(learner, stream(7, batch_shape=batch_shape))
         before, wrong = snapshot(learner), []
         for kind, name, arguments in bad_selects(batch_shape):
-            wrong += complaint(f"{name} {kind} {batch_shape}", name, lambda a=arguments: learner.select(**a))
+            wrong += complaint(f"{name} {kind} {batch_shape}", name, lambda a=arguments, on=learner: on.select(**a))
         assert wrong == []
         assert differences(before, snapshot(learner)) == []

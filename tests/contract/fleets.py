@@ -24,6 +24,8 @@ def a_fleet_equals_single_learners(case: Case) -> None:
                 close(single(one.arms), whole(round_.arms)[member])
                 close(single.width(one.arms), whole.width(round_.arms)[member])
                 close(single.radius(), whole.radius()[member])
+                for bound, bounds in zip(single.interval(one.arms), whole.interval(round_.arms), strict=True):
+                    close(bound, bounds[member])
                 singles[member].step(x[member], one.reward, one.noise_scale)
             fleet.step(x, round_.reward, round_.noise_scale)
         for member in members:

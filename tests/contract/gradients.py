@@ -100,7 +100,7 @@ def a_graph_from_before_a_step_is_never_wrong(case: Case) -> None:
             try:
                 seen.sum().backward()
             except RuntimeError as error:
-                assert "inplace operation" in str(error)
+                assert "inplace operation" in str(error)  # noqa: PT017 - either outcome is right
             else:
                 assert same(expected, x.grad)
 

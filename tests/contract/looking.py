@@ -15,6 +15,7 @@ def look(learner: Any, arms: Tensor) -> None:
     estimator(arms)
     estimator.width(arms)
     estimator.radius()
+    estimator.interval(arms)
     if learner is not estimator:
         learner(arms)
         learner.select(arms)

@@ -32,6 +32,7 @@ def script_agrees_with_eager(case: Case) -> None:
             arms = rounds[0].arms
             close(estimator_of(eager).width(arms), estimator_of(scripted).width(arms))
             close(estimator_of(eager).radius(), estimator_of(scripted).radius())
+            close(estimator_of(eager).interval(arms)[1], estimator_of(scripted).interval(arms)[1])
             assert not any(buffer.requires_grad for buffer in scripted.buffers())
             scripted = saved_and_loaded(scripted)
 

@@ -49,6 +49,12 @@ def follow(policy: Any, reference: Any, rounds: list[tuple], tolerance: float = 
             continue
         seen = estimator.width(torch.from_numpy(probes)).numpy()
         np.testing.assert_allclose(seen, reference.width(probes), rtol=tolerance)
+        mean, error = probes @ theta, reference.radius() * reference.width(probes)
+        bound = estimator.theta_bound * np.linalg.norm(probes, axis=-1)
+        low, high = (end.numpy() for end in estimator.interval(torch.from_numpy(probes)))
+        size = max(1.0, float(bound.max()))
+        np.testing.assert_allclose(low, np.maximum(mean - error, -bound), rtol=tolerance, atol=tolerance * size)
+        np.testing.assert_allclose(high, np.minimum(mean + error, bound), rtol=tolerance, atol=tolerance * size)
         inverse = np.linalg.inv(reference.V)
         np.testing.assert_allclose(
             estimator.V_inv.numpy(), inverse, rtol=tolerance, atol=tolerance * abs(inverse).max()
