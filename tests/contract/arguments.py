@@ -14,7 +14,9 @@ def bad_steps_are_refused_by_name(case: Case) -> None:
         before, wrong = snapshot(learner), []
         for rows in ((), (3,)):
             for kind, name, arguments in bad_steps(batch_shape, rows):
-                wrong += complaint(f"{name} {kind} {batch_shape} {rows}", name, lambda a=arguments, on=learner: on.step(**a))
+                wrong += complaint(
+                    f"{name} {kind} {batch_shape} {rows}", name, lambda a=arguments, on=learner: on.step(**a)
+                )
         assert wrong == []
         assert differences(before, snapshot(learner)) == []
 

@@ -1,0 +1,35 @@
+"""Every example runs to its end, in a process of its own, with ``--smoke``."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").rglob("*.py"))
+WRITTEN = {
+    "examples/neural_linear_digits.py": ["regret.png", "head.pt", "head.pt2", "logs"],
+    "examples/papers/hvt_ucb.py": ["hvt_ucb.png"],
+}
+SAID = {
+    "examples/neural_linear_digits.py": [
+        "TorchScript file, in a process without torchonline: 500 of 500 choices are the head's",
+        "program file, in a process without torchonline: 500 of 500 choices are the head's",
+        "rounds learnt: 200 when the file was written, 300 now",
+    ],
+    "examples/papers/hvt_ucb.py": ["HeavyTailUCB", "HvtUCB", "OFUL", "uniform"],
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_example_runs(example: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / example), "--smoke", "--output", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for text in SAID[example]:
+        assert text in done.stdout
+    for name in WRITTEN[example]:
+        assert (tmp_path / name).exists(), sorted(path.name for path in tmp_path.iterdir())
