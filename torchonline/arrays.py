@@ -128,6 +128,14 @@ def at_least(x: Tensor, floor: float) -> Tensor:
     return x.clamp(min=floor)
 
 
+def at_most(x: Tensor, ceiling: float) -> Tensor:
+    """``min(x, ceiling)`` for a plain number ``ceiling``."""
+    if not is_scripting():
+        if not isinstance(x, Tensor):
+            return np.minimum(x, ceiling)
+    return x.clamp(max=ceiling)
+
+
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     if not is_scripting():
         if not isinstance(x, Tensor):

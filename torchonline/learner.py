@@ -7,8 +7,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-# Below this many multiplications a NumPy call on a view beats a torch call, whose overhead is some ten times larger.
-SMALL = 1 << 18
+# Below this many multiplications a NumPy call on a view beats a torch call, whose overhead is some ten times larger: in
+# the matrix product of a choice, and in the many small products of a step.
+SMALL_PRODUCT = 1 << 22
+SMALL_STEP = 1 << 15
 
 
 def finite_number(name: str, value: Any) -> float:

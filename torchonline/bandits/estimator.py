@@ -21,7 +21,7 @@ from torchonline.arrays import (
     sqrt,
 )
 from torchonline.learner import (
-    SMALL,
+    SMALL_STEP,
     Learner,
     check_array,
     check_shape,
@@ -124,14 +124,14 @@ class Estimator(Learner):
                 with exactly(x):
                     return self.width(x)
         x = converted(x, self.theta_hat)
-        matrix = self.width_matrix()
-        if self.batch_dims == 0:
-            square = row_dots(rows_times(x, matrix), x)
-        else:
-            grouped = self.grouped(x)
-            square = row_dots(grouped @ matrix, grouped).reshape(x.shape[:-1])
+        is_single = self.batch_dims == 0
+        square = self._squared_width(x) if is_single else self._squared_width(self.grouped(x)).reshape(x.shape[:-1])
         # Not 0, where a square root has no slope.
         return sqrt(at_least(square, 1e-38))
+
+    def _squared_width(self, x: Tensor) -> Tensor:
+        """``x'Mx`` for rows: ``(..., d)`` of one learner, or ``(*B, n, d)``."""
+        return row_dots(rows_times(x, self.width_matrix()), x)
 
     @torch.jit.export
     def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -162,7 +162,7 @@ class Estimator(Learner):
         """
         if not torch.jit.is_scripting():
             x, reward, noise_scale = self._check_step(x, reward, noise_scale)
-            if self.runs_on_numpy(x, self.dim):
+            if self.dim * self.dim < SMALL_STEP and self.can_view(x):
                 self._step_on_numpy(x, reward, noise_scale)
                 return
             if autocasts(x):
@@ -237,9 +237,9 @@ class Estimator(Learner):
             f"{torch.as_tensor(quadratic).max():.1e}; scale the features down or raise ridge"
         )
 
-    def runs_on_numpy(self, x: Tensor, rows_times_dim: int) -> bool:
-        """Whether products of ``x`` with a d x d matrix are so small that a call is better off on NumPy views."""
-        return self.batch_dims == 0 and rows_times_dim * self.dim < SMALL and x.is_cpu and is_readable(x)
+    def can_view(self, x: Tensor) -> bool:
+        """Whether a call on ``x`` may run on NumPy views: one learner, on the CPU, in eager mode."""
+        return self.batch_dims == 0 and x.is_cpu and is_readable(x)
 
     def _step_on_numpy(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
         view: Any = self.numpy_view()

@@ -9,6 +9,7 @@ from torch import Tensor
 from torchonline.arrays import (
     along,
     at_least,
+    at_most,
     clip,
     dot,
     exp,
@@ -19,6 +20,8 @@ from torchonline.arrays import (
     minimum,
     real,
     roundoff,
+    row_dots,
+    rows_times,
     sqrt,
     trace,
     where,
@@ -26,7 +29,7 @@ from torchonline.arrays import (
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.learner import non_negative, one_of, positive, positive_integer, within
-from torchonline.linalg import add_diagonal, grow_, subtract_outers_
+from torchonline.linalg import grow_, subtract_outers_
 
 
 class HeavyTailRegression(Estimator):
@@ -167,8 +170,13 @@ class HeavyTailRegression(Estimator):
         return self.radius_scale * (sqrt(self.logdet + self.log_term) + self.bias)
 
     def width_matrix(self) -> Tensor:
+        return self.P
+
+    def _squared_width(self, x: Tensor) -> Tensor:
         # What rounding may have taken from P is given back.
-        return add_diagonal(self.P, 8.0 * roundoff(self.P) * trace(self.P))
+        slack = 8.0 * roundoff(x) * trace(self.P)
+        norm = row_dots(x, x)
+        return row_dots(rows_times(x, self.P), x) + along(slack, norm) * norm
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, V_inv, A_inv, P, bias = self.theta_hat, self.V_inv, self.A_inv, self.P, self.bias
@@ -202,20 +210,21 @@ class HeavyTailRegression(Estimator):
             tau = m + c
             innovation = clip((reward - centre) / scale, tau)
             if eps == 1.0:
-                v = k * k + c * c
-                b = k * k / (2.0 * (m + sqrt(m * m + k * k)))
+                kk = k * k
+                v = at_most(tau * tau, 1.0)  # k^2 + c^2 is 1
+                b = 0.5 * kk / (m + sqrt(m * m + kk))
             else:
-                v = (m + 2.0 * c) ** (1.0 - eps) * k**p + c * c
+                v = minimum((m + 2.0 * c) ** (1.0 - eps) * k**p + c * c, tau * tau)
                 b = minimum(self.bias_factor * k**p / m**eps, 0.5 * k)
-            rho = (innovation * innovation + 2.0 * minimum(v, tau * tau)) / 3.0
+            rho = (innovation * innovation + 2.0 * v) / 3.0
 
         inverse = 1.0 / scale
-        a = along(inverse, x) * x
-        quadratic = xWx * inverse * inverse
+        squared_inverse = inverse * inverse
+        quadratic = xWx * squared_inverse
         if not torch.jit.is_scripting():
             self._check_quadratic(x, quadratic)
         # A rounded a'Ra may be too small, even negative: never let it make the radius smaller.
-        aRa = (at_least(xRx, 0.0) + 8.0 * unit * trace(A_inv) * xx) * inverse * inverse
+        aRa = (at_least(xRx, 0.0) + 8.0 * unit * trace(A_inv) * xx) * squared_inverse
         rho_aRa = rho * aRa
         root = sqrt(aRa)
         near = sqrt(bias * bias + b * b / at_least(rho, 1e-30))
@@ -225,15 +234,16 @@ class HeavyTailRegression(Estimator):
         bias[...] = where(b <= rho * bias * root, near, far)
         logdet = self.logdet
         logdet += log1p(rho_aRa)
-        g = along(inverse, x) * Wx
+        rows_inverse = along(inverse, x)
+        a, g = rows_inverse * x, rows_inverse * Wx
         h = g / along(1.0 + quadratic, x)
         theta_hat += along(innovation + (centre - mean) * inverse, x) * h
         # Joseph's form, expanded: P <- (I - h a') P (I - a h') + rho h h'.
-        half = 0.5 * (xPx * inverse * inverse + rho)
-        subtract_outers_(P, h, along(inverse, x) * Px - along(half, x) * h)
-        root_rho = sqrt(rho)
+        half = 0.5 * (xPx * squared_inverse + rho)
+        subtract_outers_(P, h, rows_inverse * Px - along(half, x) * h)
+        root_rho = along(sqrt(rho), x)
         grow_(self.V, self.V_lost, V_inv, a, g, quadratic)
-        grow_(self.A, self.A_lost, A_inv, along(root_rho, x) * a, along(root_rho * inverse, x) * Rx, rho_aRa)
+        grow_(self.A, self.A_lost, A_inv, root_rho * a, root_rho * rows_inverse * Rx, rho_aRa)
         self._refine_(V_inv, self.V)
         self._refine_(A_inv, self.A)
         rounds = self.rounds

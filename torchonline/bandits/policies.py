@@ -8,7 +8,15 @@ from torch import Tensor, nn
 
 from torchonline.arrays import along, as_array, autocasts, exactly, roundoff, trace
 from torchonline.bandits.estimator import Estimator
-from torchonline.learner import check_array, check_shape, check_tensor, check_values, is_readable, shape_text
+from torchonline.learner import (
+    SMALL_PRODUCT,
+    check_array,
+    check_shape,
+    check_tensor,
+    check_values,
+    is_readable,
+    shape_text,
+)
 from torchonline.linalg import add_diagonal
 
 
@@ -58,8 +66,9 @@ class Policy(nn.Module):
         if not torch.jit.is_scripting():
             estimator = self.estimator
             self._check_select(estimator, arms, mask)
-            if mask is None and self.is_deterministic and estimator.runs_on_numpy(arms, arms.numel()):
-                return self._select_on_numpy(estimator, arms)
+            if mask is None and arms.numel() * estimator.dim < SMALL_PRODUCT:
+                if self.is_deterministic and estimator.can_view(arms):
+                    return self._select_on_numpy(estimator, arms)
             if estimator.validate and is_readable(arms):
                 check_values("arms", arms.to(estimator.theta_hat.dtype))
         with torch.no_grad():
