@@ -199,6 +199,8 @@ def main() -> None:
     # Lightning's hints (worker processes, GPUs, a frozen encoder being in eval mode) do not apply here.
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    # A round is many tiny products, which more threads only slow down.
+    torch.set_num_threads(1)
     console = Console(width=110)
     rounds, output = 200 if arguments.smoke else 5000, arguments.output
     output.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 """One thread, a fixed seed for each test, and the contract suite's table of learners and rules at the end of a run."""
 
+import gc
 import sys
 from pathlib import Path
 
@@ -16,6 +17,12 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of every later garbage collection: some tests ask for many."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -49,21 +49,22 @@ def cost_of_a_window(estimator: Any, scales: np.ndarray) -> Any:
 
 
 @pytest.mark.parametrize("dtype", LIMIT, ids=str)
-@pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES)
-def test_ridge_inverse_follows_the_sum(scales: np.ndarray, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("name", "rounds"), [("1e-3 to 1e3", ROUNDS), ("1e-6 to 1", 30_000)])
+def test_ridge_inverse_follows_the_sum(name: str, rounds: int, dtype: torch.dtype) -> None:
     """V is summed here, in float64, from the features as the learner saw them; V_inv is the learner's."""
+    scales = SCALES[name]
     estimator = RidgeRegression(len(scales), dtype=dtype)
     V = estimator.ridge * torch.eye(len(scales), dtype=torch.float64)
     shapes = {name: buffer.shape for name, buffer in estimator.named_buffers()}
     worst = 0.0
     early = cost_of_a_window(estimator, scales)
     estimator.reset()
-    for x, reward in chunks(scales, dtype):
+    for x, reward in chunks(scales, dtype, rounds):
         estimator.step(x, reward)
         V += x.double().T @ x.double()
         worst = max(worst, residual(V, estimator.V_inv))
     assert 0.0 < worst < LIMIT[dtype]
-    assert estimator.rounds == ROUNDS
+    assert estimator.rounds == rounds
     assert cost_of_a_window(estimator, scales) == early
     assert {name: buffer.shape for name, buffer in estimator.named_buffers()} == shapes
 
@@ -77,7 +78,7 @@ def test_heavy_tail_inverses_follow_their_sums(scales: np.ndarray, dtype: torch.
     worst = 0.0
     early = cost_of_a_window(estimator, scales)
     estimator.reset()
-    for x, reward in chunks(scales, dtype, 40_000):
+    for x, reward in chunks(scales, dtype, 30_000):
         estimator.step(x, reward)
         worst = max(worst, residual(estimator.V, estimator.V_inv), scaled_residual(estimator.A, estimator.A_inv))
     assert 0.0 < worst < LIMIT[dtype]

@@ -49,12 +49,8 @@ def subtract_outers_(matrix: Tensor, u: Tensor, v: Tensor) -> None:
             outer = u[:, None] * v
             matrix -= outer + outer.T
             return
-    if u.dim() == 1:
-        matrix.addmm_(torch.stack([u, v], -1), torch.stack([v, u]), alpha=-1.0)
-    else:
-        d = u.size(-1)
-        left, right = torch.stack([u, v], -1).view(-1, d, 2), torch.stack([v, u], -2).view(-1, 2, d)
-        matrix.view(-1, d, d).baddbmm_(left, right, alpha=-1.0)
+    subtract_outer_(matrix, u, v)
+    subtract_outer_(matrix, v, u)
 
 
 def add_outer_compensated_(matrix: Tensor, lost: Tensor, u: Tensor, v: Tensor) -> None:
