@@ -1,6 +1,7 @@
 # Everything from a bare clone, with Python 3.11 and make: `make demo`, `make test`.
 PYTHON ?= python3.11
-# The plain `torch` of the package index can bring gigabytes of CUDA; this one is the CPU build on Linux.
+# What pip installs first. If your package index serves this version with CUDA, which is gigabytes, ask for the CPU build:
+# make test TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
 TORCH ?= torch==2.13.0
 VENV ?= .venv
 PYTEST_ARGS ?=
@@ -19,7 +20,7 @@ help:
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $@
 

@@ -75,8 +75,6 @@ class Encoder(pl.LightningModule):
 class Uniform(Policy):
     """Plays any arm."""
 
-    is_deterministic = False
-
     def forward(self, arms: Tensor) -> Tensor:
         return torch.rand(arms.shape[:-1], dtype=torch.float64)
 

@@ -133,7 +133,8 @@ def test_a_bad_row_among_good_ones(case: Case, batch_shape: tuple[int, ...], bad
             assert differences(before, snapshot(learner)) == []
 
 
-@pytest.mark.parametrize("case", ESTIMATORS, ids=str)
+# Symmetric noise is not clipped, so a reward far below what can be squared is refused for its weight.
+@pytest.mark.parametrize("case", [case for case in ESTIMATORS if "symmetric" not in str(case)], ids=str)
 def test_single_precision_has_a_smaller_range(case: Case) -> None:
     """What float64 can square and float32 cannot is refused by the one and taken by the other."""
     for dtype, accepted in ((torch.float64, True), (torch.float32, False)):

@@ -408,8 +408,6 @@ class Recorder(pl.Callback):
 class Coin(Policy):
     """Plays any arm."""
 
-    is_deterministic = False
-
     def forward(self, arms: Tensor) -> Tensor:
         return torch.rand(arms.shape[:-1])
 

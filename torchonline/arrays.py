@@ -180,6 +180,8 @@ def as_array(x: Tensor, like: Any) -> Any:
     """A tensor on the CPU as a NumPy array of the type of ``like``, without a copy where none is needed."""
     if x.requires_grad:
         x = x.detach()
+    if x.is_neg():
+        x = x.resolve_neg()
     if x.dtype == torch.bfloat16:
         x = x.to(torch.float32)
     array = x.numpy()

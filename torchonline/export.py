@@ -13,7 +13,6 @@ A *module* is a policy, or an encoder with a policy on it such as :class:`torcho
 import copy
 import io
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,8 +26,9 @@ from torch import Tensor, nn
 from torchonline.bandits.policies import Policy
 from torchonline.learner import Learner
 
-# How far an exported module may be from the eager one after the rounds of the check, relative to the state's scale.
-TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-2}
+# How far an exported module may be from the eager one after the rounds of the check, relative to the scale of what is
+# compared: all in double precision, or with a part in a lower one.
+DOUBLE, LOWER = 1e-8, 1e-2
 ROUNDS_CHECKED = 12
 
 
@@ -136,7 +136,7 @@ def to_torchscript(
         past = script.past(decision, choice)
         eager.step(*past, decision.reward)
         loaded.step(*past, decision.reward)
-    _agree_on_state(eager, dict(loaded.named_buffers()))
+    _agree_on_state(eager, dict(loaded.named_buffers()), script.tolerance)
     _write(path, file)
     return scripted
 
@@ -190,7 +190,7 @@ def to_program(
         if not bool(learn.any()) and not all(torch.equal(before[name], b) for name, b in loaded.named_buffers()):
             raise RuntimeError("export: the program learnt in a round with learn=False")
         past = script.past(decision, choice)
-    _agree_on_state(eager, dict(loaded.named_buffers()))
+    _agree_on_state(eager, dict(loaded.named_buffers()), script.tolerance)
     _write(path, file)
     return program
 
@@ -245,12 +245,13 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
     """
     if not isinstance(policy, Policy):
         raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
-    if not policy.is_deterministic:
-        raise ValueError(f"policy: expected one whose scores are not random, got {type(policy).__name__}")
     from onnx.reference import ReferenceEvaluator
 
     script = _PolicyScript(policy)
     arms = script.round_arguments()[-2]
+    with torch.random.fork_rng():
+        if not torch.equal(policy(arms), policy(arms)):
+            raise ValueError(f"policy: expected one whose scores are not random, got {type(policy).__name__}")
     state = dict(policy.named_buffers())
     graph = torch.export.export(_Scorer(policy, list(state)).eval(), (arms, *state.values())).graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
@@ -269,7 +270,7 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
     for decision in script.decisions():
         inputs = {"arms": decision.inputs, **{name: state[name] for name in names}}
         (scores,) = evaluator.run(None, {name: value.numpy() for name, value in inputs.items()})
-        _agree("a score", policy(decision.inputs).detach(), torch.from_numpy(scores))
+        _agree("a score", policy(decision.inputs).detach(), torch.from_numpy(scores), max(script.tolerance, 1e-6))
     program.save(str(path))
     return ["arms", *names]
 
@@ -313,6 +314,7 @@ class _PolicyScript:
         self.batch, self.dim = policy.estimator.batch_shape, policy.estimator.dim
         self.options: dict[str, Any] = {"dtype": state.dtype, "device": state.device}
         self.device = state.device
+        self.tolerance = DOUBLE if state.dtype == torch.float64 else LOWER
 
     def decisions(self) -> Iterator[_Decision]:
         generator = torch.Generator().manual_seed(0)
@@ -354,6 +356,8 @@ class _HeadScript(_PolicyScript):
 
     def __init__(self, head: Any, example: Tensor) -> None:
         super().__init__(head.policy)
+        if any(tensor.dtype != torch.float64 for tensor in (example, *head.encoder.parameters())):
+            self.tolerance = LOWER
         self.has_actions = head.actions is not None
         dims = len(self.batch) + (not self.has_actions) + head.feature_dims
         if example.dim() < dims:
@@ -422,18 +426,17 @@ def _seeded(function: Any, *arguments: Tensor) -> Tensor:
         return function(*arguments)
 
 
-def _agree(what: str, ours: Tensor, theirs: Tensor) -> None:
-    tolerance = TOLERANCE.get(ours.dtype, 0.0)
+def _agree(what: str, ours: Tensor, theirs: Tensor, tolerance: float = 0.0) -> None:
     scale = 1.0 + ours.abs().max().item()
     if ours.shape != theirs.shape or not bool(((ours - theirs).abs() <= tolerance * scale).all()):
         raise RuntimeError(f"export: {what} differs between the eager and the exported module: {ours} and {theirs}")
 
 
-def _agree_on_state(eager: nn.Module, theirs: dict[str, Tensor]) -> None:
+def _agree_on_state(eager: nn.Module, theirs: dict[str, Tensor], tolerance: float) -> None:
     for name, buffer in eager.named_buffers():
         if name not in theirs:
             raise RuntimeError(f"export: the exported module has no buffer {name}")
-        _agree(f"buffer {name}", buffer, theirs[name])
+        _agree(f"buffer {name}", buffer, theirs[name], tolerance if buffer.is_floating_point() else 0.0)
 
 
 def _write(path: str | Path | None, file: io.BytesIO) -> None:
@@ -441,6 +444,9 @@ def _write(path: str | Path | None, file: io.BytesIO) -> None:
     if path is None:
         return
     path = Path(path)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as part:
-        part.write(file.getvalue())
-    os.replace(part.name, path)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_bytes(file.getvalue())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

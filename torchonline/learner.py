@@ -1,6 +1,7 @@
 """What every learner promises: buffers that hold all that evolves, argument checks, and a reset."""
 
 import math
+import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
@@ -15,10 +16,13 @@ SMALL_STEP = 1 << 15
 
 def finite_number(name: str, value: Any) -> float:
     """``value`` as a float, or an error that names the argument."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
     if not math.isfinite(value):
         raise ValueError(f"{name}: expected a finite number, got {value}")
+    # Beyond this, squares and ratios of options overflow.
+    if not (value == 0 or 1e-50 <= abs(value) <= 1e50):
+        raise ValueError(f"{name}: expected a magnitude from 1e-50 to 1e50, got {value}")
     return float(value)
 
 
@@ -48,11 +52,11 @@ def within(name: str, value: Any, low: float, high: float, *, closed: bool = Fal
 
 def positive_integer(name: str, value: Any) -> int:
     """An integer above 0."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
     if value < 1:
         raise ValueError(f"{name}: expected an integer above 0, got {value}")
-    return value
+    return int(value)
 
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
@@ -126,8 +130,11 @@ class Learner(nn.Module):
                 value = value.to(options["dtype"])
             value = value.expand((*self.batch_shape, *value.shape))
             self.register_buffer(name, value.to(device=options["device"]).clone(memory_format=torch.contiguous_format))
-        constants = [float(getattr(self, name)) for name in self.statistics_depend_on]
-        self.register_buffer("constants", torch.tensor(constants, dtype=torch.float64, device=options["device"]))
+        self.register_buffer("constants", self._constants().to(options["device"]))
+
+    def _constants(self) -> Tensor:
+        """The options that the statistics depend on, for checkpoints."""
+        return torch.tensor([float(getattr(self, name)) for name in self.statistics_depend_on], dtype=torch.float64)
 
     def state(self) -> dict[str, Tensor]:
         """The buffers that evolve, by name."""
@@ -139,6 +146,7 @@ class Learner(nn.Module):
             for name, value in self._initial_state().items():
                 if value is not None:
                     getattr(self, name).copy_(value)
+            self.constants.copy_(self._constants())
 
     def numpy_view(self) -> Self:
         """This learner with NumPy views of its buffers in their place: the same memory, a fraction of the call overhead.
@@ -159,6 +167,10 @@ class Learner(nn.Module):
                 entry = known[name] = (buffer, buffer.data_ptr(), buffer.numpy())
             attributes[name] = entry[2]
         return view
+
+    def _apply(self, *arguments: Any, **options: Any) -> Self:
+        self._arrays.clear()
+        return super()._apply(*arguments, **options)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has memory of its own.
@@ -250,7 +262,8 @@ def check_values(name: str, value: Tensor, minimum: float = -math.inf) -> None:
 
 def check_array(name: str, value: Any) -> None:
     """:func:`check_values` for a NumPy array that is not empty."""
-    if not abs(value).max() <= LARGEST[torch.float64 if value.itemsize == 8 else torch.float32]:
+    largest = LARGEST[torch.float64 if value.itemsize == 8 else torch.float32]
+    if value.size and not (value.max() <= largest and value.min() >= -largest):
         check_values(name, torch.from_numpy(value))
 
 

@@ -15,7 +15,7 @@ def a_fleet_equals_single_learners(case: Case) -> None:
         fleet = case.build(batch_shape=batch_shape)
         members = list(itertools.product(*map(range, batch_shape)))
         singles = {member: case.build() for member in members}
-        for round_ in stream(20, batch_shape=batch_shape):
+        for round_ in stream(12, batch_shape=batch_shape):
             index = decide(fleet, round_)
             x = chosen(round_.arms, index)
             for member in members:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -108,6 +109,7 @@ class Estimator(Learner):
     def mean(self, x: Tensor) -> Tensor:
         """What :meth:`forward` returns."""
         if not torch.jit.is_scripting():
+            self._check_rows(x)
             if autocasts(x):
                 with exactly(x):
                     return self.mean(x)
@@ -120,6 +122,7 @@ class Estimator(Learner):
     def width(self, x: Tensor) -> Tensor:
         """The norm that the radius multiplies: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
         if not torch.jit.is_scripting():
+            self._check_rows(x)
             if autocasts(x):
                 with exactly(x):
                     return self.width(x)
@@ -200,6 +203,15 @@ class Estimator(Learner):
 
     # What follows is eager Python only: TorchScript and torch.export never reach it.
 
+    def _check_rows(self, x: Tensor) -> None:
+        if isinstance(x, np.ndarray) and isinstance(self.theta_hat, np.ndarray):
+            return
+        check_tensor("x", x, self.theta_hat)
+        batch, shape = self.batch_shape, x.shape
+        if len(shape) <= len(batch) or shape[: len(batch)] != batch or shape[-1] != self.dim:
+            wanted = shape_text((*batch, "...", self.dim))
+            raise ValueError(f"x: expected shape {wanted}, got {shape_text(shape)}")
+
     def _check_step(
         self, x: Tensor, reward: Tensor, noise_scale: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -221,8 +233,8 @@ class Estimator(Learner):
                 check_values("noise_scale", noise_scale, self.smallest_noise_scale)
         return x, reward, noise_scale
 
-    def _check_quadratic(self, x: Tensor, quadratic: Tensor) -> None:
-        """Refuse x when V^-1 cannot follow: NaN, infinity, or x'V^-1x beyond the state's resolution."""
+    def _check_quadratic(self, x: Tensor, quadratic: Tensor, name: str = "x") -> None:
+        """Refuse a round that an inverse cannot follow: NaN, infinity, or a growth beyond the state's resolution."""
         if not self.validate:
             return
         largest = 1.0 / roundoff(quadratic)
@@ -233,8 +245,8 @@ class Estimator(Learner):
             return
         check_values("x", torch.as_tensor(x))
         raise ValueError(
-            f"x: expected x'V^-1x below {largest:.1e}, all that the state's dtype can resolve, got "
-            f"{torch.as_tensor(quadratic).max():.1e}; scale the features down or raise ridge"
+            f"{name}: expected a round that adds less than {largest:.1e} to the statistics in its direction, all that the "
+            f"state's dtype can resolve, got {torch.as_tensor(quadratic).max():.1e}; scale the features down or raise ridge"
         )
 
     def can_view(self, x: Tensor) -> bool:
@@ -249,20 +261,24 @@ class Estimator(Learner):
                 check_array("x", rows)
             view._observe(rows, reward.item(), self.noise_scale if noise_scale is None else noise_scale.item())
         else:
+            if self.validate:
+                check_values("x", x)
             rewards = reward.tolist()
             scales = [self.noise_scale] * len(rewards) if noise_scale is None else noise_scale.tolist()
-            self._all_or_nothing(x, view._observe, rows, rewards, scales)
+            # A copy: the rows may be views of the very buffers that learning from the first of them changes.
+            self._all_or_nothing(view._observe, rows.copy(), rewards, scales)
         # NumPy wrote into the buffers unseen: let autograd refuse a backward pass through what has changed.
-        buffers = [entry[0] for entry in self._arrays.values()]
-        if not buffers[0].is_inference():
-            torch.autograd.graph.increment_version(buffers)
+        for buffer, _, _ in self._arrays.values():
+            if not buffer.is_inference():
+                torch.autograd.graph.increment_version(buffer)
 
     def _observe_in_order(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        self._all_or_nothing(x, self._observe, x.unbind(-2), reward.unbind(-1), noise_scale.unbind(-1))
-
-    def _all_or_nothing(self, x: Tensor, observe: Callable[..., None], *rows: Iterable[Any]) -> None:
         if self.validate and is_readable(x):
             check_values("x", x)
+        rows = x.clone().unbind(-2), reward.clone().unbind(-1), noise_scale.clone().unbind(-1)
+        self._all_or_nothing(self._observe, *rows)
+
+    def _all_or_nothing(self, observe: Callable[..., None], *rows: Iterable[Any]) -> None:
         before = {name: buffer.clone() for name, buffer in self.state().items()}
         try:
             for row in zip(*rows, strict=True):

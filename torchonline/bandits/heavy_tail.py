@@ -57,15 +57,18 @@ class HeavyTailRegression(Estimator):
     .. math:: |x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot\text{width}(x),\qquad
               \text{radius} = \sqrt{2\log\tfrac1\delta + \log\det\tfrac{A}{\lambda} + \lambda S^2} + \text{bias}.
 
-    It holds for any bound-free features, any way of choosing them, and with ``noise="symmetric"`` for noise that is
+    It holds for features of any size, any way of choosing them, and with ``noise="symmetric"`` for noise that is
     symmetric given the past and x, with no moment at all (skewed noise breaks it). It holds for delayed rewards if what is
-    late or lost does not depend on the reward. The proof mixes the supermartingale of Delyon's inequality
+    late or lost does not depend on the reward. The proof, with every constant of the algorithm, is in docs/heavy_tail_regression.md; it mixes the supermartingale of Delyon's inequality
     :math:`e^{y - y^2/6} \le 1 + y + y^2/3` over a Gaussian prior. At ``moment_order`` 2, UCB over it has regret
     :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` in expectation. ``noise_scale`` or ``theta_bound`` too large is valid and
     costs regret; too small voids the guarantee, often without a trace in the data. ``radius_scale`` other than 1 is a
     heuristic.
 
-    Cost of a round: O(d^2) time and five d x d matrices, whatever the round.
+    Cost of a round: O(d^2) time and five d x d matrices (seven in float32), whatever the round.
+
+    Raises, from ``step`` besides what the contract says: ValueError if one round outweighs all that the state's dtype can
+    resolve. With ``noise="symmetric"``, which must not clip, that is an outlier of some 10^7 error bars in float64.
 
     Args:
         dim: d, number of features.
@@ -102,7 +105,7 @@ class HeavyTailRegression(Estimator):
         certificate; and in having neither horizon nor projection.
     """
 
-    statistics_depend_on = ("moment_order", "theta_bound", "ridge", "delta", "radius_scale")
+    statistics_depend_on = ("is_symmetric", "moment_order", "theta_bound", "ridge", "delta", "radius_scale")
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
         A_lost: Tensor | None
@@ -142,10 +145,11 @@ class HeavyTailRegression(Estimator):
             validate=validate,
         )
         self.noise = one_of("noise", noise, ("moment", "symmetric"))
+        self.is_symmetric = noise == "symmetric"
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
         self.delta = within("delta", delta, 0.0, 1.0)
         self.log_term = -2.0 * math.log(self.delta) + self.ridge * self.theta_bound**2
-        # The clip level is at most tau0 * K * sqrt(t) scales: it matters only where features repeat little.
+        # The clip level is at most tau0 * growth * sqrt(t) scales.
         self.growth = 3.0
         eps = self.moment_order - 1.0
         self.eps = eps
@@ -192,7 +196,7 @@ class HeavyTailRegression(Estimator):
         error = minimum(width, bound)
         centre = clip(0.5 * (maximum(mean - width, -bound) + minimum(mean + width, bound)), bound)
 
-        if self.noise == "symmetric":
+        if self.is_symmetric:
             scale = 0.0 * xx + 1.0
             innovation = reward - centre
             rho = (abs(innovation) + error) ** 2
@@ -205,7 +209,7 @@ class HeavyTailRegression(Estimator):
             # Only x = 0 has no scale, and there any will do.
             scale = at_least(sqrt(self._squared_scale(nu, q, error, sqrt_t)), 1e-20)
             k, c = nu / scale, error / scale
-            # m = tau0 min(scale / q, K sqrt t)
+            # m = tau0 min(scale / q, growth sqrt t)
             m = tau0 * scale / maximum(q, scale / (self.growth * sqrt_t))
             tau = m + c
             innovation = clip((reward - centre) / scale, tau)
@@ -226,6 +230,8 @@ class HeavyTailRegression(Estimator):
         # A rounded a'Ra may be too small, even negative: never let it make the radius smaller.
         aRa = (at_least(xRx, 0.0) + 8.0 * unit * trace(A_inv) * xx) * squared_inverse
         rho_aRa = rho * aRa
+        if not torch.jit.is_scripting():
+            self._check_quadratic(x, rho_aRa, "reward")
         root = sqrt(aRa)
         near = sqrt(bias * bias + b * b / at_least(rho, 1e-30))
         far = (bias + b * root) / sqrt(1.0 + rho_aRa)
@@ -259,7 +265,7 @@ class HeavyTailRegression(Estimator):
         s2 = 2.0 * log_nu + 2.0 * (1.0 - eps) / p * log(tau0 * growth * sqrt_t)
         s3 = nu**p * (2.0 * error) ** (1.0 - eps)
         s = maximum(maximum(exp(minimum(s1, s2)), s3), error * error)
-        # min(s / q, sqrt(s) K sqrt t)
+        # min(s / q, sqrt(s) growth sqrt t)
         reach = s / at_least(maximum(q, sqrt(s) / (growth * sqrt_t)), 1e-30)
         return nu**p * (tau0 * reach + 2.0 * error) ** (1.0 - eps) + error * error
 

@@ -34,9 +34,6 @@ class Policy(nn.Module):
         estimator: holds the statistics, and the ``batch_shape`` ``*B``.
     """
 
-    # Whether the same state and arms always get the same scores, so that a choice may run on NumPy views.
-    is_deterministic: bool
-
     def __init__(self, estimator: Estimator) -> None:
         super().__init__()
         if not isinstance(estimator, Estimator):
@@ -67,7 +64,7 @@ class Policy(nn.Module):
             estimator = self.estimator
             self._check_select(estimator, arms, mask)
             if mask is None and arms.numel() * estimator.dim < SMALL_PRODUCT:
-                if self.is_deterministic and estimator.can_view(arms):
+                if type(self).forward in ON_ARRAYS and estimator.can_view(arms):
                     return self._select_on_numpy(estimator, arms)
             if estimator.validate and is_readable(arms):
                 check_values("arms", arms.to(estimator.theta_hat.dtype))
@@ -106,6 +103,7 @@ class Policy(nn.Module):
 
     def _select_on_numpy(self, estimator: Estimator, arms: Tensor) -> Tensor:
         view: Any = object.__new__(type(self))
+        view.__dict__.update(self.__dict__)
         view.__dict__["estimator"] = estimator.numpy_view()
         rows = as_array(arms, view.estimator.theta_hat)
         if estimator.validate:
@@ -138,8 +136,6 @@ class UCB(Policy):
         tensor(1)
     """
 
-    is_deterministic = True
-
     def forward(self, arms: Tensor) -> Tensor:
         """Upper confidence bounds: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         mean = self.estimator.mean(arms)
@@ -168,8 +164,6 @@ class ThompsonSampling(Policy):
         >>> policy.select(torch.eye(2, dtype=torch.float64))
         tensor(0)
     """
-
-    is_deterministic = False
 
     def forward(self, arms: Tensor) -> Tensor:
         """Scores under one fresh draw for each decision: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
@@ -202,8 +196,10 @@ class Greedy(Policy):
         tensor(1)
     """
 
-    is_deterministic = True
-
     def forward(self, arms: Tensor) -> Tensor:
         """Estimated means: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         return self.estimator.mean(arms)
+
+
+# The scores that are written against torchonline.arrays, and so run on NumPy views. A subclass's own may call torch.
+ON_ARRAYS = (UCB.forward, Greedy.forward)

@@ -28,7 +28,7 @@ class RidgeRegression(Estimator):
     tails it does not hold, and is seen to fail: use :class:`HeavyTailRegression`. ``radius_scale`` other than 1 is a
     heuristic.
 
-    Cost of a round: O(d^2) time and two d x d matrices, whatever the round.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round.
 
     Args:
         dim: d, number of features.
