@@ -94,7 +94,7 @@ def test_a_row_beyond_resolution_takes_back_the_rows_before_it(
     x = torch.randn(*batch_shape, 4, 3, dtype=dtype)
     x[..., 2, :] = 1e9 if dtype == torch.float64 else 1e5
     before = snapshot(estimator)
-    with pytest.raises(ValueError, match="^x: expected a round that adds less than"):
+    with pytest.raises(ValueError, match=r"^x: expected a round that adds less than"):
         estimator.step(x, torch.ones(*batch_shape, 4))
     assert differences(before, snapshot(estimator)) == []
     x[..., 2, :] *= 1e-2

@@ -21,9 +21,10 @@ def finite_number(name: str, value: Any) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{name}: expected a finite number, got {value}")
     # Beyond this, squares and ratios of options overflow.
-    if not (value == 0 or 1e-50 <= abs(value) <= 1e50):
+    number = float(value)
+    if number != 0 and not 1e-50 <= abs(number) <= 1e50:
         raise ValueError(f"{name}: expected a magnitude from 1e-50 to 1e50, got {value}")
-    return float(value)
+    return number
 
 
 def positive(name: str, value: Any) -> float:
@@ -88,6 +89,8 @@ class Learner(nn.Module):
         validate: whether values (NaN, infinity, ranges) are checked in each call. Shapes and types always are. On an
             accelerator a value check makes the host wait for the device.
     """
+
+    constants: Tensor
 
     # Options that the statistics depend on: loading a checkpoint made with others is refused.
     statistics_depend_on: tuple[str, ...] = ()

@@ -59,7 +59,8 @@ class HeavyTailRegression(Estimator):
 
     It holds for features of any size, any way of choosing them, and with ``noise="symmetric"`` for noise that is
     symmetric given the past and x, with no moment at all (skewed noise breaks it). It holds for delayed rewards if what is
-    late or lost does not depend on the reward. The proof, with every constant of the algorithm, is in docs/heavy_tail_regression.md; it mixes the supermartingale of Delyon's inequality
+    late or lost does not depend on the reward. The proof, with every constant of the algorithm, is in
+    docs/heavy_tail_regression.md; it mixes the supermartingale of Delyon's inequality
     :math:`e^{y - y^2/6} \le 1 + y + y^2/3` over a Gaussian prior. At ``moment_order`` 2, UCB over it has regret
     :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` in expectation. ``noise_scale`` or ``theta_bound`` too large is valid and
     costs regret; too small voids the guarantee, often without a trace in the data. ``radius_scale`` other than 1 is a
