@@ -83,6 +83,17 @@ def bad_steps(batch_shape: tuple[int, ...], rows: tuple[int, ...]) -> Iterator[B
             yield kind, name, good | {name: bad}
 
 
+def bad_looks(batch_shape: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+    """Kinds of what is no features to look at."""
+    good = torch.randn(*batch_shape, 4, DIM, dtype=torch.float64)
+    yield "None", None
+    yield from no_floats(good).items()
+    for kind, bad in wrong_shapes(good, len(batch_shape), features=True).items():
+        # Any number of dimensions may stand between a learner's own and the features.
+        if batch_shape or kind not in ("a dimension too many", "two dimensions too many", "a dimension too few"):
+            yield kind, bad
+
+
 def bad_selects(batch_shape: tuple[int, ...]) -> Iterator[Bad]:
     """Kinds of bad input to ``select``, the argument to blame, and the arguments."""
     arms = torch.randn(*batch_shape, 4, DIM, dtype=torch.float64)

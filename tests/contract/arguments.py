@@ -1,8 +1,8 @@
 """Rule 9: a wrong argument is refused by name, and changes nothing."""
 
-from tests.bad_arguments import bad_selects, bad_steps, complaint
+from tests.bad_arguments import bad_looks, bad_selects, bad_steps, complaint
 from tests.contract.matrix import rule
-from tests.learners import BATCH_SHAPES, Case, differences, play, snapshot, stream
+from tests.learners import BATCH_SHAPES, Case, differences, estimator_of, play, snapshot, stream
 
 
 @rule(9)
@@ -34,3 +34,14 @@ def bad_selects_are_refused_by_name(case: Case) -> None:
             wrong += complaint(f"{name} {kind} {batch_shape}", name, lambda a=arguments, on=learner: on.select(**a))
         assert wrong == []
         assert differences(before, snapshot(learner)) == []
+
+
+@rule(9)
+def bad_looks_are_refused_by_name(case: Case) -> None:
+    """The mean, width and interval of what is no features: ValueError or TypeError that names ``x``."""
+    for batch_shape in BATCH_SHAPES:
+        estimator, wrong = estimator_of(case.build(batch_shape=batch_shape)), []
+        for look in (estimator.forward, estimator.width, estimator.interval):
+            for kind, bad in bad_looks(batch_shape):
+                wrong += complaint(f"{look.__name__} {kind} {batch_shape}", "x", lambda a=bad, at=look: at(a))
+        assert wrong == []

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tests.contract.matrix import rule
-from tests.learners import BATCH_SHAPES, DIM, Case, differences, play, same, snapshot, stream
+from tests.learners import BATCH_SHAPES, DIM, Case, differences, estimator_of, play, same, snapshot, stream
 
 
 @rule(2)
@@ -33,6 +33,20 @@ def a_refused_step_changes_nothing(case: Case) -> None:
         rounds = stream(12, batch_shape=batch_shape, seed=1)
         assert all(map(same, play(learner, rounds), play(twin, rounds)))
         assert differences(snapshot(twin), snapshot(learner)) == []
+
+
+@rule(2)
+def a_learner_may_be_fed_its_own_buffers(case: Case) -> None:
+    """Features and rewards that lie in the memory that a step writes mean what they were when it was called."""
+    for batch_shape in BATCH_SHAPES:
+        learner, twin = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
+        for each in (learner, twin):
+            play(each, stream(12, batch_shape=batch_shape))
+        own = estimator_of(learner)
+        for x, reward in ((own.theta_hat, own.V_inv[..., 0, 0]), (own.V_inv, own.theta_hat)):
+            twin.step(x.clone(), reward.clone())
+            learner.step(x, reward)
+            assert differences(snapshot(twin), snapshot(learner)) == []
 
 
 @rule(3)

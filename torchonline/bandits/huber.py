@@ -33,7 +33,8 @@ class HuberRegression(Estimator):
     ``minimum_scale``). We could confirm the order of the bound but not its constant 107: a step of the proof of its
     Lemma 5 bounds a signed sum by a larger one that need not be larger. The radius is about 5000 in the paper's own
     experiment, where about 3 is needed; with it the learner explores for longer than any practical horizon.
-    ``radius_scale`` near 1e-3 is the practical order and a heuristic; it scales the radius in the choice and in :math:`\sigma` alike.
+    ``radius_scale`` near 1e-3 is the practical order and a heuristic; it scales the radius in the choice and in
+    :math:`\sigma` alike.
     :class:`HeavyTailRegression` has a proved radius of practical size.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round; O(d^3) in the
