@@ -139,6 +139,8 @@ class Estimator(Learner):
     @torch.jit.export
     def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Lower and upper confidence bounds of the mean reward, cut to what ``theta_bound`` allows, as ``(*B, ...)``."""
+        if not torch.jit.is_scripting():
+            self._check_rows(x)
         x = converted(x, self.theta_hat)
         mean = self.mean(x)
         error = along(self.radius(), mean) * self.width(x)
