@@ -28,7 +28,7 @@ demo: $(READY)
 	$(BIN)/python examples/neural_linear_digits.py
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --ignore=tests/benchmarks --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
