@@ -81,14 +81,13 @@ class Estimator(Learner):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         identity = torch.eye(self.dim, dtype=torch.float64)
-        state: dict[str, Tensor | None] = {
+        return {
             "theta_hat": torch.zeros(self.dim, dtype=torch.float64),
             "V": self.ridge * identity,
             "V_inv": identity / self.ridge,
             "V_lost": torch.zeros_like(identity) if self.compensated else None,
             "rounds": torch.zeros((), dtype=torch.int64),
         }
-        return state
 
     def radius(self) -> Tensor:
         """Confidence radius after the rounds so far, times ``radius_scale``: shape ``(*B)``."""
@@ -191,11 +190,11 @@ class Estimator(Learner):
                         self._observe(x[..., i, :], reward[..., i], scale[..., i])
 
     def _refine_(self, inverse: Tensor, matrix: Tensor) -> None:
-        """Correct a column of an inverse when one is due, or always where asking would stall an accelerator."""
-        if self._is_due():
-            refine_inverse_(inverse, matrix, self.rounds // self.refine_every)
+        """Correct the column of an inverse whose turn it is."""
+        refine_inverse_(inverse, matrix, self.rounds // self.refine_every)
 
     def _is_due(self) -> bool:
+        """Whether inverses are corrected in this round: always, where asking would stall an accelerator."""
         if not torch.jit.is_scripting():
             if not isinstance(self.rounds, Tensor):
                 return int(self.rounds) % self.refine_every == 0

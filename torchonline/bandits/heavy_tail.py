@@ -251,8 +251,9 @@ class HeavyTailRegression(Estimator):
         root_rho = along(sqrt(rho), x)
         grow_(self.V, self.V_lost, V_inv, a, g, quadratic)
         grow_(self.A, self.A_lost, A_inv, root_rho * a, root_rho * rows_inverse * Rx, rho_aRa)
-        self._refine_(V_inv, self.V)
-        self._refine_(A_inv, self.A)
+        if self._is_due():
+            self._refine_(V_inv, self.V)
+            self._refine_(A_inv, self.A)
         rounds = self.rounds
         rounds += 1
 

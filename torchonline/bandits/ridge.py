@@ -116,7 +116,8 @@ class RidgeRegression(Estimator):
         logdet = self.logdet
         logdet += log1p(quadratic)
         grow_(self.V, self.V_lost, self.V_inv, a, product, quadratic)
-        self._refine_(self.V_inv, self.V)
+        if self._is_due():
+            self._refine_(self.V_inv, self.V)
         rounds = self.rounds
         rounds += 1
 
