@@ -1,5 +1,6 @@
 """The functions that learners are written in mean the same on tensors and on NumPy arrays."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ def same_on_both(function: Any, *arguments: Any) -> Tensor:
     result = function(*arguments)
     on_arrays = function(*views)
     assert not isinstance(on_arrays, Tensor)
-    torch.testing.assert_close(torch.as_tensor(on_arrays), result, rtol=1e-14, atol=1e-14, equal_nan=True)
+    torch.testing.assert_close(
+        torch.as_tensor(on_arrays, dtype=result.dtype), result, rtol=1e-14, atol=1e-14, equal_nan=True
+    )
     return result
 
 
@@ -41,6 +44,35 @@ def test_functions_of_two_numbers(x: float, y: float) -> None:
     assert same_on_both(arrays.at_least, one, y) == max(x, y)
     assert same_on_both(arrays.where, one > other, one, other) == max(x, y)
     assert same_on_both(arrays.clip, one, other.abs()) == min(max(x, -abs(y)), abs(y))
+
+
+@pytest.mark.parametrize(("x", "y"), [(math.nan, 1.0), (1.0, math.nan), (math.nan, math.nan)])
+def test_nan_stays(x: float, y: float) -> None:
+    one, other = torch.tensor(x, dtype=D), torch.tensor(y, dtype=D)
+    for function in (arrays.minimum, arrays.maximum, arrays.clip):
+        assert same_on_both(function, one, other).isnan()
+    for function in (arrays.at_least, arrays.at_most):
+        assert same_on_both(function, one, 1.0).isnan() == one.isnan()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_bounds_of_rows(dtype: torch.dtype) -> None:
+    """On arrays entry by entry, NaN included, and in their type."""
+    row = torch.tensor([-1.0, 0.5, math.nan, 2.0], dtype=dtype)
+    for function in (arrays.minimum, arrays.maximum, arrays.clip):
+        assert same_on_both(function, row, row.flip(0).abs()).dtype == dtype
+    for function in (arrays.at_least, arrays.at_most):
+        assert same_on_both(function, row, 0.75).dtype == dtype
+        assert function(row.numpy(), 0.75).dtype == row.numpy().dtype
+
+
+def test_increase() -> None:
+    total = torch.tensor(0.5, dtype=D)
+    view = total.numpy()
+    arrays.increase_(total, torch.tensor(0.25, dtype=D))
+    assert total == 0.75
+    arrays.increase_(view, np.float64(0.25))
+    assert total == 1.0
 
 
 @pytest.mark.parametrize("dim", [1, 2, 9])
@@ -78,15 +110,14 @@ def test_types(dtype: torch.dtype) -> None:
     assert arrays.converted(torch.ones(2, dtype=torch.bfloat16), like).dtype == dtype
 
 
-@pytest.mark.parametrize("state", [np.float64, np.float32])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-def test_tensors_become_arrays(dtype: torch.dtype, state: Any) -> None:
-    """Of the state's type, with the tensor's values, from a graph or not, and without a copy where the type is right."""
-    like = np.zeros(1, dtype=state)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_tensors_become_arrays(dtype: torch.dtype) -> None:
+    """With the tensor's values and no copy, from a graph or not, and where only a flag says that they are negative."""
     x = torch.tensor([[0.5, -1.25, 3.0]], dtype=dtype).mT
     for tensor in (x, x.clone().requires_grad_()):
-        array = arrays.as_array(tensor, like)
-        assert array.dtype == state
-        assert array.tolist() == x.tolist()
-        if dtype == torch.from_numpy(like).dtype:
-            assert array.__array_interface__["data"][0] == tensor.data_ptr()
+        array = arrays.as_array(tensor)
+        assert torch.equal(torch.from_numpy(array), x)
+        assert array.__array_interface__["data"][0] == tensor.data_ptr()
+    flagged = torch._neg_view(x)
+    assert flagged.is_neg()
+    assert torch.equal(torch.from_numpy(arrays.as_array(flagged)), -x)

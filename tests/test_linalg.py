@@ -15,6 +15,7 @@ from torchonline import linalg
 D = torch.float64
 BATCHES = [(), (4,), (2, 3)]
 DIMS = [1, 2, 7]
+WIDE = 65  # with more entries than linalg.WIDE
 
 
 def definite(*shape: int, dim: int, condition: float = 1e3) -> Tensor:
@@ -35,7 +36,7 @@ def on_numpy(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*[view[()] if isinstance(view, np.ndarray) and view.ndim == 0 else view for view in views])
 
 
-@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("dim", [*DIMS, WIDE])
 @pytest.mark.parametrize("batch", BATCHES)
 def test_outer_products(batch: tuple[int, ...], dim: int) -> None:
     matrix, u, v = definite(*batch, dim=dim), torch.randn(*batch, dim, dtype=D), torch.randn(*batch, dim, dtype=D)
@@ -60,7 +61,7 @@ def test_outer_products(batch: tuple[int, ...], dim: int) -> None:
 
 
 @pytest.mark.parametrize("compensated", [True, False])
-@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("dim", [*DIMS, WIDE])
 @pytest.mark.parametrize("batch", BATCHES)
 def test_a_matrix_and_its_inverse_grow_together(batch: tuple[int, ...], dim: int, compensated: bool) -> None:
     """Sherman and Morrison: fifty rank-one terms, one of them zero, and the inverse is still the inverse."""

@@ -11,22 +11,27 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, dot, matvec, sqrt
+from torchonline.arrays import ARRAYS, along, dot, matvec, sqrt
+
+# From this many entries on, torch's rank-one updates, which need no temporary, make up for their larger call overhead.
+WIDE = 1 << 12
 
 
 def add_outer_(matrix: Tensor, u: Tensor, v: Tensor) -> None:
     """``matrix += u v'``."""
     if not is_scripting():
-        if not isinstance(u, Tensor):
-            matrix += u[:, None] * v
-            return
+        if isinstance(u, ARRAYS):
+            if matrix.size < WIDE:
+                matrix += u[:, None] * v
+                return
+            matrix, u, v = torch.from_numpy(matrix), torch.from_numpy(u), torch.from_numpy(v)
     matrix.addcmul_(u.unsqueeze(-1), v.unsqueeze(-2))
 
 
 def add_diagonal(matrix: Tensor, scalar: Tensor) -> Tensor:
     """``matrix + scalar I``, a new matrix: ``(*B, d, d)`` and ``(*B)``."""
     if not is_scripting():
-        if not isinstance(matrix, Tensor):
+        if isinstance(matrix, ARRAYS):
             result = matrix.copy()
             result.flat[:: len(matrix) + 1] += scalar
             return result
@@ -36,19 +41,22 @@ def add_diagonal(matrix: Tensor, scalar: Tensor) -> Tensor:
 def subtract_outer_(matrix: Tensor, u: Tensor, v: Tensor) -> None:
     """``matrix -= u v'``."""
     if not is_scripting():
-        if not isinstance(u, Tensor):
-            matrix -= u[:, None] * v
-            return
+        if isinstance(u, ARRAYS):
+            if matrix.size < WIDE:
+                matrix -= u[:, None] * v
+                return
+            matrix, u, v = torch.from_numpy(matrix), torch.from_numpy(u), torch.from_numpy(v)
     matrix.addcmul_(u.unsqueeze(-1), v.unsqueeze(-2), value=-1.0)
 
 
 def subtract_outers_(matrix: Tensor, u: Tensor, v: Tensor) -> None:
     """``matrix -= u v' + v u'``."""
     if not is_scripting():
-        if not isinstance(u, Tensor):
-            outer = u[:, None] * v
-            matrix -= outer + outer.T
-            return
+        if isinstance(u, ARRAYS):
+            if matrix.size < WIDE:
+                outer = u[:, None] * v
+                matrix -= outer + outer.T
+                return
     subtract_outer_(matrix, u, v)
     subtract_outer_(matrix, v, u)
 
@@ -56,7 +64,7 @@ def subtract_outers_(matrix: Tensor, u: Tensor, v: Tensor) -> None:
 def add_outer_compensated_(matrix: Tensor, lost: Tensor, u: Tensor, v: Tensor) -> None:
     """``matrix += u v'`` by Kahan's summation: ``matrix - lost`` is the sum to twice the working precision."""
     if not is_scripting():
-        if not isinstance(u, Tensor):
+        if isinstance(u, ARRAYS):
             term = u[:, None] * v - lost
             total = matrix + term
             lost[...] = (total - matrix) - term
@@ -102,7 +110,7 @@ def refine_inverse_(inverse: Tensor, matrix: Tensor, count: Tensor) -> None:
     O(d^3) refactorisation, no data-dependent branch, and errors of thousands of Sherman-Morrison steps never add up.
     """
     if not is_scripting():
-        if not isinstance(inverse, Tensor):
+        if isinstance(inverse, ARRAYS):
             j = int(count) % len(matrix)
             column = matrix[:, j]
             pivot = column[j]
@@ -173,7 +181,7 @@ def project_ball_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool) -
 @torch.jit.unused
 def _project_ball_eager_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool) -> bool:
     """The cases that TorchScript does not know; whether it was one of them."""
-    if not isinstance(point, Tensor):
+    if isinstance(point, ARRAYS):
         if math.sqrt(point @ point) > bound:
             tensor = torch.from_numpy(point)
             tensor.copy_(project_ball(tensor, torch.from_numpy(matrix), bound))

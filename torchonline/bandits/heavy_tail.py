@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.jit import is_scripting
 
 from torchonline.arrays import (
     along,
@@ -13,6 +14,7 @@ from torchonline.arrays import (
     clip,
     dot,
     exp,
+    increase_,
     log,
     log1p,
     matvec,
@@ -226,12 +228,12 @@ class HeavyTailRegression(Estimator):
         inverse = 1.0 / scale
         squared_inverse = inverse * inverse
         quadratic = xWx * squared_inverse
-        if not torch.jit.is_scripting():
+        if not is_scripting():
             self._check_quadratic(x, quadratic)
         # A rounded a'Ra may be too small, even negative: never let it make the radius smaller.
         aRa = (at_least(xRx, 0.0) + 8.0 * unit * trace(A_inv) * xx) * squared_inverse
         rho_aRa = rho * aRa
-        if not torch.jit.is_scripting():
+        if not is_scripting():
             self._check_quadratic(x, rho_aRa, "reward")
         root = sqrt(aRa)
         near = sqrt(bias * bias + b * b / at_least(rho, 1e-30))
@@ -239,8 +241,7 @@ class HeavyTailRegression(Estimator):
 
         # Write.
         bias[...] = where(b <= rho * bias * root, near, far)
-        logdet = self.logdet
-        logdet += log1p(rho_aRa)
+        increase_(self.logdet, log1p(rho_aRa))
         rows_inverse = along(inverse, x)
         a, g = rows_inverse * x, rows_inverse * Wx
         h = g / along(1.0 + quadratic, x)
@@ -254,8 +255,7 @@ class HeavyTailRegression(Estimator):
         if self._is_due():
             self._refine_(V_inv, self.V)
             self._refine_(A_inv, self.A)
-        rounds = self.rounds
-        rounds += 1
+        self._count_round()
 
     def _squared_scale(self, nu: Tensor, q: Tensor, error: Tensor, sqrt_t: Tensor) -> Tensor:
         """sigma^2, which balances the noise against the error of the prediction and the clip level."""

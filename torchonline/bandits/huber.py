@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.jit import is_scripting
 
 from torchonline.arrays import along, at_least, clip, dot, matvec, maximum, real, sqrt
 from torchonline.bandits.estimator import Estimator
@@ -156,7 +157,7 @@ class HuberRegression(Estimator):
         scale = maximum(at_least(scale, self.minimum_scale), noise_scale)
         w = q / (root_alpha * scale)
         quadratic = w * w
-        if not torch.jit.is_scripting():
+        if not is_scripting():
             self._check_quadratic(x, quadratic)
         # The gradient of the Huber loss, which is linear beyond tau = growth sqrt(1 + w^2) / w.
         threshold = growth * sqrt(1.0 + quadratic) / at_least(w, 1e-30)
@@ -170,8 +171,7 @@ class HuberRegression(Estimator):
         project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
         if self._is_due():
             self._refine_(self.V_inv, self.V)
-        rounds = self.rounds
-        rounds += 1
+        self._count_round()
 
 
 class HvtUCB(UCB):

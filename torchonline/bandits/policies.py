@@ -3,8 +3,10 @@
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.jit import is_scripting
 
 from torchonline.arrays import along, as_array, autocasts, exactly, roundoff, trace
 from torchonline.bandits.estimator import Estimator
@@ -60,14 +62,14 @@ class Policy(nn.Module):
             TypeError: ``arms`` is no floating-point tensor, or ``mask`` no boolean one.
             ValueError: a shape, device or value is wrong, or a decision has no available arm.
         """
-        if not torch.jit.is_scripting():
-            estimator = self.estimator
-            self._check_select(estimator, arms, mask)
+        if not is_scripting():
+            estimator: Any = self._modules["estimator"]  # a fifth of the time of self.estimator
+            arms = self._check_select(estimator, arms, mask)
             if mask is None and arms.numel() * estimator.dim < SMALL_PRODUCT:
                 if type(self).forward in ON_ARRAYS and estimator.can_view(arms):
                     return self._select_on_numpy(estimator, arms)
             if estimator.validate and is_readable(arms):
-                check_values("arms", arms.to(estimator.theta_hat.dtype))
+                check_values("arms", arms)
         with torch.no_grad():
             scores = self.forward(arms.detach())
             if mask is not None:
@@ -77,18 +79,24 @@ class Policy(nn.Module):
     @torch.jit.export
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
         """Learn from the reward of a decision, or from several in order: see :meth:`Estimator.step`."""
+        if not is_scripting():
+            estimator: Any = self._modules["estimator"]
+            estimator.step(x, reward, noise_scale)
+            return
         self.estimator.step(x, reward, noise_scale)
 
     # What follows is eager Python only: TorchScript and torch.export never reach it.
 
-    def _check_select(self, estimator: Estimator, arms: Tensor, mask: Tensor | None) -> None:
-        check_tensor("arms", arms, estimator.theta_hat)
-        batch, shape = estimator.batch_shape, arms.shape
-        if len(shape) < len(batch) + 2 or shape[-1] != estimator.dim or shape[: len(batch)] != batch or shape[-2] == 0:
+    def _check_select(self, estimator: Estimator, arms: Tensor, mask: Tensor | None) -> Tensor:
+        state: Any = estimator._buffers["theta_hat"]
+        arms = check_tensor("arms", arms, state)
+        batch, dims, shape = estimator.batch_shape, estimator.batch_dims, arms.shape
+        if len(shape) < dims + 2 or shape[-1] != estimator.dim or shape[-2] == 0 or (dims and shape[:dims] != batch):
             wanted = shape_text((*batch, "...", "K", estimator.dim))
             raise ValueError(f"arms: expected shape {wanted} with K > 0, got {shape_text(shape)}")
         if mask is not None:
             self._check_mask(mask, arms)
+        return arms
 
     def _check_mask(self, mask: Tensor, arms: Tensor) -> None:
         if not isinstance(mask, Tensor):
@@ -102,15 +110,13 @@ class Policy(nn.Module):
             raise ValueError("mask: expected an available arm in each decision, got one with none")
 
     def _select_on_numpy(self, estimator: Estimator, arms: Tensor) -> Tensor:
-        view: Any = object.__new__(type(self))
-        view.__dict__.update(self.__dict__)
-        view.__dict__["estimator"] = estimator.numpy_view()
-        rows = as_array(arms, view.estimator.theta_hat)
+        learner = estimator.numpy_view().learner
+        rows = as_array(arms)
         if estimator.validate:
             check_array("arms", rows)
-        scores = view.forward(rows)
-        best = scores.argmax(-1)
-        return torch.scalar_tensor(best, dtype=torch.int64) if scores.ndim == 1 else torch.from_numpy(best)
+        view: Any = object.__new__(type(self))
+        view.__dict__["estimator"] = learner
+        return torch.from_numpy(np.asarray(view.forward(rows).argmax(-1)))
 
 
 class UCB(Policy):
@@ -167,7 +173,7 @@ class ThompsonSampling(Policy):
 
     def forward(self, arms: Tensor) -> Tensor:
         """Scores under one fresh draw for each decision: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        if not torch.jit.is_scripting():
+        if not is_scripting():
             if autocasts(arms):
                 with exactly(arms):
                     return self.forward(arms)

@@ -4,8 +4,9 @@ import math
 
 import torch
 from torch import Tensor
+from torch.jit import is_scripting
 
-from torchonline.arrays import along, dot, log1p, matvec, sqrt
+from torchonline.arrays import along, dot, increase_, log1p, matvec, sqrt
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.learner import positive, within
@@ -109,17 +110,15 @@ class RidgeRegression(Estimator):
         product = matvec(self.V_inv, a)
         quadratic = dot(a, product)
         residual = weight * reward - dot(a, self.theta_hat)
-        if not torch.jit.is_scripting():
+        if not is_scripting():
             self._check_quadratic(x, quadratic)
         theta_hat = self.theta_hat
         theta_hat += product * along(residual / (1.0 + quadratic), x)
-        logdet = self.logdet
-        logdet += log1p(quadratic)
+        increase_(self.logdet, log1p(quadratic))
         grow_(self.V, self.V_lost, self.V_inv, a, product, quadratic)
         if self._is_due():
             self._refine_(self.V_inv, self.V)
-        rounds = self.rounds
-        rounds += 1
+        self._count_round()
 
 
 class OFUL(UCB):
