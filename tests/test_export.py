@@ -122,8 +122,8 @@ def test_program_agrees_over_100_rounds(name: str, batch: tuple[int, ...]) -> No
         torch.manual_seed(t)
         assert torch.equal(policy.select(arms, mask), theirs)
     state = dict(program.named_buffers())
-    for key, buffer in policy.named_buffers():
-        torch.testing.assert_close(state[f"policy.{key}"], buffer, rtol=1e-9, atol=1e-9)
+    for key, buffer in policy.estimator.state().items():
+        torch.testing.assert_close(state[f"policy.estimator.{key}"], buffer, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("batch", [(), (3,)])

@@ -196,16 +196,23 @@ class Learner(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        loaded = state_dict.get(prefix + "constants")
-        if isinstance(loaded, Tensor) and len(loaded) == len(self.statistics_depend_on):
-            differences = [
+        buffers = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
+        loaded = {name: state_dict[prefix + name] for name in buffers if prefix + name in state_dict}
+        # All or nothing: nn.Module would load the buffers that fit before it raised for the others.
+        problems = [
+            f"{prefix}{name}: expected shape {shape_text(buffers[name].shape)}, got {shape_text(value.shape)}"
+            for name, value in loaded.items()
+            if isinstance(value, Tensor) and value.shape != buffers[name].shape
+        ]
+        if not problems and isinstance(loaded.get("constants"), Tensor):
+            problems = [
                 f"{prefix}{name}: the state was learnt with {theirs:g}, this learner has {getattr(self, name):g}"
-                for name, theirs in zip(self.statistics_depend_on, loaded.tolist(), strict=True)
+                for name, theirs in zip(self.statistics_depend_on, loaded["constants"].tolist(), strict=True)
                 if not math.isclose(getattr(self, name), theirs, rel_tol=1e-6)
             ]
-            if differences:
-                error_msgs.extend(differences)
-                return
+        if problems:
+            error_msgs.extend(problems)
+            return
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )

@@ -1,0 +1,68 @@
+"""A round in one call, as exported programs play it: learn from an earlier decision, then choose."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchonline.bandits.policies import Policy
+from torchonline.learner import Learner
+
+
+class Round(nn.Module):
+    """One round of a policy in one call: learn from the last decision, then choose.
+
+    Args:
+        policy: a policy whose learner has batch shape ``*B``.
+
+    Shape:
+        - x: features of an arm chosen earlier, ``(*B, d)``; reward: what it paid, ``(*B)``; learn: ``(*B)``, bool. Where
+          ``learn`` is False nothing is learnt, and no buffer of that learner changes, whatever x and reward hold.
+        - arms: ``(*B, N, K, d)``, N decisions among K arms; mask: ``(*B, N, K)``, bool, True where an arm is available.
+        - Output: the choices, ``(*B, N)``.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, x: Tensor, reward: Tensor, learn: Tensor, arms: Tensor, mask: Tensor) -> Tensor:
+        with torch.no_grad(), only_where(learn, self.policy.estimator):
+            self.policy.step(x, reward)
+        return self.policy.select(arms, mask)
+
+
+class HeadRound(nn.Module):
+    """One round of an encoder with a policy on it: :class:`Round` with raw inputs in place of features.
+
+    Args:
+        head: has ``select(inputs, mask)``, ``step(inputs, action, reward)`` and ``policy``.
+
+    Shape:
+        - past: the inputs of an earlier decision, as ``select`` takes them; action: the arm that was chosen, ``(*B)``;
+          reward and learn: ``(*B)``.
+        - inputs: those of N decisions, ``(*B, N, ...)``; mask: ``(*B, N, K)``.
+        - Output: the choices, ``(*B, N)``.
+    """
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.head: Any = head
+
+    def forward(
+        self, past: Tensor, action: Tensor, reward: Tensor, learn: Tensor, inputs: Tensor, mask: Tensor
+    ) -> Tensor:
+        with torch.no_grad(), only_where(learn, self.head.policy.estimator):
+            self.head.step(past, action, reward)
+        return self.head.select(inputs, mask)
+
+
+@contextmanager
+def only_where(learn: Tensor, learner: Learner) -> Iterator[None]:
+    """Put back what happens inside to each learner's state where ``learn`` is False."""
+    state = [(buffer, buffer.clone()) for buffer in learner.state().values()]
+    yield
+    for buffer, before in state:
+        buffer.copy_(torch.where(learn.reshape(learn.shape + (1,) * (buffer.dim() - learn.dim())), buffer, before))
