@@ -126,7 +126,7 @@ def test_a_view_is_kept() -> None:
 
 def test_autograd_notices_what_numpy_wrote() -> None:
     x, reward = data()
-    estimator = HeavyTailUCB(DIM).estimator
+    estimator = OFUL(DIM).estimator
     estimator.step(x[0], reward[0])
     score = estimator.width(x[:3].clone().requires_grad_()).sum()
     estimator.step(x[1], reward[1])

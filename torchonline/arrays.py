@@ -1,11 +1,11 @@
 """Functions that mean the same on tensors and on NumPy arrays.
 
 Every learner is written once, against these functions and the operators that torch and NumPy share. On tensors it
-runs anywhere (fleets, accelerators, TorchScript, torch.export). For one learner on the CPU the same lines run on NumPy
-views of the same buffers, because a NumPy call costs a fraction of a torch call and small rounds are nothing but calls;
-:meth:`torchonline.learner.Learner.numpy_view` makes the views. TorchScript never sees the NumPy lines.
+runs anywhere (accelerators, large fleets, TorchScript, torch.export). Where a round is small and on the CPU the same lines
+run on NumPy views of the same buffers, because a NumPy call costs a fraction of a torch call and small rounds are nothing
+but calls; :meth:`torchonline.learner.Learner.numpy_view` makes the views. TorchScript never sees the NumPy lines.
 
-Shapes are written for ``*B`` independent learners; a NumPy learner has none.
+Shapes are written for ``*B`` independent learners. Where there is one, NumPy's numbers are scalars, not arrays.
 """
 
 from typing import Any
@@ -23,17 +23,18 @@ def matvec(matrix: Tensor, x: Tensor) -> Tensor:
     """``matrix @ x`` for each learner: ``(*B, d, d)`` and ``(*B, d)`` to ``(*B, d)``."""
     if not is_scripting():
         if isinstance(x, ARRAYS):
-            return matrix.dot(x)
+            return matrix.dot(x) if x.ndim == 1 else np.matmul(matrix, x[..., None])[..., 0]
     if x.dim() == 1:
         return torch.mv(matrix, x)
-    return torch.matmul(matrix, x.unsqueeze(-1)).squeeze(-1)
+    # A batch of rows times matrices takes half the time of matrices times columns.
+    return torch.matmul(x.unsqueeze(-2), matrix.mT).squeeze(-2)
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
     """The inner product of each learner's vectors: ``(*B, d)`` twice to ``(*B)``."""
     if not is_scripting():
         if isinstance(x, ARRAYS):
-            return x.dot(y)
+            return x.dot(y) if x.ndim == 1 else np.vecdot(x, y)
     if x.dim() == 1:
         return torch.dot(x, y)
     return (x * y).sum(-1)
@@ -48,10 +49,10 @@ def converted(x: Tensor, like: Tensor) -> Tensor:
 
 
 def rows_times(x: Tensor, y: Tensor) -> Tensor:
-    """``x @ y`` for rows: ``(..., d)`` and ``(d)`` or ``(d, d)``."""
+    """``x @ y`` for rows: ``(..., d)`` and ``(d)`` or ``(d, d)``, or ``(*B, n, d)`` and ``(*B, d, m)``."""
     if not is_scripting():
         if isinstance(x, ARRAYS):
-            return x.dot(y)
+            return x.dot(y) if y.ndim <= 2 else np.matmul(x, y)
     return x @ y
 
 
@@ -67,7 +68,7 @@ def trace(matrix: Tensor) -> Tensor:
     """``(*B, d, d)`` to ``(*B)``."""
     if not is_scripting():
         if isinstance(matrix, ARRAYS):
-            return matrix.trace()
+            return matrix.trace(axis1=-2, axis2=-1)
     return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
 
 
@@ -75,7 +76,7 @@ def along(scalar: Tensor, x: Tensor) -> Tensor:
     """One number for each learner, shaped to scale its vectors or scores: ``(*B)`` to ``(*B, 1, ..., 1)`` like ``x``."""
     if not is_scripting():
         if isinstance(scalar, ARRAYS):
-            return scalar
+            return scalar[(..., *(None,) * (x.ndim - scalar.ndim))] if isinstance(scalar, np.ndarray) else scalar
     while scalar.dim() < x.dim():
         scalar = scalar.unsqueeze(-1)
     return scalar
@@ -142,7 +143,7 @@ def at_most(x: Tensor, ceiling: float) -> Tensor:
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     if not is_scripting():
         if isinstance(x, ARRAYS):
-            return x if condition else y
+            return np.where(condition, x, y) if isinstance(condition, np.ndarray) else x if condition else y
     return torch.where(condition, x, y)
 
 

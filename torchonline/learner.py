@@ -12,10 +12,10 @@ from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 from torch.jit import is_tracing
 
-# Below this many multiplications a NumPy call on a view beats a torch call, whose overhead is some ten times larger: in
-# the matrix product of a choice, and in the many small products of a step.
+# Up to here NumPy calls on views beat torch calls, whose overhead is some ten times larger: multiplications in the matrix
+# product of a choice, and entries of a matrix of the state, over all learners, in a step.
 SMALL_PRODUCT = 1 << 22
-SMALL_STEP = 1 << 15
+SMALL_STEP = 1 << 17
 
 PLAIN = (Tensor, nn.Parameter)
 

@@ -5,16 +5,22 @@ NumPy views alike (see :mod:`torchonline.arrays`). A trailing underscore means t
 place.
 """
 
-import math
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import ARRAYS, along, dot, matvec, sqrt
+from torchonline.arrays import ARRAYS, along, dot, exactly, matvec, sqrt
 
 # From this many entries on, torch's rank-one updates, which need no temporary, make up for their larger call overhead.
 WIDE = 1 << 12
+
+
+def outer(u: Any, v: Any) -> Any:
+    """``u v'`` on NumPy arrays: ``(*B, d)`` twice to ``(*B, d, d)``."""
+    return u[..., None] * v[..., None, :]
 
 
 def add_outer_(matrix: Tensor, u: Tensor, v: Tensor) -> None:
@@ -22,7 +28,7 @@ def add_outer_(matrix: Tensor, u: Tensor, v: Tensor) -> None:
     if not is_scripting():
         if isinstance(u, ARRAYS):
             if matrix.size < WIDE:
-                matrix += u[:, None] * v
+                matrix += outer(u, v)
                 return
             matrix, u, v = torch.from_numpy(matrix), torch.from_numpy(u), torch.from_numpy(v)
     matrix.addcmul_(u.unsqueeze(-1), v.unsqueeze(-2))
@@ -33,7 +39,8 @@ def add_diagonal(matrix: Tensor, scalar: Tensor) -> Tensor:
     if not is_scripting():
         if isinstance(matrix, ARRAYS):
             result = matrix.copy()
-            result.flat[:: len(matrix) + 1] += scalar
+            diagonal = result.reshape(*matrix.shape[:-2], -1)[..., :: matrix.shape[-1] + 1]
+            diagonal += along(scalar, diagonal)
             return result
     return matrix + torch.diag_embed(scalar.unsqueeze(-1).expand(matrix.shape[:-1]))
 
@@ -43,7 +50,7 @@ def subtract_outer_(matrix: Tensor, u: Tensor, v: Tensor) -> None:
     if not is_scripting():
         if isinstance(u, ARRAYS):
             if matrix.size < WIDE:
-                matrix -= u[:, None] * v
+                matrix -= outer(u, v)
                 return
             matrix, u, v = torch.from_numpy(matrix), torch.from_numpy(u), torch.from_numpy(v)
     matrix.addcmul_(u.unsqueeze(-1), v.unsqueeze(-2), value=-1.0)
@@ -54,8 +61,8 @@ def subtract_outers_(matrix: Tensor, u: Tensor, v: Tensor) -> None:
     if not is_scripting():
         if isinstance(u, ARRAYS):
             if matrix.size < WIDE:
-                outer = u[:, None] * v
-                matrix -= outer + outer.T
+                product = outer(u, v)
+                matrix -= product + product.swapaxes(-1, -2)
                 return
     subtract_outer_(matrix, u, v)
     subtract_outer_(matrix, v, u)
@@ -65,7 +72,7 @@ def add_outer_compensated_(matrix: Tensor, lost: Tensor, u: Tensor, v: Tensor) -
     """``matrix += u v'`` by Kahan's summation: ``matrix - lost`` is the sum to twice the working precision."""
     if not is_scripting():
         if isinstance(u, ARRAYS):
-            term = u[:, None] * v - lost
+            term = outer(u, v) - lost
             total = matrix + term
             lost[...] = (total - matrix) - term
             matrix[...] = total
@@ -111,15 +118,19 @@ def refine_inverse_(inverse: Tensor, matrix: Tensor, count: Tensor) -> None:
     """
     if not is_scripting():
         if isinstance(inverse, ARRAYS):
-            j = int(count) % len(matrix)
-            column = matrix[:, j]
-            pivot = column[j]
-            correction = inverse.dot(column)
-            correction[j] -= 1.0
-            correction /= pivot
-            correction[j] -= 0.5 * column.dot(correction) / pivot
-            inverse[:, j] -= correction
-            inverse[j] -= correction
+            learner: tuple[Any, ...] = ()
+            if inverse.ndim > 2:
+                inverse, matrix = (array.reshape(-1, *array.shape[-2:]) for array in (inverse, matrix))
+                count, learner = count.reshape(-1), (np.arange(len(matrix)),)
+            j: Any = count % matrix.shape[-1]
+            column = matrix[(*learner, slice(None), j)]
+            pivot = column[(*learner, j)]
+            correction = matvec(inverse, column)
+            correction[(*learner, j)] -= 1.0
+            correction /= along(pivot, column)
+            correction[(*learner, j)] -= 0.5 * dot(column, correction) / pivot
+            inverse[(*learner, slice(None), j)] -= correction
+            inverse[(*learner, j)] -= correction
             return
     j = torch.remainder(count, matrix.size(-1)).unsqueeze(-1)
     index = j.unsqueeze(-1).expand(matrix.shape[:-1] + (1,))
@@ -182,9 +193,10 @@ def project_ball_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool) -
 def _project_ball_eager_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool) -> bool:
     """The cases that TorchScript does not know; whether it was one of them."""
     if isinstance(point, ARRAYS):
-        if math.sqrt(point @ point) > bound:
+        if sqrt((point * point).sum(-1).max()) > bound:
             tensor = torch.from_numpy(point)
-            tensor.copy_(project_ball(tensor, torch.from_numpy(matrix), bound))
+            with exactly(tensor):
+                tensor.copy_(project_ball(tensor, torch.from_numpy(matrix), bound))
     elif torch.compiler.is_compiling():
         outside = (torch.linalg.vector_norm(point, dim=-1) > bound).any()
         projected = torch.cond(outside, lambda p, m: project_ball(p, m, bound), lambda p, m: p.clone(), (point, matrix))

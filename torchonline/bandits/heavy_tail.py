@@ -31,7 +31,7 @@ from torchonline.arrays import (
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.learner import non_negative, one_of, positive, positive_integer, within
-from torchonline.linalg import grow_, subtract_outers_
+from torchonline.linalg import add_diagonal, grow_, subtract_outers_
 
 
 class HeavyTailRegression(Estimator):
@@ -181,9 +181,8 @@ class HeavyTailRegression(Estimator):
 
     def _squared_width(self, x: Tensor) -> Tensor:
         # What rounding may have taken from P is given back.
-        slack = 8.0 * roundoff(x) * trace(self.P)
-        norm = row_dots(x, x)
-        return row_dots(rows_times(x, self.P), x) + along(slack, norm) * norm
+        matrix = add_diagonal(self.P, 8.0 * roundoff(x) * trace(self.P))
+        return row_dots(rows_times(x, matrix), x)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, V_inv, A_inv, P, bias = self.theta_hat, self.V_inv, self.A_inv, self.P, self.bias
