@@ -161,22 +161,34 @@ class NeuralLinearBandit(pl.LightningModule):
         # Converted once for all rounds.
         arms = self.head.encode(inputs).to(self.head.policy.estimator.theta_hat.dtype)
         check_shape("rewards", rewards, arms.shape[:-1])
-        if self.feedback == "round":
-            action = torch.stack([self._decide_and_learn(*round_) for round_ in zip(arms, rewards, strict=True)])
-        else:
-            action = self._decide_and_learn(arms.movedim(0, lead), rewards.movedim(0, lead)).movedim(lead, 0)
         before = int(self.rounds)
-        self.rounds += len(rewards)
+        actions: list[Tensor] = []
+        try:
+            if self.feedback == "round":
+                for round_ in zip(arms, rewards, strict=True):
+                    actions.append(self._decide_and_learn(*round_))
+            else:
+                actions.extend(self._decide_and_learn(arms.movedim(0, lead), rewards.movedim(0, lead)).unbind(lead))
+        finally:
+            # The policy has learnt these, even if it refused the next.
+            if actions:
+                self._record(inputs, rewards, torch.stack(actions))
+        if self.replay is not None and int(self.rounds) // self.train_encoder_every > before // self.train_encoder_every:
+            with self._own_random_draws():
+                self._train_encoder(self.replay)
+        return torch.stack(actions)
+
+    def _record(self, inputs: Tensor, rewards: Tensor, action: Tensor) -> None:
+        """Count the rounds that were learnt, and keep them for the encoder."""
+        count = len(action)
+        inputs, rewards = inputs[:count], rewards[:count]
+        self.rounds += count
         if self.replay is not None:
             kept = inputs, action
             if self.head.actions is None:
                 # Of the arms only the chosen one is ever encoded again: a decision with a single arm.
                 kept = of_chosen(inputs, action).unsqueeze(action.dim()), torch.zeros_like(action)
             self.replay.push(*kept, of_chosen(rewards, action))
-            if int(self.rounds) // self.train_encoder_every > before // self.train_encoder_every:
-                with self._own_random_draws():
-                    self._train_encoder(self.replay)
-        return action
 
     def _decide_and_learn(self, arms: Tensor, rewards: Tensor) -> Tensor:
         policy = self.head.policy

@@ -621,6 +621,19 @@ class TestNeuralLinearBandit:
         # Trained after the batches that end at 20 and 30; then 10 more rounds on top of the replay's 12.
         assert bandit.head.policy.estimator.rounds == 22
 
+    @pytest.mark.parametrize("feedback", ["round", "batch"])
+    def test_a_refused_round_is_not_counted_and_those_before_it_are(self, feedback: str) -> None:
+        """A NaN in the eighth of twelve rounds: the count, the replay and the learner know the same seven, or none."""
+        inputs, rewards, means = rounds_for(arms_head(), 12)
+        rewards[7] = torch.nan
+        bandit = NeuralLinearBandit(arms_head(), feedback=feedback, train_encoder_every=5, replay_size=20)
+        with pytest.raises(ValueError, match="reward: expected finite values, got nan"):
+            trainer(max_epochs=1).fit(bandit, RoundLoader(inputs, rewards, means, batch_size=12, shuffle=False))
+        learnt = 7 if feedback == "round" else 0
+        assert bandit.rounds == bandit.head.policy.estimator.rounds == bandit.replay.rounds == learnt
+        if learnt:
+            assert bool(torch.isfinite(bandit.replay.in_order()[2]).all())
+
     def test_a_frozen_encoder_stays_as_it_is(self) -> None:
         head = arms_head()
         before = copy.deepcopy(head.encoder.state_dict())
