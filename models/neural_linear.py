@@ -173,7 +173,10 @@ class NeuralLinearBandit(pl.LightningModule):
             # The policy has learnt these, even if it refused the next.
             if actions:
                 self._record(inputs, rewards, torch.stack(actions))
-        if self.replay is not None and int(self.rounds) // self.train_encoder_every > before // self.train_encoder_every:
+        if (
+            self.replay is not None
+            and int(self.rounds) // self.train_encoder_every > before // self.train_encoder_every
+        ):
             with self._own_random_draws():
                 self._train_encoder(self.replay)
         return torch.stack(actions)

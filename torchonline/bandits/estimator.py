@@ -198,22 +198,19 @@ class Estimator(Learner):
         """Correct the column of an inverse whose turn it is."""
         refine_inverse_(inverse, matrix, self.rounds // self.refine_every)
 
-    def _count_round(self) -> None:
+    def _count_round(self) -> bool:
+        """Count a round; whether inverses are due for correction: always, where asking would stall an accelerator."""
         rounds = self.rounds
         if not is_scripting():
             if isinstance(rounds, np.ndarray) and rounds.ndim == 0:
-                rounds[()] = int(rounds) + 1  # a third of the time of +=
-                return
+                count = int(rounds) + 1
+                rounds[()] = count  # a third of the time of +=
+                return count % self.refine_every == 0
         rounds += 1
-
-    def _is_due(self) -> bool:
-        """Whether inverses are corrected in this round: always, where asking would stall an accelerator."""
         if not is_scripting():
-            if isinstance(self.rounds, np.ndarray) and self.rounds.ndim == 0:
-                return int(self.rounds) % self.refine_every == 0
-            if isinstance(self.rounds, Tensor) and (not self.rounds.is_cpu or not is_readable(self.rounds)):
+            if isinstance(rounds, Tensor) and not (rounds.is_cpu and is_readable(rounds)):
                 return True
-        return int(self.rounds.max()) % self.refine_every == 0
+        return int(rounds.max()) % self.refine_every == 0
 
     # What follows is eager Python only: TorchScript and torch.export never reach it.
 

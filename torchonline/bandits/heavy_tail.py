@@ -251,10 +251,9 @@ class HeavyTailRegression(Estimator):
         root_rho = along(sqrt(rho), x)
         grow_(self.V, self.V_lost, V_inv, a, g, quadratic)
         grow_(self.A, self.A_lost, A_inv, root_rho * a, root_rho * rows_inverse * Rx, rho_aRa)
-        if self._is_due():
+        if self._count_round():
             self._refine_(V_inv, self.V)
             self._refine_(A_inv, self.A)
-        self._count_round()
 
     def _squared_scale(self, nu: Tensor, q: Tensor, error: Tensor, sqrt_t: Tensor) -> Tensor:
         """sigma^2, which balances the noise against the error of the prediction and the clip level."""

@@ -169,9 +169,8 @@ class HuberRegression(Estimator):
         grow_(self.V, self.V_lost, self.V_inv, along(inverse, x) * x, along(inverse, x) * product, quadratic)
         theta_hat += along(step, x) * product
         project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
-        if self._is_due():
+        if self._count_round():
             self._refine_(self.V_inv, self.V)
-        self._count_round()
 
 
 class HvtUCB(UCB):

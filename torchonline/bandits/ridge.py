@@ -116,9 +116,8 @@ class RidgeRegression(Estimator):
         theta_hat += product * along(residual / (1.0 + quadratic), x)
         increase_(self.logdet, log1p(quadratic))
         grow_(self.V, self.V_lost, self.V_inv, a, product, quadratic)
-        if self._is_due():
+        if self._count_round():
             self._refine_(self.V_inv, self.V)
-        self._count_round()
 
 
 class OFUL(UCB):
