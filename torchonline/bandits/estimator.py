@@ -272,8 +272,9 @@ class Estimator(Learner):
         view = self.numpy_view()
         observe = view.learner._observe
         numbers: Any = as_array if self.batch_dims else Tensor.tolist
-        rows, rewards = as_array(x), numbers(reward)
-        scales = self.noise_scale if noise_scale is None else numbers(noise_scale)
+        rows = as_array(x)
+        rewards: Any = numbers(reward)
+        scales: Any = self.noise_scale if noise_scale is None else numbers(noise_scale)
         if self.validate:
             if noise_scale is not None or not isinstance(rewards, float) or not abs(rewards) <= ORDINARY:
                 self._check_rewards(reward, noise_scale)
