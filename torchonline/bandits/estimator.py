@@ -271,9 +271,10 @@ class Estimator(Learner):
     def _step_on_numpy(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
         view = self.numpy_view()
         observe = view.learner._observe
-        numbers: Any = as_array if self.batch_dims else Tensor.tolist
         rows = as_array(x)
-        rewards: Any = numbers(reward)
+        # One learner's numbers are Python's, which have no precision of their own to impose.
+        numbers: Callable[[Tensor], Any] = as_array if self.batch_dims else Tensor.tolist
+        rewards = numbers(reward)
         scales: Any = self.noise_scale if noise_scale is None else numbers(noise_scale)
         if self.validate:
             if noise_scale is not None or not isinstance(rewards, float) or not abs(rewards) <= ORDINARY:
@@ -283,8 +284,13 @@ class Estimator(Learner):
             observe(rows, rewards, scales)
         else:
             # Copies: the rows may be views of the very buffers that learning from the first of them changes.
-            rows, rewards = np.moveaxis(rows, -2, 0).copy(), np.moveaxis(rewards, -1, 0).copy()
-            scales = [scales] * len(rows) if noise_scale is None else np.moveaxis(scales, -1, 0).copy()
+            rows = np.moveaxis(rows, -2, 0).copy()
+            if self.batch_dims:
+                rewards = np.moveaxis(rewards, -1, 0).copy()
+            if noise_scale is None:
+                scales = [scales] * len(rows)
+            elif self.batch_dims:
+                scales = np.moveaxis(scales, -1, 0).copy()
             self._all_or_nothing(observe, rows, rewards, scales)
         view.mark_written()
 
