@@ -1,24 +1,28 @@
-"""One learner on the CPU runs on NumPy views of its buffers: whatever moves the buffers, it reads and writes the real ones."""
+"""Small rounds on the CPU run on NumPy views of the buffers: whatever moves these, the real ones are read and written."""
 
 import copy
+import gc
 import io
 import pickle
+import weakref
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.learners import DIM
-from torchonline import OFUL, HeavyTailUCB
+from tests.learners import DIM, close
+from torchonline import OFUL, HeavyTailRegression, HeavyTailUCB, RidgeRegression
 
 D = torch.float64
 STEPS = 30
 
 
-def data() -> tuple[Tensor, Tensor]:
+def data(*batch: int) -> tuple[Tensor, Tensor]:
+    """A row and a reward for each step; the rows serve as arms too."""
     generator = torch.Generator().manual_seed(3)
-    return torch.randn(STEPS, DIM, generator=generator, dtype=D), torch.randn(STEPS, generator=generator, dtype=D)
+    x = torch.randn(STEPS, *batch, DIM, generator=generator, dtype=D)
+    return x, torch.randn(STEPS, *batch, generator=generator, dtype=D)
 
 
 def give_new_memory(policy: HeavyTailUCB) -> HeavyTailUCB:
@@ -57,6 +61,20 @@ def save_and_load(policy: HeavyTailUCB) -> HeavyTailUCB:
     return torch.load(file, weights_only=False)
 
 
+def lay_out_otherwise(policy: HeavyTailUCB) -> HeavyTailUCB:
+    """In memory of another order: the view has to go, and tensors take over."""
+    for buffer in policy.estimator.state().values():
+        buffer.data = buffer.mT.contiguous().mT if buffer.dim() > 1 else buffer.clone()
+    return policy
+
+
+def transpose(policy: HeavyTailUCB) -> HeavyTailUCB:
+    """To other strides at the same address, and the symmetric matrices to themselves."""
+    for matrix in (policy.estimator.V, policy.estimator.A):
+        matrix.transpose_(-1, -2)
+    return policy
+
+
 MOVES: list[Callable[[HeavyTailUCB], HeavyTailUCB]] = [
     give_new_memory,
     put_new_buffers,
@@ -69,22 +87,47 @@ MOVES: list[Callable[[HeavyTailUCB], HeavyTailUCB]] = [
     lambda policy: policy.share_memory(),
     lambda policy: policy._apply(torch.clone),
     lambda policy: policy.train(),
+    lay_out_otherwise,
+    transpose,
 ]
 
 
+@pytest.mark.parametrize("batch", [(), (2, 3)])
 @pytest.mark.parametrize("move", MOVES)
-def test_moved_buffers_are_found(move: Callable[[HeavyTailUCB], HeavyTailUCB]) -> None:
+def test_moved_buffers_are_found(move: Callable[[HeavyTailUCB], HeavyTailUCB], batch: tuple[int, ...]) -> None:
     """A learner whose buffers move in the middle ends where one that was left alone does."""
-    x, reward = data()
-    policy, alone = HeavyTailUCB(DIM), HeavyTailUCB(DIM)
+    x, reward = data(*batch)
+    arms = x.movedim(0, -2)
+    policy, alone = HeavyTailUCB(DIM, batch_shape=batch), HeavyTailUCB(DIM, batch_shape=batch)
     for t in range(STEPS):
         if t == STEPS // 2:
             policy = move(policy)
-        assert torch.equal(policy.select(x), alone.select(x))
+        assert torch.equal(policy.select(arms), alone.select(arms))
         policy.step(x[t], reward[t])
         alone.step(x[t], reward[t])
     for name, buffer in policy.named_buffers():
-        assert torch.equal(buffer, alone.get_buffer(name)), name
+        close(buffer, alone.get_buffer(name))
+
+
+def test_overlapping_buffers_are_refused() -> None:
+    """As torch does: two learners in the same memory would both learn from each other's rounds."""
+    policy = OFUL(DIM, batch_shape=(2,))
+    shared = {name: v[:1].expand_as(v) if v.dim() > 1 else v.clone() for name, v in policy.state_dict().items()}
+    policy.load_state_dict(shared, assign=True)
+    with pytest.raises(RuntimeError, match="single memory location"):
+        policy.step(torch.ones(2, DIM, dtype=D), torch.ones(2, dtype=D))
+
+
+def test_a_view_that_is_replaced_is_freed() -> None:
+    x, reward = data()
+    estimator = OFUL(DIM).estimator
+    estimator.step(x[0], reward[0])
+    first = weakref.ref(estimator.numpy_view())
+    for t in range(3):
+        estimator._apply(torch.clone)
+        estimator.step(x[t], reward[t])
+    gc.collect()
+    assert first() is None
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy)), save_and_load])
@@ -141,3 +184,82 @@ def test_inference_tensors_learn() -> None:
         policy.step(x[policy.select(x)], reward[0])
     policy.step(x[1], reward[1])
     assert policy.estimator.rounds == 2
+
+
+def test_a_refused_round_among_several_on_inference_tensors() -> None:
+    """What NumPy wrote NumPy puts back: torch may not write to such tensors any more."""
+    with torch.inference_mode():
+        policy = OFUL(2)
+    before = [buffer.clone() for buffer in policy.buffers()]
+    x = torch.ones(3, 2, dtype=D)
+    x[2] = 1e99
+    with pytest.raises(ValueError, match="x: expected a round"):
+        policy.step(x, torch.ones(3, dtype=D))
+    assert all(map(torch.equal, before, policy.buffers()))
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_masks(batch: tuple[int, ...]) -> None:
+    """The best of what is available, as the scores say."""
+    x, reward = data(*batch)
+    policy = OFUL(DIM, batch_shape=batch)
+    policy.step(x.movedim(0, -2), reward.movedim(0, -1))
+    generator = torch.Generator().manual_seed(0)
+    arms = torch.randn(*batch, 50, 7, DIM, generator=generator, dtype=D)
+    mask = torch.rand(*batch, 50, 7, generator=generator) < 0.5
+    mask[..., 0] = True
+    assert torch.equal(policy.select(arms, mask), policy(arms).masked_fill(~mask, -torch.inf).argmax(-1))
+
+
+def test_a_score_that_is_put_on_a_policy_is_used() -> None:
+    policy = OFUL(2)
+    policy.forward = lambda arms: -arms[..., 0]
+    assert policy.select(torch.eye(2)) == 1
+
+
+def test_fleets_overflow_without_a_warning() -> None:
+    """Warnings are errors here: the refusal is the one that names the argument, and none comes where none is asked for."""
+    huge, ones = torch.full((2, 2), 1e100, dtype=D), torch.ones(2, dtype=D)
+    with pytest.raises(ValueError, match="x: expected a round"):
+        RidgeRegression(2, noise_scale=1e50, batch_shape=(2,)).step(huge, ones, 1e31 * ones)
+    unchecked = OFUL(2, batch_shape=(2,), validate=False)
+    unchecked.select(torch.full((2, 3, 2), torch.inf))
+    unchecked.step(torch.full((2, 2), torch.inf), ones)
+    assert bool(unchecked.estimator.theta_hat.isnan().all())
+
+
+def test_learners_that_stand_still_do_not_keep_others_from_correction() -> None:
+    """Rounds of one learner of a fleet may run ahead; the inverse of the other stays exact all the same."""
+    generator = torch.Generator().manual_seed(0)
+    estimator = RidgeRegression(3, batch_shape=(2,), ridge=1e-6)
+    for _ in range(5000):
+        estimator.rounds[0] = 8_000_003
+        x = torch.randn(2, 3, generator=generator, dtype=D) * torch.tensor([1.0, 1e-3, 1.0], dtype=D)
+        estimator.step(x, torch.randn(2, generator=generator, dtype=D))
+    assert (estimator.V_inv[1] @ estimator.V[1] - torch.eye(3, dtype=D)).abs().max() < 1e-13
+
+
+def test_single_precision_at_its_ends() -> None:
+    F = torch.float32
+    for ridge in (1e50, 1e-50):
+        with pytest.raises(ValueError, match=r"ridge: expected from .* for torch.float32, got 1e"):
+            RidgeRegression(2, dtype=F, ridge=ridge)
+    ridge = RidgeRegression(2, dtype=F)
+    ridge.step(torch.zeros(2), torch.tensor(6e12), torch.tensor(1e-19))
+    assert torch.equal(ridge.theta_hat, torch.zeros(2))
+    with pytest.raises(ValueError, match="noise_scale: expected values of at least 1e-20"):
+        ridge.step(torch.zeros(2), torch.tensor(1.0), torch.tensor(1e-21))
+    heavy = HeavyTailUCB(2, dtype=F)
+    heavy.step(torch.zeros(2), torch.tensor(1.0), torch.tensor(0.0))
+    assert heavy.estimator.rounds == 1
+
+
+def test_features_may_be_a_view_of_any_buffer() -> None:
+    x, reward = data()
+    for name in ("logdet", "bias", "theta_hat"):
+        learner = HeavyTailRegression(1)
+        learner.step(x[:, :1], reward)
+        twin = copy.deepcopy(learner)
+        learner.step(getattr(learner, name).view(1), torch.tensor(1.0))
+        twin.step(getattr(twin, name).clone().view(1), torch.tensor(1.0))
+        assert all(map(torch.equal, learner.buffers(), twin.buffers()))

@@ -8,6 +8,7 @@ but calls; :meth:`torchonline.learner.Learner.numpy_view` makes the views. Torch
 Shapes are written for ``*B`` independent learners. Where there is one, NumPy's numbers are scalars, not arrays.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-# What a NumPy learner computes with.
+# What a NumPy learner computes with. A float only where a function takes plain numbers, one of them noise_scale.
 ARRAYS = (np.ndarray, np.generic, float)
+
+NOTHING = nullcontext()
 
 
 def matvec(matrix: Tensor, x: Tensor) -> Tensor:
@@ -187,6 +190,11 @@ def autocasts(x: Tensor) -> bool:
 def exactly(x: Tensor) -> torch.autocast:
     """A context without automatic mixed precision. Eager Python only."""
     return torch.autocast(x.device.type, enabled=False)
+
+
+def quietly(batch_dims: int) -> AbstractContextManager[Any]:
+    """A context in which a fleet's arrays overflow without a warning, as tensors do; one learner's checks forestall it."""
+    return np.errstate(all="ignore") if batch_dims else NOTHING
 
 
 def as_array(x: Tensor) -> Any:

@@ -164,18 +164,21 @@ class Learner(nn.Module):
                     getattr(self, name).copy_(value)
             self.constants.copy_(self._constants())
 
-    def numpy_view(self) -> "NumpyView":
-        """This learner on NumPy views of its buffers.
+    def numpy_view(self) -> "NumpyView | None":
+        """This learner on NumPy views of its buffers, which are on the CPU; None if they are not contiguous.
 
         Making a view costs more than using it, so one is kept for as long as each buffer and its memory are where they
         were; setting an attribute drops it.
         """
         view: NumpyView | None = self._view
         if view is not None and all(map(is_, view.buffers, self._buffers.values())):
-            if list(map(Tensor.data_ptr, view.tensors)) == view.addresses:
+            tensors = view.tensors
+            if list(map(Tensor.data_ptr, tensors)) == view.addresses and all(map(Tensor.is_contiguous, tensors)):
                 return view
-        view = self.__dict__["_view"] = NumpyView(self)
-        return view
+        self.__dict__["_view"] = None
+        if all(buffer is None or buffer.is_contiguous() for buffer in self._buffers.values()):
+            self.__dict__["_view"] = NumpyView(self)
+        return self._view
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -196,18 +199,17 @@ class Learner(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        buffers = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
-        loaded = {name: state_dict[prefix + name] for name in buffers if prefix + name in state_dict}
         # All or nothing: nn.Module would load the buffers that fit before it raised for the others.
-        problems = [
-            f"{prefix}{name}: expected shape {shape_text(buffers[name].shape)}, got {shape_text(value.shape)}"
-            for name, value in loaded.items()
-            if isinstance(value, Tensor) and value.shape != buffers[name].shape
-        ]
-        if not problems and isinstance(loaded.get("constants"), Tensor):
+        buffers = {prefix + name: buffer for name, buffer in self._buffers.items() if buffer is not None}
+        ours = [name for name in state_dict if name.startswith(prefix) and "." not in name[len(prefix) :]]
+        loaded = {name: state_dict[name] for name in ours}
+        problems = (
+            [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))] if loaded else []
+        )
+        if loaded and not problems:
             problems = [
                 f"{prefix}{name}: the state was learnt with {theirs:g}, this learner has {getattr(self, name):g}"
-                for name, theirs in zip(self.statistics_depend_on, loaded["constants"].tolist(), strict=True)
+                for name, theirs in zip(self.statistics_depend_on, loaded[prefix + "constants"].tolist(), strict=True)
                 if not math.isclose(getattr(self, name), theirs, rel_tol=1e-6)
             ]
         if problems:
@@ -233,7 +235,7 @@ class NumpyView:
         self.learner: Any = object.__new__(type(learner))
         self.learner.__dict__.update(learner.__dict__)
         for name, buffer in learner._buffers.items():
-            self.learner.__dict__[name] = None if buffer is None else buffer.numpy()
+            self.learner.__dict__[name] = None if buffer is None else buffer.detach().numpy()
 
     def mark_written(self) -> None:
         """Tell autograd, which did not see NumPy write, to refuse a backward pass through what has changed."""
@@ -243,6 +245,22 @@ class NumpyView:
         for tensor in self.tensors:
             if not tensor.is_inference():
                 increment_version(tensor)
+
+
+def _mismatch(name: str, buffers: Mapping[str, Tensor], loaded: Mapping[str, Any]) -> str | None:
+    """Why a loaded value cannot become the buffer of that name."""
+    if name not in buffers:
+        return f"{name}: expected no such entry; a learner of another dtype or option may have it"
+    if name not in loaded:
+        return f"{name}: expected an entry, got none"
+    buffer, value = buffers[name], loaded[name]
+    if not isinstance(value, Tensor):
+        return f"{name}: expected a torch.Tensor, got {type(value).__name__}"
+    if value.shape != buffer.shape:
+        return f"{name}: expected shape {shape_text(buffer.shape)}, got {shape_text(value.shape)}"
+    if value.is_floating_point() != buffer.is_floating_point() or value.is_complex():
+        return f"{name}: expected {buffer.dtype}, got {value.dtype}"
+    return None
 
 
 def _device(device: Any) -> torch.device | None:

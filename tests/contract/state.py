@@ -143,11 +143,20 @@ def numbers(learner: nn.Module) -> dict[str, object]:
 
 @rule(3)
 def a_state_of_other_options_is_refused(case: Case) -> None:
-    """Statistics mean nothing under another dimension: loading them raises and changes nothing."""
+    """Statistics mean nothing under other options, or in part: loading them raises and changes nothing."""
     learner = case.build()
     play(learner, stream(5))
     before = snapshot(learner)
-    for other in (case.build(batch_shape=(2,)), case.build(dim=DIM + 1)):
-        with pytest.raises(RuntimeError, match="theta_hat"):
-            learner.load_state_dict(other.state_dict())
+    theta_hat = next(name for name in learner.state_dict() if name.endswith("theta_hat"))
+    for blamed, state in {
+        "theta_hat: expected shape": case.build(batch_shape=(2,)).state_dict(),
+        "theta_hat: expected shape .*": case.build(dim=DIM + 1).state_dict(),
+        "V_lost: expected no such entry": case.build(dtype=torch.float32).state_dict(),
+        "theta_hat: expected an entry": {name: v for name, v in learner.state_dict().items() if name != theta_hat},
+        "theta_hat: expected a torch.Tensor, got list": learner.state_dict() | {theta_hat: [0.0] * DIM},
+        "theta_hat: expected torch.float64, got torch.int64": learner.state_dict()
+        | {theta_hat: torch.ones(DIM).long()},
+    }.items():
+        with pytest.raises(RuntimeError, match=blamed):
+            learner.load_state_dict(state)
         assert differences(before, snapshot(learner)) == []

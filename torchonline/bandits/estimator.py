@@ -19,6 +19,7 @@ from torchonline.arrays import (
     exactly,
     maximum,
     minimum,
+    quietly,
     roundoff,
     row_dots,
     rows_times,
@@ -28,6 +29,7 @@ from torchonline.learner import (
     ORDINARY,
     SMALL_STEP,
     Learner,
+    NumpyView,
     check_array,
     check_shape,
     check_tensor,
@@ -76,6 +78,11 @@ class Estimator(Learner):
         self.noise_scale = noise_scale
         self.theta_bound = positive("theta_bound", theta_bound)
         self.ridge = positive("ridge", ridge)
+        largest = torch.finfo(dtype).max
+        if not 1.0 / largest <= self.ridge <= largest:
+            raise ValueError(
+                f"ridge: expected from {1.0 / largest:.1e} to {largest:.1e}, for {dtype}, got {self.ridge:g}"
+            )
         self.radius_scale = positive("radius_scale", radius_scale)
         self.smallest_noise_scale = 0.0
         self.is_small = math.prod(self.batch_shape) * self.dim**2 < SMALL_STEP
@@ -169,8 +176,9 @@ class Estimator(Learner):
         """
         if not is_scripting():
             x, reward, noise_scale = self._check_step(x, reward, noise_scale)
-            if self.is_small and self.can_view(x):
-                self._step_on_numpy(x, reward, noise_scale)
+            view = self.view_for(x) if self.is_small else None
+            if view is not None:
+                self._step_on_numpy(view, x, reward, noise_scale)
                 return
             if is_readable(reward):
                 self._check_rewards(reward, noise_scale)
@@ -199,7 +207,10 @@ class Estimator(Learner):
         refine_inverse_(inverse, matrix, self.rounds // self.refine_every)
 
     def _count_round(self) -> bool:
-        """Count a round; whether inverses are due for correction: always, where asking would stall an accelerator."""
+        """Count a round; whether one learner's inverses are due for correction, and so all are corrected.
+
+        Yes without asking where the answer would stall an accelerator.
+        """
         rounds = self.rounds
         if not is_scripting():
             if isinstance(rounds, np.ndarray) and rounds.ndim == 0:
@@ -210,7 +221,7 @@ class Estimator(Learner):
         if not is_scripting():
             if isinstance(rounds, Tensor) and not (rounds.is_cpu and is_readable(rounds)):
                 return True
-        return int(rounds.max()) % self.refine_every == 0
+        return bool((rounds % self.refine_every == 0).any())
 
     # What follows is eager Python only: TorchScript and torch.export never reach it.
 
@@ -264,12 +275,11 @@ class Estimator(Learner):
             f"state's dtype can resolve, got {torch.as_tensor(quadratic).max():.1e}; scale the features down or raise ridge"
         )
 
-    def can_view(self, x: Tensor) -> bool:
-        """Whether a call on ``x`` may run on NumPy views: on the CPU, in eager mode."""
-        return x.is_cpu and is_readable(x)
+    def view_for(self, x: Tensor) -> NumpyView | None:
+        """What a call on ``x`` may run on in place of tensors: NumPy views, on the CPU and in eager mode."""
+        return self.numpy_view() if x.is_cpu and is_readable(x) else None
 
-    def _step_on_numpy(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
-        view = self.numpy_view()
+    def _step_on_numpy(self, view: NumpyView, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
         observe = view.learner._observe
         rows = as_array(x)
         # One learner's numbers are Python's, which have no precision of their own to impose.
@@ -281,7 +291,8 @@ class Estimator(Learner):
                 self._check_rewards(reward, noise_scale)
             check_array("x", rows)
         if rows.ndim == self.batch_dims + 1:
-            observe(rows, rewards, scales)
+            with quietly(self.batch_dims):
+                observe(rows, rewards, scales)
         else:
             # Copies: the rows may be views of the very buffers that learning from the first of them changes.
             rows = np.moveaxis(rows, -2, 0).copy()
@@ -291,21 +302,24 @@ class Estimator(Learner):
                 scales = [scales] * len(rows)
             elif self.batch_dims:
                 scales = np.moveaxis(scales, -1, 0).copy()
-            self._all_or_nothing(observe, rows, rewards, scales)
+            state = [getattr(view.learner, name) for name in self.state()]
+            with quietly(self.batch_dims):
+                self._all_or_nothing(observe, state, rows, rewards, scales)
         view.mark_written()
 
     def _observe_in_order(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         if self.validate and is_readable(x):
             check_values("x", x)
         rows = x.clone().unbind(-2), reward.clone().unbind(-1), noise_scale.clone().unbind(-1)
-        self._all_or_nothing(self._observe, *rows)
+        self._all_or_nothing(self._observe, list(self.state().values()), *rows)
 
-    def _all_or_nothing(self, observe: Callable[..., None], *rows: Iterable[Any]) -> None:
-        before = {name: buffer.clone() for name, buffer in self.state().items()}
+    def _all_or_nothing(self, observe: Callable[..., None], state: list[Any], *rows: Iterable[Any]) -> None:
+        """Learn from rounds in order; put ``state``, tensors or arrays, back if one of them is refused."""
+        before = [value.clone() if isinstance(value, Tensor) else value.copy() for value in state]
         try:
             for row in zip(*rows, strict=True):
                 observe(*row)
         except BaseException:
-            for name, buffer in self.state().items():
-                buffer.copy_(before[name])
+            for value, old in zip(state, before, strict=True):
+                value[...] = old
             raise

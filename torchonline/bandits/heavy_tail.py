@@ -209,7 +209,7 @@ class HeavyTailRegression(Estimator):
             nu = maximum(math.sqrt(45.0 * unit) * bound * sqrt_t, noise_scale)
             q = sqrt(at_least(xWx, 0.0))
             # Only x = 0 has no scale, and there any will do.
-            scale = at_least(sqrt(self._squared_scale(nu, q, error, sqrt_t)), 1e-20)
+            scale = at_least(sqrt(self._squared_scale(nu, q, error, sqrt_t)), 1e-18)
             k, c = nu / scale, error / scale
             # m = tau0 min(scale / q, growth sqrt t)
             m = tau0 * scale / maximum(q, scale / (self.growth * sqrt_t))
@@ -238,11 +238,12 @@ class HeavyTailRegression(Estimator):
         near = sqrt(bias * bias + b * b / at_least(rho, 1e-30))
         far = (bias + b * root) / sqrt(1.0 + rho_aRa)
 
-        # Write.
-        bias[...] = where(b <= rho * bias * root, near, far)
-        increase_(self.logdet, log1p(rho_aRa))
         rows_inverse = along(inverse, x)
         a, g = rows_inverse * x, rows_inverse * Wx
+
+        # Write, and read x no more: it may be a view of what is written.
+        bias[...] = where(b <= rho * bias * root, near, far)
+        increase_(self.logdet, log1p(rho_aRa))
         h = g / along(1.0 + quadratic, x)
         theta_hat += along(innovation + (centre - mean) * inverse, x) * h
         # Joseph's form, expanded: P <- (I - h a') P (I - a h') + rho h h'.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, as_array, autocasts, exactly, roundoff, trace
+from torchonline.arrays import along, as_array, autocasts, exactly, quietly, roundoff, trace
 from torchonline.bandits.estimator import Estimator
 from torchonline.learner import (
     SMALL_PRODUCT,
@@ -48,7 +48,9 @@ class Policy(nn.Module):
 
     @torch.jit.export
     def select(self, arms: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The index of the chosen arm of each decision; the lowest among equals. Changes no state.
+        """The index of the chosen arm of each decision; the lowest among equal scores. Changes no state.
+
+        Rounding may tell the scores of equal arms apart.
 
         Args:
             arms: features, ``(*B, ..., K, d)``: one decision, or many, made from the same state.
@@ -65,9 +67,9 @@ class Policy(nn.Module):
         if not is_scripting():
             estimator: Any = self._modules["estimator"]  # a fifth of the time of self.estimator
             arms = self._check_select(estimator, arms, mask)
-            if mask is None and arms.numel() * estimator.dim < SMALL_PRODUCT:
-                if type(self).forward in ON_ARRAYS and estimator.can_view(arms):
-                    return self._select_on_numpy(estimator, arms)
+            view = estimator.view_for(arms) if self._is_on_arrays() else None
+            if view is not None and arms.numel() * estimator.dim < SMALL_PRODUCT:
+                return self._select_on_numpy(view.learner, arms, mask)
             if estimator.validate and is_readable(arms):
                 check_values("arms", arms)
         with torch.no_grad():
@@ -109,14 +111,20 @@ class Policy(nn.Module):
         if self.estimator.validate and is_readable(mask) and not bool(mask.any(-1).all()):
             raise ValueError("mask: expected an available arm in each decision, got one with none")
 
-    def _select_on_numpy(self, estimator: Estimator, arms: Tensor) -> Tensor:
-        learner = estimator.numpy_view().learner
+    def _is_on_arrays(self) -> bool:
+        return type(self).forward in ON_ARRAYS and "forward" not in self.__dict__
+
+    def _select_on_numpy(self, learner: Any, arms: Tensor, mask: Tensor | None) -> Tensor:
         rows = as_array(arms)
-        if estimator.validate:
+        if learner.validate:
             check_array("arms", rows)
         view: Any = object.__new__(type(self))
         view.__dict__["estimator"] = learner
-        return torch.from_numpy(np.asarray(view.forward(rows).argmax(-1)))
+        with quietly(learner.batch_dims):
+            scores = view.forward(rows)
+        if mask is not None:
+            scores = np.where(as_array(mask), scores, -math.inf)
+        return torch.from_numpy(np.asarray(scores.argmax(-1)))
 
 
 class UCB(Policy):

@@ -88,7 +88,7 @@ class RidgeRegression(Estimator):
             validate=validate,
         )
         # A round without noise would outweigh all others for ever.
-        self.smallest_noise_scale = 1e-30
+        self.smallest_noise_scale = 1e-20 * self.noise_scale
         self.delta = within("delta", delta, 0.0, 1.0)
         self.log_term = -2.0 * math.log(self.delta)
         self.bias_term = math.sqrt(self.ridge) * self.theta_bound
