@@ -8,7 +8,6 @@ but calls; :meth:`torchonline.learner.Learner.numpy_view` makes the views. Torch
 Shapes are written for ``*B`` independent learners. Where there is one, NumPy's numbers are scalars, not arrays.
 """
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,6 @@ from torch.jit import is_scripting
 
 # What a NumPy learner computes with. A float only where a function takes plain numbers, one of them noise_scale.
 ARRAYS = (np.ndarray, np.generic, float)
-
-NOTHING = nullcontext()
 
 
 def matvec(matrix: Tensor, x: Tensor) -> Tensor:
@@ -78,6 +75,8 @@ def trace(matrix: Tensor) -> Tensor:
 def along(scalar: Tensor, x: Tensor) -> Tensor:
     """One number for each learner, shaped to scale its vectors or scores: ``(*B)`` to ``(*B, 1, ..., 1)`` like ``x``."""
     if not is_scripting():
+        if isinstance(scalar, float):  # as NumPy's numbers in double precision are
+            return scalar
         if isinstance(scalar, ARRAYS):
             return scalar[(..., *(None,) * (x.ndim - scalar.ndim))] if isinstance(scalar, np.ndarray) else scalar
     while scalar.dim() < x.dim():
@@ -190,11 +189,6 @@ def autocasts(x: Tensor) -> bool:
 def exactly(x: Tensor) -> torch.autocast:
     """A context without automatic mixed precision. Eager Python only."""
     return torch.autocast(x.device.type, enabled=False)
-
-
-def quietly(batch_dims: int) -> AbstractContextManager[Any]:
-    """A context in which a fleet's arrays overflow without a warning, as tensors do; one learner's checks forestall it."""
-    return np.errstate(all="ignore") if batch_dims else NOTHING
 
 
 def as_array(x: Tensor) -> Any:

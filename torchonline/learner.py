@@ -2,10 +2,11 @@
 
 import math
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
@@ -172,8 +173,7 @@ class Learner(nn.Module):
         """
         view: NumpyView | None = self._view
         if view is not None and all(map(is_, view.buffers, self._buffers.values())):
-            tensors = view.tensors
-            if list(map(Tensor.data_ptr, tensors)) == view.addresses and all(map(Tensor.is_contiguous, tensors)):
+            if list(map(Tensor.data_ptr, view.tensors)) == view.addresses and all(map(Tensor.is_contiguous, view.wide)):
                 return view
         self.__dict__["_view"] = None
         if all(buffer is None or buffer.is_contiguous() for buffer in self._buffers.values()):
@@ -230,12 +230,23 @@ class NumpyView:
 
     def __init__(self, learner: Learner) -> None:
         self.buffers = tuple(learner._buffers.values())
-        self.tensors = [buffer for buffer in self.buffers if buffer is not None]
+        self.tensors = [b for name, b in learner._buffers.items() if b is not None and name != "constants"]
+        self.wide = [tensor for tensor in self.tensors if tensor.dim() > 1]
         self.addresses = [tensor.data_ptr() for tensor in self.tensors]
         self.learner: Any = object.__new__(type(learner))
         self.learner.__dict__.update(learner.__dict__)
         for name, buffer in learner._buffers.items():
             self.learner.__dict__[name] = None if buffer is None else buffer.detach().numpy()
+
+    def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of :attr:`learner`, or of what stands on it.
+
+        A fleet's arrays overflow without a warning, as tensors do; the checks of one learner's numbers forestall it.
+        """
+        if not self.learner.batch_dims:
+            return method(*arguments)
+        with np.errstate(all="ignore"):
+            return method(*arguments)
 
     def mark_written(self) -> None:
         """Tell autograd, which did not see NumPy write, to refuse a backward pass through what has changed."""
@@ -286,7 +297,7 @@ def check_tensor(name: str, value: Any, state: Tensor) -> Tensor:
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
     if value.layout is not torch.strided:
         raise TypeError(f"{name}: expected a dense tensor, got one of layout {value.layout}")
-    if value.device != state.device:
+    if not (value.is_cpu and state.is_cpu) and value.device != state.device:
         raise ValueError(f"{name}: expected a tensor on {state.device}, got one on {value.device}")
     dtype = state.dtype
     if dtype is not torch.float64:

@@ -20,7 +20,7 @@ WIDE = 1 << 12
 
 def outer(u: Any, v: Any) -> Any:
     """``u v'`` on NumPy arrays: ``(*B, d)`` twice to ``(*B, d, d)``."""
-    return u[..., None] * v[..., None, :]
+    return u[..., None] * (v if v.ndim == 1 else v[..., None, :])
 
 
 def add_outer_(matrix: Tensor, u: Tensor, v: Tensor) -> None:

@@ -19,7 +19,6 @@ from torchonline.arrays import (
     exactly,
     maximum,
     minimum,
-    quietly,
     roundoff,
     row_dots,
     rows_times,
@@ -263,6 +262,8 @@ class Estimator(Learner):
         """Refuse a round that an inverse cannot follow: NaN, infinity, or a growth beyond the state's resolution."""
         if not self.validate:
             return
+        if isinstance(quadratic, float) and quadratic < 2.0**52:  # one learner in double precision
+            return
         largest = 1.0 / roundoff(quadratic)
         if isinstance(quadratic, ARRAYS):
             if (quadratic.max() if isinstance(quadratic, np.ndarray) else quadratic) < largest:
@@ -291,8 +292,7 @@ class Estimator(Learner):
                 self._check_rewards(reward, noise_scale)
             check_array("x", rows)
         if rows.ndim == self.batch_dims + 1:
-            with quietly(self.batch_dims):
-                observe(rows, rewards, scales)
+            view.run(observe, rows, rewards, scales)
         else:
             # Copies: the rows may be views of the very buffers that learning from the first of them changes.
             rows = np.moveaxis(rows, -2, 0).copy()
@@ -303,8 +303,7 @@ class Estimator(Learner):
             elif self.batch_dims:
                 scales = np.moveaxis(scales, -1, 0).copy()
             state = [getattr(view.learner, name) for name in self.state()]
-            with quietly(self.batch_dims):
-                self._all_or_nothing(observe, state, rows, rewards, scales)
+            view.run(self._all_or_nothing, observe, state, rows, rewards, scales)
         view.mark_written()
 
     def _observe_in_order(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, as_array, autocasts, exactly, quietly, roundoff, trace
+from torchonline.arrays import along, as_array, autocasts, exactly, roundoff, trace
 from torchonline.bandits.estimator import Estimator
 from torchonline.learner import (
     SMALL_PRODUCT,
+    NumpyView,
     check_array,
     check_shape,
     check_tensor,
@@ -67,9 +68,11 @@ class Policy(nn.Module):
         if not is_scripting():
             estimator: Any = self._modules["estimator"]  # a fifth of the time of self.estimator
             arms = self._check_select(estimator, arms, mask)
-            view = estimator.view_for(arms) if self._is_on_arrays() else None
-            if view is not None and arms.numel() * estimator.dim < SMALL_PRODUCT:
-                return self._select_on_numpy(view.learner, arms, mask)
+            # The scores that a subclass, or an instance, has put in the place of ours may call torch.
+            if type(self).forward in ON_ARRAYS and "forward" not in self.__dict__:
+                view = estimator.view_for(arms)
+                if view is not None and arms.numel() * estimator.dim < SMALL_PRODUCT:
+                    return self._select_on_numpy(view, arms, mask)
             if estimator.validate and is_readable(arms):
                 check_values("arms", arms)
         with torch.no_grad():
@@ -111,17 +114,13 @@ class Policy(nn.Module):
         if self.estimator.validate and is_readable(mask) and not bool(mask.any(-1).all()):
             raise ValueError("mask: expected an available arm in each decision, got one with none")
 
-    def _is_on_arrays(self) -> bool:
-        return type(self).forward in ON_ARRAYS and "forward" not in self.__dict__
-
-    def _select_on_numpy(self, learner: Any, arms: Tensor, mask: Tensor | None) -> Tensor:
+    def _select_on_numpy(self, view: NumpyView, arms: Tensor, mask: Tensor | None) -> Tensor:
         rows = as_array(arms)
-        if learner.validate:
+        if view.learner.validate:
             check_array("arms", rows)
-        view: Any = object.__new__(type(self))
-        view.__dict__["estimator"] = learner
-        with quietly(learner.batch_dims):
-            scores = view.forward(rows)
+        stand_in: Any = object.__new__(type(self))
+        stand_in.__dict__["estimator"] = view.learner
+        scores = view.run(stand_in.forward, rows)
         if mask is not None:
             scores = np.where(as_array(mask), scores, -math.inf)
         return torch.from_numpy(np.asarray(scores.argmax(-1)))
@@ -215,5 +214,5 @@ class Greedy(Policy):
         return self.estimator.mean(arms)
 
 
-# The scores that are written against torchonline.arrays, and so run on NumPy views. A subclass's own may call torch.
+# The scores that are written against torchonline.arrays, and so run on NumPy views.
 ON_ARRAYS = (UCB.forward, Greedy.forward)
