@@ -20,6 +20,7 @@ SMALL_STEP = 1 << 17
 
 PLAIN = (Tensor, nn.Parameter)
 
+
 try:
     increment_version(())
     INCREMENTS_MANY = True
@@ -155,7 +156,7 @@ class Learner(nn.Module):
 
     def state(self) -> dict[str, Tensor]:
         """The buffers that evolve, by name."""
-        return {name: getattr(self, name) for name, value in self._initial_state().items() if value is not None}
+        return {name: buffer for name, buffer in self._buffers.items() if buffer is not None and name != "constants"}
 
     def reset(self) -> None:
         """Forget everything: put each buffer back to its value before the first round, in place."""
@@ -201,13 +202,15 @@ class Learner(nn.Module):
     ) -> None:
         # All or nothing: nn.Module would load the buffers that fit before it raised for the others.
         buffers = {prefix + name: buffer for name, buffer in self._buffers.items() if buffer is not None}
-        ours = [name for name in state_dict if name.startswith(prefix) and "." not in name[len(prefix) :]]
-        loaded = {name: state_dict[name] for name in ours}
-        problems = (
-            [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))] if loaded else []
-        )
-        if loaded and not problems:
-            problems = [
+        loaded = {
+            name: value
+            for name, value in state_dict.items()
+            if name.startswith(prefix) and "." not in name.removeprefix(prefix)
+        }
+        problems: list[str] = []
+        if loaded:  # a state dict without this learner is for nn.Module to judge
+            problems = [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))]
+            problems = problems or [
                 f"{prefix}{name}: the state was learnt with {theirs:g}, this learner has {getattr(self, name):g}"
                 for name, theirs in zip(self.statistics_depend_on, loaded[prefix + "constants"].tolist(), strict=True)
                 if not math.isclose(getattr(self, name), theirs, rel_tol=1e-6)
@@ -226,17 +229,19 @@ class NumpyView:
     Attributes:
         learner: a copy of the learner that runs on arrays. Only methods that are written against
             :mod:`torchonline.arrays` work on it.
+        state: the arrays that evolve.
     """
 
     def __init__(self, learner: Learner) -> None:
         self.buffers = tuple(learner._buffers.values())
-        self.tensors = [b for name, b in learner._buffers.items() if b is not None and name != "constants"]
+        self.tensors = list(learner.state().values())
         self.wide = [tensor for tensor in self.tensors if tensor.dim() > 1]
         self.addresses = [tensor.data_ptr() for tensor in self.tensors]
         self.learner: Any = object.__new__(type(learner))
         self.learner.__dict__.update(learner.__dict__)
         for name, buffer in learner._buffers.items():
             self.learner.__dict__[name] = None if buffer is None else buffer.detach().numpy()
+        self.state = [self.learner.__dict__[name] for name in learner.state()]
 
     def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Call a method of :attr:`learner`, or of what stands on it.

@@ -302,8 +302,7 @@ class Estimator(Learner):
                 scales = [scales] * len(rows)
             elif self.batch_dims:
                 scales = np.moveaxis(scales, -1, 0).copy()
-            state = [getattr(view.learner, name) for name in self.state()]
-            view.run(self._all_or_nothing, observe, state, rows, rewards, scales)
+            view.run(self._all_or_nothing, observe, view.state, rows, rewards, scales)
         view.mark_written()
 
     def _observe_in_order(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
