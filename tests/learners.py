@@ -14,13 +14,15 @@ import torch
 from torch import Tensor, nn
 
 import torchonline
+import torchonline.baselines
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 
 DIM = 3
 BATCH_SHAPES = ((), (2,))
 REQUIRED: dict[str, Any] = {"dim": DIM, "horizon": 2000}
-VARIANTS: dict[str, tuple[Any, ...]] = {"moment_order": (1.5,), "noise": ("symmetric",)}
+PACKAGES = (torchonline, torchonline.baselines)
+VARIANTS: dict[str, tuple[Any, ...]] = {"moment_order": (1.5,), "noise": ("symmetric",), "repeats": (1, 2)}
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,9 @@ def required(cls: type[nn.Module]) -> list[str]:
     return names
 
 
-def public_classes(*kinds: type) -> list[type[nn.Module]]:
-    """The classes of some kinds that ``torchonline`` exports."""
-    public = (getattr(torchonline, name) for name in torchonline.__all__)
+def public_classes(*kinds: type, packages: tuple[Any, ...] = PACKAGES) -> list[type[nn.Module]]:
+    """The classes of some kinds that ``torchonline`` exports, and ``torchonline.baselines``."""
+    public = (getattr(package, name) for package in packages for name in package.__all__)
     return [value for value in public if isinstance(value, type) and issubclass(value, kinds) and value not in kinds]
 
 
@@ -72,7 +74,7 @@ POLICIES = [
     case
     for cls in public_classes(Policy)
     for case in (
-        [replace(Case(cls), over=Case(base)) for base in public_classes(Estimator)]
+        [replace(Case(cls), over=Case(base)) for base in public_classes(Estimator, packages=(torchonline,))]
         if "estimator" in required(cls)
         else [Case(cls)]
     )

@@ -167,7 +167,14 @@ def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
     assert parameters == inspect.signature(type(built.estimator)).parameters
     values = {"theta_bound": 1.25, "radius_scale": 0.75, "batch_shape": (3,), "dtype": torch.float32, "validate": False}
     values |= {"delta": 0.3, "ridge": 2.5, "noise_scale": 0.4, "moment_order": 1.7, "alpha": 2.0, "minimum_scale": 0.2}
-    values |= {"feature_bound": 3.0, "horizon": 11, "noise": "symmetric"}
+    values |= {"feature_bound": 3.0, "horizon": 11, "noise": "symmetric", "truncation": 2.0, "repeats": 3}
+    values |= {
+        "radius_factor": 1.5,
+        "moment_factor": 2.0,
+        "ridge_factor": 0.5,
+        "scale_factor": 3.0,
+        "linear_factor": 7.0,
+    }
     mine = {name: value for name, value in values.items() if name in parameters}
     assert set(parameters) - set(mine) <= {"dim", "device", "radius"}
     policy, estimator = cls(4, **mine), type(built.estimator)(4, **mine)

@@ -42,6 +42,10 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "delta": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
     "alpha": NOT_POSITIVE,
     "minimum_scale": NOT_POSITIVE,
+    "repeats": [0, -5, 10.5, True, "9", None],
+    **dict.fromkeys(
+        ("truncation", "radius_factor", "moment_factor", "ridge_factor", "scale_factor", "linear_factor"), NOT_POSITIVE
+    ),
     "moment_order": [1.0, 2.1, 0.5, 0.0, *NOT_FINITE, *NOT_A_NUMBER],
     "noise": ["gaussian", "", "Moment", None, 1.0],
     "radius": ["theory", "", None, 1.0],
@@ -159,7 +163,7 @@ def test_without_value_checks_shapes_and_types_still_are(case: Case) -> None:
         with pytest.raises(ValueError, match=r"^arms: expected "):
             learner.select(torch.ones(DIM))
     learner.step(torch.ones(DIM), torch.tensor(torch.nan))
-    assert bool(estimator_of(learner).theta_hat.isnan().any())
+    assert any(bool(buffer.isnan().any()) for buffer in learner.buffers())
 
 
 def test_errors_say_what_was_expected_and_what_came() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
-from torch.jit import is_tracing
+from torch.jit import is_scripting, is_tracing
 
 # Up to here NumPy calls on views beat torch calls, whose overhead is some ten times larger: multiplications in the matrix
 # product of a choice, and entries of a matrix of the state, over all learners, in a step.
@@ -86,6 +86,13 @@ def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
 def is_readable(tensor: Tensor) -> bool:
     """Whether a value of ``tensor`` can be read without leaving a constant behind in a traced program."""
     return type(tensor) in PLAIN and not is_compiling() and not is_tracing()
+
+
+def is_at_hand(value: Tensor) -> bool:
+    """Whether the host can branch on ``value`` without waiting for a device, or fixing the branch in a program."""
+    if not is_scripting():
+        return value.is_cpu and not is_compiling()
+    return True
 
 
 class Learner(nn.Module):

@@ -46,4 +46,9 @@ def test_every_exported_learner_is_covered() -> None:
         "UCB",
         "ThompsonSampling",
         "Greedy",
+        "HeavyOFUL",
+        "CRTM",
+        "CRMM",
+        "TOFU",
+        "MENU",
     }

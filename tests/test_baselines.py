@@ -1,0 +1,178 @@
+"""The rivals against NumPy versions of their equations, scipy, and what they are for."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize, root
+
+from tests.reference.crmm import CRMMReference
+from tests.reference.crtm import CRTMReference
+from tests.reference.follow import data, follow
+from tests.reference.heavy_oful import HeavyOFULReference, Loss
+from tests.reference.menu import MENUReference
+from tests.reference.tofu import TOFUReference
+from torchonline.baselines import CRMM, CRTM, MENU, TOFU, HeavyOFUL, HeavyOFULRegression
+
+D = torch.float64
+OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "infinite variance": {"moment_order": 1.5},
+    "all": {
+        "moment_order": 1.2,
+        "noise_scale": 0.5,
+        "theta_bound": 0.3,
+        "feature_bound": 5.0,
+        "ridge": 0.1,
+        "delta": 0.1,
+        "radius_scale": 1e-2,
+    },
+}
+ONE_BY_ONE = {
+    "CRTM": (CRTM, CRTMReference, {"truncation": 8.0, "radius_factor": 0.5}),
+    "TOFU": (TOFU, TOFUReference, {"radius_factor": 0.5}),
+    "HeavyOFUL": (
+        HeavyOFUL,
+        HeavyOFULReference,
+        {
+            "scale_factor": 1e-4,
+            "linear_factor": 1e-3,
+            "ridge_factor": 1.0,
+            "radius_factor": 0.1,
+            "minimum_scale": 0.03,
+            "noise_scale": 0.03,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("dim", [1, 3, 6])
+@pytest.mark.parametrize("options", [*OPTIONS, "own"])
+@pytest.mark.parametrize("name", ONE_BY_ONE)
+def test_agrees_with_reference(name: str, dim: int, options: str) -> None:
+    cls, reference, own = ONE_BY_ONE[name]
+    chosen = OPTIONS.get(options, own)
+    rounds = data(dim, seed=dim, noise=(0.1, 1.0, 3.0) if name != "TOFU" else None, outlier=1e6)
+    follow(cls(dim, horizon=300, **chosen), reference(dim, horizon=300, **chosen), rounds)
+
+
+IN_EPOCHS = {"CRMM": (CRMM, CRMMReference), "MENU": (MENU, MENUReference)}
+
+
+@pytest.mark.parametrize("repeats", [1, 2, 5])
+@pytest.mark.parametrize("options", ["default", "infinite variance", "own"])
+@pytest.mark.parametrize("name", IN_EPOCHS)
+def test_agrees_with_reference_epoch_by_epoch(name: str, repeats: int, options: str) -> None:
+    """On arms that stay, where a policy keeps to its arm by itself; now and then other arms interrupt an epoch."""
+    cls, reference = IN_EPOCHS[name]
+    own = {"noise_scale": 0.5, "theta_bound": 0.3, "ridge": 0.1, "delta": 0.1, "radius_scale": 1e-2}
+    own |= {"moment_order": 1.2} | ({"moment_factor": 2.0, "radius_factor": 0.5} if name == "MENU" else {})
+    chosen = {**OPTIONS.get(options, own), "horizon": 400, "repeats": repeats}
+    rounds = data(3, seed=repeats, noise=None, outlier=1e6)
+    arms = rounds[0][0]
+    policy, other = cls(3, **chosen), reference(3, **chosen)
+    follow(
+        policy, other, [(moved if t % 37 == 5 else arms, reward, None) for t, (moved, reward, _) in enumerate(rounds)]
+    )
+    epochs = int(policy.estimator.epochs)
+    assert len(rounds) // repeats - 12 <= epochs <= len(rounds) // repeats
+
+
+@pytest.mark.parametrize("name", IN_EPOCHS)
+def test_members_of_a_fleet_end_their_epochs_at_different_rounds(name: str) -> None:
+    cls, reference = IN_EPOCHS[name]
+    options = {"horizon": 100, "repeats": 4, "radius_scale": 0.01}
+    fleet, others = cls(2, batch_shape=(3,), **options), [reference(2, **options) for _ in range(3)]
+    random = np.random.default_rng(0)
+    arms = random.standard_normal((3, 2))
+    for t in range(80):
+        x = np.stack([arms[(t // 4) % 3], arms[(t // 5) % 3], arms[t % 3]])
+        reward = random.standard_t(1.5, 3)
+        fleet.step(torch.from_numpy(x), torch.from_numpy(reward))
+        for i, other in enumerate(others):
+            other.step(x[i], reward[i])
+            np.testing.assert_allclose(fleet.estimator.theta_hat[i].numpy(), other.theta, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(fleet.estimator.radius()[i].item(), other.radius(), rtol=1e-9)
+    assert fleet.estimator.epochs.tolist() == [20, 16, 0]
+
+
+def history(seed: int) -> tuple[HeavyOFULRegression, Loss]:
+    """A learner after some rounds, and the loss that it should have minimised; all kinds of thresholds, bounds, outliers."""
+    random = np.random.default_rng(seed)
+    dim, rounds = int(random.integers(1, 7)), int(random.integers(5, 120))
+    bound, ridge = 10.0 ** random.uniform(-1.0, 0.5), 10.0 ** random.uniform(-1.0, 1.0)
+    learner = HeavyOFULRegression(
+        dim,
+        horizon=150,
+        moment_order=float(random.uniform(1.2, 2.0)),
+        theta_bound=bound,
+        ridge=ridge,
+        noise_scale=10.0 ** random.uniform(-2.0, 0.5),
+        minimum_scale=0.01,
+        scale_factor=10.0 ** random.uniform(-3.0, 1.5),
+        linear_factor=10.0 ** random.uniform(-3.0, 1.7),
+    )
+    truth = random.standard_normal(dim)
+    for _ in range(rounds):
+        x = random.standard_normal(dim)
+        reward = x @ truth + random.standard_t(1.2) * 10.0 ** random.uniform(-2.0, 2.0)
+        learner.step(torch.from_numpy(x), torch.tensor(reward, dtype=D))
+    stored = (learner.history, learner.history_reward, learner.history_threshold)
+    return learner, Loss(*(value[:rounds].numpy() for value in stored), ridge)
+
+
+def optimality(loss: Loss, theta: np.ndarray, bound: float) -> float:
+    """How far the conditions of Karush, Kuhn and Tucker are from holding, as a bound on the distance to the minimum."""
+    gradient, norm = loss.gradient(theta), float(np.linalg.norm(theta))
+    multiplier = max(0.0, -(gradient @ theta) / norm**2) if norm >= bound * (1.0 - 1e-12) else 0.0
+    return float(np.linalg.norm(gradient + multiplier * theta)) / loss.ridge + max(0.0, norm - bound)
+
+
+def scipy_minimum(loss: Loss, dim: int, bound: float) -> np.ndarray:
+    """Over the ball: sequential quadratic programming, then the equations of Karush, Kuhn and Tucker from there."""
+    inside = {"type": "ineq", "fun": lambda u: bound**2 - u @ u, "jac": lambda u: -2.0 * u}
+    options = {"ftol": 1e-16, "maxiter": 2000}
+    found = minimize(
+        loss.value, np.zeros(dim), jac=loss.gradient, method="SLSQP", constraints=[inside], options=options
+    )
+    active = np.linalg.norm(found.x) >= bound * (1.0 - 1e-6)
+
+    def conditions(point: np.ndarray) -> np.ndarray:
+        theta, multiplier = point[:-1], point[-1]
+        return np.append(loss.gradient(theta) + multiplier * theta, theta @ theta - bound**2 if active else multiplier)
+
+    multiplier = -(loss.gradient(found.x) @ found.x) / (found.x @ found.x) if active else 0.0
+    return root(conditions, np.append(found.x, multiplier), tol=1e-14).x[:-1]
+
+
+def test_heavy_oful_is_the_constrained_minimum() -> None:
+    """On 100 histories: scipy's minimum to 1e-7, a second solver's to 1e-9, and the conditions of optimality."""
+    on_the_ball = linear = 0
+    for seed in range(100):
+        learner, loss = history(seed)
+        theta, bound = learner.theta_hat.numpy(), learner.theta_bound
+        assert optimality(loss, theta, bound) <= 1e-9 * max(1.0, float(np.abs(loss.rewards).max()))
+        np.testing.assert_allclose(theta, loss.minimum(bound, np.zeros_like(theta)), rtol=0.0, atol=1e-9)
+        expected = scipy_minimum(loss, learner.dim, bound)
+        np.testing.assert_allclose(theta, expected, rtol=0.0, atol=1e-7, err_msg=f"seed {seed}")
+        on_the_ball += np.linalg.norm(theta) > bound * (1.0 - 1e-9)
+        linear += bool((np.abs(loss.rewards - loss.rows @ theta) > loss.thresholds).any())
+    assert 20 <= on_the_ball <= 80
+    assert linear >= 50
+
+
+def test_heavy_oful_from_a_bad_start() -> None:
+    """From anywhere in the ball and with thresholds that make most rounds linear, Newton's method still arrives."""
+    for seed in range(40):
+        learner, loss = history(seed)
+        n = int(learner.rounds)
+        random = np.random.default_rng(seed)
+        learner.history_threshold[:n] *= 10.0 ** float(random.uniform(-4.0, 0.0))
+        loss.thresholds = learner.history_threshold[:n].numpy()
+        start = random.standard_normal(learner.dim)
+        learner.theta_hat.copy_(torch.from_numpy(start / np.linalg.norm(start) * learner.theta_bound))
+        learner.rounds -= 1
+        learner._minimise()
+        theta = learner.theta_hat.numpy()
+        assert optimality(loss, theta, learner.theta_bound) <= 1e-8 * max(1.0, float(np.abs(loss.rewards).max())), seed

@@ -1,0 +1,55 @@
+"""Estimators that keep all rounds, and so cost more with each of them."""
+
+import torch
+from torch import Tensor
+
+from torchonline.bandits.estimator import Estimator
+from torchonline.learner import is_at_hand, is_readable, positive_integer
+
+
+class HistoryEstimator(Estimator):
+    """Base of estimators that go over all rounds again: memory is O(horizon d), and a round costs O(t d) or more.
+
+    The history has a fixed size, so that it is a buffer like all else; a round beyond ``horizon`` is refused.
+    """
+
+    history: Tensor
+    history_reward: Tensor
+
+    def _keep(self, horizon: int) -> None:
+        """Set the size of the history, before the buffers are made."""
+        self.horizon = positive_integer("horizon", horizon)
+        # The passes over the history run on tensors.
+        self.is_small = False
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        return super()._initial_state() | {
+            "history": torch.zeros(self.horizon, self.dim, dtype=torch.float64),
+            "history_reward": torch.zeros(self.horizon, dtype=torch.float64),
+        }
+
+    def _check_room(self) -> None:
+        """Refuse a round for which there is no room. Eager Python only."""
+        if is_readable(self.rounds) and self.rounds.is_cpu and int(self.rounds.max()) >= self.horizon:
+            raise ValueError(f"horizon: expected at most {self.horizon} rounds, as many as the history holds, got more")
+
+    def _append(self, buffer: Tensor, value: Tensor) -> None:
+        """Write a row, or a number, of this round into a history: ``(*B, T, d)`` and ``(*B, d)``, or without d."""
+        at = self.rounds.unsqueeze(-1)
+        if buffer.dim() > at.dim():
+            at = at.unsqueeze(-1).expand_as(value.unsqueeze(-2))
+            buffer.scatter_(-2, at, value.unsqueeze(-2))
+        else:
+            buffer.scatter_(-1, at, value.unsqueeze(-1))
+
+    def _filled(self) -> int:
+        """How many rows of the history to go over, once this round is in it: all of it where counting would stall."""
+        if is_at_hand(self.rounds):
+            return int(self.rounds.max()) + 1
+        return self.horizon
+
+
+def growing_radius(count: Tensor, slope: float, power: float, start: float) -> Tensor:
+    """``slope * t^power + start`` after t rounds, and ``start`` before the first."""
+    positive = count / count.clip(min=1.0)
+    return slope * positive * count**power + start
