@@ -53,7 +53,7 @@ LAYERS = [
 OUTSIDE = ("torchonline.models", "torchonline.callbacks")
 # Who may import what is heavy or optional.
 ALLOWED = {
-    "torchmetrics": ("torchonline.metrics", *OUTSIDE),
+    "torchmetrics": ("torchonline.metrics", "torchonline.diagnostics", *OUTSIDE),
     "pytorch_lightning": OUTSIDE,
     "lightning": OUTSIDE,
     "matplotlib": ("torchonline.metrics", *OUTSIDE),
@@ -92,7 +92,8 @@ def test_imports_point_one_way(name: str, path: Path) -> None:
     if not name.startswith(OUTSIDE):
         assert not any(module.startswith(OUTSIDE) for module in inside)
         assert "torchonline" not in inside, "import from the module that defines the name"
-    if name.startswith(("torchonline.environments", "torchonline.metrics", "torchonline.datasets")):
+    of_no_learner = ("environments", "metrics", "diagnostics", "datasets")
+    if name.startswith(tuple(f"torchonline.{part}" for part in of_no_learner)):
         assert not any(module.startswith("torchonline.bandits") for module in inside), "know learners by the contract"
 
 

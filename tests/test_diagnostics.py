@@ -1,0 +1,400 @@
+"""NoiseDiagnostic: warnings counted where the promise holds and where not, Hill's index, and what a checkpoint carries."""
+
+import copy
+import io
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from torchonline import HeavyTailUCB
+from torchonline.diagnostics import BETS, NoiseDiagnostic, NoiseReport, NoiseScaleWarning, hill_index
+from torchonline.environments import Gaussian, LinearBandit, Noise, Pareto, StudentT, TwoPoint
+
+ALPHA = 0.05
+
+
+def same(one: NoiseDiagnostic, other: NoiseDiagnostic) -> bool:
+    states = one.state_dict(), other.state_dict()
+    return states[0].keys() == states[1].keys() and all(torch.equal(states[0][k], states[1][k]) for k in states[0])
+
+
+def fed(diagnostic: NoiseDiagnostic, cut: int, *arguments: Tensor) -> NoiseDiagnostic:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseScaleWarning)
+        for part in zip(*(values.split(cut) for values in arguments), strict=True):
+            diagnostic.update(*part)
+    return diagnostic
+
+
+def stream(rounds: int, batch: tuple[int, ...], seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Heavy-tailed residuals, noise scales that vary, and error bars."""
+    random = np.random.default_rng(seed)
+    values = random.standard_t(1.5, (rounds, *batch)), *random.uniform(0.5, 2.0, (2, rounds, *batch))
+    return tuple(map(torch.from_numpy, values))
+
+
+def share_warned(noise: Noise, order: float, told: float, rounds: int, runs: int, seed: int = 0) -> float:
+    """How many of some streams of pure noise are warned of, told a noise scale."""
+    diagnostic = NoiseDiagnostic(order, (runs,), ALPHA)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(rounds // 100):
+        fed(diagnostic, 100, noise.sample((100, runs), generator), torch.full((100, runs), told, dtype=torch.float64))
+    assert diagnostic.rounds == rounds
+    return diagnostic.compute().noise_scale_is_small.double().mean().item()
+
+
+# The rule: what the theorem promises, and what it does not.
+
+
+@pytest.mark.parametrize(
+    ("noise", "order"),
+    [
+        (Gaussian(), 2.0),
+        (StudentT(2.1), 2.0),
+        (StudentT(2.1), 1.99),
+        (StudentT(1.5), 1.4),
+        (Pareto(2.5), 2.0),
+        (TwoPoint(0.01), 2.0),
+    ],
+)
+def test_false_alarms_are_as_rare_as_promised(noise: Noise, order: float) -> None:
+    runs = 1000
+    limit = ALPHA + 3.0 * math.sqrt(ALPHA * (1.0 - ALPHA) / runs)
+    assert share_warned(noise, order, noise.moment_norm(order), 2000, runs) <= limit
+    # What the count is worth: a tenth less than the truth is seen where the noise hides nothing.
+    if noise == Gaussian():
+        assert share_warned(noise, order, 0.9, 2000, runs) > 0.9
+
+
+def test_the_papers_mistake_is_seen() -> None:
+    """Student-t noise with 2.1 degrees of freedom, told 1.31 where the moment norm of order 1.99 is 4.388."""
+    assert StudentT(2.1).moment_norm(1.99) == pytest.approx(4.388, abs=5e-4)
+    assert share_warned(StudentT(2.1), 1.99, 1.31, 1000, 300) > 0.99
+
+
+def test_a_moment_that_sits_in_a_rare_jump_is_not_seen_early() -> None:
+    """Told a tenth of the truth, most streams of 1000 rounds hold no jump of probability 1e-4, and nothing to see."""
+    noise = TwoPoint(1e-4)
+    jump = 1.0 - (1.0 - 1e-4) ** 1000
+    warned = share_warned(noise, 2.0, 0.1, 1000, 1000)
+    assert warned <= jump + 3.0 * math.sqrt(jump * (1.0 - jump) / 1000)
+    # Those with a jump are seen; it is ten thousand of what was promised.
+    assert warned > 0.5 * jump
+
+
+@pytest.mark.parametrize(
+    ("factor", "low", "high"), [(1.0, 0.0, 0.1 + 3.0 * math.sqrt(0.1 * 0.9 / 300)), (0.3, 0.9, 1.0)]
+)
+def test_a_learner_in_the_loop(factor: float, low: float, high: float) -> None:
+    """Residuals beyond the error bars of the learner, told the truth or less: alpha + delta at most, or nearly all."""
+    noise, runs = StudentT(3.0), 300
+    told = factor * noise.moment_norm(2.0)
+    policy = HeavyTailUCB(2, noise_scale=told, delta=0.05, batch_shape=(runs,))
+    environment = LinearBandit(2, 10, noise=noise, batch_shape=(runs,), seed=7)
+    diagnostic, estimator = NoiseDiagnostic(2.0, (runs,), ALPHA), policy.estimator
+    rows = []
+    for _ in range(1500):
+        x, reward, _ = environment.pull(policy.select(environment.arms()))
+        rows.append((reward - estimator(x), estimator.radius() * estimator.width(x)))
+        policy.step(x, reward)
+    residual, error = map(torch.stack, zip(*rows, strict=True))
+    fed(diagnostic, 500, residual, torch.full_like(residual, told), error)
+    assert low <= diagnostic.compute().noise_scale_is_small.double().mean() <= high
+
+
+def test_wealth_against_plain_products() -> None:
+    residual, scale, error = (values[:, 0] for values in stream(60, (1,)))
+    residual *= 0.1
+    wealth, largest = np.ones(len(BETS)), 1.0
+    for r, nu, e in zip(residual.tolist(), scale.tolist(), error.tolist(), strict=True):
+        x = (max(abs(r) - 0.1 * e, 0.0) / nu) ** 1.7
+        wealth = wealth * (1.0 + np.array([2.0**-i for i in range(1, 17)]) * (x - 1.0))
+        largest = max(largest, wealth.mean())
+    diagnostic = fed(NoiseDiagnostic(1.7), 60, residual, scale, 0.1 * error)
+    np.testing.assert_allclose(diagnostic.log_wealth.exp(), wealth, rtol=1e-12)
+    np.testing.assert_allclose(diagnostic.compute().evidence, math.log(largest), rtol=1e-10, atol=1e-12)
+    ratio = np.mean((residual.abs() / scale).numpy() ** 1.7) ** (1.0 / 1.7)
+    np.testing.assert_allclose(diagnostic.compute().moment_ratio, ratio, rtol=1e-12)
+
+
+def test_no_bet_gains_on_average_when_the_promise_is_kept_exactly() -> None:
+    """Noise of +-nu has X = 1 in every round, and leaves all bets where they were."""
+    noise = 2.0 * torch.tensor([1.0, -1.0, -1.0, 1.0])
+    diagnostic = fed(NoiseDiagnostic(), 4, noise, torch.full_like(noise, 2.0))
+    torch.testing.assert_close(diagnostic.log_wealth, torch.zeros(16, dtype=torch.float64), rtol=0.0, atol=1e-14)
+
+
+def test_error_bars_are_taken_off() -> None:
+    residual = torch.full((50,), 3.0)
+    covered = fed(NoiseDiagnostic(), 50, residual, torch.ones(50), torch.full((50,), 3.0))
+    assert covered.compute().evidence == 0.0
+    assert not covered.compute().noise_scale_is_small
+    assert fed(NoiseDiagnostic(), 50, residual, torch.ones(50)).compute().noise_scale_is_small
+
+
+def test_outliers_beyond_all_numbers() -> None:
+    residual = torch.tensor([1e300, 0.0, -1e200, 1.0], dtype=torch.float64)
+    diagnostic = fed(NoiseDiagnostic(), 1, residual, torch.full((4,), 1e-40))
+    report = diagnostic.compute()
+    assert torch.isfinite(diagnostic.log_wealth).all()
+    assert report.evidence > 1000.0
+    assert torch.isfinite(report.tail_index)
+    assert report.tail_index > 0.0
+
+
+def test_warns_once_and_names_the_place() -> None:
+    diagnostic, residual = NoiseDiagnostic(batch_shape=(2,)), torch.tensor([[0.1, 9.0]]).expand(20, 2)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for row in residual:
+            diagnostic.update(row, 1.0)
+        # The other learner, and a copy that has warned already.
+        diagnostic.update(residual.flip(1), 1.0)
+        resumed = NoiseDiagnostic(batch_shape=(2,))
+        resumed.load_state_dict(diagnostic.state_dict())
+        resumed.update(residual, 1.0)
+    (warning,) = seen
+    assert warning.category is NoiseScaleWarning
+    assert str(warning.message).startswith("noise_scale looks too small: within 2 rounds")
+    assert warning.filename == __file__
+    assert diagnostic.compute().noise_scale_is_small.all()
+    with pytest.warns(NoiseScaleWarning) as called:
+        NoiseDiagnostic(batch_shape=(2,))(residual, 1.0)
+    assert len(called) == 1
+
+
+def test_small_stays_small_when_the_wealth_is_lost_again() -> None:
+    diagnostic = fed(NoiseDiagnostic(), 7, torch.cat([torch.full((20,), 5.0), torch.zeros(20000)]), torch.ones(20020))
+    assert diagnostic.log_wealth.max() < 0.0
+    assert diagnostic.compute().noise_scale_is_small
+
+
+# Hill's index.
+
+
+def test_hill_against_its_formula() -> None:
+    values = np.random.default_rng(0).pareto(1.7, (300, 2, 3)) + 1.0
+    for k in (1, 17, 299):
+        falling = -np.sort(-values, axis=0)
+        expected = 1.0 / (np.log(falling[:k]).mean(0) - np.log(falling[k]))
+        np.testing.assert_allclose(hill_index(torch.from_numpy(values), k), expected, rtol=1e-12)
+
+
+def test_hill_is_the_maximum_likelihood_of_a_pareto_tail() -> None:
+    values = -np.sort(-np.random.default_rng(1).pareto(2.2, 500) - 1.0)
+    index, _, _ = stats.pareto.fit(values[:50], floc=0.0, fscale=values[50])
+    assert hill_index(torch.from_numpy(values), 50).item() == pytest.approx(index, rel=1e-6)
+
+
+def test_hill_on_exact_pareto_has_the_law_it_should() -> None:
+    """With n Pareto values k a / index is Gamma(k): checked by Kolmogorov and Smirnov's test on 2000 samples."""
+    a, k = 1.5, 20
+    generator = torch.Generator().manual_seed(0)
+    values = (1.0 - torch.rand(400, 2000, generator=generator, dtype=torch.float64)) ** (-1.0 / a)
+    statistic = k * a / hill_index(values, k)
+    assert stats.kstest(statistic.numpy(), stats.gamma(k).cdf).pvalue > 0.01
+    assert stats.kstest(statistic.numpy(), stats.gamma(k + 3).cdf).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("rounds", [2, 9, 99, 100, 400])
+def test_report_uses_the_stated_k(rounds: int) -> None:
+    residual, scale, _ = stream(rounds, (3,))
+    report = fed(NoiseDiagnostic(1.5, (3,), largest=17), 7, residual, scale).compute()
+    k = min(math.isqrt(rounds), 16)
+    expected = hill_index((residual / scale).abs(), k)
+    torch.testing.assert_close(report.tail_index, expected, rtol=1e-12, atol=0.0)
+    torch.testing.assert_close(report.tail_index_error, expected / math.sqrt(k), rtol=1e-12, atol=0.0)
+    below = expected * (1.0 + 2.0 / math.sqrt(k)) < 1.5
+    assert torch.equal(report.moment_seems_infinite, below & (k >= 10))
+
+
+def test_an_infinite_moment_is_seen_and_a_finite_one_is_not() -> None:
+    def share(noise: Noise) -> float:
+        draws = noise.sample((5000, 200), torch.Generator().manual_seed(0))
+        diagnostic = fed(NoiseDiagnostic(2.0, (200,)), 1000, draws, torch.ones_like(draws))
+        return diagnostic.compute().moment_seems_infinite.double().mean().item()
+
+    assert share(Pareto(1.2, symmetric=True)) > 0.95
+    assert share(Pareto(3.0, symmetric=True)) < 0.01
+    assert share(Gaussian()) == 0.0
+
+
+def test_what_hill_cannot_say_is_nan() -> None:
+    nothing = NoiseDiagnostic(batch_shape=(2,))
+    nothing._update_count = 1  # torchmetrics warns where there was no update
+    for name in ("tail_index", "tail_index_error", "moment_ratio"):
+        assert getattr(nothing.compute(), name).isnan().all()
+    assert not nothing.compute().moment_seems_infinite.any()
+    zeros = torch.zeros(400)
+    zeros[0] = 1.0
+    assert fed(NoiseDiagnostic(), 50, zeros, torch.ones(400)).compute().tail_index.isnan()
+    assert fed(NoiseDiagnostic(), 50, torch.ones(400), torch.ones(400)).compute().tail_index.isinf()
+    assert hill_index(torch.zeros(5), 2).isnan()
+
+
+# What every metric of the library does.
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+def test_the_cut_into_updates_does_not_matter(batch: tuple[int, ...]) -> None:
+    values = stream(200, batch)
+    whole = fed(NoiseDiagnostic(1.5, batch, largest=10), 200, *values)
+    for cut in (1, 3, 64):
+        assert same(whole, fed(NoiseDiagnostic(1.5, batch, largest=10), cut, *values))
+    single = NoiseDiagnostic(1.5, batch, largest=10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseScaleWarning)
+        for row in zip(*values, strict=True):
+            single.update(*row)
+    assert same(whole, single)
+    report = whole.compute()
+    assert isinstance(report, NoiseReport)
+    assert {tuple(value.shape) for value in report[1:]} == {batch}
+
+
+def test_a_fleet_is_its_learners() -> None:
+    values = stream(150, (4,))
+    fleet = fed(NoiseDiagnostic(1.5, (4,)), 50, *values).compute()
+    for i in range(4):
+        alone = fed(NoiseDiagnostic(1.5), 50, *(value[:, i] for value in values)).compute()
+        for ours, theirs in zip(fleet[1:], alone[1:], strict=True):
+            torch.testing.assert_close(ours[i], theirs, rtol=1e-13, atol=0.0, equal_nan=True)
+
+
+def test_a_number_for_the_noise_scale() -> None:
+    residual = stream(50, ())[0]
+    number = NoiseDiagnostic()
+    with pytest.warns(NoiseScaleWarning):
+        number.update(residual, 0.3)
+    assert same(number, fed(NoiseDiagnostic(), 50, residual, torch.full_like(residual, 0.3)))
+
+
+def test_calling_it_reports_on_all_rounds() -> None:
+    values = stream(60, (2,))
+    called, updated = NoiseDiagnostic(1.2, (2,)), NoiseDiagnostic(1.2, (2,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseScaleWarning)
+        for part in zip(*(value.split(20) for value in values), strict=True):
+            report = called(*part)
+            updated.update(*part)
+            for ours, theirs in zip(report, updated.compute(), strict=True):
+                assert torch.equal(ours, theirs)
+    assert same(called, updated)
+
+
+def test_no_gradient_is_kept() -> None:
+    values = [value.clone().requires_grad_() for value in stream(20, ())]
+    diagnostic = fed(NoiseDiagnostic(), 20, *values)
+    assert not any(value.requires_grad for value in [*diagnostic.state_dict().values(), *diagnostic.compute()])
+
+
+def test_memory_is_bounded() -> None:
+    diagnostic = fed(NoiseDiagnostic(1.5, (2,), largest=8), 50, *stream(1000, (2,)))
+    shapes = {name: tuple(value.shape) for name, value in diagnostic.state_dict().items()}
+    assert shapes == {"rounds": (), "log_wealth": (16, 2), "evidence": (2,), "log_moment": (2,), "largest_logs": (8, 2)}
+    kinds = {name: value.dtype for name, value in diagnostic.state_dict().items()}
+    assert kinds.pop("rounds") == torch.int64
+    assert set(kinds.values()) == {torch.float64}
+
+
+@pytest.mark.parametrize("before", [1, 30, 199])
+def test_state_dict_continues_bit_for_bit(before: int) -> None:
+    values = stream(200, (2,))
+    options: dict[str, Any] = {"moment_order": 1.5, "batch_shape": (2,), "largest": 12}
+    whole = fed(NoiseDiagnostic(**options), 200, *values)
+    file = io.BytesIO()
+    torch.save(fed(NoiseDiagnostic(**options), 50, *(value[:before] for value in values)).state_dict(), file)
+    file.seek(0)
+    state = torch.load(file)
+    resumed = fed(NoiseDiagnostic(**options), 5, *stream(5, (2,), seed=1))
+    resumed.compute()
+    resumed.load_state_dict(state)
+    fresh = NoiseDiagnostic(**options)
+    fresh.load_state_dict(state)
+    # What was computed before the load is forgotten, and what was loaded needs no further update to be read.
+    assert all(torch.equal(*pair) for pair in zip(resumed.compute()[:4], fresh.compute()[:4], strict=True))
+    kept = copy.deepcopy(state)
+    assert same(fed(resumed, 50, *(value[before:] for value in values)), whole)
+    assert all(torch.equal(kept[name], state[name]) for name in state)
+    resumed.reset()
+    assert same(resumed, NoiseDiagnostic(**options))
+
+
+def test_a_state_of_another_shape_is_refused() -> None:
+    diagnostic, other = NoiseDiagnostic(batch_shape=(2,)), fed(NoiseDiagnostic(batch_shape=(3,)), 4, *stream(4, (3,)))
+    before = copy.deepcopy(diagnostic)
+    with pytest.raises(RuntimeError, match=r"log_wealth: expected shape \(16, 2\), got \(16, 3\)"):
+        diagnostic.load_state_dict(other.state_dict())
+    with pytest.raises(RuntimeError, match=r"largest_logs: expected shape \(256, 2\), got \(8, 2\)"):
+        diagnostic.load_state_dict(NoiseDiagnostic(batch_shape=(2,), largest=8).state_dict())
+    assert same(diagnostic, before)
+
+
+ONES = torch.ones(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "arguments"),
+    [
+        (ValueError, "residual: expected finite values, got nan", (ONES * torch.nan, 1.0)),
+        (ValueError, "residual: expected finite values, got inf", (ONES * torch.inf, 1.0)),
+        (ValueError, r"residual: expected shape \(3\) or \(n, 3\), got \(2\)", (torch.ones(2), 1.0)),
+        (ValueError, r"residual: expected shape \(3\) or \(n, 3\), got \(\)", (torch.tensor(1.0), 1.0)),
+        (ValueError, r"residual: expected shape \(3\) or \(n, 3\), got \(1, 2, 3\)", (ONES[None], 1.0)),
+        (TypeError, "residual: expected a torch.Tensor, got list", ([1.0], 1.0)),
+        (TypeError, "residual: expected a floating-point tensor, got torch.int64", (ONES.long(), 1.0)),
+        (ValueError, "noise_scale: expected a number above 0, got 0", (ONES, 0.0)),
+        (ValueError, "noise_scale: expected a finite number, got nan", (ONES, math.nan)),
+        (TypeError, "noise_scale: expected a number, got str", (ONES, "1")),
+        (ValueError, "noise_scale: expected values above 0, got 0", (ONES, 0.0 * ONES)),
+        (ValueError, r"noise_scale: expected the shape of residual, \(2, 3\), got \(3\)", (ONES, ONES[0])),
+        (ValueError, "noise_scale: expected finite values, got nan", (ONES, ONES * torch.nan)),
+        (ValueError, "error: expected values of at least 0, got -1", (ONES, 1.0, -ONES)),
+        (ValueError, r"error: expected the shape of residual, \(2, 3\), got \(2\)", (ONES, 1.0, ONES[:, 0])),
+        (ValueError, "error: expected finite values, got inf", (ONES, 1.0, ONES / 0.0)),
+        (TypeError, "error: expected a torch.Tensor, got float", (ONES, 1.0, 0.5)),
+    ],
+)
+def test_bad_input_changes_nothing(error: type[Exception], text: str, arguments: tuple[Any, ...]) -> None:
+    diagnostic = fed(NoiseDiagnostic(1.5, (3,)), 3, *stream(3, (3,)))
+    before = copy.deepcopy(diagnostic)
+    with pytest.raises(error, match=text):
+        diagnostic.update(*arguments)
+    assert same(diagnostic, before)
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "options"),
+    [
+        (ValueError, "moment_order: expected a number above 0", {"moment_order": 0.0}),
+        (ValueError, "batch_shape: expected", {"batch_shape": (0,)}),
+        (ValueError, r"alpha: expected a number in \(0.0, 1.0\), got 1.0", {"alpha": 1.0}),
+        (ValueError, "largest: expected an integer above 1, got 1", {"largest": 1}),
+        (TypeError, "largest: expected an integer, got float", {"largest": 2.5}),
+    ],
+)
+def test_constructor_errors(error: type[Exception], text: str, options: dict[str, Any]) -> None:
+    with pytest.raises(error, match=text):
+        NoiseDiagnostic(**options)
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "values", "k"),
+    [
+        (TypeError, "values: expected a torch.Tensor, got list", [1.0, 2.0], 1),
+        (ValueError, "values: expected finite values, got nan", torch.tensor([1.0, torch.nan]), 1),
+        (ValueError, "values: expected values of at least 0, got -1", torch.tensor([1.0, -1.0]), 1),
+        (ValueError, r"values: expected shape \(n, ...\), got \(\)", torch.tensor(1.0), 1),
+        (ValueError, "k: expected an integer above 0, got 0", torch.ones(3), 0),
+        (ValueError, "k: expected an integer below the number of values, 3, got 3", torch.ones(3), 3),
+    ],
+)
+def test_hill_errors(error: type[Exception], text: str, values: Any, k: int) -> None:
+    with pytest.raises(error, match=text):
+        hill_index(values, k)
