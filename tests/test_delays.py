@@ -2,8 +2,6 @@
 
 import io
 import math
-import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +12,6 @@ from torchonline.environments import Gaussian, Noise, Pareto, StudentT
 
 RUNS, DIM, ARMS, OPEN, DELTA = 300, 2, 10, 50, 0.05
 LIMIT = DELTA + 3.0 * math.sqrt(DELTA * (1.0 - DELTA) / RUNS)
-DOCUMENT = Path(__file__).parent.parent / "docs" / "delayed_rewards.md"
 
 
 class World:
@@ -136,11 +133,3 @@ def test_open_decisions_survive_a_checkpoint() -> None:
     for name, value in whole.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
     assert checkpoint["waiting"].keys() == all_waiting.keys()
-
-
-def test_the_documents_code_runs() -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    names: dict[str, object] = {}
-    exec(compile(block, str(DOCUMENT), "exec"), names)
-    assert names["policy"].estimator.rounds == 2
-    assert names["waiting"] == {}

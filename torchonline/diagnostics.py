@@ -70,11 +70,12 @@ class NoiseDiagnostic(Metric):
     it ever reaches 1 / ``alpha`` with probability at most ``alpha``. So a learner whose promise holds is warned of with
     probability at most ``alpha`` plus the learner's ``delta``, over all rounds and however often one looks. Without
     ``error`` the residual holds the error of the prediction too, and the rule is only approximate. In a fleet each
-    learner has its own ``alpha``.
+    learner has its own ``alpha``. What a warning refutes is the promise together with all that the confidence set rests
+    on: rewards that are not linear in the features, or a ``theta_bound`` that is too small, can be the reason.
 
     Silence promises nothing. A ``noise_scale`` that is too small need not show in any number of rounds one can wait for:
     all of the moment may sit in a jump that has not come yet. Nor is the tail index more than a heuristic: Hill's
-    estimator is asymptotic, and what is no power law beyond the largest values seen escapes it.
+    estimator is asymptotic, and a bounded law with a rare jump fools it.
 
     Memory does not grow, and the numbers do not depend on how the rounds were cut into updates. All states are in
     ``state_dict``. Calling the metric updates it and reports on all rounds so far, never on a batch alone, which would be a
@@ -83,7 +84,7 @@ class NoiseDiagnostic(Metric):
     Cost of n rounds: O(n + ``largest``) for each learner.
 
     Args:
-        moment_order: p > 0, as the learner was told.
+        moment_order: p > 0, as the learner was told; 2 for a sub-Gaussian ``noise_scale``.
         batch_shape: ``*B``, of the learners that are watched.
         alpha: probability in (0, 1) of a wrong warning.
         largest: how many of the largest :math:`|\text{residual}|/\nu` are kept, at least 2. Hill's k is
