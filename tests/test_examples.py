@@ -11,6 +11,8 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").rglob("*.py"))
 WRITTEN = {
     "examples/neural_linear_digits.py": ["regret.png", "head.pt", "head.pt2", "logs"],
+    "examples/linear_mdp.py": ["linear_mdp.png"],
+    "examples/noise_scale.py": ["noise_scale.png"],
     "examples/papers/hvt_ucb.py": ["hvt_ucb.png"],
 }
 SAID = {
@@ -19,6 +21,8 @@ SAID = {
         "program file, in a process without torchonline: 500 of 500 choices are the head's",
         "rounds learnt: 200 when the file was written, 300 now",
     ],
+    "examples/linear_mdp.py": ["HeavyTailRegression", "RidgeRegression", "greedy", "uniform", "no variance"],
+    "examples/noise_scale.py": ["Student-t, df 2.1", "two-point, q 0.0001", "pure noise"],
     "examples/papers/hvt_ucb.py": ["HeavyTailUCB", "HvtUCB", "OFUL", "uniform"],
 }
 
