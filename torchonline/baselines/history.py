@@ -14,7 +14,6 @@ class HistoryEstimator(Estimator):
     """
 
     history: Tensor
-    history_reward: Tensor
 
     def _keep(self, horizon: int) -> None:
         """Set the size of the history, before the buffers are made."""
@@ -23,10 +22,7 @@ class HistoryEstimator(Estimator):
         self.is_small = False
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return super()._initial_state() | {
-            "history": torch.zeros(self.horizon, self.dim, dtype=torch.float64),
-            "history_reward": torch.zeros(self.horizon, dtype=torch.float64),
-        }
+        return super()._initial_state() | {"history": torch.zeros(self.horizon, self.dim, dtype=torch.float64)}
 
     def _check_room(self) -> None:
         """Refuse a round for which there is no room. Eager Python only."""

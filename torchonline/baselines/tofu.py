@@ -51,8 +51,8 @@ class TOFURegression(HistoryEstimator):
         validate: whether values are checked in each call.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history``, ``(*B, T, d)``;
-          ``history_reward``, ``(*B, T)``.
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history`` of
+          :math:`rx`, ``(*B, T, d)``.
 
     Example:
         >>> learner = TOFURegression(2, horizon=100)
@@ -132,13 +132,12 @@ class TOFURegression(HistoryEstimator):
         if not is_scripting():
             self._check_room()
             self._check_quadratic(x, quadratic)
-        self._append(self.history, x)
-        self._append(self.history_reward, reward)
+        self._append(self.history, reward.unsqueeze(-1) * x)
         grow_(self.V, self.V_lost, self.V_inv, x.clone(), product, quadratic)
         values, vectors = torch.linalg.eigh(self.V)
         root = torch.matmul(vectors * values.rsqrt().unsqueeze(-2), vectors.mT)
         n = self._filled()
-        terms = torch.matmul(self.history[..., :n, :], root) * self.history_reward[..., :n].unsqueeze(-1)
+        terms = torch.matmul(self.history[..., :n, :], root)
         threshold = self.threshold * real(self.rounds + 1, x) ** self.power
         kept = terms * (terms.abs() <= threshold.unsqueeze(-1).unsqueeze(-1))
         self.theta_hat.copy_(matvec(root, kept.sum(-2)))
