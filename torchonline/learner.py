@@ -157,9 +157,14 @@ class Learner(nn.Module):
             self.register_buffer(name, value.to(device=options["device"]).clone(memory_format=torch.contiguous_format))
         self.register_buffer("constants", self._constants().to(options["device"]))
 
+    def _options(self) -> list[tuple[str, float]]:
+        """The options that the statistics depend on; the name of several numbers comes once for each."""
+        values = [(name, getattr(self, name)) for name in self.statistics_depend_on]
+        return [(name, float(number)) for name, v in values for number in (v if isinstance(v, tuple) else (v,))]
+
     def _constants(self) -> Tensor:
         """The options that the statistics depend on, for checkpoints."""
-        return torch.tensor([float(getattr(self, name)) for name in self.statistics_depend_on], dtype=torch.float64)
+        return torch.tensor([number for _, number in self._options()], dtype=torch.float64)
 
     def state(self) -> dict[str, Tensor]:
         """The buffers that evolve, by name."""
@@ -218,9 +223,9 @@ class Learner(nn.Module):
         if loaded:  # a state dict without this learner is for nn.Module to judge
             problems = [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))]
             problems = problems or [
-                f"{prefix}{name}: the state was learnt with {theirs:g}, this learner has {getattr(self, name):g}"
-                for name, theirs in zip(self.statistics_depend_on, loaded[prefix + "constants"].tolist(), strict=True)
-                if not math.isclose(getattr(self, name), theirs, rel_tol=1e-6)
+                f"{prefix}{name}: the state was learnt with {theirs:g}, this learner has {mine:g}"
+                for (name, mine), theirs in zip(self._options(), loaded[prefix + "constants"].tolist(), strict=True)
+                if not math.isclose(mine, theirs, rel_tol=1e-6)
             ]
         if problems:
             error_msgs.extend(problems)
@@ -301,6 +306,12 @@ def check_state_dtype(dtype: torch.dtype) -> None:
     """Refuse a state in half precision, or in none."""
     if dtype not in (torch.float64, torch.float32):
         raise ValueError(f"dtype: expected the state in torch.float64 or torch.float32, got {dtype}")
+
+
+def check_size(name: str, value: float, largest: float, dtype: torch.dtype) -> None:
+    """Refuse an option above ``largest`` or below its inverse."""
+    if not 1.0 / largest <= value <= largest:
+        raise ValueError(f"{name}: expected from {1.0 / largest:.1e} to {largest:.1e}, for {dtype}, got {value:g}")
 
 
 def check_tensor(name: str, value: Any, state: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from torchonline.learner import (
     NumpyView,
     check_array,
     check_shape,
+    check_size,
     check_tensor,
     check_values,
     is_readable,
@@ -40,14 +41,10 @@ from torchonline.learner import (
 from torchonline.linalg import refine_inverse_
 
 
-class Estimator(Learner):
-    """Base of all bandit estimators: a linear mean, an ellipsoid around it, and a one-pass update.
+class LinearModel(Learner):
+    """Base of all linear models: a linear prediction of a response, an ellipsoid around it, and a one-pass update.
 
-    A round, for the caller::
-
-        k = policy.select(arms)             # a policy reads mean, width and radius
-        estimator.step(arms[k], reward)     # the estimator learns
-
+    The response is a reward (:class:`Estimator`), or ``output_shape`` of numbers that are predicted from the same features.
     A subclass says three things: :meth:`radius` and :meth:`width_matrix`, which make the confidence set
     ``|x'theta - x'theta_hat| <= radius * sqrt(x' width_matrix x)``, and :meth:`_observe`, which learns from one round.
     All three run on tensors and on NumPy views.
@@ -60,12 +57,14 @@ class Estimator(Learner):
     V_inv: Tensor
     rounds: Tensor
 
+    # What `step` calls the response.
+    response = "reward"
+
     def __init__(
         self,
         dim: int,
         *,
-        noise_scale: float,
-        theta_bound: float,
+        output_shape: tuple[int, ...] = (),
         ridge: float,
         radius_scale: float,
         batch_shape: tuple[int, ...],
@@ -74,17 +73,13 @@ class Estimator(Learner):
         validate: bool,
     ) -> None:
         super().__init__(dim, batch_shape=batch_shape, dtype=dtype, device=device, validate=validate)
-        self.noise_scale = noise_scale
-        self.theta_bound = positive("theta_bound", theta_bound)
+        self.output_shape = output_shape
         self.ridge = positive("ridge", ridge)
-        largest = torch.finfo(dtype).max
-        if not 1.0 / largest <= self.ridge <= largest:
-            raise ValueError(
-                f"ridge: expected from {1.0 / largest:.1e} to {largest:.1e}, for {dtype}, got {self.ridge:g}"
-            )
+        check_size("ridge", self.ridge, torch.finfo(dtype).max, dtype)
         self.radius_scale = positive("radius_scale", radius_scale)
         self.smallest_noise_scale = 0.0
-        self.is_small = math.prod(self.batch_shape) * self.dim**2 < SMALL_STEP
+        self.features_shape = (*self.batch_shape, self.dim)
+        self.is_small = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1) < SMALL_STEP
         # Rounds between two corrections of the inverse, one column each.
         self.refine_every = 8
         # A float32 sum of many outer products needs compensation; a float64 one does not.
@@ -93,7 +88,7 @@ class Estimator(Learner):
     def _initial_state(self) -> dict[str, Tensor | None]:
         identity = torch.eye(self.dim, dtype=torch.float64)
         return {
-            "theta_hat": torch.zeros(self.dim, dtype=torch.float64),
+            "theta_hat": torch.zeros((self.dim, *self.output_shape), dtype=torch.float64),
             "V": self.ridge * identity,
             "V_inv": identity / self.ridge,
             "V_lost": torch.zeros_like(identity) if self.compensated else None,
@@ -101,7 +96,7 @@ class Estimator(Learner):
         }
 
     def radius(self) -> Tensor:
-        """Confidence radius after the rounds so far, times ``radius_scale``: shape ``(*B)``."""
+        """Confidence radius after the rounds so far, times ``radius_scale``: shape ``(*B)``, and one for each output."""
         raise NotImplementedError
 
     def width_matrix(self) -> Tensor:
@@ -109,23 +104,15 @@ class Estimator(Learner):
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Learn from one round of each learner: ``(*B, d)``, ``(*B)``, ``(*B)``. Refuse before the first write."""
+        """Learn from one round of each learner: ``(*B, d)``, ``(*B)``, ``(*B)``. Refuse before the first write.
+
+        Rewards and noise scales have ``output_shape`` besides.
+        """
         raise NotImplementedError
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Estimated mean reward: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
-        return self.mean(x)
-
-    def mean(self, x: Tensor) -> Tensor:
-        """What :meth:`forward` returns."""
-        if not is_scripting():
-            if self._check_rows(x):
-                with exactly(x):
-                    return self.mean(x)
-        x = converted(x, self.theta_hat)
-        if self.batch_dims == 0:
-            return rows_times(x, self.theta_hat)
-        return rows_times(self.grouped(x), self.theta_hat[..., None]).reshape(x.shape[:-1])
+    def _own_scale(self, reward: Tensor) -> Tensor:
+        """The constructor's noise scale for rounds without one, shaped like their responses. Not on NumPy views."""
+        raise NotImplementedError
 
     @torch.jit.export
     def width(self, x: Tensor) -> Tensor:
@@ -144,62 +131,25 @@ class Estimator(Learner):
         """``x'Mx`` for rows: ``(..., d)`` of one learner, or ``(*B, n, d)``."""
         return row_dots(rows_times(x, self.width_matrix()), x)
 
-    @torch.jit.export
-    def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Lower and upper confidence bounds of the mean reward, cut to what ``theta_bound`` allows, as ``(*B, ...)``."""
-        if not is_scripting():
-            self._check_rows(x)
-        x = converted(x, self.theta_hat)
-        mean = self.mean(x)
-        error = along(self.radius(), mean) * self.width(x)
-        bound = self.theta_bound * sqrt(row_dots(x, x))
-        return maximum(mean - error, -bound), minimum(mean + error, bound)
-
     def grouped(self, x: Tensor) -> Tensor:
         """``(*B, ..., d)`` as one list of rows for each learner, ``(*B, n, d)``."""
-        return x.reshape(list(self.theta_hat.shape[:-1]) + [-1, self.dim])
+        return x.reshape(list(self.rounds.shape) + [-1, self.dim])
 
-    @torch.jit.export
-    def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
-        """Learn from the reward of a decision, or from several in order.
-
-        Args:
-            x: features of what was chosen, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
-            reward: what came of it, ``(*B)`` or ``(*B, n)``, in the units of ``noise_scale``.
-            noise_scale: this round's noise scale where it is known before the reward, shaped like ``reward``; the
-                constructor's otherwise.
-
-        Raises:
-            TypeError: an argument is no floating-point tensor.
-            ValueError: a shape, device or value is wrong. No buffer has changed.
-        """
-        if not is_scripting():
-            x, reward, noise_scale = self._check_step(x, reward, noise_scale)
-            view = self.view_for(x) if self.is_small else None
-            if view is not None:
-                self._step_on_numpy(view, x, reward, noise_scale)
-                return
-            if is_readable(reward):
-                self._check_rewards(reward, noise_scale)
-            if autocasts(x):
-                with exactly(x):
-                    self.step(x, reward, noise_scale)
-                return
+    def _learn(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
+        """Learn from one round or from several in order, on tensors."""
         with torch.no_grad():
             x = x.detach().to(self.theta_hat.dtype)
             reward = reward.detach().to(self.theta_hat.dtype)
-            if noise_scale is None:
-                scale = torch.full_like(reward, self.noise_scale)
-            else:
-                scale = noise_scale.detach().to(self.theta_hat.dtype)
+            scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(self.theta_hat.dtype)
             if x.dim() == self.batch_dims + 1:
                 self._observe(x, reward, scale)
             else:
                 if not is_scripting():
                     self._observe_in_order(x, reward, scale)
                 else:
-                    for i in range(x.size(-2)):
-                        self._observe(x[..., i, :], reward[..., i], scale[..., i])
+                    rows = self.batch_dims
+                    for i in range(x.size(rows)):
+                        self._observe(x.select(rows, i), reward.select(rows, i), scale.select(rows, i))
 
     def _refine_(self, inverse: Tensor, matrix: Tensor) -> None:
         """Correct the column of an inverse whose turn it is."""
@@ -235,26 +185,36 @@ class Estimator(Learner):
             raise ValueError(f"x: expected shape {wanted}, got {shape_text(shape)}")
         return autocasts(x)
 
-    def _check_step(
-        self, x: Tensor, reward: Tensor, noise_scale: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _step_eagerly(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
+        """Check the arguments of a step, then learn: on NumPy views where that is faster."""
         state: Any = self._buffers["theta_hat"]  # a fifth of the time of self.theta_hat
         x = check_tensor("x", x, state)
-        reward = check_tensor("reward", reward, state)
+        reward = check_tensor(self.response, reward, state)
         shape = x.shape
-        if shape != state.shape and shape[:-2] + shape[-1:] != state.shape:
+        if shape != self.features_shape and shape[:-2] + shape[-1:] != self.features_shape:
             one, several = (*self.batch_shape, self.dim), (*self.batch_shape, "n", self.dim)
             raise ValueError(f"x: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(shape)}")
-        check_shape("reward", reward, shape[:-1])
+        shape = shape[:-1] + self.output_shape
+        check_shape(self.response, reward, shape)
         if noise_scale is not None:
             noise_scale = check_tensor("noise_scale", noise_scale, state)
-            check_shape("noise_scale", noise_scale, shape[:-1])
-        return x, reward, noise_scale
+            check_shape("noise_scale", noise_scale, shape)
+        view = self.view_for(x) if self.is_small else None
+        if view is not None:
+            self._step_on_numpy(view, x, reward, noise_scale)
+            return
+        if is_readable(reward):
+            self._check_rewards(reward, noise_scale)
+        if not autocasts(x):
+            self._learn(x, reward, noise_scale)
+            return
+        with exactly(x):
+            self._learn(x, reward, noise_scale)
 
     def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
         # The values of x are checked through x'V^-1x, in `_check_quadratic`.
         if self.validate:
-            check_values("reward", reward)
+            check_values(self.response, reward)
             if noise_scale is not None:
                 check_values("noise_scale", noise_scale, self.smallest_noise_scale)
 
@@ -284,9 +244,10 @@ class Estimator(Learner):
         observe = view.learner._observe
         rows = as_array(x)
         # One learner's numbers are Python's, which have no precision of their own to impose.
-        numbers: Callable[[Tensor], Any] = as_array if self.batch_dims else Tensor.tolist
+        is_number = not (self.batch_dims or self.output_shape)
+        numbers: Callable[[Tensor], Any] = Tensor.tolist if is_number else as_array
         rewards = numbers(reward)
-        scales: Any = self.noise_scale if noise_scale is None else numbers(noise_scale)
+        scales: Any = view.learner.noise_scale if noise_scale is None else numbers(noise_scale)
         if self.validate:
             if noise_scale is not None or not isinstance(rewards, float) or not abs(rewards) <= ORDINARY:
                 self._check_rewards(reward, noise_scale)
@@ -295,20 +256,20 @@ class Estimator(Learner):
             view.run(observe, rows, rewards, scales)
         else:
             # Copies: the rows may be views of the very buffers that learning from the first of them changes.
-            rows = np.moveaxis(rows, -2, 0).copy()
-            if self.batch_dims:
-                rewards = np.moveaxis(rewards, -1, 0).copy()
+            rows = np.moveaxis(rows, self.batch_dims, 0).copy()
+            if not is_number:
+                rewards = np.moveaxis(rewards, self.batch_dims, 0).copy()
             if noise_scale is None:
                 scales = [scales] * len(rows)
-            elif self.batch_dims:
-                scales = np.moveaxis(scales, -1, 0).copy()
+            elif not is_number:
+                scales = np.moveaxis(scales, self.batch_dims, 0).copy()
             view.run(self._all_or_nothing, observe, view.state, rows, rewards, scales)
         view.mark_written()
 
     def _observe_in_order(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         if self.validate and is_readable(x):
             check_values("x", x)
-        rows = x.clone().unbind(-2), reward.clone().unbind(-1), noise_scale.clone().unbind(-1)
+        rows = [value.clone().unbind(self.batch_dims) for value in (x, reward, noise_scale)]
         self._all_or_nothing(self._observe, list(self.state().values()), *rows)
 
     def _all_or_nothing(self, observe: Callable[..., None], state: list[Any], *rows: Iterable[Any]) -> None:
@@ -321,3 +282,88 @@ class Estimator(Learner):
             for value, old in zip(state, before, strict=True):
                 value[...] = old
             raise
+
+
+class Estimator(LinearModel):
+    """Base of all bandit estimators: a linear model of the reward.
+
+    A round, for the caller::
+
+        k = policy.select(arms)             # a policy reads mean, width and radius
+        estimator.step(arms[k], reward)     # the estimator learns
+
+    A subclass says what :class:`LinearModel` asks for.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        noise_scale: float,
+        theta_bound: float,
+        ridge: float,
+        radius_scale: float,
+        batch_shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device | str | None,
+        validate: bool,
+    ) -> None:
+        super().__init__(
+            dim,
+            ridge=ridge,
+            radius_scale=radius_scale,
+            batch_shape=batch_shape,
+            dtype=dtype,
+            device=device,
+            validate=validate,
+        )
+        self.noise_scale = noise_scale
+        self.theta_bound = positive("theta_bound", theta_bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Estimated mean reward: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
+        return self.mean(x)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """What :meth:`forward` returns."""
+        if not is_scripting():
+            if self._check_rows(x):
+                with exactly(x):
+                    return self.mean(x)
+        x = converted(x, self.theta_hat)
+        if self.batch_dims == 0:
+            return rows_times(x, self.theta_hat)
+        return rows_times(self.grouped(x), self.theta_hat[..., None]).reshape(x.shape[:-1])
+
+    @torch.jit.export
+    def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower and upper confidence bounds of the mean reward, cut to what ``theta_bound`` allows, as ``(*B, ...)``."""
+        if not is_scripting():
+            self._check_rows(x)
+        x = converted(x, self.theta_hat)
+        mean = self.mean(x)
+        error = along(self.radius(), mean) * self.width(x)
+        bound = self.theta_bound * sqrt(row_dots(x, x))
+        return maximum(mean - error, -bound), minimum(mean + error, bound)
+
+    @torch.jit.export
+    def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
+        """Learn from the reward of a decision, or from several in order.
+
+        Args:
+            x: features of what was chosen, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
+            reward: what came of it, ``(*B)`` or ``(*B, n)``, in the units of ``noise_scale``.
+            noise_scale: this round's noise scale where it is known before the reward, shaped like ``reward``; the
+                constructor's otherwise.
+
+        Raises:
+            TypeError: an argument is no floating-point tensor.
+            ValueError: a shape, device or value is wrong. No buffer has changed.
+        """
+        if not is_scripting():
+            self._step_eagerly(x, reward, noise_scale)
+            return
+        self._learn(x, reward, noise_scale)
+
+    def _own_scale(self, reward: Tensor) -> Tensor:
+        return torch.full_like(reward, self.noise_scale)
