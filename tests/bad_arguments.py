@@ -64,12 +64,17 @@ def wrong_shapes(good: Tensor, batch_dims: int, features: bool) -> dict[str, Ten
     return shapes
 
 
-def bad_steps(batch_shape: tuple[int, ...], rows: tuple[int, ...]) -> Iterator[Bad]:
+def bad_steps(
+    batch_shape: tuple[int, ...],
+    rows: tuple[int, ...],
+    output_shape: tuple[int, ...] = (),
+    response: str = "reward",
+) -> Iterator[Bad]:
     """Kinds of bad input to ``step``, the argument to blame, and the arguments."""
     good = {
         "x": torch.randn(*batch_shape, *rows, DIM, dtype=torch.float64),
-        "reward": torch.randn((*batch_shape, *rows), dtype=torch.float64),
-        "noise_scale": torch.rand((*batch_shape, *rows), dtype=torch.float64) + 0.5,
+        response: torch.randn((*batch_shape, *rows, *output_shape), dtype=torch.float64),
+        "noise_scale": torch.rand((*batch_shape, *rows, *output_shape), dtype=torch.float64) + 0.5,
     }
     for name, value in good.items():
         kinds = no_floats(value) | no_values(value) | wrong_shapes(value, len(batch_shape), features=name == "x")
@@ -78,7 +83,11 @@ def bad_steps(batch_shape: tuple[int, ...], rows: tuple[int, ...]) -> Iterator[B
         else:
             kinds["negative"] = with_last(value, -0.1)
         if rows and name != "x":
-            kinds |= {"a row too few": value[..., 1:], "a row too many": torch.cat([value, value[..., :1]], -1)}
+            at = len(batch_shape)
+            row = value.narrow(at, 0, 1)
+            kinds |= {"a row too few": value.narrow(at, 1, rows[0] - 1), "a row too many": torch.cat([value, row], at)}
+        if output_shape and name != "x":
+            kinds |= {"an output too few": value[..., 1:], "an output too many": torch.cat([value, value[..., :1]], -1)}
         for kind, bad in kinds.items():
             yield kind, name, good | {name: bad}
 

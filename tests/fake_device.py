@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tests.learners import CASES, DIM
+from tests.learners import CASES, DIM, estimator_of
 
 DEVICE = "imaginary"
 
@@ -59,15 +59,17 @@ def pretend_to_be_real() -> int:
 def use(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Ask a learner everything and teach it, with tensors of the device."""
     like = {"device": DEVICE, "dtype": dtype}
-    arms = torch.randn(*batch_shape, 5, DIM, **like)
-    learner.step(arms[..., 0, :], torch.zeros(batch_shape, **like))
+    arms, outputs = torch.randn(*batch_shape, 5, DIM, **like), estimator_of(learner).output_shape
+    learner.step(arms[..., 0, :], torch.zeros(*batch_shape, *outputs, **like))
     seen = [learner(arms)]
     if hasattr(learner, "select"):
         mask = torch.ones(arms.shape[:-1], dtype=torch.bool, device=DEVICE)
         seen += [learner.select(arms, mask), learner.select(arms.unsqueeze(-3).expand(*batch_shape, 4, 5, DIM))]
     else:
-        learner.step(arms[..., :2, :], torch.zeros(*batch_shape, 2, **like), torch.ones(*batch_shape, 2, **like))
-        learner.step(arms[..., 0, :].bfloat16(), torch.zeros(batch_shape, device=DEVICE, dtype=torch.bfloat16))
+        several = (*batch_shape, 2, *outputs)
+        learner.step(arms[..., :2, :], torch.zeros(several, **like), torch.ones(several, **like))
+        half = {"device": DEVICE, "dtype": torch.bfloat16}
+        learner.step(arms[..., 0, :].bfloat16(), torch.zeros(*batch_shape, *outputs, **half))
         seen += [learner.width(arms), learner.radius(), *learner.interval(arms)]
         learner.reset()
     strangers = {str(tensor.device) for tensor in [*seen, *learner.buffers()]} - {f"{DEVICE}:0"}

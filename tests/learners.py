@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 import torchonline
 import torchonline.baselines
-from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.estimator import Estimator, LinearModel
 from torchonline.bandits.policies import Policy
 
 DIM = 3
 BATCH_SHAPES = ((), (2,))
-REQUIRED: dict[str, Any] = {"dim": DIM, "horizon": 2000}
+REQUIRED: dict[str, Any] = {"dim": DIM, "horizon": 2000, "outputs": 2}
 PACKAGES = (torchonline, torchonline.baselines)
 VARIANTS: dict[str, tuple[Any, ...]] = {"moment_order": (1.5,), "noise": ("symmetric",), "repeats": (1, 2)}
 
@@ -39,6 +39,20 @@ class Case:
         if self.over is not None:
             return self.cls(self.over.build(**common), **dict(self.options))
         return self.cls(**{name: REQUIRED[name] for name in required(self.cls)} | dict(self.options) | common)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """What a response is shaped like: ``()`` for a reward, ``(n,)`` for n outputs."""
+        return (REQUIRED["outputs"],) if "outputs" in inspect.signature(self.cls).parameters else ()
+
+    @property
+    def response(self) -> str:
+        """What ``step`` calls the response."""
+        return getattr(self.cls, "response", "reward")
+
+    def stream(self, count: int, **options: Any) -> "list[Round]":
+        """:func:`stream` with responses of this learner's shape."""
+        return stream(count, output_shape=self.output_shape, **options)
 
     def __str__(self) -> str:
         inside = [] if self.over is None else [str(self.over)]
@@ -69,7 +83,7 @@ def variants(cls: type[nn.Module]) -> Iterator[Case]:
             yield Case(cls, ((name, value),))
 
 
-ESTIMATORS = [case for cls in public_classes(Estimator) for case in variants(cls)]
+MODELS = [case for cls in public_classes(LinearModel, Estimator) for case in variants(cls)]
 POLICIES = [
     case
     for cls in public_classes(Policy)
@@ -79,7 +93,7 @@ POLICIES = [
         else [Case(cls)]
     )
 ]
-CASES = ESTIMATORS + POLICIES
+CASES = MODELS + POLICIES
 
 
 def estimator_of(learner: nn.Module) -> Any:
@@ -89,7 +103,7 @@ def estimator_of(learner: nn.Module) -> Any:
 
 @dataclass(frozen=True)
 class Round:
-    """One decision and its reward, for each learner of a fleet."""
+    """One decision and its reward, or what else is learnt from it, for each learner of a fleet."""
 
     arms: Tensor
     reward: Tensor
@@ -99,7 +113,14 @@ class Round:
         return Round(self.arms.to(dtype), self.reward.to(dtype), self.noise_scale.to(dtype))
 
 
-def stream(count: int, *, batch_shape: tuple[int, ...] = (), dim: int = DIM, seed: int = 0) -> list[Round]:
+def stream(
+    count: int,
+    *,
+    batch_shape: tuple[int, ...] = (),
+    output_shape: tuple[int, ...] = (),
+    dim: int = DIM,
+    seed: int = 0,
+) -> list[Round]:
     """Rounds with two to five arms, heavy-tailed rewards, noise scales that vary, and zero features now and then."""
     random = np.random.default_rng(seed)
     rounds = []
@@ -107,7 +128,8 @@ def stream(count: int, *, batch_shape: tuple[int, ...] = (), dim: int = DIM, see
         arms = random.standard_normal((*batch_shape, 2 + t % 4, dim))
         if t % 17 == 5:
             arms[...] = 0.0
-        values = (arms, random.standard_t(1.5, batch_shape), random.uniform(0.2, 2.0, batch_shape))
+        shape = (*batch_shape, *output_shape)
+        values = (arms, random.standard_t(1.5, shape), random.uniform(0.2, 2.0, shape))
         rounds.append(Round(*(torch.from_numpy(np.asarray(value)) for value in values)))
     return rounds
 

@@ -16,7 +16,7 @@ import torch
 import torchonline
 from tests.fake_device import environment
 from tests.learners import public_classes
-from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.estimator import Estimator, LinearModel
 from torchonline.bandits.policies import UCB, Policy
 
 PACKAGE = Path(torchonline.__file__).parent
@@ -212,7 +212,7 @@ def test_every_public_name_is_documented() -> None:
     assert [name for name, value in own.items() if not value.__doc__] == []
 
 
-@pytest.mark.parametrize("cls", public_classes(Estimator, Policy))
+@pytest.mark.parametrize("cls", public_classes(LinearModel, Estimator, Policy))
 def test_every_learner_says_what_it_costs_and_shows_an_example(cls: Any) -> None:
     text = inspect.getdoc(cls) or ""
     assert "Example" in text
@@ -246,4 +246,4 @@ def test_examples_run(example: doctest.DocTest, tmp_path: Path) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert len(DOCTESTS) >= len(public_classes(Estimator, Policy))
+    assert len(DOCTESTS) >= len(public_classes(LinearModel, Estimator, Policy))

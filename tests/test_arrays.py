@@ -85,6 +85,7 @@ def test_products(dim: int) -> None:
     close(same_on_both(arrays.rows_times, rows, x), rows @ x)
     close(same_on_both(arrays.row_dots, rows, 2.0 * rows), 2.0 * (rows**2).sum(-1))
     close(same_on_both(arrays.trace, matrix), matrix.trace())
+    assert same_on_both(arrays.largest, x) == max(x.tolist())
 
 
 def test_products_of_fleets() -> None:
@@ -92,6 +93,7 @@ def test_products_of_fleets() -> None:
     close(arrays.matvec(matrix, x), torch.einsum("abij,abj->abi", matrix, x))
     close(arrays.dot(x, y), torch.einsum("abi,abi->ab", x, y))
     close(arrays.trace(matrix), torch.einsum("abii->ab", matrix))
+    assert torch.equal(same_on_both(arrays.largest, x), x.max(-1).values)
     scalar = torch.randn(2, 3, dtype=D)
     close(arrays.along(scalar, x) * x, torch.einsum("ab,abi->abi", scalar, x))
     assert arrays.along(scalar, matrix).shape == (2, 3, 1, 1)

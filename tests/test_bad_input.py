@@ -13,7 +13,7 @@ from tests.learners import (
     BATCH_SHAPES,
     CASES,
     DIM,
-    ESTIMATORS,
+    MODELS,
     REQUIRED,
     Case,
     differences,
@@ -22,9 +22,8 @@ from tests.learners import (
     public_classes,
     required,
     snapshot,
-    stream,
 )
-from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.estimator import Estimator, LinearModel
 from torchonline.bandits.policies import Policy
 
 NOT_A_NUMBER = ["1", None, [1.0], True, 1j]
@@ -34,6 +33,7 @@ NOT_POSITIVE = [0.0, -1.0, *NOT_FINITE, *NOT_A_NUMBER]
 # For each argument of a constructor, values that no learner may take.
 BAD_OPTIONS: dict[str, list[Any]] = {
     "dim": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
+    "outputs": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
     "horizon": [0, -5, 10.5, True, "9", None],
     "noise_scale": [-1.0, *NOT_FINITE, *NOT_A_NUMBER],
     "theta_bound": NOT_POSITIVE,
@@ -56,7 +56,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "validate": [1, 0, None, "yes"],
     "estimator": [None, "OFUL", torch.nn.Linear(3, 1), Estimator],
 }
-CLASSES = public_classes(Estimator, Policy)
+CLASSES = public_classes(LinearModel, Estimator, Policy)
 BAD_CONSTRUCTIONS = [
     pytest.param(cls, name, value, id=f"{cls.__name__}-{name}={getattr(value, '__name__', value)!r:.20}")
     for cls in CLASSES
@@ -94,7 +94,7 @@ def test_numbers_may_come_as_integers_and_shapes_as_lists(case: Case) -> None:
         name: 2 for name in ("theta_bound", "ridge", "radius_scale", "noise_scale", "moment_order") if name in names
     }
     estimator = cls(**{key: REQUIRED[key] for key in required(cls)} | whole, batch_shape=[2, 1])
-    assert estimator_of(estimator).theta_hat.shape == (2, 1, DIM)
+    assert estimator_of(estimator).theta_hat.shape == (2, 1, DIM, *case.output_shape)
 
 
 def test_there_are_enough_kinds() -> None:
@@ -108,29 +108,29 @@ def test_there_are_enough_kinds() -> None:
     assert options <= set(BAD_OPTIONS), "an option without bad values: name some in BAD_OPTIONS"
 
 
-@pytest.mark.parametrize("case", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("case", MODELS, ids=str)
 @pytest.mark.parametrize("batch_shape", BATCH_SHAPES)
 @pytest.mark.parametrize("bad_row", [0, 3, 6])
 def test_a_bad_row_among_good_ones(case: Case, batch_shape: tuple[int, ...], bad_row: int) -> None:
     """Seven rounds, one of them with a bad number: none of them is learnt."""
     learner = case.build(batch_shape=batch_shape)
-    play(learner, stream(9, batch_shape=batch_shape))
+    play(learner, case.stream(9, batch_shape=batch_shape))
     before = snapshot(learner)
     for name, values in {
         "x": (torch.nan, torch.inf, -torch.inf, 1e200),
-        "reward": (torch.nan, torch.inf, -torch.inf, 1e200),
+        case.response: (torch.nan, torch.inf, -torch.inf, 1e200),
         "noise_scale": (torch.nan, torch.inf, -torch.inf, 1e200, -1.0),
     }.items():
         for value in values:
             rounds = {
                 "x": torch.randn(*batch_shape, 7, DIM, dtype=torch.float64),
-                "reward": torch.randn(*batch_shape, 7, dtype=torch.float64),
-                "noise_scale": torch.ones(*batch_shape, 7, dtype=torch.float64),
+                case.response: torch.randn(*batch_shape, 7, *case.output_shape, dtype=torch.float64),
+                "noise_scale": torch.ones(*batch_shape, 7, *case.output_shape, dtype=torch.float64),
             }
             if name == "x":
                 rounds["x"][..., bad_row, 1] = value
             else:
-                rounds[name][..., bad_row] = value
+                rounds[name].select(len(batch_shape), bad_row)[...] = value
             with pytest.raises(ValueError, match=f"^{name}: expected ") as caught:
                 learner.step(**rounds)
             assert caught.type is ValueError
@@ -138,10 +138,11 @@ def test_a_bad_row_among_good_ones(case: Case, batch_shape: tuple[int, ...], bad
 
 
 # Symmetric noise is not clipped, so a reward far below what can be squared is refused for its weight.
-@pytest.mark.parametrize("case", [case for case in ESTIMATORS if "symmetric" not in str(case)], ids=str)
+@pytest.mark.parametrize("case", [case for case in MODELS if "symmetric" not in str(case)], ids=str)
 def test_single_precision_has_a_smaller_range(case: Case) -> None:
     """What float64 can square and float32 cannot is refused by the one and taken by the other."""
-    arguments = {"x": torch.ones(DIM), "reward": torch.tensor(1.0), "noise_scale": torch.tensor(1e20)}
+    one = torch.ones(case.output_shape)
+    arguments = {"x": torch.ones(DIM), case.response: one, "noise_scale": 1e20 * one}
     double, single = case.build(), case.build(dtype=torch.float32)
     double.step(**arguments)
     assert double.rounds == 1
@@ -154,15 +155,15 @@ def test_single_precision_has_a_smaller_range(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_without_value_checks_shapes_and_types_still_are(case: Case) -> None:
     """validate=False is for accelerators: it lets NaN through, and nothing else."""
-    learner = case.build(validate=False)
+    learner, one = case.build(validate=False), torch.ones(case.output_shape)
     with pytest.raises(ValueError, match=r"^x: expected "):
-        learner.step(torch.ones(DIM + 1), torch.tensor(1.0))
-    with pytest.raises(TypeError, match=r"^reward: expected "):
+        learner.step(torch.ones(DIM + 1), one)
+    with pytest.raises(TypeError, match=f"^{case.response}: expected "):
         learner.step(torch.ones(DIM), 1.0)
     if hasattr(learner, "select"):
         with pytest.raises(ValueError, match=r"^arms: expected "):
             learner.select(torch.ones(DIM))
-    learner.step(torch.ones(DIM), torch.tensor(torch.nan))
+    learner.step(torch.ones(DIM), torch.nan * one)
     assert any(bool(buffer.isnan().any()) for buffer in learner.buffers())
 
 

@@ -14,6 +14,7 @@ WRITTEN = {
     "examples/linear_mdp.py": ["linear_mdp.png"],
     "examples/noise_scale.py": ["noise_scale.png"],
     "examples/papers/hvt_ucb.py": ["hvt_ucb.png"],
+    "examples/system_identification.py": ["system_identification.png"],
 }
 SAID = {
     "examples/neural_linear_digits.py": [
@@ -24,6 +25,7 @@ SAID = {
     "examples/linear_mdp.py": ["HeavyTailRegression", "RidgeRegression", "greedy", "uniform", "no variance"],
     "examples/noise_scale.py": ["Student-t, df 2.1", "two-point, q 0.0001", "pure noise"],
     "examples/papers/hvt_ucb.py": ["HeavyTailUCB", "HvtUCB", "OFUL", "uniform"],
+    "examples/system_identification.py": ["SystemIdentification", "4 x HeavyTailRegression", "least squares", "0.894"],
 }
 
 

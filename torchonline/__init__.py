@@ -10,6 +10,7 @@ from torchonline.bandits.heavy_tail import HeavyTailRegression, HeavyTailUCB
 from torchonline.bandits.huber import HuberRegression, HvtUCB
 from torchonline.bandits.policies import UCB, Greedy, ThompsonSampling
 from torchonline.bandits.ridge import OFUL, RidgeRegression
+from torchonline.bandits.system_identification import SystemIdentification
 
 __version__ = "0.1.0"
 
@@ -22,5 +23,6 @@ __all__ = [
     "HuberRegression",
     "HvtUCB",
     "RidgeRegression",
+    "SystemIdentification",
     "ThompsonSampling",
 ]

@@ -72,6 +72,14 @@ def trace(matrix: Tensor) -> Tensor:
     return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
 
 
+def largest(x: Tensor) -> Tensor:
+    """The largest of each learner's numbers: ``(*B, n)`` to ``(*B)``."""
+    if not is_scripting():
+        if isinstance(x, ARRAYS):
+            return x.max(-1)
+    return x.amax(-1)
+
+
 def along(scalar: Tensor, x: Tensor) -> Tensor:
     """One number for each learner, shaped to scale its vectors or scores: ``(*B)`` to ``(*B, 1, ..., 1)`` like ``x``."""
     if not is_scripting():

@@ -2,7 +2,7 @@
 
 from tests.bad_arguments import bad_looks, bad_selects, bad_steps, complaint
 from tests.contract.matrix import rule
-from tests.learners import BATCH_SHAPES, Case, differences, estimator_of, play, snapshot, stream
+from tests.learners import BATCH_SHAPES, Case, differences, estimator_of, play, snapshot
 
 
 @rule(9)
@@ -10,10 +10,10 @@ def bad_steps_are_refused_by_name(case: Case) -> None:
     """ValueError or TypeError that names the argument, and every buffer bit-equal: one round and several, one and many."""
     for batch_shape in BATCH_SHAPES:
         learner = case.build(batch_shape=batch_shape)
-        play(learner, stream(7, batch_shape=batch_shape))
+        play(learner, case.stream(7, batch_shape=batch_shape))
         before, wrong = snapshot(learner), []
         for rows in ((), (3,)):
-            for kind, name, arguments in bad_steps(batch_shape, rows):
+            for kind, name, arguments in bad_steps(batch_shape, rows, case.output_shape, case.response):
                 wrong += complaint(
                     f"{name} {kind} {batch_shape} {rows}", name, lambda a=arguments, on=learner: on.step(**a)
                 )
@@ -28,7 +28,7 @@ def bad_selects_are_refused_by_name(case: Case) -> None:
         learner = case.build(batch_shape=batch_shape)
         if not hasattr(learner, "select"):
             continue
-        play(learner, stream(7, batch_shape=batch_shape))
+        play(learner, case.stream(7, batch_shape=batch_shape))
         before, wrong = snapshot(learner), []
         for kind, name, arguments in bad_selects(batch_shape):
             wrong += complaint(f"{name} {kind} {batch_shape}", name, lambda a=arguments, on=learner: on.select(**a))

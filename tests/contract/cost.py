@@ -80,13 +80,13 @@ def cost_does_not_depend_on_the_round(case: Case) -> None:
                 if chooses:
                     learner.select(normal(4, DIM))
                 # Small rewards: to bring an iterate back into its ball is the one thing that costs when it happens.
-                learner.step(normal(DIM), 0.1 * normal())
+                learner.step(normal(DIM), 0.1 * normal(*case.output_shape))
 
         rounds(10)
         shapes = {name: value.shape for name, value in snapshot(learner).items()}
         early = cost(lambda rounds=rounds: rounds(WINDOW))
         rest = 1000 - 10 - 2 * WINDOW
-        learner.step(normal(rest, DIM), 0.1 * normal(rest))
+        learner.step(normal(rest, DIM), 0.1 * normal(rest, *case.output_shape))
         late = cost(lambda rounds=rounds: rounds(WINDOW))
         assert early.total() > WINDOW
         assert late == early

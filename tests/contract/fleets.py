@@ -5,7 +5,7 @@ import itertools
 import torch
 
 from tests.contract.matrix import rule
-from tests.learners import BATCH_SHAPES, Case, Round, chosen, close, decide, estimator_of, snapshot, stream
+from tests.learners import BATCH_SHAPES, Case, Round, chosen, close, decide, estimator_of, snapshot
 
 
 @rule(7)
@@ -15,7 +15,7 @@ def a_fleet_equals_single_learners(case: Case) -> None:
         fleet = case.build(batch_shape=batch_shape)
         members = list(itertools.product(*map(range, batch_shape)))
         singles = {member: case.build() for member in members}
-        for round_ in stream(12, batch_shape=batch_shape):
+        for round_ in case.stream(12, batch_shape=batch_shape):
             index = decide(fleet, round_)
             x = chosen(round_.arms, index)
             for member in members:
@@ -38,7 +38,7 @@ def a_fleet_equals_single_learners(case: Case) -> None:
 def a_fleet_chooses_like_single_learners(case: Case) -> None:
     """Where a policy does not draw, each member of a fleet scores and chooses as it would alone."""
     fleet = case.build(batch_shape=(3,))
-    rounds = stream(30, batch_shape=(3,))
+    rounds = case.stream(30, batch_shape=(3,))
     if not hasattr(fleet, "select"):
         return
     singles = [case.build() for _ in range(3)]
@@ -61,18 +61,18 @@ def several_rounds_equal_one_by_one(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
         for scaled in (True, False):
             at_once, in_turn = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
-            rounds = stream(12, batch_shape=batch_shape)
+            rounds = case.stream(12, batch_shape=batch_shape)
             at_once.step(
                 torch.stack([round_.arms[..., 0, :] for round_ in rounds], -2),
-                torch.stack([round_.reward for round_ in rounds], -1),
-                torch.stack([round_.noise_scale for round_ in rounds], -1) if scaled else None,
+                torch.stack([round_.reward for round_ in rounds], len(batch_shape)),
+                torch.stack([round_.noise_scale for round_ in rounds], len(batch_shape)) if scaled else None,
             )
             for round_ in rounds:
                 in_turn.step(round_.arms[..., 0, :], round_.reward, round_.noise_scale if scaled else None)
             before = snapshot(at_once)
             for name, value in snapshot(in_turn).items():
                 close(value, before[name], tolerance=1e-12)
-            at_once.step(torch.zeros(*batch_shape, 0, 3), torch.zeros(*batch_shape, 0))
+            at_once.step(torch.zeros(*batch_shape, 0, 3), torch.zeros(*batch_shape, 0, *case.output_shape))
             for name, value in snapshot(at_once).items():
                 close(value, before[name], tolerance=0.0)
             assert int(estimator_of(at_once).rounds.max()) == len(rounds)

@@ -20,7 +20,6 @@ from tests.learners import (
     play,
     same,
     snapshot,
-    stream,
 )
 
 
@@ -48,7 +47,7 @@ def no_gradient_enters(case: Case) -> None:
     """Fed from a graph, a learner keeps none of it and learns the same as without."""
     for batch_shape in BATCH_SHAPES:
         learner, twin = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
-        rounds = stream(10, batch_shape=batch_shape)
+        rounds = case.stream(10, batch_shape=batch_shape)
         play(twin, rounds)
         for round_ in rounds:
             arms, reward, noise_scale = (
@@ -72,7 +71,7 @@ def memory_is_flat(case: Case) -> None:
     learner = case.build()
     # A policy's step is its estimator's, and an option's nearly the same: a thousand calls show that it adds nothing.
     calls = 10_000 if learner is estimator_of(learner) and not case.options else 1_000
-    x, reward = torch.randn(DIM, requires_grad=True), torch.tensor(0.1, requires_grad=True)
+    x, reward = torch.randn(DIM, requires_grad=True), torch.full(case.output_shape, 0.1, requires_grad=True)
 
     def steps(number: int) -> int:
         """Learn, and count the blocks of memory that Python holds afterwards."""
@@ -90,13 +89,13 @@ def a_graph_from_before_a_step_is_never_wrong(case: Case) -> None:
     """A backward pass through buffers that have changed since is refused by autograd, or right for the old ones."""
     for batch_shape in BATCH_SHAPES:
         learner = case.build(batch_shape=batch_shape)
-        play(learner, stream(5, batch_shape=batch_shape))
+        play(learner, case.stream(5, batch_shape=batch_shape))
         estimator = estimator_of(learner)
         for look in (estimator, estimator.width):
             x = torch.randn(*batch_shape, 4, DIM, dtype=torch.float64, requires_grad=True)
             (expected,) = torch.autograd.grad(look(x).sum(), x)
             seen = look(x)
-            learner.step(x[..., 0, :], torch.randn(batch_shape))
+            learner.step(x[..., 0, :], torch.randn(*batch_shape, *case.output_shape))
             try:
                 seen.sum().backward()
             except RuntimeError as error:
@@ -110,7 +109,7 @@ def inference_mode_leaves_ordinary_buffers(case: Case) -> None:
     """Served under inference_mode, then trained through: the buffers are still ordinary tensors."""
     for batch_shape in BATCH_SHAPES:
         learner, twin = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
-        rounds = stream(12, batch_shape=batch_shape)
+        rounds = case.stream(12, batch_shape=batch_shape)
         with torch.inference_mode():
             play(learner, rounds)
         play(twin, rounds)

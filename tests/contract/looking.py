@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tests.contract.matrix import rule
-from tests.learners import DIM, Case, decide, differences, estimator_of, play, snapshot, stream
+from tests.learners import DIM, Case, decide, differences, estimator_of, play, snapshot
 
 
 def look(learner: Any, arms: Tensor) -> None:
@@ -28,11 +28,11 @@ def looking_changes_nothing(case: Case) -> None:
     """The mean, width, radius, scores and choices leave every buffer bit-equal."""
     for batch_shape in ((), (2,)):
         learner = case.build(batch_shape=batch_shape)
-        look(learner, stream(1, batch_shape=batch_shape)[0].arms)
+        look(learner, case.stream(1, batch_shape=batch_shape)[0].arms)
         assert differences(snapshot(case.build(batch_shape=batch_shape)), snapshot(learner)) == []
-        play(learner, stream(12, batch_shape=batch_shape))
+        play(learner, case.stream(12, batch_shape=batch_shape))
         before = snapshot(learner)
-        for round_ in stream(20, batch_shape=batch_shape, seed=1):
+        for round_ in case.stream(20, batch_shape=batch_shape, seed=1):
             look(learner, round_.arms)
             look(learner, round_.arms.clone().requires_grad_())
         assert differences(before, snapshot(learner)) == []
@@ -42,7 +42,7 @@ def looking_changes_nothing(case: Case) -> None:
 def looking_twice_sees_the_same(case: Case) -> None:
     """Under one seed, the same question has the same answer."""
     learner = case.build()
-    rounds = stream(12)
+    rounds = case.stream(12)
     play(learner, rounds)
     assert [decide(learner, round_).tolist() for round_ in rounds] == [decide(learner, r).tolist() for r in rounds]
 
@@ -52,9 +52,9 @@ def looking_is_differentiable(case: Case) -> None:
     """The gradients of mean, width and scores in the features are those of finite differences."""
     for batch_shape in ((), (2,)):
         learner = case.build(batch_shape=batch_shape)
-        play(learner, stream(12, batch_shape=batch_shape))
+        play(learner, case.stream(12, batch_shape=batch_shape))
         estimator = estimator_of(learner)
-        arms = stream(1, batch_shape=batch_shape, seed=2)[0].arms.requires_grad_()
+        arms = case.stream(1, batch_shape=batch_shape, seed=2)[0].arms.requires_grad_()
 
         def seeded(x: Tensor, learner: Any = learner) -> Tensor:
             torch.manual_seed(0)

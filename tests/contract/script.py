@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from tests.contract.matrix import rule
-from tests.learners import BATCH_SHAPES, Case, close, differences, estimator_of, play, same, snapshot, stream
+from tests.learners import BATCH_SHAPES, Case, close, differences, estimator_of, play, same, snapshot
 
 
 def saved_and_loaded(learner: Any) -> Any:
@@ -24,7 +24,7 @@ def script_agrees_with_eager(case: Case) -> None:
         eager = case.build(batch_shape=batch_shape)
         scripted = torch.jit.script(case.build(batch_shape=batch_shape))
         for seed in (0, 1):
-            rounds = stream(50 if batch_shape == () else 15, batch_shape=batch_shape, seed=seed)
+            rounds = case.stream(50 if batch_shape == () else 15, batch_shape=batch_shape, seed=seed)
             assert all(map(same, play(eager, rounds), play(scripted, rounds)))
             assert list(snapshot(eager)) == list(snapshot(scripted))
             for name, value in snapshot(eager).items():
@@ -43,10 +43,10 @@ def script_looks_and_learns_like_eager(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
         eager = case.build(batch_shape=batch_shape)
         scripted = torch.jit.script(case.build(batch_shape=batch_shape))
-        round_ = stream(1, batch_shape=batch_shape)[0]
+        round_ = case.stream(1, batch_shape=batch_shape)[0]
         x = torch.randn(*batch_shape, 6, eager_dim(eager), requires_grad=True)
         for learner in (eager, scripted):
-            learner.step(x * 2.0, torch.ones(*batch_shape, 6, requires_grad=True) * 0.5)
+            learner.step(x * 2.0, torch.ones(*batch_shape, 6, *case.output_shape, requires_grad=True) * 0.5)
             learner.step(round_.arms[..., 0, :], round_.reward)
         assert not any(buffer.requires_grad for buffer in scripted.buffers())
         for name, value in snapshot(eager).items():

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tests.contract.matrix import rule
-from tests.learners import BATCH_SHAPES, DIM, Case, differences, estimator_of, play, same, snapshot, stream
+from tests.learners import BATCH_SHAPES, DIM, Case, differences, estimator_of, play, same, snapshot
 
 
 @rule(2)
@@ -18,19 +18,19 @@ def a_refused_step_changes_nothing(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
         learner, twin = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
         for each in (learner, twin):
-            play(each, stream(12, batch_shape=batch_shape))
+            play(each, case.stream(12, batch_shape=batch_shape))
         before = snapshot(learner)
-        for name in ("x", "reward", "noise_scale"):
+        for name in ("x", case.response, "noise_scale"):
             good = {
                 "x": torch.randn(*batch_shape, 5, DIM),
-                "reward": torch.randn(*batch_shape, 5),
-                "noise_scale": torch.ones(*batch_shape, 5),
+                case.response: torch.randn(*batch_shape, 5, *case.output_shape),
+                "noise_scale": torch.ones(*batch_shape, 5, *case.output_shape),
             }
             good[name][..., -1:] = torch.nan
             with pytest.raises(ValueError, match=name):
                 learner.step(**good)
             assert differences(before, snapshot(learner)) == [], name
-        rounds = stream(12, batch_shape=batch_shape, seed=1)
+        rounds = case.stream(12, batch_shape=batch_shape, seed=1)
         assert all(map(same, play(learner, rounds), play(twin, rounds)))
         assert differences(snapshot(twin), snapshot(learner)) == []
 
@@ -41,9 +41,12 @@ def a_learner_may_be_fed_its_own_buffers(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
         learner, twin = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
         for each in (learner, twin):
-            play(each, stream(12, batch_shape=batch_shape))
+            play(each, case.stream(12, batch_shape=batch_shape))
         own = estimator_of(learner)
-        for x, reward in ((own.theta_hat, own.V_inv[..., 0, 0]), (own.V_inv, own.theta_hat)):
+        one = (own.theta_hat, own.V_inv[..., 0, 0])
+        if case.output_shape:
+            one = (own.V_inv[..., 0], own.theta_hat[..., 0, :])
+        for x, reward in (one, (own.V_inv, own.theta_hat)):
             twin.step(x.clone(), reward.clone())
             learner.step(x, reward)
             assert differences(snapshot(twin), snapshot(learner)) == []
@@ -55,13 +58,13 @@ def a_loaded_state_continues_bit_for_bit(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
         for dtype in (torch.float64, torch.float32):
             learner = case.build(batch_shape=batch_shape, dtype=dtype)
-            play(learner, stream(21, batch_shape=batch_shape))
+            play(learner, case.stream(21, batch_shape=batch_shape))
             file = io.BytesIO()
             torch.save(learner.state_dict(), file)
             file.seek(0)
             fresh = case.build(batch_shape=batch_shape, dtype=dtype)
             fresh.load_state_dict(torch.load(file, weights_only=True))
-            rounds = stream(21, batch_shape=batch_shape, seed=1)
+            rounds = case.stream(21, batch_shape=batch_shape, seed=1)
             assert all(map(same, play(learner, rounds), play(fresh, rounds)))
             assert differences(snapshot(learner), snapshot(fresh)) == []
 
@@ -71,10 +74,10 @@ def copies_are_independent(case: Case) -> None:
     """A deepcopy and a pickle go on like the original and leave it alone."""
     for batch_shape in BATCH_SHAPES:
         learner = case.build(batch_shape=batch_shape)
-        play(learner, stream(12, batch_shape=batch_shape))
+        play(learner, case.stream(12, batch_shape=batch_shape))
         # What is made from the buffers, to reach them faster, is not copied: it would reach the wrong ones.
         assert abs(len(pickle.dumps(learner)) - len(pickle.dumps(case.build(batch_shape=batch_shape)))) < 100
-        before, rounds = snapshot(learner), stream(12, batch_shape=batch_shape, seed=1)
+        before, rounds = snapshot(learner), case.stream(12, batch_shape=batch_shape, seed=1)
         copies = [copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))]
         decisions = [play(each, rounds) for each in copies]
         assert differences(before, snapshot(learner)) == []
@@ -95,16 +98,16 @@ def buffers_are_written_in_place(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
         learner = case.build(batch_shape=batch_shape)
         before, start = addresses(learner), snapshot(learner)
-        play(learner, stream(12, batch_shape=batch_shape))
-        learner.step(torch.randn(*batch_shape, 5, DIM), torch.randn(*batch_shape, 5))
+        play(learner, case.stream(12, batch_shape=batch_shape))
+        learner.step(torch.randn(*batch_shape, 5, DIM), torch.randn(*batch_shape, 5, *case.output_shape))
         assert differences(start, snapshot(learner)) != []
         learner.load_state_dict(start)
-        play(learner, stream(12, batch_shape=batch_shape))
+        play(learner, case.stream(12, batch_shape=batch_shape))
         getattr(learner, "estimator", learner).reset()
         assert addresses(learner) == before
-        play(learner, stream(12, batch_shape=batch_shape))
+        play(learner, case.stream(12, batch_shape=batch_shape))
         with torch.inference_mode():
-            play(learner, stream(12, batch_shape=batch_shape))
+            play(learner, case.stream(12, batch_shape=batch_shape))
         assert addresses(learner) == before
 
 
@@ -113,10 +116,10 @@ def reset_forgets_everything(case: Case) -> None:
     """After a reset, a learner cannot be told from a new one."""
     for batch_shape in BATCH_SHAPES:
         learner, fresh = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
-        play(learner, stream(12, batch_shape=batch_shape))
+        play(learner, case.stream(12, batch_shape=batch_shape))
         getattr(learner, "estimator", learner).reset()
         assert differences(snapshot(fresh), snapshot(learner)) == []
-        rounds = stream(12, batch_shape=batch_shape, seed=1)
+        rounds = case.stream(12, batch_shape=batch_shape, seed=1)
         assert all(map(same, play(learner, rounds), play(fresh, rounds)))
         assert differences(snapshot(fresh), snapshot(learner)) == []
 
@@ -127,7 +130,7 @@ def nothing_but_buffers_evolves(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
         learner = case.build(batch_shape=batch_shape)
         before = numbers(learner)
-        play(learner, stream(20, batch_shape=batch_shape))
+        play(learner, case.stream(20, batch_shape=batch_shape))
         assert numbers(learner) == before
 
 
@@ -145,7 +148,7 @@ def numbers(learner: nn.Module) -> dict[str, object]:
 def a_state_of_other_options_is_refused(case: Case) -> None:
     """Statistics mean nothing under other options, or in part: loading them raises and changes nothing."""
     learner = case.build()
-    play(learner, stream(5))
+    play(learner, case.stream(5))
     before = snapshot(learner)
     theta_hat = next(name for name in learner.state_dict() if name.endswith("theta_hat"))
     own = learner.state_dict()
@@ -155,7 +158,7 @@ def a_state_of_other_options_is_refused(case: Case) -> None:
         ("V_lost: expected no such entry", case.build(dtype=torch.float32).state_dict()),
         ("theta_hat: expected an entry", {name: value for name, value in own.items() if name != theta_hat}),
         ("theta_hat: expected a torch.Tensor, got list", own | {theta_hat: [0.0] * DIM}),
-        ("theta_hat: expected torch.float64, got torch.int64", own | {theta_hat: torch.ones(DIM).long()}),
+        ("theta_hat: expected torch.float64, got torch.int64", own | {theta_hat: own[theta_hat].long()}),
     ):
         with pytest.raises(RuntimeError, match=blamed):
             learner.load_state_dict(state)

@@ -51,4 +51,5 @@ def test_every_exported_learner_is_covered() -> None:
         "CRMM",
         "TOFU",
         "MENU",
+        "SystemIdentification",
     }

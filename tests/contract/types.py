@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.contract.matrix import rule
-from tests.learners import BATCH_SHAPES, Case, differences, play, same, snapshot, stream
+from tests.learners import BATCH_SHAPES, Case, differences, play, same, snapshot
 
 STATE_TYPES = (torch.float64, torch.float32)
 INPUT_TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -18,7 +18,7 @@ def inputs_are_converted_to_the_state(case: Case) -> None:
             for input_type in INPUT_TYPES:
                 learner = case.build(batch_shape=batch_shape, dtype=state_type)
                 twin = case.build(batch_shape=batch_shape, dtype=state_type)
-                rounds = [round_.to(input_type) for round_ in stream(7, batch_shape=batch_shape)]
+                rounds = [round_.to(input_type) for round_ in case.stream(7, batch_shape=batch_shape)]
                 decisions = play(learner, rounds)
                 theirs = play(twin, [round_.to(state_type) for round_ in rounds])
                 assert all(map(same, decisions, theirs))
@@ -31,7 +31,7 @@ def inputs_are_converted_to_the_state(case: Case) -> None:
 @rule(6)
 def single_precision_follows_double(case: Case) -> None:
     """float32 is float64 to the precision of float32."""
-    rounds = [round_.to(torch.float32) for round_ in stream(40)]
+    rounds = [round_.to(torch.float32) for round_ in case.stream(40)]
     single, double = case.build(dtype=torch.float32), case.build()
     for round_ in rounds:
         for learner in (single, double):
@@ -44,7 +44,7 @@ def single_precision_follows_double(case: Case) -> None:
 @rule(6)
 def half_precision_state_is_refused(case: Case) -> None:
     """A state moved to float16 or bfloat16 can be looked at by nobody and taught by nobody."""
-    round_ = stream(1)[0]
+    round_ = case.stream(1)[0]
     for learner in (case.build().half(), case.build().bfloat16()):
         before = snapshot(learner)
         with pytest.raises(ValueError, match="dtype"):
@@ -62,7 +62,7 @@ def autocast_does_not_reach_the_state(case: Case) -> None:
         for state_type in STATE_TYPES:
             learner = case.build(batch_shape=batch_shape, dtype=state_type)
             twin = case.build(batch_shape=batch_shape, dtype=state_type)
-            rounds = [round_.to(state_type) for round_ in stream(12, batch_shape=batch_shape)]
+            rounds = [round_.to(state_type) for round_ in case.stream(12, batch_shape=batch_shape)]
             theirs = play(twin, rounds)
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 decisions = play(learner, rounds)
