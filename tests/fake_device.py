@@ -60,7 +60,7 @@ def use(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Ask a learner everything and teach it, with tensors of the device."""
     like = {"device": DEVICE, "dtype": dtype}
     arms, outputs = torch.randn(*batch_shape, 5, DIM, **like), estimator_of(learner).output_shape
-    learner.step(arms[..., 0, :], torch.zeros(*batch_shape, *outputs, **like))
+    learner.step(arms[..., 0, :], torch.zeros((*batch_shape, *outputs), **like))
     seen = [learner(arms)]
     if hasattr(learner, "select"):
         mask = torch.ones(arms.shape[:-1], dtype=torch.bool, device=DEVICE)
@@ -69,7 +69,7 @@ def use(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> None:
         several = (*batch_shape, 2, *outputs)
         learner.step(arms[..., :2, :], torch.zeros(several, **like), torch.ones(several, **like))
         half = {"device": DEVICE, "dtype": torch.bfloat16}
-        learner.step(arms[..., 0, :].bfloat16(), torch.zeros(*batch_shape, *outputs, **half))
+        learner.step(arms[..., 0, :].bfloat16(), torch.zeros((*batch_shape, *outputs), **half))
         seen += [learner.width(arms), learner.radius(), *learner.interval(arms)]
         learner.reset()
     strangers = {str(tensor.device) for tensor in [*seen, *learner.buffers()]} - {f"{DEVICE}:0"}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tests.learners import close, differences, snapshot
 from tests.reference.system_identification import SystemIdentificationReference
-from torchonline import HeavyTailRegression, RidgeRegression, SystemIdentification
+from torchonline import UCB, HeavyTailRegression, RidgeRegression, SystemIdentification
 from torchonline.environments import Gaussian, Noise, StudentT
 
 D = torch.float64
@@ -381,3 +381,8 @@ def test_single_precision_follows_double_on_the_system() -> None:
         expected = getattr(double, name)
         assert (getattr(single, name).double() - expected).abs().max() < 5e-3 * expected.abs().max(), name
     close(single.error_bound().double(), double.error_bound(), 5e-3)
+
+
+def test_no_policy_stands_on_several_outputs() -> None:
+    with pytest.raises(TypeError, match="estimator: expected an Estimator, got SystemIdentification"):
+        UCB(SystemIdentification(2, 2))

@@ -95,7 +95,7 @@ def a_graph_from_before_a_step_is_never_wrong(case: Case) -> None:
             x = torch.randn(*batch_shape, 4, DIM, dtype=torch.float64, requires_grad=True)
             (expected,) = torch.autograd.grad(look(x).sum(), x)
             seen = look(x)
-            learner.step(x[..., 0, :], torch.randn(*batch_shape, *case.output_shape))
+            learner.step(x[..., 0, :], torch.randn((*batch_shape, *case.output_shape)))
             try:
                 seen.sum().backward()
             except RuntimeError as error:

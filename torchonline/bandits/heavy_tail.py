@@ -80,7 +80,7 @@ class HeavyTailCertificate(LinearModel):
         return row_dots(rows_times(x, matrix), x)
 
     def _clip_level(
-        self, noise_scale: Tensor, bound: Tensor, error: Tensor, xWx: Tensor
+        self, noise_scale: Tensor, bound: Tensor, error: Tensor, xWx: Tensor, unit: float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What is known of a round before its response.
 
@@ -89,6 +89,7 @@ class HeavyTailCertificate(LinearModel):
             bound: the largest mean that theta_bound allows.
             error: how far the prediction may be from the mean.
             xWx: x'V^-1x.
+            unit: the spacing of floating-point numbers at 1.
 
         Returns:
             Its scale sigma and, in units of sigma, the clip level tau of what is left over the prediction, a bound on the
@@ -97,7 +98,7 @@ class HeavyTailCertificate(LinearModel):
         eps, p, tau0 = self.eps, self.moment_order, self.tau0
         sqrt_t = sqrt(real(self.rounds + 1, xWx))
         # Below this noise scale, rounding decides.
-        nu = maximum(math.sqrt(45.0 * roundoff(xWx)) * bound * sqrt_t, noise_scale)
+        nu = maximum(math.sqrt(45.0 * unit) * bound * sqrt_t, noise_scale)
         q = sqrt(at_least(xWx, 0.0))
         # Only x = 0 has no scale, and there any will do.
         scale = at_least(sqrt(self._squared_scale(nu, q, error, sqrt_t)), 1e-18)
@@ -133,15 +134,16 @@ class HeavyTailCertificate(LinearModel):
         x: Tensor,
         Wx: Tensor,
         Px: Tensor,
-        xx: Tensor,
         xWx: Tensor,
         xPx: Tensor,
+        slack: Tensor,
         inverse: Tensor,
         rho: Tensor,
         b: Tensor,
     ) -> Tensor:
         """Add a round of scale 1 / ``inverse`` and weight ``rho`` to all but theta_hat; the direction in which that moves.
 
+        ``slack``, 8 roundoffs times x'x, times a matrix's trace, is what rounding may have taken from x'Mx.
         Refuses before it writes. Writes before it returns: ``x`` may be a view of what is written.
         """
         V_inv, A_inv, bias = self.V_inv, self.A_inv, self.bias
@@ -152,7 +154,7 @@ class HeavyTailCertificate(LinearModel):
         if not is_scripting():
             self._check_quadratic(x, quadratic)
         # A rounded a'Ra may be too small, even negative: never let it make the radius smaller.
-        aRa = (at_least(xRx, 0.0) + 8.0 * roundoff(x) * trace(A_inv) * xx) * squared_inverse
+        aRa = (at_least(xRx, 0.0) + slack * trace(A_inv)) * squared_inverse
         rho_aRa = rho * aRa
         if not is_scripting():
             self._check_quadratic(x, rho_aRa, self.response)
@@ -295,13 +297,14 @@ class HeavyTailRegression(HeavyTailCertificate, Estimator):
         return self.radius_scale * (sqrt(self.logdet + self.log_term) + self.bias)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        theta_hat = self.theta_hat
+        theta_hat, unit = self.theta_hat, roundoff(x)
         # What is known before the reward: the prediction, its error bar, and the interval that theta_bound leaves.
         Wx, Px = matvec(self.V_inv, x), matvec(self.P, x)
         xWx, xPx, xx = dot(x, Wx), dot(x, Px), dot(x, x)
         mean = dot(x, theta_hat)
         bound = self.theta_bound * sqrt(xx)
-        width = self.radius() * sqrt(at_least(xPx, 0.0) + 8.0 * roundoff(x) * trace(self.P) * xx)
+        slack = 8.0 * unit * xx
+        width = self.radius() * sqrt(at_least(xPx, 0.0) + slack * trace(self.P))
         error = minimum(width, bound)
         centre = clip(0.5 * (maximum(mean - width, -bound) + minimum(mean + width, bound)), bound)
 
@@ -311,12 +314,12 @@ class HeavyTailRegression(HeavyTailCertificate, Estimator):
             rho = (abs(innovation) + error) ** 2
             b = 0.0 * xx
         else:
-            scale, tau, v, b = self._clip_level(noise_scale, bound, error, xWx)
+            scale, tau, v, b = self._clip_level(noise_scale, bound, error, xWx, unit)
             innovation = clip((reward - centre) / scale, tau)
             rho = (innovation * innovation + 2.0 * v) / 3.0
 
         inverse = 1.0 / scale
-        h = self._absorb_(x, Wx, Px, xx, xWx, xPx, inverse, rho, b)
+        h = self._absorb_(x, Wx, Px, xWx, xPx, slack, inverse, rho, b)
         theta_hat += along(innovation + (centre - mean) * inverse, x) * h
 
 

@@ -241,25 +241,26 @@ class SystemIdentification(HeavyTailCertificate):
         return (scale if scale.dim() == next_state.dim() else scale.unsqueeze(-2)).expand_as(next_state)
 
     def _observe(self, x: Tensor, next_state: Tensor, noise_scale: Tensor) -> None:
-        theta_hat, unit = self.theta_hat, self.noise_scale
+        theta_hat, own, unit = self.theta_hat, self.noise_scale, roundoff(x)
         # What is known before the next state: the predictions, their error bars, the intervals that theta_bound leaves.
         Wx, Px = matvec(self.V_inv, x), matvec(self.P, x)
         xWx, xPx, xx = dot(x, Wx), dot(x, Px), dot(x, x)
         mean = matvec(theta_hat.mT, x)
         bound = self.theta_bound * along(sqrt(xx), mean)
-        width = self.radius() * along(sqrt(at_least(xPx, 0.0) + 8.0 * roundoff(x) * trace(self.P) * xx), mean)
+        slack = 8.0 * unit * xx
+        width = self.radius() * along(sqrt(at_least(xPx, 0.0) + slack * trace(self.P)), mean)
         centre = clip(0.5 * (maximum(mean - width, -bound) + minimum(mean + width, bound)), bound)
 
-        error = largest(minimum(width, bound) / unit)
-        scale, tau, v, b = self._clip_level(largest(noise_scale / unit), largest(bound / unit), error, xWx)
+        error = largest(minimum(width, bound) / own)
+        scale, tau, v, b = self._clip_level(largest(noise_scale / own), largest(bound / own), error, xWx, unit)
         # Clipped before it is divided: an outlier must not overflow.
-        units = along(scale, mean) * unit
-        innovation = clip(next_state - centre, along(tau, mean) * units) / units
+        scales = along(scale, mean) * own
+        innovation = clip(next_state - centre, along(tau, mean) * scales) / scales
         rho = (largest(innovation * innovation) + 2.0 * v) / 3.0
 
         inverse = 1.0 / scale
-        h = self._absorb_(x, Wx, Px, xx, xWx, xPx, inverse, rho, b)
-        add_outer_(theta_hat, h, unit * innovation + (centre - mean) * along(inverse, mean))
+        h = self._absorb_(x, Wx, Px, xWx, xPx, slack, inverse, rho, b)
+        add_outer_(theta_hat, h, own * innovation + (centre - mean) * along(inverse, mean))
 
 
 def _each(name: str, value: Any, outputs: int) -> tuple[float, ...]:
