@@ -1,5 +1,11 @@
 """Real data as bandit streams, read from installed packages: nothing is downloaded."""
 
+import warnings
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -7,6 +13,16 @@ from torch.utils.data import Dataset, TensorDataset
 
 from torchonline.environments.noise import Noise
 from torchonline.learner import check_shape, positive_integer
+
+# The published groups of the Health Insurance Experiment's fee-for-service plans, by the numbers that its files use.
+HEALTH_PLANS = {
+    "free": (11,),
+    "25 %": (5, 6, 7),
+    "mixed": (17, 18, 19),
+    "50 %": (8, 9, 10),
+    "95 %": (2, 3, 4, 14, 15, 16),
+    "individual deductible": (1, 13),
+}
 
 
 def digits(labelled: int = 300) -> tuple[TensorDataset, TensorDataset]:
@@ -43,6 +59,109 @@ def digits(labelled: int = 300) -> tuple[TensorDataset, TensorDataset]:
     if positive_integer("labelled", labelled) >= len(labels):
         raise ValueError(f"labelled: expected at most {len(labels) - 1}, got {labelled}")
     return TensorDataset(images[:labelled], labels[:labelled]), TensorDataset(images[labelled:], labels[labelled:])
+
+
+def health_insurance(
+    columns: Sequence[str] = ("xage", "child", "female", "linc", "disea", "xghindx"),
+) -> TensorDataset:
+    """The RAND Health Insurance Experiment (1974 to 1982): who was, what plan they were given, and what their care cost.
+
+    Families in six places of the United States were assigned at random to health insurance plans, for three or five
+    years. The file is the one of Cameron and Trivedi's textbook that statsmodels carries: 20,190 person-years of 5,912
+    persons. A row is one person in one year. Plans, by number from 0, are the keys of ``HEALTH_PLANS``:
+
+    ====  =====================  ============  =======  ===============================================================
+    plan  name                   person-years  persons  what the family pays, up to a yearly limit
+    ====  =====================  ============  =======  ===============================================================
+    0     free                   6822          1980     nothing
+    1     25 %                   2363          663      25 % of all care
+    2     mixed                  1702          499      25 %, but 50 % of dental and outpatient mental care
+    3     50 %                   1401          385      50 %
+    4     95 %                   3727          1110     95 % (100 % in the first year in site 1)
+    5     individual deductible  4175          1275     95 % of outpatient care, up to a limit per person
+    ====  =====================  ============  =======  ===============================================================
+
+    The file's own column ``idp`` counts plans 2 to 4 of site 1 as individual deductible; the published groups, and this
+    function, count them as 95 %. Not every plan was offered at every site: mixed not at site 1, 50 % not at site 2.
+
+    Assignment balanced the families' traits within each site; its exact probabilities are not in the file. All years and
+    all members of a family have the same plan. Who left early is missing from the later years. In 80 person-years some
+    charges for a hospital stay are missing from the cost (column ``inpmis``), and in 45 the person was eligible for a part
+    of the year only (``time``); they are not left out.
+
+    Args:
+        columns: which columns of the file make the context. The default has no missing values: age in years, 1 for those
+            under 18, 1 for women, logarithm of 1 + the family's yearly income, an index of chronic diseases, and
+            an index of general health from 0 to 100 (100 is best), partly imputed. Rows in which a column is missing are
+            left out, with a warning that says how many: 4 for ``educdec``, 5 for ``mdeoff`` and ``pioff``, 5223 for
+            ``ghindx``, 4453 for ``lnmeddol``. Columns of what came of the year, such as ``mdvis``, are no context.
+
+    Returns:
+        A dataset whose ``tensors`` are, for N person-years in the order of the file:
+
+        - context, ``(N, C)``, float64;
+        - plan, ``(N)``, int64 from 0 to 5;
+        - cost, ``(N)``, float64: the year's medical expenses (``meddol``: inpatient, outpatient, drugs and supplies, without
+          dental and outpatient mental care), whoever paid them, in dollars; the file does not say of which year;
+        - site, ``(N)``, int64 from 1 to 6; year of the study, ``(N)``, int64 from 1 to 5;
+        - person, ``(N)``, int64, the file's ``zper``;
+        - family, ``(N)``, int64 from 0: persons of one site, plan number and income. The file has no family identifier; of
+          these 1806 groups 1757 have as many persons as the file's family size says, 49 are several families.
+
+    Raises:
+        ImportError: statsmodels is not installed.
+        TypeError: ``columns`` is no sequence of names.
+        ValueError: the file has no such column, or one comes twice.
+        UserWarning: rows were left out.
+
+    Example:
+        >>> context, plan, cost, site, year, person, family = health_insurance().tensors
+        >>> context.shape, len(person.unique())
+        (torch.Size([20190, 6]), 5912)
+        >>> print(f"free care {cost[plan == 0].mean():.2f}, 95 % {cost[plan == 4].mean():.2f} dollars a year")
+        free care 198.04, 95 % 136.95 dollars a year
+
+    Reference:
+        Manning, Newhouse, Duan, Keeler, Leibowitz and Marquis, Health insurance and the demand for medical care: evidence
+        from a randomized experiment, American Economic Review 77 (1987). Aron-Dine, Einav and Finkelstein, The RAND Health
+        Insurance Experiment, three decades later, Journal of Economic Perspectives 27 (2013), for the groups of plans.
+    """
+    if isinstance(columns, str) or not isinstance(columns, Sequence) or not all(isinstance(c, str) for c in columns):
+        raise TypeError(f"columns: expected a sequence of names, got {columns!r}")
+    found = find_spec("statsmodels")
+    folders = [] if found is None else list(found.submodule_search_locations or [])
+    paths = [Path(folder, "datasets", "randhie", "src", "randhie.csv") for folder in folders]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        raise ImportError("health_insurance needs statsmodels: pip install torchonline[examples]")
+    with path.open() as file:
+        names = file.readline().strip().split(",")
+        table = dict(zip(names, np.genfromtxt(file, delimiter=",").T, strict=True))
+    if unknown := [name for name in columns if name not in table]:
+        raise ValueError(f"columns: expected some of {', '.join(names)}, got {', '.join(unknown)}")
+    if not columns or len(set(columns)) < len(columns):
+        raise ValueError(f"columns: expected at least one name, and none twice, got {columns!r}")
+
+    _, family = np.unique([table["site"], table["plan"], table["income"]], axis=1, return_inverse=True)
+    plan = np.full(len(family), -1)
+    for number, members in enumerate(HEALTH_PLANS.values()):
+        plan[np.isin(table["plan"], members)] = number
+    context = np.stack([table[name] for name in columns], axis=1)
+    parts = [
+        context,
+        plan,
+        table["meddol"],
+        *(table[name].astype(np.int64) for name in ("site", "year", "zper")),
+        family,
+    ]
+    missing = np.isnan(context).any(1)
+    if missing.any():
+        holes = ", ".join(name for name in columns if np.isnan(table[name]).any())
+        warnings.warn(
+            f"health_insurance: left out {missing.sum()} of {len(missing)} rows, in which {holes} is missing",
+            stacklevel=2,
+        )
+    return TensorDataset(*(torch.from_numpy(part[~missing]) for part in parts))
 
 
 class ClassificationBandit(Dataset[tuple[Tensor, Tensor, Tensor]]):
