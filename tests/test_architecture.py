@@ -58,6 +58,8 @@ ALLOWED = {
     "lightning": OUTSIDE,
     "matplotlib": ("torchonline.metrics", *OUTSIDE),
     "sklearn": ("torchonline.datasets",),
+    "statsmodels": (),
+    "pandas": (),
     "scipy": (),
     "rich": (),
 }

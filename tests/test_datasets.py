@@ -1,6 +1,11 @@
-"""Digits, and classification as a bandit."""
+"""Digits, health insurance, and classification as a bandit."""
 
+import csv
+import subprocess
 import sys
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +13,8 @@ from scipy import stats
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader
 
-from torchonline.datasets import ClassificationBandit, digits
+from tests.fake_device import environment
+from torchonline.datasets import HEALTH_PLANS, ClassificationBandit, digits, health_insurance
 from torchonline.environments import Gaussian, StudentT
 
 INPUTS = torch.arange(12.0).reshape(6, 2)
@@ -42,6 +48,94 @@ def test_digits_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(ImportError, match=r"pip install torchonline\[examples\]"):
         digits()
+
+
+def test_health_insurance_is_the_file() -> None:
+    """Against the csv module, row by row; and the counts that are known of the experiment's public file."""
+    path = Path(find_spec("statsmodels").submodule_search_locations[0], "datasets/randhie/src/randhie.csv")
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 20190
+    columns = ("xage", "child", "female", "linc", "disea", "xghindx")
+    context, plan, cost, site, year, person, family = health_insurance().tensors
+    assert context.dtype == cost.dtype == torch.float64
+    assert {part.dtype for part in (plan, site, year, person, family)} == {torch.int64}
+    assert context.tolist() == [[float(row[name]) for name in columns] for row in rows]
+    for part, name in ((cost, "meddol"), (site, "site"), (year, "year"), (person, "zper")):
+        assert part.tolist() == [float(row[name]) for row in rows]
+    plans = list(HEALTH_PLANS.values())
+    assert all(int(row["plan"]) in plans[number] for row, number in zip(rows, plan.tolist(), strict=True))
+    assert plan.bincount().tolist() == [6822, 2363, 1702, 1401, 3727, 4175]
+    assert [len(person[plan == number].unique()) for number in range(6)] == [1980, 663, 499, 385, 1110, 1275]
+    assert len(person.unique()) == 5912
+    assert (int(site.min()), int(site.max()), int(year.min()), int(year.max())) == (1, 6, 1, 5)
+    assert (context[:, 1] == (context[:, 0] < 18.0)).all()
+
+
+def test_health_insurance_families_are_of_one_plan_and_mostly_of_the_size_that_the_file_says() -> None:
+    context, plan, _, site, _, person, family = health_insurance(["num"]).tensors
+    assert family.unique().tolist() == list(range(1806))
+    members: dict[int, set[int]] = {number: set() for number in range(1806)}
+    sizes = Counter()
+    for number, one, size in zip(family.tolist(), person.tolist(), context[:, 0].tolist(), strict=True):
+        members[number].add(one)
+        sizes[number] = max(sizes[number], int(size))
+    for part in (plan, site):
+        assert len(torch.stack((family, part), 1).unique(dim=0)) == 1806
+    assert len(torch.stack((family, person), 1).unique(dim=0)) == 5912
+    assert sum(len(members[number]) == sizes[number] for number in range(1806)) >= 1700
+
+
+@pytest.mark.parametrize(
+    ("columns", "missing"), [(["educdec"], 4), (["xage", "ghindx"], 5223), (["mdeoff", "pioff"], 5)]
+)
+def test_health_insurance_leaves_out_rows_with_holes_and_says_so(columns: list[str], missing: int) -> None:
+    with pytest.warns(UserWarning, match=f"left out {missing} of 20190 rows, in which .*{columns[-1]} is missing"):
+        parts = health_insurance(columns).tensors
+    assert {len(part) for part in parts} == {20190 - missing}
+    assert not parts[0].isnan().any()
+
+
+@pytest.mark.parametrize(
+    ("columns", "error"),
+    [
+        ("xage", TypeError),
+        ([1], TypeError),
+        (7, TypeError),
+        (["age"], ValueError),
+        (["xage"] * 2, ValueError),
+        ([], ValueError),
+    ],
+)
+def test_health_insurance_refuses_columns_that_are_none(columns, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"^columns: expected"):
+        health_insurance(columns)
+
+
+def test_health_insurance_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "statsmodels", None)
+    with pytest.raises(ImportError, match=r"pip install torchonline\[examples\]"):
+        health_insurance()
+
+
+def test_health_insurance_says_so_where_statsmodels_lacks_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "statsmodels").mkdir()
+    (tmp_path / "statsmodels" / "__init__.py").touch()
+    monkeypatch.delitem(sys.modules, "statsmodels", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match=r"^health_insurance needs statsmodels 0\.15"):
+        health_insurance()
+
+
+def test_health_insurance_reads_without_importing_statsmodels() -> None:
+    program = (
+        "import sys; from torchonline.datasets import health_insurance; health_insurance(); "
+        "print([name for name in ('statsmodels', 'pandas', 'scipy') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True)
+    assert run.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("batch_shape", [(), (3,), (2, 2)])

@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").rglob("*.py"))
 WRITTEN = {
+    "examples/health_insurance.py": ["hill.png", "running_cost.png"],
     "examples/neural_linear_digits.py": ["regret.png", "head.pt", "head.pt2", "logs"],
     "examples/linear_mdp.py": ["linear_mdp.png"],
     "examples/noise_scale.py": ["noise_scale.png"],
@@ -17,6 +18,12 @@ WRITTEN = {
     "examples/system_identification.py": ["system_identification.png"],
 }
 SAID = {
+    "examples/health_insurance.py": [
+        "of 30 + 90 families",
+        "always 95 %",
+        "HeavyTailUCB, order 2",
+        "Costs are not health.",
+    ],
     "examples/neural_linear_digits.py": [
         "TorchScript file, in a process without torchonline: 500 of 500 choices are the head's",
         "program file, in a process without torchonline: 500 of 500 choices are the head's",

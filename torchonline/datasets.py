@@ -109,7 +109,7 @@ def health_insurance(
           these 1806 groups 1757 have as many persons as the file's family size says, 49 are several families.
 
     Raises:
-        ImportError: statsmodels is not installed.
+        ImportError: statsmodels is not installed, or comes without the file, as before version 0.15.
         TypeError: ``columns`` is no sequence of names.
         ValueError: the file has no such column, or one comes twice.
         UserWarning: rows were left out.
@@ -133,7 +133,7 @@ def health_insurance(
     paths = [Path(folder, "datasets", "randhie", "src", "randhie.csv") for folder in folders]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
-        raise ImportError("health_insurance needs statsmodels: pip install torchonline[examples]")
+        raise ImportError("health_insurance needs statsmodels 0.15, with its data: pip install torchonline[examples]")
     with path.open() as file:
         names = file.readline().strip().split(",")
         table = dict(zip(names, np.genfromtxt(file, delimiter=",").T, strict=True))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import Policy
-from torchonline.learner import check_shape, non_negative, positive_integer
+from torchonline.learner import check_shape, check_tensor, check_values, non_negative, positive_integer
 from torchonline.rounds import only_where
 
 
@@ -88,7 +88,7 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
         >>> arms = torch.eye(2).expand(100, 2, 2)
         >>> choices = replay(policy, arms, logged, logged.double(), torch.arange(100), torch.arange(100))
         >>> choices[-5:], int(policy.estimator.rounds)  # it learnt from the matches
-        (tensor([1, 1, 1, 1, 1]), 50)
+        (tensor([1, 1, 1, 1, 1]), 51)
 
     Reference:
         Li, Chu, Langford and Wang, Unbiased offline evaluation of contextual-bandit-based news article recommendation
@@ -102,6 +102,7 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
     size = len(arms)
     _check_indices("actions", actions, arms.size(1))
     _check_indices("groups", groups, size)
+    check_values("rewards", check_tensor("rewards", rewards, estimator.theta_hat))
     for name, value in (("actions", actions), ("rewards", rewards), ("groups", groups)):
         check_shape(name, value, (size,))
     starts = torch.zeros(int(groups.max()) + 2, dtype=torch.int64)
@@ -209,8 +210,8 @@ def _check_weights(values: Any, weights: Any) -> None:
             raise TypeError(f"{name}: expected a floating-point tensor, got {_shape(value)}")
     if values.dim() != 1 or weights.shape[-1:] != values.shape:
         raise ValueError(f"weights: expected shape (..., N) for values (N), got {_shape(weights)} and {_shape(values)}")
-    if not bool((weights >= 0).all()):
-        raise ValueError("weights: expected values of at least 0")
+    if not bool((weights >= 0).all()) or not bool((weights.sum(-1) > 0).all()):
+        raise ValueError("weights: expected values of at least 0, and one above")
 
 
 def _check_indices(name: str, value: Any, size: int) -> None:
