@@ -21,7 +21,7 @@ consistent, so the intervals are indications; medians and means of cut costs sta
 (3) A live run: the learner sees about one person-year in four; years of one family are decided at once. (4) Anything about
 attrition: who left is missing from later years. (5) That a linear model holds: no theorem covers this stream to the letter.
 
-    python examples/health_insurance.py [--smoke] [--output outputs/health_insurance]    # needs statsmodels, for the data
+    python examples/health_insurance.py [--smoke] [--output outputs/health_insurance]    # a few minutes
 """
 
 import argparse
@@ -372,7 +372,7 @@ def plot(results: dict[str, Result], log: Log, orders: int, path: Path) -> None:
         families = torch.arange(1, curves.size(1) + 1)
         start = curves.size(1) // 20
         low, high = curves.nan_to_num(math.inf).quantile(torch.tensor([0.1, 0.9], dtype=curves.dtype), dim=0)
-        style = "-" if "tuned" in name else "--"
+        style = "--" if "(theory)" in name else "-"
         (line,) = axis.plot(families[start:], curves.mean(0)[start:], style, label=name)
         axis.fill_between(families[start:], low[start:], high[start:], color=line.get_color(), alpha=0.1, linewidth=0)
     for axis, title in zip(axes, ("learners", "policies that do not learn"), strict=True):
