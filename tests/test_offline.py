@@ -183,6 +183,7 @@ ONES = torch.ones(4, dtype=torch.int64)
         ({"rewards": torch.zeros(5)}, ValueError, "rewards"),
         ({"rewards": torch.full((6,), torch.nan)}, ValueError, "rewards"),
         ({"rewards": [0.0] * 6}, TypeError, "rewards"),
+        ({"groups": torch.zeros(0, dtype=torch.int64)}, ValueError, "groups"),
         ({"groups": torch.full((6,), 6)}, ValueError, "groups"),
         ({"groups": torch.full((6,), -1)}, ValueError, "groups"),
         ({"orders": torch.tensor([0, 3])}, ValueError, "orders"),
@@ -203,6 +204,12 @@ def test_replay_refuses_what_is_no_log(changes: dict, error: type[Exception], na
         replay(policy(), **(log | changes))
 
 
+def test_replay_is_for_the_cpu() -> None:
+    elsewhere = OFUL(6, device="meta")
+    with pytest.raises(ValueError, match=r"^policy: expected one on the CPU, got one on meta"):
+        replay(elsewhere, torch.eye(3, 6).expand(4, 3, 6), ONES, torch.ones(4), ONES, torch.tensor([1]))
+
+
 @pytest.mark.parametrize(
     ("call", "error", "name"),
     [
@@ -211,10 +218,12 @@ def test_replay_refuses_what_is_no_log(changes: dict, error: type[Exception], na
         (lambda: propensities(ONES, ONES, 1), ValueError, "actions"),
         (lambda: propensities(ONES, ONES, 2, smoothing=-1.0), ValueError, "smoothing"),
         (lambda: self_normalised_mean(ONES, ONES.double()), TypeError, "values"),
-        (lambda: self_normalised_mean(torch.ones(4), torch.ones(3)), ValueError, "weights"),
+        (lambda: self_normalised_mean(torch.ones(4), torch.ones(3)), ValueError, "values"),
         (lambda: self_normalised_mean(torch.ones(4), -torch.ones(4)), ValueError, "weights"),
         (lambda: self_normalised_mean(torch.ones(4), torch.full((4,), torch.nan)), ValueError, "weights"),
         (lambda: self_normalised_mean(torch.ones(4), torch.zeros(4)), ValueError, "weights"),
+        (lambda: effective_sample_size(torch.zeros(2, 4)), ValueError, "weights"),
+        (lambda: effective_sample_size(ONES), TypeError, "weights"),
         (lambda: bootstrap_means(torch.ones(4), torch.ones(4), ONES[:3]), ValueError, "groups"),
         (lambda: bootstrap_means(torch.ones(4), torch.ones(4), ONES, draws=0), ValueError, "draws"),
     ],

@@ -37,7 +37,7 @@ def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float
     _check_indices("actions", actions, positive_integer("arms", arms))
     smoothing = non_negative("smoothing", smoothing)
     if not isinstance(strata, Tensor) or strata.is_floating_point():
-        raise TypeError("strata: expected a tensor of integers")
+        raise TypeError(f"strata: expected a tensor of integers, got {_kind(strata)}")
     if strata.dim() not in (1, 2) or len(strata) != len(actions):
         raise ValueError(f"strata: expected shape ({len(actions)}) or ({len(actions)}, m), got {tuple(strata.shape)}")
     _, stratum = torch.unique(strata, dim=0, return_inverse=True)
@@ -72,7 +72,7 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
     matches has.
 
     Args:
-        policy: with batch shape ``*B``, and in its initial state if the stream is to be all it knows.
+        policy: on the CPU, as all else, with batch shape ``*B``; in its initial state if the stream is to be all it knows.
         arms: features, ``(N, K, d)``.
         actions: the logged arms, ``(N)``, int64.
         rewards: what they paid, ``(N)``.
@@ -98,7 +98,9 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
     estimator = policy.estimator
     batch = estimator.batch_shape
     if not isinstance(arms, Tensor) or arms.dim() != 3 or arms.size(-1) != estimator.dim:
-        raise ValueError(f"arms: expected a tensor of shape (N, K, {estimator.dim}), got {_shape(arms)}")
+        raise ValueError(f"arms: expected a tensor of shape (N, K, {estimator.dim}), got {_kind(arms)}")
+    if not estimator.theta_hat.is_cpu:
+        raise ValueError(f"policy: expected one on the CPU, got one on {estimator.theta_hat.device}")
     size = len(arms)
     _check_indices("actions", actions, arms.size(1))
     _check_indices("groups", groups, size)
@@ -112,7 +114,7 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
     if orders.shape[:-1] != batch:
         raise ValueError(f"orders: expected shape {(*batch, 'n')}, got {tuple(orders.shape)}")
     if orders.size(-1) > 1 and bool((orders.sort(-1).values.diff(dim=-1) == 0).any()):
-        raise ValueError("orders: expected no group twice")
+        raise ValueError("orders: expected no group twice in a row of them, got one that is")
 
     rows = groups.argsort(dim=0, stable=True)
     choices = torch.full((*batch, size + 1), -1)  # the last column takes what pads the shorter groups
@@ -138,8 +140,8 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
 def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
     r"""The weighted mean :math:`\sum w_i v_i / \sum w_i`, over the last dimension.
 
-    With importance weights it is consistent where the plain mean of :math:`w_i v_i` is unbiased, and does not change by more
-    than b if b is added to all values.
+    With importance weights it is consistent where the plain mean of :math:`w_i v_i` is unbiased, and adding b to all values adds
+    b to it.
 
     Args:
         values: ``(N)``.
@@ -152,7 +154,7 @@ def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
         >>> self_normalised_mean(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([1.0, 1.0, 2.0]))
         tensor(3.7500)
     """
-    _check_weights(values, weights)
+    _check_weighted(values, weights)
     return (weights * values).sum(-1) / weights.sum(-1)
 
 
@@ -163,6 +165,7 @@ def effective_sample_size(weights: Tensor) -> Tensor:
         >>> effective_sample_size(torch.tensor([1.0, 1.0, 0.0, 4.0]))
         tensor(2.)
     """
+    _check_weights(weights)
     return weights.sum(-1) ** 2 / (weights**2).sum(-1)
 
 
@@ -188,7 +191,7 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
         >>> bootstrap_means(values, torch.ones(4, dtype=torch.float64), groups, draws=1000).unique()
         tensor([0.5000, 1.5000, 2.5000], dtype=torch.float64)
     """
-    _check_weights(values, weights)
+    _check_weighted(values, weights)
     _check_indices("groups", groups, len(values))
     check_shape("groups", groups, values.shape)
     _, group = torch.unique(groups, return_inverse=True)
@@ -204,22 +207,29 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
     return torch.stack(means)
 
 
-def _check_weights(values: Any, weights: Any) -> None:
-    for name, value in (("values", values), ("weights", weights)):
-        if not isinstance(value, Tensor) or not value.is_floating_point():
-            raise TypeError(f"{name}: expected a floating-point tensor, got {_shape(value)}")
-    if values.dim() != 1 or weights.shape[-1:] != values.shape:
-        raise ValueError(f"weights: expected shape (..., N) for values (N), got {_shape(weights)} and {_shape(values)}")
-    if not bool((weights >= 0).all()) or not bool((weights.sum(-1) > 0).all()):
-        raise ValueError("weights: expected values of at least 0, and one above")
+def _check_weights(weights: Any) -> None:
+    if not isinstance(weights, Tensor) or not weights.is_floating_point():
+        raise TypeError(f"weights: expected a floating-point tensor, got {_kind(weights)}")
+    if weights.dim() == 0 or not bool((weights >= 0).all()) or not bool((weights.sum(-1) > 0).all()):
+        raise ValueError("weights: expected values of at least 0, one above 0 in each row, got others")
+
+
+def _check_weighted(values: Any, weights: Any) -> None:
+    _check_weights(weights)
+    if not isinstance(values, Tensor) or not values.is_floating_point():
+        raise TypeError(f"values: expected a floating-point tensor, got {_kind(values)}")
+    check_shape("values", values, tuple(weights.shape[-1:]))
 
 
 def _check_indices(name: str, value: Any, size: int) -> None:
     if not isinstance(value, Tensor) or value.dtype != torch.int64:
-        raise TypeError(f"{name}: expected a tensor of int64")
-    if value.numel() == 0 or not 0 <= int(value.min()) <= int(value.max()) < size:
-        raise ValueError(f"{name}: expected values from 0 to {size - 1}, and at least one")
+        raise TypeError(f"{name}: expected a tensor of int64, got {_kind(value)}")
+    if value.numel() == 0:
+        raise ValueError(f"{name}: expected at least one value, got none")
+    low, high = (int(bound) for bound in value.aminmax())
+    if low < 0 or high >= size:
+        raise ValueError(f"{name}: expected values from 0 to {size - 1}, got {low} to {high}")
 
 
-def _shape(value: object) -> str:
-    return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__
+def _kind(value: object) -> str:
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
