@@ -184,6 +184,7 @@ ONES = torch.ones(4, dtype=torch.int64)
         ({"rewards": torch.full((6,), torch.nan)}, ValueError, "rewards"),
         ({"rewards": [0.0] * 6}, TypeError, "rewards"),
         ({"groups": torch.zeros(0, dtype=torch.int64)}, ValueError, "groups"),
+        ({"groups": torch.tensor([0, 0, 1, 1, 3, 3])}, ValueError, "groups"),
         ({"groups": torch.full((6,), 6)}, ValueError, "groups"),
         ({"groups": torch.full((6,), -1)}, ValueError, "groups"),
         ({"orders": torch.tensor([0, 3])}, ValueError, "orders"),
@@ -204,10 +205,12 @@ def test_replay_refuses_what_is_no_log(changes: dict, error: type[Exception], na
         replay(policy(), **(log | changes))
 
 
-def test_replay_is_for_the_cpu() -> None:
+def test_replay_is_for_policies_on_the_cpu() -> None:
     elsewhere = OFUL(6, device="meta")
     with pytest.raises(ValueError, match=r"^policy: expected one on the CPU, got one on meta"):
-        replay(elsewhere, torch.eye(3, 6).expand(4, 3, 6), ONES, torch.ones(4), ONES, torch.tensor([1]))
+        replay(elsewhere, torch.eye(3, 6).expand(4, 3, 6), ONES, torch.ones(4), 0 * ONES, torch.tensor([0]))
+    with pytest.raises(TypeError, match=r"^policy: expected a Policy, got RidgeRegression"):
+        replay(RidgeRegression(6), torch.eye(3, 6).expand(4, 3, 6), ONES, torch.ones(4), 0 * ONES, torch.tensor([0]))
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,8 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
         algorithms, WSDM 2011; Dudik, Erhan, Langford and Li, Doubly robust policy evaluation and optimization, Statistical
         Science 2014, for policies that change.
     """
+    if not isinstance(policy, Policy):
+        raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
     estimator = policy.estimator
     batch = estimator.batch_shape
     if not isinstance(arms, Tensor) or arms.dim() != 3 or arms.size(-1) != estimator.dim:
@@ -107,14 +109,15 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
     check_values("rewards", check_tensor("rewards", rewards, estimator.theta_hat))
     for name, value in (("actions", actions), ("rewards", rewards), ("groups", groups)):
         check_shape(name, value, (size,))
-    starts = torch.zeros(int(groups.max()) + 2, dtype=torch.int64)
     counts = torch.bincount(groups)
-    starts[1:] = counts.cumsum(0)
+    if not bool((counts > 0).all()):
+        raise ValueError(f"groups: expected every number up to {len(counts) - 1}, got no {int(counts.argmin())}")
+    starts = counts.cumsum(0) - counts
     _check_indices("orders", orders, len(counts))
     if orders.shape[:-1] != batch:
         raise ValueError(f"orders: expected shape {(*batch, 'n')}, got {tuple(orders.shape)}")
     if orders.size(-1) > 1 and bool((orders.sort(-1).values.diff(dim=-1) == 0).any()):
-        raise ValueError("orders: expected no group twice in a row of them, got one that is")
+        raise ValueError("orders: expected no group twice for one learner, got one")
 
     rows = groups.argsort(dim=0, stable=True)
     choices = torch.full((*batch, size + 1), -1)  # the last column takes what pads the shorter groups
