@@ -124,7 +124,7 @@ class CRMMRegression(EpochEstimator):
     def width_matrix(self) -> Tensor:
         return self.V_inv
 
-    def _learn(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
+    def _learn_epoch(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
         rewards = rewards.sort(-1).values
         median = 0.5 * (rewards[..., (self.repeats - 1) // 2] + rewards[..., self.repeats // 2])
         # Where no epoch ends, nothing is added.
@@ -147,11 +147,13 @@ class CRMM(UCB):
     Example:
         >>> policy = CRMM(2, horizon=1000, repeats=3)
         >>> arms = torch.eye(2)
+        >>> choices = []
         >>> for _ in range(6):
         ...     choice = policy.select(arms)
         ...     policy.step(arms[choice], torch.tensor(0.7))
-        ...     print(int(choice), end=" ")
-        0 0 0 1 1 1
+        ...     choices.append(int(choice))
+        >>> choices
+        [0, 0, 0, 1, 1, 1]
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class EpochEstimator(Estimator):
             "pulls": torch.zeros((), dtype=torch.int64),
         }
 
-    def _learn(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
+    def _learn_epoch(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
         """Learn from an epoch, ``(*B, d)`` and ``(*B, repeats)``, where it ``ends``, ``(*B)`` of 0 and 1."""
         raise NotImplementedError
 
@@ -52,7 +52,7 @@ class EpochEstimator(Estimator):
         if is_at_hand(ends):
             may_end = bool(ends.any())
         if may_end:
-            self._learn(x, rewards, ends.to(x.dtype))
+            self._learn_epoch(x, rewards, ends.to(x.dtype))
         self.epoch_x.copy_(x)
         self.epoch_reward.copy_(rewards)
         self.pulls.copy_(pulls * ~ends)

@@ -124,7 +124,7 @@ class MENURegression(EpochEstimator):
     def width_matrix(self) -> Tensor:
         return self.V_inv
 
-    def _learn(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
+    def _learn_epoch(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
         # Where no epoch ends, nothing is added.
         x = along(ends, x) * x
         product = matvec(self.V_inv, x)
@@ -150,11 +150,13 @@ class MENU(UCB):
     Example:
         >>> policy = MENU(2, horizon=1000, repeats=3)
         >>> arms = torch.eye(2)
+        >>> choices = []
         >>> for _ in range(6):
         ...     choice = policy.select(arms)
         ...     policy.step(arms[choice], torch.tensor(0.7))
-        ...     print(int(choice), end=" ")
-        0 0 0 1 1 1
+        ...     choices.append(int(choice))
+        >>> choices
+        [0, 0, 0, 1, 1, 1]
     """
 
     def __init__(
