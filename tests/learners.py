@@ -20,9 +20,15 @@ from torchonline.bandits.policies import Policy
 
 DIM = 3
 BATCH_SHAPES = ((), (2,))
-REQUIRED: dict[str, Any] = {"dim": DIM, "horizon": 2000, "outputs": 2}
+REQUIRED: dict[str, Any] = {"dim": DIM, "horizon": 2000, "outputs": 2, "discount": 0.9}
 PACKAGES = (torchonline, torchonline.baselines)
-VARIANTS: dict[str, tuple[Any, ...]] = {"moment_order": (1.5,), "noise": ("symmetric",), "repeats": (1, 2)}
+VARIANTS: dict[str, tuple[Any, ...]] = {
+    "moment_order": (1.5,),
+    "noise": ("symmetric",),
+    "restart_every": (8,),  # of which the window of rule 5 holds four
+    "horizon": (None,),
+    "repeats": (1, 2),
+}
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,9 @@ NOT_POSITIVE = [0.0, -1.0, *NOT_FINITE, *NOT_A_NUMBER]
 BAD_OPTIONS: dict[str, list[Any]] = {
     "dim": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
     "outputs": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
-    "horizon": [0, -5, 10.5, True, "9", None],
+    "horizon": [0, -5, 10.5, True, "9"],
+    "restart_every": [0, -5, 10.5, True, "9", 8.0],
+    "discount": [0.0, 1.0, 0.5, -0.9, *NOT_FINITE, *NOT_A_NUMBER],
     "noise_scale": [-1.0, *NOT_FINITE, *NOT_A_NUMBER],
     "theta_bound": NOT_POSITIVE,
     "feature_bound": NOT_POSITIVE,

@@ -6,6 +6,7 @@ from pathlib import Path as _Path
 if not (_Path(__file__).parent / "models").is_dir():
     __path__.append(str(_Path(__file__).parent.parent))
 
+from torchonline.bandits.discounted import DiscountedHeavyTailRegression
 from torchonline.bandits.heavy_tail import HeavyTailRegression, HeavyTailUCB
 from torchonline.bandits.huber import HuberRegression, HvtUCB
 from torchonline.bandits.policies import UCB, Greedy, ThompsonSampling
@@ -17,6 +18,7 @@ __version__ = "0.1.0"
 __all__ = [
     "OFUL",
     "UCB",
+    "DiscountedHeavyTailRegression",
     "Greedy",
     "HeavyTailRegression",
     "HeavyTailUCB",

@@ -157,6 +157,15 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return torch.where(condition, x, y)
 
 
+def fill_(x: Tensor, mask: Tensor, value: float) -> None:
+    """Write ``value`` where a mask, shaped to go with ``x``, is True."""
+    if not is_scripting():
+        if isinstance(x, ARRAYS):
+            np.copyto(x, value, where=mask)
+            return
+    x.masked_fill_(mask, value)
+
+
 def clip(x: Tensor, bound: Tensor) -> Tensor:
     """``x`` cut to ``[-bound, bound]``."""
     return maximum(minimum(x, bound), -bound)

@@ -158,8 +158,11 @@ class Learner(nn.Module):
         self.register_buffer("constants", self._constants().to(options["device"]))
 
     def _options(self) -> list[tuple[str, float]]:
-        """The options that the statistics depend on; the name of several numbers comes once for each."""
-        values = [(name, getattr(self, name)) for name in self.statistics_depend_on]
+        """The options that the statistics depend on; the name of several numbers comes once for each.
+
+        None counts as 0, which no option is that may be None.
+        """
+        values = [(name, getattr(self, name) or 0.0) for name in self.statistics_depend_on]
         return [(name, float(number)) for name, v in values for number in (v if isinstance(v, tuple) else (v,))]
 
     def _constants(self) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import ARRAYS, along, dot, exactly, matvec, sqrt
+from torchonline.arrays import ARRAYS, along, dot, exactly, fill_, matvec, sqrt
 
 # From this many entries on, torch's rank-one updates, which need no temporary, make up for their larger call overhead.
 WIDE = 1 << 12
@@ -34,15 +34,39 @@ def add_outer_(matrix: Tensor, u: Tensor, v: Tensor) -> None:
     matrix.addcmul_(u.unsqueeze(-1), v.unsqueeze(-2))
 
 
+def coordinate_vector(index: Tensor, like: Tensor) -> Tensor:
+    """The coordinate vectors :math:`e_j` of indices ``(*B)``, as ``(*B, d)`` of the type of ``like``."""
+    if not is_scripting():
+        if isinstance(like, ARRAYS):
+            return (np.arange(like.shape[-1]) == index[..., None]).astype(like.dtype)
+    return (torch.arange(like.size(-1), device=like.device) == index.unsqueeze(-1)).to(like.dtype)
+
+
+def diagonal(matrix: Tensor) -> Tensor:
+    """A view of the diagonals, ``(*B, d)``."""
+    if not is_scripting():
+        if isinstance(matrix, ARRAYS):
+            return matrix.reshape(*matrix.shape[:-2], -1)[..., :: matrix.shape[-1] + 1]
+    return matrix.diagonal(dim1=-2, dim2=-1)
+
+
 def add_diagonal(matrix: Tensor, scalar: Tensor) -> Tensor:
     """``matrix + scalar I``, a new matrix: ``(*B, d, d)`` and ``(*B)``."""
     if not is_scripting():
         if isinstance(matrix, ARRAYS):
             result = matrix.copy()
-            diagonal = result.reshape(*matrix.shape[:-2], -1)[..., :: matrix.shape[-1] + 1]
-            diagonal += along(scalar, diagonal)
+            entries = diagonal(result)
+            entries += along(scalar, entries)
             return result
     return matrix + torch.diag_embed(scalar.unsqueeze(-1).expand(matrix.shape[:-1]))
+
+
+def fill_identity_(matrix: Tensor, lost: Tensor | None, mask: Tensor, multiple: float) -> None:
+    """Write ``multiple * I`` over the learners' matrices where ``mask``, ``(*B)``, is True, and 0 over what they lost."""
+    fill_(matrix, mask[..., None, None], 0.0)
+    if lost is not None:
+        fill_(lost, mask[..., None, None], 0.0)
+    fill_(diagonal(matrix), mask[..., None], multiple)
 
 
 def subtract_outer_(matrix: Tensor, u: Tensor, v: Tensor) -> None:

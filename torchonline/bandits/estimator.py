@@ -17,6 +17,7 @@ from torchonline.arrays import (
     autocasts,
     converted,
     exactly,
+    fill_,
     maximum,
     minimum,
     roundoff,
@@ -36,9 +37,10 @@ from torchonline.learner import (
     check_values,
     is_readable,
     positive,
+    positive_integer,
     shape_text,
 )
-from torchonline.linalg import refine_inverse_
+from torchonline.linalg import fill_identity_, refine_inverse_
 
 
 class LinearModel(Learner):
@@ -47,7 +49,11 @@ class LinearModel(Learner):
     The response is a reward (:class:`Estimator`), or ``output_shape`` of numbers that are predicted from the same features.
     A subclass says three things: :meth:`radius` and :meth:`width_matrix`, which make the confidence set
     ``|x'theta - x'theta_hat| <= radius * sqrt(x' width_matrix x)``, and :meth:`_observe`, which learns from one round.
-    All three run on tensors and on NumPy views.
+    If it adds buffers to these here, :meth:`_forget_` says how they are emptied. All of them run on tensors and on NumPy
+    views.
+
+    With ``restart_every=n`` each learner forgets everything after n rounds and starts anew: each buffer is what it was
+    before the first round, and ``rounds`` counts the rounds since the last start.
     """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
@@ -67,6 +73,7 @@ class LinearModel(Learner):
         output_shape: tuple[int, ...] = (),
         ridge: float,
         radius_scale: float,
+        restart_every: int | None = None,
         batch_shape: tuple[int, ...],
         dtype: torch.dtype,
         device: torch.device | str | None,
@@ -77,6 +84,7 @@ class LinearModel(Learner):
         self.ridge = positive("ridge", ridge)
         check_size("ridge", self.ridge, torch.finfo(dtype).max, dtype)
         self.radius_scale = positive("radius_scale", radius_scale)
+        self.restart_every = None if restart_every is None else positive_integer("restart_every", restart_every)
         self.smallest_noise_scale = 0.0
         self.features_shape = (*self.batch_shape, self.dim)
         self.is_small = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1) < SMALL_STEP
@@ -114,6 +122,18 @@ class LinearModel(Learner):
         """The constructor's noise scale for rounds without one, shaped like their responses. Not on NumPy views."""
         raise NotImplementedError
 
+    def _forget_(self, due: Tensor) -> None:
+        """Put each buffer back to its value before the first round, in the learners that are ``due``, ``(*B)``."""
+        self._forget_regression_(due)
+
+    def _forget_regression_(self, due: Tensor) -> None:
+        """:meth:`_forget_` for the buffers that all estimators have."""
+        fill_(self.theta_hat, due[..., None], 0.0)
+        fill_identity_(self.V, self.V_lost, due, self.ridge)
+        fill_identity_(self.V_inv, None, due, 1.0 / self.ridge)
+        rounds = self.rounds
+        rounds *= ~due
+
     @torch.jit.export
     def width(self, x: Tensor) -> Tensor:
         """The norm that the radius multiplies: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
@@ -142,14 +162,29 @@ class LinearModel(Learner):
             reward = reward.detach().to(self.theta_hat.dtype)
             scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(self.theta_hat.dtype)
             if x.dim() == self.batch_dims + 1:
-                self._observe(x, reward, scale)
+                self._learn_round(x, reward, scale)
             else:
                 if not is_scripting():
                     self._observe_in_order(x, reward, scale)
                 else:
                     rows = self.batch_dims
                     for i in range(x.size(rows)):
-                        self._observe(x.select(rows, i), reward.select(rows, i), scale.select(rows, i))
+                        self._learn_round(x.select(rows, i), reward.select(rows, i), scale.select(rows, i))
+
+    def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Learn from one round of each learner, and start anew where that was the last of an epoch."""
+        self._observe(x, reward, noise_scale)
+        if self.restart_every is not None:
+            self._restart_(self.rounds >= self.restart_every)
+
+    def _restart_(self, due: Tensor) -> None:
+        """Forget everything in the learners that are ``due``, ``(*B)``: without asking whether any is, if that would stall."""
+        if not is_scripting():
+            if isinstance(due, Tensor) and not (due.is_cpu and is_readable(due)):
+                self._forget_(due)
+                return
+        if bool(due.any()):
+            self._forget_(due)
 
     def _refine_(self, inverse: Tensor, matrix: Tensor) -> None:
         """Correct the column of an inverse whose turn it is."""
@@ -241,7 +276,7 @@ class LinearModel(Learner):
         return self.numpy_view() if x.is_cpu and is_readable(x) else None
 
     def _step_on_numpy(self, view: NumpyView, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
-        observe = view.learner._observe
+        learn = view.learner._learn_round
         rows = as_array(x)
         # One learner's numbers are Python's, which have no precision of their own to impose.
         is_number = not (self.batch_dims or self.output_shape)
@@ -253,7 +288,7 @@ class LinearModel(Learner):
                 self._check_rewards(reward, noise_scale)
             check_array("x", rows)
         if rows.ndim == self.batch_dims + 1:
-            view.run(observe, rows, rewards, scales)
+            view.run(learn, rows, rewards, scales)
         else:
             # Copies: the rows may be views of the very buffers that learning from the first of them changes.
             rows = np.moveaxis(rows, self.batch_dims, 0).copy()
@@ -263,21 +298,21 @@ class LinearModel(Learner):
                 scales = [scales] * len(rows)
             elif not is_number:
                 scales = np.moveaxis(scales, self.batch_dims, 0).copy()
-            view.run(self._all_or_nothing, observe, view.state, rows, rewards, scales)
+            view.run(self._all_or_nothing, learn, view.state, rows, rewards, scales)
         view.mark_written()
 
     def _observe_in_order(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         if self.validate and is_readable(x):
             check_values("x", x)
         rows = [value.clone().unbind(self.batch_dims) for value in (x, reward, noise_scale)]
-        self._all_or_nothing(self._observe, list(self.state().values()), *rows)
+        self._all_or_nothing(self._learn_round, list(self.state().values()), *rows)
 
-    def _all_or_nothing(self, observe: Callable[..., None], state: list[Any], *rows: Iterable[Any]) -> None:
+    def _all_or_nothing(self, learn: Callable[..., None], state: list[Any], *rows: Iterable[Any]) -> None:
         """Learn from rounds in order; put ``state``, tensors or arrays, back if one of them is refused."""
         before = [value.clone() if isinstance(value, Tensor) else value.copy() for value in state]
         try:
             for row in zip(*rows, strict=True):
-                observe(*row)
+                learn(*row)
         except BaseException:
             for value, old in zip(state, before, strict=True):
                 value[...] = old
@@ -303,6 +338,7 @@ class Estimator(LinearModel):
         theta_bound: float,
         ridge: float,
         radius_scale: float,
+        restart_every: int | None = None,
         batch_shape: tuple[int, ...],
         dtype: torch.dtype,
         device: torch.device | str | None,
@@ -312,6 +348,7 @@ class Estimator(LinearModel):
             dim,
             ridge=ridge,
             radius_scale=radius_scale,
+            restart_every=restart_every,
             batch_shape=batch_shape,
             dtype=dtype,
             device=device,

@@ -1,12 +1,13 @@
 """Hvt-UCB: Huber regression by one-pass online mirror descent (Wang, Zhang, Zhao and Zhou, ICML 2025)."""
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, at_least, clip, dot, matvec, maximum, real, sqrt
+from torchonline.arrays import along, at_least, clip, dot, log, log1p, matvec, maximum, real, sqrt, where
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.learner import non_negative, one_of, positive, positive_integer, within
@@ -38,30 +39,42 @@ class HuberRegression(Estimator):
     :math:`\sigma` alike.
     :class:`HeavyTailRegression` has a proved radius of practical size.
 
+    Unknown horizon. With ``horizon=None`` there are epochs of 64, 128, 256, ... rounds. At the end of each the learner
+    forgets everything and starts anew with the constants of the next one's length. If the regret for a known horizon T is
+    at most :math:`C\sqrt T`, with C not decreasing in T, then it is at most :math:`(2+\sqrt2)\,C\sqrt{T+64}` with C as for
+    a horizon of T + 64: the lengths double, :math:`\sum_{k\le K}\sqrt{2^k} \le \sqrt{2^K}\sqrt2/(\sqrt2-1)`, and the last
+    epoch is shorter than T + 64. 64 is where the paper's constants begin to mean anything, and few enough to lose.
+    ``restart_every`` is for a parameter that moves: the guarantee holds in each epoch in which it does not, with the
+    probability said above for that epoch alone, and says nothing of an epoch in which it does.
+
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round; O(d^3) in the
     rounds, ever rarer, in which the step leaves the ball.
 
     Args:
         dim: d, number of features.
-        horizon: T, number of rounds the radius is for. More rounds run on without a guarantee.
+        horizon: T, number of rounds the radius is for. More rounds run on without a guarantee. None if it is not known, which
+            has to be said, because it costs regret; ``restart_every``, where that is given, is then known.
         moment_order: p in (1, 2].
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; ``step`` takes
             each round's own where it is known.
         theta_bound: S > 0, a bound on the norm of the true parameter.
         feature_bound: L > 0, a bound on the norm of features.
         ridge: :math:`\lambda > 0`; None for the paper's d.
-        delta: in (0, 1); None for the paper's 1 / (8 T).
+        delta: in (0, 1); None for the paper's 1 / (8 T). Where the horizon is not known it is for all epochs together: one
+            of T rounds gets 32 ``delta`` / T, and None is 1 / 256, which leaves each epoch the paper's.
         alpha: > 0; the step is 1 / alpha of a Newton step. The paper's theory needs 4.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for the paper's 1 / sqrt(T).
         radius: "paper".
         radius_scale: multiplies the radius.
+        restart_every: rounds after which everything is forgotten, for a parameter that moves; None never forgets.
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state.
         device: where the state lives.
         validate: whether values are checked in each call.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``.
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``, since the last start; where the
+          horizon is not known also ``epoch_length``, ``tau0``, ``slope`` and ``scale_floor``, ``(*B)``.
 
     Example:
         >>> learner = HuberRegression(2, horizon=1000, radius_scale=1e-3)
@@ -87,13 +100,20 @@ class HuberRegression(Estimator):
         "alpha",
         "minimum_scale",
         "radius_scale",
+        "restart_every",
     )
+
+    if TYPE_CHECKING:  # numbers where the horizon is known, else buffers
+        epoch_length: Tensor
+        tau0: Any
+        slope: Any
+        scale_floor: Any
 
     def __init__(
         self,
         dim: int,
         *,
-        horizon: int,
+        horizon: int | None,
         moment_order: float = 2.0,
         noise_scale: float = 1.0,
         theta_bound: float = 1.0,
@@ -104,6 +124,7 @@ class HuberRegression(Estimator):
         minimum_scale: float | None = None,
         radius: str = "paper",
         radius_scale: float = 1.0,
+        restart_every: int | None = None,
         batch_shape: tuple[int, ...] = (),
         dtype: torch.dtype = torch.float64,
         device: torch.device | str | None = None,
@@ -115,27 +136,62 @@ class HuberRegression(Estimator):
             theta_bound=theta_bound,
             ridge=dim if ridge is None else ridge,
             radius_scale=radius_scale,
+            restart_every=restart_every,
             batch_shape=batch_shape,
             dtype=dtype,
             device=device,
             validate=validate,
         )
-        self.horizon = positive_integer("horizon", horizon)
+        # An epoch that is known to end is a horizon.
+        self.horizon = self.restart_every if horizon is None else positive_integer("horizon", horizon)
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
         self.feature_bound = positive("feature_bound", feature_bound)
-        self.delta = 1.0 / (8.0 * horizon) if delta is None else within("delta", delta, 0.0, 1.0)
         self.alpha = positive("alpha", alpha)
-        self.minimum_scale = horizon**-0.5 if minimum_scale is None else positive("minimum_scale", minimum_scale)
+        self.minimum_scale = None if minimum_scale is None else positive("minimum_scale", minimum_scale)
         one_of("radius", radius, ("paper",))
-        eps, T, lam = self.moment_order - 1.0, float(self.horizon), self.ridge
+        eps = self.moment_order - 1.0
         self.power = (1.0 - eps) / (2.0 * (1.0 + eps))
-        ell = math.log(2.0 * T * T / self.delta)
-        kappa = dim * math.log1p(self.feature_bound**2 * T / (self.minimum_scale**2 * lam * self.alpha * dim))
-        self.tau0 = math.sqrt(2.0 * kappa) * math.log(3.0 * T) ** self.power / ell ** (1.0 / (1.0 + eps))
-        # The radius is slope * t^power + radius_start, and radius_start alone before the first round.
-        self.slope = 107.0 * ell * self.tau0
-        self.radius_start = math.sqrt(lam * (2.0 + 4.0 * self.theta_bound**2))
+        self.radius_start = math.sqrt(self.ridge * (2.0 + 4.0 * self.theta_bound**2))
+        # Rounds of the first epoch where the horizon is not known.
+        self.first_epoch = 64
+        # The paper's, or what its own in each epoch add up to.
+        usual = 1.0 / (4.0 * self.first_epoch) if self.horizon is None else 1.0 / (8.0 * self.horizon)
+        self.delta = usual if delta is None else within("delta", delta, 0.0, 1.0)
+        if self.horizon is not None:
+            T = torch.tensor(float(self.horizon), dtype=torch.float64)
+            self.tau0, self.slope, self.scale_floor = map(float, self._constants_for(T))
         self._create_buffers()
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        state = super()._initial_state()
+        if self.horizon is None:
+            T = torch.tensor(float(self.first_epoch), dtype=torch.float64)
+            state |= zip(("tau0", "slope", "scale_floor"), self._constants_for(T), strict=True)
+            state["epoch_length"] = torch.tensor(self.first_epoch)
+        return state
+
+    def _forget_(self, due: Tensor) -> None:
+        self._forget_regression_(due)
+        if self.horizon is None:
+            epoch_length = self.epoch_length
+            epoch_length += epoch_length * due
+            constants = self._constants_for(real(epoch_length, self.theta_hat))
+            self.tau0[...] = where(due, constants[0], self.tau0)
+            self.slope[...] = where(due, constants[1], self.slope)
+            self.scale_floor[...] = where(due, constants[2], self.scale_floor)
+
+    def _constants_for(self, T: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the paper computes from the horizon: tau0, the radius as a multiple of t^power, and sigma_min."""
+        delta, scale_floor = 0.0 * T + self.delta, 1.0 / sqrt(T)
+        if self.horizon is None:
+            delta = delta * self.first_epoch / (2.0 * T)
+        if self.minimum_scale is not None:
+            scale_floor = 0.0 * T + self.minimum_scale
+        ell = log(2.0 * T * T / delta)
+        growth = self.feature_bound**2 * T / (scale_floor * scale_floor * self.ridge * self.alpha * self.dim)
+        kappa = self.dim * log1p(growth)
+        tau0 = sqrt(2.0 * kappa) * log(3.0 * T) ** self.power / ell ** (1.0 / self.moment_order)
+        return tau0, 107.0 * ell * tau0, scale_floor
 
     @torch.jit.export
     def radius(self) -> Tensor:
@@ -154,7 +210,7 @@ class HuberRegression(Estimator):
         q = sqrt(at_least(dot(x, product), 0.0))
         # Eq. (11), with the floor 2 sqrt(2) that Lemmas 4 and 5 need.
         scale = q * maximum(sqrt(2.0 * self.radius() / (root_alpha * growth)), 0.0 * q + math.sqrt(8.0))
-        scale = maximum(at_least(scale, self.minimum_scale), noise_scale)
+        scale = maximum(maximum(scale, 0.0 * q + self.scale_floor), noise_scale)
         w = q / (root_alpha * scale)
         quadratic = w * w
         if not is_scripting():
@@ -171,6 +227,8 @@ class HuberRegression(Estimator):
         project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
         if self._count_round():
             self._refine_(self.V_inv, self.V)
+        if self.horizon is None:
+            self._restart_(self.rounds >= self.epoch_length)
 
 
 class HvtUCB(UCB):
@@ -191,7 +249,7 @@ class HvtUCB(UCB):
         self,
         dim: int,
         *,
-        horizon: int,
+        horizon: int | None,
         moment_order: float = 2.0,
         noise_scale: float = 1.0,
         theta_bound: float = 1.0,
@@ -202,6 +260,7 @@ class HvtUCB(UCB):
         minimum_scale: float | None = None,
         radius: str = "paper",
         radius_scale: float = 1.0,
+        restart_every: int | None = None,
         batch_shape: tuple[int, ...] = (),
         dtype: torch.dtype = torch.float64,
         device: torch.device | str | None = None,
@@ -221,6 +280,7 @@ class HvtUCB(UCB):
                 minimum_scale=minimum_scale,
                 radius=radius,
                 radius_scale=radius_scale,
+                restart_every=restart_every,
                 batch_shape=batch_shape,
                 dtype=dtype,
                 device=device,

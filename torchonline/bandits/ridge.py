@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, dot, increase_, log1p, matvec, sqrt
+from torchonline.arrays import along, dot, fill_, increase_, log1p, matvec, sqrt
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.learner import positive, within
@@ -29,6 +29,9 @@ class RidgeRegression(Estimator):
     tails it does not hold, and is seen to fail: use :class:`HeavyTailRegression`. ``radius_scale`` other than 1 is a
     heuristic.
 
+    With ``restart_every`` the guarantee holds in each epoch in which the parameter does not move, with probability at least
+    1 - ``delta`` for that epoch alone, and says nothing of an epoch in which it does. :class:`OFUL` says what that is worth.
+
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round.
 
     Args:
@@ -38,13 +41,15 @@ class RidgeRegression(Estimator):
         ridge: :math:`\lambda > 0`.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius.
+        restart_every: rounds after which everything is forgotten, for a parameter that moves; None never forgets.
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state.
         device: where the state lives.
         validate: whether values are checked in each call.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``logdet``, ``rounds``, ``(*B)``.
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``logdet``, ``rounds``, ``(*B)``. ``rounds`` counts from the last
+          start.
 
     Example:
         >>> learner = RidgeRegression(2)
@@ -58,7 +63,7 @@ class RidgeRegression(Estimator):
         rounding errors do not add up.
     """
 
-    statistics_depend_on = ("noise_scale", "ridge")
+    statistics_depend_on = ("noise_scale", "ridge", "restart_every")
 
     logdet: Tensor
 
@@ -71,6 +76,7 @@ class RidgeRegression(Estimator):
         ridge: float = 1.0,
         delta: float = 0.01,
         radius_scale: float = 1.0,
+        restart_every: int | None = None,
         batch_shape: tuple[int, ...] = (),
         dtype: torch.dtype = torch.float64,
         device: torch.device | str | None = None,
@@ -82,6 +88,7 @@ class RidgeRegression(Estimator):
             theta_bound=theta_bound,
             ridge=ridge,
             radius_scale=radius_scale,
+            restart_every=restart_every,
             batch_shape=batch_shape,
             dtype=dtype,
             device=device,
@@ -96,6 +103,10 @@ class RidgeRegression(Estimator):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"logdet": torch.zeros((), dtype=torch.float64)}
+
+    def _forget_(self, due: Tensor) -> None:
+        self._forget_regression_(due)
+        fill_(self.logdet, due, 0.0)
 
     @torch.jit.export
     def radius(self) -> Tensor:
@@ -126,6 +137,12 @@ class OFUL(UCB):
     The arguments, the guarantee and the cost are the estimator's. Regret is :math:`\tilde O(d\sqrt T)` under
     sub-Gaussian noise (Theorem 3 of the reference).
 
+    A parameter that moves, by :math:`P = \sum_t\|\theta_{t+1}-\theta_t\|` in all over T rounds, leaves a learner that never
+    forgets with regret of order T. With ``restart_every=H`` the regret against the best arm of each round is
+    :math:`\tilde O(dT/\sqrt H + H^{3/2}P)`: :math:`\tilde O(d^{3/4}P^{1/4}T^{3/4})` at :math:`H = \sqrt{dT/P}`, if that is
+    between 1 and T (proof: docs/drift.md; the rate in P and T is that of Zhao, Zhang, Jiang and Zhou, A Simple Approach for
+    Non-stationary Linear Bandits, AISTATS 2020, as corrected in Zhao and Zhang, arXiv:2103.05324).
+
     Example:
         >>> policy = OFUL(2, noise_scale=0.1)
         >>> arms = torch.eye(2)
@@ -145,6 +162,7 @@ class OFUL(UCB):
         ridge: float = 1.0,
         delta: float = 0.01,
         radius_scale: float = 1.0,
+        restart_every: int | None = None,
         batch_shape: tuple[int, ...] = (),
         dtype: torch.dtype = torch.float64,
         device: torch.device | str | None = None,
@@ -158,6 +176,7 @@ class OFUL(UCB):
                 ridge=ridge,
                 delta=delta,
                 radius_scale=radius_scale,
+                restart_every=restart_every,
                 batch_shape=batch_shape,
                 dtype=dtype,
                 device=device,

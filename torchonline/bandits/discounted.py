@@ -1,0 +1,143 @@
+"""A heuristic for parameters that drift: one-pass heavy-tailed regression that forgets exponentially."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchonline.arrays import along, dot, log, matvec, trace
+from torchonline.bandits.heavy_tail import HeavyTailRegression
+from torchonline.learner import positive_integer, within
+from torchonline.linalg import coordinate_vector, grow_, subtract_outers_
+
+
+class DiscountedHeavyTailRegression(HeavyTailRegression):
+    r"""A heuristic: :class:`HeavyTailRegression` that forgets exponentially, for a parameter that drifts.
+
+    A round is one of :class:`HeavyTailRegression`; after it, with :math:`\gamma` = ``discount``,
+
+    .. math:: V \leftarrow \gamma V + (1-\gamma)\lambda\,d\,e_je_j^\top,\qquad
+              A \leftarrow \gamma^2 A + (1-\gamma^2)\lambda\,d\,e_je_j^\top,\qquad j = t \bmod d,
+
+    where the coordinate vectors :math:`e_j` take turns to keep the ridge from fading, as observations of reward 0, so that
+    a round stays rank-one and :math:`\gamma^{d-1}\lambda I \preceq V`. A round of age n weighs :math:`\gamma^n` in
+    :math:`\hat\theta`, and :math:`1/(1-\gamma)` is the memory in rounds. Radius and width are those of the base class,
+    with :math:`d\log(\operatorname{tr}A/(\lambda d)) \ge \log\det(A/\lambda)` in ``logdet`` and with a ``bias`` that is
+    multiplied by :math:`\gamma` in each round. Use it as ``UCB(DiscountedHeavyTailRegression(...))``.
+
+    Guarantee: none. Neither the radius nor the regret is proved, whether the parameter moves or not. The recipe is that of
+    D-LinUCB (the reference), which weights ridge regression and for which there is a theorem under sub-Gaussian noise; the
+    clipped rewards and the weights :math:`\rho` here are outside it. What has a theorem is to start anew:
+    ``restart_every`` of :class:`HeavyTailRegression` and :class:`RidgeRegression`.
+
+    Cost of a round: O(d^2) time and five d x d matrices (seven in float32), whatever the round; about twice the base
+    class's time.
+
+    Args:
+        dim: d, number of features.
+        discount: :math:`\gamma`, at least 1 - 1/d, which is a memory of d rounds, and below 1.
+        noise: "moment", or "symmetric" (uses neither ``noise_scale`` nor ``moment_order``).
+        moment_order: p in (1, 2].
+        noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; ``step`` takes
+            each round's own where it is known.
+        theta_bound: S > 0, a bound on the norm of the true parameter, wherever it moves.
+        ridge: :math:`\lambda > 0`; None for d / S^2.
+        delta: in (0, 1), as in the base class's radius.
+        radius_scale: multiplies the radius, in the choice and in the update alike.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state.
+        device: where the state lives.
+        validate: whether values are checked in each call.
+
+    Shape:
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``,
+          ``rounds``, ``(*B)``.
+
+    Example:
+        >>> learner = DiscountedHeavyTailRegression(2, discount=0.95, noise_scale=0.5)
+        >>> plain, x = HeavyTailRegression(2, noise_scale=0.5), torch.tensor([1.0, 0.0])
+        >>> for reward in [0.8] * 200 + [-0.8] * 60:
+        ...     learner.step(x, torch.tensor(reward))
+        ...     plain.step(x, torch.tensor(reward))
+        >>> bool(learner(x) < -0.5), bool(plain(x) > 0.3)
+        (True, True)
+
+    Reference:
+        Russac, Vernade and Cappe, Weighted Linear Bandits for Non-Stationary Environments, NeurIPS 2019. What differs: the
+        regression below; the ridge, which there is renewed in all coordinates at once; and the newest round, which there
+        weighs 1 and here :math:`\gamma`.
+    """
+
+    statistics_depend_on = (*HeavyTailRegression.statistics_depend_on, "discount")
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        discount: float,
+        noise: str = "moment",
+        moment_order: float = 2.0,
+        noise_scale: float = 1.0,
+        theta_bound: float = 1.0,
+        ridge: float | None = None,
+        delta: float = 0.01,
+        radius_scale: float = 1.0,
+        batch_shape: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        validate: bool = True,
+    ) -> None:
+        # Before the base class, which writes the options down. Below 1 - 1/d the ridge would fade between two turns.
+        lowest = 1.0 - 1.0 / positive_integer("dim", dim)
+        self.discount = within("discount", discount, 0.0, 1.0)
+        if self.discount < lowest:
+            raise ValueError(f"discount: expected at least 1 - 1/dim = {lowest:g}, got {discount}")
+        super().__init__(
+            dim,
+            noise=noise,
+            moment_order=moment_order,
+            noise_scale=noise_scale,
+            theta_bound=theta_bound,
+            ridge=ridge,
+            delta=delta,
+            radius_scale=radius_scale,
+            batch_shape=batch_shape,
+            dtype=dtype,
+            device=device,
+            validate=validate,
+        )
+        self.turn_weight = math.sqrt(dim * (1.0 - self.discount) * self.ridge)
+
+    def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        self._observe(x, reward, noise_scale)
+        self._fade_()
+
+    def _fade_(self) -> None:
+        """Forget a little of everything, but not the ridge."""
+        theta_hat, V, V_inv, A, A_inv, P = self.theta_hat, self.V, self.V_inv, self.A, self.A_inv, self.P
+        fading = self.discount
+        # What is invariant under this, V^-1 A V^-1 and V^-1 (V theta_hat), stays as it is.
+        V *= fading
+        V_inv *= 1.0 / fading
+        A *= fading * fading
+        A_inv *= 1.0 / (fading * fading)
+        self.bias[...] = fading * self.bias
+        V_lost, A_lost = self.V_lost, self.A_lost
+        if V_lost is not None and A_lost is not None:
+            V_lost *= fading
+            A_lost *= fading * fading
+
+        # A reward of 0 in the direction whose turn it is, with the weight that all directions have lost.
+        a = self.turn_weight * coordinate_vector(self.rounds % self.dim, theta_hat)
+        rho = 1.0 + fading
+        Wa, Ra, Pa = matvec(V_inv, a), matvec(A_inv, a), matvec(P, a)
+        quadratic, rho_aRa = dot(a, Wa), rho * dot(a, Ra)
+        h = Wa / along(1.0 + quadratic, a)
+        theta_hat -= along(dot(a, theta_hat), a) * h
+        half = 0.5 * (dot(a, Pa) + rho)
+        subtract_outers_(P, h, Pa - along(half, a) * h)
+        root_rho = math.sqrt(rho)
+        grow_(V, V_lost, V_inv, a, Wa, quadratic)
+        grow_(A, A_lost, A_inv, root_rho * a, root_rho * Ra, rho_aRa)
+        # A running sum of logarithms would keep its rounding errors for ever; the trace forgets them.
+        self.logdet[...] = self.dim * log(trace(A) / (self.dim * self.ridge))
