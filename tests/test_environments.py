@@ -9,7 +9,7 @@ import torch
 from scipy import integrate, stats
 
 from torchonline import OFUL
-from torchonline.environments import Gaussian, LinearBandit, Noise, Pareto, StudentT, TwoPoint
+from torchonline.environments import DriftingBandit, Gaussian, LinearBandit, Noise, Pareto, StudentT, TwoPoint
 
 CONTINUOUS = [
     Gaussian(),
@@ -262,3 +262,37 @@ def test_a_learner_beats_uniform_play(batch_shape: tuple[int, ...], redraw: bool
             total += lost
         regret[name] = total
     assert (regret["oful"] < 0.15 * regret["uniform"]).all()
+
+
+def test_a_drifting_parameter_turns_in_a_plane() -> None:
+    """By the angle that was asked for, at its own length, and only when it is time."""
+    environment = DriftingBandit(5, 7, noise=Gaussian(), angle=0.3, every=4, theta_norm=2.0, batch_shape=(3,), seed=1)
+    before = environment.theta
+    for t in range(1, 41):
+        arms = environment.arms()
+        means = arms @ environment.theta[..., None]
+        index = torch.full((3,), t % 7)
+        outcome = environment.pull(index)
+        torch.testing.assert_close(outcome.regret, (means.amax(-2) - means[:, t % 7]).squeeze(-1))
+        assert torch.equal(environment.arms(), arms)
+        cosine = (environment.theta * before).sum(-1) / 4.0
+        torch.testing.assert_close(cosine, torch.full_like(cosine, math.cos(0.3 * (t // 4))))
+        torch.testing.assert_close(environment.theta.norm(dim=-1), torch.full((3,), 2.0, dtype=torch.float64))
+
+
+def test_a_drifting_bandit_starts_as_a_linear_one() -> None:
+    """The same first parameter and arms under one seed; and turns wait for no redrawn arms."""
+    options = {"noise": Gaussian(), "batch_shape": (2,), "seed": 3}
+    still, drifting = LinearBandit(3, 5, **options), DriftingBandit(3, 5, angle=1.0, **options)
+    assert torch.equal(still.theta, drifting.theta)
+    assert torch.equal(still.arms(), drifting.arms())
+    redrawn = DriftingBandit(3, 5, angle=1.0, redraw=True, **options)
+    arms = redrawn.arms()
+    redrawn.pull(torch.zeros(2, dtype=torch.int64))
+    assert not torch.equal(redrawn.arms(), arms)
+    with pytest.raises(ValueError, match="dim: expected at least 2"):
+        DriftingBandit(1, 5, angle=1.0, noise=Gaussian())
+    with pytest.raises(ValueError, match="angle: expected a finite number"):
+        DriftingBandit(2, 5, angle=math.nan, noise=Gaussian())
+    with pytest.raises(ValueError, match="every: expected an integer above 0"):
+        DriftingBandit(2, 5, angle=1.0, every=0, noise=Gaussian())

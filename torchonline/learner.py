@@ -160,7 +160,7 @@ class Learner(nn.Module):
     def _options(self) -> list[tuple[str, float]]:
         """The options that the statistics depend on; the name of several numbers comes once for each.
 
-        None counts as 0, which no option is that may be None.
+        None counts as 0, since what may be None may not be 0.
         """
         values = [(name, getattr(self, name) or 0.0) for name in self.statistics_depend_on]
         return [(name, float(number)) for name, v in values for number in (v if isinstance(v, tuple) else (v,))]

@@ -48,8 +48,8 @@ class RidgeRegression(Estimator):
         validate: whether values are checked in each call.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``logdet``, ``rounds``, ``(*B)``. ``rounds`` counts from the last
-          start.
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``logdet``, ``rounds``, ``(*B)``. ``rounds`` counts from
+          the last start.
 
     Example:
         >>> learner = RidgeRegression(2)

@@ -1,12 +1,13 @@
 """Linear bandits: mean rewards that are linear in the features of an arm."""
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchonline.environments.noise import Noise
-from torchonline.learner import check_shape, positive, positive_integer
+from torchonline.learner import check_shape, finite_number, positive, positive_integer
 
 
 class Outcome(NamedTuple):
@@ -83,7 +84,8 @@ class LinearBandit:
         self._arms_shape = (*self.batch_shape, positive_integer("arms", arms), positive_integer("dim", dim))
         self._generator = torch.Generator().manual_seed(seed)
         self.theta = positive("theta_norm", theta_norm) * self._directions((*self.batch_shape, dim))
-        self._start_round()
+        self._arms = self._directions(self._arms_shape)
+        self._set_means()
 
     def arms(self) -> Tensor:
         """The features to choose from in this round, ``(*B, K, d)``. Looking twice shows the same."""
@@ -109,12 +111,15 @@ class LinearBandit:
         mean = torch.take_along_dim(self._means, index[..., None], dim=-1).squeeze(-1)
         reward = mean + self.noise.sample(self.batch_shape, self._generator).to(self.dtype)
         outcome = Outcome(x, reward, self._best - mean)
-        if self.redraw:
-            self._start_round()
+        self._end_round()
         return outcome
 
-    def _start_round(self) -> None:
-        self._arms = self._directions(self._arms_shape)
+    def _end_round(self) -> None:
+        if self.redraw:
+            self._arms = self._directions(self._arms_shape)
+            self._set_means()
+
+    def _set_means(self) -> None:
         self._means = (self._arms @ self.theta.unsqueeze(-1)).squeeze(-1)
         self._best = self._means.amax(-1)
 
@@ -122,3 +127,79 @@ class LinearBandit:
         """Uniform draws from the unit sphere."""
         normal = torch.randn(shape, generator=self._generator, dtype=torch.float64)
         return torch.nn.functional.normalize(normal, dim=-1).to(self.dtype)
+
+
+class DriftingBandit(LinearBandit):
+    r"""A :class:`LinearBandit` whose parameter turns, by the same angle after every so many rounds.
+
+    .. math:: \theta^*_t = \cos(\varphi_t)\,\theta^*_1 + \sin(\varphi_t)\,\|\theta^*_1\|\,u,\qquad
+              \varphi_t = \text{angle}\cdot\lfloor (t-1)/\text{every}\rfloor,
+
+    with a unit vector :math:`u` orthogonal to :math:`\theta^*_1`, drawn once for each trial. Regret is against the best arm
+    of each round.
+
+    Args:
+        dim: number of features d, at least 2.
+        arms: number of arms K.
+        noise: law of the noise, as in :class:`LinearBandit`.
+        angle: of a turn, in radians. The angle pi flips the parameter to its negative and back.
+        every: rounds from one turn to the next. 1 is steady drift.
+        theta_norm: the length of the parameter, which stays.
+        redraw: whether each round has new arms.
+        batch_shape: ``*B``, independent trials.
+        seed: of all draws.
+        dtype: of all that is returned.
+
+    Attributes:
+        theta: the parameter of the current round, shape ``(*B, d)``.
+
+    Example:
+        >>> from torchonline.environments import Gaussian
+        >>> environment = DriftingBandit(2, 10, noise=Gaussian(), angle=torch.pi, every=3)
+        >>> before = environment.theta
+        >>> for _ in range(3):
+        ...     outcome = environment.pull(torch.tensor(0))
+        >>> torch.allclose(environment.theta, -before)
+        True
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        arms: int,
+        *,
+        noise: Noise,
+        angle: float,
+        every: int = 1,
+        theta_norm: float = 1.0,
+        redraw: bool = False,
+        batch_shape: tuple[int, ...] = (),
+        seed: int = 0,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        if positive_integer("dim", dim) < 2:
+            raise ValueError(f"dim: expected at least 2, for there to be a plane to turn in, got {dim}")
+        self.angle = finite_number("angle", angle)
+        self.every = positive_integer("every", every)
+        self._rounds = 0
+        super().__init__(
+            dim,
+            arms,
+            noise=noise,
+            theta_norm=theta_norm,
+            redraw=redraw,
+            batch_shape=batch_shape,
+            seed=seed,
+            dtype=dtype,
+        )
+        direction = self._directions(self.theta.shape)
+        along = (direction * self.theta).sum(-1, keepdim=True) / theta_norm**2
+        self._plane = self.theta, theta_norm * torch.nn.functional.normalize(direction - along * self.theta, dim=-1)
+
+    def _end_round(self) -> None:
+        super()._end_round()
+        self._rounds += 1
+        if self._rounds % self.every == 0:
+            turned = self.angle * (self._rounds // self.every)
+            self.theta = math.cos(turned) * self._plane[0] + math.sin(turned) * self._plane[1]
+            self._set_means()
