@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").rglob("*.py"))
 WRITTEN = {
+    "examples/drift.py": ["drift.png"],
     "examples/health_insurance.py": ["hill.png", "running_cost.png"],
     "examples/neural_linear_digits.py": ["regret.png", "head.pt", "head.pt2", "logs"],
     "examples/linear_mdp.py": ["linear_mdp.png"],
@@ -22,6 +23,7 @@ WRITTEN = {
     "examples/system_identification.py": ["system_identification.png"],
 }
 SAID = {
+    "examples/drift.py": ["OFUL, restarted", "HeavyTailUCB, restarted", "discounted (heuristic)", "Regret curves"],
     "examples/health_insurance.py": [
         "of 30 + 90 families",
         "always 95 %",

@@ -141,7 +141,7 @@ class OFUL(UCB):
     forgets with regret of order T. With ``restart_every=H`` the regret against the best arm of each round is
     :math:`\tilde O(dT/\sqrt H + H^{3/2}P)`: :math:`\tilde O(d^{3/4}P^{1/4}T^{3/4})` at :math:`H = \sqrt{dT/P}`, if that is
     between 1 and T (proof: docs/drift.md; the rate in P and T is that of Zhao, Zhang, Jiang and Zhou, A Simple Approach for
-    Non-stationary Linear Bandits, AISTATS 2020, as corrected in Zhao and Zhang, arXiv:2103.05324).
+    Non-stationary Linear Bandits, AISTATS 2020, in the corrected version, arXiv:2103.05324).
 
     Example:
         >>> policy = OFUL(2, noise_scale=0.1)
