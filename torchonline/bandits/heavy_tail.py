@@ -269,7 +269,7 @@ class HeavyTailRegression(HeavyTailCertificate, Estimator):
         certificate; and in having neither horizon nor projection.
     """
 
-    statistics_depend_on = (
+    statistics_depend_on: tuple[str, ...] = (
         "is_symmetric",
         "moment_order",
         "theta_bound",
