@@ -128,9 +128,12 @@ def test_what_is_discounted_stays_whole(dim: int, discount: float, rounds: int) 
 
 
 def test_a_memory_of_less_than_dim_rounds_is_refused() -> None:
-    DiscountedHeavyTailRegression(4, discount=0.75)
-    with pytest.raises(ValueError, match=r"discount: expected at least 1 - 1/dim = 0.75, got 0.74"):
-        DiscountedHeavyTailRegression(4, discount=0.74)
+    for dim in range(2, 50):
+        DiscountedHeavyTailRegression(dim, discount=1.0 - 1.0 / dim)
+    for dim, discount in ((1, 0.5), (3, 2.0 / 3.0), (4, 0.75)):
+        DiscountedHeavyTailRegression(dim, discount=discount)
+        with pytest.raises(ValueError, match=r"discount: expected at least 0.*, \d rounds, got 0"):
+            DiscountedHeavyTailRegression(dim, discount=discount - 1e-3)
 
 
 @pytest.mark.parametrize("cls", public_classes(Estimator))

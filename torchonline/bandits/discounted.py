@@ -35,7 +35,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
 
     Args:
         dim: d, number of features.
-        discount: :math:`\gamma`, at least 1 - 1/d, which is a memory of d rounds, and below 1.
+        discount: :math:`\gamma`, below 1 and at least 1 - 1/d, which is a memory of d rounds; at least 1/2 for d = 1.
         noise: "moment", or "symmetric" (uses neither ``noise_scale`` nor ``moment_order``).
         moment_order: p in (1, 2].
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; ``step`` takes
@@ -87,11 +87,11 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        # Before the base class, which writes the options down. Below 1 - 1/d the ridge would fade between two turns.
-        lowest = 1.0 - 1.0 / positive_integer("dim", dim)
+        # Before the base class, which writes the options down.
+        memory = max(2, positive_integer("dim", dim))
         self.discount = within("discount", discount, 0.0, 1.0)
-        if self.discount < lowest:
-            raise ValueError(f"discount: expected at least 1 - 1/dim = {lowest:g}, got {discount}")
+        if memory * (1.0 - self.discount) > 1.0 + 1e-9:  # the ridge would fade between two turns
+            raise ValueError(f"discount: expected at least {1.0 - 1.0 / memory:g}, {memory} rounds, got {discount}")
         super().__init__(
             dim,
             noise=noise,

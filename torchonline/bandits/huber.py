@@ -43,7 +43,8 @@ class HuberRegression(Estimator):
     forgets everything and starts anew with the constants of the next one's length. If the regret for a known horizon T is
     at most :math:`C\sqrt T`, with C not decreasing in T, then it is at most :math:`(2+\sqrt2)\,C\sqrt{T+64}` with C as for
     a horizon of T + 64: the lengths double, :math:`\sum_{k\le K}\sqrt{2^k} \le \sqrt{2^K}\sqrt2/(\sqrt2-1)`, and the last
-    epoch is shorter than T + 64. 64 is where the paper's constants begin to mean anything, and few enough to lose.
+    epoch is no longer than T + 64. The first has 64 rounds because fewer are not worth the constants of a new start.
+
     ``restart_every`` is for a parameter that moves: the guarantee holds in each epoch in which it does not, with the
     probability said above for that epoch alone, and says nothing of an epoch in which it does.
 
