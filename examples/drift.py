@@ -130,6 +130,7 @@ def main() -> None:
     batch = (trials,)
 
     console = Console()
+    console.print(f"Student-t noise, df = {NOISE.df}, with a standard deviation of {NOISE.moment_norm(2.0):.3f}.")
     results: dict[str, dict[str, Run]] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
