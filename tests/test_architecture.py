@@ -170,7 +170,14 @@ def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
     assert parameters == inspect.signature(type(built.estimator)).parameters
     values = {"theta_bound": 1.25, "radius_scale": 0.75, "batch_shape": (3,), "dtype": torch.float32, "validate": False}
     values |= {"delta": 0.3, "ridge": 2.5, "noise_scale": 0.4, "moment_order": 1.7, "alpha": 2.0, "minimum_scale": 0.2}
-    values |= {"feature_bound": 3.0, "horizon": 11, "noise": "symmetric", "truncation": 2.0, "repeats": 3, "restart_every": 5}
+    values |= {
+        "feature_bound": 3.0,
+        "horizon": 11,
+        "noise": "symmetric",
+        "truncation": 2.0,
+        "repeats": 3,
+        "restart_every": 5,
+    }
     values |= {
         "radius_factor": 1.5,
         "moment_factor": 2.0,

@@ -59,7 +59,7 @@ STAY = ("CRMM", "MENU")
 SCALES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)
 # Beside the constant of theory, a practical one; then every second scale is tried with both.
 PRACTICAL = {"CRTM": {"truncation": 8.0}, "CRMM": {"repeats": 20}, "MENU": {"repeats": 20}}
-ALGORITHMS = ("TOFU", "HeavyOFUL", "HeavyTailUCB", "HeavyTailUCB, symmetric", "OFUL", "HvtUCB", "CRTM", "CRMM", "MENU")
+ALGORITHMS = ("HeavyTailUCB", "HeavyTailUCB, symmetric", "OFUL", "HvtUCB", "HeavyOFUL", "CRTM", "CRMM", "MENU", "TOFU")
 
 
 @dataclass(frozen=True)
