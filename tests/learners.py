@@ -7,7 +7,7 @@ value for it in ``REQUIRED``; if it has an option that changes its path through 
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 import torch
@@ -81,12 +81,18 @@ def public_classes(*kinds: type, packages: tuple[Any, ...] = PACKAGES) -> list[t
     return [value for value in public if isinstance(value, type) and issubclass(value, kinds) and value not in kinds]
 
 
+def takes_none(parameter: inspect.Parameter) -> bool:
+    """Whether an argument may be None, by its annotation."""
+    return type(None) in get_args(parameter.annotation)
+
+
 def variants(cls: type[nn.Module]) -> Iterator[Case]:
     """A class as it comes, and once more for each option value that changes its path."""
     yield Case(cls)
-    for name in inspect.signature(cls).parameters:
+    for name, parameter in inspect.signature(cls).parameters.items():
         for value in VARIANTS.get(name, ()):
-            yield Case(cls, ((name, value),))
+            if value is not None or takes_none(parameter):
+                yield Case(cls, ((name, value),))
 
 
 MODELS = [case for cls in public_classes(LinearModel, Estimator) for case in variants(cls)]

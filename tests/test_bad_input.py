@@ -22,6 +22,7 @@ from tests.learners import (
     public_classes,
     required,
     snapshot,
+    takes_none,
 )
 from torchonline.bandits.estimator import Estimator, LinearModel
 from torchonline.bandits.policies import Policy
@@ -34,7 +35,7 @@ NOT_POSITIVE = [0.0, -1.0, *NOT_FINITE, *NOT_A_NUMBER]
 BAD_OPTIONS: dict[str, list[Any]] = {
     "dim": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
     "outputs": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
-    "horizon": [0, -5, 10.5, True, "9"],
+    "horizon": [0, -5, 10.5, True, "9", None],
     "restart_every": [0, -5, 10.5, True, "9", 8.0],
     "discount": [0.0, 1.0, 0.5, -0.9, *NOT_FINITE, *NOT_A_NUMBER],
     "noise_scale": [-1.0, *NOT_FINITE, *NOT_A_NUMBER],
@@ -64,7 +65,7 @@ BAD_CONSTRUCTIONS = [
     for cls in CLASSES
     for name, parameter in inspect.signature(cls).parameters.items()
     for value in BAD_OPTIONS[name]
-    if not (value is None and parameter.default is None)
+    if not (value is None and takes_none(parameter))
 ]
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import torchonline
 from tests.learners import DIM, Case, close, differences, play, public_classes, required, same, snapshot, stream
 from tests.reference.discounted import DiscountedReference
 from tests.reference.follow import data, follow
@@ -136,7 +137,7 @@ def test_a_memory_of_less_than_dim_rounds_is_refused() -> None:
             DiscountedHeavyTailRegression(dim, discount=discount - 1e-3)
 
 
-@pytest.mark.parametrize("cls", public_classes(Estimator))
+@pytest.mark.parametrize("cls", public_classes(Estimator, packages=(torchonline,)))
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_forgetting_is_a_reset_for_those_that_are_due(cls: Any, dtype: torch.dtype) -> None:
     """No buffer that a learner has is left out, and nobody else's is touched."""
