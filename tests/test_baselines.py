@@ -173,6 +173,6 @@ def test_heavy_oful_from_a_bad_start() -> None:
         start = random.standard_normal(learner.dim)
         learner.theta_hat.copy_(torch.from_numpy(start / np.linalg.norm(start) * learner.theta_bound))
         learner.rounds -= 1
-        learner._minimise()
+        learner._minimise(torch.tensor(True))
         theta = learner.theta_hat.numpy()
         assert optimality(loss, theta, learner.theta_bound) <= 1e-8 * max(1.0, float(np.abs(loss.rewards).max())), seed

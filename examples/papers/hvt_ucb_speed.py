@@ -69,7 +69,7 @@ class Rival:
     def newton(self) -> None:
         """From the last solution."""
         self.policy.estimator.rounds -= 1  # it counts the round that is not yet over
-        self.policy.estimator._minimise()
+        self.policy.estimator._minimise(torch.tensor(True))
         self.policy.estimator.rounds += 1
 
     def gradient_descent(self) -> None:

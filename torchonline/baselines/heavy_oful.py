@@ -8,7 +8,7 @@ from torch.jit import is_scripting
 
 from torchonline.arrays import along, clip, dot, matvec, real
 from torchonline.bandits.policies import UCB
-from torchonline.baselines.history import HistoryEstimator, growing_radius
+from torchonline.baselines.history import HistoryEstimator, growing_radius, norm
 from torchonline.learner import non_negative, positive, positive_integer, within
 from torchonline.linalg import grow_, project_ball_
 
@@ -201,17 +201,18 @@ class HeavyOFULRegression(HistoryEstimator):
         self.room.copy_(torch.minimum(self.room, (z.abs() - threshold).abs() / norm(a)))
         self.theta_hat.copy_(torch.linalg.solve(self.hessian, self.pull))
         project_ball_(self.theta_hat, self.hessian, self.theta_bound, self.validate)
-        if bool((norm(self.theta_hat - self.centre) > self.room).any()):
-            self._minimise()
+        is_lost = norm(self.theta_hat - self.centre) > self.room
+        if bool(is_lost.any()):
+            self._minimise(is_lost)
         if self._count_round():
             self._refine_(self.V_inv, self.V)
 
-    def _minimise(self) -> None:
-        """Move theta_hat to the minimum of the loss over the ball, going over all rounds."""
+    def _minimise(self, is_lost: Tensor) -> None:
+        """Move theta_hat to the minimum of the loss over the ball, going over all rounds, in the learners that lost it."""
         n, ridge, theta = self._filled(), self.ridge, self.theta_hat.clone()
         rows, thresholds = self.history[..., :n, :], self.history_threshold[..., :n]
         z = self.history_reward[..., :n] - matvec(rows, theta)
-        done = torch.zeros_like(theta[..., 0], dtype=torch.bool)
+        done = ~is_lost
         for _ in range(self.newton_steps):
             # To the minimum that the loss would have if linear rounds stayed linear, and quadratic ones quadratic.
             gradient = ridge * theta - matvec(rows.mT, clip(z, thresholds))
@@ -231,10 +232,13 @@ class HeavyOFULRegression(HistoryEstimator):
         self.theta_hat.copy_(theta)
         # What the next rounds may take for granted: the quadratic, and how far from here it is the loss.
         hessian = self._hessian(rows, z.abs() > thresholds)
-        self.pull.copy_(matvec(hessian, theta) - ridge * theta + matvec(rows.mT, clip(z, thresholds)))
-        self.hessian.copy_(hessian)
-        self.centre.copy_(theta)
-        self.room.copy_(((z.abs() - thresholds).abs() / norm(rows)).amin(-1).clamp(max=4.0 * self.theta_bound))
+        pull = matvec(hessian, theta) - ridge * theta + matvec(rows.mT, clip(z, thresholds))
+        room = ((z.abs() - thresholds).abs() / norm(rows)).amin(-1).clamp(max=4.0 * self.theta_bound)
+        of_vector, of_matrix = is_lost.unsqueeze(-1), is_lost.unsqueeze(-1).unsqueeze(-1)
+        self.centre.copy_(torch.where(of_vector, theta, self.centre))
+        self.pull.copy_(torch.where(of_vector, pull, self.pull))
+        self.hessian.copy_(torch.where(of_matrix, hessian, self.hessian))
+        self.room.copy_(torch.where(is_lost, room, self.room))
 
     def _share(
         self, z: Tensor, change: Tensor, thresholds: Tensor, theta: Tensor, direction: Tensor, arrives: Tensor
@@ -271,11 +275,6 @@ class HeavyOFULRegression(HistoryEstimator):
             return self.V
         kept = rows * (~linear).unsqueeze(-1)
         return torch.matmul(kept.mT, kept) + torch.diag_embed(torch.full_like(kept[..., 0, :], self.ridge))
-
-
-def norm(x: Tensor) -> Tensor:
-    """The Euclidean norm, and not 0: it is divided by."""
-    return torch.linalg.vector_norm(x, dim=-1).clamp(min=1e-30)
 
 
 def side(z: Tensor, threshold: Tensor) -> Tensor:
