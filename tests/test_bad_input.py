@@ -79,6 +79,17 @@ def test_a_bad_option_is_refused_by_name(cls: Any, name: str, value: Any) -> Non
 
 
 @pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("name", ["noise_scale", "theta_bound", "feature_bound", "minimum_scale"])
+@pytest.mark.parametrize("value", [1e-40, 1e40, 10**400])
+def test_an_option_beyond_the_range_of_the_state_is_refused_by_name(cls: Any, name: str, value: float) -> None:
+    """In float32 it would be infinite or 0; and a ridge that comes of it is not what is named."""
+    if name in inspect.signature(cls).parameters:
+        good = {key: REQUIRED[key] for key in required(cls) if key in REQUIRED}
+        with pytest.raises(ValueError, match=f"^{name}: expected |^theta_bound / noise_scale: expected "):
+            cls(**good | {name: value}, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
 def test_what_is_required_is_required(cls: Any) -> None:
     for name in required(cls):
         rest = {key: REQUIRED[key] for key in required(cls) if key in REQUIRED and key != name}

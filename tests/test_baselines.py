@@ -7,13 +7,27 @@ import pytest
 import torch
 from scipy.optimize import minimize, root
 
+from tests.learners import differences, snapshot
 from tests.reference.crmm import CRMMReference
 from tests.reference.crtm import CRTMReference
 from tests.reference.follow import data, follow
 from tests.reference.heavy_oful import HeavyOFULReference, Loss
 from tests.reference.menu import MENUReference
 from tests.reference.tofu import TOFUReference
-from torchonline.baselines import CRMM, CRTM, MENU, TOFU, HeavyOFUL, HeavyOFULRegression
+from torchonline.baselines import (
+    CRMM,
+    CRTM,
+    MENU,
+    TOFU,
+    CRMMRegression,
+    HeavyOFUL,
+    HeavyOFULRegression,
+    MENURegression,
+    TOFURegression,
+)
+from torchonline.environments import LinearBandit, Noise, Pareto, StudentT
+from torchonline.export import to_program
+from torchonline.rounds import only_where
 
 D = torch.float64
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -176,3 +190,95 @@ def test_heavy_oful_from_a_bad_start() -> None:
         learner._minimise(torch.tensor(True))
         theta = learner.theta_hat.numpy()
         assert optimality(loss, theta, learner.theta_bound) <= 1e-8 * max(1.0, float(np.abs(loss.rewards).max())), seed
+
+
+@pytest.mark.parametrize("cls", [TOFURegression, MENURegression])
+@pytest.mark.parametrize(("size", "spread", "dtype"), [(1000.0, 1e-5, torch.float32), (1e7, 1e-9, D)])
+def test_nearly_parallel_features_leave_no_nan(cls: Any, size: float, spread: float, dtype: torch.dtype) -> None:
+    """V is so ill-conditioned that its computed eigenvalues may be negative."""
+    generator = torch.Generator().manual_seed(1)
+    learner = cls(3, horizon=2000, dtype=dtype, **({"repeats": 1} if cls is MENURegression else {}))
+    direction = torch.nn.functional.normalize(torch.ones(3, dtype=D), dim=0)
+    for _ in range(400):
+        x = size * (direction + spread * torch.randn(3, generator=generator, dtype=D))
+        learner.step(x, torch.randn((), generator=generator, dtype=D))
+    assert bool(learner.theta_hat.isfinite().all())
+
+
+@pytest.mark.parametrize("name", ["HeavyOFUL", "TOFU"])
+def test_members_that_are_behind_look_at_all_rounds_as_rarely_as_others(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one member misses the first rounds, its empty history makes nobody go over all rounds again and again."""
+    cls, method = {
+        "HeavyOFUL": (HeavyOFULRegression, "_minimise"),
+        "TOFU": (TOFURegression, "_go_over_all"),
+    }[name]
+    options = {"horizon": 600, "noise_scale": 0.3}
+    options |= {"scale_factor": 1.0, "linear_factor": 1e-3} if name == "HeavyOFUL" else {}
+    passes = []
+    look = getattr(cls, method)
+    monkeypatch.setattr(cls, method, lambda self, *rest: (passes.append(int(self.rounds.max())), look(self, *rest))[1])
+    counts = []
+    for behind in (0, 1):
+        learner = cls(2, batch_shape=(3,), **options)
+        generator = torch.Generator().manual_seed(0)
+        passes.clear()
+        for t in range(400):
+            x = torch.randn(3, 2, generator=generator, dtype=D)
+            reward = x[:, 0] + 0.3 * StudentT(1.5).sample((3,), generator)
+            if t < behind:
+                with only_where(torch.tensor([True, True, False]), learner):
+                    learner.step(x, reward)
+            else:
+                learner.step(x, reward)
+        assert learner.rounds.tolist() == [400, 400, 400 - behind]
+        counts.append(sum(t >= 200 for t in passes))
+    assert counts[1] <= 2 * counts[0] + 10
+    assert counts[0] < 100
+
+
+def test_a_full_history_refuses_and_keeps_what_it_has() -> None:
+    for cls in (HeavyOFULRegression, TOFURegression):
+        for learner in (cls(2, horizon=3), torch.jit.script(cls(2, horizon=3))):
+            for _ in range(3):
+                learner.step(torch.randn(2, dtype=D), torch.randn((), dtype=D))
+            before = snapshot(learner)
+            with pytest.raises((ValueError, RuntimeError), match=r"horizon: expected at most 3 rounds|out of bounds"):
+                learner.step(torch.randn(2, dtype=D), torch.randn((), dtype=D))
+            assert differences(before, snapshot(learner)) == []
+
+
+def test_heavy_oful_says_that_it_is_no_program() -> None:
+    with pytest.raises(ValueError, match=r"^module: expected learners that torch.export can follow, got HeavyOFULR"):
+        to_program(HeavyOFUL(2, horizon=10))
+
+
+@pytest.mark.parametrize("law", [StudentT(2.1), Pareto(2.5, symmetric=True)])
+def test_crmm_keeps_the_promise_of_its_radius(law: Noise) -> None:
+    """Symmetric noise, 300 runs on arms that it chooses: misses of the confidence set, after each epoch."""
+    runs, rounds, delta = 300, 4000, 0.05
+    policy = CRMM(2, horizon=rounds, noise_scale=law.moment_norm(2.0), delta=delta, batch_shape=(runs,))
+    environment = LinearBandit(2, 10, noise=law, batch_shape=(runs,), seed=3)
+    estimator = policy.estimator
+    missed = torch.zeros(runs, dtype=torch.bool)
+    for _ in range(rounds):
+        x, reward, _ = environment.pull(policy.select(environment.arms()))
+        policy.step(x, reward)
+        difference = (estimator.theta_hat - environment.theta).unsqueeze(-1)
+        missed |= (difference.mT @ estimator.V @ difference).squeeze((-2, -1)).sqrt() > estimator.radius()
+    assert int(estimator.epochs.min()) == rounds // estimator.repeats
+    assert float(missed.double().mean()) <= delta + 3.0 * (delta * (1.0 - delta) / runs) ** 0.5
+
+
+def test_crmm_breaks_where_epochs_are_left_because_of_their_rewards() -> None:
+    """The condition of the guarantee that a caller may not see: fair coins, and an epoch is left where they fall low."""
+    learner = CRMMRegression(2, horizon=40_000, delta=0.05)
+    x, other = torch.tensor([1.0, 0.0], dtype=D), torch.tensor([0.0, 1e-3], dtype=D)
+    rewards = torch.randint(2, (40_000,), generator=torch.Generator().manual_seed(0)).to(D) * 2.0 - 1.0
+    total, pulls = 0.0, 0
+    for reward in rewards:
+        leaves = pulls == learner.repeats - 1 and total <= 0.0
+        learner.step(other if leaves else x, reward)
+        total, pulls = (0.0, 0) if leaves or pulls == learner.repeats - 1 else (total + float(reward), pulls + 1)
+    assert float(learner(x)) > 1.5 * float(learner.radius() * learner.width(x))

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.bandits.policies import Policy
+from torchonline.learner import Learner
 from torchonline.trials import PolicyTrial, agree, agree_on_state, seeded, trial_of
 
 
@@ -96,7 +97,7 @@ def to_program(
         example: the inputs of a decision as ``select`` takes them. Needed when ``module`` is no policy.
 
     Raises:
-        ValueError: ``path`` does not end in ``.pt2``.
+        ValueError: ``path`` does not end in ``.pt2``, or ``module`` has a learner that torch.export cannot follow.
         RuntimeError: the program does not do what ``module`` does; nothing is written.
 
     Example:
@@ -108,6 +109,11 @@ def to_program(
     """
     if path is not None and Path(path).suffix != ".pt2":
         raise ValueError(f"path: expected a file name that ends in .pt2, got {str(path)!r}")
+    for part in module.modules() if isinstance(module, nn.Module) else ():
+        if isinstance(part, Learner) and not part.is_exportable:
+            raise ValueError(
+                f"module: expected learners that torch.export can follow, got {type(part).__name__}; to_torchscript takes it"
+            )
     trial = trial_of(module, example)
     subject = trial.round(_copy(module))
     # Without gradients from the start: switches of gradient mode inside a graph are lost on the way to a file.

@@ -32,10 +32,13 @@ def finite_number(name: str, value: Any) -> float:
     """``value`` as a float, or an error that names the argument."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
-    if not math.isfinite(value):
+    try:
+        number = float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        raise ValueError(f"{name}: expected a magnitude from 1e-50 to 1e50, got an integer beyond it") from None
+    if not math.isfinite(number):
         raise ValueError(f"{name}: expected a finite number, got {value}")
     # Beyond this, squares and ratios of options overflow.
-    number = float(value)
     if number != 0 and not 1e-50 <= abs(number) <= 1e50:
         raise ValueError(f"{name}: expected a magnitude from 1e-50 to 1e50, got {value}")
     return number
@@ -114,6 +117,9 @@ class Learner(nn.Module):
     if TYPE_CHECKING:
         _view: "NumpyView | None"
     constants: Tensor
+
+    # Whether torch.export can follow a step.
+    is_exportable = True
 
     # Options that the statistics depend on: loading a checkpoint made with others is refused.
     statistics_depend_on: tuple[str, ...] = ()

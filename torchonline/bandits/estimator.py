@@ -26,6 +26,7 @@ from torchonline.arrays import (
     sqrt,
 )
 from torchonline.learner import (
+    LARGEST,
     ORDINARY,
     SMALL_STEP,
     Learner,
@@ -41,6 +42,14 @@ from torchonline.learner import (
     shape_text,
 )
 from torchonline.linalg import fill_identity_, refine_inverse_
+
+
+def default_ridge(dim: int, theta_bound: float) -> float:
+    """The ridge d / S^2, which makes what is known of the parameter before the first round weigh as much as d."""
+    dim, bound = positive_integer("dim", dim), positive("theta_bound", theta_bound)
+    if not 1e-20 <= bound <= 1e20:
+        raise ValueError(f"theta_bound: expected from 1e-20 to 1e20, unless ridge is given, got {bound:g}")
+    return dim / bound**2
 
 
 class LinearModel(Learner):
@@ -133,6 +142,14 @@ class LinearModel(Learner):
         fill_identity_(self.V_inv, None, due, 1.0 / self.ridge)
         rounds = self.rounds
         rounds *= ~due
+
+    def _create_buffers(self) -> None:
+        # What is out of the range of the state's dtype would be infinite there, or 0.
+        for name in ("noise_scale", "theta_bound", "feature_bound", "minimum_scale"):
+            value = self.__dict__.get(name)
+            if value:
+                check_size(name, value, LARGEST[self._initial_options["dtype"]], self._initial_options["dtype"])
+        super()._create_buffers()
 
     @torch.jit.export
     def width(self, x: Tensor) -> Tensor:

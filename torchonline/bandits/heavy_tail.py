@@ -29,9 +29,9 @@ from torchonline.arrays import (
     trace,
     where,
 )
-from torchonline.bandits.estimator import Estimator, LinearModel
+from torchonline.bandits.estimator import Estimator, LinearModel, default_ridge
 from torchonline.bandits.policies import UCB
-from torchonline.learner import non_negative, one_of, positive, positive_integer, within
+from torchonline.learner import non_negative, one_of, within
 from torchonline.linalg import add_diagonal, fill_identity_, grow_, subtract_outers_
 
 
@@ -300,9 +300,7 @@ class HeavyTailRegression(HeavyTailCertificate, Estimator):
             dim,
             noise_scale=non_negative("noise_scale", noise_scale),
             theta_bound=theta_bound,
-            ridge=ridge
-            if ridge is not None
-            else positive_integer("dim", dim) / positive("theta_bound", theta_bound) ** 2,
+            ridge=default_ridge(dim, theta_bound) if ridge is None else ridge,
             radius_scale=radius_scale,
             restart_every=restart_every,
             batch_shape=batch_shape,

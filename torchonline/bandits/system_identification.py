@@ -23,8 +23,9 @@ from torchonline.arrays import (
     sqrt,
     trace,
 )
+from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.heavy_tail import HeavyTailCertificate
-from torchonline.learner import LARGEST, check_size, positive, positive_integer, within
+from torchonline.learner import LARGEST, check_size, check_state_dtype, positive, positive_integer, within
 from torchonline.linalg import add_outer_
 
 
@@ -139,13 +140,17 @@ class SystemIdentification(HeavyTailCertificate):
             _each("noise_scale", noise_scale, outputs),
             _each("theta_bound", theta_bound, outputs),
         )
+        check_state_dtype(dtype)
+        for name, numbers in (("noise_scale", noise_scales), ("theta_bound", theta_bounds)):
+            for number in numbers:
+                check_size(name, number, LARGEST[dtype], dtype)
         ratios = [
             positive("theta_bound / noise_scale", S / nu) for S, nu in zip(theta_bounds, noise_scales, strict=True)
         ]
         super().__init__(
             dim,
             output_shape=(outputs,),
-            ridge=ridge if ridge is not None else positive_integer("dim", dim) / max(ratios) ** 2,
+            ridge=default_ridge(dim, max(ratios)) if ridge is None else ridge,
             radius_scale=radius_scale,
             batch_shape=batch_shape,
             dtype=dtype,
@@ -155,9 +160,6 @@ class SystemIdentification(HeavyTailCertificate):
         self.outputs = outputs
         self.noise_scales = noise_scales
         self.theta_bounds = theta_bounds
-        for name, numbers in (("noise_scale", noise_scales), ("theta_bound", theta_bounds)):
-            for number in numbers:
-                check_size(name, number, LARGEST[dtype], dtype)
         self._set_moment_order(moment_order)
         self.delta = within("delta", delta, 0.0, 1.0)
         self.log_term = 2.0 * math.log(outputs / self.delta)

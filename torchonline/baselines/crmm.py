@@ -28,7 +28,8 @@ class CRMMRegression(EpochEstimator):
               + \sum_{s\le n}(\tilde r_s - x_s^\top\hat\theta_s)^2\,\|x_s\|^2_{V_s^{-1}}.
 
     Guarantee. If rewards of an epoch are independent given the past, their noise is symmetric with
-    :math:`E|\eta|^p \le \nu^p`, ``repeats`` is at least the default and :math:`\|\theta^*\| \le` ``theta_bound``, then with
+    :math:`E|\eta|^p \le \nu^p`, whether an epoch is interrupted does not depend on its rewards, ``repeats`` is at least the
+    default and :math:`\|\theta^*\| \le` ``theta_bound``, then with
     probability at least 1 - 1.01 ``delta``, for the first T rounds and all x, :math:`|x^\top(\hat\theta-\theta^*)| \le
     \text{radius}\cdot\text{width}(x)`. The radius is ours, since we have not the paper's constant. Proof: a reward is further
     than :math:`B = 4^{1/p}\nu` from its mean with probability 1/4 at most (Markov), so by Hoeffding's inequality no median of

@@ -14,7 +14,8 @@ class EpochEstimator(Estimator):
 
     Between epochs the statistics stand still, so a UCB or greedy policy on fixed arms plays the same arm all through an
     epoch of its own accord. An epoch that another arm interrupts is dropped: where arms change from round to round,
-    such a learner never learns. ``epochs`` counts those that it has learnt from.
+    such a learner never learns; and who leaves an epoch because of its rewards leaves the others biased. ``epochs`` counts
+    those that it has learnt from.
     """
 
     epoch_x: Tensor

@@ -7,9 +7,11 @@ from torch import Tensor
 from torch.jit import is_scripting
 
 from torchonline.arrays import along, clip, dot, matvec, real
+from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.policies import UCB
-from torchonline.baselines.history import HistoryEstimator, growing_radius, norm
-from torchonline.learner import non_negative, positive, positive_integer, within
+from torchonline.baselines.history import HistoryEstimator, norm
+from torchonline.baselines.radius import growing_radius
+from torchonline.learner import non_negative, positive, within
 from torchonline.linalg import grow_, project_ball_
 
 
@@ -40,7 +42,8 @@ class HeavyOFULRegression(HistoryEstimator):
     Cost of round t: O(d^3) time in most rounds, O(t d^2) in those that leave the room. Memory O(T d). The host asks which it is,
     so an accelerator's host waits, and torch.export cannot follow; TorchScript can.
 
-    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history is full.
+    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
+    full; in TorchScript RuntimeError.
 
     Args:
         dim: d, number of features.
@@ -92,6 +95,8 @@ class HeavyOFULRegression(HistoryEstimator):
         "linear_factor",
     )
 
+    is_exportable = False
+
     history_reward: Tensor
     history_threshold: Tensor
     hessian: Tensor
@@ -125,7 +130,7 @@ class HeavyOFULRegression(HistoryEstimator):
             dim,
             noise_scale=non_negative("noise_scale", noise_scale),
             theta_bound=theta_bound,
-            ridge=positive_integer("dim", dim) / positive("theta_bound", theta_bound) ** 2 if ridge is None else ridge,
+            ridge=default_ridge(dim, theta_bound) if ridge is None else ridge,
             radius_scale=radius_scale,
             batch_shape=batch_shape,
             dtype=dtype,
@@ -153,6 +158,8 @@ class HeavyOFULRegression(HistoryEstimator):
         self.radius_start = self.ridge_factor * math.sqrt(self.ridge) * self.theta_bound
         # At most; two or three are usual.
         self.newton_steps = 40
+        # A step this short is rounding: of a round on its threshold, which is linear in one step and quadratic in the next.
+        self.resolution = 4.0 * torch.finfo(dtype).eps * self.theta_bound
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -189,8 +196,10 @@ class HeavyOFULRegression(HistoryEstimator):
         threshold = growth * (1.0 + quadratic).sqrt() / w.clamp(min=1e-30)
         inverse = 1.0 / sigma
         a, scaled_reward = along(inverse, x) * x, inverse * reward
-        grow_(self.V, self.V_lost, self.V_inv, a, along(inverse, x) * product, quadratic)
+        g = along(inverse, x) * product
+        # First of all writes: it fails, in TorchScript, where there is no room.
         self._append(self.history, a)
+        grow_(self.V, self.V_lost, self.V_inv, a, g, quadratic)
         self._append(self.history_reward, scaled_reward)
         self._append(self.history_threshold, threshold)
         # The quadratic that the loss is near `centre`, with the new round as it is there.
@@ -223,6 +232,7 @@ class HeavyOFULRegression(HistoryEstimator):
             change = matvec(rows, direction)
             # If they do, it is the minimum; if not, it may be too far.
             arrives = (side(z - change, thresholds) == side(z, thresholds)).all(-1)
+            arrives = arrives | (norm(direction) <= self.resolution)
             share = self._share(z, change, thresholds, theta, direction, arrives)
             theta = theta + share.unsqueeze(-1) * direction
             z = z - share.unsqueeze(-1) * change
@@ -233,7 +243,10 @@ class HeavyOFULRegression(HistoryEstimator):
         # What the next rounds may take for granted: the quadratic, and how far from here it is the loss.
         hessian = self._hessian(rows, z.abs() > thresholds)
         pull = matvec(hessian, theta) - ridge * theta + matvec(rows.mT, clip(z, thresholds))
-        room = ((z.abs() - thresholds).abs() / norm(rows)).amin(-1).clamp(max=4.0 * self.theta_bound)
+        distance = (z.abs() - thresholds).abs() / norm(rows)
+        # A learner that is behind the others has empty rows, which have no threshold.
+        room = torch.where(thresholds > 0.0, distance, torch.full_like(distance, math.inf)).amin(-1)
+        room = room.clamp(max=4.0 * self.theta_bound)
         of_vector, of_matrix = is_lost.unsqueeze(-1), is_lost.unsqueeze(-1).unsqueeze(-1)
         self.centre.copy_(torch.where(of_vector, theta, self.centre))
         self.pull.copy_(torch.where(of_vector, pull, self.pull))

@@ -45,12 +45,6 @@ class HistoryEstimator(Estimator):
         return self.horizon
 
 
-def growing_radius(count: Tensor, slope: float, power: float, start: float) -> Tensor:
-    """``slope * t^power + start`` after t rounds, and ``start`` before the first."""
-    positive = count / count.clip(min=1.0)
-    return slope * positive * count**power + start
-
-
 def norm(x: Tensor) -> Tensor:
     """The Euclidean norm, and not 0: it is divided by."""
     return torch.linalg.vector_norm(x, dim=-1).clamp(min=1e-30)

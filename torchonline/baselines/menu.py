@@ -8,7 +8,7 @@ from torch import Tensor
 from torchonline.arrays import along, dot, matvec, real
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.epochs import EpochEstimator
-from torchonline.baselines.history import growing_radius
+from torchonline.baselines.radius import growing_radius
 from torchonline.learner import non_negative, positive, positive_integer, within
 from torchonline.linalg import grow_
 
@@ -28,10 +28,11 @@ class MENURegression(EpochEstimator):
     :math:`c\sqrt\lambda S` before.
 
     Guarantee. The paper states that the confidence set holds with probability 1 - ``delta`` for noise that is independent
-    given the arms. We recall its constants (c = ``radius_factor`` = 3, m = ``moment_factor`` = 9, k) and have not checked them
-    against its text.
+    given the arms, and knows no interruptions: one that depends on the rewards of its epoch biases what is learnt. We recall
+    its constants (c = ``radius_factor`` = 3, m = ``moment_factor`` = 9, k) and have not checked them against its text.
 
-    Cost: O(d^2) to check a round, O(d) with ``validate=False``; O(d^2 + k^2 d) when an epoch ends. Memory O(k d + d^2 + k^2).
+    Cost: O(d^2) to check a round, O(d) with ``validate=False``; O(d^3 + k d^2 + k^2 d) when an epoch ends. Memory
+    O(k d + d^2 + k^2).
 
     Args:
         dim: d, number of features.
@@ -134,8 +135,9 @@ class MENURegression(EpochEstimator):
         step = product / (1.0 + quadratic).unsqueeze(-1)
         self.theta_each += residuals.unsqueeze(-1) * step.unsqueeze(-2)
         # All distances in the norm of V: from differences, so that those of a pair are equal to the last bit.
-        factor = torch.linalg.cholesky_ex(self.V)[0]
-        points = torch.matmul(self.theta_each, factor)
+        # No eigenvalue is below ridge, but for rounding.
+        values, vectors = torch.linalg.eigh(self.V)
+        points = torch.matmul(self.theta_each, vectors * values.clamp(min=self.ridge).sqrt().unsqueeze(-2))
         distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
         nearest = distances.median(-1).values.argmin(-1)
         index = nearest.unsqueeze(-1).unsqueeze(-1).expand(self.theta_hat.unsqueeze(-2).shape)

@@ -8,7 +8,8 @@ from torch.jit import is_scripting
 
 from torchonline.arrays import dot, matvec, real
 from torchonline.bandits.policies import UCB
-from torchonline.baselines.history import HistoryEstimator, growing_radius, norm
+from torchonline.baselines.history import HistoryEstimator, norm
+from torchonline.baselines.radius import growing_radius
 from torchonline.learner import is_at_hand, non_negative, positive, within
 from torchonline.linalg import grow_
 
@@ -35,7 +36,8 @@ class TOFURegression(HistoryEstimator):
     Cost of round t: O(d^3) time in most rounds, O(t d^2) in those in which a row leaves its room, and in all on an accelerator.
     Memory O(T d).
 
-    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history is full.
+    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
+    full; in TorchScript RuntimeError.
 
     Args:
         dim: d, number of features.
@@ -149,7 +151,8 @@ class TOFURegression(HistoryEstimator):
         self._append(self.history, m)
         grow_(self.V, self.V_lost, self.V_inv, x.clone(), product, quadratic)
         values, vectors = torch.linalg.eigh(self.V)
-        root = torch.matmul(vectors * values.rsqrt().unsqueeze(-2), vectors.mT)
+        # No eigenvalue is below ridge, but for rounding.
+        root = torch.matmul(vectors * values.clamp(min=self.ridge).rsqrt().unsqueeze(-2), vectors.mT)
         threshold = self.threshold * real(self.rounds + 1, m) ** self.power
         rows = root / threshold.unsqueeze(-1).unsqueeze(-1)
         # A term is kept where |row m| <= 1. The new one, by the rows for which all others are known.
