@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchonline import HeavyTailUCB
 from torchonline.diagnostics import BETS, NoiseDiagnostic, NoiseReport, NoiseScaleWarning, hill_index
@@ -297,6 +297,7 @@ def test_no_gradient_is_kept() -> None:
 def test_memory_is_bounded() -> None:
     diagnostic = fed(NoiseDiagnostic(1.5, (2,), largest=8), 50, *stream(1000, (2,)))
     shapes = {name: tuple(value.shape) for name, value in diagnostic.state_dict().items()}
+    assert shapes.pop("constants") == (2,)
     assert shapes == {"rounds": (), "log_wealth": (16, 2), "evidence": (2,), "log_moment": (2,), "largest_logs": (8, 2)}
     kinds = {name: value.dtype for name, value in diagnostic.state_dict().items()}
     assert kinds.pop("rounds") == torch.int64
@@ -333,6 +334,48 @@ def test_a_state_of_another_shape_is_refused() -> None:
         diagnostic.load_state_dict(other.state_dict())
     with pytest.raises(RuntimeError, match=r"largest_logs: expected shape \(256, 2\), got \(8, 2\)"):
         diagnostic.load_state_dict(NoiseDiagnostic(batch_shape=(2,), largest=8).state_dict())
+    assert same(diagnostic, before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"moment_order": 1.99}, "metric.moment_order: the state was made with 1.99, this metric has 1.5"),
+        ({"alpha": 0.02}, "metric.alpha: the state was made with 0.02, this metric has 0.01"),
+    ],
+)
+def test_a_state_of_another_promise_is_refused(changes: dict[str, Any], text: str) -> None:
+    options = {"moment_order": 1.5, "alpha": 0.01}
+    model = nn.ModuleDict({"metric": fed(NoiseDiagnostic(**options), 4, *stream(4, ()))})
+    before = copy.deepcopy(model["metric"])
+    other = nn.ModuleDict({"metric": fed(NoiseDiagnostic(**(options | changes)), 4, *stream(4, (), seed=1))})
+    with pytest.raises(RuntimeError, match=text):
+        model.load_state_dict(other.state_dict())
+    assert same(model["metric"], before)
+    alike = nn.ModuleDict({"metric": fed(NoiseDiagnostic(**options), 4, *stream(4, (), seed=1))})
+    model.load_state_dict(alike.state_dict())
+    assert same(model["metric"], alike["metric"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("log_wealth", 3.0, "log_wealth: expected a torch.Tensor, got float"),
+        ("rounds", None, "rounds: expected a torch.Tensor, got NoneType"),
+        ("constants", "two", "constants: expected a torch.Tensor, got str"),
+        ("rounds", torch.tensor(4.0), "rounds: expected torch.int64, got torch.float32"),
+        ("evidence", torch.tensor(0.0), "evidence: expected torch.float64, got torch.float32"),
+    ],
+)
+def test_a_state_that_is_none_is_refused(name: str, value: Any, text: str) -> None:
+    diagnostic = fed(NoiseDiagnostic(), 4, *stream(4, ()))
+    before, state = copy.deepcopy(diagnostic), NoiseDiagnostic().state_dict()
+    with pytest.raises(RuntimeError, match=text):
+        diagnostic.load_state_dict(state | {name: value})
+    assert same(diagnostic, before)
+    del state[name]
+    with pytest.raises(RuntimeError, match=f"{name}: expected an entry, got none"):
+        diagnostic.load_state_dict(state)
     assert same(diagnostic, before)
 
 
@@ -374,6 +417,7 @@ def test_bad_input_changes_nothing(error: type[Exception], text: str, arguments:
     [
         (ValueError, "moment_order: expected a number above 0", {"moment_order": 0.0}),
         (ValueError, "batch_shape: expected", {"batch_shape": (0,)}),
+        (TypeError, "batch_shape: expected a tuple of integers, got int", {"batch_shape": 3}),
         (ValueError, r"alpha: expected a number in \(0.0, 1.0\), got 1.0", {"alpha": 1.0}),
         (ValueError, "largest: expected an integer above 1, got 1", {"largest": 1}),
         (TypeError, "largest: expected an integer, got float", {"largest": 2.5}),

@@ -99,6 +99,7 @@ class NoiseDiagnostic(Metric):
         TypeError: an argument of ``update`` is no floating-point tensor.
         ValueError: a shape is wrong, a value is NaN or infinite, ``noise_scale`` is not above 0, or ``error`` is below 0.
             No state has changed.
+        RuntimeError: a state dict was made with another ``moment_order``, ``alpha`` or shape. No state has changed.
 
     Example:
         >>> import warnings
@@ -123,6 +124,7 @@ class NoiseDiagnostic(Metric):
     higher_is_better = None
     full_state_update = True
 
+    constants: Tensor
     rounds: Tensor
     log_wealth: Tensor
     evidence: Tensor
@@ -138,6 +140,8 @@ class NoiseDiagnostic(Metric):
     ) -> None:
         super().__init__(sync_on_compute=False)
         self.moment_order = positive("moment_order", moment_order)
+        if not isinstance(batch_shape, (tuple, list)):
+            raise TypeError(f"batch_shape: expected a tuple of integers, got {type(batch_shape).__name__}")
         self.batch_shape = tuple(positive_integer("batch_shape", size) for size in batch_shape)
         self.alpha = within("alpha", alpha, 0.0, 1.0)
         if positive_integer("largest", largest) < 2:
@@ -146,6 +150,8 @@ class NoiseDiagnostic(Metric):
         zero = torch.zeros(self.batch_shape, dtype=torch.float64)
         nothing = torch.full((largest, *self.batch_shape), -math.inf, dtype=torch.float64)
         states = {
+            # The options that the other states depend on, for checkpoints.
+            "constants": torch.tensor([self.moment_order, self.alpha], dtype=torch.float64),
             "rounds": torch.zeros((), dtype=torch.int64),
             "log_wealth": zero.expand(len(BETS), *self.batch_shape).clone(),  # of each bet
             "evidence": zero,
@@ -231,11 +237,19 @@ class NoiseDiagnostic(Metric):
         return size, scale, bar
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        for name in self._defaults:
-            here, loaded = getattr(self, name).shape, state_dict.get(prefix + name)
-            if loaded is not None and loaded.shape != here:
+        loaded = {name: state_dict[prefix + name] for name in self._defaults if prefix + name in state_dict}
+        if loaded:  # all or nothing
+            problems = [why for name in self._defaults if (why := _mismatch(name, getattr(self, name), loaded))]
+            problems = problems or [
+                f"{name}: the state was made with {theirs:g}, this metric has {mine:g}"
+                for name, mine, theirs in zip(
+                    ("moment_order", "alpha"), self.constants.tolist(), loaded["constants"].tolist(), strict=True
+                )
+                if not math.isclose(mine, theirs, rel_tol=1e-6)
+            ]
+            if problems:
                 error_msgs = args[-1]
-                error_msgs.append(f"{prefix}{name}: expected shape {shape_text(here)}, got {shape_text(loaded.shape)}")
+                error_msgs.extend(prefix + problem for problem in problems)
                 return
         super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
         # torchmetrics would answer with what it computed before, or warn that nothing was ever added.
@@ -289,3 +303,17 @@ def _check(name: str, value: Any) -> None:
         raise TypeError(f"{name}: expected a floating-point tensor, got {value.dtype}")
     if not bool(torch.isfinite(value).all()):
         raise ValueError(f"{name}: expected finite values, got {value[~torch.isfinite(value)][0].item()}")
+
+
+def _mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
+    """Why a loaded value cannot become the state of that name."""
+    if name not in loaded:
+        return f"{name}: expected an entry, got none"
+    value = loaded[name]
+    if not isinstance(value, Tensor):
+        return f"{name}: expected a torch.Tensor, got {type(value).__name__}"
+    if value.shape != here.shape:
+        return f"{name}: expected shape {shape_text(here.shape)}, got {shape_text(value.shape)}"
+    if value.dtype is not here.dtype:
+        return f"{name}: expected {here.dtype}, got {value.dtype}"
+    return None
