@@ -3,6 +3,8 @@
 import copy
 import io
 import math
+import re
+import sys
 import warnings
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor, nn
+from torchmetrics import MetricCollection
 
 from torchonline import HeavyTailUCB
 from torchonline.diagnostics import BETS, NoiseDiagnostic, NoiseReport, NoiseScaleWarning, hill_index
@@ -148,25 +151,49 @@ def test_outliers_beyond_all_numbers() -> None:
     assert report.tail_index > 0.0
 
 
-def test_warns_once_and_names_the_place() -> None:
-    diagnostic, residual = NoiseDiagnostic(batch_shape=(2,)), torch.tensor([[0.1, 9.0]]).expand(20, 2)
+def test_warns_once_for_each_learner() -> None:
+    diagnostic, residual = NoiseDiagnostic(batch_shape=(1, 2)), torch.tensor([[[0.1, 9.0]]]).expand(20, 1, 2)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for row in residual:
             diagnostic.update(row, 1.0)
-        # The other learner, and a copy that has warned already.
-        diagnostic.update(residual.flip(1), 1.0)
-        resumed = NoiseDiagnostic(batch_shape=(2,))
+        (first,) = seen
+        # The other learner, then both again, and a copy that has warned already.
+        diagnostic.update(residual.flip(-1), 1.0)
+        _, second = seen
+        diagnostic.update(9.0 * torch.ones(20, 1, 2), 1.0)
+        resumed = NoiseDiagnostic(batch_shape=(1, 2))
         resumed.load_state_dict(diagnostic.state_dict())
         resumed.update(residual, 1.0)
-    (warning,) = seen
-    assert warning.category is NoiseScaleWarning
-    assert str(warning.message).startswith("noise_scale looks too small: within 2 rounds")
-    assert warning.filename == __file__
+    assert len(seen) == 2
+    assert str(first.message).startswith("noise_scale looks too small for learner [0, 1]: within 2 rounds")
+    assert str(second.message).startswith("noise_scale looks too small for learner [0, 0]: within 40 rounds")
     assert diagnostic.compute().noise_scale_is_small.all()
-    with pytest.warns(NoiseScaleWarning) as called:
-        NoiseDiagnostic(batch_shape=(2,))(residual, 1.0)
-    assert len(called) == 1
+    # Two at once, under the filter that shows a text once.
+    with warnings.catch_warnings(record=True) as both:
+        warnings.simplefilter("default")
+        NoiseDiagnostic(batch_shape=(2,)).update(torch.tensor([[9.0, 11.0]]).expand(3, 2), 1.0)
+    reached = [re.search(r"learner (\S+): within 3 rounds .* reached exp\((\S+)\)", str(w.message)) for w in both]
+    assert [found[1] for found in reached if found] == ["[0]", "[1]"]
+    assert len({found[2] for found in reached if found}) == 2
+    with pytest.warns(NoiseScaleWarning, match="looks too small: within 20 rounds"):
+        NoiseDiagnostic().update(residual[:, 0, 1], 1.0)
+
+
+def test_a_warning_names_the_callers_line() -> None:
+    residual = torch.full((20,), 9.0)
+    hooked, collection = NoiseDiagnostic(), MetricCollection([NoiseDiagnostic()])
+    hooked.register_forward_hook(lambda *_: None)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        here = sys._getframe().f_lineno
+        NoiseDiagnostic().update(residual, 1.0)
+        NoiseDiagnostic()(residual, 1.0)
+        hooked(residual, 1.0)
+        collection.update(residual, 1.0)
+        NoiseDiagnostic().forward(residual, 1.0)
+    assert [(warning.filename, warning.lineno) for warning in seen] == [(__file__, here + i) for i in range(1, 6)]
+    assert {warning.category for warning in seen} == {NoiseScaleWarning}
 
 
 def test_small_stays_small_when_the_wealth_is_lost_again() -> None:

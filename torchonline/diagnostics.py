@@ -1,6 +1,7 @@
 """Does the noise look like what the learner was told? A diagnostic, not a guarantee: see docs/noise_scale.md."""
 
 import math
+import sys
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -16,6 +17,9 @@ BETS = 2.0 ** -torch.arange(1.0, 17.0, dtype=torch.float64)
 
 # Below this many values Hill's standard error means little.
 FEWEST = 10
+
+# A warning points at the first line outside of these.
+WITHIN = ("torchonline", "torchmetrics", "torch")
 
 
 class NoiseScaleWarning(UserWarning):
@@ -63,7 +67,8 @@ class NoiseDiagnostic(Metric):
     .. math:: X_t = \Big(\frac{\max(|\text{residual}_t| - \text{error}_t, 0)}{\nu_t}\Big)^p,\qquad
               \text{wealth}_t = \frac{1}{16}\sum_\lambda \prod_{s \le t} \big(1 + \lambda (X_s - 1)\big).
 
-    A :class:`NoiseScaleWarning` comes, once, when a learner's wealth reaches 1 / ``alpha``.
+    A :class:`NoiseScaleWarning` comes, once for each learner, when its wealth reaches 1 / ``alpha``. In a fleet it names the
+    learner's index.
 
     Guarantee, of a warning. Where the promise and the learner's confidence set hold, :math:`X_t \le (|\eta_t|/\nu_t)^p` has a
     conditional mean of at most 1, the wealth is a nonnegative supermartingale that starts at 1, and by Ville's inequality
@@ -173,18 +178,19 @@ class NoiseDiagnostic(Metric):
         log_wealth = torch.cat([self.log_wealth.unsqueeze(0), gains]).cumsum(0)
         evidence = self.evidence.maximum((log_wealth.logsumexp(1) - math.log(len(BETS))).amax(0))
         moments = torch.cat([self.log_moment.unsqueeze(0), self.moment_order * log_ratio])
-        is_news = not bool(self._is_small(self.evidence).any()) and bool(self._is_small(evidence).any())
+        is_news = self._is_small(evidence) & ~self._is_small(self.evidence)
         self.log_wealth, self.evidence = log_wealth[-1].clone(), evidence
         self.log_moment = moments.logcumsumexp(0)[-1].clone()
         self.largest_logs = torch.cat([self.largest_logs, log_ratio]).topk(self.largest, dim=0).values
         self.rounds = self.rounds + len(size)
-        if is_news:
+        for index in is_news.nonzero().tolist():  # the only index of a single learner is []
             warnings.warn(
-                f"noise_scale looks too small: within {int(self.rounds)} rounds the wealth of bets against it reached "
-                f"exp({evidence.max():.1f}); a promise that holds comes to 1 / alpha = {1.0 / self.alpha:g} with probability "
-                f"at most {self.alpha:g}. The learner's guarantee is void where noise_scale is too small",
+                f"noise_scale looks too small{f' for learner {index}' if index else ''}: within {int(self.rounds)} rounds the "
+                f"wealth of bets against it reached exp({evidence[tuple(index)]:.1f}); a promise that holds comes to 1 / alpha "
+                f"= {1.0 / self.alpha:g} with probability at most {self.alpha:g}. The learner's guarantee is void where "
+                "noise_scale is too small",
                 NoiseScaleWarning,
-                stacklevel=3,
+                stacklevel=_level_of_caller(),
             )
 
     def compute(self) -> NoiseReport:
@@ -317,3 +323,11 @@ def _mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
     if value.dtype is not here.dtype:
         return f"{name}: expected {here.dtype}, got {value.dtype}"
     return None
+
+
+def _level_of_caller() -> int:
+    """The ``stacklevel``, for who calls this, of the first frame that is neither of this library nor of torch's."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].split(".")[0] in WITHIN:
+        frame, level = frame.f_back, level + 1
+    return level
