@@ -6,6 +6,7 @@ import math
 import re
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -404,6 +405,39 @@ def test_a_state_that_is_none_is_refused(name: str, value: Any, text: str) -> No
     with pytest.raises(RuntimeError, match=f"{name}: expected an entry, got none"):
         diagnostic.load_state_dict(state)
     assert same(diagnostic, before)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda metric: metric.set_dtype(torch.float16),
+        lambda metric: metric.set_dtype(torch.float32),
+        lambda metric: metric.to(torch.float16),
+        lambda metric: metric.half(),
+        lambda metric: nn.Sequential(metric).to("cpu", torch.bfloat16),
+        lambda metric: MetricCollection([metric]).set_dtype(torch.float16),
+    ],
+)
+def test_no_conversion_rounds_what_was_counted(convert: Callable[[Any], object]) -> None:
+    values = stream(3000, ())
+    whole = fed(NoiseDiagnostic(1.2), 3000, *values)
+    converted = fed(NoiseDiagnostic(1.2), 500, *(value[:500] for value in values))
+    assert converted.compute().rounds == 500
+    convert(converted)
+    assert same(fed(converted, 1, *(value[500:] for value in values)), whole)
+    assert converted.compute().rounds == 3000
+    assert {value.dtype for value in converted.compute()} == {torch.int64, torch.float64, torch.bool}
+    converted.reset()
+    assert same(converted, NoiseDiagnostic(1.2))
+    assert {value.dtype for value in converted.state_dict().values()} == {torch.int64, torch.float64}
+
+
+def test_it_moves_to_another_device() -> None:
+    elsewhere = NoiseDiagnostic().to("meta", torch.float16)
+    assert {(value.device.type, value.dtype) for value in elsewhere.state_dict().values()} == {
+        ("meta", torch.int64),
+        ("meta", torch.float64),
+    }
 
 
 ONES = torch.ones(2, 3)

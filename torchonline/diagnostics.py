@@ -3,11 +3,11 @@
 import math
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import Metric
 
 from torchonline.learner import positive, positive_integer, shape_text, within
@@ -83,8 +83,9 @@ class NoiseDiagnostic(Metric):
     estimator is asymptotic, and a bounded law with a rare jump fools it.
 
     Memory does not grow, and the numbers do not depend on how the rounds were cut into updates. All states are in
-    ``state_dict``. Calling the metric updates it and reports on all rounds so far, never on a batch alone, which would be a
-    new wager in each batch. It watches the rounds of one process.
+    ``state_dict``; they stay in float64, or int64, whatever type the metric is converted to. Calling the metric updates it
+    and reports on all rounds so far, never on a batch alone, which would be a new wager in each batch. It watches the rounds
+    of one process.
 
     Cost of n rounds: O(n + ``largest``) for each learner.
 
@@ -241,6 +242,15 @@ class NoiseDiagnostic(Metric):
             for value in (residual.abs(), noise_scale, error)
         )
         return size, scale, bar
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> nn.Module:
+        """A move, and never a cast, which would round what was counted."""
+
+        def move(value: Tensor) -> Tensor:
+            moved = fn(value)
+            return moved if moved.dtype is value.dtype else value.to(moved.device)
+
+        return super()._apply(move, *args, **kwargs)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         loaded = {name: state_dict[prefix + name] for name in self._defaults if prefix + name in state_dict}
