@@ -177,6 +177,9 @@ ONES = torch.ones(4, dtype=torch.int64)
     [
         ({"arms": torch.zeros(6, 3)}, ValueError, "arms"),
         ({"arms": torch.zeros(6, 3, 5)}, ValueError, "arms"),
+        ({"arms": torch.zeros(6, 0, 6)}, ValueError, "arms"),
+        ({"arms": torch.zeros(6, 3, 6, dtype=torch.int64)}, TypeError, "arms"),
+        ({"arms": torch.zeros(6, 3, 6).index_fill(0, torch.tensor(1), torch.nan)}, ValueError, "arms"),
         ({"actions": torch.zeros(6)}, TypeError, "actions"),
         ({"actions": torch.full((6,), 3)}, ValueError, "actions"),
         ({"actions": torch.zeros(5, dtype=torch.int64)}, ValueError, "actions"),
@@ -190,6 +193,8 @@ ONES = torch.ones(4, dtype=torch.int64)
         ({"orders": torch.tensor([0, 3])}, ValueError, "orders"),
         ({"orders": torch.tensor([0, 0])}, ValueError, "orders"),
         ({"orders": torch.tensor([[0, 1]])}, ValueError, "orders"),
+        ({"orders": torch.tensor(2)}, ValueError, "orders"),
+        ({"orders": torch.tensor([0.0])}, TypeError, "orders"),
     ],
 )
 def test_replay_refuses_what_is_no_log(changes: dict, error: type[Exception], name: str) -> None:
@@ -201,8 +206,10 @@ def test_replay_refuses_what_is_no_log(changes: dict, error: type[Exception], na
         "orders": torch.tensor([2, 0]),
     }
     replay(policy(), **log)
+    refusing = policy()
     with pytest.raises(error, match=f"^{name}: expected"):
-        replay(policy(), **(log | changes))
+        replay(refusing, **(log | changes))
+    assert all(torch.equal(value, policy().state_dict()[key]) for key, value in refusing.state_dict().items())
 
 
 def test_replay_is_for_policies_on_the_cpu() -> None:
@@ -217,7 +224,12 @@ def test_replay_is_for_policies_on_the_cpu() -> None:
     ("call", "error", "name"),
     [
         (lambda: propensities(ONES.double(), ONES, 2), TypeError, "strata"),
+        (lambda: propensities(ONES.to(torch.complex64), ONES, 2), TypeError, "strata"),
         (lambda: propensities(ONES[:3], ONES, 2), ValueError, "strata"),
+        (lambda: propensities(ONES[:, None, None], ONES, 2), ValueError, "strata"),
+        (lambda: propensities(torch.zeros(4, 0, dtype=torch.int64), ONES, 2), ValueError, "strata"),
+        (lambda: propensities(ONES[:2], ONES.reshape(2, 2), 2), ValueError, "actions"),
+        (lambda: propensities(ONES[:1], ONES[0], 2), ValueError, "actions"),
         (lambda: propensities(ONES, ONES, 1), ValueError, "actions"),
         (lambda: propensities(ONES, ONES, 2, smoothing=-1.0), ValueError, "smoothing"),
         (lambda: self_normalised_mean(ONES, ONES.double()), TypeError, "values"),

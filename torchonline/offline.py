@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import Policy
-from torchonline.learner import check_shape, check_tensor, check_values, non_negative, positive_integer
+from torchonline.learner import check_shape, check_tensor, check_values, non_negative, positive_integer, shape_text
 from torchonline.rounds import only_where
 
 
@@ -19,7 +19,7 @@ def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float
     which the log was made only if, within a stratum, the logged arm had nothing to do with what it would have paid.
 
     Args:
-        strata: ``(N)`` or ``(N, m)``, integers; rounds that agree in all m are one stratum.
+        strata: ``(N)`` or ``(N, m)`` with m above 0, integers; rounds that agree in all m are one stratum.
         actions: the arm that was logged, ``(N)``, int64 from 0 to K - 1.
         arms: K.
         smoothing: c, at least 0. At 0 an arm that was never logged in a stratum has probability 0 there.
@@ -35,11 +35,16 @@ def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float
                 [0.0000, 1.0000]], dtype=torch.float64)
     """
     _check_indices("actions", actions, positive_integer("arms", arms))
+    if actions.dim() != 1:
+        raise ValueError(f"actions: expected shape (N), got {shape_text(actions.shape)}")
     smoothing = non_negative("smoothing", smoothing)
-    if not isinstance(strata, Tensor) or strata.is_floating_point():
+    if not isinstance(strata, Tensor) or strata.is_floating_point() or strata.is_complex():
         raise TypeError(f"strata: expected a tensor of integers, got {_kind(strata)}")
-    if strata.dim() not in (1, 2) or len(strata) != len(actions):
-        raise ValueError(f"strata: expected shape ({len(actions)}) or ({len(actions)}, m), got {tuple(strata.shape)}")
+    size = len(actions)
+    if strata.dim() not in (1, 2) or len(strata) != size or strata.numel() == 0:
+        raise ValueError(
+            f"strata: expected shape ({size}) or ({size}, m) with m above 0, got {shape_text(strata.shape)}"
+        )
     _, stratum = torch.unique(strata, dim=0, return_inverse=True)
     counts = torch.bincount(stratum * arms + actions, minlength=(int(stratum.max()) + 1) * arms)
     counts = counts.reshape(-1, arms).double() + smoothing
@@ -73,7 +78,7 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
 
     Args:
         policy: on the CPU, as all else, with batch shape ``*B``; in its initial state if the stream is to be all it knows.
-        arms: features, ``(N, K, d)``.
+        arms: features, ``(N, K, d)``; K above 0.
         actions: the logged arms, ``(N)``, int64.
         rewards: what they paid, ``(N)``.
         groups: the group of each round, ``(N)``, int64 from 0 to G - 1.
@@ -101,11 +106,14 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
     batch = estimator.batch_shape
     if not isinstance(arms, Tensor) or arms.dim() != 3 or arms.size(-1) != estimator.dim:
         raise ValueError(f"arms: expected a tensor of shape (N, K, {estimator.dim}), got {_kind(arms)}")
+    if arms.size(1) == 0:
+        raise ValueError(f"arms: expected at least one arm, got {_kind(arms)}")
     if not estimator.theta_hat.is_cpu:
         raise ValueError(f"policy: expected one on the CPU, got one on {estimator.theta_hat.device}")
     size = len(arms)
     _check_indices("actions", actions, arms.size(1))
     _check_indices("groups", groups, size)
+    check_values("arms", check_tensor("arms", arms, estimator.theta_hat))
     check_values("rewards", check_tensor("rewards", rewards, estimator.theta_hat))
     for name, value in (("actions", actions), ("rewards", rewards), ("groups", groups)):
         check_shape(name, value, (size,))
@@ -114,8 +122,8 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
         raise ValueError(f"groups: expected every number up to {len(counts) - 1}, got no {int(counts.argmin())}")
     starts = counts.cumsum(0) - counts
     _check_indices("orders", orders, len(counts))
-    if orders.shape[:-1] != batch:
-        raise ValueError(f"orders: expected shape {(*batch, 'n')}, got {tuple(orders.shape)}")
+    if orders.dim() != len(batch) + 1 or orders.shape[:-1] != batch:
+        raise ValueError(f"orders: expected shape {shape_text((*batch, 'n'))}, got {shape_text(orders.shape)}")
     if orders.size(-1) > 1 and bool((orders.sort(-1).values.diff(dim=-1) == 0).any()):
         raise ValueError("orders: expected no group twice for one learner, got one")
 
