@@ -1,5 +1,6 @@
 """What a policy would have earned, from a log of what others chose: replay of a log, and weighted means with intervals."""
 
+import numbers
 from typing import Any
 
 import torch
@@ -155,28 +156,34 @@ def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
     b to it.
 
     Args:
-        values: ``(N)``.
-        weights: at least 0 and not all 0, ``(..., N)``.
+        values: ``(N)``, finite.
+        weights: ``(..., N)``, finite, at least 0 and not all 0.
 
     Returns:
-        ``(...)``.
+        ``(...)``, float64.
 
     Example:
         >>> self_normalised_mean(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([1.0, 1.0, 2.0]))
-        tensor(3.7500)
+        tensor(3.7500, dtype=torch.float64)
     """
-    _check_weighted(values, weights)
+    values, weights = _checked(values, weights)
     return (weights * values).sum(-1) / weights.sum(-1)
 
 
 def effective_sample_size(weights: Tensor) -> Tensor:
-    r"""How many equal weights would be as good, :math:`(\sum w_i)^2 / \sum w_i^2`: ``(..., N)`` to ``(...)``.
+    r"""How many equal weights would be as good, :math:`(\sum w_i)^2 / \sum w_i^2`.
+
+    Args:
+        weights: ``(..., N)``, finite, at least 0 and not all 0.
+
+    Returns:
+        ``(...)``, float64; from 1 to N.
 
     Example:
         >>> effective_sample_size(torch.tensor([1.0, 1.0, 0.0, 4.0]))
-        tensor(2.)
+        tensor(2., dtype=torch.float64)
     """
-    _check_weights(weights)
+    weights = _checked_weights(weights)
     return weights.sum(-1) ** 2 / (weights**2).sum(-1)
 
 
@@ -187,49 +194,81 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
     no variance, the bootstrap of a mean is not consistent (Athreya, Annals of Statistics 1987): its quantiles are then no
     confidence interval, however many draws there are.
 
+    A resample in which no weight is above 0 has no mean. Where m of G groups have weight that is a matter of chance, with
+    probability :math:`(1 - m/G)^G < e^{-m}` for each draw; if it happens the call is refused, since draws without these
+    resamples would come from another law.
+
     Args:
-        values: ``(N)``.
-        weights: at least 0, ``(..., N)``.
-        groups: ``(N)``, int64 from 0: what is drawn as a whole.
+        values: ``(N)``, finite.
+        weights: ``(..., N)``, finite, at least 0 and not all 0.
+        groups: ``(N)``, int64 from 0 to N - 1: what is drawn as a whole.
         draws: number of resamples.
         seed: of the draws, which come from a generator of their own.
 
     Returns:
-        ``(draws, ...)``.
+        ``(draws, ...)``, float64.
+
+    Raises:
+        TypeError: ``values`` or ``weights`` is no floating-point tensor, ``groups`` none of int64, ``draws`` or ``seed``
+            no integer.
+        ValueError: a shape is wrong, a value is out of range, or a resample has no weight above 0.
 
     Example:
         >>> values, groups = torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64), torch.tensor([0, 0, 1, 1])
         >>> bootstrap_means(values, torch.ones(4, dtype=torch.float64), groups, draws=1000).unique()
         tensor([0.5000, 1.5000, 2.5000], dtype=torch.float64)
     """
-    _check_weighted(values, weights)
+    values, weights = _checked(values, weights)
     _check_indices("groups", groups, len(values))
     check_shape("groups", groups, values.shape)
+    positive_integer("draws", draws)
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
+        raise TypeError(f"seed: expected an integer, got {type(seed).__name__}")
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed: expected an integer from -2^63 to 2^64 - 1, got {seed}")
     _, group = torch.unique(groups, return_inverse=True)
     count = int(group.max()) + 1
-    shape = (*weights.shape[:-1], count)
-    total = torch.zeros(shape, dtype=weights.dtype).index_add_(-1, group, weights)
-    weighted = torch.zeros(shape, dtype=weights.dtype).index_add_(-1, group, weights * values)
-    generator = torch.Generator().manual_seed(seed)
-    means = []
-    for _ in range(positive_integer("draws", draws)):
-        times = torch.randint(count, (count,), generator=generator).bincount(minlength=count).to(weights.dtype)
-        means.append((weighted @ times) / (total @ times))
-    return torch.stack(means)
+    total = weights.new_zeros(*weights.shape[:-1], count).index_add_(-1, group, weights)
+    weighted = torch.zeros_like(total).index_add_(-1, group, weights * values)
+    generator = torch.Generator().manual_seed(int(seed))
+    sums, sizes = [], []
+    for _ in range(draws):
+        times = torch.randint(count, (count,), generator=generator).bincount(minlength=count).to(weights)
+        sums.append(weighted @ times)
+        sizes.append(total @ times)
+    size = torch.stack(sizes)
+    if not bool((size > 0).all()):
+        few = int((total > 0).sum(-1).min())
+        raise ValueError(
+            f"weights: expected some above 0 in every resample, got none for {int((size == 0).sum())} of {size.numel()} "
+            f"means; as few as {few} of {count} groups have any"
+        )
+    return torch.stack(sums) / size
 
 
-def _check_weights(weights: Any) -> None:
-    if not isinstance(weights, Tensor) or not weights.is_floating_point():
-        raise TypeError(f"weights: expected a floating-point tensor, got {_kind(weights)}")
-    if weights.dim() == 0 or not bool((weights >= 0).all()) or not bool((weights.sum(-1) > 0).all()):
-        raise ValueError("weights: expected values of at least 0, one above 0 in each row, got others")
-
-
-def _check_weighted(values: Any, weights: Any) -> None:
-    _check_weights(weights)
+def _checked(values: Any, weights: Any) -> tuple[Tensor, Tensor]:
+    """Values, in float64, and their weights."""
+    weights = _checked_weights(weights)
     if not isinstance(values, Tensor) or not values.is_floating_point():
         raise TypeError(f"values: expected a floating-point tensor, got {_kind(values)}")
     check_shape("values", values, tuple(weights.shape[-1:]))
+    values = values.double()
+    check_values("values", values)
+    return values, weights
+
+
+def _checked_weights(weights: Any) -> Tensor:
+    """Weights as shares of the largest in their row, in float64, so that neither sums nor squares overflow or vanish."""
+    if not isinstance(weights, Tensor) or not weights.is_floating_point():
+        raise TypeError(f"weights: expected a floating-point tensor, got {_kind(weights)}")
+    if weights.dim() == 0 or weights.size(-1) == 0:
+        raise ValueError(f"weights: expected shape (..., N) with N above 0, got {shape_text(weights.shape)}")
+    weights = weights.double()
+    check_values("weights", weights, 0.0)
+    largest = weights.amax(-1, keepdim=True)
+    if not bool((largest > 0).all()):
+        raise ValueError("weights: expected one above 0 in each row, got a row of zeros")
+    return weights / largest
 
 
 def _check_indices(name: str, value: Any, size: int) -> None:
