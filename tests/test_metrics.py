@@ -179,3 +179,23 @@ def test_plot_draws_mean_and_band() -> None:
     assert len(axes.lines) == 2
     assert len(axes.collections) == 1
     plt.close(figure)
+
+
+def test_a_change_of_precision_rounds_nothing() -> None:
+    """Neither ``set_dtype`` nor ``.to(torch.float16)``, of the metric or of a module that holds it."""
+    metric = CumulativeRegret()
+    holder = torch.nn.ModuleList([metric])
+    metric.set_dtype(torch.float16)
+    holder.to(torch.float16)
+    metric.update(torch.full((5000,), 0.1, dtype=torch.float64))
+    assert metric.rounds.dtype == metric.spacing.dtype == torch.int64
+    assert int(metric.rounds) == 5000
+    assert float(metric.compute()) == pytest.approx(500.0, rel=1e-12)
+
+
+def test_what_is_no_shape_or_no_tensor_is_named() -> None:
+    with pytest.raises(TypeError, match="^batch_shape: expected a tuple of integers, got int"):
+        CumulativeRegret(3)  # type: ignore[arg-type]
+    metric = CumulativeRegret()
+    with pytest.raises(RuntimeError, match=r"total: expected shape \(\), got list"):
+        metric.load_state_dict(metric.state_dict() | {"total": [1.0]})

@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot
 from torch.utils.data import Dataset, TensorDataset
 
 from torchonline.environments.noise import Noise
-from torchonline.learner import check_shape, positive_integer
+from torchonline.learner import check_shape, positive_integer, sizes
 
 # The published groups of the Health Insurance Experiment's fee-for-service plans, by the numbers that its files use.
 HEALTH_PLANS = {
@@ -229,7 +229,7 @@ class ClassificationBandit(Dataset[tuple[Tensor, Tensor, Tensor]]):
         self.arms = positive_integer("arms", arms)
         if not 0 <= int(labels.min()) <= int(labels.max()) < arms:
             raise ValueError(f"labels: expected 0 to {arms - 1}, got {int(labels.min())} to {int(labels.max())}")
-        batch_shape = tuple(positive_integer("batch_shape", size) for size in batch_shape)
+        batch_shape = sizes("batch_shape", batch_shape)
         self.inputs = inputs
         self.labels = labels
         generator = torch.Generator().manual_seed(seed)

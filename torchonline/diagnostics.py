@@ -3,14 +3,14 @@
 import math
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torchmetrics import Metric
+from torch import Tensor
 
-from torchonline.learner import positive, positive_integer, shape_text, within
+from torchonline.learner import positive, positive_integer, shape_text, sizes, within
+from torchonline.metrics import ExactMetric
 
 # The fixed bets against the promise, from one that is quick to win and to lose to one that waits for rare large noise.
 BETS = 2.0 ** -torch.arange(1.0, 17.0, dtype=torch.float64)
@@ -52,7 +52,7 @@ class NoiseReport(NamedTuple):
     moment_seems_infinite: Tensor
 
 
-class NoiseDiagnostic(Metric):
+class NoiseDiagnostic(ExactMetric):
     r"""Warns when the rewards speak against the ``noise_scale`` that a learner was told.
 
     A round, for the caller, with a prediction from before the reward is learnt::
@@ -146,9 +146,7 @@ class NoiseDiagnostic(Metric):
     ) -> None:
         super().__init__(sync_on_compute=False)
         self.moment_order = positive("moment_order", moment_order)
-        if not isinstance(batch_shape, (tuple, list)):
-            raise TypeError(f"batch_shape: expected a tuple of integers, got {type(batch_shape).__name__}")
-        self.batch_shape = tuple(positive_integer("batch_shape", size) for size in batch_shape)
+        self.batch_shape = sizes("batch_shape", batch_shape)
         self.alpha = within("alpha", alpha, 0.0, 1.0)
         if positive_integer("largest", largest) < 2:
             raise ValueError(f"largest: expected an integer above 1, got {largest}")
@@ -242,15 +240,6 @@ class NoiseDiagnostic(Metric):
             for value in (residual.abs(), noise_scale, error)
         )
         return size, scale, bar
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> nn.Module:
-        """A move, and never a cast, which would round what was counted."""
-
-        def move(value: Tensor) -> Tensor:
-            moved = fn(value)
-            return moved if moved.dtype is value.dtype else value.to(moved.device)
-
-        return super()._apply(move, *args, **kwargs)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         loaded = {name: state_dict[prefix + name] for name in self._defaults if prefix + name in state_dict}

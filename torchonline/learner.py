@@ -77,6 +77,13 @@ def positive_integer(name: str, value: Any) -> int:
     return int(value)
 
 
+def sizes(name: str, value: Any) -> tuple[int, ...]:
+    """A tuple of integers above 0, perhaps empty."""
+    if not isinstance(value, (tuple, list)):
+        raise TypeError(f"{name}: expected a tuple of integers, got {type(value).__name__}")
+    return tuple(positive_integer(name, size) for size in value)
+
+
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """One of some words."""
     if not isinstance(value, str):
@@ -135,9 +142,7 @@ class Learner(nn.Module):
     ) -> None:
         super().__init__()
         self.dim = positive_integer("dim", dim)
-        if not isinstance(batch_shape, (tuple, list)):
-            raise TypeError(f"batch_shape: expected a tuple of integers, got {type(batch_shape).__name__}")
-        self.batch_shape = tuple(positive_integer("batch_shape", size) for size in batch_shape)
+        self.batch_shape = sizes("batch_shape", batch_shape)
         self.batch_dims = len(self.batch_shape)
         if not isinstance(dtype, torch.dtype):
             raise TypeError(f"dtype: expected a torch.dtype, got {type(dtype).__name__}")

@@ -1,16 +1,29 @@
 """Metrics of online play, as torchmetrics: what a checkpoint carries and a logger reads."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import Metric
 
-from torchonline.learner import positive_integer, shape_text
+from torchonline.learner import positive_integer, shape_text, sizes
 
 
-class CumulativeRegret(Metric):
+class ExactMetric(Metric):
+    """A metric whose states keep their types: what was counted in int64 or float64 is not rounded by a change of precision."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> nn.Module:
+        """A move, and never a cast, which would round what was counted."""
+
+        def move(value: Tensor) -> Tensor:
+            moved = fn(value)
+            return moved if moved.dtype is value.dtype else value.to(moved.device)
+
+        return super()._apply(move, *args, **kwargs)
+
+
+class CumulativeRegret(ExactMetric):
     r"""What the choices so far have cost against the best arm of each round: :math:`R_T = \sum_{t \le T} r_t`.
 
     The regret of a round, :math:`r_t = \max_k \mu_{t,k} - \mu_{t,k_t}`, is the caller's to compute. The metric keeps
@@ -52,7 +65,7 @@ class CumulativeRegret(Metric):
 
     def __init__(self, batch_shape: tuple[int, ...] = (), *, points: int = 512) -> None:
         super().__init__()
-        self.batch_shape = tuple(positive_integer("batch_shape", size) for size in batch_shape)
+        self.batch_shape = sizes("batch_shape", batch_shape)
         self.points = positive_integer("points", points)
         if points % 2:
             raise ValueError(f"points: expected an even number, got {points}")
@@ -137,9 +150,12 @@ class CumulativeRegret(Metric):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         for name in ("total", "history"):
             here, loaded = getattr(self, name).shape, state_dict.get(prefix + name)
-            if loaded is not None and loaded.shape != here:
+            if loaded is None:
+                continue
+            got = shape_text(loaded.shape) if isinstance(loaded, Tensor) else type(loaded).__name__
+            if got != shape_text(here):
                 error_msgs = args[-1]
-                error_msgs.append(f"{prefix}{name}: expected shape {shape_text(here)}, got {shape_text(loaded.shape)}")
+                error_msgs.append(f"{prefix}{name}: expected shape {shape_text(here)}, got {got}")
                 return
         super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
         # torchmetrics would answer with what it computed before, or warn that nothing was ever added.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.environments.noise import Noise
-from torchonline.learner import check_shape, finite_number, positive, positive_integer
+from torchonline.learner import check_shape, finite_number, positive, positive_integer, sizes
 
 
 class Outcome(NamedTuple):
@@ -79,7 +79,7 @@ class LinearBandit:
             raise TypeError(f"noise: expected a Noise, got {type(noise).__name__}")
         self.noise = noise
         self.redraw = redraw
-        self.batch_shape = tuple(positive_integer("batch_shape", size) for size in batch_shape)
+        self.batch_shape = sizes("batch_shape", batch_shape)
         self.dtype = dtype
         self._arms_shape = (*self.batch_shape, positive_integer("arms", arms), positive_integer("dim", dim))
         self._generator = torch.Generator().manual_seed(seed)
