@@ -194,7 +194,7 @@ def test_a_change_of_precision_rounds_nothing() -> None:
 
 
 def test_what_is_no_shape_or_no_tensor_is_named() -> None:
-    with pytest.raises(TypeError, match="^batch_shape: expected a tuple of integers, got int"):
+    with pytest.raises(TypeError, match=r"^batch_shape: expected a tuple of integers, got int"):
         CumulativeRegret(3)  # type: ignore[arg-type]
     metric = CumulativeRegret()
     with pytest.raises(RuntimeError, match=r"total: expected shape \(\), got list"):

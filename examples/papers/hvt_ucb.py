@@ -2,7 +2,7 @@
 
 Section 6 of Wang, Zhang, Zhao and Zhou (Heavy-tailed linear bandits: Huber regression with one-pass update, ICML 2025):
 dimension 2, 50 unit arms, 18000 rounds, Student-t noise with 2.1 degrees of freedom or Gaussian noise, on arms that stay and
-on arms that are redrawn in each round; 40 trials, which run as one batched learner. Every algorithm plays
+on arms that are redrawn in each round; 40 trials, which run as one batched learner. Every algorithm plays twice:
 
 - with the width that its theory proves or claims ("theory"), and
 - tuned: the best of ten candidates on ten other trials of a quarter of the length. A candidate is a ``radius_scale``; for CRTM,
@@ -13,11 +13,14 @@ Student-t noise is met twice: learners are told its moment norm, 4.388 at order 
 2, the standard deviation), and then the 1.31 that the paper states. Two more laws have no variance at all: Student-t
 with 1.5 degrees of freedom, and a one-sided Pareto law of index 1.5, whose moment norms of order 1.4 are told; here there
 are 100 trials. OFUL asks for a sub-Gaussian scale, which exists for Gaussian noise only; otherwise it gets the moment norm, and
-no theorem. CRMM and MENU need arms that stay.
+no theorem. Without a variance, all play by theory only. CRMM and MENU need arms that stay.
+
+The widths of theory are not for one and the same promise: HvtUCB and HeavyOFUL have their papers' delta, 1 / (8 T) = 7e-6, and
+all others 0.05.
 
 Prints tables and draws figures: regret (mean, sd, median, worst trial), the final radius, in how many trials the confidence
-set ever lost the truth ("failed"), and the processor time of a round as a multiple of OFUL's. Each finished run is kept in
-OUTPUT/hvt_ucb, and not repeated.
+set ever lost the truth ("failed"), and the processor time of a round as a multiple of OFUL's. A finished run is kept in
+OUTPUT/hvt_ucb and not repeated, whatever has changed since: empty that folder to start anew.
 
     python examples/papers/hvt_ucb.py --workers 2    # an hour on two cores; seconds with --smoke
 """
@@ -186,7 +189,9 @@ def kept_run(name: str, setting: Setting, folder: Path) -> Run:
     """A run from the folder, or a new one that is put there."""
     path = folder / f"{name}, {setting}, {setting.rounds} x {setting.trials}.pt"
     if not path.exists():
-        torch.save(vars(run(name, setting)), path)
+        unfinished = path.with_suffix(".unfinished")
+        torch.save(vars(run(name, setting)), unfinished)
+        unfinished.replace(path)
     return Run(**torch.load(path))
 
 
