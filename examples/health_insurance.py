@@ -25,7 +25,6 @@ attrition: who left is missing from later years. (5) That a linear model holds: 
 """
 
 import argparse
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -371,7 +370,7 @@ def plot(results: dict[str, Result], log: Log, orders: int, path: Path) -> None:
         curves = running(result, log, orders)
         families = torch.arange(1, curves.size(1) + 1)
         start = curves.size(1) // 20
-        low, high = curves.nan_to_num(math.inf).quantile(torch.tensor([0.1, 0.9], dtype=curves.dtype), dim=0)
+        low, high = curves.nanquantile(torch.tensor([0.1, 0.9], dtype=curves.dtype), dim=0)
         style = "--" if "(theory)" in name else "-"
         (line,) = axis.plot(families[start:], curves.mean(0)[start:], style, label=name)
         axis.fill_between(families[start:], low[start:], high[start:], color=line.get_color(), alpha=0.1, linewidth=0)

@@ -42,6 +42,7 @@ from torch import Tensor
 from torchonline import HeavyTailRegression, RidgeRegression
 from torchonline.bandits.estimator import Estimator
 from torchonline.environments import Noise, StudentT
+from torchonline.metrics import has_missed
 
 STAGES, STATES, ACTIONS, DIM, EPISODES, DELTA = 5, 10, 3, 6, 5000, 0.05
 # Each law with the moment order that HeavyTailRegression is told.
@@ -125,13 +126,6 @@ def make_learners(noise: Noise, order: float, trials: int) -> dict[str, tuple[Es
     }
 
 
-def has_left(estimator: Estimator, theta: Tensor) -> Tensor:
-    """Whether the true parameter is outside the confidence set, ``(trials, stage)``."""
-    difference = (estimator.theta_hat - theta).unsqueeze(-1)
-    square = difference.mT @ torch.linalg.solve(estimator.width_matrix(), difference)
-    return ~(square.squeeze((-2, -1)).sqrt() <= estimator.radius())
-
-
 def learn(
     estimator: Estimator | None, optimistic: bool, mdp: LinearMDP, episodes: int, advance: Callable[[], None]
 ) -> Run:
@@ -152,7 +146,7 @@ def learn(
         regret[t] = best - mdp.worth(policy)
         if estimator is not None:
             estimator.step(x, reward)
-            missed |= has_left(estimator, mdp.theta).any(-1)
+            missed |= has_missed(estimator, mdp.theta).any(-1)
         advance()
     return Run(regret.cumsum(0), missed, below)
 

@@ -33,6 +33,7 @@ from torch import Tensor
 from torchonline import HeavyTailUCB
 from torchonline.diagnostics import NoiseDiagnostic, NoiseReport, NoiseScaleWarning
 from torchonline.environments import LinearBandit, Noise, StudentT, TwoPoint
+from torchonline.metrics import has_missed
 
 DIM, ARMS, ROUNDS, DELTA, ALPHA = 2, 10, 10000, 0.05, 0.01
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -72,9 +73,7 @@ def play(noise: Noise, rounds: int, trials: int, advance: Callable[[int], None])
         # Before the reward is learnt: how far it is from the prediction, and how far the prediction may be off.
         seen.append((reward - estimator(x), estimator.radius() * estimator.width(x)))
         policy.step(x, reward, told)
-        difference = (estimator.theta_hat - theta).unsqueeze(-1)
-        square = difference.mT @ torch.linalg.solve(estimator.width_matrix(), difference)
-        missed |= ~(square.squeeze((-2, -1)).sqrt() <= estimator.radius())
+        missed |= has_missed(estimator, theta)
         if len(seen) == look_every:
             residual, error = map(torch.stack, zip(*seen, strict=True))
             diagnostic.update(residual, told.expand_as(residual), error)

@@ -179,6 +179,11 @@ def real(count: Tensor, like: Tensor) -> Tensor:
     return count.to(like.dtype)
 
 
+def started_power(count: Tensor, power: float) -> Tensor:
+    """``count^power`` for a real count from 0 on, and 0 for a count of 0 even where the power is 0."""
+    return count / at_least(count, 1.0) * count**power
+
+
 def increase_(x: Tensor, y: Tensor) -> None:
     """``x += y`` in place, for one number of each learner."""
     if not is_scripting():

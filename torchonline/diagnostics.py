@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchonline.learner import positive, positive_integer, shape_text, sizes, within
-from torchonline.metrics import ExactMetric
+from torchonline.metrics import ExactMetric, check_floats, check_rounds
 
 # The fixed bets against the promise, from one that is quick to win and to lose to one that waits for rare large noise.
 BETS = 2.0 ** -torch.arange(1.0, 17.0, dtype=torch.float64)
@@ -218,15 +218,13 @@ class NoiseDiagnostic(ExactMetric):
         self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """|residual|, the noise scale and the error: ``(n, *B)``, float64."""
-        _check("residual", residual)
-        if residual.shape != self.batch_shape and (residual.dim() == 0 or residual.shape[1:] != self.batch_shape):
-            one, several = shape_text(self.batch_shape), shape_text(("n", *self.batch_shape))
-            raise ValueError(f"residual: expected shape {one} or {several}, got {shape_text(residual.shape)}")
+        check_floats("residual", residual)
+        check_rounds("residual", residual, self.batch_shape)
         if not isinstance(noise_scale, Tensor):
             noise_scale = torch.full_like(residual, positive("noise_scale", noise_scale), dtype=torch.float64)
         error = torch.zeros_like(residual) if error is None else error
         for name, value in (("noise_scale", noise_scale), ("error", error)):
-            _check(name, value)
+            check_floats(name, value)
             if value.shape != residual.shape:
                 raise ValueError(
                     f"{name}: expected the shape of residual, {shape_text(residual.shape)}, got {shape_text(value.shape)}"
@@ -285,7 +283,7 @@ def hill_index(values: Tensor, k: int) -> Tensor:
         >>> hill_index(torch.tensor([1.0, 2.0, 4.0, 8.0]), k=2)  # (log 2 + log 4) / 2 above 2
         tensor(0.9618, dtype=torch.float64)
     """
-    _check("values", values)
+    check_floats("values", values)
     if values.dim() == 0:
         raise ValueError("values: expected shape (n, ...), got ()")
     if not bool((values >= 0.0).all()):
@@ -299,15 +297,6 @@ def _hill(logs: Tensor, k: int) -> Tensor:
     """Hill's estimator from logarithms in falling order, ``(k + 1 or more, *B)``."""
     index = 1.0 / (logs[:k] - logs[k]).mean(0)
     return torch.where(logs[k] > -math.inf, index, math.nan)
-
-
-def _check(name: str, value: Any) -> None:
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
-    if not value.is_floating_point():
-        raise TypeError(f"{name}: expected a floating-point tensor, got {value.dtype}")
-    if not bool(torch.isfinite(value).all()):
-        raise ValueError(f"{name}: expected finite values, got {value[~torch.isfinite(value)][0].item()}")
 
 
 def _mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:

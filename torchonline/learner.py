@@ -101,8 +101,13 @@ def is_readable(tensor: Tensor) -> bool:
 def is_at_hand(value: Tensor) -> bool:
     """Whether the host can branch on ``value`` without waiting for a device, or fixing the branch in a program."""
     if not is_scripting():
-        return value.is_cpu and not is_compiling()
+        return not isinstance(value, Tensor) or (value.is_cpu and is_readable(value))
     return True
+
+
+def may_hold(condition: Tensor) -> bool:
+    """Whether a condition holds for any learner, ``(*B)``; yes where that is not at hand."""
+    return not is_at_hand(condition) or bool(condition.any())
 
 
 class Learner(nn.Module):

@@ -10,6 +10,44 @@ from torchmetrics import Metric
 from torchonline.learner import positive_integer, shape_text, sizes
 
 
+def check_floats(name: str, value: Any) -> None:
+    """Refuse what is no floating-point tensor, NaN and infinity."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+    if not value.is_floating_point():
+        raise TypeError(f"{name}: expected a floating-point tensor, got {value.dtype}")
+    if not bool(torch.isfinite(value).all()):
+        raise ValueError(f"{name}: expected finite values, got {value[~torch.isfinite(value)][0].item()}")
+
+
+def check_rounds(name: str, value: Tensor, batch_shape: tuple[int, ...]) -> None:
+    """Refuse what is neither one round of each learner, ``(*B)``, nor several in order, ``(n, *B)``."""
+    if value.shape != batch_shape and (value.dim() == 0 or value.shape[1:] != batch_shape):
+        one, several = shape_text(batch_shape), shape_text(("n", *batch_shape))
+        raise ValueError(f"{name}: expected shape {one} or {several}, got {shape_text(value.shape)}")
+
+
+def has_missed(estimator: Any, theta: Tensor) -> Tensor:
+    r"""Whether a confidence set leaves out the true parameter.
+
+    That is, whether :math:`|x^\top(\hat\theta-\theta)| > \text{radius}\cdot\text{width}(x)` for some x.
+
+    Args:
+        estimator: what has ``theta_hat``, ``radius()`` and ``width_matrix()``.
+        theta: the parameter, ``(*B, d)``, which is known in simulations.
+
+    Returns:
+        ``(*B)``, boolean; True where a number is NaN.
+
+    Example:
+        >>> has_missed(OFUL(2).estimator, torch.tensor([0.6, 0.8]).double())
+        tensor(False)
+    """
+    difference = (estimator.theta_hat - theta).unsqueeze(-1)
+    square = difference.mT @ torch.linalg.solve(estimator.width_matrix(), difference)
+    return ~(square.squeeze((-2, -1)).sqrt() <= estimator.radius())
+
+
 class ExactMetric(Metric):
     """A metric whose states keep their types: what was counted in int64 or float64 is not rounded by a change of precision."""
 
@@ -134,18 +172,9 @@ class CumulativeRegret(ExactMetric):
 
     def _checked(self, regret: Tensor) -> Tensor:
         """``(n, *B)``, float64."""
-        if not isinstance(regret, Tensor):
-            raise TypeError(f"regret: expected a torch.Tensor, got {type(regret).__name__}")
-        if not regret.is_floating_point():
-            raise TypeError(f"regret: expected a floating-point tensor, got {regret.dtype}")
-        if regret.shape == self.batch_shape:
-            regret = regret.unsqueeze(0)
-        elif regret.shape[1:] != self.batch_shape or regret.dim() == 0:
-            one, several = shape_text(self.batch_shape), shape_text(("n", *self.batch_shape))
-            raise ValueError(f"regret: expected shape {one} or {several}, got {shape_text(regret.shape)}")
-        if not bool(torch.isfinite(regret).all()):
-            raise ValueError(f"regret: expected finite values, got {regret[~torch.isfinite(regret)][0].item()}")
-        return regret.detach().to(self.total)
+        check_floats("regret", regret)
+        check_rounds("regret", regret, self.batch_shape)
+        return regret.detach().to(self.total).reshape(-1, *self.batch_shape)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         for name in ("total", "history"):

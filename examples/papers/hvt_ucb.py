@@ -49,6 +49,7 @@ from torch import Tensor
 from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
 from torchonline.baselines import CRMM, CRTM, MENU, TOFU, HeavyOFUL
 from torchonline.environments import Gaussian, LinearBandit, Noise, Pareto, StudentT
+from torchonline.metrics import has_missed
 
 DIM, ARMS, ROUNDS, DELTA = 2, 50, 18000, 0.05
 LAWS: dict[str, Noise] = {
@@ -127,13 +128,6 @@ def make_policy(name: str, setting: Setting, rounds: int, trials: int, **options
             raise ValueError(f"no algorithm is called {name}")
 
 
-def estimation_error(policy: UCB, theta: Tensor) -> Tensor:
-    """What the radius must cover: the largest |x'(theta_hat - theta)| / width(x) over all x, in each trial."""
-    difference = (policy.estimator.theta_hat - theta).unsqueeze(-1)
-    square = difference.mT @ torch.linalg.solve(policy.estimator.width_matrix(), difference)
-    return square.squeeze((-2, -1)).sqrt()
-
-
 def play(name: str, setting: Setting, rounds: int, trials: int, seed: int, **options: Any) -> Run:
     """All trials of one learner, side by side; one seed gives all learners the same arms, parameters and noise."""
     policy = make_policy(name, setting, rounds, trials, **options)
@@ -153,7 +147,7 @@ def play(name: str, setting: Setting, rounds: int, trials: int, seed: int, **opt
         policy.step(x, reward)
         seconds += time.process_time() - start
         total += regret
-        missed |= ~(estimation_error(policy, environment.theta) <= policy.estimator.radius())
+        missed |= has_missed(policy.estimator, environment.theta)
         if t % every == 0 or t == rounds:
             curve.append(total.clone())
     at = torch.tensor([t for t in range(1, rounds + 1) if t % every == 0 or t == rounds])

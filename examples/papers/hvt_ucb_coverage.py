@@ -21,13 +21,13 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import torch
-from hvt_ucb import estimation_error
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
 from torchonline.environments import Gaussian, LinearBandit, Noise, Pareto, StudentT, TwoPoint
+from torchonline.metrics import has_missed
 
 ARMS, DELTA = 20, 0.05
 LEARNERS = ("HeavyTailUCB", "OFUL", "HvtUCB x 0.001")
@@ -58,7 +58,7 @@ def failures(policy: UCB, law: Noise, rounds: int, runs: int, seed: int) -> int:
     for _ in range(rounds):
         x, reward, _ = environment.pull(policy.select(environment.arms()))
         policy.step(x, reward)
-        failed |= ~(estimation_error(policy, environment.theta) <= policy.estimator.radius())
+        failed |= has_missed(policy.estimator, environment.theta)
     return int(failed.sum())
 
 

@@ -36,7 +36,9 @@ from torchonline.learner import (
     check_size,
     check_tensor,
     check_values,
+    is_at_hand,
     is_readable,
+    may_hold,
     positive,
     positive_integer,
     shape_text,
@@ -196,11 +198,7 @@ class LinearModel(Learner):
 
     def _restart_(self, due: Tensor) -> None:
         """Forget everything in the learners that are ``due``, ``(*B)``: without asking whether any is, if that would stall."""
-        if not is_scripting():
-            if isinstance(due, Tensor) and not (due.is_cpu and is_readable(due)):
-                self._forget_(due)
-                return
-        if bool(due.any()):
+        if may_hold(due):
             self._forget_(due)
 
     def _refine_(self, inverse: Tensor, matrix: Tensor) -> None:
@@ -219,9 +217,8 @@ class LinearModel(Learner):
                 rounds[()] = count  # a third of the time of +=
                 return count % self.refine_every == 0
         rounds += 1
-        if not is_scripting():
-            if isinstance(rounds, Tensor) and not (rounds.is_cpu and is_readable(rounds)):
-                return True
+        if not is_at_hand(rounds):
+            return True
         return bool((rounds % self.refine_every == 0).any())
 
     # What follows is eager Python only: TorchScript and torch.export never reach it.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, at_least, clip, dot, log, log1p, matvec, maximum, real, sqrt, where
+from torchonline.arrays import along, at_least, clip, dot, log, log1p, matvec, maximum, real, sqrt, started_power, where
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.learner import non_negative, one_of, positive, positive_integer, within
@@ -197,8 +197,7 @@ class HuberRegression(Estimator):
     @torch.jit.export
     def radius(self) -> Tensor:
         rounds = real(self.rounds, self.theta_hat)
-        started = rounds / at_least(rounds, 1.0)
-        return self.radius_scale * (self.slope * started * rounds**self.power + self.radius_start)
+        return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
     def width_matrix(self) -> Tensor:
         return self.V_inv

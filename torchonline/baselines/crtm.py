@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, at_least, dot, matvec, real, sqrt, where
+from torchonline.arrays import along, at_least, dot, matvec, real, sqrt, started_power, where
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
-from torchonline.baselines.radius import growing_radius
 from torchonline.learner import non_negative, positive, positive_integer, within
 from torchonline.linalg import grow_, project_ball_
 
@@ -127,7 +126,7 @@ class CRTMRegression(Estimator):
     @torch.jit.export
     def radius(self) -> Tensor:
         rounds = real(self.rounds, self.theta_hat)
-        return self.radius_scale * growing_radius(rounds, self.slope, self.power, self.radius_start)
+        return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
     def width_matrix(self) -> Tensor:
         return self.V_inv

@@ -6,7 +6,7 @@ from torch.jit import is_scripting
 
 from torchonline.arrays import dot, matvec
 from torchonline.bandits.estimator import Estimator
-from torchonline.learner import is_at_hand, positive_integer
+from torchonline.learner import may_hold, positive_integer
 
 
 class EpochEstimator(Estimator):
@@ -49,10 +49,7 @@ class EpochEstimator(Estimator):
         ends = pulls == self.repeats
         x = x.clone()
         rewards = self.epoch_reward.scatter(-1, pulls.unsqueeze(-1) - 1, reward.unsqueeze(-1))
-        may_end = True
-        if is_at_hand(ends):
-            may_end = bool(ends.any())
-        if may_end:
+        if may_hold(ends):
             self._learn_epoch(x, rewards, ends.to(x.dtype))
         self.epoch_x.copy_(x)
         self.epoch_reward.copy_(rewards)

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, clip, dot, matvec, real
+from torchonline.arrays import along, clip, dot, matvec, real, started_power
 from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.history import HistoryEstimator, norm
-from torchonline.baselines.radius import growing_radius
 from torchonline.learner import non_negative, positive, within
 from torchonline.linalg import grow_, project_ball_
 
@@ -177,7 +176,7 @@ class HeavyOFULRegression(HistoryEstimator):
     @torch.jit.export
     def radius(self) -> Tensor:
         rounds = real(self.rounds, self.theta_hat)
-        return self.radius_scale * growing_radius(rounds, self.slope, self.power, self.radius_start)
+        return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
     def width_matrix(self) -> Tensor:
         return self.V_inv
@@ -273,9 +272,9 @@ class HeavyOFULRegression(HistoryEstimator):
         at = torch.cat([ends[..., 0], ends[..., 1], torch.ones_like(slope).unsqueeze(-1)], -1)
         bend = torch.cat([square, -square, torch.zeros_like(slope).unsqueeze(-1)], -1)
         at, order = at.sort(-1)
-        bends = bend.gather(-1, order).cumsum(-1) + (self.ridge * dot(direction, direction)).unsqueeze(-1)
-        # The slope of the slope up to a bend is what came of all before it.
-        before = torch.cat([(self.ridge * dot(direction, direction)).unsqueeze(-1), bends[..., :-1]], -1)
+        # The slope of the slope up to a bend is what came of all before it, and of the ridge.
+        growth = (self.ridge * dot(direction, direction)).unsqueeze(-1)
+        before = growth + torch.cat([torch.zeros_like(growth), bend.gather(-1, order).cumsum(-1)[..., :-1]], -1)
         gaps = torch.cat([at[..., :1], at[..., 1:] - at[..., :-1]], -1)
         slopes = slope.unsqueeze(-1) + (before * gaps).cumsum(-1)
         first = (slopes >= 0.0).to(torch.int64).argmax(-1, keepdim=True)

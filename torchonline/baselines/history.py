@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
-from torchonline.learner import is_at_hand, is_readable, positive_integer
+from torchonline.learner import is_at_hand, positive_integer
 
 
 class HistoryEstimator(Estimator):
@@ -26,7 +26,7 @@ class HistoryEstimator(Estimator):
 
     def _check_room(self) -> None:
         """Refuse a round for which there is no room. Eager Python only."""
-        if is_readable(self.rounds) and self.rounds.is_cpu and int(self.rounds.max()) >= self.horizon:
+        if is_at_hand(self.rounds) and int(self.rounds.max()) >= self.horizon:
             raise ValueError(f"horizon: expected at most {self.horizon} rounds, as many as the history holds, got more")
 
     def _append(self, buffer: Tensor, value: Tensor) -> None:

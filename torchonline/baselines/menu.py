@@ -5,10 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, dot, matvec, real
+from torchonline.arrays import along, dot, matvec, real, started_power
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.epochs import EpochEstimator
-from torchonline.baselines.radius import growing_radius
 from torchonline.learner import non_negative, positive, positive_integer, within
 from torchonline.linalg import grow_
 
@@ -120,7 +119,7 @@ class MENURegression(EpochEstimator):
     @torch.jit.export
     def radius(self) -> Tensor:
         epochs = real(self.epochs, self.theta_hat)
-        return self.radius_scale * growing_radius(epochs, self.slope, self.power, self.radius_start)
+        return self.radius_scale * (self.slope * started_power(epochs, self.power) + self.radius_start)
 
     def width_matrix(self) -> Tensor:
         return self.V_inv

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import dot, matvec, real
+from torchonline.arrays import dot, matvec, real, started_power
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.history import HistoryEstimator, norm
-from torchonline.baselines.radius import growing_radius
-from torchonline.learner import is_at_hand, non_negative, positive, within
+from torchonline.learner import may_hold, non_negative, positive, within
 from torchonline.linalg import grow_
 
 
@@ -136,7 +135,7 @@ class TOFURegression(HistoryEstimator):
     @torch.jit.export
     def radius(self) -> Tensor:
         rounds = real(self.rounds, self.theta_hat)
-        return self.radius_scale * growing_radius(rounds, self.slope, self.power, self.radius_start)
+        return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
     def width_matrix(self) -> Tensor:
         return self.V_inv
@@ -160,10 +159,7 @@ class TOFURegression(HistoryEstimator):
         self.kept += (size <= 1.0).unsqueeze(-1) * m.unsqueeze(-2)
         self.room.copy_(torch.minimum(self.room, (size - 1.0).abs() / norm(m).unsqueeze(-1)))
         is_lost = (norm(rows - self.centre) > self.room).any(-1)
-        may_be_lost = True
-        if is_at_hand(is_lost):
-            may_be_lost = bool(is_lost.any())
-        if may_be_lost:
+        if may_hold(is_lost):
             self._go_over_all(rows, is_lost)
         self.theta_hat.copy_(matvec(root, (root * self.kept).sum(-1)))
         if self._count_round():
