@@ -192,6 +192,18 @@ def test_heavy_oful_from_a_bad_start() -> None:
         assert optimality(loss, theta, learner.theta_bound) <= 1e-8 * max(1.0, float(np.abs(loss.rewards).max())), seed
 
 
+def test_heavy_oful_says_where_it_did_not_arrive() -> None:
+    learner, loss = history(5)
+    learner.history_threshold[: int(learner.rounds)] *= 1e-3
+    loss.thresholds = learner.history_threshold[: int(learner.rounds)].numpy()
+    learner.rounds -= 1
+    learner.newton_steps = 1
+    learner.theta_hat.zero_()
+    with pytest.warns(UserWarning, match="^theta_hat: not at the minimum after 1 Newton steps$"):
+        learner._minimise(torch.tensor(True))
+    assert optimality(loss, learner.theta_hat.numpy(), learner.theta_bound) > 1.0
+
+
 @pytest.mark.parametrize("cls", [TOFURegression, MENURegression])
 @pytest.mark.parametrize(("size", "spread", "dtype"), [(1000.0, 1e-5, torch.float32), (1e7, 1e-9, D)])
 def test_nearly_parallel_features_leave_no_nan(cls: Any, size: float, spread: float, dtype: torch.dtype) -> None:

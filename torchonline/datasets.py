@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot
 from torch.utils.data import Dataset, TensorDataset
 
 from torchonline.environments.noise import Noise
-from torchonline.learner import check_shape, positive_integer, sizes
+from torchonline.learner import check_shape, kind, positive_integer, sizes
 
 # The published groups of the Health Insurance Experiment's fee-for-service plans, by the numbers that its files use.
 HEALTH_PLANS = {
@@ -218,9 +218,9 @@ class ClassificationBandit(Dataset[tuple[Tensor, Tensor, Tensor]]):
         seed: int = 0,
     ) -> None:
         if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
-            raise TypeError(f"inputs: expected a floating-point tensor, got {_kind(inputs)}")
+            raise TypeError(f"inputs: expected a floating-point tensor, got {kind(inputs)}")
         if not isinstance(labels, Tensor) or labels.dtype != torch.int64:
-            raise TypeError(f"labels: expected a tensor of int64, got {_kind(labels)}")
+            raise TypeError(f"labels: expected a tensor of int64, got {kind(labels)}")
         if not isinstance(noise, Noise):
             raise TypeError(f"noise: expected a Noise, got {type(noise).__name__}")
         if inputs.dim() == 0 or len(inputs) == 0:
@@ -246,7 +246,3 @@ class ClassificationBandit(Dataset[tuple[Tensor, Tensor, Tensor]]):
         chosen = self.order[index]
         means = one_hot(self.labels[chosen], self.arms).to(self.inputs.dtype)
         return self.inputs[chosen], means + self._noise[index], means
-
-
-def _kind(value: object) -> str:
-    return str(value.dtype) if isinstance(value, Tensor) else type(value).__name__

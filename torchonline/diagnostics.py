@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.learner import positive, positive_integer, shape_text, sizes, within
+from torchonline.learner import mismatch, positive, positive_integer, shape_text, sizes, within
 from torchonline.metrics import ExactMetric, check_floats, check_rounds
 
 # The fixed bets against the promise, from one that is quick to win and to lose to one that waits for rare large noise.
@@ -301,15 +301,10 @@ def _hill(logs: Tensor, k: int) -> Tensor:
 
 def _mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
     """Why a loaded value cannot become the state of that name."""
-    if name not in loaded:
-        return f"{name}: expected an entry, got none"
-    value = loaded[name]
-    if not isinstance(value, Tensor):
-        return f"{name}: expected a torch.Tensor, got {type(value).__name__}"
-    if value.shape != here.shape:
-        return f"{name}: expected shape {shape_text(here.shape)}, got {shape_text(value.shape)}"
-    if value.dtype is not here.dtype:
-        return f"{name}: expected {here.dtype}, got {value.dtype}"
+    if (why := mismatch(name, here, loaded)) is not None:
+        return why
+    if loaded[name].dtype is not here.dtype:
+        return f"{name}: expected {here.dtype}, got {loaded[name].dtype}"
     return None
 
 

@@ -298,15 +298,23 @@ def _mismatch(name: str, buffers: Mapping[str, Tensor], loaded: Mapping[str, Any
     """Why a loaded value cannot become the buffer of that name."""
     if name not in buffers:
         return f"{name}: expected no such entry; a learner of another dtype or option may have it"
-    if name not in loaded:
-        return f"{name}: expected an entry, got none"
+    if (why := mismatch(name, buffers[name], loaded)) is not None:
+        return why
     buffer, value = buffers[name], loaded[name]
-    if not isinstance(value, Tensor):
-        return f"{name}: expected a torch.Tensor, got {type(value).__name__}"
-    if value.shape != buffer.shape:
-        return f"{name}: expected shape {shape_text(buffer.shape)}, got {shape_text(value.shape)}"
     if value.is_floating_point() != buffer.is_floating_point() or value.is_complex():
         return f"{name}: expected {buffer.dtype}, got {value.dtype}"
+    return None
+
+
+def mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
+    """Why what was loaded under a name, if anything, cannot take the place of a tensor."""
+    if name not in loaded:
+        return f"{name}: expected an entry, got none"
+    value = loaded[name]
+    if not isinstance(value, Tensor):
+        return f"{name}: expected a torch.Tensor, got {type(value).__name__}"
+    if value.shape != here.shape:
+        return f"{name}: expected shape {shape_text(here.shape)}, got {shape_text(value.shape)}"
     return None
 
 
@@ -395,3 +403,8 @@ def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
 def shape_text(sizes: Iterable[object]) -> str:
     """``(2, K, 3)``, as the errors write it."""
     return f"({', '.join(map(str, sizes))})"
+
+
+def kind(value: object) -> str:
+    """``torch.float64 of shape (2, 3)``, or the type of what is no tensor, as the errors write it."""
+    return f"{value.dtype} of shape {shape_text(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -7,7 +7,15 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import Policy
-from torchonline.learner import check_shape, check_tensor, check_values, non_negative, positive_integer, shape_text
+from torchonline.learner import (
+    check_shape,
+    check_tensor,
+    check_values,
+    kind,
+    non_negative,
+    positive_integer,
+    shape_text,
+)
 from torchonline.rounds import only_where
 
 
@@ -40,7 +48,7 @@ def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float
         raise ValueError(f"actions: expected shape (N), got {shape_text(actions.shape)}")
     smoothing = non_negative("smoothing", smoothing)
     if not isinstance(strata, Tensor) or strata.is_floating_point() or strata.is_complex():
-        raise TypeError(f"strata: expected a tensor of integers, got {_kind(strata)}")
+        raise TypeError(f"strata: expected a tensor of integers, got {kind(strata)}")
     size = len(actions)
     if strata.dim() not in (1, 2) or len(strata) != size or strata.numel() == 0:
         raise ValueError(
@@ -106,9 +114,9 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
     estimator = policy.estimator
     batch = estimator.batch_shape
     if not isinstance(arms, Tensor) or arms.dim() != 3 or arms.size(-1) != estimator.dim:
-        raise ValueError(f"arms: expected a tensor of shape (N, K, {estimator.dim}), got {_kind(arms)}")
+        raise ValueError(f"arms: expected a tensor of shape (N, K, {estimator.dim}), got {kind(arms)}")
     if arms.size(1) == 0:
-        raise ValueError(f"arms: expected at least one arm, got {_kind(arms)}")
+        raise ValueError(f"arms: expected at least one arm, got {kind(arms)}")
     if not estimator.theta_hat.is_cpu:
         raise ValueError(f"policy: expected one on the CPU, got one on {estimator.theta_hat.device}")
     size = len(arms)
@@ -250,7 +258,7 @@ def _checked(values: Any, weights: Any) -> tuple[Tensor, Tensor]:
     """Values, in float64, and their weights."""
     weights = _checked_weights(weights)
     if not isinstance(values, Tensor) or not values.is_floating_point():
-        raise TypeError(f"values: expected a floating-point tensor, got {_kind(values)}")
+        raise TypeError(f"values: expected a floating-point tensor, got {kind(values)}")
     check_shape("values", values, tuple(weights.shape[-1:]))
     values = values.double()
     check_values("values", values)
@@ -260,7 +268,7 @@ def _checked(values: Any, weights: Any) -> tuple[Tensor, Tensor]:
 def _checked_weights(weights: Any) -> Tensor:
     """Weights as shares of the largest in their row, in float64, so that neither sums nor squares overflow or vanish."""
     if not isinstance(weights, Tensor) or not weights.is_floating_point():
-        raise TypeError(f"weights: expected a floating-point tensor, got {_kind(weights)}")
+        raise TypeError(f"weights: expected a floating-point tensor, got {kind(weights)}")
     if weights.dim() == 0 or weights.size(-1) == 0:
         raise ValueError(f"weights: expected shape (..., N) with N above 0, got {shape_text(weights.shape)}")
     weights = weights.double()
@@ -273,13 +281,9 @@ def _checked_weights(weights: Any) -> Tensor:
 
 def _check_indices(name: str, value: Any, size: int) -> None:
     if not isinstance(value, Tensor) or value.dtype != torch.int64:
-        raise TypeError(f"{name}: expected a tensor of int64, got {_kind(value)}")
+        raise TypeError(f"{name}: expected a tensor of int64, got {kind(value)}")
     if value.numel() == 0:
         raise ValueError(f"{name}: expected at least one value, got none")
     low, high = (int(bound) for bound in value.aminmax())
     if low < 0 or high >= size:
         raise ValueError(f"{name}: expected values from 0 to {size - 1}, got {low} to {high}")
-
-
-def _kind(value: object) -> str:
-    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -1,6 +1,7 @@
 """HEAVY-OFUL: adaptive Huber regression over all rounds, solved exactly (Huang, Zhong, Wang and Yang, NeurIPS 2023)."""
 
 import math
+import warnings
 
 import torch
 from torch import Tensor
@@ -42,7 +43,7 @@ class HeavyOFULRegression(HistoryEstimator):
     so an accelerator's host waits, and torch.export cannot follow; TorchScript can.
 
     Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full; in TorchScript RuntimeError.
+    full; in TorchScript RuntimeError. A UserWarning says so should Newton's method end short of the minimum.
 
     Args:
         dim: d, number of features.
@@ -238,6 +239,8 @@ class HeavyOFULRegression(HistoryEstimator):
             done = done | arrives
             if bool(done.all()):
                 break
+        if not bool(done.all()):
+            warnings.warn(f"theta_hat: not at the minimum after {self.newton_steps} Newton steps", stacklevel=2)
         self.theta_hat.copy_(theta)
         # What the next rounds may take for granted: the quadratic, and how far from here it is the loss.
         hessian = self._hessian(rows, z.abs() > thresholds)
