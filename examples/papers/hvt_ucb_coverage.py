@@ -8,7 +8,7 @@ HvtUCB has a radius of practical size, 1e-3 times the paper's, which promises no
 
 Prints failures of 500, with the number that a true promise exceeds by three standard errors, 39; draws them.
 
-    python examples/papers/hvt_ucb_coverage.py    # twenty minutes; seconds with --smoke
+    python examples/papers/hvt_ucb_coverage.py    # a quarter of an hour; seconds with --smoke
 """
 
 import argparse
