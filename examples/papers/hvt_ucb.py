@@ -22,7 +22,7 @@ Prints tables and draws figures: regret (mean, sd, median, worst trial), the fin
 set ever lost the truth ("failed"), and the processor time of a round as a multiple of OFUL's. A finished run is kept in
 OUTPUT/hvt_ucb and not repeated, whatever has changed since: empty that folder to start anew.
 
-    python examples/papers/hvt_ucb.py --workers 2    # an hour on two cores; seconds with --smoke
+    python examples/papers/hvt_ucb.py --workers 2    # an hour or two on two cores; seconds with --smoke
 """
 
 import argparse
