@@ -12,7 +12,7 @@ from torchonline.learner import may_hold, positive_integer
 class EpochEstimator(Estimator):
     """Base of estimators that wait for ``repeats`` rewards of one arm, an epoch, and then learn from all of them.
 
-    Between epochs the statistics stand still, so a UCB or greedy policy on fixed arms plays the same arm all through an
+    Within an epoch the statistics stand still, so a UCB or greedy policy on fixed arms plays the same arm all through an
     epoch of its own accord. An epoch that another arm interrupts is dropped: where arms change from round to round,
     such a learner never learns; and who leaves an epoch because of its rewards leaves the others biased. ``epochs`` counts
     those that it has learnt from.
