@@ -32,9 +32,10 @@ class HuberRegression(Estimator):
     Guarantee. The paper states :math:`\|\hat\theta_{t+1}-\theta^*\|_V \le \beta_t` for all t up to ``horizon`` with
     probability 1 - 4 ``delta`` (Lemma 1: noise with mean 0 and :math:`E|\eta_t|^p \le \nu_t^p` given the past, features of
     norm at most ``feature_bound``, :math:`\|\theta^*\| \le` ``theta_bound``, the paper's ``ridge``, ``alpha``,
-    ``minimum_scale``). We could confirm the order of the bound but not its constant 107: a step of the proof of its
-    Lemma 5 bounds a signed sum by a larger one that need not be larger. The radius is about 5000 in the paper's own
-    experiment, where about 3 is needed; with it the learner explores for longer than any practical horizon.
+    ``minimum_scale``). The order of the bound we believe, by a sketch of our own and not by a proof; its constant 107 we
+    could not confirm: a step of the proof of its Lemma 5 bounds a signed sum by a larger one that need not be larger. The
+    radius is about 5000 in the paper's own experiment, where about 3 is needed; with it the learner explores for longer than
+    any practical horizon.
     ``radius_scale`` near 1e-3 is the practical order and a heuristic; it scales the radius in the choice and in
     :math:`\sigma` alike.
     :class:`HeavyTailRegression` has a proved radius of practical size.
