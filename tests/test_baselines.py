@@ -1,11 +1,13 @@
 """The rivals against NumPy versions of their equations, scipy, and what they are for."""
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize, root
+from scipy.stats import binom
 
 from tests.learners import differences, snapshot
 from tests.reference.crmm import CRMMReference
@@ -281,6 +283,18 @@ def test_crmm_keeps_the_promise_of_its_radius(law: Noise) -> None:
         missed |= (difference.mT @ estimator.V @ difference).squeeze((-2, -1)).sqrt() > estimator.radius()
     assert int(estimator.epochs.min()) == rounds // estimator.repeats
     assert float(missed.double().mean()) <= delta + 3.0 * (delta * (1.0 - delta) / runs) ** 0.5
+
+
+@pytest.mark.parametrize(("horizon", "delta"), [(100, 0.5), (4000, 0.05), (18_000, 1.0 / 144_000.0)])
+def test_epochs_are_long_enough_for_their_medians(horizon: int, delta: float) -> None:
+    """CRMM's by Hoeffding's inequality, at delta / (4 T) and not longer; MENU's as its paper has it."""
+    repeats = CRMMRegression(2, horizon=horizon, delta=delta).repeats
+    allowed = delta / (4.0 * horizon)
+    assert math.exp(-repeats / 8.0) <= allowed < math.exp(-(repeats - 1) / 8.0)
+    # The chance itself that half of so many rewards are further out than one in four is.
+    assert binom.sf((repeats - 1) // 2, repeats, 0.25) <= allowed
+    each = MENURegression(2, horizon=horizon, delta=delta).repeats
+    assert math.exp(-each / 24.0) <= delta / (math.e * horizon) < math.exp(-(each - 1) / 24.0)
 
 
 def test_crmm_breaks_where_epochs_are_left_because_of_their_rewards() -> None:

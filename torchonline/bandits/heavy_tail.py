@@ -219,11 +219,11 @@ class HeavyTailRegression(HeavyTailCertificate, Estimator):
     late or lost does not depend on the reward. The proof, with every constant of the algorithm, is in
     docs/heavy_tail_regression.md; it mixes the supermartingale of Delyon's inequality
     :math:`e^{y - y^2/6} \le 1 + y + y^2/3` over a Gaussian prior. At ``moment_order`` 2 and ``delta`` = 1/T, UCB over it
-    has an expected regret of :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` over T rounds, at the default ``ridge``, for features
-    no longer than L and :math:`\nu_t` bounded away from 0 (Theorem 2 there).
+    has an expected regret of :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` over T rounds, at the default ``ridge``, for
+    features no longer than L and :math:`\nu_t` bounded away from 0 (Theorem 2 there).
 
-    ``noise_scale`` or ``theta_bound`` too large is valid and costs regret; too small voids the guarantee, often without a trace in
-    the data. ``radius_scale`` other than 1 is a heuristic.
+    ``noise_scale`` or ``theta_bound`` too large is valid and costs regret; too small voids the guarantee, often without a trace
+    in the data. ``radius_scale`` other than 1 is a heuristic.
 
     With ``restart_every`` the guarantee holds in each epoch in which the parameter does not move, with probability at least
     1 - ``delta`` for that epoch alone, and says nothing of an epoch in which it does: there the clip is centred on a stale
