@@ -113,6 +113,14 @@ def test_members_of_a_fleet_end_their_epochs_at_different_rounds(name: str) -> N
     assert fleet.estimator.epochs.tolist() == [20, 16, 0]
 
 
+@pytest.mark.parametrize("cls", [CRMMRegression, MENURegression])
+def test_an_arm_that_differs_in_one_coordinate_interrupts_an_epoch(cls: Any) -> None:
+    learner, arms = cls(3, horizon=100, repeats=2), torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.5]])
+    for arm, epochs, pulls in ((0, 0, 1), (1, 0, 1), (0, 0, 1), (0, 1, 0), (0, 1, 1), (1, 1, 1), (1, 2, 0)):
+        learner.step(arms[arm], torch.tensor(1.0))
+        assert (int(learner.epochs), int(learner.pulls)) == (epochs, pulls)
+
+
 def history(seed: int) -> tuple[HeavyOFULRegression, Loss]:
     """A learner after some rounds, and the loss that it should have minimised; all kinds of thresholds, bounds, outliers."""
     random = np.random.default_rng(seed)
@@ -287,7 +295,7 @@ def test_crmm_keeps_the_promise_of_its_radius(law: Noise) -> None:
 
 @pytest.mark.parametrize(("horizon", "delta"), [(100, 0.5), (4000, 0.05), (18_000, 1.0 / 144_000.0)])
 def test_epochs_are_long_enough_for_their_medians(horizon: int, delta: float) -> None:
-    """CRMM's by Hoeffding's inequality, at delta / (4 T) and not longer; MENU's as its paper has it."""
+    """CRMM's by Hoeffding's inequality, at delta / (4 T) and not longer; MENU's as recalled."""
     repeats = CRMMRegression(2, horizon=horizon, delta=delta).repeats
     allowed = delta / (4.0 * horizon)
     assert math.exp(-repeats / 8.0) <= allowed < math.exp(-(repeats - 1) / 8.0)
