@@ -70,9 +70,10 @@ class NoiseDiagnostic(ExactMetric):
     A :class:`NoiseScaleWarning` comes, once for each learner, when its wealth reaches 1 / ``alpha``. In a fleet it names the
     learner's index.
 
-    Guarantee, of a warning. Where the promise and the learner's confidence set hold, :math:`X_t \le (|\eta_t|/\nu_t)^p` has a
-    conditional mean of at most 1, the wealth is a nonnegative supermartingale that starts at 1, and by Ville's inequality
-    it ever reaches 1 / ``alpha`` with probability at most ``alpha``. So a learner whose promise holds is warned of with
+    Guarantee, of a warning. As long as the learner's confidence set holds, :math:`X_t \le (|\eta_t|/\nu_t)^p`, and the wealth is
+    at most that of the same bets on the right-hand side. Where the promise holds that has a conditional mean of at most 1, so
+    that their wealth is a nonnegative supermartingale that starts at 1, and by Ville's inequality ever reaches 1 / ``alpha``
+    with probability at most ``alpha``. So a learner whose promise holds is warned of with
     probability at most ``alpha`` plus the learner's ``delta``, over all rounds and however often one looks. Without
     ``error`` the residual holds the error of the prediction too, and the rule is only approximate. In a fleet each
     learner has its own ``alpha``. What a warning refutes is the promise together with all that the confidence set rests
