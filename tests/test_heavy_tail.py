@@ -76,6 +76,17 @@ def test_radius_never_shrinks(options: dict[str, Any]) -> None:
         last = radius
 
 
+@pytest.mark.parametrize("scales", [(-3.0, 3.0), (-6.0, 0.0)])
+def test_rounding_makes_the_radius_larger_and_never_smaller(scales: tuple[float, float]) -> None:
+    """Features over six decades in single precision: the logarithms add up to no less than the determinant of their sum."""
+    estimator = HeavyTailRegression(5, dtype=torch.float32)
+    for _ in range(4):
+        x = torch.randn(500, 5) * torch.logspace(*scales, 5)
+        estimator.step(x, torch.randn(500))
+        A = estimator.A.double() - estimator.A_lost.double()
+        assert estimator.logdet.double() > (A / estimator.ridge).logdet()
+
+
 @pytest.mark.parametrize("moment_order", [2.0, 1.5])
 @pytest.mark.parametrize("size", [1e9, 1e30, 1e100])
 def test_an_outlier_of_any_size_is_the_same_outlier(moment_order: float, size: float) -> None:
