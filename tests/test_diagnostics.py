@@ -242,6 +242,16 @@ def test_report_uses_the_stated_k(rounds: int) -> None:
     assert torch.equal(report.moment_seems_infinite, below & (k >= 10))
 
 
+def test_nine_values_have_no_say() -> None:
+    """However heavy the tail looks: the first verdict is at 100 rounds, from the ten largest."""
+    size = torch.linspace(0.0, 50.0, 100).exp()
+    diagnostic = fed(NoiseDiagnostic(), 99, size[:99], torch.ones(99))
+    report = diagnostic.compute()
+    assert report.tail_index + 2.0 * report.tail_index_error < 1.0
+    assert not report.moment_seems_infinite
+    assert fed(diagnostic, 1, size[99:], torch.ones(1)).compute().moment_seems_infinite
+
+
 def test_an_infinite_moment_is_seen_and_a_finite_one_is_not() -> None:
     def share(noise: Noise) -> float:
         draws = noise.sample((5000, 200), torch.Generator().manual_seed(0))
