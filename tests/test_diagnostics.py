@@ -242,6 +242,14 @@ def test_report_uses_the_stated_k(rounds: int) -> None:
     assert torch.equal(report.moment_seems_infinite, below & (k >= 10))
 
 
+def test_two_standard_errors_decide() -> None:
+    residual, scale, _ = stream(400, ())
+    index = float(hill_index((residual / scale).abs(), 20))
+    for errors in (1.9, 2.1):
+        order = index * (1.0 + errors / math.sqrt(20))
+        assert bool(fed(NoiseDiagnostic(order), 400, residual, scale).compute().moment_seems_infinite) == (errors > 2.0)
+
+
 def test_nine_values_have_no_say() -> None:
     """However heavy the tail looks: the first verdict is at 100 rounds, from the ten largest."""
     size = torch.linspace(0.0, 50.0, 100).exp()
