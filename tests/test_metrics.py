@@ -1,4 +1,4 @@
-"""CumulativeRegret: its total, its bounded curve, and what a checkpoint carries."""
+"""CumulativeRegret: its total, its bounded curve, what a checkpoint carries; and when a confidence set has missed."""
 
 import copy
 import io
@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchonline.metrics import CumulativeRegret
+from torchonline import HeavyTailRegression, RidgeRegression
+from torchonline.metrics import CumulativeRegret, has_missed
 
 matplotlib.use("Agg")
 
@@ -199,3 +200,23 @@ def test_what_is_no_shape_or_no_tensor_is_named() -> None:
     metric = CumulativeRegret()
     with pytest.raises(RuntimeError, match=r"total: expected shape \(\), got list"):
         metric.load_state_dict(metric.state_dict() | {"total": [1.0]})
+
+
+@pytest.mark.parametrize("cls", [RidgeRegression, HeavyTailRegression])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_a_set_has_missed_where_an_error_bar_is_too_short(cls: Any, batch: tuple[int, ...]) -> None:
+    """Parameters just inside the set and just outside; outside, one direction's error is larger than its bar, inside none."""
+    estimator = cls(4, batch_shape=batch)
+    estimator.step(torch.randn(*batch, 30, 4) * torch.tensor([0.1, 1.0, 2.0, 3.0]), torch.randn(*batch, 30))
+    matrix, radius = estimator.width_matrix(), estimator.radius()[..., None]
+    unit = torch.nn.functional.normalize(torch.randn(*batch, 4, dtype=torch.float64), dim=-1)
+    edge = radius * (torch.linalg.cholesky(matrix) @ unit.unsqueeze(-1)).squeeze(-1)
+    probes = torch.randn(*batch, 1000, 4, dtype=torch.float64)
+    for share, missed in ((0.999, False), (1.001, True)):
+        theta = estimator.theta_hat + share * edge
+        assert torch.equal(has_missed(estimator, theta), torch.full(batch, missed))
+        worst = torch.linalg.solve(matrix, edge.unsqueeze(-1)).mT
+        x = torch.cat([probes, worst], -2)
+        error = (x @ (theta - estimator.theta_hat).unsqueeze(-1)).squeeze(-1).abs()
+        assert torch.equal((error > radius * estimator.width(x)).any(-1), torch.full(batch, missed))
+    assert has_missed(estimator, estimator.theta_hat * torch.nan).all()
