@@ -170,6 +170,15 @@ def test_the_bootstrap_draws_whole_groups() -> None:
     assert not torch.equal(draws, bootstrap_means(values, weights, groups, draws=2000, seed=1))
 
 
+def test_each_resample_is_normalised_by_its_own_weights() -> None:
+    """Two groups of weights 1 and 3: both of one, both of the other, or one of each; and a number added to all is added."""
+    values, weights = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64), torch.tensor([1.0, 1.0, 2.0])
+    groups = torch.tensor([0, 1, 1])
+    draws = bootstrap_means(values, weights, groups)
+    assert draws.unique().tolist() == [0.0, 0.75, 1.0]
+    torch.testing.assert_close(bootstrap_means(values + 5.0, weights, groups), draws + 5.0)
+
+
 def test_a_resample_without_weight_is_refused() -> None:
     """One of ten groups has weight: (1 - 1/10)^10 of the resamples, about a third, have no mean."""
     values, groups = torch.arange(10.0), torch.arange(10)
