@@ -118,6 +118,19 @@ def test_a_state_with_another_number_of_points_is_refused() -> None:
         CumulativeRegret().load_state_dict(CumulativeRegret(points=8).state_dict())
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("name", ["total", "rounds", "spacing", "history"])
+def test_a_part_of_a_state_is_refused_and_so_is_another_type(name: str, strict: bool) -> None:
+    metric, state = CumulativeRegret((2,)), fed(torch.rand(4, 2), 4).state_dict()
+    whole, value = copy.deepcopy(metric), state.pop(name)
+    with pytest.raises(RuntimeError, match=f"{name}: expected an entry, got none"):
+        metric.load_state_dict(state, strict=strict)
+    assert same(metric, whole)
+    with pytest.raises(RuntimeError, match=f"{name}: expected {value.dtype}, got torch.float32"):
+        metric.load_state_dict(state | {name: value.float()}, strict=strict)
+    assert same(metric, whole)
+
+
 def test_forward_and_reset() -> None:
     metric = CumulativeRegret(points=4)
     assert metric(torch.tensor([1.0, 2.0])) == 3.0
@@ -198,7 +211,7 @@ def test_what_is_no_shape_or_no_tensor_is_named() -> None:
     with pytest.raises(TypeError, match=r"^batch_shape: expected a tuple of integers, got int"):
         CumulativeRegret(3)  # type: ignore[arg-type]
     metric = CumulativeRegret()
-    with pytest.raises(RuntimeError, match=r"total: expected shape \(\), got list"):
+    with pytest.raises(RuntimeError, match=r"total: expected a torch.Tensor, got list"):
         metric.load_state_dict(metric.state_dict() | {"total": [1.0]})
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.learner import mismatch, positive, positive_integer, shape_text, sizes, within
+from torchonline.learner import positive, positive_integer, shape_text, sizes, within
 from torchonline.metrics import ExactMetric, check_floats, check_rounds
 
 # The fixed bets against the promise, from one that is quick to win and to lose to one that waits for rare large noise.
@@ -132,7 +132,6 @@ class NoiseDiagnostic(ExactMetric):
     full_state_update = True
 
     constants: Tensor
-    rounds: Tensor
     log_wealth: Tensor
     evidence: Tensor
     log_moment: Tensor
@@ -240,25 +239,14 @@ class NoiseDiagnostic(ExactMetric):
         )
         return size, scale, bar
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        loaded = {name: state_dict[prefix + name] for name in self._defaults if prefix + name in state_dict}
-        if loaded:  # all or nothing
-            problems = [why for name in self._defaults if (why := _mismatch(name, getattr(self, name), loaded))]
-            problems = problems or [
-                f"{name}: the state was made with {theirs:g}, this metric has {mine:g}"
-                for name, mine, theirs in zip(
-                    ("moment_order", "alpha"), self.constants.tolist(), loaded["constants"].tolist(), strict=True
-                )
-                if not math.isclose(mine, theirs, rel_tol=1e-6)
-            ]
-            if problems:
-                error_msgs = args[-1]
-                error_msgs.extend(prefix + problem for problem in problems)
-                return
-        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
-        # torchmetrics would answer with what it computed before, or warn that nothing was ever added.
-        self._computed = None
-        self._update_count = int(self.rounds)
+    def _problems(self, loaded: Mapping[str, Any]) -> list[str]:
+        return super()._problems(loaded) or [
+            f"{name}: the state was made with {theirs:g}, this metric has {mine:g}"
+            for name, mine, theirs in zip(
+                ("moment_order", "alpha"), self.constants.tolist(), loaded["constants"].tolist(), strict=True
+            )
+            if not math.isclose(mine, theirs, rel_tol=1e-6)
+        ]
 
 
 def hill_index(values: Tensor, k: int) -> Tensor:
@@ -298,15 +286,6 @@ def _hill(logs: Tensor, k: int) -> Tensor:
     """Hill's estimator from logarithms in falling order, ``(k + 1 or more, *B)``."""
     index = 1.0 / (logs[:k] - logs[k]).mean(0)
     return torch.where(logs[k] > -math.inf, index, math.nan)
-
-
-def _mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
-    """Why a loaded value cannot become the state of that name."""
-    if (why := mismatch(name, here, loaded)) is not None:
-        return why
-    if loaded[name].dtype is not here.dtype:
-        return f"{name}: expected {here.dtype}, got {loaded[name].dtype}"
-    return None
 
 
 def _level_of_caller() -> int:

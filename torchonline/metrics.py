@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from torchonline.learner import positive_integer, shape_text, sizes
+from torchonline.learner import mismatch, positive_integer, shape_text, sizes
 
 
 def check_floats(name: str, value: Any) -> None:
@@ -49,7 +49,12 @@ def has_missed(estimator: Any, theta: Tensor) -> Tensor:
 
 
 class ExactMetric(Metric):
-    """A metric whose states keep their types: what was counted in int64 or float64 is not rounded by a change of precision."""
+    """A metric whose states keep their types: what was counted in int64 or float64 is not rounded by a change of precision.
+
+    A checkpoint of another shape or type is refused as a whole. One of the states is ``rounds``.
+    """
+
+    rounds: Tensor
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> nn.Module:
         """A move, and never a cast, which would round what was counted."""
@@ -59,6 +64,31 @@ class ExactMetric(Metric):
             return moved if moved.dtype is value.dtype else value.to(moved.device)
 
         return super()._apply(move, *args, **kwargs)
+
+    def _problems(self, loaded: Mapping[str, Any]) -> list[str]:
+        """Why what was loaded, some of the states by name, cannot become the state."""
+        return [why for name in self._defaults if (why := _mismatch(name, getattr(self, name), loaded))]
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        loaded = {name: state_dict[prefix + name] for name in self._defaults if prefix + name in state_dict}
+        problems = self._problems(loaded) if loaded else []  # none of the states is no checkpoint of this metric
+        if problems:
+            error_msgs = args[-1]
+            error_msgs.extend(prefix + problem for problem in problems)
+            return
+        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
+        # torchmetrics would answer with what it computed before, or warn that nothing was ever added.
+        self._computed = None
+        self._update_count = int(self.rounds)
+
+
+def _mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
+    """Why a loaded value cannot become the state of that name."""
+    if (why := mismatch(name, here, loaded)) is not None:
+        return why
+    if loaded[name].dtype is not here.dtype:
+        return f"{name}: expected {here.dtype}, got {loaded[name].dtype}"
+    return None
 
 
 class CumulativeRegret(ExactMetric):
@@ -97,7 +127,6 @@ class CumulativeRegret(ExactMetric):
     full_state_update = True
 
     total: Tensor
-    rounds: Tensor
     spacing: Tensor
     history: Tensor
 
@@ -175,18 +204,3 @@ class CumulativeRegret(ExactMetric):
         check_floats("regret", regret)
         check_rounds("regret", regret, self.batch_shape)
         return regret.detach().to(self.total).reshape(-1, *self.batch_shape)
-
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        for name in ("total", "history"):
-            here, loaded = getattr(self, name).shape, state_dict.get(prefix + name)
-            if loaded is None:
-                continue
-            got = shape_text(loaded.shape) if isinstance(loaded, Tensor) else type(loaded).__name__
-            if got != shape_text(here):
-                error_msgs = args[-1]
-                error_msgs.append(f"{prefix}{name}: expected shape {shape_text(here)}, got {got}")
-                return
-        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
-        # torchmetrics would answer with what it computed before, or warn that nothing was ever added.
-        self._computed = None
-        self._update_count = int(self.rounds)
