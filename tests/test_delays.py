@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchonline import OFUL, UCB, HeavyTailUCB
 from torchonline.environments import Gaussian, Noise, Pareto, StudentT
+from torchonline.metrics import has_missed
 
 RUNS, DIM, ARMS, OPEN, DELTA = 300, 2, 10, 50, 0.05
 LIMIT = DELTA + 3.0 * math.sqrt(DELTA * (1.0 - DELTA) / RUNS)
@@ -35,10 +36,7 @@ class World:
 
     def is_lost(self, policy: UCB) -> Tensor:
         """Whether the parameter has left the confidence set."""
-        estimator = policy.estimator
-        difference = (estimator.theta_hat - self.theta).unsqueeze(-1)
-        square = difference.mT @ torch.linalg.solve(estimator.width_matrix(), difference)
-        return ~(square.squeeze((-2, -1)).sqrt() <= estimator.radius())
+        return has_missed(policy.estimator, self.theta)
 
 
 def heavy(noise: Noise, order: float = 2.0) -> HeavyTailUCB:

@@ -58,7 +58,7 @@ class LinearModel(Learner):
     """Base of all linear models: a linear prediction of a response, an ellipsoid around it, and a one-pass update.
 
     The response is a reward (:class:`Estimator`), or ``output_shape`` of numbers that are predicted from the same features.
-    A subclass says three things: :meth:`radius` and :meth:`width_matrix`, which make the confidence set
+    A subclass says two things: the :meth:`radius` of the confidence set
     ``|x'theta - x'theta_hat| <= radius * sqrt(x' width_matrix x)``, and :meth:`_observe`, which learns from one round.
     If it adds buffers to these here, :meth:`_forget_` says how they are emptied. All of them run on tensors and on NumPy
     views.
@@ -119,8 +119,8 @@ class LinearModel(Learner):
         raise NotImplementedError
 
     def width_matrix(self) -> Tensor:
-        """The matrix M of ``width(x) = sqrt(x'Mx)``: shape ``(*B, d, d)``."""
-        raise NotImplementedError
+        """The matrix M of ``width(x) = sqrt(x'Mx)``: shape ``(*B, d, d)``; ``V_inv``, unless a subclass has another."""
+        return self.V_inv
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from one round of each learner: ``(*B, d)``, ``(*B)``, ``(*B)``. Refuse before the first write.

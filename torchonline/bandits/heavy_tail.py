@@ -84,7 +84,7 @@ class HeavyTailCertificate(LinearModel):
         return self.P
 
     def _squared_width(self, x: Tensor) -> Tensor:
-        # What rounding may have taken from P is given back.
+        # Most of what rounding may have taken from P is given back.
         matrix = add_diagonal(self.P, 8.0 * roundoff(x) * trace(self.P))
         return row_dots(rows_times(x, matrix), x)
 
@@ -152,7 +152,7 @@ class HeavyTailCertificate(LinearModel):
     ) -> Tensor:
         """Add a round of scale 1 / ``inverse`` and weight ``rho`` to all but theta_hat; the direction in which that moves.
 
-        ``slack``, 8 roundoffs times x'x, times a matrix's trace, is what rounding may have taken from x'Mx.
+        ``slack``, 8 roundoffs times x'x, times a matrix's trace, is most of what rounding may have taken from x'Mx.
         Refuses before it writes. Writes before it returns: ``x`` may be a view of what is written.
         """
         V_inv, A_inv, bias = self.V_inv, self.A_inv, self.bias

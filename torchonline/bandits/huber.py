@@ -34,11 +34,9 @@ class HuberRegression(Estimator):
     norm at most ``feature_bound``, :math:`\|\theta^*\| \le` ``theta_bound``, the paper's ``ridge``, ``alpha``,
     ``minimum_scale``). The order of the bound we believe, by a sketch of our own and not by a proof; its constant 107 we
     could not confirm: a step of the proof of its Lemma 5 bounds a signed sum by a larger one that need not be larger. The
-    radius is about 5000 in the paper's own experiment, where about 3 is needed; with it the learner explores for longer than
-    any practical horizon.
-    ``radius_scale`` near 1e-3 is the practical order and a heuristic; it scales the radius in the choice and in
-    :math:`\sigma` alike.
-    :class:`HeavyTailRegression` has a proved radius of practical size.
+    radius is about 5000 in the paper's own experiment: with it the learner explores for longer than any practical horizon.
+    ``radius_scale`` near 1e-3 is seen to do, and a heuristic; it scales the radius in the choice and in :math:`\sigma`
+    alike. :class:`HeavyTailRegression` has a proved radius of practical size.
 
     Unknown horizon. With ``horizon=None`` there are epochs of 64, 128, 256, ... rounds. At the end of each the learner
     forgets everything and starts anew with the constants of the next one's length. If the regret for a known horizon T is
@@ -199,9 +197,6 @@ class HuberRegression(Estimator):
     def radius(self) -> Tensor:
         rounds = real(self.rounds, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
-
-    def width_matrix(self) -> Tensor:
-        return self.V_inv
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat = self.theta_hat

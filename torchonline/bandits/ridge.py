@@ -112,9 +112,6 @@ class RidgeRegression(Estimator):
     def radius(self) -> Tensor:
         return self.radius_scale * (self.noise_scale * sqrt(self.logdet + self.log_term) + self.bias_term)
 
-    def width_matrix(self) -> Tensor:
-        return self.V_inv
-
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         weight = self.noise_scale / noise_scale
         a = along(weight, x) * x

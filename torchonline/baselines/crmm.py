@@ -122,9 +122,6 @@ class CRMMRegression(EpochEstimator):
     def radius(self) -> Tensor:
         return self.radius_scale * sqrt(self.spread + self.start)
 
-    def width_matrix(self) -> Tensor:
-        return self.V_inv
-
     def _learn_epoch(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
         rewards = rewards.sort(-1).values
         median = 0.5 * (rewards[..., (self.repeats - 1) // 2] + rewards[..., self.repeats // 2])

@@ -128,9 +128,6 @@ class CRTMRegression(Estimator):
         rounds = real(self.rounds, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
-    def width_matrix(self) -> Tensor:
-        return self.V_inv
-
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat = self.theta_hat
         growth = real(self.rounds + 1, theta_hat) ** self.power

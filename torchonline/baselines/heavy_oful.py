@@ -10,7 +10,7 @@ from torch.jit import is_scripting
 from torchonline.arrays import along, clip, dot, matvec, real, started_power
 from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.policies import UCB
-from torchonline.baselines.history import HistoryEstimator, norm
+from torchonline.baselines.history import HistoryEstimator, nonzero_norm
 from torchonline.learner import non_negative, positive, within
 from torchonline.linalg import grow_, project_ball_
 
@@ -31,12 +31,12 @@ class HeavyOFULRegression(HistoryEstimator):
     :math:`\|x\|_{V^{-1}}`; the radius after t >= 1 rounds is :math:`b_1\sqrt\lambda S + b_2 t^e \sqrt{2\kappa}(\log 3T)^e
     \ell^{\varepsilon/p}`, and its first term before.
 
-    The minimum is exact, by Newton's method with a line search. The last solution comes with a ball around it, ``room`` wide,
-    in which no round changes between quadratic and linear; while the minimum stays in it, the loss is one known quadratic
-    and a round costs O(d^3). Only where it leaves that ball are all rounds gone over, a few times each.
+    The minimum is found to rounding, by Newton's method with a line search. The last solution comes with a ball around it,
+    ``room`` wide, in which no round changes between quadratic and linear; while the minimum stays in it, the loss is one
+    known quadratic and a round costs O(d^3). Only where it leaves that ball are all rounds gone over, a few times each.
 
-    Guarantee. The paper states that the confidence set holds with probability 1 - 3 ``delta``; its structure is as here, but
-    the constants of the defaults are recalled, not checked against its text: 23 in :math:`c_0 = (23\,\ell)^{-1/2}`, 48 in
+    Guarantee. As we recall it, the paper states that the confidence set holds with probability 1 - 3 ``delta``. The constants of
+    the defaults are recalled too, and neither has been checked against its text: 23 in :math:`c_0 = (23\,\ell)^{-1/2}`, 48 in
     :math:`c_1 = (\log 3T)^{2e}/(48\,\ell^{2/p})`, :math:`b_1 = 3` and :math:`b_2 = 24`.
 
     Cost of round t: O(d^3) time in most rounds, O(t d^2) in those that leave the room. Memory O(T d). The host asks which it is,
@@ -179,9 +179,6 @@ class HeavyOFULRegression(HistoryEstimator):
         rounds = real(self.rounds, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
-    def width_matrix(self) -> Tensor:
-        return self.V_inv
-
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         product = matvec(self.V_inv, x)
         q = dot(x, product).clamp(min=0.0).sqrt()
@@ -207,10 +204,10 @@ class HeavyOFULRegression(HistoryEstimator):
         is_quadratic = (z.abs() <= threshold).to(a.dtype)
         self.hessian += (is_quadratic.unsqueeze(-1) * a).unsqueeze(-1) * a.unsqueeze(-2)
         self.pull += torch.where(z.abs() <= threshold, scaled_reward, clip(z, threshold)).unsqueeze(-1) * a
-        self.room.copy_(torch.minimum(self.room, (z.abs() - threshold).abs() / norm(a)))
+        self.room.copy_(torch.minimum(self.room, (z.abs() - threshold).abs() / nonzero_norm(a)))
         self.theta_hat.copy_(torch.linalg.solve(self.hessian, self.pull))
         project_ball_(self.theta_hat, self.hessian, self.theta_bound, self.validate)
-        is_lost = norm(self.theta_hat - self.centre) > self.room
+        is_lost = nonzero_norm(self.theta_hat - self.centre) > self.room
         if bool(is_lost.any()):
             self._minimise(is_lost)
         if self._count_round():
@@ -232,7 +229,7 @@ class HeavyOFULRegression(HistoryEstimator):
             change = matvec(rows, direction)
             # If they do, it is the minimum; if not, it may be too far.
             arrives = (side(z - change, thresholds) == side(z, thresholds)).all(-1)
-            arrives = arrives | (norm(direction) <= self.resolution)
+            arrives = arrives | (nonzero_norm(direction) <= self.resolution)
             share = self._share(z, change, thresholds, theta, direction, arrives)
             theta = theta + share.unsqueeze(-1) * direction
             z = z - share.unsqueeze(-1) * change
@@ -245,7 +242,7 @@ class HeavyOFULRegression(HistoryEstimator):
         # What the next rounds may take for granted: the quadratic, and how far from here it is the loss.
         hessian = self._hessian(rows, z.abs() > thresholds)
         pull = matvec(hessian, theta) - ridge * theta + matvec(rows.mT, clip(z, thresholds))
-        distance = (z.abs() - thresholds).abs() / norm(rows)
+        distance = (z.abs() - thresholds).abs() / nonzero_norm(rows)
         # A learner that is behind the others has empty rows, which have no threshold.
         room = torch.where(thresholds > 0.0, distance, torch.full_like(distance, math.inf)).amin(-1)
         room = room.clamp(max=4.0 * self.theta_bound)

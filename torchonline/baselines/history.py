@@ -45,6 +45,6 @@ class HistoryEstimator(Estimator):
         return self.horizon
 
 
-def norm(x: Tensor) -> Tensor:
+def nonzero_norm(x: Tensor) -> Tensor:
     """The Euclidean norm, and not 0: it is divided by."""
     return torch.linalg.vector_norm(x, dim=-1).clamp(min=1e-30)

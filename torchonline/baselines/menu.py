@@ -20,15 +20,17 @@ class MENURegression(EpochEstimator):
 
     .. math:: V \leftarrow V + xx^\top,\qquad
               \hat\theta_j \leftarrow \hat\theta_j + V^{-1}x\,(r_j - x^\top\hat\theta_j),\qquad
-              \hat\theta = \hat\theta_{j^*},\quad j^* = \arg\min_j\,\text{median}_s\,\|\hat\theta_j-\hat\theta_s\|_V.
+              \hat\theta = \hat\theta_{j^*},\quad j^* = \arg\min_j\,\text{median}_s\,\|\hat\theta_j-\hat\theta_s\|_V,
 
-    Widths are :math:`\|x\|_{V^{-1}}`; with p = ``moment_order`` :math:`= 1+\varepsilon`, the radius after n >= 1 epochs is
+    where the median, the lower of two, is over all s, j among them. Widths are :math:`\|x\|_{V^{-1}}`; with p =
+    ``moment_order`` :math:`= 1+\varepsilon`, the radius after n >= 1 epochs is
     :math:`c\,\bigl((m\,d)^{1/p}\,\nu\,n^{(1-\varepsilon)/(2(1+\varepsilon))} + \sqrt\lambda S\bigr)`, and
     :math:`c\sqrt\lambda S` before.
 
-    Guarantee. The paper states that the confidence set holds with probability 1 - ``delta`` for noise that is independent
-    given the arms, and knows no interruptions: one that depends on the rewards of its epoch biases what is learnt. We recall
-    its constants (c = ``radius_factor`` = 3, m = ``moment_factor`` = 9, k) and have not checked them against its text.
+    Guarantee. As we recall it, the paper states that the confidence set holds with probability 1 - ``delta`` for noise that is
+    independent given the arms, and knows no interruptions: one that depends on the rewards of its epoch biases what is
+    learnt. Its constants (c = ``radius_factor`` = 3, m = ``moment_factor`` = 9, k) are recalled too; neither has been checked
+    against its text.
 
     Cost: O(d^2) to check a round, O(d) with ``validate=False``; O(d^3 + k d^2 + k^2 d) when an epoch ends. Memory
     O(k d + d^2 + k^2).
@@ -120,9 +122,6 @@ class MENURegression(EpochEstimator):
     def radius(self) -> Tensor:
         epochs = real(self.epochs, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(epochs, self.power) + self.radius_start)
-
-    def width_matrix(self) -> Tensor:
-        return self.V_inv
 
     def _learn_epoch(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
         # Where no epoch ends, nothing is added.

@@ -8,7 +8,7 @@ from torch.jit import is_scripting
 
 from torchonline.arrays import dot, matvec, real, started_power
 from torchonline.bandits.policies import UCB
-from torchonline.baselines.history import HistoryEstimator, norm
+from torchonline.baselines.history import HistoryEstimator, nonzero_norm
 from torchonline.learner import may_hold, non_negative, positive, within
 from torchonline.linalg import grow_
 
@@ -29,8 +29,8 @@ class TOFURegression(HistoryEstimator):
     Which terms are truncated is known, for rows of :math:`V^{-1/2}/b_t` that are at most ``room`` from those at which all were
     looked at; only where a row has moved further are all terms looked at again. The result is that of looking always.
 
-    Guarantee. The paper states that the confidence set holds with probability 1 - ``delta``. We recall its constants (c =
-    ``radius_factor`` = 4, the two logarithms) and have not checked them against its text.
+    Guarantee. As we recall it, the paper states that the confidence set holds with probability 1 - ``delta``. Its constants (c =
+    ``radius_factor`` = 4, the two logarithms) are recalled too; neither has been checked against its text.
 
     Cost of round t: O(d^3) time in most rounds, O(t d^2) in those in which a row leaves its room, and in all on an accelerator.
     Memory O(T d).
@@ -137,9 +137,6 @@ class TOFURegression(HistoryEstimator):
         rounds = real(self.rounds, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
-    def width_matrix(self) -> Tensor:
-        return self.V_inv
-
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         product = matvec(self.V_inv, x)
         quadratic = dot(x, product)
@@ -157,8 +154,8 @@ class TOFURegression(HistoryEstimator):
         # A term is kept where |row m| <= 1. The new one, by the rows for which all others are known.
         size = matvec(self.centre, m).abs()
         self.kept += (size <= 1.0).unsqueeze(-1) * m.unsqueeze(-2)
-        self.room.copy_(torch.minimum(self.room, (size - 1.0).abs() / norm(m).unsqueeze(-1)))
-        is_lost = (norm(rows - self.centre) > self.room).any(-1)
+        self.room.copy_(torch.minimum(self.room, (size - 1.0).abs() / nonzero_norm(m).unsqueeze(-1)))
+        is_lost = (nonzero_norm(rows - self.centre) > self.room).any(-1)
         if may_hold(is_lost):
             self._go_over_all(rows, is_lost)
         self.theta_hat.copy_(matvec(root, (root * self.kept).sum(-1)))
@@ -170,7 +167,7 @@ class TOFURegression(HistoryEstimator):
         history = self.history[..., : self._filled(), :]
         size = torch.matmul(history, rows.mT).abs()
         kept = torch.matmul((size <= 1.0).to(history.dtype).mT, history)
-        room = ((size - 1.0).abs() / norm(history).unsqueeze(-1)).amin(-2)
+        room = ((size - 1.0).abs() / nonzero_norm(history).unsqueeze(-1)).amin(-2)
         of_matrix = is_lost.unsqueeze(-1).unsqueeze(-1)
         self.kept.copy_(torch.where(of_matrix, kept, self.kept))
         self.centre.copy_(torch.where(of_matrix, rows, self.centre))
