@@ -186,6 +186,17 @@ def test_heavy_oful_is_the_constrained_minimum() -> None:
     assert linear >= 50
 
 
+@pytest.mark.parametrize("dtype", [D, torch.float32])
+def test_heavy_oful_where_one_direction_outweighs_ridge(dtype: torch.dtype) -> None:
+    """Rounds along (1, 1) alone, next to which ridge is lost in rounding: the estimate stays on the diagonal."""
+    learner = HeavyOFULRegression(2, horizon=100, scale_factor=0.01, linear_factor=0.01, dtype=dtype)
+    x = torch.full((2,), 1e8 if dtype == D else 1e3, dtype=dtype)
+    noise = torch.randn(100, generator=torch.Generator().manual_seed(0)).to(dtype)
+    for eta in noise:
+        learner.step(x, 0.7 * x[0] + eta)
+    torch.testing.assert_close(learner.theta_hat, torch.full((2,), 0.35, dtype=dtype), rtol=1e-3, atol=0.0)
+
+
 def test_heavy_oful_from_a_bad_start() -> None:
     """From anywhere in the ball and with thresholds that make most rounds linear, Newton's method still arrives."""
     for seed in range(40):

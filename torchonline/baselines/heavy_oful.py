@@ -205,7 +205,7 @@ class HeavyOFULRegression(HistoryEstimator):
         self.hessian += (is_quadratic.unsqueeze(-1) * a).unsqueeze(-1) * a.unsqueeze(-2)
         self.pull += torch.where(z.abs() <= threshold, scaled_reward, clip(z, threshold)).unsqueeze(-1) * a
         self.room.copy_(torch.minimum(self.room, (z.abs() - threshold).abs() / nonzero_norm(a)))
-        self.theta_hat.copy_(torch.linalg.solve(self.hessian, self.pull))
+        self.theta_hat.copy_(self._solve(self.hessian, self.pull))
         project_ball_(self.theta_hat, self.hessian, self.theta_bound, self.validate)
         is_lost = nonzero_norm(self.theta_hat - self.centre) > self.room
         if bool(is_lost.any()):
@@ -223,7 +223,7 @@ class HeavyOFULRegression(HistoryEstimator):
             # To the minimum that the loss would have if linear rounds stayed linear, and quadratic ones quadratic.
             gradient = ridge * theta - matvec(rows.mT, clip(z, thresholds))
             hessian = self._hessian(rows, z.abs() > thresholds)
-            target = (theta - torch.linalg.solve(hessian, gradient)).contiguous()
+            target = (theta - self._solve(hessian, gradient)).contiguous()
             project_ball_(target, hessian, self.theta_bound, self.validate)
             direction = torch.where(done.unsqueeze(-1), 0.0 * theta, target - theta)
             change = matvec(rows, direction)
@@ -280,6 +280,11 @@ class HeavyOFULRegression(HistoryEstimator):
         first = (slopes >= 0.0).to(torch.int64).argmax(-1, keepdim=True)
         root = at.gather(-1, first) - slopes.gather(-1, first) / before.gather(-1, first).clamp(min=1e-300)
         return torch.where(too_far, root.squeeze(-1).clamp(0.0, 1.0), torch.ones_like(slope))
+
+    def _solve(self, hessian: Tensor, vector: Tensor) -> Tensor:
+        """``hessian^-1 vector``; no eigenvalue is below ridge, but for rounding."""
+        values, vectors = torch.linalg.eigh(hessian)
+        return matvec(vectors, matvec(vectors.mT, vector) / values.clamp(min=self.ridge))
 
     def _hessian(self, rows: Tensor, linear: Tensor) -> Tensor:
         """Of the loss, in which the linear rounds have no part."""
