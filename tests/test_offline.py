@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchonline import OFUL, RidgeRegression, ThompsonSampling
+from torchonline import OFUL, HeavyTailUCB, RidgeRegression, ThompsonSampling
 from torchonline.offline import bootstrap_means, effective_sample_size, propensities, replay, self_normalised_mean
 
 LOGS, FAMILIES, SIZE, ARMS = 200, 25, 8, 3
@@ -119,6 +119,20 @@ def test_replay_is_select_and_step() -> None:
         single = policy()
         assert torch.equal(replay(single, arms, actions, rewards, family, order), expected)
         assert torch.equal(single.estimator.theta_hat, alone.estimator.theta_hat)
+
+
+def test_replay_of_a_fleet_learns_from_no_round_that_taught_nothing() -> None:
+    """A reward that a learner would refuse, in a round of which it never hears, does not end the replay of a fleet."""
+    random = torch.Generator().manual_seed(0)
+    arms = torch.randn(12, 2, 2, generator=random, dtype=torch.float64)
+    actions = torch.randint(2, (12,), generator=random)
+    rewards = torch.randn(12, generator=random, dtype=torch.float64)
+    rewards[5] = 1e30
+    groups = torch.arange(12)
+    orders = torch.stack([torch.randperm(12, generator=random) for _ in range(2)])
+    alone = [replay(HeavyTailUCB(2, noise="symmetric"), arms, actions, rewards, groups, order) for order in orders]
+    fleet = replay(HeavyTailUCB(2, noise="symmetric", batch_shape=(2,)), arms, actions, rewards, groups, orders)
+    assert torch.equal(fleet, torch.stack(alone))
 
 
 def test_replay_takes_a_policy_that_draws() -> None:

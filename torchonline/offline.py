@@ -152,8 +152,10 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
         matches = match.sum(-1)
         for number in range(int(matches.max())):
             row, learn = index[..., number], number < matches
+            # A learner that has no match left gets a round of zeros, which none refuses, and forgets it.
+            x = arms[row, actions[row]] * learn.unsqueeze(-1)
             with only_where(learn, estimator):
-                policy.step(arms[row, actions[row]], rewards[row])
+                policy.step(x, rewards[row] * learn)
     return choices[..., :size]
 
 
