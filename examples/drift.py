@@ -125,6 +125,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--smoke", action="store_true", help="a few hundred rounds, to see that it runs")
     options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
     rounds, trials = (200, 5) if options.smoke else (options.rounds, options.trials)
     memories = MEMORIES[1:3] if options.smoke else MEMORIES
     batch = (trials,)
@@ -159,7 +160,6 @@ def main() -> None:
 
     for kind, runs in results.items():
         console.print(make_table(runs, f"Regret after {rounds} rounds, {trials} trials, the parameter {kind}"))
-    options.output.mkdir(parents=True, exist_ok=True)
     path = options.output / "drift.png"
     plot(results, path)
     console.print(f"Regret curves: {path}")

@@ -189,6 +189,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--smoke", action="store_true", help="a hundred episodes, to see that it runs")
     options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
     episodes, trials = (100, 5) if options.smoke else (options.episodes, options.trials)
 
     console = Console()
@@ -208,7 +209,6 @@ def main() -> None:
             tables.append(make_table(results[kind], learners, f"{kind}, {told}: {episodes} episodes, {trials} trials"))
     for table in tables:
         console.print(table)
-    options.output.mkdir(parents=True, exist_ok=True)
     path = options.output / "linear_mdp.png"
     plot(results, path)
     console.print(f"Regret curves: {path}")

@@ -170,6 +170,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--smoke", action="store_true", help="a few hundred rounds, to see that it runs")
     options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
     rounds, trials = (300, 5) if options.smoke else (options.rounds, options.trials)
     marks, streams = ((100, 300), 20) if options.smoke else ((1000, 18000), 1000)
     # Warnings are counted here.
@@ -190,7 +191,6 @@ def main() -> None:
         title = f"{name}: standard deviation {truth:.3f}; {rounds} rounds, {trials} trials, delta = {DELTA:g}"
         console.print(make_table(run, title, rounds))
     console.print(alone)
-    options.output.mkdir(parents=True, exist_ok=True)
     path = options.output / "noise_scale.png"
     plot(runs, path)
     console.print(f"Regret, failures and warnings: {path}")

@@ -175,6 +175,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--smoke", action="store_true", help="a few hundred rounds, to see that it runs")
     options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
     rounds, runs = (300, 20) if options.smoke else (options.rounds, options.runs)
 
     console = Console()
@@ -192,7 +193,6 @@ def main() -> None:
     powers = [10**k for k in range(2, 1 + math.floor(math.log10(rounds)))]
     console.print(make_table(records, powers, runs))
     console.print(make_coverage(records, runs, since=powers[-2:][0]))
-    options.output.mkdir(parents=True, exist_ok=True)
     path = options.output / "system_identification.png"
     plot(records, path)
     console.print(f"Errors: {path}")

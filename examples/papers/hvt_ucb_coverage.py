@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--smoke", action="store_true", help="a few rounds and runs, to see that it runs")
     options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
     rounds, runs = (30, 20) if options.smoke else (2000, 500)
     dims = (2, 5, 20)
     limit = math.floor(runs * (DELTA + 3.0 * math.sqrt(DELTA * (1.0 - DELTA) / runs)))
@@ -95,7 +96,6 @@ def main() -> None:
     kept = most["HeavyTailUCB"] <= limit
     console.print(f"HeavyTailUCB: at most {most['HeavyTailUCB']}, never above {limit}: {'yes' if kept else 'NO'}")
 
-    options.output.mkdir(parents=True, exist_ok=True)
     path = options.output / "hvt_ucb_coverage.png"
     figure, axes = plt.subplots(1, len(dims), figsize=(13, 4.5), sharey=True, layout="constrained")
     for axis, dim in zip(axes, dims, strict=True):

@@ -163,6 +163,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--smoke", action="store_true", help="a few hundred rounds, to see that it runs")
     options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
     rounds, horizon, repeats = ((50, 100, 200), 200, 20) if options.smoke else ((1000, 5000, 18000), HORIZON, 400)
     torch.set_num_threads(1)
     console = Console()
@@ -208,7 +209,6 @@ def main() -> None:
         ratio = float(np.median([a for a, _ in pairs]) / np.median([b for _, b in pairs]))
         console.print(f"{name}: a round at t = {late} takes {ratio:.2f} times as long as one at t = {early}")
 
-    options.output.mkdir(parents=True, exist_ok=True)
     path = options.output / "hvt_ucb_speed.png"
     figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for name in names:
