@@ -197,6 +197,19 @@ def test_heavy_oful_where_one_direction_outweighs_ridge(dtype: torch.dtype) -> N
     torch.testing.assert_close(learner.theta_hat, torch.full((2,), 0.35, dtype=dtype), rtol=1e-3, atol=0.0)
 
 
+@pytest.mark.filterwarnings("ignore:theta_hat. not at the minimum")
+@pytest.mark.parametrize(("decades", "dtype"), [(60.0, D), (11.0, torch.float32)])
+def test_heavy_oful_over_many_decades_leaves_no_nan(decades: float, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    learner = HeavyOFULRegression(3, horizon=100, scale_factor=1e-4, linear_factor=1e-3, dtype=dtype)
+    for _ in range(100):
+        power = decades * (2.0 * torch.rand(4, generator=generator, dtype=D) - 1.0)
+        value = (torch.randn(4, generator=generator).sign() * 10.0**power).to(dtype)
+        learner.step(value[:3], value[3])
+        assert all(bool(buffer.isfinite().all()) for buffer in learner.buffers())
+        assert float(learner.theta_hat.norm()) <= 1.0 + 1e-6
+
+
 def test_heavy_oful_from_a_bad_start() -> None:
     """From anywhere in the ball and with thresholds that make most rounds linear, Newton's method still arrives."""
     for seed in range(40):

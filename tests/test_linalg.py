@@ -160,6 +160,21 @@ def test_projection_is_optimal(dim: int, condition: float, length: float) -> Non
         assert bool((residual <= 1e-9 * condition * point.norm(dim=-1)).all())
 
 
+@pytest.mark.parametrize("dtype", [D, torch.float32])
+def test_projection_where_one_direction_is_all_that_is_known(dtype: torch.dtype) -> None:
+    """Rounds of huge features along few directions: next to them computed eigenvalues may be 0 or less. No NaN, no escape."""
+    rows = torch.randn(200, 2, 4, dtype=D, generator=torch.Generator().manual_seed(0)) * torch.tensor([[1e10], [1e-3]])
+    V = (rows.mT @ rows + torch.eye(4)).to(dtype)
+    assert bool((torch.linalg.eigvalsh(V)[:, 0] <= 0.0).any())
+    point = (1e3 * torch.nn.functional.normalize(torch.randn(200, 4, dtype=D), dim=-1)).to(dtype)
+    u = linalg.project_ball(point, V, 1.0)
+    torch.testing.assert_close(u.norm(dim=-1), torch.ones(200, dtype=dtype))
+    # What is known of the point stays: along the direction of weight as near as the ball allows.
+    axis = torch.nn.functional.normalize(rows[:, 0], dim=-1).to(dtype)
+    wanted = (point * axis).sum(-1).clamp(-1.0, 1.0)
+    torch.testing.assert_close((u * axis).sum(-1), wanted, atol=1e-2, rtol=0.0)
+
+
 @pytest.mark.parametrize("dim", [2, 5])
 def test_projection_agrees_with_a_general_solver(dim: int) -> None:
     """No point that SciPy finds is closer, but for how far its own may lie outside the ball."""

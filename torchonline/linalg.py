@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import ARRAYS, along, dot, exactly, fill_, matvec, sqrt
+from torchonline.arrays import ARRAYS, along, dot, exactly, fill_, matvec, roundoff, sqrt
 
 # From this many entries on, torch's rank-one updates, which need no temporary, make up for their larger call overhead.
 WIDE = 1 << 12
@@ -178,10 +178,12 @@ def project_ball(point: Tensor, matrix: Tensor, bound: float) -> Tensor:
 
     Args:
         point: p, shape ``(*B, d)``.
-        matrix: V, symmetric positive definite, shape ``(*B, d, d)``.
+        matrix: V, symmetric positive definite, shape ``(*B, d, d)``; as good as singular is no harm.
         bound: the radius S > 0.
     """
     values, vectors = torch.linalg.eigh(matrix)
+    # Of smaller ones eigh knows nothing, not even the sign.
+    values = torch.maximum(values, roundoff(values) * values[..., -1:])
     rotated = matvec(vectors.mT, point)
     length = torch.linalg.vector_norm(point, dim=-1, keepdim=True)
     mu = values[..., :1] * (length / bound - 1.0).clamp(min=0.0)
