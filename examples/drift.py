@@ -125,6 +125,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--smoke", action="store_true", help="a few hundred rounds, to see that it runs")
     options = parser.parse_args()
+    if min(options.rounds, options.trials) < 1:
+        parser.error(f"--rounds and --trials: expected at least 1, got {options.rounds} and {options.trials}")
     options.output.mkdir(parents=True, exist_ok=True)
     rounds, trials = (200, 5) if options.smoke else (options.rounds, options.trials)
     memories = MEMORIES[1:3] if options.smoke else MEMORIES

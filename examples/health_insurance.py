@@ -390,6 +390,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs/health_insurance"))
     parser.add_argument("--smoke", action="store_true", help="120 families, to see that it runs")
     options = parser.parse_args()
+    if options.orders < 1:
+        parser.error(f"--orders: expected at least 1, got {options.orders}")
     # A round is many tiny products, which more threads only slow down.
     torch.set_num_threads(1)
     orders, draws, families = (2, 100, 120) if options.smoke else (options.orders, 2000, None)

@@ -189,6 +189,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--smoke", action="store_true", help="a hundred episodes, to see that it runs")
     options = parser.parse_args()
+    if min(options.episodes, options.trials) < 1:
+        parser.error(f"--episodes and --trials: expected at least 1, got {options.episodes} and {options.trials}")
     options.output.mkdir(parents=True, exist_ok=True)
     episodes, trials = (100, 5) if options.smoke else (options.episodes, options.trials)
 

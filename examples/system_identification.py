@@ -175,6 +175,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--smoke", action="store_true", help="a few hundred rounds, to see that it runs")
     options = parser.parse_args()
+    if options.rounds < 100 or options.runs < 1:
+        parser.error(f"--rounds and --runs: expected at least 100 and 1, got {options.rounds} and {options.runs}")
     options.output.mkdir(parents=True, exist_ok=True)
     rounds, runs = (300, 20) if options.smoke else (options.rounds, options.runs)
 

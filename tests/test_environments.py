@@ -159,6 +159,7 @@ def test_two_points_have_their_probability_and_mean_zero(noise: TwoPoint) -> Non
         (lambda: LinearBandit(0, 5, noise=Gaussian()), ValueError, "dim"),
         (lambda: LinearBandit(2, 0, noise=Gaussian()), ValueError, "arms"),
         (lambda: LinearBandit(2, 5, noise=1.0), TypeError, "noise"),
+        (lambda: LinearBandit(2, 5, noise=Gaussian(), redraw="no"), TypeError, "redraw"),
         (lambda: LinearBandit(2, 5, noise=Gaussian(), theta_norm=0.0), ValueError, "theta_norm"),
         (lambda: LinearBandit(2, 5, noise=Gaussian(), batch_shape=(0,)), ValueError, "batch_shape"),
     ],

@@ -87,6 +87,7 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
 
     Args:
         policy: on the CPU, as all else, with batch shape ``*B``; in its initial state if the stream is to be all it knows.
+            A fleet with a history wants room for one round more than any of its learners learns from.
         arms: features, ``(N, K, d)``; K above 0.
         actions: the logged arms, ``(N)``, int64.
         rewards: what they paid, ``(N)``.

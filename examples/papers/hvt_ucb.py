@@ -249,6 +249,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--smoke", action="store_true", help="a few rounds of everything, to see that it runs")
     options = parser.parse_args()
+    for name in ("rounds", "trials", "infinite_trials", "workers"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')}: expected at least 1, got {getattr(options, name)}")
     sizes = (24, 3, 3) if options.smoke else (options.rounds, options.trials, options.infinite_trials)
 
     console = Console()

@@ -43,7 +43,8 @@ class HeavyOFULRegression(HistoryEstimator):
     so an accelerator's host waits, and torch.export cannot follow; TorchScript can.
 
     Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full; in TorchScript RuntimeError. A UserWarning says so should Newton's method end short of the minimum.
+    full; in TorchScript RuntimeError. ``export`` tries out a dozen rounds on a copy, for which there must be room. A
+    UserWarning says so should Newton's method end short of the minimum.
 
     Args:
         dim: d, number of features.

@@ -36,7 +36,8 @@ class TOFURegression(HistoryEstimator):
     Memory O(T d).
 
     Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full; in TorchScript RuntimeError.
+    full; in TorchScript and in an exported program RuntimeError, and such a program then cannot choose either. ``export`` tries
+    out a dozen rounds on a copy, for which there must be room.
 
     Args:
         dim: d, number of features.

@@ -78,6 +78,8 @@ class LinearBandit:
         if not isinstance(noise, Noise):
             raise TypeError(f"noise: expected a Noise, got {type(noise).__name__}")
         self.noise = noise
+        if not isinstance(redraw, bool):
+            raise TypeError(f"redraw: expected True or False, got {type(redraw).__name__}")
         self.redraw = redraw
         self.batch_shape = sizes("batch_shape", batch_shape)
         self.dtype = dtype
