@@ -167,8 +167,8 @@ def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
     b to it.
 
     Args:
-        values: ``(N)``, finite.
-        weights: ``(..., N)``, finite, at least 0 and not all 0.
+        values: ``(N)``, of size up to 5.6e102.
+        weights: ``(..., N)``, from 0 to 5.6e102 and not all 0.
 
     Returns:
         ``(...)``, float64.
@@ -185,7 +185,7 @@ def effective_sample_size(weights: Tensor) -> Tensor:
     r"""How many equal weights would be as good, :math:`(\sum w_i)^2 / \sum w_i^2`.
 
     Args:
-        weights: ``(..., N)``, finite, at least 0 and not all 0.
+        weights: ``(..., N)``, from 0 to 5.6e102 and not all 0.
 
     Returns:
         ``(...)``, float64; from 1 to N.
@@ -210,8 +210,8 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
     resamples would come from another law.
 
     Args:
-        values: ``(N)``, finite.
-        weights: ``(..., N)``, finite, at least 0 and not all 0.
+        values: ``(N)``, of size up to 5.6e102.
+        weights: ``(..., N)``, from 0 to 5.6e102 and not all 0.
         groups: ``(N)``, int64 from 0 to N - 1: what is drawn as a whole.
         draws: number of resamples.
         seed: of the draws, which come from a generator of their own.
