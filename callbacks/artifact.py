@@ -7,8 +7,8 @@ from typing import Any
 import pytorch_lightning as pl
 from torch import Tensor
 
+from torchonline.checks import one_of, positive_integer
 from torchonline.export import to_program, to_torchscript
-from torchonline.learner import one_of, positive_integer
 
 WRITERS: dict[str, tuple[str, Callable[..., Any]]] = {
     "torchscript": ("head.pt", to_torchscript),

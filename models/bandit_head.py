@@ -8,15 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.bandits.policies import Policy
-from torchonline.learner import (
-    check_shape,
-    check_tensor,
-    check_values,
-    is_readable,
-    one_of,
-    positive_integer,
-    shape_text,
-)
+from torchonline.checks import check_shape, check_tensor, check_values, one_of, positive_integer, shape_text
+from torchonline.learner import is_readable
 
 
 class BanditHead(nn.Module):

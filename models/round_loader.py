@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from torchonline.learner import positive_integer
+from torchonline.checks import positive_integer
 
 
 class RoundLoader:

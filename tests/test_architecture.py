@@ -45,7 +45,7 @@ EACH_SOURCE = pytest.mark.parametrize(("name", "path"), list(SOURCES.items()), i
 
 # A module imports from lower layers and its own; what is not named here is on top.
 LAYERS = [
-    {"torchonline.arrays", "torchonline.linalg", "torchonline.links", "torchonline.privacy"},
+    {"torchonline.arrays", "torchonline.checks", "torchonline.linalg", "torchonline.links", "torchonline.privacy"},
     {"torchonline.learner"},
     {"torchonline.bandits", "torchonline.convex"},
     {"torchonline.baselines"},
@@ -133,7 +133,7 @@ def test_no_general_name_is_taken() -> None:
     assert "callbacks" not in sys.modules
 
 
-SCRIPTED = ("arrays", "linalg", "learner", "links", "bandits", "convex", "privacy", "models")
+SCRIPTED = ("arrays", "checks", "linalg", "learner", "links", "bandits", "convex", "privacy", "models")
 
 
 @EACH_SOURCE

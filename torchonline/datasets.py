@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.utils.data import Dataset, TensorDataset
 
+from torchonline.checks import check_indices, check_shape, kind, positive_integer, sizes
 from torchonline.environments.noise import Noise
-from torchonline.learner import check_shape, kind, positive_integer, sizes
 
 # The published groups of the Health Insurance Experiment's fee-for-service plans, by the numbers that its files use.
 HEALTH_PLANS = {
@@ -219,16 +219,13 @@ class ClassificationBandit(Dataset[tuple[Tensor, Tensor, Tensor]]):
     ) -> None:
         if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
             raise TypeError(f"inputs: expected a floating-point tensor, got {kind(inputs)}")
-        if not isinstance(labels, Tensor) or labels.dtype != torch.int64:
-            raise TypeError(f"labels: expected a tensor of int64, got {kind(labels)}")
         if not isinstance(noise, Noise):
             raise TypeError(f"noise: expected a Noise, got {type(noise).__name__}")
         if inputs.dim() == 0 or len(inputs) == 0:
             raise ValueError(f"inputs: expected shape (N, ...) with N > 0, got {tuple(inputs.shape)}")
-        check_shape("labels", labels, (len(inputs),))
         self.arms = positive_integer("arms", arms)
-        if not 0 <= int(labels.min()) <= int(labels.max()) < arms:
-            raise ValueError(f"labels: expected 0 to {arms - 1}, got {int(labels.min())} to {int(labels.max())}")
+        check_indices("labels", labels, self.arms)
+        check_shape("labels", labels, (len(inputs),))
         batch_shape = sizes("batch_shape", batch_shape)
         self.inputs = inputs
         self.labels = labels

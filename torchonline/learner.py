@@ -1,8 +1,7 @@
-"""What every learner promises: buffers that hold all that evolves, argument checks, and a reset."""
+"""What every learner promises: buffers that hold all that evolves, NumPy views of them, and a reset."""
 
 import math
-import numbers
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 from torch.jit import is_scripting, is_tracing
+
+from torchonline.checks import check_state_dtype, device_or_none, mismatch, positive_integer, sizes
 
 # Up to here NumPy calls on views beat torch calls, whose overhead is some ten times larger: multiplications in the matrix
 # product of a choice, and entries of a matrix of the state, over all learners, in a step.
@@ -26,71 +27,6 @@ try:
     INCREMENTS_MANY = True
 except (RuntimeError, TypeError):  # torch 2.4 takes one tensor a call, and none of inference mode
     INCREMENTS_MANY = False
-
-
-def finite_number(name: str, value: Any) -> float:
-    """``value`` as a float, or an error that names the argument."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
-    try:
-        number = float(value)
-    except OverflowError:  # an integer of hundreds of digits
-        raise ValueError(f"{name}: expected a magnitude from 1e-50 to 1e50, got an integer beyond it") from None
-    if not math.isfinite(number):
-        raise ValueError(f"{name}: expected a finite number, got {value}")
-    # Beyond this, squares and ratios of options overflow.
-    if number != 0 and not 1e-50 <= abs(number) <= 1e50:
-        raise ValueError(f"{name}: expected a magnitude from 1e-50 to 1e50, got {value}")
-    return number
-
-
-def positive(name: str, value: Any) -> float:
-    """A number above 0."""
-    number = finite_number(name, value)
-    if number <= 0:
-        raise ValueError(f"{name}: expected a number above 0, got {value}")
-    return number
-
-
-def non_negative(name: str, value: Any) -> float:
-    """A number of at least 0."""
-    number = finite_number(name, value)
-    if number < 0:
-        raise ValueError(f"{name}: expected a number of at least 0, got {value}")
-    return number
-
-
-def within(name: str, value: Any, low: float, high: float, *, closed: bool = False) -> float:
-    """A number in (low, high), or in (low, high] when ``closed``."""
-    number = finite_number(name, value)
-    if not (low < number < high or (closed and number == high)):
-        raise ValueError(f"{name}: expected a number in ({low}, {high}{']' if closed else ')'}, got {value}")
-    return number
-
-
-def positive_integer(name: str, value: Any) -> int:
-    """An integer above 0."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
-    if value < 1:
-        raise ValueError(f"{name}: expected an integer above 0, got {value}")
-    return int(value)
-
-
-def sizes(name: str, value: Any) -> tuple[int, ...]:
-    """A tuple of integers above 0, perhaps empty."""
-    if not isinstance(value, (tuple, list)):
-        raise TypeError(f"{name}: expected a tuple of integers, got {type(value).__name__}")
-    return tuple(positive_integer(name, size) for size in value)
-
-
-def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """One of some words."""
-    if not isinstance(value, str):
-        raise TypeError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {type(value).__name__}")
-    if value not in choices:
-        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
-    return value
 
 
 def is_readable(tensor: Tensor) -> bool:
@@ -155,7 +91,7 @@ class Learner(nn.Module):
         if not isinstance(validate, bool):
             raise TypeError(f"validate: expected True or False, got {type(validate).__name__}")
         self.validate = validate
-        self._initial_options: dict[str, Any] = {"dtype": dtype, "device": _device(device)}
+        self._initial_options: dict[str, Any] = {"dtype": dtype, "device": device_or_none(device)}
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         """The buffers before the first round, float64 and without ``batch_shape``; None where one is not in use."""
@@ -304,107 +240,3 @@ def _mismatch(name: str, buffers: Mapping[str, Tensor], loaded: Mapping[str, Any
     if value.is_floating_point() != buffer.is_floating_point() or value.is_complex():
         return f"{name}: expected {buffer.dtype}, got {value.dtype}"
     return None
-
-
-def mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
-    """Why what was loaded under a name, if anything, cannot take the place of a tensor."""
-    if name not in loaded:
-        return f"{name}: expected an entry, got none"
-    value = loaded[name]
-    if not isinstance(value, Tensor):
-        return f"{name}: expected a torch.Tensor, got {type(value).__name__}"
-    if value.shape != here.shape:
-        return f"{name}: expected shape {shape_text(here.shape)}, got {shape_text(value.shape)}"
-    return None
-
-
-def _device(device: Any) -> torch.device | None:
-    if device is None:
-        return None
-    if not isinstance(device, (str, int, torch.device)) or isinstance(device, bool):
-        raise TypeError(f"device: expected a torch.device or its name, got {type(device).__name__}")
-    try:
-        return torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"device: expected a torch.device or its name, got {device!r}") from error
-
-
-def check_state_dtype(dtype: torch.dtype) -> None:
-    """Refuse a state in half precision, or in none."""
-    if dtype not in (torch.float64, torch.float32):
-        raise ValueError(f"dtype: expected the state in torch.float64 or torch.float32, got {dtype}")
-
-
-def check_size(name: str, value: float, largest: float, dtype: torch.dtype) -> None:
-    """Refuse an option above ``largest`` or below its inverse."""
-    if not 1.0 / largest <= value <= largest:
-        raise ValueError(f"{name}: expected from {1.0 / largest:.1e} to {largest:.1e}, for {dtype}, got {value:g}")
-
-
-def check_tensor(name: str, value: Any, state: Tensor) -> Tensor:
-    """A floating-point tensor on the state's device, converted to the state's type."""
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
-    if value.layout is not torch.strided:
-        raise TypeError(f"{name}: expected a dense tensor, got one of layout {value.layout}")
-    if not (value.is_cpu and state.is_cpu) and value.device != state.device:
-        raise ValueError(f"{name}: expected a tensor on {state.device}, got one on {value.device}")
-    dtype = state.dtype
-    if dtype is not torch.float64:
-        check_state_dtype(dtype)
-    if value.dtype is dtype:
-        return value
-    if not value.is_floating_point():
-        raise TypeError(f"{name}: expected a floating-point tensor, got {value.dtype}")
-    return value.to(dtype)
-
-
-# Inputs up to here can be squared and multiplied without overflow: 5.6e102 in float64, 7.0e12 in float32.
-LARGEST = {dtype: torch.finfo(dtype).max ** (1 / 3) for dtype in (torch.float64, torch.float32)}
-
-# A value up to here passes in either type.
-ORDINARY = 1e12
-
-
-def check_values(name: str, value: Tensor, minimum: float = -math.inf) -> None:
-    """Refuse NaN, infinity, values too large to square, and values below ``minimum``."""
-    if value.dim() == 0:
-        low = high = value.item()
-    elif value.numel() == 0:
-        return
-    else:
-        low, high = (bound.item() for bound in value.aminmax())
-    largest = LARGEST[value.dtype]
-    if low >= max(minimum, -largest) and high <= largest:
-        return
-    if not bool(torch.isfinite(value).all()):
-        bad = value[~torch.isfinite(value)][0].item()
-        raise ValueError(f"{name}: expected finite values, got {bad}")
-    if low < minimum:
-        raise ValueError(f"{name}: expected values of at least {minimum:g}, got {low:g}")
-    raise ValueError(
-        f"{name}: expected values of magnitude at most {largest:.1e} ({value.dtype}), got {max(-low, high):.1e}"
-    )
-
-
-def check_array(name: str, value: Any) -> None:
-    """:func:`check_values` for a NumPy array."""
-    # argmax and argmin stop at a NaN, and take a third of the time of max and min.
-    if value.size and not (value.item(value.argmax()) <= ORDINARY and value.item(value.argmin()) >= -ORDINARY):
-        check_values(name, torch.from_numpy(value))
-
-
-def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse a tensor of another shape."""
-    if value.shape != shape:
-        raise ValueError(f"{name}: expected shape {shape_text(shape)}, got {shape_text(value.shape)}")
-
-
-def shape_text(sizes: Iterable[object]) -> str:
-    """``(2, K, 3)``, as the errors write it."""
-    return f"({', '.join(map(str, sizes))})"
-
-
-def kind(value: object) -> str:
-    """``torch.float64 of shape (2, 3)``, or the type of what is no tensor, as the errors write it."""
-    return f"{value.dtype} of shape {shape_text(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

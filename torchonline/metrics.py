@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from torchonline.learner import mismatch, positive_integer, shape_text, sizes
+from torchonline.checks import mismatch, positive_integer, shape_text, sizes
 
 
 def check_floats(name: str, value: Any) -> None:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import Policy
-from torchonline.learner import (
+from torchonline.checks import (
+    check_indices,
     check_shape,
     check_tensor,
     check_values,
@@ -43,7 +44,7 @@ def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float
                 [0.6667, 0.3333],
                 [0.0000, 1.0000]], dtype=torch.float64)
     """
-    _check_indices("actions", actions, positive_integer("arms", arms))
+    check_indices("actions", actions, positive_integer("arms", arms))
     if actions.dim() != 1:
         raise ValueError(f"actions: expected shape (N), got {shape_text(actions.shape)}")
     smoothing = non_negative("smoothing", smoothing)
@@ -121,8 +122,8 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
     if not estimator.theta_hat.is_cpu:
         raise ValueError(f"policy: expected one on the CPU, got one on {estimator.theta_hat.device}")
     size = len(arms)
-    _check_indices("actions", actions, arms.size(1))
-    _check_indices("groups", groups, size)
+    check_indices("actions", actions, arms.size(1))
+    check_indices("groups", groups, size)
     check_values("arms", check_tensor("arms", arms, estimator.theta_hat))
     check_values("rewards", check_tensor("rewards", rewards, estimator.theta_hat))
     for name, value in (("actions", actions), ("rewards", rewards), ("groups", groups)):
@@ -131,7 +132,7 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
     if not bool((counts > 0).all()):
         raise ValueError(f"groups: expected every number up to {len(counts) - 1}, got no {int(counts.argmin())}")
     starts = counts.cumsum(0) - counts
-    _check_indices("orders", orders, len(counts))
+    check_indices("orders", orders, len(counts))
     if orders.dim() != len(batch) + 1 or orders.shape[:-1] != batch:
         raise ValueError(f"orders: expected shape {shape_text((*batch, 'n'))}, got {shape_text(orders.shape)}")
     if orders.size(-1) > 1 and bool((orders.sort(-1).values.diff(dim=-1) == 0).any()):
@@ -230,7 +231,7 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
         tensor([0.5000, 1.5000, 2.5000], dtype=torch.float64)
     """
     values, weights = _checked(values, weights)
-    _check_indices("groups", groups, len(values))
+    check_indices("groups", groups, len(values))
     check_shape("groups", groups, values.shape)
     positive_integer("draws", draws)
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
@@ -280,13 +281,3 @@ def _checked_weights(weights: Any) -> Tensor:
     if not bool((largest > 0).all()):
         raise ValueError("weights: expected one above 0 in each row, got a row of zeros")
     return weights / largest
-
-
-def _check_indices(name: str, value: Any, size: int) -> None:
-    if not isinstance(value, Tensor) or value.dtype != torch.int64:
-        raise TypeError(f"{name}: expected a tensor of int64, got {kind(value)}")
-    if value.numel() == 0:
-        raise ValueError(f"{name}: expected at least one value, got none")
-    low, high = (int(bound) for bound in value.aminmax())
-    if low < 0 or high >= size:
-        raise ValueError(f"{name}: expected values from 0 to {size - 1}, got {low} to {high}")

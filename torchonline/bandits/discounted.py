@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchonline.arrays import along, dot, log, matvec, trace
 from torchonline.bandits.heavy_tail import HeavyTailRegression
-from torchonline.learner import positive_integer, within
+from torchonline.checks import positive_integer, within
 from torchonline.linalg import coordinate_vector, grow_, subtract_outers_
 
 

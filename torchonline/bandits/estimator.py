@@ -25,24 +25,19 @@ from torchonline.arrays import (
     rows_times,
     sqrt,
 )
-from torchonline.learner import (
+from torchonline.checks import (
     LARGEST,
     ORDINARY,
-    SMALL_STEP,
-    Learner,
-    NumpyView,
     check_array,
     check_shape,
     check_size,
     check_tensor,
     check_values,
-    is_at_hand,
-    is_readable,
-    may_hold,
     positive,
     positive_integer,
     shape_text,
 )
+from torchonline.learner import SMALL_STEP, Learner, NumpyView, is_at_hand, is_readable, may_hold
 from torchonline.linalg import fill_identity_, refine_inverse_
 
 

@@ -31,7 +31,7 @@ from torchonline.arrays import (
 )
 from torchonline.bandits.estimator import Estimator, LinearModel, default_ridge
 from torchonline.bandits.policies import UCB
-from torchonline.learner import non_negative, one_of, within
+from torchonline.checks import non_negative, one_of, within
 from torchonline.linalg import add_diagonal, fill_identity_, grow_, subtract_outers_
 
 

@@ -10,7 +10,7 @@ from torch.jit import is_scripting
 from torchonline.arrays import along, at_least, clip, dot, log, log1p, matvec, maximum, real, sqrt, started_power, where
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
-from torchonline.learner import non_negative, one_of, positive, positive_integer, within
+from torchonline.checks import non_negative, one_of, positive, positive_integer, within
 from torchonline.linalg import grow_, project_ball_
 
 

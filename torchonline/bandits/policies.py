@@ -10,16 +10,8 @@ from torch.jit import is_scripting
 
 from torchonline.arrays import along, as_array, autocasts, exactly, roundoff, trace
 from torchonline.bandits.estimator import Estimator
-from torchonline.learner import (
-    SMALL_PRODUCT,
-    NumpyView,
-    check_array,
-    check_shape,
-    check_tensor,
-    check_values,
-    is_readable,
-    shape_text,
-)
+from torchonline.checks import check_array, check_shape, check_tensor, check_values, shape_text
+from torchonline.learner import SMALL_PRODUCT, NumpyView, is_readable
 from torchonline.linalg import add_diagonal
 
 

@@ -9,7 +9,7 @@ from torch.jit import is_scripting
 from torchonline.arrays import along, dot, fill_, increase_, log1p, matvec, sqrt
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
-from torchonline.learner import positive, within
+from torchonline.checks import positive, within
 from torchonline.linalg import grow_
 
 

@@ -25,7 +25,7 @@ from torchonline.arrays import (
 )
 from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.heavy_tail import HeavyTailCertificate
-from torchonline.learner import LARGEST, check_size, check_state_dtype, positive, positive_integer, within
+from torchonline.checks import LARGEST, check_size, check_state_dtype, positive, positive_integer, within
 from torchonline.linalg import add_outer_
 
 

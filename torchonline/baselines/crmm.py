@@ -8,7 +8,7 @@ from torch import Tensor
 from torchonline.arrays import along, dot, increase_, matvec, sqrt
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.epochs import EpochEstimator
-from torchonline.learner import non_negative, positive_integer, within
+from torchonline.checks import non_negative, positive_integer, within
 from torchonline.linalg import grow_, project_ball_
 
 

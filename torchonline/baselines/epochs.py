@@ -6,7 +6,8 @@ from torch.jit import is_scripting
 
 from torchonline.arrays import dot, matvec
 from torchonline.bandits.estimator import Estimator
-from torchonline.learner import may_hold, positive_integer
+from torchonline.checks import positive_integer
+from torchonline.learner import may_hold
 
 
 class EpochEstimator(Estimator):

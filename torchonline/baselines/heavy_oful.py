@@ -11,7 +11,7 @@ from torchonline.arrays import along, clip, dot, matvec, real, started_power
 from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.history import HistoryEstimator, nonzero_norm
-from torchonline.learner import non_negative, positive, within
+from torchonline.checks import non_negative, positive, within
 from torchonline.linalg import grow_, project_ball_
 
 

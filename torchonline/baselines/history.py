@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
-from torchonline.learner import is_at_hand, positive_integer
+from torchonline.checks import positive_integer
+from torchonline.learner import is_at_hand
 
 
 class HistoryEstimator(Estimator):

@@ -8,7 +8,7 @@ from torch import Tensor
 from torchonline.arrays import along, dot, matvec, real, started_power
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.epochs import EpochEstimator
-from torchonline.learner import non_negative, positive, positive_integer, within
+from torchonline.checks import non_negative, positive, positive_integer, within
 from torchonline.linalg import grow_
 
 

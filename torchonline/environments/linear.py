@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchonline.checks import check_indices, check_shape, finite_number, positive, positive_integer, sizes
 from torchonline.environments.noise import Noise
-from torchonline.learner import check_shape, finite_number, positive, positive_integer, sizes
 
 
 class Outcome(NamedTuple):
@@ -103,12 +103,8 @@ class LinearBandit:
             TypeError: ``index`` is no int64 tensor.
             ValueError: it has another shape, or names an arm that is not there.
         """
-        if not isinstance(index, Tensor) or index.dtype != torch.int64:
-            raise TypeError(f"index: expected a tensor of int64, got {getattr(index, 'dtype', type(index).__name__)}")
+        check_indices("index", index, self._arms_shape[-2])
         check_shape("index", index, self.batch_shape)
-        low, high = int(index.min()), int(index.max())
-        if not 0 <= low <= high < self._arms_shape[-2]:
-            raise ValueError(f"index: expected arms from 0 to {self._arms_shape[-2] - 1}, got {low} to {high}")
         x = torch.take_along_dim(self._arms, index[..., None, None], dim=-2).squeeze(-2)
         mean = torch.take_along_dim(self._means, index[..., None], dim=-1).squeeze(-1)
         reward = mean + self.noise.sample(self.batch_shape, self._generator).to(self.dtype)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torchonline.learner import positive, within
+from torchonline.checks import positive, within
 
 
 @dataclass(frozen=True)
