@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 import torchonline
 import torchonline.baselines
-from torchonline.bandits.estimator import Estimator, LinearModel
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.linear_model import LinearModel
 from torchonline.bandits.policies import Policy
 
 DIM = 3

@@ -16,7 +16,8 @@ import torch
 import torchonline
 from tests.fake_device import environment
 from tests.learners import public_classes
-from torchonline.bandits.estimator import Estimator, LinearModel
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.linear_model import LinearModel
 from torchonline.bandits.policies import UCB, Policy
 
 PACKAGE = Path(torchonline.__file__).parent

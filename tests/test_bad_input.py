@@ -24,7 +24,8 @@ from tests.learners import (
     snapshot,
     takes_none,
 )
-from torchonline.bandits.estimator import Estimator, LinearModel
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.linear_model import LinearModel
 from torchonline.bandits.policies import Policy
 
 NOT_A_NUMBER = ["1", None, [1.0], True, 1j]

@@ -23,8 +23,8 @@ from torchonline.arrays import (
     sqrt,
     trace,
 )
-from torchonline.bandits.estimator import default_ridge
-from torchonline.bandits.heavy_tail import HeavyTailCertificate
+from torchonline.bandits.certificate import HeavyTailCertificate
+from torchonline.bandits.linear_model import default_ridge
 from torchonline.checks import LARGEST, check_size, check_state_dtype, positive, positive_integer, within
 from torchonline.linalg import add_outer_
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.jit import is_scripting
 
 from torchonline.arrays import along, clip, dot, matvec, real, started_power
-from torchonline.bandits.estimator import default_ridge
+from torchonline.bandits.linear_model import default_ridge
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.history import HistoryEstimator, nonzero_norm
 from torchonline.checks import non_negative, positive, within
