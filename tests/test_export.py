@@ -15,6 +15,7 @@ from torchonline import OFUL, Greedy, HeavyTailRegression, HeavyTailUCB, HvtUCB,
 from torchonline.bandits.policies import Policy
 from torchonline.export import compile_program, to_onnx, to_program, to_torchscript
 from torchonline.models import BanditHead
+from torchonline.rounds import Round
 
 DOUBLE = torch.float64
 POLICIES = {
@@ -137,6 +138,20 @@ def test_a_learn_nothing_call_leaves_every_buffer_equal(name: str, batch: tuple[
     assert all(torch.equal(before[key], buffer) for key, buffer in program.named_buffers())
     program(arms[..., 0, 0, :], torch.ones(batch, dtype=DOUBLE), torch.ones(batch, dtype=torch.bool), arms, mask)
     assert not all(torch.equal(before[key], buffer) for key, buffer in program.named_buffers())
+
+
+def test_an_eager_round_refuses_nothing_of_what_is_not_learnt() -> None:
+    """One of three learners hears NaN and infinity, and forgets them; the others learn as without it."""
+    policy, others = HeavyTailUCB(2, batch_shape=(3,)), HeavyTailUCB(2, batch_shape=(2,))
+    x, reward = torch.randn(3, 2, dtype=DOUBLE), torch.randn(3, dtype=DOUBLE)
+    others.step(x[:2], reward[:2])
+    x[2], reward[2] = torch.nan, torch.inf
+    arms, mask = torch.randn(3, 4, 5, 2, dtype=DOUBLE), torch.ones(3, 4, 5, dtype=torch.bool)
+    choices = Round(policy)(x, reward, torch.tensor([True, True, False]), arms, mask)
+    assert torch.equal(choices[:2], others.select(arms[:2]))
+    for name, buffer in policy.estimator.state().items():
+        assert torch.equal(buffer[:2], others.estimator.get_buffer(name))
+        assert torch.equal(buffer[2:], HeavyTailUCB(2, batch_shape=(1,)).estimator.get_buffer(name))
 
 
 def test_a_program_learns_for_some_of_a_fleet_only() -> None:

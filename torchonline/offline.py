@@ -17,7 +17,7 @@ from torchonline.checks import (
     positive_integer,
     shape_text,
 )
-from torchonline.rounds import only_where
+from torchonline.rounds import step_where
 
 
 def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float = 1.0) -> Tensor:
@@ -154,10 +154,7 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
         matches = match.sum(-1)
         for number in range(int(matches.max())):
             row, learn = index[..., number], number < matches
-            # A learner that has no match left gets a round of zeros, which none refuses, and forgets it.
-            x = arms[row, actions[row]] * learn.unsqueeze(-1)
-            with only_where(learn, estimator):
-                policy.step(x, rewards[row] * learn)
+            step_where(learn, policy, arms[row, actions[row]], rewards[row])
     return choices[..., :size]
 
 

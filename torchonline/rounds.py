@@ -29,8 +29,8 @@ class Round(nn.Module):
         self.policy = policy
 
     def forward(self, x: Tensor, reward: Tensor, learn: Tensor, arms: Tensor, mask: Tensor) -> Tensor:
-        with torch.no_grad(), only_where(learn, self.policy.estimator):
-            self.policy.step(x, reward)
+        with torch.no_grad():
+            step_where(learn, self.policy, x, reward)
         return self.policy.select(arms, mask)
 
 
@@ -57,6 +57,13 @@ class HeadRound(nn.Module):
         with torch.no_grad(), only_where(learn, self.head.policy.estimator):
             self.head.step(past, action, reward)
         return self.head.select(inputs, mask)
+
+
+def step_where(learn: Tensor, policy: Policy, x: Tensor, reward: Tensor) -> None:
+    """A step of the learners for which ``learn`` is True, ``(*B)``; the others get a round of zeros, and forget it."""
+    x = torch.where(learn.unsqueeze(-1), x, 0.0)
+    with only_where(learn, policy.estimator):
+        policy.step(x, torch.where(learn, reward, 0.0))
 
 
 @contextmanager
