@@ -62,8 +62,7 @@ class HeavyTailReference:
 
     def step(self, x: np.ndarray, reward: float, noise_scale: float | None = None) -> None:
         nu = self.noise_scale if noise_scale is None else noise_scale
-        t = self.rounds + 1
-        self.rounds = t
+        self.rounds += 1
         if not x.any():
             return
         mean, w = float(x @ self.theta), self.radius() * float(self.width(x))
@@ -75,21 +74,32 @@ class HeavyTailReference:
             sigma, psi, b = 1.0, reward - z, 0.0
             rho = (abs(psi) + c) ** 2
         else:
-            nu = max(nu, math.sqrt(45.0 * ROUNDOFF) * B * math.sqrt(t))
-            q = math.sqrt(x @ np.linalg.solve(self.V, x))
-            sigma = self._scale(nu, q, c, t)
-            k, c = nu / sigma, c / sigma
-            m = self.tau0 * min(sigma / q, self.K * math.sqrt(t))
-            tau = m + c
+            sigma, tau, v, b = self._clip_level(x, nu, B, c)
             psi = float(np.clip((reward - z) / sigma, -tau, tau))
-            if self.eps == 1.0:
-                v, b = k**2 + c**2, k**2 / (2.0 * (m + math.sqrt(m**2 + k**2)))
-            else:
-                v = (m + 2.0 * c) ** (1.0 - self.eps) * k**self.order + c**2
-                b = min(self.C * k**self.order / m**self.eps, k / 2.0)
-            rho = psi**2 / 3.0 + 2.0 * min(v, tau**2) / 3.0
+            rho = psi**2 / 3.0 + 2.0 * v / 3.0
 
         a = x / sigma
+        self._absorb(a, rho, b)
+        self.moment = self.moment + a * (psi + z / sigma)
+
+    def _clip_level(self, x: np.ndarray, nu: float, B: float, c: float) -> tuple[float, float, float, float]:
+        """sigma, tau, and the bounds v and b of what is left when it is clipped."""
+        t = self.rounds
+        nu = max(nu, math.sqrt(45.0 * ROUNDOFF) * B * math.sqrt(t))
+        q = math.sqrt(x @ np.linalg.solve(self.V, x))
+        sigma = self._scale(nu, q, c, t)
+        k, c = nu / sigma, c / sigma
+        m = self.tau0 * min(sigma / q, self.K * math.sqrt(t))
+        tau = m + c
+        if self.eps == 1.0:
+            v, b = k**2 + c**2, k**2 / (2.0 * (m + math.sqrt(m**2 + k**2)))
+        else:
+            v = (m + 2.0 * c) ** (1.0 - self.eps) * k**self.order + c**2
+            b = min(self.C * k**self.order / m**self.eps, k / 2.0)
+        return sigma, tau, min(v, tau**2), b
+
+    def _absorb(self, a: np.ndarray, rho: float, b: float) -> None:
+        """The matrices, and the bias, which is measured in the A from before."""
         qA = float(a @ np.linalg.solve(self.A, a))
         if b <= rho * self.bias * math.sqrt(qA):
             self.bias = math.sqrt(self.bias**2 + b**2 / rho) if b else self.bias
@@ -97,7 +107,6 @@ class HeavyTailReference:
             self.bias = (self.bias + b * math.sqrt(qA)) / math.sqrt(1.0 + rho * qA)
         self.V = self.V + np.outer(a, a)
         self.A = self.A + rho * np.outer(a, a)
-        self.moment = self.moment + a * (psi + z / sigma)
 
     def _scale(self, nu: float, q: float, c: float, t: int) -> float:
         if self.eps == 1.0:
