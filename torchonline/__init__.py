@@ -7,23 +7,36 @@ if not (_Path(__file__).parent / "models").is_dir():
     __path__.append(str(_Path(__file__).parent.parent))
 
 from torchonline.bandits.discounted import DiscountedHeavyTailRegression
+from torchonline.bandits.glm import GLBOMD, GLMRegression
 from torchonline.bandits.heavy_tail import HeavyTailRegression, HeavyTailUCB
 from torchonline.bandits.huber import HuberRegression, HvtUCB
+from torchonline.bandits.local_glm import LocalGLB, LocalGLMRegression
 from torchonline.bandits.policies import UCB, Greedy, ThompsonSampling
 from torchonline.bandits.ridge import OFUL, RidgeRegression
 from torchonline.bandits.system_identification import SystemIdentification
+from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Logistic, Poisson
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "GLBOMD",
     "OFUL",
     "UCB",
+    "Binomial",
+    "CustomLink",
     "DiscountedHeavyTailRegression",
+    "GLMRegression",
+    "Gamma",
+    "Gaussian",
     "Greedy",
     "HeavyTailRegression",
     "HeavyTailUCB",
     "HuberRegression",
     "HvtUCB",
+    "LocalGLB",
+    "LocalGLMRegression",
+    "Logistic",
+    "Poisson",
     "RidgeRegression",
     "SystemIdentification",
     "ThompsonSampling",

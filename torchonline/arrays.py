@@ -8,6 +8,7 @@ but calls; :meth:`torchonline.learner.Learner.numpy_view` makes the views. Torch
 Shapes are written for ``*B`` independent learners. Where there is one, NumPy's numbers are scalars, not arrays.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,51 @@ def log1p(x: Tensor) -> Tensor:
     return torch.log1p(x)
 
 
+def sigmoid(x: Tensor) -> Tensor:
+    """``1 / (1 + exp(-x))``, to full relative precision on both sides."""
+    if not is_scripting():
+        if isinstance(x, float):
+            e = math.exp(-abs(x))
+            return 1.0 / (1.0 + e) if x >= 0.0 else e / (1.0 + e)
+        if isinstance(x, ARRAYS):
+            e = np.exp(-abs(x))
+            return np.where(x >= 0.0, 1.0, e) / (1.0 + e)
+    return torch.sigmoid(x)
+
+
+def logsumexp(x: Tensor) -> Tensor:
+    """``log(sum(exp(x)))`` of each learner's numbers: ``(*B, n)`` to ``(*B)``."""
+    if not is_scripting():
+        if isinstance(x, ARRAYS):
+            top = x.max(-1)
+            return top + np.log(np.exp(x - column(top)).sum(-1))
+    return torch.logsumexp(x, -1)
+
+
+def column(scalar: Tensor) -> Tensor:
+    """One number for each learner, to go with its list of numbers: ``(*B)`` to ``(*B, 1)``."""
+    if not is_scripting():
+        if isinstance(scalar, ARRAYS):
+            return scalar[..., None] if isinstance(scalar, np.ndarray) else scalar
+    return scalar.unsqueeze(-1)
+
+
+def pair(x: Tensor, y: Tensor) -> Tensor:
+    """Two numbers of each learner as a list: ``(*B)`` twice to ``(*B, 2)``."""
+    if not is_scripting():
+        if isinstance(x, ARRAYS):
+            return np.stack([x, y], -1) if isinstance(x, np.ndarray) else np.array([x, y])
+    return torch.stack([x, y], -1)
+
+
+def smallest(x: Tensor) -> Tensor:
+    """The smallest of each learner's numbers: ``(*B, n)`` to ``(*B)``."""
+    if not is_scripting():
+        if isinstance(x, ARRAYS):
+            return x.min(-1)
+    return x.amin(-1)
+
+
 def minimum(x: Tensor, y: Tensor) -> Tensor:
     if not is_scripting():
         if isinstance(x, ARRAYS):
@@ -184,6 +230,15 @@ def started_power(count: Tensor, power: float) -> Tensor:
     return count / at_least(count, 1.0) * count**power
 
 
+def assign_(x: Tensor, y: Tensor) -> None:
+    """Write ``y`` over ``x``, of the same shape."""
+    if not is_scripting():
+        if isinstance(x, ARRAYS):
+            x[...] = y
+            return
+    x.copy_(y)
+
+
 def increase_(x: Tensor, y: Tensor) -> None:
     """``x += y`` in place, for one number of each learner."""
     if not is_scripting():
@@ -191,6 +246,17 @@ def increase_(x: Tensor, y: Tensor) -> None:
             x[()] = x[()] + y  # NumPy's own += takes three times as long on an array without axes
             return
     x += y
+
+
+def increase_compensated_(x: Tensor, lost: Tensor | None, y: Tensor) -> None:
+    """``x += y`` in place by Kahan's summation: ``x - lost`` is the sum to twice the precision; plainly, without ``lost``."""
+    if lost is None:
+        increase_(x, y)
+        return
+    term = y - lost
+    total = x + term
+    lost[...] = (total - x) - term
+    x[...] = total
 
 
 def roundoff(x: Tensor) -> float:

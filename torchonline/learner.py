@@ -97,6 +97,10 @@ class Learner(nn.Module):
         """The buffers before the first round, float64 and without ``batch_shape``; None where one is not in use."""
         raise NotImplementedError
 
+    def _tables(self) -> dict[str, Tensor]:
+        """Numbers that never change, float64 and without ``batch_shape``: buffers so that they move with the learner."""
+        return {}
+
     def _create_buffers(self) -> None:
         options = self._initial_options
         for name, value in self._initial_state().items():
@@ -108,6 +112,10 @@ class Learner(nn.Module):
             value = value.expand((*self.batch_shape, *value.shape))
             self.register_buffer(name, value.to(device=options["device"]).clone(memory_format=torch.contiguous_format))
         self.register_buffer("constants", self._constants().to(options["device"]))
+        tables = self._tables()
+        self.unchanging = ("constants", *tables)
+        for name, value in tables.items():
+            self.register_buffer(name, value.to(dtype=options["dtype"], device=options["device"]), persistent=False)
 
     def _options(self) -> list[tuple[str, float]]:
         """The options that the statistics depend on; the name of several numbers comes once for each.
@@ -123,7 +131,8 @@ class Learner(nn.Module):
 
     def state(self) -> dict[str, Tensor]:
         """The buffers that evolve, by name."""
-        return {name: buffer for name, buffer in self._buffers.items() if buffer is not None and name != "constants"}
+        buffers = self._buffers.items()
+        return {name: buffer for name, buffer in buffers if buffer is not None and name not in self.unchanging}
 
     def reset(self) -> None:
         """Forget everything: put each buffer back to its value before the first round, in place."""
@@ -168,7 +177,12 @@ class Learner(nn.Module):
         error_msgs: list[str],
     ) -> None:
         # All or nothing: nn.Module would load the buffers that fit before it raised for the others.
-        buffers = {prefix + name: buffer for name, buffer in self._buffers.items() if buffer is not None}
+        temporary = self._non_persistent_buffers_set
+        buffers = {
+            prefix + name: buffer
+            for name, buffer in self._buffers.items()
+            if buffer is not None and name not in temporary
+        }
         loaded = {
             name: value
             for name, value in state_dict.items()
@@ -206,6 +220,7 @@ class NumpyView:
         self.addresses = [tensor.data_ptr() for tensor in self.tensors]
         self.learner: Any = object.__new__(type(learner))
         self.learner.__dict__.update(learner.__dict__)
+        self.learner.__dict__.update(learner._modules)  # at hand, where nn.Module would search
         for name, buffer in learner._buffers.items():
             self.learner.__dict__[name] = None if buffer is None else buffer.detach().numpy()
         self.state = [self.learner.__dict__[name] for name in learner.state()]

@@ -61,6 +61,14 @@ def add_diagonal(matrix: Tensor, scalar: Tensor) -> Tensor:
     return matrix + torch.diag_embed(scalar.unsqueeze(-1).expand(matrix.shape[:-1]))
 
 
+def logdet(matrix: Tensor) -> Tensor:
+    """The logarithm of the determinant of positive definite matrices, ``(*B, d, d)`` to ``(*B)``, at O(d^3)."""
+    if not is_scripting():
+        if isinstance(matrix, ARRAYS):
+            return np.linalg.slogdet(matrix)[1]
+    return torch.linalg.slogdet(matrix)[1]
+
+
 def fill_identity_(matrix: Tensor, lost: Tensor | None, mask: Tensor, multiple: float) -> None:
     """Write ``multiple * I`` over the learners' matrices where ``mask``, ``(*B)``, is True, and 0 over what they lost."""
     fill_(matrix, mask[..., None, None], 0.0)
@@ -199,36 +207,46 @@ def project_ball(point: Tensor, matrix: Tensor, bound: float) -> Tensor:
     return torch.where(length > bound, solution, point)
 
 
-def project_ball_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool) -> None:
-    """:func:`project_ball` in place, at O(d) while every point is inside the ball.
+def project_ball_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool, a: Tensor | None = None) -> None:
+    """:func:`project_ball` in place, at O(d) while every point is inside the ball; with ``a``, in the norm of ``V + aa'``.
 
     Whether one is outside is known to the host on the CPU, in TorchScript and, by :func:`torch.cond`, in an exported
     program. On an accelerator the host would have to wait for the answer: with ``may_wait=False`` it does not, and the
     eigendecomposition runs in every round.
     """
     if not is_scripting():
-        if _project_ball_eager_(point, matrix, bound, may_wait):
+        if _project_ball_eager_(point, matrix, bound, may_wait, a):
             return
     rows, matrices = point.view(-1, point.size(-1)), matrix.view(-1, point.size(-1), point.size(-1))
     outside = torch.linalg.vector_norm(rows, dim=-1) > bound
     if bool(outside.any()):
-        rows[outside] = project_ball(rows[outside], matrices[outside], bound)
+        added = None if a is None else a.view(-1, point.size(-1))[outside]
+        rows[outside] = project_ball(rows[outside], _plus_outer(matrices[outside], added), bound)
+
+
+def _plus_outer(matrix: Tensor, a: Tensor | None) -> Tensor:
+    return matrix if a is None else matrix + a.unsqueeze(-1) * a.unsqueeze(-2)
 
 
 @torch.jit.unused
-def _project_ball_eager_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool) -> bool:
+def _project_ball_eager_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool, a: Tensor | None) -> bool:
     """The cases that TorchScript does not know; whether it was one of them."""
     if isinstance(point, ARRAYS):
         if sqrt((point * point).sum(-1).max()) > bound:
-            tensor = torch.from_numpy(point)
+            tensor, added = torch.from_numpy(point), None if a is None else torch.from_numpy(a)
             with exactly(tensor):
-                tensor.copy_(project_ball(tensor, torch.from_numpy(matrix), bound))
+                tensor.copy_(project_ball(tensor, _plus_outer(torch.from_numpy(matrix), added), bound))
     elif torch.compiler.is_compiling():
         outside = (torch.linalg.vector_norm(point, dim=-1) > bound).any()
-        projected = torch.cond(outside, lambda p, m: project_ball(p, m, bound), lambda p, m: p.clone(), (point, matrix))
-        point.copy_(projected)
+        if a is None:
+            a = torch.zeros_like(point)
+
+        def project(p: Tensor, m: Tensor, a: Tensor) -> Tensor:
+            return project_ball(p, _plus_outer(m, a), bound)
+
+        point.copy_(torch.cond(outside, project, lambda p, m, a: p.clone(), (point, matrix, a)))
     elif not (may_wait or point.is_cpu):
-        point.copy_(project_ball(point, matrix, bound))
+        point.copy_(project_ball(point, _plus_outer(matrix, a), bound))
     else:
         return False
     return True

@@ -49,14 +49,14 @@ class Estimator(LinearModel):
 
     def forward(self, x: Tensor) -> Tensor:
         """Estimated mean reward: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
-        return self.mean(x)
+        return self._response(self.predictor(x))
 
-    def mean(self, x: Tensor) -> Tensor:
-        """What :meth:`forward` returns."""
+    def predictor(self, x: Tensor) -> Tensor:
+        """The linear predictor ``x'theta_hat``, which orders arms as their estimated means do: ``(*B, ..., d)`` to ``(*B, ...)``."""
         if not is_scripting():
             if self._check_rows(x):
                 with exactly(x):
-                    return self.mean(x)
+                    return self.predictor(x)
         x = converted(x, self.theta_hat)
         if self.batch_dims == 0:
             return rows_times(x, self.theta_hat)
@@ -68,10 +68,11 @@ class Estimator(LinearModel):
         if not is_scripting():
             self._check_rows(x)
         x = converted(x, self.theta_hat)
-        mean = self.mean(x)
-        error = along(self.radius(), mean) * self.width(x)
+        predictor = self.predictor(x)
+        error = along(self.radius(), predictor) * self.width(x)
         bound = self.theta_bound * sqrt(row_dots(x, x))
-        return maximum(mean - error, -bound), minimum(mean + error, bound)
+        low, high = maximum(predictor - error, -bound), minimum(predictor + error, bound)
+        return self._response(low), self._response(high)
 
     @torch.jit.export
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
@@ -91,6 +92,14 @@ class Estimator(LinearModel):
             self._step_eagerly(x, reward, noise_scale)
             return
         self._learn(x, reward, noise_scale)
+
+    def _response(self, predictor: Tensor) -> Tensor:
+        """The mean reward where the linear predictor has some values: the predictor itself, unless a subclass has a link."""
+        return predictor
+
+    def possible_reward(self, values: Tensor) -> Tensor:
+        """The rewards nearest to any numbers: the numbers, unless a subclass knows better. Eager Python only."""
+        return values
 
     def _own_scale(self, reward: Tensor) -> Tensor:
         return torch.full_like(reward, self.noise_scale)

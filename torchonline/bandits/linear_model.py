@@ -259,6 +259,10 @@ class LinearModel(Learner):
             if noise_scale is not None:
                 check_values("noise_scale", noise_scale, self.smallest_noise_scale)
 
+    def _is_ordinary(self, reward: float) -> bool:
+        """Whether :meth:`_check_rewards` would pass one learner's reward; no where that is not seen at once."""
+        return abs(reward) <= ORDINARY
+
     def _check_quadratic(self, x: Tensor, quadratic: Tensor, name: str = "x") -> None:
         """Refuse a round that an inverse cannot follow: NaN, infinity, or a growth beyond the state's resolution."""
         if not self.validate:
@@ -290,7 +294,7 @@ class LinearModel(Learner):
         rewards = numbers(reward)
         scales: Any = view.learner.noise_scale if noise_scale is None else numbers(noise_scale)
         if self.validate:
-            if noise_scale is not None or not isinstance(rewards, float) or not abs(rewards) <= ORDINARY:
+            if noise_scale is not None or not (isinstance(rewards, float) and self._is_ordinary(rewards)):
                 self._check_rewards(reward, noise_scale)
             check_array("x", rows)
         if rows.ndim == self.batch_dims + 1:

@@ -143,8 +143,8 @@ class UCB(Policy):
 
     def forward(self, arms: Tensor) -> Tensor:
         """Upper confidence bounds: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        mean = self.estimator.mean(arms)
-        return mean + along(self.estimator.radius(), mean) * self.estimator.width(arms)
+        predictor = self.estimator.predictor(arms)
+        return predictor + along(self.estimator.radius(), predictor) * self.estimator.width(arms)
 
 
 class ThompsonSampling(Policy):
@@ -203,7 +203,7 @@ class Greedy(Policy):
 
     def forward(self, arms: Tensor) -> Tensor:
         """Estimated means: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        return self.estimator.mean(arms)
+        return self.estimator.predictor(arms)
 
 
 # The scores that are written against torchonline.arrays, and so run on NumPy views.
