@@ -69,11 +69,12 @@ def bad_steps(
     rows: tuple[int, ...],
     output_shape: tuple[int, ...] = (),
     response: str = "reward",
+    possible: Callable[[Tensor], Tensor] = torch.Tensor.clone,
 ) -> Iterator[Bad]:
     """Kinds of bad input to ``step``, the argument to blame, and the arguments."""
     good = {
         "x": torch.randn(*batch_shape, *rows, DIM, dtype=torch.float64),
-        response: torch.randn((*batch_shape, *rows, *output_shape), dtype=torch.float64),
+        response: possible(torch.randn((*batch_shape, *rows, *output_shape), dtype=torch.float64)),
         "noise_scale": torch.rand((*batch_shape, *rows, *output_shape), dtype=torch.float64) + 0.5,
     }
     for name, value in good.items():

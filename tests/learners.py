@@ -4,6 +4,7 @@ A learner is covered the moment it is exported. If its constructor needs an argu
 value for it in ``REQUIRED``; if it has an option that changes its path through the code, name the values in ``VARIANTS``.
 """
 
+import functools
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,9 +20,20 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.linear_model import LinearModel
 from torchonline.bandits.policies import Policy
 
+
+def cosh(z: Tensor) -> Tensor:
+    """The log-partition of a link of our own, and its slope."""
+    return torch.cosh(z)
+
+
+def sinh(z: Tensor) -> Tensor:
+    """The mean of that link."""
+    return torch.sinh(z)
+
+
 DIM = 3
 BATCH_SHAPES = ((), (2,))
-REQUIRED: dict[str, Any] = {"dim": DIM, "horizon": 2000, "outputs": 2, "discount": 0.9}
+REQUIRED: dict[str, Any] = {"dim": DIM, "horizon": 2000, "outputs": 2, "discount": 0.9, "feature_bound": 10.0}
 PACKAGES = (torchonline, torchonline.baselines)
 VARIANTS: dict[str, tuple[Any, ...]] = {
     "moment_order": (1.5,),
@@ -29,6 +41,13 @@ VARIANTS: dict[str, tuple[Any, ...]] = {
     "restart_every": (8,),  # of which the window of rule 5 holds four
     "horizon": (None,),
     "repeats": (1, 2),
+    "link": (
+        torchonline.Gaussian(0.5),
+        torchonline.Binomial(5),
+        torchonline.Poisson(),
+        torchonline.Gamma(12.0, shape=2.0),
+        torchonline.CustomLink(cosh, sinh, cosh, R=1.0, C_mu=12000.0),
+    ),
 }
 
 
@@ -45,7 +64,8 @@ class Case:
         """A new learner; ``common`` are options that all learners have, such as ``batch_shape``."""
         if self.over is not None:
             return self.cls(self.over.build(**common), **dict(self.options))
-        return self.cls(**{name: REQUIRED[name] for name in required(self.cls)} | dict(self.options) | common)
+        needed = required(self.cls) + (["feature_bound"] if "link" in inspect.signature(self.cls).parameters else [])
+        return self.cls(**{name: REQUIRED[name] for name in needed} | dict(self.options) | common)
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -59,11 +79,22 @@ class Case:
 
     def stream(self, count: int, **options: Any) -> "list[Round]":
         """:func:`stream` with responses of this learner's shape."""
-        return stream(count, output_shape=self.output_shape, **options)
+        rounds = stream(count, output_shape=self.output_shape, **options)
+        return [replace(round_, reward=self.possible(round_.reward)) for round_ in rounds]
+
+    def possible(self, values: Tensor) -> Tensor:
+        """What this learner may be given for a response, made of any numbers."""
+        return _any_of(self).possible_reward(values) if self.output_shape == () else values
 
     def __str__(self) -> str:
         inside = [] if self.over is None else [str(self.over)]
         return f"{self.cls.__name__}({', '.join(inside + [f'{name}={value}' for name, value in self.options])})"
+
+
+@functools.cache
+def _any_of(case: Case) -> Any:
+    """An estimator as the case builds it."""
+    return estimator_of(case.build())
 
 
 def required(cls: type[nn.Module]) -> list[str]:

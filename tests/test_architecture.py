@@ -187,7 +187,7 @@ def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
         "linear_factor": 7.0,
     }
     mine = {name: value for name, value in values.items() if name in parameters}
-    assert set(parameters) - set(mine) <= {"dim", "device", "radius"}
+    assert set(parameters) - set(mine) <= {"dim", "device", "link", "radius"}
     policy, estimator = cls(4, **mine), type(built.estimator)(4, **mine)
     for name, buffer in estimator.named_buffers():
         assert torch.equal(buffer, policy.get_buffer(f"estimator.{name}"))
@@ -196,7 +196,9 @@ def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
     assert {parameters[name].kind for name in parameters if name != "dim"} == {inspect.Parameter.KEYWORD_ONLY}
 
 
-AFTER_TORCH = {f"torchonline.arrays.{name}" for name in ("sqrt", "log", "exp", "log1p", "minimum", "maximum", "where")}
+AFTER_TORCH = {
+    f"torchonline.arrays.{name}" for name in ("sqrt", "log", "exp", "log1p", "expm1", "minimum", "maximum", "where")
+}
 
 
 def public_objects() -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import torchonline
 from tests.bad_arguments import bad_selects, bad_steps
 from tests.learners import (
     BATCH_SHAPES,
@@ -58,6 +59,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "dtype": [torch.float16, torch.bfloat16, torch.int64, torch.complex64, "float64", np.float64, None],
     "device": ["nowhere", 1.5],
     "validate": [1, 0, None, "yes"],
+    "link": ["logistic", 1.0, torch.sigmoid, torch.nn.Sigmoid(), torchonline.Logistic],
     "estimator": [None, "OFUL", torch.nn.Linear(3, 1), Estimator],
 }
 CLASSES = public_classes(LinearModel, Estimator, Policy)
@@ -139,7 +141,7 @@ def test_a_bad_row_among_good_ones(case: Case, batch_shape: tuple[int, ...], bad
         for value in values:
             rounds = {
                 "x": torch.randn(*batch_shape, 7, DIM, dtype=torch.float64),
-                case.response: torch.randn(*batch_shape, 7, *case.output_shape, dtype=torch.float64),
+                case.response: case.possible(torch.randn(*batch_shape, 7, *case.output_shape, dtype=torch.float64)),
                 "noise_scale": torch.ones(*batch_shape, 7, *case.output_shape, dtype=torch.float64),
             }
             if name == "x":

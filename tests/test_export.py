@@ -269,8 +269,8 @@ class Drifting(Policy):
 
     def forward(self, arms: Tensor) -> Tensor:
         if torch.jit.is_scripting() or torch.compiler.is_compiling():
-            return -self.estimator.mean(arms)
-        return self.estimator.mean(arms)
+            return -self.estimator.predictor(arms)
+        return self.estimator.predictor(arms)
 
 
 @pytest.mark.parametrize("export", [to_torchscript, to_program])

@@ -121,6 +121,13 @@ def log1p(x: Tensor) -> Tensor:
     return torch.log1p(x)
 
 
+def expm1(x: Tensor) -> Tensor:
+    if not is_scripting():
+        if isinstance(x, ARRAYS):
+            return np.expm1(x)
+    return torch.expm1(x)
+
+
 def sigmoid(x: Tensor) -> Tensor:
     """``1 / (1 + exp(-x))``, to full relative precision on both sides."""
     if not is_scripting():

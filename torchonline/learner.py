@@ -115,7 +115,7 @@ class Learner(nn.Module):
         tables = self._tables()
         self.unchanging = ("constants", *tables)
         for name, value in tables.items():
-            self.register_buffer(name, value.to(dtype=options["dtype"], device=options["device"]), persistent=False)
+            self.register_buffer(name, value.to(dtype=options["dtype"], device=options["device"]))
 
     def _options(self) -> list[tuple[str, float]]:
         """The options that the statistics depend on; the name of several numbers comes once for each.
@@ -177,12 +177,7 @@ class Learner(nn.Module):
         error_msgs: list[str],
     ) -> None:
         # All or nothing: nn.Module would load the buffers that fit before it raised for the others.
-        temporary = self._non_persistent_buffers_set
-        buffers = {
-            prefix + name: buffer
-            for name, buffer in self._buffers.items()
-            if buffer is not None and name not in temporary
-        }
+        buffers = {prefix + name: buffer for name, buffer in self._buffers.items() if buffer is not None}
         loaded = {
             name: value
             for name, value in state_dict.items()

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.jit import is_scripting
 
-from torchonline.arrays import ARRAYS, at_least, exp, log, log1p, roundoff, sigmoid, where
+from torchonline.arrays import ARRAYS, at_least, exp, expm1, log, log1p, sigmoid, where
 from torchonline.checks import non_negative, positive, positive_integer
 
 # Points of the grids on which a maximum over an interval is looked for.
@@ -67,17 +67,21 @@ class Link(nn.Module):
         """What :meth:`mean` returns."""
         return self.mean(z)
 
+    def divergence(self, b: Tensor, y: Tensor) -> Tensor:
+        """``D_m(b, y)``, of any shape."""
+        return self.log_partition(b) - self.log_partition(y) - self.mean(y) * (b - y)
+
     def curvature(self, b: Tensor, y: Tensor, concordance: float) -> Tensor:
         r"""No more than :math:`2D_m(b, y)/(b-y)^2`, of any shape, for R = ``concordance`` between b and y.
 
         It is that number, but for points so close that rounding would spoil it.
         """
-        distance = b - y
-        size = abs(distance)
-        close = size <= (0.02 if roundoff(size) < 1e-10 else 0.2)
-        away = where(close, 0.0 * distance + 1.0, distance)
-        divergence = self.log_partition(b) - self.log_partition(y) - self.mean(y) * distance
-        return where(close, 2.0 * self.slope(y) / (2.0 + concordance * size), 2.0 * divergence / (away * away))
+        size = abs(b - y)
+        close = size <= 0.02
+        away = where(close, 0.0 * size + 1.0, size)
+        at_hand = 2.0 * self.slope(y) / (2.0 + concordance * size)
+        # A little less than it is, for rounding.
+        return (1.0 - 1e-6) * where(close, at_hand, 2.0 * self.divergence(b, y) / (away * away))
 
     # What follows is eager Python only.
 
@@ -101,6 +105,10 @@ class Link(nn.Module):
         """Independent rewards of the family at each z: float64, on the CPU."""
         raise NotImplementedError(f"{type(self).__name__} does not say by which law rewards are drawn")
 
+    def signature(self) -> list[tuple[str, float]]:
+        """Numbers that tell one link from another, by name, for checkpoints."""
+        return [(f"the link's mean at {z:g}", float(self.mean(np.array(z)))) for z in (-0.5, -0.25)]
+
     def check_bound(self, bound: float) -> None:
         """Refuse a link that does not hold what it promises where :math:`|z|` is at most ``bound``."""
         if not (bound < self.reach or self.reach == math.inf):
@@ -120,11 +128,14 @@ class Link(nn.Module):
         u = 2.0 * concordance * bound
         if u < 1e-6:
             return 1.0 + u
-        if not self.is_unimodal:
-            return u * u / (2.0 * (u + math.expm1(-u)))
-        y = torch.linspace(-bound, bound, GRID, dtype=torch.float64)
-        ratios = [self.slope(y) / self.curvature(torch.full_like(y, b), y, concordance) for b in (-bound, bound)]
-        return float(torch.stack(ratios).max()) * math.exp(u / (GRID - 1))
+        by_concordance = u * u / (2.0 * (u + math.expm1(-u)))
+        if not self.is_unimodal or u > GRID:
+            return by_concordance
+        y: Any = np.linspace(-bound, bound, GRID)
+        largest = max(
+            float((self.slope(y) / self.curvature(0.0 * y + b, y, concordance)).max()) for b in (-bound, bound)
+        )
+        return min(largest * math.exp(u / (GRID - 1)), by_concordance)
 
 
 class Gaussian(Link):
@@ -142,6 +153,9 @@ class Gaussian(Link):
         super().__init__()
         self.noise_scale = positive("noise_scale", noise_scale)
 
+    def extra_repr(self) -> str:
+        return f"{self.noise_scale:g}"
+
     def log_partition(self, z: Tensor) -> Tensor:
         return 0.5 * z * z
 
@@ -150,6 +164,9 @@ class Gaussian(Link):
 
     def slope(self, z: Tensor) -> Tensor:
         return 0.0 * z + 1.0
+
+    def divergence(self, b: Tensor, y: Tensor) -> Tensor:
+        return 0.5 * (b - y) * (b - y)
 
     def self_concordance(self, bound: float) -> float:
         return 0.0
@@ -173,13 +190,16 @@ class Logistic(Link):
     """
 
     def log_partition(self, z: Tensor) -> Tensor:
-        return at_least(z, 0.0) + log1p(exp(-abs(z)))
+        return softplus(z)
 
     def mean(self, z: Tensor) -> Tensor:
         return sigmoid(z)
 
     def slope(self, z: Tensor) -> Tensor:
         return sigmoid(z) * sigmoid(-z)
+
+    def divergence(self, b: Tensor, y: Tensor) -> Tensor:
+        return logistic_divergence(b, y)
 
     def self_concordance(self, bound: float) -> float:
         return 1.0
@@ -217,14 +237,20 @@ class Binomial(Link):
         super().__init__()
         self.trials = float(positive_integer("trials", trials))
 
+    def extra_repr(self) -> str:
+        return f"{self.trials:.0f}"
+
     def log_partition(self, z: Tensor) -> Tensor:
-        return self.trials * (at_least(z, 0.0) + log1p(exp(-abs(z))))
+        return self.trials * softplus(z)
 
     def mean(self, z: Tensor) -> Tensor:
         return self.trials * sigmoid(z)
 
     def slope(self, z: Tensor) -> Tensor:
         return self.trials * sigmoid(z) * sigmoid(-z)
+
+    def divergence(self, b: Tensor, y: Tensor) -> Tensor:
+        return self.trials * logistic_divergence(b, y)
 
     def self_concordance(self, bound: float) -> float:
         return 1.0
@@ -264,6 +290,9 @@ class Poisson(Link):
     def slope(self, z: Tensor) -> Tensor:
         return exp(z)
 
+    def divergence(self, b: Tensor, y: Tensor) -> Tensor:
+        return exp(y) * (expm1(b - y) - (b - y))
+
     def self_concordance(self, bound: float) -> float:
         return 1.0
 
@@ -302,6 +331,9 @@ class Gamma(Link):
         self.offset = self.reach = positive("offset", offset)
         self.noise_scale = 1.0 / math.sqrt(positive("shape", shape))
 
+    def extra_repr(self) -> str:
+        return f"{self.offset:g}, shape={self.noise_scale**-2:g}"
+
     def log_partition(self, z: Tensor) -> Tensor:
         return -log(self.offset - z)
 
@@ -311,6 +343,10 @@ class Gamma(Link):
     def slope(self, z: Tensor) -> Tensor:
         mean = 1.0 / (self.offset - z)
         return mean * mean
+
+    def divergence(self, b: Tensor, y: Tensor) -> Tensor:
+        share = (b - y) / (self.offset - y)
+        return -log1p(-share) - share
 
     def self_concordance(self, bound: float) -> float:
         return 2.0 / (self.offset - bound)
@@ -380,6 +416,10 @@ class CustomLink(Link):
         self.C_mu = None if C_mu is None else positive("C_mu", C_mu)
         self.noise_scale = positive("noise_scale", noise_scale)
         self.check_bound(1.0)
+        self._signature = super().signature()
+
+    def signature(self) -> list[tuple[str, float]]:
+        return self._signature
 
     def log_partition(self, z: Tensor) -> Tensor:
         if not is_scripting():
@@ -412,6 +452,8 @@ class CustomLink(Link):
     def check_bound(self, bound: float) -> None:
         z = torch.linspace(-bound, bound, GRID, dtype=torch.float64)
         step = 2.0 * bound / (GRID - 1)
+        if type(z) is not Tensor:  # one that has a shape and no values
+            return
         with torch.no_grad():
             m, mu, dmu = (self._values(name, z) for name in ("m", "mu", "dmu"))
         where_ = f"on [{-bound:g}, {bound:g}]"
@@ -444,6 +486,20 @@ class CustomLink(Link):
                 f"{name}: expected finite values, got {float(values[~torch.isfinite(values)][0])} at {bad:g}"
             )
         return values.double()
+
+
+def logistic_divergence(b: Tensor, y: Tensor) -> Tensor:
+    """The divergence of ``log(1 + exp(z))``, without cancellation where the two are close."""
+    distance, mean = b - y, sigmoid(y)
+    near = abs(distance) <= 1.0
+    small = where(near, distance, 0.0 * distance)
+    close = log1p(mean * expm1(small)) - mean * small
+    return where(near, close, softplus(b) - softplus(y) - mean * distance)
+
+
+def softplus(z: Tensor) -> Tensor:
+    """``log(1 + exp(z))``."""
+    return at_least(z, 0.0) + log1p(exp(-abs(z)))
 
 
 @torch.jit.unused

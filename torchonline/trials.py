@@ -29,8 +29,9 @@ class PolicyTrial:
     """Rounds for a policy: random arms."""
 
     def __init__(self, policy: Policy) -> None:
-        state = policy.estimator.theta_hat
-        self.batch, self.dim = policy.estimator.batch_shape, policy.estimator.dim
+        self.estimator = policy.estimator
+        state = self.estimator.theta_hat
+        self.batch, self.dim = self.estimator.batch_shape, self.estimator.dim
         self.options: dict[str, Any] = {"dtype": state.dtype, "device": state.device}
         self.device = state.device
         self.tolerance = DOUBLE if state.dtype == torch.float64 else LOWER
@@ -40,10 +41,12 @@ class PolicyTrial:
         generator = torch.Generator().manual_seed(0)
         for number in range(ROUNDS_CHECKED):
             sizes = (*self.batch, 1 + number % 3, 2 + number % 4)
-            arms = torch.randn(*sizes, self.dim, generator=generator, dtype=torch.float64).to(**self.options)
+            arms = torch.randn(*sizes, self.dim, generator=generator, dtype=torch.float64)
+            arms = (arms * min(1.0, self.estimator.longest / float(arms.norm(dim=-1).max()))).to(**self.options)
             mask = torch.rand(sizes, generator=generator) < 0.8
             mask[..., 0] = True
-            reward = torch.randn(self.batch, generator=generator, dtype=torch.float64).to(**self.options)
+            reward = torch.randn(self.batch, generator=generator, dtype=torch.float64)
+            reward = self.estimator.possible_reward(reward).to(**self.options)
             yield Decision(arms, mask.to(self.device), reward)
 
     def past(self, decision: Decision, choice: Tensor) -> tuple[Tensor, ...]:

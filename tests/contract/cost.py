@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.contract.matrix import rule
-from tests.learners import BATCH_SHAPES, DIM, Case, snapshot
+from tests.learners import BATCH_SHAPES, DIM, Case, estimator_of, snapshot
 
 # A learner may do some of its work every few rounds; a window covers whole periods.
 WINDOW = 32
@@ -71,22 +71,26 @@ def cost_does_not_depend_on_the_round(case: Case) -> None:
     # A policy in a fleet runs its estimator's step, which has a turn of its own.
     for batch_shape in ((),) if chooses else BATCH_SHAPES:
         learner = case.build(batch_shape=batch_shape, validate=False)
+        usual = float(estimator_of(learner)(torch.zeros(*batch_shape, DIM, dtype=torch.float64)).max())
 
         def normal(*shape: int, batch_shape: tuple[int, ...] = batch_shape) -> Tensor:
             return torch.randn((*batch_shape, *shape), generator=generator, dtype=torch.float64)
 
-        def rounds(number: int, learner: Any = learner, normal: Callable[..., Tensor] = normal) -> None:
+        def learn(*rows: int, learner: Any = learner, normal: Any = normal, usual: float = usual) -> None:
+            # Small features, and rewards as a new learner expects them: to bring an iterate back into its ball is the one
+            # thing that costs when it happens.
+            learner.step(0.02 * normal(*rows, DIM), case.possible(usual + 0.1 * normal(*rows, *case.output_shape)))
+
+        def rounds(number: int, learner: Any = learner, normal: Any = normal, learn: Any = learn) -> None:
             for _ in range(number):
                 if chooses:
                     learner.select(normal(4, DIM))
-                # Small rewards: to bring an iterate back into its ball is the one thing that costs when it happens.
-                learner.step(normal(DIM), 0.1 * normal(*case.output_shape))
+                learn()
 
         rounds(10)
         shapes = {name: value.shape for name, value in snapshot(learner).items()}
         early = cost(lambda rounds=rounds: rounds(WINDOW))
-        rest = 1000 - 10 - 2 * WINDOW
-        learner.step(normal(rest, DIM), 0.1 * normal(rest, *case.output_shape))
+        learn(1000 - 10 - 2 * WINDOW)
         late = cost(lambda rounds=rounds: rounds(WINDOW))
         assert early.total() > WINDOW
         assert late == early

@@ -71,12 +71,14 @@ def memory_is_flat(case: Case) -> None:
     learner = case.build()
     # A policy's step is its estimator's, and an option's nearly the same: a thousand calls show that it adds nothing.
     calls = 10_000 if learner is estimator_of(learner) and not case.options else 1_000
-    x, reward = torch.randn(DIM, requires_grad=True), torch.full(case.output_shape, 0.1, requires_grad=True)
+    # As a new learner expects it: no iterate has to be brought back into its ball.
+    reward = case.possible(estimator_of(learner)(torch.zeros(DIM)).detach()).requires_grad_()
+    x = torch.randn(DIM, requires_grad=True)
 
     def steps(number: int) -> int:
         """Learn, and count the blocks of memory that Python holds afterwards."""
         for _ in range(number):
-            learner.step(2.0 * x, 2.0 * reward)
+            learner.step(0.2 * x, 1.0 * reward)
         gc.collect()
         return sys.getallocatedblocks()
 
@@ -95,7 +97,7 @@ def a_graph_from_before_a_step_is_never_wrong(case: Case) -> None:
             x = torch.randn(*batch_shape, 4, DIM, dtype=torch.float64, requires_grad=True)
             (expected,) = torch.autograd.grad(look(x).sum(), x)
             seen = look(x)
-            learner.step(x[..., 0, :], torch.randn((*batch_shape, *case.output_shape)))
+            learner.step(x[..., 0, :], case.possible(torch.randn((*batch_shape, *case.output_shape))))
             try:
                 seen.sum().backward()
             except RuntimeError as error:

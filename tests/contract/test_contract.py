@@ -52,4 +52,8 @@ def test_every_exported_learner_is_covered() -> None:
         "TOFU",
         "MENU",
         "SystemIdentification",
+        "GLBOMD",
+        "GLMRegression",
+        "LocalGLB",
+        "LocalGLMRegression",
     }

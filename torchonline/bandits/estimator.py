@@ -1,5 +1,7 @@
 """The bandit contract: an estimator holds the statistics of a linear reward model and knows how uncertain it is."""
 
+import math
+
 import torch
 from torch import Tensor
 from torch.jit import is_scripting
@@ -44,6 +46,8 @@ class Estimator(LinearModel):
             device=device,
             validate=validate,
         )
+        # The longest features that may be learnt from.
+        self.longest = math.inf
         self.noise_scale = noise_scale
         self.theta_bound = positive("theta_bound", theta_bound)
 
@@ -52,7 +56,7 @@ class Estimator(LinearModel):
         return self._response(self.predictor(x))
 
     def predictor(self, x: Tensor) -> Tensor:
-        """The linear predictor ``x'theta_hat``, which orders arms as their estimated means do: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        """The linear predictor ``x'theta_hat``, which orders arms as their means do: ``(*B, ..., d)`` to ``(*B, ...)``."""
         if not is_scripting():
             if self._check_rows(x):
                 with exactly(x):

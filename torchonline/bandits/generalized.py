@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchonline.arrays import (
+    assign_,
     at_least,
     clip,
     column,
@@ -28,7 +29,12 @@ NODES = 32
 
 def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link, float]:
     """A link, :class:`Logistic` for None, and the largest predictor, for which it has been checked."""
-    bound = positive("theta_bound", theta_bound) * positive("feature_bound", feature_bound)
+    bound = 1.0
+    for name, value in (("theta_bound", theta_bound), ("feature_bound", feature_bound)):
+        number = positive(name, value)
+        if not 1e-12 <= number <= 1e12:
+            raise ValueError(f"{name}: expected from 1e-12 to 1e12, got {value}")
+        bound *= number
     link = Logistic() if link is None else link
     if not isinstance(link, Link):
         raise TypeError(f"link: expected a torchonline.links.Link, got {type(link).__name__}")
@@ -82,11 +88,7 @@ class GeneralizedEstimator(Estimator):
         self.longest = self.feature_bound
 
     def _options(self) -> list[tuple[str, float]]:
-        points = torch.tensor([-0.5, 0.25], dtype=torch.float64) * min(1.0, self.predictor_bound)
-        with torch.no_grad():
-            means = self.link.mean(points).tolist()
-        named = (f"the link's mean at {z:g}" for z in points.tolist())
-        return [*super()._options(), *zip(named, means, strict=True)]
+        return super()._options() + self.link.signature()
 
     def possible_reward(self, values: Tensor) -> Tensor:
         return self.link.possible(values)
@@ -173,8 +175,7 @@ class MixtureEstimator(GeneralizedEstimator):
     def _widen_(self, cost: Tensor) -> None:
         """Add the cost of a round to the squared radius; below 0 it says that the model is wrong."""
         increase_compensated_(self.squared_radius, self.squared_radius_lost, cost)
-        misspecified = self.misspecified
-        misspecified |= self.squared_radius < 0.0
+        assign_(self.misspecified, self.misspecified | (self.squared_radius < 0.0))
 
     def warm_start(self, theta: Tensor, distance: float | None = None) -> None:
         r"""Start from a guess of the parameter instead of 0; before the first round, in eager Python.

@@ -87,7 +87,7 @@ class GLMRegression(MixtureEstimator):
         return self.radius_scale * sqrt(6.0 * self.eta**2 * information + self.start)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        theta_hat, link, eta = self.theta_hat, self.link, self.eta
+        theta_hat, eta = self.theta_hat, self.eta
         weight, square = 1.0 / (noise_scale * noise_scale), dot(x, x)
         if not is_scripting():
             self._check_length(square)
@@ -96,8 +96,8 @@ class GLMRegression(MixtureEstimator):
         z, bound = dot(x, theta_hat), self.theta_bound * sqrt(square)
 
         # Eq. (42a), with the Hessian weight at the old estimate.
-        slope = eta * weight * link.slope(z)
-        pull = eta * weight * (link.mean(z) - reward) / (1.0 + slope * q)
+        slope = eta * weight * self.link.slope(z)
+        pull = eta * weight * (self.link.mean(z) - reward) / (1.0 + slope * q)
         theta = theta_hat - along(pull, x) * product
         # Eq. (42b), with the matrix of (42a) in the norm.
         project_ball_(theta, self.V, self.theta_bound, self.validate, along(sqrt(slope), x) * x)
@@ -105,19 +105,20 @@ class GLMRegression(MixtureEstimator):
         # What the round costs, wherever in the ball the truth is.
         y, move = dot(x, theta), theta - theta_hat
         force = matvec(self.V, move)
-        rest = along(weight * (link.mean(y) - reward), x) * x + force / eta
+        rest = along(weight * (self.link.mean(y) - reward), x) * x + force / eta
         loss = self._regret_of_mixture(z, q, bound, y, reward, weight)
         slack = dot(rest, theta) + self.theta_bound * sqrt(dot(rest, rest))
         cost = 2.0 * eta * (loss + slack) - dot(move, force)
         # The Hessian weight that is kept is at the new estimate.
-        quadratic = weight * link.slope(y) * q
+        gain = weight * self.link.slope(y)
+        root, quadratic = sqrt(gain), gain * q
+        a, a_product = along(root, x) * x, along(root, x) * product
         if not is_scripting():
             self._check_quadratic(x, quadratic)
 
         self._widen_(cost)
         assign_(theta_hat, theta)
-        root = sqrt(quadratic / q)
-        grow_(self.V, self.V_lost, self.V_inv, along(root, x) * x, along(root, x) * product, quadratic)
+        grow_(self.V, self.V_lost, self.V_inv, a, a_product, quadratic)
         if self._count_round():
             self._refine_(self.V_inv, self.V)
 

@@ -58,30 +58,31 @@ class LocalGLMRegression(MixtureEstimator):
         return self.ridge * distance**2 - 2.0 * math.log(self.delta)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        theta_hat, link = self.theta_hat, self.link
+        theta_hat = self.theta_hat
         weight, square = 1.0 / (noise_scale * noise_scale), dot(x, x)
         if not is_scripting():
             self._check_length(square)
         product = matvec(self.V_inv, x)
         q = at_least(dot(x, product), 1e-30)
         z, bound = dot(x, theta_hat), self.theta_bound * sqrt(square)
-        # The interval in which the confidence set has the true predictor.
-        error = sqrt(at_least(self.squared_radius, 0.0) * q)
+        # The interval in which the confidence set has the true predictor; a little more, for rounding.
+        error = (1.0 + 1e-9) * sqrt(at_least(self.squared_radius, 0.0) * q)
         low, high = clip(z - error, bound), clip(z + error, bound)
 
         move = self._move(z, q * weight, bound, reward)
         y, pull = z + move, -move / q
-        excess = weight * (link.mean(y) - reward) - pull
+        excess = weight * (self.link.mean(y) - reward) - pull
         cost = 2.0 * self._regret_of_mixture(z, q, bound, y, reward, weight) - pull * pull * q
         cost = cost + 2.0 * maximum(excess * (y - low), excess * (y - high))
-        quadratic = weight * self._curvature(y, low, high) * q
+        gain = weight * self._curvature(y, low, high)
+        root, quadratic = sqrt(gain), gain * q
+        a, a_product = along(root, x) * x, along(root, x) * product
         if not is_scripting():
             self._check_quadratic(x, quadratic)
 
         self._widen_(cost)
         theta_hat -= along(pull, x) * product
-        root = sqrt(quadratic / q)
-        grow_(self.V, self.V_lost, self.V_inv, along(root, x) * x, along(root, x) * product, quadratic)
+        grow_(self.V, self.V_lost, self.V_inv, a, a_product, quadratic)
         if self._count_round():
             self._refine_(self.V_inv, self.V)
 
@@ -108,8 +109,7 @@ class LocalGLMRegression(MixtureEstimator):
         if self.is_unimodal:
             at_ends = self.link.curvature(pair(low, high), column(y), self.concordance)
             curvature = maximum(curvature, smallest(at_ends))
-        # A little less, for rounding.
-        return (1.0 - 1e-6) * curvature
+        return curvature
 
 
 class LocalGLB(UCB):
