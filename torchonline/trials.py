@@ -151,8 +151,9 @@ def seeded(function: Any, *arguments: Tensor) -> Tensor:
 
 def agree(what: str, ours: Tensor, theirs: Tensor, tolerance: float = 0.0) -> None:
     """Raise unless the two are equal, up to ``tolerance`` times their scale."""
-    scale = 1.0 + ours.abs().max().item()
-    if ours.shape != theirs.shape or not bool(((ours - theirs).abs() <= tolerance * scale).all()):
+    one, other = ours.double(), theirs.double()
+    scale = 1.0 + one.abs().max().item()
+    if one.shape != other.shape or not bool(((one - other).abs() <= tolerance * scale).all()):
         raise RuntimeError(f"export: {what} differs between the eager and the exported module: {ours} and {theirs}")
 
 

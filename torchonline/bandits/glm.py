@@ -16,6 +16,76 @@ from torchonline.links import Link
 
 
 class GLMRegression(MixtureEstimator):
+    r"""One-pass generalized linear regression by online mirror descent, the estimator of GLB-OMD.
+
+    The mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link; :math:`w(\theta) = \mu'(x^\top\theta)/g` with the
+    dispersion :math:`g = \text{noise\_scale}^2`. A round, from :math:`V = \lambda I`:
+
+    .. math:: \tilde V &= V + \eta\,w(\hat\theta)\,xx^\top \\
+              \zeta &= \hat\theta - \eta\,\tilde V^{-1}x\,(\mu(x^\top\hat\theta) - r)/g &&\text{(42a)} \\
+              \hat\theta &\leftarrow \arg\min_{\|\theta\|\le S}\|\theta-\zeta\|_{\tilde V} &&\text{(42b)} \\
+              V &\leftarrow V + w(\hat\theta)\,xx^\top &&\text{(at the new estimate)}
+
+    Widths are :math:`\|x\|_{V^{-1}}`. With ``radius="empirical"`` :math:`\eta` is the least number for which the link's slope
+    satisfies :math:`\mu'(y)(b-y)^2 \le 2\eta D_m(b, y)` for all predictors b and y in [-SL, SL]; otherwise it is the paper's
+    1 + R S L, which is larger.
+
+    Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
+    whose exponential moments are not larger: see :mod:`torchonline.links`), then with probability at least 1 - ``delta``, for
+    all rounds and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`, with the radius
+
+    - "empirical": what the rounds have cost, added up. Holds for any ``ridge``. Proof: docs/generalized_linear.md.
+    - "paper": :math:`\text{radius}^2 = 4\lambda S^2 + 2\eta\log\frac1\delta + 6d\eta^2\log(2 + 2C_\mu L^2t/(\lambda g))` at
+      round t (Theorem 1 of the reference). Holds for ``ridge`` from :meth:`theory_ridge` on; there is a warning below that.
+    - "tight": :math:`\lambda S^2 + 2\eta\log\frac1\delta + 6\eta^2\log\det(V/\frac\lambda2 - I)`, what the paper's proof gives
+      before its last bounds. Under the same condition, and never larger.
+
+    UCB over the paper's radius has regret :math:`\tilde O(d\sqrt{T/\kappa_*})` (Theorem 2, whose proof asks for more where the
+    slope is unbounded: docs/glb_omd.md). For the empirical radius there is no such theorem. ``radius_scale`` other than 1 is a
+    heuristic.
+
+    ``misspecified`` becomes True, and stays so, when the squared empirical radius falls below 0. If the assumptions hold that
+    happens with probability ``delta`` at most; it seldom does when they do not.
+
+    Cost of a round: O(d^2) time and :data:`~torchonline.bandits.generalized.NODES` exponentials, whatever the round; O(d^3) in
+    a round that leaves the ball, and in each choice with ``radius="tight"``. Two d x d matrices (three in float32).
+
+    Raises, from ``step`` besides what the contract says: ValueError if ``reward`` is none that the link has, if ``x`` is longer
+    than ``feature_bound``, or if one round outweighs all that the state's dtype can resolve.
+
+    Args:
+        dim: d, number of features.
+        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``.
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
+        feature_bound: L > 0, a bound on the norm of features, which is enforced.
+        ridge: :math:`\lambda > 0`; None for d.
+        delta: probability in (0, 1) that the confidence set ever fails.
+        radius: "empirical", "tight" or "paper".
+        radius_scale: multiplies the radius.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64, or torch.float32 where the last digits do not matter: a radius of proof needs float64.
+        device: where the state lives.
+        validate: whether values are checked in each call.
+
+    Shape:
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``squared_radius`` (the empirical one), ``misspecified``
+          (bool), ``rounds``, ``(*B)``.
+
+    Example:
+        >>> learner = GLMRegression(2, link=Poisson(), theta_bound=2.0)
+        >>> x = torch.tensor([1.0, 0.0])
+        >>> for count in [2.0, 4.0, 3.0, 3.0] * 25:
+        ...     learner.step(x, torch.tensor(count))
+        >>> low, high = learner.interval(x)
+        >>> print(f"{learner(x):.1f}, between {low:.1f} and {high:.1f}")
+        3.0, between 1.9 and 4.8
+
+    Reference:
+        Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost Optimal Regret with One-Pass Update, 2025. What differs:
+        the default radius and its smaller :math:`\eta`; the paper's :math:`\lambda` is :meth:`theory_ridge`, its experiments take
+        d, and so do we; :math:`\tilde V^{-1}` contains the new Hessian once, not twice as displayed there.
+    """
+
     statistics_depend_on = ("eta", "theta_bound", "ridge", "delta", "noise_scale")
 
     def __init__(
@@ -124,6 +194,22 @@ class GLMRegression(MixtureEstimator):
 
 
 class GLBOMD(UCB):
+    """GLB-OMD: optimism over :class:`GLMRegression`, the paper's algorithm with its errata and a smaller radius.
+
+    The arguments, the guarantee and the cost are the estimator's. :class:`LocalGLB` is what we recommend.
+
+    Example:
+        >>> policy = GLBOMD(2, link=Poisson(), theta_bound=2.0)
+        >>> arms = torch.eye(2)
+        >>> choice = policy.select(arms)
+        >>> policy.step(arms[choice], torch.tensor(3.0))
+        >>> int(policy.estimator.rounds)
+        1
+        >>> policy.step(arms[choice], torch.tensor(0.5))
+        Traceback (most recent call last):
+        ValueError: reward: expected whole numbers from 0 on, as Poisson has it, got 0.5
+    """
+
     def __init__(
         self,
         dim: int,
