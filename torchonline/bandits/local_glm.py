@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, at_least, clip, column, dot, matvec, maximum, pair, smallest, sqrt, where
+from torchonline.arrays import along, at_least, clip, column, dot, matvec, maximum, minimum, pair, smallest, sqrt, where
 from torchonline.bandits.generalized import MixtureEstimator, checked_link
 from torchonline.bandits.policies import UCB
 from torchonline.checks import positive_integer
@@ -160,16 +160,17 @@ class LocalGLMRegression(MixtureEstimator):
     def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
         """The root u of ``u + s (mean(z + u) - reward)`` for which ``z + u`` is within the bound, by Newton's method.
 
-        A step that would leave what is known to hold the root goes to its middle instead.
+        A step beyond the bound ends there. One that would leave what is known to hold the root goes to its middle instead.
         """
-        low, high = -bound - z, bound - z
-        u = clip(z, bound) - z
+        first, last = -bound - z, bound - z
+        low, high = first, last
+        u = minimum(maximum(0.0 * z, first), last)
         for _ in range(self.newton_steps):
             y = z + u
             value = u + s * (self.link.mean(y) - reward)
             above = value > 0.0
             low, high = where(above, low, u), where(above, u, high)
-            u = u - value / (1.0 + s * self.link.slope(y))
+            u = minimum(maximum(u - value / (1.0 + s * self.link.slope(y)), first), last)
             u = where((u - low) * (high - u) >= 0.0, u, 0.5 * (low + high))
         return u
 

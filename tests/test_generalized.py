@@ -1,0 +1,344 @@
+"""GLBOMD and LocalGLB against independent numbers, a reference, scipy's minima, and what theory says of special cases."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+import torchonline
+from tests.learners import VARIANTS, chosen, differences, same, snapshot
+from tests.reference import glm as reference
+from torchonline import GLBOMD, GLMRegression, LocalGLB, LocalGLMRegression, RidgeRegression
+from torchonline.export import to_program, to_torchscript
+from torchonline.links import Binomial, CustomLink, Gaussian, Link, Logistic, Poisson
+
+D = torch.float64
+CASES = json.loads((Path(__file__).parent / "data" / "generalized_linear.json").read_text())["cases"]
+NAMED = {"logistic": Logistic, "poisson": Poisson, "gaussian": Gaussian}
+ESTIMATORS = (GLMRegression, LocalGLMRegression)
+LINKS = [Logistic(), *VARIANTS["link"]]
+
+
+def relative(seen: torch.Tensor, expected: Any) -> float:
+    """The largest relative error, of entries that are not 0."""
+    wanted = torch.tensor(expected, dtype=D)
+    return float(((seen - wanted).abs() / wanted.abs()).max())
+
+
+@pytest.mark.filterwarnings("ignore:ridge. 2 is below:UserWarning")
+@pytest.mark.parametrize("form", ["single", "fleet", "script"])
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: f"{case['learner']}-{case['link']}-{case['options']['ridge']:.1f}"
+)
+def test_replay(case: dict[str, Any], form: str) -> None:
+    batch = (2,) if form == "fleet" else ()
+    policy = getattr(torchonline, case["learner"])(**case["options"], link=NAMED[case["link"]](), batch_shape=batch)
+    estimator = policy.estimator
+    if "eta" in case:
+        # Theirs is the maximum itself, ours a bound of it.
+        assert case["eta"] <= estimator.eta <= 1.001 * case["eta"]
+        estimator.eta = case["eta"]
+        estimator.reset()
+    if form == "script":
+        policy = torch.jit.script(policy)
+        estimator = policy.estimator
+    compared = 0
+    for t, reward in enumerate(case["reward"]):
+        arms = torch.tensor(case["arms"][t], dtype=D).expand(*batch, -1, -1)
+        if "radius" in case:
+            assert relative(estimator.radius(), case["radius"][t]) <= (1e-12 if "radius" in case["options"] else 1e-8)
+            if case.get("gap", [1.0] * (t + 1))[t] > 1e-9:
+                compared += 1
+                assert policy.select(arms).unique().tolist() == [case["chosen"][t]]
+        x = chosen(arms, torch.full(batch, case["chosen"][t]))
+        policy.step(x, torch.full(batch, reward, dtype=D))
+        assert float((estimator.theta_hat - torch.tensor(case["theta"][t], dtype=D)).abs().max()) < 1e-9
+        if "squared_radius" in case:
+            assert relative(estimator.squared_radius, case["squared_radius"][t]) < 1e-8
+        if str(t) in case.get("V", {}):
+            assert relative(estimator.V, case["V"][str(t)]) < 1e-10
+    assert compared > 100 or "radius" not in case
+
+
+def of_reference(estimator: Any) -> Any:
+    """The reference of a learner, with its options."""
+    link = estimator.link
+    common = {
+        "concordance": estimator.concordance,
+        "bound": estimator.theta_bound,
+        "ridge": estimator.ridge,
+        "delta": estimator.delta,
+        "scale": link.noise_scale,
+    }
+    name = type(link).__name__
+    if isinstance(estimator, GLMRegression):
+        return reference.GLBOMD(estimator.dim, name, eta=estimator.eta, **common)
+    return reference.LocalGLB(estimator.dim, name, unimodal=link.is_unimodal, **common)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+@pytest.mark.parametrize("link", LINKS, ids=str)
+def test_agrees_with_reference(cls: Any, link: Link) -> None:
+    """Features of all lengths, zero rows, predictors at the end of their range, a dispersion of its own for every round."""
+    random = np.random.default_rng(0)
+    generator = torch.Generator().manual_seed(0)
+    estimator = cls(3, link=link, theta_bound=1.0, feature_bound=2.0, ridge=0.5, delta=0.05)
+    theirs = of_reference(estimator)
+    theta = random.standard_normal(3)
+    theta *= 0.95 / np.linalg.norm(theta)
+    probes = random.standard_normal((5, 3))
+    projected = 0
+    for t in range(150):
+        x = random.standard_normal(3)
+        x *= random.uniform(0.0, 2.0) ** (1 + t % 3) / np.linalg.norm(x) / 2.0 ** (t % 3)
+        if t % 29 == 7:
+            x[:] = 0.0
+        z = torch.tensor(x @ theta)
+        # Now and then what is far from expected.
+        reward = link.possible(3.0 * torch.randn((), generator=generator, dtype=D) if t % 4 == 0 else link.mean(z))
+        scale = None if t % 2 else link.noise_scale * random.uniform(0.5, 2.0)
+        estimator.step(torch.from_numpy(x), reward, None if scale is None else torch.tensor(scale, dtype=D))
+        theirs.step(x, float(reward), scale)
+        projected += float(estimator.theta_hat.norm()) > 1.0 - 1e-9
+        np.testing.assert_allclose(estimator.theta_hat.numpy(), theirs.theta, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(float(estimator.squared_radius), theirs.squared, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(estimator.radius().item(), theirs.radius(), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(estimator.V.numpy(), theirs.V, rtol=1e-9, atol=1e-9)
+        if t % 10 == 0:
+            seen = estimator.width(torch.from_numpy(probes)).numpy()
+            np.testing.assert_allclose(seen, theirs.width(probes), rtol=1e-9)
+            np.testing.assert_allclose(
+                estimator(torch.from_numpy(probes)).numpy(), theirs.mu(probes @ theirs.theta), rtol=1e-8
+            )
+    assert bool(estimator.misspecified) == (theirs.squared < 0.0) or bool(estimator.misspecified)
+    if cls is GLMRegression and isinstance(link, (Binomial, Poisson, Gaussian)):
+        assert projected > 3
+
+
+def test_a_step_is_the_constrained_minimum() -> None:
+    """Update (3) of the paper: a quadratic model of the loss and the distance in V, over the ball."""
+    random = np.random.default_rng(1)
+    worst, active = 0.0, 0
+    for number in range(200):
+        dim = int(random.integers(1, 6))
+        link = (Logistic(), Poisson())[number % 2]
+        S = float(random.uniform(0.5, 3.0))
+        estimator = GLMRegression(dim, link=link, theta_bound=S, ridge=float(random.uniform(0.2, 5.0)))
+        rounds = random.standard_normal((int(random.integers(1, 8)), dim))
+        rounds /= np.maximum(1.0, np.linalg.norm(rounds, axis=-1, keepdims=True))
+        rewards = random.integers(0, 2 + 3 * (number % 2), len(rounds)).astype(float)
+        estimator.step(torch.from_numpy(rounds[:-1]), torch.from_numpy(rewards[:-1]))
+        x, r, eta = rounds[-1], rewards[-1], estimator.eta
+        theta, V = estimator.theta_hat.numpy().copy(), estimator.V.numpy().copy()
+        z = torch.tensor(x @ theta)
+        rho, w = float(link.mean(z)) - r, float(link.slope(z))
+
+        def objective(u: np.ndarray, x=x, theta=theta, V=V, rho=rho, w=w, eta=eta) -> float:
+            move = u - theta
+            return rho * (x @ move) + 0.5 * w * (x @ move) ** 2 + 0.5 / eta * move @ V @ move
+
+        def slope(u: np.ndarray, x=x, theta=theta, V=V, rho=rho, w=w, eta=eta) -> np.ndarray:
+            move = u - theta
+            return rho * x + w * (x @ move) * x + V @ move / eta
+
+        ball = {"type": "ineq", "fun": lambda u, S=S: S * S - u @ u, "jac": lambda u: -2.0 * u}
+        options = {"ftol": 1e-16, "maxiter": 500}
+        found = minimize(objective, theta * 0.9, jac=slope, constraints=[ball], method="SLSQP", options=options).x
+        estimator.step(torch.from_numpy(x), torch.tensor(r))
+        worst = max(worst, float(np.abs(estimator.theta_hat.numpy() - found).max()))
+        active += float(np.linalg.norm(found)) > S * (1.0 - 1e-6)
+    assert worst < 1e-7
+    assert 20 <= active <= 180
+
+
+def test_on_a_line_the_model_is_ridge_regression() -> None:
+    """Gaussian link: theta while the ball is inactive, and both radii, by what is known of linear regression."""
+    generator = torch.Generator().manual_seed(0)
+    S, ridge, delta, sigma = 50.0, 2.0, 0.05, 0.5
+    link = Gaussian(sigma)
+    theta = torch.tensor([0.5, -1.0, 0.3], dtype=D)
+    mirror, local = (
+        cls(3, link=link, theta_bound=S, ridge=ridge, delta=delta) for cls in (GLMRegression, LocalGLMRegression)
+    )
+    exact = RidgeRegression(3, noise_scale=1.0, ridge=ridge)
+    for _ in range(300):
+        x = torch.randn(3, generator=generator, dtype=D)
+        x = x / x.norm()
+        reward = x @ theta + sigma * torch.randn((), generator=generator, dtype=D)
+        for learner in (mirror, local):
+            learner.step(x, reward)
+        exact.step(x / sigma, reward / sigma)
+        determinant = float(torch.linalg.slogdet(mirror.V / ridge)[1])
+        expected = ridge * S**2 - 2.0 * math.log(delta) + determinant
+        assert float((mirror.theta_hat - exact.theta_hat).abs().max()) < 1e-12
+        for learner in (mirror, local):
+            assert float((learner.V - exact.V).abs().max()) < 1e-12 * float(exact.V.abs().max())
+            assert abs(float(learner.squared_radius) - expected) < 1e-6
+    assert float((local.theta_hat - exact.theta_hat).abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize(("link", "S", "dim", "ridge"), [(Logistic(), 3.0, 2, 112.0), (Logistic(), 3.0, 5, 280.0)])
+def test_the_ridge_of_theory(link: Link, S: float, dim: int, ridge: float) -> None:
+    """As known for logistic rewards; below it the paper's radii come with a warning, and the other does not."""
+    assert GLMRegression(dim, link=link, theta_bound=S, radius="paper", ridge=ridge).theory_ridge() == pytest.approx(
+        ridge
+    )
+    for radius in ("paper", "tight"):
+        with pytest.warns(UserWarning, match=rf"^ridge: {dim} is below {ridge:g}, .* is a heuristic here$"):
+            GLBOMD(dim, link=link, theta_bound=S, radius=radius)
+    GLBOMD(dim, link=link, theta_bound=S)
+    # The same problem in other units of the features.
+    scaled = GLMRegression(dim, link=link, theta_bound=S / 4.0, feature_bound=4.0, radius="paper", ridge=ridge * 16.0)
+    assert scaled.theory_ridge() == pytest.approx(ridge * 16.0)
+
+
+def test_the_tight_radius_is_below_the_papers_and_above_what_rounds_cost() -> None:
+    generator = torch.Generator().manual_seed(0)
+    learners = [GLMRegression(2, theta_bound=3.0, ridge=112.0, radius=radius) for radius in ("paper", "tight")]
+    for _ in range(200):
+        x = torch.randn(2, generator=generator, dtype=D)
+        x = x / x.norm()
+        reward = Logistic().sample(3.0 * x[0], generator)
+        for learner in learners:
+            learner.step(x, reward)
+        paper, tight = (float(learner.radius()) for learner in learners)
+        eigenvalues = np.linalg.eigvalsh(learners[1].V.numpy())
+        expected = 112.0 * 9.0 - 8.0 * math.log(0.01) + 6.0 * 16.0 * np.log(eigenvalues / 56.0 - 1.0).sum()
+        assert tight**2 == pytest.approx(expected, rel=1e-12)
+        assert float(learners[1].squared_radius) ** 0.5 <= tight <= paper
+
+
+@pytest.mark.parametrize(
+    ("radius", "export"), [("paper", to_torchscript), ("tight", to_torchscript), ("tight", to_program)]
+)
+def test_radii_of_theory_are_exported(radius: str, export: Any) -> None:
+    """An export compares what it makes with the eager learner over a dozen rounds."""
+    export(GLBOMD(2, theta_bound=1.0, ridge=60.0, radius=radius))
+
+
+@pytest.mark.parametrize("make", [GLBOMD, LocalGLB])
+def test_a_warm_start(make: Any) -> None:
+    """At the truth, with a trust radius: the set holds the truth and is smaller; refused where it proves nothing."""
+    truth = torch.tensor([2.0, 1.0])
+    cold, warm, close = (make(2, theta_bound=3.0).estimator for _ in range(3))
+    warm.warm_start(truth)
+    close.warm_start(truth, distance=0.1)
+    assert same(warm.theta_hat, truth.double())
+    start = cold.squared_radius - cold.ridge * 9.0
+    assert float(warm.squared_radius - start) == pytest.approx(cold.ridge * (3.0 + 5.0**0.5) ** 2)
+    assert float(close.squared_radius - start) == pytest.approx(cold.ridge * 0.01)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        x = torch.randn(2, generator=generator)
+        x = x / x.norm()
+        reward = Logistic().sample(x @ truth, generator)
+        for learner in (cold, warm, close):
+            learner.step(x, reward)
+    for learner in (cold, warm, close):
+        gap = learner.theta_hat - truth
+        assert float(gap @ learner.V @ gap) <= float(learner.squared_radius)
+    assert float(close.radius()) < float(cold.radius())
+    before = snapshot(close)
+    with pytest.raises(ValueError, match=r"^theta: expected before the first round, got after 300"):
+        close.warm_start(truth)
+    for bad, error, why in (
+        (torch.tensor([3.0, 3.0]), ValueError, "expected a norm of at most theta_bound = 3"),
+        (torch.tensor([1.0]), ValueError, "expected shape"),
+        (torch.tensor([torch.nan, 0.0]), ValueError, "expected finite"),
+        ([1.0, 2.0], TypeError, "expected a torch.Tensor"),
+    ):
+        with pytest.raises(error, match=f"^theta: {why}"):
+            make(2, theta_bound=3.0).estimator.warm_start(bad)
+    with pytest.raises(ValueError, match=r"^distance: expected a number above 0"):
+        make(2, theta_bound=3.0).estimator.warm_start(truth, distance=-1.0)
+    assert differences(before, snapshot(close)) == []
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+@pytest.mark.parametrize(
+    ("link", "bad", "what"),
+    [
+        (Logistic(), (1.2, -0.1), r"in \[0, 1\], as Logistic has it, got"),
+        (Poisson(), (-1.0, 0.5), "whole numbers from 0 on, as Poisson has it, got"),
+        (Binomial(5), (6.0, 2.5, -1.0), "whole numbers from 0 to 5, as Binomial has it, got"),
+        (torchonline.Gamma(3.0), (-0.1,), "at least 0, as Gamma has it, got"),
+    ],
+)
+def test_rewards_that_cannot_be_are_refused(cls: Any, link: Link, bad: tuple[float, ...], what: str) -> None:
+    x = torch.full((2,), 0.5)
+    for batch in ((), (2,)):
+        learner = cls(2, link=link, batch_shape=batch)
+        learner.step(x.expand(*batch, 2), torch.ones(batch))
+        before = snapshot(learner)
+        for value in bad:
+            good = torch.ones(*batch, 3)
+            good.view(-1)[-1] = value
+            for features, reward in (
+                (x.expand(*batch, 2), torch.full(batch, value)),
+                (x.expand(*batch, 3, 2), good),
+            ):
+                with pytest.raises(ValueError, match=f"^reward: expected {what}"):
+                    learner.step(features, reward)
+            assert differences(before, snapshot(learner)) == []
+
+
+def test_features_beyond_the_bounds_of_the_constants_are_refused() -> None:
+    long, reward = torch.tensor([1.5, 0.0]), torch.tensor(1.0)
+    custom = CustomLink(torch.cosh, torch.sinh, torch.cosh, R=1.0)
+    for learner in (
+        GLMRegression(2),
+        GLMRegression(2, batch_shape=(2,)),
+        LocalGLMRegression(2, link=torchonline.Gamma(3.0)),
+        LocalGLMRegression(2, link=custom),
+        LocalGLMRegression(2, link=Poisson(), theta_bound=70.0),
+    ):
+        before = snapshot(learner)
+        with pytest.raises(ValueError, match=r"^x: expected features of norm at most 1"):
+            learner.step(long.expand(*learner.batch_shape, 2), reward.expand(learner.batch_shape))
+        assert differences(before, snapshot(learner)) == []
+    LocalGLMRegression(2).step(100.0 * long, reward)
+    GLMRegression(2, feature_bound=1.5).step(long, reward)
+    for make, name in (
+        (lambda: GLMRegression(2, link=Poisson(), theta_bound=90.0), "theta_bound"),
+        (lambda: LocalGLMRegression(2, link=torchonline.Gamma(3.0), theta_bound=3.0), "theta_bound"),
+        (lambda: GLMRegression(2, link=torchonline.Gamma(3.0), theta_bound=1.0, feature_bound=3.0), "theta_bound"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{name}: expected \|x'theta\| below"):
+            make()
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_other_links_checkpoints_are_refused(cls: Any) -> None:
+    learner = cls(2, link=Poisson())
+    learner.step(torch.tensor([1.0, 0.0]), torch.tensor(2.0))
+    before = snapshot(learner)
+    with pytest.raises(RuntimeError, match=r"the link's mean at -0.5: the state was learnt with 0.37754"):
+        learner.load_state_dict(cls(2).state_dict())
+    assert differences(before, snapshot(learner)) == []
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_what_contradicts_the_model_is_flagged(cls: Any) -> None:
+    """Noise of thirty times the scale that is told: the flag rises in many runs, in none if it is right, and stays up."""
+    generator = torch.Generator().manual_seed(0)
+    learners = {factor: cls(3, link=Gaussian(0.1), delta=0.5, batch_shape=(100,)) for factor in (1.0, 30.0)}
+    raised = torch.zeros(100, dtype=torch.bool)
+    for _ in range(100):
+        x = torch.nn.functional.normalize(torch.randn(100, 3, generator=generator, dtype=D), dim=-1)
+        noise = torch.randn(100, generator=generator, dtype=D)
+        for factor, learner in learners.items():
+            learner.step(x, 0.5 * x[:, 0] + 0.1 * factor * noise)
+        raised |= learners[30.0].squared_radius < 0.0
+    wrong, right = learners[30.0], learners[1.0]
+    assert int(wrong.misspecified.sum()) > 30
+    assert torch.equal(wrong.misspecified, raised)
+    assert bool((wrong.squared_radius[raised] > 0.0).any())
+    assert bool((wrong.radius() >= 0.0).all())
+    assert not bool(right.misspecified.any())
+    wrong.reset()
+    assert not bool(wrong.misspecified.any())
