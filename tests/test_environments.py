@@ -1,4 +1,4 @@
-"""Noise laws against scipy, and the linear bandit's promises."""
+"""Noise laws against scipy, and the promises of linear and generalized linear bandits."""
 
 import math
 from itertools import pairwise
@@ -8,8 +8,19 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from torchonline import OFUL
-from torchonline.environments import DriftingBandit, Gaussian, LinearBandit, Noise, Pareto, StudentT, TwoPoint
+from torchonline import OFUL, LocalGLB
+from torchonline.environments import (
+    DriftingBandit,
+    Gaussian,
+    GeneralizedLinearBandit,
+    LinearBandit,
+    Noise,
+    Pareto,
+    StudentT,
+    TwoPoint,
+)
+from torchonline.links import Binomial, CustomLink, Gamma, Link, Logistic, Poisson
+from torchonline.links import Gaussian as GaussianLink
 
 CONTINUOUS = [
     Gaussian(),
@@ -297,3 +308,169 @@ def test_a_drifting_bandit_starts_as_a_linear_one() -> None:
         DriftingBandit(2, 5, angle=math.nan, noise=Gaussian())
     with pytest.raises(ValueError, match="every: expected an integer above 0"):
         DriftingBandit(2, 5, angle=1.0, every=0, noise=Gaussian())
+
+
+def cube(z: torch.Tensor) -> torch.Tensor:
+    return 0.25 * z**4 + 0.5 * z**2
+
+
+def cube_mean(z: torch.Tensor) -> torch.Tensor:
+    return z**3 + z
+
+
+def cube_slope(z: torch.Tensor) -> torch.Tensor:
+    return 3.0 * z**2 + 1.0
+
+
+def no_rewards(z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return torch.zeros_like(z)
+
+
+def fractions(z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Beta(3 p, 3 (1 - p)), by a ratio of gamma draws."""
+    p = torch.sigmoid(z.double())
+    heads, tails = (torch._standard_gamma(3.0 * share, generator=generator) for share in (p, 1.0 - p))
+    return heads / (heads + tails)
+
+
+# A link, its law of rewards where it has none, and by hand: the mean, the slope, the variance of a reward.
+LINKS = [
+    (GaussianLink(0.5), None, lambda z: z, lambda z: 1.0 + 0.0 * z, lambda z: 0.25 + 0.0 * z),
+    (Logistic(), None, stats.logistic.cdf, stats.logistic.pdf, stats.logistic.pdf),
+    (Binomial(4), None, lambda z: 4 * stats.logistic.cdf(z), lambda z: 4 * stats.logistic.pdf(z), None),
+    (Poisson(), None, np.exp, np.exp, np.exp),
+    (Gamma(4.0, shape=2.0), None, lambda z: 1 / (4 - z), lambda z: (4 - z) ** -2.0, lambda z: 0.5 * (4 - z) ** -2.0),
+    (CustomLink(cube, cube_mean, cube_slope, R=2.0), no_rewards, lambda z: z**3 + z, lambda z: 3 * z**2 + 1, None),
+]
+
+
+@pytest.mark.parametrize(("link", "law", "mean", "slope", "_"), LINKS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("redraw", [False, True])
+def test_a_generalized_round_is_what_it_says(link: Link, law, mean, slope, _, redraw: bool) -> None:
+    environment = GeneralizedLinearBandit(
+        3, 7, link=link, rewards=law, theta_norm=2.5, redraw=redraw, batch_shape=(2, 3)
+    )
+    theta = environment.theta.numpy()
+    np.testing.assert_allclose(np.linalg.norm(theta, axis=-1), 2.5)
+    best_slopes = []
+    for t in range(5):
+        arms = environment.arms()
+        assert environment.arms() is arms
+        assert arms.shape == (2, 3, 7, 3)
+        assert arms.norm(dim=-1).max() <= 1.0
+        z = np.einsum("...kd,...d->...k", arms.numpy(), theta)
+        best_slopes.append(slope(z.max(-1)))
+        np.testing.assert_allclose(environment.kappa_star(), 1.0 / np.mean(best_slopes, 0), rtol=1e-10)
+        index = torch.from_numpy(z.argmax(-1)) if t == 4 else torch.full((2, 3), t)
+        x, reward, regret = environment.pull(index)
+        assert torch.equal(x, torch.take_along_dim(arms, index[..., None, None], -2).squeeze(-2))
+        chosen = np.take_along_axis(z, index.numpy()[..., None], -1)[..., 0]
+        np.testing.assert_allclose(regret, mean(z.max(-1)) - mean(chosen), rtol=1e-10, atol=1e-12)
+        if t == 4:
+            assert (regret == 0.0).all()
+        assert torch.equal(link.possible(reward), reward)
+        assert torch.equal(environment.arms(), arms) is not redraw
+    # The minimum of a slope is at an end, but for the cubic link, whose minimum is 1 at 0.
+    least = 1.0 if law is no_rewards else min(slope(np.array(-2.5)), slope(np.array(2.5)))
+    assert environment.kappa() == pytest.approx(1.0 / least, rel=1e-6)
+
+
+@pytest.mark.parametrize(("link", "law", "mean", "slope", "variance"), LINKS, ids=lambda value: type(value).__name__)
+def test_rewards_have_the_mean_and_variance_of_the_link(link: Link, law, mean, slope, variance) -> None:
+    """Within 4.5 standard errors, by standardised rewards of 20,000 trials, each with arms of its own."""
+    count = 20000
+    environment = GeneralizedLinearBandit(2, 1, link=link, rewards=law, theta_norm=2.0, batch_shape=(count,), seed=4)
+    x, reward, regret = environment.pull(torch.zeros(count, dtype=torch.int64))
+    assert (regret == 0.0).all()
+    z = (x * environment.theta).sum(-1).numpy()
+    variance = slope if variance is None else variance
+    errors = (reward.numpy() - mean(z)) / np.sqrt(variance(z))
+    if law is no_rewards:
+        assert (reward == 0.0).all()
+        return
+    assert abs(errors.mean()) < 4.5 / math.sqrt(count)
+    assert abs((errors**2).mean() - 1.0) < 4.5 * (errors**2).std() / math.sqrt(count)
+    assert abs((reward.numpy() - mean(z + 0.2)).mean()) > 4.5 * reward.std() / math.sqrt(count)
+
+
+def test_fractional_rewards_have_the_mean_of_the_link_and_less_variance() -> None:
+    count = 20000
+    environment = GeneralizedLinearBandit(
+        2, 1, link=Logistic(), rewards=fractions, batch_shape=(count,), theta_norm=3.0
+    )
+    x, reward, _ = environment.pull(torch.zeros(count, dtype=torch.int64))
+    p = torch.sigmoid((x * environment.theta).sum(-1))
+    assert ((reward > 0.0) & (reward < 1.0)).float().mean() > 0.9
+    errors = (reward - p) / (p * (1.0 - p)).sqrt()
+    assert abs(errors.mean()) < 4.5 * 0.5 / math.sqrt(count)
+    assert float(errors.square().mean()) == pytest.approx(0.25, abs=0.02)
+
+
+def test_arms_are_uniform_in_the_ball() -> None:
+    environment = GeneralizedLinearBandit(2, 5, link=Logistic(), batch_shape=(1000,), seed=2)
+    for arms in (environment.arms()[:, 0], environment.arms()[:, 4]):
+        assert stats.kstest(arms.norm(dim=-1).numpy() ** 2, stats.uniform.cdf).pvalue > 1e-3
+        angle = torch.atan2(arms[:, 1], arms[:, 0]).numpy()
+        assert stats.kstest(angle, stats.uniform(-math.pi, 2.0 * math.pi).cdf).pvalue > 1e-3
+    assert not torch.equal(environment.arms()[:, 0], environment.arms()[:, 4])
+
+
+@pytest.mark.parametrize("link", [Logistic(), Poisson(), Gamma(4.0)], ids=lambda link: type(link).__name__)
+def test_what_is_pulled_changes_no_arms_of_a_generalized_bandit(link: Link) -> None:
+    """Although Poisson and gamma draws take as many random numbers as it happens."""
+    first, second, other = (
+        GeneralizedLinearBandit(2, 4, link=link, theta_norm=3.0, redraw=True, batch_shape=(6,), seed=seed)
+        for seed in (5, 5, 6)
+    )
+    before = torch.get_rng_state()
+    assert torch.equal(first.theta, second.theta)
+    assert not torch.equal(first.theta, other.theta)
+    for t in range(20):
+        assert torch.equal(first.arms(), second.arms())
+        rewards = [
+            environment.pull(torch.full((6,), k)).reward for environment, k in ((first, t % 4), (second, 3 - t % 4))
+        ]
+    assert not torch.equal(*rewards)
+    assert torch.equal(first.kappa_star(), second.kappa_star())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"link": "logistic"}, TypeError, "link: expected a torchonline.links.Link, got str"),
+        ({"theta_norm": -1.0}, ValueError, "theta_norm: expected a number above 0"),
+        ({"link": Gamma(2.0), "theta_norm": 2.0}, ValueError, "theta_norm: expected below 2, the reach of Gamma"),
+        ({"link": Poisson(), "theta_norm": 81.0}, ValueError, "theta_norm: expected below 80, the reach of Poisson"),
+        ({"link": LINKS[-1][0]}, ValueError, "rewards: expected a law, since CustomLink has none"),
+        ({"rewards": 1.0}, TypeError, "rewards: expected a function of z and a generator, got float"),
+        ({"redraw": 1}, TypeError, "redraw: expected True or False, got int"),
+    ],
+)
+def test_bad_options_of_a_generalized_bandit_are_refused_by_name(options: dict, error, said: str) -> None:
+    with pytest.raises(error, match=f"^{said}"):
+        GeneralizedLinearBandit(2, 3, **({"link": Logistic()} | options))
+
+
+@pytest.mark.parametrize(("law", "error"), [(lambda z, _: 1.0, TypeError), (lambda z, _: torch.zeros(3), ValueError)])
+def test_a_law_that_is_none_is_refused_and_leaves_the_round_as_it_was(law, error: type[Exception]) -> None:
+    environment = GeneralizedLinearBandit(2, 3, link=Logistic(), rewards=law, redraw=True, batch_shape=(2,))
+    arms = environment.arms()
+    with pytest.raises(error, match=r"^rewards: expected"):
+        environment.pull(torch.tensor([0, 1]))
+    assert environment.arms() is arms
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_generalized_learner_beats_uniform_play(dtype: torch.dtype) -> None:
+    environment = GeneralizedLinearBandit(2, 20, link=Logistic(), theta_norm=5.0, batch_shape=(20,), dtype=dtype)
+    policy = LocalGLB(2, theta_bound=5.0, batch_shape=(20,), dtype=dtype)
+    played, uniform = torch.zeros(20), torch.zeros(20)
+    for t in range(300):
+        for total, index in ((played, policy.select(environment.arms())), (uniform, torch.full((20,), t % 20))):
+            x, reward, regret = environment.pull(index)
+            assert {x.dtype, reward.dtype, regret.dtype} == {dtype}
+            total += regret
+            if total is played:
+                policy.step(x, reward)
+    assert (played < 0.3 * uniform).all()

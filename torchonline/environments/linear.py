@@ -1,30 +1,16 @@
 """Linear bandits: mean rewards that are linear in the features of an arm."""
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchonline.checks import check_indices, check_shape, finite_number, positive, positive_integer, sizes
+from torchonline.checks import finite_number, positive_integer
 from torchonline.environments.noise import Noise
+from torchonline.environments.simulated import SimulatedBandit
 
 
-class Outcome(NamedTuple):
-    """What came of a round, for each trial.
-
-    Attributes:
-        x: features of the chosen arm, ``(*B, d)``.
-        reward: its mean reward plus noise, ``(*B)``.
-        regret: how far its mean reward is below the best arm's, ``(*B)``. A learner must not see it.
-    """
-
-    x: Tensor
-    reward: Tensor
-    regret: Tensor
-
-
-class LinearBandit:
+class LinearBandit(SimulatedBandit):
     r"""Independent trials of a linear bandit: :math:`r = x^\top\theta^* + \eta`, unit-norm arms, noise of mean 0.
 
     A round::
@@ -78,53 +64,21 @@ class LinearBandit:
         if not isinstance(noise, Noise):
             raise TypeError(f"noise: expected a Noise, got {type(noise).__name__}")
         self.noise = noise
-        if not isinstance(redraw, bool):
-            raise TypeError(f"redraw: expected True or False, got {type(redraw).__name__}")
-        self.redraw = redraw
-        self.batch_shape = sizes("batch_shape", batch_shape)
-        self.dtype = dtype
-        self._arms_shape = (*self.batch_shape, positive_integer("arms", arms), positive_integer("dim", dim))
-        self._generator = torch.Generator().manual_seed(seed)
-        self.theta = positive("theta_norm", theta_norm) * self._directions((*self.batch_shape, dim))
-        self._arms = self._directions(self._arms_shape)
-        self._set_means()
+        super().__init__(
+            dim,
+            arms,
+            theta_norm=theta_norm,
+            redraw=redraw,
+            batch_shape=batch_shape,
+            seed=seed,
+            dtype=dtype,
+        )
 
-    def arms(self) -> Tensor:
-        """The features to choose from in this round, ``(*B, K, d)``. Looking twice shows the same."""
-        return self._arms
+    def _mean(self, predictor: Tensor) -> Tensor:
+        return predictor
 
-    def pull(self, index: Tensor) -> Outcome:
-        """Choose one arm in each trial, which ends the round.
-
-        Args:
-            index: ``(*B)``, int64.
-
-        Raises:
-            TypeError: ``index`` is no int64 tensor.
-            ValueError: it has another shape, or names an arm that is not there.
-        """
-        check_indices("index", index, self._arms_shape[-2])
-        check_shape("index", index, self.batch_shape)
-        x = torch.take_along_dim(self._arms, index[..., None, None], dim=-2).squeeze(-2)
-        mean = torch.take_along_dim(self._means, index[..., None], dim=-1).squeeze(-1)
-        reward = mean + self.noise.sample(self.batch_shape, self._generator).to(self.dtype)
-        outcome = Outcome(x, reward, self._best - mean)
-        self._end_round()
-        return outcome
-
-    def _end_round(self) -> None:
-        if self.redraw:
-            self._arms = self._directions(self._arms_shape)
-            self._set_means()
-
-    def _set_means(self) -> None:
-        self._means = (self._arms @ self.theta.unsqueeze(-1)).squeeze(-1)
-        self._best = self._means.amax(-1)
-
-    def _directions(self, shape: tuple[int, ...]) -> Tensor:
-        """Uniform draws from the unit sphere."""
-        normal = torch.randn(shape, generator=self._generator, dtype=torch.float64)
-        return torch.nn.functional.normalize(normal, dim=-1).to(self.dtype)
+    def _reward(self, predictor: Tensor) -> Tensor:
+        return predictor + self.noise.sample(self.batch_shape, self._generator).to(self.dtype)
 
 
 class DriftingBandit(LinearBandit):
