@@ -15,6 +15,7 @@ WRITTEN = {
     "examples/neural_linear_digits.py": ["regret.png", "head.pt", "head.pt2", "logs"],
     "examples/linear_mdp.py": ["linear_mdp.png"],
     "examples/noise_scale.py": ["noise_scale.png"],
+    "examples/papers/glb_omd_coverage.py": ["glb_omd_coverage.png"],
     "examples/papers/hvt_ucb.py": [
         f"hvt_ucb_{name}.png" for name in ("student_t", "gaussian", "wrong_moment", "infinite_variance")
     ],
@@ -37,6 +38,7 @@ SAID = {
     ],
     "examples/linear_mdp.py": ["HeavyTailRegression", "RidgeRegression", "greedy", "uniform", "no variance"],
     "examples/noise_scale.py": ["Student-t, df 2.1", "two-point, q 0.0001", "pure noise"],
+    "examples/papers/glb_omd_coverage.py": ["logistic, S = 8", "GLBOMD: at most", "LocalGLB: at most"],
     "examples/papers/hvt_ucb.py": [
         "moment norm 4.388 at order 1.99",
         "Student-t 2.1 noise, told 1.31, redrawn arms, tuned",

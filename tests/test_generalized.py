@@ -254,6 +254,8 @@ def test_a_warm_start(make: Any) -> None:
     ):
         with pytest.raises(error, match=f"^theta: {why}"):
             make(2, theta_bound=3.0).estimator.warm_start(bad)
+    with pytest.raises(ValueError, match=r"^theta: expected no warm start with radius='tight'"):
+        GLMRegression(2, radius="tight", ridge=100.0).warm_start(torch.zeros(2))
     with pytest.raises(ValueError, match=r"^distance: expected a number above 0"):
         make(2, theta_bound=3.0).estimator.warm_start(truth, distance=-1.0)
     assert differences(before, snapshot(close)) == []

@@ -140,6 +140,13 @@ class GLMRegression(MixtureEstimator):
         by_weight = max(3.0 * eta * R * self.predictor_bound, 1.0) * self.max_weight
         return 2.0 * L**2 * max(7.0 * self.dim * eta * R**2, by_weight)
 
+    def warm_start(self, theta: Tensor, distance: float | None = None) -> None:
+        if self.radius_kind == "tight":
+            raise ValueError(
+                "theta: expected no warm start with radius='tight', whose proof starts at 0; the others allow it"
+            )
+        super().warm_start(theta, distance)
+
     def _squared_start(self, distance: float) -> float:
         return self.ridge * distance**2 - 2.0 * self.eta * math.log(self.delta)
 
