@@ -127,22 +127,30 @@ def variants(cls: type[nn.Module]) -> Iterator[Case]:
                 yield Case(cls, ((name, value),))
 
 
-MODELS = [case for cls in public_classes(LinearModel, Estimator) for case in variants(cls)]
-POLICIES = [
-    case
-    for cls in public_classes(Policy)
-    for case in (
-        [replace(Case(cls), over=Case(base)) for base in public_classes(Estimator, packages=(torchonline,))]
-        if "estimator" in required(cls)
-        else [Case(cls)]
-    )
-]
-CASES = MODELS + POLICIES
-
-
 def estimator_of(learner: nn.Module) -> Any:
     """A policy's estimator, or the estimator itself."""
     return learner.estimator if hasattr(learner, "select") else learner
+
+
+def policies() -> Iterator[Case]:
+    """Every named bandit, and every policy over every estimator that it does not stand on by name.
+
+    Greedy asks an estimator for its predictor only: two kinds of that will do.
+    """
+    named = [cls for cls in public_classes(Policy) if "estimator" not in required(cls)]
+    yield from map(Case, named)
+    stood_on = {(cls.__mro__[1], type(estimator_of(Case(cls).build()))) for cls in named}
+    for cls in public_classes(Policy):
+        if cls not in named:
+            for base in public_classes(Estimator, packages=(torchonline,)):
+                few = cls is torchonline.Greedy and base.__name__ not in ("RidgeRegression", "LocalGLMRegression")
+                if (cls, base) not in stood_on and not few:
+                    yield replace(Case(cls), over=Case(base))
+
+
+MODELS = [case for cls in public_classes(LinearModel, Estimator) for case in variants(cls)]
+POLICIES = list(policies())
+CASES = MODELS + POLICIES
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from torchonline import OFUL, Greedy, HeavyTailRegression, HeavyTailUCB, HvtUCB, RidgeRegression, ThompsonSampling
+from tests.learners import VARIANTS
+from torchonline import (
+    GLBOMD,
+    OFUL,
+    Greedy,
+    HeavyTailRegression,
+    HeavyTailUCB,
+    HvtUCB,
+    LocalGLB,
+    Poisson,
+    RidgeRegression,
+    ThompsonSampling,
+)
 from torchonline.bandits.policies import Policy
 from torchonline.export import compile_program, to_onnx, to_program, to_torchscript
+from torchonline.links import Link
 from torchonline.models import BanditHead
 from torchonline.rounds import Round
 
@@ -25,6 +38,8 @@ POLICIES = {
     "HeavyTailUCB 1.5": lambda **o: HeavyTailUCB(4, moment_order=1.5, **o),
     "HeavyTailUCB symmetric": lambda **o: HeavyTailUCB(4, noise="symmetric", **o),
     "Thompson": lambda **o: ThompsonSampling(RidgeRegression(4, **o)),
+    "LocalGLB": lambda **o: LocalGLB(4, theta_bound=2.0, **o),
+    "GLBOMD Poisson": lambda **o: GLBOMD(4, link=Poisson(), feature_bound=8.0, **o),
     "Greedy": lambda **o: Greedy(HeavyTailRegression(4, **o)),
 }
 # Run where `import torchonline` fails: plays the rounds of a folder with its two files, and saves what came of them.
@@ -81,21 +96,25 @@ def rounds(count: int, dim: int = 4) -> list[tuple[Tensor, Tensor]]:
 
 def test_files_of_every_policy_learn_in_a_process_without_torchonline(tmp_path: Path) -> None:
     stream = rounds(100)
-    arms, rewards = [arms for arms, _ in stream], torch.stack([reward for _, reward in stream])
+    arms = [arms for arms, _ in stream]
+    rewards = {
+        name: make().estimator.possible_reward(torch.stack([reward for _, reward in stream]))
+        for name, make in POLICIES.items()
+    }
     for name, make in POLICIES.items():
         (tmp_path / name).mkdir()
         to_torchscript(make(), tmp_path / name / "policy.pt")
         (tmp_path / name / "policy.pt2").write_bytes(program_file(name, ()))
-        torch.save({"arms": arms, "reward": rewards}, tmp_path / name / "rounds.pt")
+        torch.save({"arms": arms, "reward": rewards[name]}, tmp_path / name / "rounds.pt")
     folders = [str(tmp_path / name) for name in POLICIES]
     done = subprocess.run([sys.executable, "-c", FRESH, *folders], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for name, make in POLICIES.items():
         policy, theirs, choices = make(), torch.load(tmp_path / name / "rounds.pt"), []
-        for t, (arms_, reward) in enumerate(stream):
+        for t, arms_ in enumerate(arms):
             torch.manual_seed(t)
             choice = policy.select(arms_)
-            policy.step(arms_[choice], reward)
+            policy.step(arms_[choice], rewards[name][t])
             choices.append(choice)
         assert torch.equal(torch.stack(choices), theirs["choices"])
         assert len(set(map(int, choices))) > 1
@@ -117,6 +136,7 @@ def test_program_agrees_over_100_rounds(name: str, batch: tuple[int, ...]) -> No
         n, k = 1 + t % 4, 1 + t % 6
         x, reward, arms, mask = normal(4), normal() ** 3, normal(n, k, 4), torch.rand(*batch, n, k) < 0.7
         mask[..., 0] = True
+        reward = policy.estimator.possible_reward(reward)
         torch.manual_seed(t)
         theirs = program(x, reward, learn, arms, mask)
         policy.step(x, reward)
@@ -251,7 +271,14 @@ def test_onnx_scores_follow_the_state_that_is_fed(name: str, batch: tuple[int, .
         scores = torch.from_numpy(session.run(None, fed)[0])
         # torch's exporter stores Python numbers in single precision.
         torch.testing.assert_close(scores, policy(arms), rtol=1e-7, atol=1e-7)
-        policy.step(arms[..., 0, 0, :], torch.randn(batch, dtype=DOUBLE))
+        policy.step(arms[..., 0, 0, :], policy.estimator.possible_reward(torch.randn(batch, dtype=DOUBLE)))
+
+
+@pytest.mark.parametrize("make", [GLBOMD, LocalGLB])
+@pytest.mark.parametrize("link", VARIANTS["link"], ids=str)
+def test_programs_of_every_link(make, link: Link) -> None:
+    """An export plays a dozen rounds against the eager learner before it returns."""
+    to_program(make(3, link=link))
 
 
 def test_compiled_program_agrees(tmp_path: Path) -> None:

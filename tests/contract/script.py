@@ -1,5 +1,7 @@
 """Rule 8: TorchScript is the same learner."""
 
+import copy
+import functools
 import io
 from typing import Any
 
@@ -7,6 +9,17 @@ import torch
 
 from tests.contract.matrix import rule
 from tests.learners import BATCH_SHAPES, Case, close, differences, estimator_of, play, same, snapshot
+
+
+@functools.lru_cache(maxsize=4)
+def compiled(case: Case, batch_shape: tuple[int, ...]) -> Any:
+    """A new learner as TorchScript: compiling takes most of the time of these checks."""
+    return torch.jit.script(case.build(batch_shape=batch_shape))
+
+
+def script(case: Case, batch_shape: tuple[int, ...]) -> Any:
+    """The same, to be taught."""
+    return copy.deepcopy(compiled(case, batch_shape))
 
 
 def saved_and_loaded(learner: Any) -> Any:
@@ -22,7 +35,7 @@ def script_agrees_with_eager(case: Case) -> None:
     """A hundred rounds with two to five arms (30 of a fleet): the same choices and state, half of it from a saved file."""
     for batch_shape in BATCH_SHAPES:
         eager = case.build(batch_shape=batch_shape)
-        scripted = torch.jit.script(case.build(batch_shape=batch_shape))
+        scripted = script(case, batch_shape)
         for seed in (0, 1):
             rounds = case.stream(50 if batch_shape == () else 15, batch_shape=batch_shape, seed=seed)
             assert all(map(same, play(eager, rounds), play(scripted, rounds)))
@@ -42,7 +55,7 @@ def script_looks_and_learns_like_eager(case: Case) -> None:
     """Masks, several rounds at once, gradients that stay outside, and a state_dict that goes either way."""
     for batch_shape in BATCH_SHAPES:
         eager = case.build(batch_shape=batch_shape)
-        scripted = torch.jit.script(case.build(batch_shape=batch_shape))
+        scripted = script(case, batch_shape)
         round_ = case.stream(1, batch_shape=batch_shape)[0]
         x = torch.randn(*batch_shape, 6, eager_dim(eager), requires_grad=True)
         for learner in (eager, scripted):
