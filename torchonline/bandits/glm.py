@@ -8,14 +8,30 @@ from torch import Tensor
 from torch.jit import is_scripting
 
 from torchonline.arrays import along, assign_, at_least, dot, log, matvec, real, sqrt
-from torchonline.bandits.generalized import MixtureEstimator, checked_link
+from torchonline.bandits.generalized import GeneralizedEstimator, MixtureEstimator, checked_link
 from torchonline.bandits.policies import UCB
 from torchonline.checks import one_of
 from torchonline.linalg import add_diagonal, grow_, logdet, project_ball_
 from torchonline.links import Link
 
 
-class GLMRegression(MixtureEstimator):
+class MirrorDescent(GeneralizedEstimator):
+    """Base of those that learn by mirror descent, on a quadratic model of each round's loss."""
+
+    eta: float
+
+    def _descend(self, x: Tensor, reward: Tensor, weight: Tensor, z: Tensor, product: Tensor, q: Tensor) -> Tensor:
+        """The estimate after a round, for ``z = x'theta_hat``, ``product = V^-1 x`` and ``q = x'V^-1 x``: ``(*B, d)``."""
+        # Eq. (42a), with the Hessian weight at the old estimate.
+        slope = self.eta * weight * self.link.slope(z)
+        pull = self.eta * weight * (self.link.mean(z) - reward) / (1.0 + slope * q)
+        theta = self.theta_hat - along(pull, x) * product
+        # Eq. (42b), with the matrix of (42a) in the norm.
+        project_ball_(theta, self.V, self.theta_bound, self.validate, along(sqrt(slope), x) * x)
+        return theta
+
+
+class GLMRegression(MirrorDescent, MixtureEstimator):
     r"""One-pass generalized linear regression by online mirror descent, the estimator of GLB-OMD.
 
     The mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link; :math:`w(\theta) = \mu'(x^\top\theta)/g` with the
@@ -171,13 +187,7 @@ class GLMRegression(MixtureEstimator):
         product = matvec(self.V_inv, x)
         q = at_least(dot(x, product), 1e-30)
         z, bound = dot(x, theta_hat), self.theta_bound * sqrt(square)
-
-        # Eq. (42a), with the Hessian weight at the old estimate.
-        slope = eta * weight * self.link.slope(z)
-        pull = eta * weight * (self.link.mean(z) - reward) / (1.0 + slope * q)
-        theta = theta_hat - along(pull, x) * product
-        # Eq. (42b), with the matrix of (42a) in the norm.
-        project_ball_(theta, self.V, self.theta_bound, self.validate, along(sqrt(slope), x) * x)
+        theta = self._descend(x, reward, weight, z, product, q)
 
         # What the round costs, wherever in the ball the truth is.
         y, move = dot(x, theta), theta - theta_hat
