@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import torchonline
 import torchonline.baselines
 from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.generalized import GeneralizedEstimator
 from torchonline.bandits.linear_model import LinearModel
 from torchonline.bandits.policies import Policy
 
@@ -64,8 +65,7 @@ class Case:
         """A new learner; ``common`` are options that all learners have, such as ``batch_shape``."""
         if self.over is not None:
             return self.cls(self.over.build(**common), **dict(self.options))
-        needed = required(self.cls) + (["feature_bound"] if "link" in inspect.signature(self.cls).parameters else [])
-        return self.cls(**{name: REQUIRED[name] for name in needed} | dict(self.options) | common)
+        return self.cls(**{name: REQUIRED[name] for name in needed(self.cls)} | dict(self.options) | common)
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -107,6 +107,14 @@ def required(cls: type[nn.Module]) -> list[str]:
     return names
 
 
+@functools.cache
+def needed(cls: type[nn.Module]) -> list[str]:
+    """What is required, and room for the features of :func:`stream` where long ones are refused."""
+    names = required(cls)
+    built = cls(**{name: REQUIRED[name] for name in names})
+    return names + (["feature_bound"] if isinstance(estimator_of(built), GeneralizedEstimator) else [])
+
+
 def public_classes(*kinds: type, packages: tuple[Any, ...] = PACKAGES) -> list[type[nn.Module]]:
     """The classes of some kinds that ``torchonline`` exports, and ``torchonline.baselines``."""
     public = (getattr(package, name) for package in packages for name in package.__all__)
@@ -122,7 +130,11 @@ def variants(cls: type[nn.Module]) -> Iterator[Case]:
     """A class as it comes, and once more for each option value that changes its path."""
     yield Case(cls)
     for name, parameter in inspect.signature(cls).parameters.items():
-        for value in VARIANTS.get(name, ()):
+        values = VARIANTS.get(name, ())
+        # A rival has no business with links of its own: one of them shows that it takes what it is given.
+        if name == "link" and cls.__name__ in torchonline.baselines.__all__:
+            values = values[-1:]
+        for value in values:
             if value is not None or takes_none(parameter):
                 yield Case(cls, ((name, value),))
 

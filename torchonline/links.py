@@ -93,6 +93,13 @@ class Link(nn.Module):
         """The largest derivative of the mean where :math:`|z|` is at most ``bound``."""
         raise NotImplementedError
 
+    def min_slope(self, bound: float) -> float:
+        """The smallest derivative of the mean where :math:`|z|` is at most ``bound``, or a little less."""
+        if not self.is_unimodal:
+            raise NotImplementedError(f"{type(self).__name__} does not say where its mean is flattest")
+        ends: Any = np.array([-bound, bound])
+        return float(self.slope(ends).min())
+
     def possible(self, values: Tensor) -> Tensor:
         """The rewards nearest to any numbers; rewards themselves are left as they are."""
         return values
@@ -448,6 +455,13 @@ class CustomLink(Link):
         # Between two points of the grid the logarithm of mu' may rise by R for each unit of the way.
         z = torch.linspace(-bound, bound, GRID, dtype=torch.float64)
         return float(self.dmu(z).max()) * math.exp(self.R * bound / (GRID - 1))
+
+    def min_slope(self, bound: float) -> float:
+        # As with the largest, it may fall by as much.
+        slopes = self.dmu(torch.linspace(-bound, bound, GRID, dtype=torch.float64))
+        if type(slopes) is not Tensor:  # one that has a shape and no values
+            return 1.0
+        return float(slopes.min()) * math.exp(-self.R * bound / (GRID - 1))
 
     def check_bound(self, bound: float) -> None:
         z = torch.linspace(-bound, bound, GRID, dtype=torch.float64)

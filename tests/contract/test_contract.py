@@ -56,4 +56,7 @@ def test_every_exported_learner_is_covered() -> None:
         "GLMRegression",
         "LocalGLB",
         "LocalGLMRegression",
+        "ECOLog",
+        "GLOC",
+        "OFULMLogB",
     }

@@ -1,24 +1,33 @@
-"""The algorithms that papers on heavy-tailed linear bandits compare with, under the bandit contract.
+"""The algorithms that papers on heavy-tailed and on generalized linear bandits compare with, under the bandit contract.
 
 They are here to be compared with. Constants that we know from memory or have inferred, because a paper leaves them open or
-we have not its text, are arguments, and the docstrings name them.
+we have not its text, are named in the docstrings; those that are worth a try with other values are arguments.
 """
 
 from torchonline.baselines.crmm import CRMM, CRMMRegression
 from torchonline.baselines.crtm import CRTM, CRTMRegression
+from torchonline.baselines.ecolog import ECOLog, ECOLogRegression
+from torchonline.baselines.gloc import GLOC, GLOCRegression
 from torchonline.baselines.heavy_oful import HeavyOFUL, HeavyOFULRegression
 from torchonline.baselines.menu import MENU, MENURegression
+from torchonline.baselines.oful_mlogb import MLogBRegression, OFULMLogB
 from torchonline.baselines.tofu import TOFU, TOFURegression
 
 __all__ = [
     "CRMM",
     "CRTM",
+    "GLOC",
     "MENU",
     "TOFU",
     "CRMMRegression",
     "CRTMRegression",
+    "ECOLog",
+    "ECOLogRegression",
+    "GLOCRegression",
     "HeavyOFUL",
     "HeavyOFULRegression",
     "MENURegression",
+    "MLogBRegression",
+    "OFULMLogB",
     "TOFURegression",
 ]
