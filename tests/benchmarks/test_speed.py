@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchonline import OFUL, Greedy, HeavyTailUCB, HvtUCB, RidgeRegression, ThompsonSampling
+from torchonline import GLBOMD, OFUL, Greedy, HeavyTailUCB, HvtUCB, LocalGLB, RidgeRegression, ThompsonSampling
 from torchonline.bandits.policies import Policy
 from torchonline.export import compile_program, to_program, to_torchscript
 
@@ -155,10 +155,13 @@ LIBRARY: dict[str, Callable[[int, int], Round]] = {
     "OFUL float32": lambda d, k: single(OFUL(d, dtype=torch.float32), d, k),
     "OFUL TorchScript": lambda d, k: single(to_torchscript(OFUL(d)), d, k),
     "HeavyTailUCB": lambda d, k: single(HeavyTailUCB(d), d, k),
+    "GLBOMD": lambda d, k: single(GLBOMD(d), d, k),
+    "LocalGLB": lambda d, k: single(LocalGLB(d), d, k),
     "HvtUCB": lambda d, k: single(HvtUCB(d, horizon=10**5, radius_scale=1e-3), d, k),
     "Thompson": lambda d, k: single(ThompsonSampling(RidgeRegression(d)), d, k),
     "Greedy": lambda d, k: single(Greedy(RidgeRegression(d)), d, k),
     "OFUL, fleet of 64": lambda d, k: fleet(OFUL(d, batch_shape=(FLEET,)), k),
+    "LocalGLB, fleet of 64": lambda d, k: fleet(LocalGLB(d, batch_shape=(FLEET,)), k),
     "HeavyTailUCB, fleet of 64": lambda d, k: fleet(HeavyTailUCB(d, batch_shape=(FLEET,)), k),
 }
 # Compiling takes half a minute each, so only where calls and not products cost the time.
