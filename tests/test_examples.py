@@ -1,6 +1,7 @@
 """Every example runs to its end, in a process of its own, with ``--smoke``."""
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ WRITTEN = {
     "examples/neural_linear_digits.py": ["regret.png", "head.pt", "head.pt2", "logs"],
     "examples/linear_mdp.py": ["linear_mdp.png"],
     "examples/noise_scale.py": ["noise_scale.png"],
+    "examples/papers/glb_omd.py": [f"glb_omd_{name}.png" for name in ("logistic", "poisson", "covertype", "time")],
     "examples/papers/glb_omd_coverage.py": ["glb_omd_coverage.png"],
     "examples/papers/hvt_ucb.py": [
         f"hvt_ucb_{name}.png" for name in ("student_t", "gaussian", "wrong_moment", "infinite_variance")
@@ -38,6 +40,14 @@ SAID = {
     ],
     "examples/linear_mdp.py": ["HeavyTailRegression", "RidgeRegression", "greedy", "uniform", "no variance"],
     "examples/noise_scale.py": ["Student-t, df 2.1", "two-point, q 0.0001", "pure noise"],
+    "examples/papers/glb_omd.py": [
+        "means over 10 trials of fixed arms",
+        "Covertype: 400 rows",
+        "logistic, S = 3, fixed arms",
+        "Poisson, S = 7, redrawn arms",
+        "Covertype, tuned (heuristic)",
+        *("LocalGLB", "GLB-OMD, theorem", "Thompson", "Greedy", "OFUL"),
+    ],
     "examples/papers/glb_omd_coverage.py": ["logistic, S = 8", "GLBOMD: at most", "LocalGLB: at most"],
     "examples/papers/hvt_ucb.py": [
         "moment norm 4.388 at order 1.99",
@@ -51,9 +61,23 @@ SAID = {
 }
 
 
+def small_covertype(folder: Path) -> list[str]:
+    """A file that has the form of the Covertype data, and nothing to learn."""
+    draw = random.Random(0).randrange
+    rows = [[draw(1000) for _ in range(10)] + [0] * 44 + [draw(1, 3)] for _ in range(400)]
+    path = folder / "covtype.csv"
+    path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+    return ["--covertype", str(path)]
+
+
+# What an example is given besides.
+GIVEN = {"examples/papers/glb_omd.py": small_covertype}
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_example_runs(example: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / example), "--smoke", "--output", str(tmp_path)]
+    given = GIVEN[example](tmp_path) if example in GIVEN else []
+    command = [sys.executable, str(ROOT / example), "--smoke", "--output", str(tmp_path), *given]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
