@@ -370,9 +370,9 @@ def test_a_generalized_round_is_what_it_says(link: Link, law, mean, slope, _, re
             assert (regret == 0.0).all()
         assert torch.equal(link.possible(reward), reward)
         assert torch.equal(environment.arms(), arms) is not redraw
-    # The minimum of a slope is at an end, but for the cubic link, whose minimum is 1 at 0.
+    # The minimum of a slope is at an end, but for the cubic link, whose minimum is 1 at 0, found on a grid.
     least = 1.0 if law is no_rewards else min(slope(np.array(-2.5)), slope(np.array(2.5)))
-    assert environment.kappa() == pytest.approx(1.0 / least, rel=1e-6)
+    assert environment.kappa() == pytest.approx(1.0 / least, rel=1e-3 if law is no_rewards else 1e-10)
 
 
 @pytest.mark.parametrize(("link", "law", "mean", "slope", "variance"), LINKS, ids=lambda value: type(value).__name__)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchonline.checks import check_shape, kind, positive
 from torchonline.environments.simulated import SimulatedBandit
-from torchonline.links import GRID, Link
+from torchonline.links import Link
 
 
 class GeneralizedLinearBandit(SimulatedBandit):
@@ -100,10 +100,9 @@ class GeneralizedLinearBandit(SimulatedBandit):
     def kappa(self) -> float:
         r""":math:`1/\min\mu'(z)` over :math:`|z| \le S`: by how much the flattest part of the link hides differences.
 
-        The minimum is that of a grid, which has it at an end for all links but :class:`~torchonline.links.CustomLink`.
+        For a :class:`~torchonline.links.CustomLink` it may be a little more.
         """
-        bound = torch.linspace(-self.theta_norm, self.theta_norm, GRID, dtype=torch.float64)
-        return 1.0 / float(self.link.slope(bound).min())
+        return 1.0 / self.link.min_slope(self.theta_norm)
 
     def kappa_star(self) -> Tensor:
         r"""1 over the mean of :math:`\mu'` at the best arms of all rounds so far and of this one: ``(*B)``."""
