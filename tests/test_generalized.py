@@ -156,6 +156,28 @@ def test_a_step_is_the_constrained_minimum() -> None:
     assert 20 <= active <= 180
 
 
+@pytest.mark.parametrize(
+    ("link", "S"),
+    [(Logistic(), 3.0), (Logistic(), 10.0), (Poisson(), 3.0), (Poisson(), 8.0), (torchonline.Gamma(12.0), 10.0)],
+)
+def test_proximal_steps_arrive(link: Link, S: float) -> None:
+    """From far away, on rounds of great weight, at the bound: bisection finds the same root."""
+    generator = torch.Generator().manual_seed(0)
+    estimator, size = LocalGLMRegression(1, link=link, theta_bound=S), 5000
+    z = S * (2.4 * torch.rand(size, generator=generator, dtype=D) - 1.2)
+    reward = link.sample(0.9 * S * (2.0 * torch.rand(size, generator=generator, dtype=D) - 1.0), generator)
+    s = 10.0 ** (6.0 * torch.rand(size, generator=generator, dtype=D) - 4.0)
+    bound = torch.full((size,), S, dtype=D)
+    low, high = -bound, bound
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        above = middle - z + s * (link.mean(middle) - reward) > 0.0
+        low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+    found = z + estimator._move(z, s, bound, reward)
+    assert float((found - low).abs().max()) < 1e-9
+    assert 0 < int((found.abs() == S).sum()) < size
+
+
 def test_on_a_line_the_model_is_ridge_regression() -> None:
     """Gaussian link: theta while the ball is inactive, and both radii, by what is known of linear regression."""
     generator = torch.Generator().manual_seed(0)

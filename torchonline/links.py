@@ -44,12 +44,14 @@ class Link(nn.Module):
         reach: the functions can be computed where :math:`|z|` is below it, or equal if it is infinite.
         is_global: whether :meth:`self_concordance` is one number for all of the line.
         is_unimodal: whether :math:`\mu'` rises up to a point and falls from there on.
+        steepest: that point.
     """
 
     noise_scale: float = 1.0
     reach: float = math.inf
     is_global: bool = True
     is_unimodal: bool = True
+    steepest: float = 0.0
 
     def log_partition(self, z: Tensor) -> Tensor:
         """m(z), of any shape."""
@@ -287,6 +289,7 @@ class Poisson(Link):
     """
 
     reach = 80.0 + 1e-9
+    steepest = math.inf
 
     def log_partition(self, z: Tensor) -> Tensor:
         return exp(z)
@@ -332,6 +335,7 @@ class Gamma(Link):
     """
 
     is_global = False
+    steepest = math.inf
 
     def __init__(self, offset: float, shape: float = 1.0) -> None:
         super().__init__()

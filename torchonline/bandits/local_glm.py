@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, at_least, clip, column, dot, matvec, maximum, minimum, pair, smallest, sqrt, where
+from torchonline.arrays import along, at_least, clip, column, dot, matvec, maximum, minimum, pair, smallest, sqrt
 from torchonline.bandits.generalized import MixtureEstimator, checked_link
 from torchonline.bandits.policies import UCB
 from torchonline.checks import positive_integer
@@ -45,8 +45,9 @@ class LocalGLMRegression(MixtureEstimator):
     ``misspecified`` becomes True, and stays so, when the squared radius falls below 0. If the assumptions hold that happens
     with probability ``delta`` at most; it seldom does when they do not.
 
-    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.generalized.NODES` exponentials and 8 Newton steps on one number;
-    two d x d matrices (three in float32), whatever the round. No projection, no eigenvalues, no step that depends on the data.
+    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.generalized.NODES` exponentials and 8 + RSL Newton steps (24 at
+    most) on one number; two d x d matrices (three in float32), whatever the round. No projection, no eigenvalues, no step that
+    depends on the data. A root that Newton's method has not reached costs radius, and no guarantee.
 
     Raises, from ``step`` besides what the contract says: ValueError if ``reward`` is none that the link has; if ``x`` is longer
     than ``feature_bound`` (Gamma and CustomLink) or than what can be computed (Poisson, :math:`S\|x\| \le 80`); if one round
@@ -122,7 +123,9 @@ class LocalGLMRegression(MixtureEstimator):
         if link.is_global:
             self.longest = link.reach / self.theta_bound
         self.is_unimodal = link.is_unimodal
-        self.newton_steps = 8
+        self.steepest = link.steepest
+        # Where the slope changes most from point to point, a step moves by 1 / R; the last eight square the error.
+        self.newton_steps = 8 + min(16, math.ceil(self.concordance * bound))
         self._create_buffers()
 
     def _squared_start(self, distance: float) -> float:
@@ -158,20 +161,20 @@ class LocalGLMRegression(MixtureEstimator):
             self._refine_(self.V_inv, self.V)
 
     def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
-        """The root u of ``u + s (mean(z + u) - reward)`` for which ``z + u`` is within the bound, by Newton's method.
+        """The root u of ``f(u) = u + s (mean(z + u) - reward)`` for which ``z + u`` is within the bound, by Newton's method.
 
-        A step beyond the bound ends there. One that would leave what is known to hold the root goes to its middle instead.
+        Since f' >= 1, the root is between any u and u - f(u). From the point there that is nearest to where the mean is
+        steepest, up to the root, f is convex or concave so that no step of Newton's method goes beyond the root.
         """
         first, last = -bound - z, bound - z
-        low, high = first, last
-        u = minimum(maximum(0.0 * z, first), last)
+        start = minimum(maximum(0.0 * z, first), last)
+        end = start - (start + s * (self.link.mean(z + start) - reward))
+        y = minimum(at_least(z + minimum(start, end), self.steepest), z + maximum(start, end))
+        u = minimum(maximum(y - z, first), last)
         for _ in range(self.newton_steps):
             y = z + u
             value = u + s * (self.link.mean(y) - reward)
-            above = value > 0.0
-            low, high = where(above, low, u), where(above, u, high)
             u = minimum(maximum(u - value / (1.0 + s * self.link.slope(y)), first), last)
-            u = where((u - low) * (high - u) >= 0.0, u, 0.5 * (low + high))
         return u
 
     def _curvature(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
