@@ -44,6 +44,7 @@ def to_torchscript(
         The scripted module, independent of ``module``.
 
     Raises:
+        ValueError: ``module`` has a learner that is Python alone.
         RuntimeError: the compiled module does not do what ``module`` does; nothing is written.
 
     Example:
@@ -53,6 +54,7 @@ def to_torchscript(
         >>> scripted.select(torch.eye(2)), policy.estimator.rounds
         (tensor(0), tensor(0))
     """
+    _refuse_python(module, "module")
     trial = trial_of(module, example)
     with warnings.catch_warnings():
         # The format is asked for; torch 2.13 warns that it is on its way out.
@@ -109,10 +111,11 @@ def to_program(
     """
     if path is not None and Path(path).suffix != ".pt2":
         raise ValueError(f"path: expected a file name that ends in .pt2, got {str(path)!r}")
-    for part in module.modules() if isinstance(module, nn.Module) else ():
-        if isinstance(part, Learner) and not part.is_exportable:
+    for part in _learners(module):
+        if not part.is_exportable:
+            way_out = "to_torchscript takes it" if part.is_scriptable else "it is Python alone"
             raise ValueError(
-                f"module: expected learners that torch.export can follow, got {type(part).__name__}; to_torchscript takes it"
+                f"module: expected learners that torch.export can follow, got {type(part).__name__}; {way_out}"
             )
     trial = trial_of(module, example)
     subject = trial.round(_copy(module))
@@ -184,7 +187,7 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
 
     Raises:
         TypeError: ``policy`` is no policy.
-        ValueError: its scores are random.
+        ValueError: its scores are random, or it has a learner that is Python alone.
         RuntimeError: the graph does not compute the policy's scores; nothing is written.
 
     Example:
@@ -193,6 +196,7 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
     """
     if not isinstance(policy, Policy):
         raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
+    _refuse_python(policy, "policy")
     from onnx.reference import ReferenceEvaluator
 
     trial = PolicyTrial(policy)
@@ -242,6 +246,18 @@ class _Scorer(nn.Module):
 
     def forward(self, arms: Tensor, *state: Tensor) -> Tensor:
         return torch.func.functional_call(self._policy[0], dict(zip(self._names, state, strict=True)), (arms,))
+
+
+def _learners(module: Any) -> Iterator[Learner]:
+    """The learners in a module; none in what is no module, which is refused later."""
+    parts = module.modules() if isinstance(module, nn.Module) else ()
+    return (part for part in parts if isinstance(part, Learner))
+
+
+def _refuse_python(module: Any, name: str) -> None:
+    for part in _learners(module):
+        if not part.is_scriptable:
+            raise ValueError(f"{name}: expected learners that can be compiled, got {type(part).__name__}, Python alone")
 
 
 def _copy(module: nn.Module) -> Any:

@@ -66,8 +66,9 @@ class Learner(nn.Module):
         _view: "NumpyView | None"
     constants: Tensor
 
-    # Whether torch.export can follow a step.
+    # Whether torch.export can follow a step, and TorchScript.
     is_exportable = True
+    is_scriptable = True
 
     # Options that the statistics depend on: loading a checkpoint made with others is refused.
     statistics_depend_on: tuple[str, ...] = ()
