@@ -185,6 +185,7 @@ def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
         "ridge_factor": 0.5,
         "scale_factor": 3.0,
         "linear_factor": 7.0,
+        "warm_up_factor": 3.0,
     }
     mine = {name: value for name, value in values.items() if name in parameters}
     assert set(parameters) - set(mine) <= {"dim", "device", "link", "radius"}

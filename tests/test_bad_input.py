@@ -49,7 +49,16 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "minimum_scale": NOT_POSITIVE,
     "repeats": [0, -5, 10.5, True, "9", None],
     **dict.fromkeys(
-        ("truncation", "radius_factor", "moment_factor", "ridge_factor", "scale_factor", "linear_factor"), NOT_POSITIVE
+        (
+            "truncation",
+            "radius_factor",
+            "moment_factor",
+            "ridge_factor",
+            "scale_factor",
+            "linear_factor",
+            "warm_up_factor",
+        ),
+        NOT_POSITIVE,
     ),
     "moment_order": [1.0, 2.1, 0.5, 0.0, *NOT_FINITE, *NOT_A_NUMBER],
     "noise": ["gaussian", "", "Moment", None, 1.0],

@@ -59,4 +59,8 @@ def test_every_exported_learner_is_covered() -> None:
         "ECOLog",
         "GLOC",
         "OFULMLogB",
+        "GLMUCB",
+        "RSGLinCB",
+        "OFUGLB",
+        "OFULogR",
     }

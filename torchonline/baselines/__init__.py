@@ -7,27 +7,39 @@ we have not its text, are named in the docstrings; those that are worth a try wi
 from torchonline.baselines.crmm import CRMM, CRMMRegression
 from torchonline.baselines.crtm import CRTM, CRTMRegression
 from torchonline.baselines.ecolog import ECOLog, ECOLogRegression
+from torchonline.baselines.glm_ucb import GLMUCB, GLMUCBRegression
 from torchonline.baselines.gloc import GLOC, GLOCRegression
 from torchonline.baselines.heavy_oful import HeavyOFUL, HeavyOFULRegression
 from torchonline.baselines.menu import MENU, MENURegression
+from torchonline.baselines.ofuglb import OFUGLB, OFUGLBRegression
 from torchonline.baselines.oful_mlogb import MLogBRegression, OFULMLogB
+from torchonline.baselines.ofulog_r import OFULogR, OFULogRRegression
+from torchonline.baselines.rs_glincb import RSGLinCB, RSGLinCBRegression
 from torchonline.baselines.tofu import TOFU, TOFURegression
 
 __all__ = [
     "CRMM",
     "CRTM",
+    "GLMUCB",
     "GLOC",
     "MENU",
+    "OFUGLB",
     "TOFU",
     "CRMMRegression",
     "CRTMRegression",
     "ECOLog",
     "ECOLogRegression",
+    "GLMUCBRegression",
     "GLOCRegression",
     "HeavyOFUL",
     "HeavyOFULRegression",
     "MENURegression",
     "MLogBRegression",
+    "OFUGLBRegression",
     "OFULMLogB",
+    "OFULogR",
+    "OFULogRRegression",
+    "RSGLinCB",
+    "RSGLinCBRegression",
     "TOFURegression",
 ]

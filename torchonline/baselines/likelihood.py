@@ -1,0 +1,136 @@
+"""Generalized linear models that are fitted to all rounds anew in each: maximum likelihood estimates, and sets around them."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from torchonline.arrays import dot, matvec
+from torchonline.bandits.generalized import GeneralizedEstimator
+from torchonline.baselines.history import HistoryEstimator
+from torchonline.baselines.solvers import Array, Loss, furthest, inverse, minimise
+
+
+class LikelihoodEstimator(HistoryEstimator, GeneralizedEstimator):
+    """Base of generalized linear models that keep all rounds and are fitted to them by Newton's method, in NumPy.
+
+    A subclass says how one member of a fleet is fitted, in :meth:`_fit`; members take turns. This is eager Python only: there
+    is no TorchScript and no exported program of it, and on an accelerator the history goes to the host in each round.
+    """
+
+    is_exportable = False
+    is_scriptable = False
+
+    history_reward: Tensor
+    history_weight: Tensor
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        numbers = torch.zeros(self.horizon, dtype=torch.float64)
+        return super()._initial_state() | {"history_reward": numbers, "history_weight": numbers}
+
+    def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        weight = 1.0 / (noise_scale * noise_scale)
+        self._check_length(dot(x, x))
+        self._check_room()
+        self._check_quadratic(x, weight * dot(x, matvec(self.V_inv, x)))
+        self._append(self.history, x)
+        self._append(self.history_reward, reward)
+        self._append(self.history_weight, weight)
+        rounds = self.rounds
+        rounds += 1
+        with np.errstate(all="ignore"):
+            for member in range(rounds.numel()):
+                self._fit(member)
+
+    def _fit(self, member: int) -> None:
+        """Put the buffers of one learner of the fleet to what follows from its history, the new round being in it."""
+        raise NotImplementedError
+
+    def _loss(self, member: int, ridge: float, kept: Array = slice(None)) -> Loss:
+        """The loss of all rounds of one learner, or of those that are ``kept``."""
+        n = int(self.rounds.reshape(-1)[member])
+        rows, rewards, weights = (
+            self._read(name, member, n)[kept] for name in ("history", "history_reward", "history_weight")
+        )
+        return Loss(self.link, self.concordance, rows, rewards, weights, ridge)
+
+    def _read(self, name: str, member: int, rows: int | None = None) -> Array:
+        """A buffer of one learner of the fleet, or its first rows, in double precision: its own memory, where that can be."""
+        buffer: Any = self._buffers[name]
+        value = self._member(buffer, member)
+        return (value if rows is None else value[:rows]).to(device="cpu", dtype=torch.float64).numpy()
+
+    def _write(self, name: str, member: int, value: Array) -> None:
+        buffer: Any = self._buffers[name]
+        self._member(buffer, member).copy_(torch.from_numpy(np.asarray(value)))
+
+    def _member(self, buffer: Tensor, member: int) -> Tensor:
+        return buffer.view(-1, *buffer.shape[self.batch_dims :])[member]
+
+    def _write_with_inverse(self, name: str, member: int, matrix: Array, least: float) -> None:
+        """A matrix of which no eigenvalue is below ``least``, but for rounding, and its inverse."""
+        self._write(name, member, matrix)
+        self._write(f"{name}_inv", member, inverse(matrix, least))
+
+
+class LevelSetEstimator(LikelihoodEstimator):
+    r"""Base of models with the confidence set :math:`\{\|\theta\| \le S,\ L(\theta) - L(\hat\theta) \le \text{level}\}`.
+
+    ``radius`` and ``width`` are those of an ellipsoid around that set; :meth:`upper_bound` is exact.
+    """
+
+    def level(self) -> Tensor:
+        """How far above its minimum the loss may be, times the square of ``radius_scale``: ``(*B)``."""
+        raise NotImplementedError
+
+    def _penalty(self, member: int) -> float:
+        """The ridge that is part of the loss."""
+        raise NotImplementedError
+
+    def upper_bound(self, x: Tensor) -> Tensor:
+        r"""The largest :math:`x^\top\theta` of the confidence set, to 1e-12 :math:`\|x\|S`: ``(*B, ..., d)`` to ``(*B, ...)``.
+
+        The gradient in x is the parameter at which it is taken. Cost: some ten passes over all different features
+        of the rounds for each row, O(t d^2) each at most.
+        """
+        self._check_rows(x)
+        value: Tensor = UpperBound.apply(x, self)
+        return value
+
+    def ends(self, x: Tensor) -> Tensor:
+        """The parameters of the confidence set at which :meth:`upper_bound` is taken: ``(*B, ..., d)`` to the same."""
+        with torch.no_grad():
+            rows = self.grouped(x).reshape(self.rounds.numel(), -1, self.dim)
+            directions = rows.to(device="cpu", dtype=torch.float64).numpy()
+            levels = self.level().reshape(-1).tolist()
+            found = np.stack([self._ends(member, directions[member], level) for member, level in enumerate(levels)])
+            return torch.from_numpy(found).to(self.theta_hat).reshape(x.shape)
+
+    def _ends(self, member: int, directions: Array, level: float) -> Array:
+        # Rounds of the same features, as of arms that stay, are gone over as one.
+        loss, estimate = self._loss(member, self._penalty(member)).merged(), self._read("theta_hat", member)
+        centre, norm = estimate, float(np.linalg.norm(estimate))
+        if norm > self.theta_bound:
+            centre = minimise(loss, estimate * (self.theta_bound / norm), self.theta_bound)
+            level -= float(loss.rise(loss.rows @ centre, centre, loss.rows @ estimate, estimate))
+            if level <= 0.0:  # an empty set: the model is wrong, or delta has come true
+                return np.repeat(centre[None], len(directions), 0)
+        return furthest(loss, centre, level, self.theta_bound, directions)
+
+
+class UpperBound(torch.autograd.Function):
+    """The maximum of x'theta over a confidence set; by the envelope theorem its gradient in x is the maximiser."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, estimator: LevelSetEstimator) -> Tensor:
+        ends = estimator.ends(x)
+        ctx.save_for_backward(ends)
+        return (x.to(ends.dtype) * ends).sum(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (ends,) = ctx.saved_tensors
+        return gradient.unsqueeze(-1) * ends, None

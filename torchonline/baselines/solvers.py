@@ -1,0 +1,226 @@
+"""The two convex programs of maximum likelihood, by Newton's method in NumPy: the estimate, and the ends of a confidence set.
+
+Both stop by themselves at a stated precision and say so, by a UserWarning, should they not get there.
+"""
+
+import copy
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from torchonline.links import Link
+
+Array = Any
+
+# At most; three or four steps are usual for the estimate, and ten for an end of a confidence set.
+NEWTON_STEPS = 100
+# How far the loss may be above its minimum over the ball.
+LOSS_TOLERANCE = 1e-24
+# How far the end of a confidence set may be from where it is found, as a part of ||x|| S.
+GAP_TOLERANCE = 1e-12
+# Numbers in a pass over all rounds for many directions at once.
+CHUNK = 1 << 18
+
+
+class Loss:
+    r"""The loss :math:`\sum_s w_s(m(x_s^\top\theta) - r_sx_s^\top\theta) + \tfrac\lambda2\|\theta\|^2`, for maximum likelihood.
+
+    Args:
+        link: says what m is.
+        concordance: a number R with :math:`|\mu''| \le R\mu'` where the predictors are.
+        rows: the features :math:`x_s`, ``(n, d)``.
+        rewards: :math:`r_s`, ``(n)``.
+        weights: :math:`w_s > 0`, ``(n)``.
+        ridge: :math:`\lambda \ge 0`.
+    """
+
+    def __init__(
+        self, link: Link, concordance: float, rows: Array, rewards: Array, weights: Array, ridge: float
+    ) -> None:
+        self.link: Any = link
+        self.concordance = concordance
+        self.rows, self.weights, self.ridge = rows, weights, ridge
+        self.score = (weights * rewards) @ rows
+        self.diagonal = np.eye(rows.shape[1])
+
+    def merged(self) -> "Loss":
+        """The same function, written with each different row once."""
+        loss = copy.copy(self)
+        loss.rows, index = np.unique(self.rows, axis=0, return_inverse=True)
+        loss.weights = np.bincount(index.reshape(-1), self.weights, len(loss.rows))
+        return loss
+
+    def rise(self, z: Array, theta: Array, at: Array, start: Array) -> Array:
+        """How much more the loss is at theta, or rows, where predictors are z, than at ``start``, where they are ``at``."""
+        partition = (self.link.log_partition(z) - self.link.log_partition(at)) @ self.weights
+        return partition + ((theta - start) * (0.5 * self.ridge * (theta + start) - self.score)).sum(-1)
+
+    def gradient(self, z: Array, theta: Array) -> Array:
+        """The gradient at one theta, or at each of several rows."""
+        return (self.weights * self.link.mean(z)) @ self.rows - self.score + self.ridge * theta
+
+    def hessian(self, z: Array) -> Array:
+        """The matrix of second derivatives where the predictors are z, ``(n)``."""
+        return (self.rows.T * (self.weights * self.link.slope(z))) @ self.rows + self.ridge * self.diagonal
+
+    def products(self) -> Array:
+        """The outer product of each row with itself, ``(n, d d)``."""
+        n, dim = self.rows.shape
+        return (self.rows[:, :, None] * self.rows[:, None, :]).reshape(n, dim * dim)
+
+
+def inverse(matrix: Array, least: float) -> Array:
+    """The inverse of a symmetric matrix with no eigenvalue below ``least``, but for rounding; NaN of one that is not finite."""
+    if not np.isfinite(matrix).all():
+        return np.full_like(matrix, math.nan)
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors / np.maximum(values, least)) @ vectors.T
+
+
+def minimise(loss: Loss, start: Array, bound: float) -> Array:
+    r"""The minimum of a loss over the ball :math:`\|\theta\| \le S`, from a start in it: NaN if the history holds one.
+
+    Each step goes to the minimum over the ball of the loss's quadratic, :func:`ball_minimum`, or only part of the way where
+    that is far and too far. It ends where the next one, which is shorter by the square of ``concordance`` times the largest
+    change of a predictor, could not lower the loss by :data:`LOSS_TOLERANCE`.
+    """
+    theta, z = start, loss.rows @ start
+    if not np.isfinite(loss.score).all():
+        return np.full_like(start, math.nan)
+    with np.errstate(all="ignore"):
+        for _ in range(NEWTON_STEPS):
+            gradient, hessian = loss.gradient(z, theta), loss.hessian(z)
+            step = ball_minimum(hessian, gradient, theta, bound) - theta
+            change = loss.rows @ step
+            decrement = float(step @ hessian @ step)
+            largest = loss.concordance * float(abs(change).max(initial=0.0))
+            share, slope = 1.0, float(gradient @ step)
+            if largest > 0.5:
+                while share > 1e-12 and not (
+                    loss.rise(z + share * change, theta + share * step, z, theta) <= 1e-4 * share * slope
+                ):
+                    share *= 0.5
+            theta = theta + share * step
+            z = loss.rows @ theta
+            is_short = float(np.abs(step).max()) <= 1e-14 * float(np.abs(theta).max())
+            if share == 1.0 and (decrement * largest * largest <= LOSS_TOLERANCE or is_short):
+                return theta
+    warnings.warn(f"theta_hat: not at the minimum after {NEWTON_STEPS} Newton steps", stacklevel=2)
+    return theta
+
+
+def ball_minimum(hessian: Array, gradient: Array, at: Array, bound: float) -> Array:
+    r"""The minimum over :math:`\|u\| \le S` of :math:`g^\top(u-\theta) + \tfrac12\|u-\theta\|_H^2`, for ``at`` :math:`= \theta`.
+
+    H may be singular: directions that it does not know stay as they are. On the sphere, Newton's method finds the multiplier,
+    as in :func:`torchonline.linalg.project_ball`.
+    """
+    known = hessian.copy()
+    known.flat[:: len(at) + 1] += 1e-13 * hessian.trace() + 1e-300
+    target = at - np.linalg.solve(known, gradient)
+    if math.sqrt(target @ target) <= bound:
+        return target
+    values, vectors = np.linalg.eigh(known)
+    values = np.maximum(values, 1e-16 * values[-1])
+    rotated = vectors.T @ (known @ at - gradient)
+    multiplier = 0.0
+    for _ in range(NEWTON_STEPS):
+        solution = rotated / (values + multiplier)
+        norm = math.sqrt(solution @ solution)
+        if norm <= bound * (1.0 + 1e-15):
+            break
+        multiplier += (norm / bound - 1.0) * norm * norm / float((solution * solution / (values + multiplier)).sum())
+    return vectors @ (solution * min(1.0, bound / norm))
+
+
+def furthest(loss: Loss, centre: Array, level: float, bound: float, directions: Array) -> Array:
+    r"""Where :math:`x^\top\theta` is largest for :math:`\|\theta\| \le S` and a loss at most ``level`` above that at ``centre``.
+
+    For several directions, ``(K, d)`` to ``(K, d)``, by a primal-dual interior-point method (Boyd and Vandenberghe, Convex
+    Optimization, 2004, section 11.7), which goes over all rounds for all directions at once. It stays strictly inside the
+    set, and ends where :math:`x^\top\theta` is at most :data:`GAP_TOLERANCE` :math:`\|x\|S` below its maximum.
+
+    Args:
+        loss: convex.
+        centre: a point of the ball, ``(d)``.
+        level: above 0.
+        bound: S > 0.
+        directions: the rows x. Where one is 0, any point of the set will do: it is the centre.
+    """
+    ends = np.repeat(centre[None], len(directions), 0)
+    length = np.sqrt((directions * directions).sum(-1))
+    if not (math.isfinite(level) and np.isfinite(centre).all() and np.isfinite(length).all()):
+        return np.full_like(ends, math.nan)
+    moving = np.flatnonzero(length)
+    chunk = max(1, CHUNK // max(1, len(loss.rows)))
+    for first in range(0, len(moving), chunk):
+        part = moving[first : first + chunk]
+        ends[part] = _ends(loss, centre, level, bound, directions[part] / length[part, None])
+    return ends
+
+
+def _ends(loss: Loss, centre: Array, level: float, bound: float, unit: Array) -> Array:
+    """:func:`furthest` for directions of length 1. The ball, the loss and what is maximised are scaled to be about 1."""
+    at, products, goals = loss.rows @ centre, loss.products() / level, unit / bound
+
+    def rise(z: Array, theta: Array) -> Array:
+        return loss.rise(z, theta, at, centre) / level - 1.0
+
+    def look(theta: Array) -> tuple[Array, Array]:
+        """The predictors ``(K, n)``, and the functions f < 0 that make the set ``(K, 2)``."""
+        z, f = theta @ loss.rows.T, np.empty((len(theta), 2))
+        f[:, 0], f[:, 1] = rise(z, theta), 0.5 * ((theta * theta).sum(-1) / bound**2 - 1.0)
+        return z, f
+
+    with np.errstate(all="ignore"):
+        # Rounding of the loss may hide the rest.
+        size = float(loss.weights @ (1.0 + abs(loss.link.log_partition(at))))
+        tolerance = max(GAP_TOLERANCE, 1e-15 * size / level)
+        # The end of the ball, where the loss lets it.
+        ends = bound * unit
+        rest = np.flatnonzero(~(rise(ends @ loss.rows.T, ends) <= 0.0))
+        if not len(rest):
+            return ends
+        inside = 0.5 * centre[None]
+        while not look(inside)[1][0, 0] < -0.75:
+            inside = 0.5 * (inside + centre)
+        theta, goals = np.repeat(inside, len(rest), 0), goals[rest]
+        (z, f), share = look(theta), np.zeros(len(rest))
+        multipliers = -0.5 / f
+        for _ in range(NEWTON_STEPS):
+            slopes = np.empty((len(rest), 2, len(centre)))
+            slopes[:, 0], slopes[:, 1] = loss.gradient(z, theta) / level, theta / bound**2
+            wrong = (slopes * multipliers[..., None]).sum(1) - goals
+            gap, error = -(f * multipliers).sum(-1), bound * abs(wrong).max(-1)
+            ends[rest] = theta
+            going = (gap > tolerance) | (error > tolerance)
+            if not going.all():
+                rest, theta, goals, share, gap, error = (v[going] for v in (rest, theta, goals, share, gap, error))
+                z, f, multipliers, slopes = (v[going] for v in (z, f, multipliers, slopes))
+                if not len(rest):
+                    return ends
+            # How much of the gap to leave in this step: half of it where the last one fell short, ever less where not.
+            left = np.where((error > gap) | (share < 0.5), 0.5, np.minimum(np.maximum(np.sqrt(gap), 1e-3), 0.1))
+            barrier, stiffness = (-0.5 * left * gap)[:, None] / f, -multipliers / f
+            weights = loss.weights * loss.link.slope(z)
+            matrix = (multipliers[:, :1] * (weights @ products)).reshape(-1, len(centre), len(centre))
+            diagonal = multipliers[:, 0] * (loss.ridge / level) + multipliers[:, 1] / bound**2
+            matrix += diagonal[:, None, None] * loss.diagonal
+            matrix += (slopes * stiffness[..., None]).swapaxes(1, 2) @ slopes
+            step = np.linalg.solve(matrix, (goals - (slopes * barrier[..., None]).sum(1))[..., None])
+            change = barrier - multipliers + stiffness * (slopes @ step)[..., 0]
+            step = step[..., 0]
+            share = np.minimum(np.where(change < 0.0, -0.99 * multipliers / change, 1.0).min(-1), 1.0)[:, None]
+            for _ in range(80):
+                moved, raised = theta + share * step, multipliers + share * change
+                z, f = look(moved)
+                terms = -f * raised
+                good = (f < 0.0).all(-1) & (terms.min(-1) >= 5e-4 * terms.sum(-1))
+                if good.all():
+                    break
+                share = np.where(good[:, None], share, 0.6 * share)
+            theta, multipliers, share = moved, raised, share[:, 0]
+    warnings.warn(f"score: not at the maximum after {NEWTON_STEPS} Newton steps", stacklevel=2)
+    return ends
