@@ -126,6 +126,22 @@ def test_ends_of_sets_that_are_thin_and_of_directions_that_are_none() -> None:
     assert np.isnan(furthest(loss, centre, math.nan, bound, directions)).all()
 
 
+def test_a_score_whose_maximum_is_no_single_point() -> None:
+    """A history of one direction, asked along it: the solver ends, without a warning, at the largest predictor of the set."""
+    policy = OFUGLB(2, horizon=8, theta_bound=3.0)
+    x = torch.tensor([-0.6761025810358913, 0.7366355936256044], dtype=D)
+    rewards = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0, 0.0], dtype=D)
+    policy.step(x.expand(6, 2), rewards)
+    level, length = float(policy.estimator.level()), float(x.norm())
+
+    def rise(z: Tensor) -> Tensor:
+        return 6.0 * torch.nn.functional.softplus(z) - z
+
+    z = torch.linspace(-3.0 * length, 3.0 * length, 2_000_001, dtype=D)
+    inside = z[rise(z) - rise(z).min() <= level]
+    assert float(policy.estimator.upper_bound(x[None])) == pytest.approx(float(inside.max()), abs=1e-5)
+
+
 def test_a_solver_says_where_it_did_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     loss, _, bound = problem(2, "logistic")
     centre = minimise(loss, np.zeros(loss.rows.shape[1]), bound)

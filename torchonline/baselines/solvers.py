@@ -19,7 +19,7 @@ NEWTON_STEPS = 100
 # How far the loss may be above its minimum over the ball.
 LOSS_TOLERANCE = 1e-24
 # How far the end of a confidence set may be from where it is found, as a part of ||x|| S.
-GAP_TOLERANCE = 1e-12
+GAP_TOLERANCE = 1e-8
 # Numbers in a pass over all rounds for many directions at once.
 CHUNK = 1 << 18
 
@@ -209,6 +209,8 @@ def _ends(loss: Loss, centre: Array, level: float, bound: float, unit: Array) ->
             diagonal = multipliers[:, 0] * (loss.ridge / level) + multipliers[:, 1] / bound**2
             matrix += diagonal[:, None, None] * loss.diagonal
             matrix += (slopes * stiffness[..., None]).swapaxes(1, 2) @ slopes
+            # Where the maximum is no single point the matrix tends to a singular one.
+            matrix += (1e-15 * matrix.trace(axis1=1, axis2=2))[:, None, None] * loss.diagonal
             step = np.linalg.solve(matrix, (goals - (slopes * barrier[..., None]).sum(1))[..., None])
             change = barrier - multipliers + stiffness * (slopes @ step)[..., 0]
             step = step[..., 0]
