@@ -46,7 +46,8 @@ SAID = {
         "logistic, S = 3, fixed arms",
         "Poisson, S = 7, redrawn arms",
         "Covertype, tuned (heuristic)",
-        *("LocalGLB", "GLB-OMD, theorem", "Thompson", "Greedy", "OFUL"),
+        "For logistic rewards only, and left out: ECOLog, OFUL-MLogB, OFULog-r",
+        *("LocalGLB", "GLB-OMD, theorem", "Thompson", "Greedy", "GLOC", "GLM-UCB", "RS-GLinCB", "OFUGLB-e"),
     ],
     "examples/papers/glb_omd_coverage.py": ["logistic, S = 8", "GLBOMD: at most", "LocalGLB: at most"],
     "examples/papers/hvt_ucb.py": [

@@ -10,7 +10,12 @@ play the same 10 trials; those that are cheap play 100 others too. Each has the 
   theorem asks for a far larger ridge, so both are heuristics;
 - "theorem": with the paper's radius and the ridge of its theorem.
 
-OFUL's linear model is wrong here, and Greedy and Thompson sampling have no theorem.
+Its rivals are GLOC, ECOLog, OFUL-MLogB, GLM-UCB, RS-GLinCB, OFUGLB-e, OFUGLB and OFULog-r, with the constants that
+``torchonline.baselines`` gives them. ECOLog, OFUL-MLogB and OFULog-r are for logistic rewards only. The last five keep all
+rounds and are not cheap; OFUGLB and OFULog-r, which solve a convex problem for each arm, end after 1000 rounds, where the
+tables have the regret of all. For Poisson rewards the radii of GLOC and GLM-UCB are heuristics. RS-GLinCB has no confidence
+set that we could vouch for; its scale multiplies its warm-up constant too. OFUL's linear model is wrong here, and Greedy and
+Thompson sampling have no theorem.
 
 With ``--covertype PATH``, the file of ``torchonline.datasets.covertype``, Appendix F.3 too. The ten quantitative columns of the
 UCI Covertype data, standardised, are clustered by k-means into 32 arms. An arm's features are its centroid and a constant,
@@ -45,13 +50,15 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from torch import Tensor
 
-from torchonline import GLBOMD, OFUL, Greedy, LocalGLB, LocalGLMRegression, Logistic, Poisson, ThompsonSampling
+from torchonline import GLBOMD, OFUL, UCB, Greedy, LocalGLB, LocalGLMRegression, Logistic, Poisson, ThompsonSampling
 from torchonline.bandits.policies import Policy
+from torchonline.baselines import GLMUCB, GLOC, OFUGLB, ECOLog, OFUGLBRegression, OFULMLogB, OFULogR, RSGLinCB
 from torchonline.datasets import covertype
 from torchonline.environments import GeneralizedLinearBandit, Outcome
 from torchonline.links import Link
@@ -60,6 +67,8 @@ from torchonline.metrics import has_missed
 DIM, ARMS, ROUNDS, TRIALS, MANY, DELTA = 2, 20, 3000, 10, 100, 0.01
 NORMS = {"logistic": (3, 5, 7, 9), "Poisson": (3, 5, 7)}
 SMOKE_NORMS = {"logistic": (3,), "Poisson": (7,)}
+# Of OFUGLB and OFULog-r, which take some minutes for it.
+EXACT_ROUNDS = 1000
 CLUSTERS = 32
 SCALES = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 
@@ -105,7 +114,17 @@ class Algorithm:
     has_set: bool = True  # a confidence set for the parameter
     poisson: bool = True  # whether it is for other links than the logistic one
     cheap: bool = True  # whether it plays the many trials
-    rounds: int = 10**9  # at most so many
+    rounds: float = math.inf  # at most so many
+
+    def build(self, problem: Problem) -> Policy:
+        """The learner; which radii are no more than heuristics is said in the tables' text."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".* heuristic", UserWarning)
+            return self.make(problem)
+
+
+def glb_omd(radius: str) -> Callable[[Problem], GLBOMD]:
+    return lambda problem: GLBOMD(**problem.options(), radius=radius)
 
 
 def theorem(problem: Problem) -> GLBOMD:
@@ -114,21 +133,35 @@ def theorem(problem: Problem) -> GLBOMD:
     return GLBOMD(**problem.options(), radius="paper", ridge=ridge)
 
 
-def glb_omd(radius: str) -> Callable[[Problem], GLBOMD]:
-    def make(problem: Problem) -> GLBOMD:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "ridge: .* heuristic", UserWarning)
-            return GLBOMD(**problem.options(), radius=radius)
-
-    return make
-
-
 def oful(problem: Problem) -> OFUL:
     """Told the largest slope times S, and a bound on the noise's standard deviation: the best that fits a line."""
     options = problem.options()
     slope = options.pop("link").max_slope(problem.theta_bound)
     scale = 0.5 if isinstance(problem.link, Logistic) else math.sqrt(slope)
     return OFUL(**options | {"theta_bound": problem.theta_bound * slope, "noise_scale": scale})
+
+
+def rival(kind: Callable[..., Policy], *, any_link: bool = True, keeps: bool = False) -> Callable[[Problem], Policy]:
+    """One of the baselines; some are for the logistic link alone, and those that keep all rounds ask how many will come."""
+
+    def make(problem: Problem) -> Policy:
+        options = problem.options() | ({"horizon": problem.horizon} if keeps else {})
+        if not any_link:
+            del options["link"]
+        return kind(**options)
+
+    return make
+
+
+def ofuglb_e(**options: Any) -> UCB:
+    """OFUGLB over an ellipsoid."""
+    return UCB(OFUGLBRegression(**options))
+
+
+def rs_glincb(problem: Problem) -> RSGLinCB:
+    """A scale multiplies what decides on warm-up too."""
+    factor = 25.0 * problem.radius_scale
+    return RSGLinCB(**problem.options(), horizon=problem.horizon, warm_up_factor=factor)
 
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -140,6 +173,14 @@ ALGORITHMS: dict[str, Algorithm] = {
     "Thompson": Algorithm(lambda problem: ThompsonSampling(LocalGLMRegression(**problem.options()))),
     "Greedy": Algorithm(lambda problem: Greedy(LocalGLMRegression(**problem.options())), has_set=False),
     "OFUL": Algorithm(oful, has_set=False),
+    "GLOC": Algorithm(rival(GLOC)),
+    "ECOLog": Algorithm(rival(ECOLog, any_link=False), poisson=False),
+    "OFUL-MLogB": Algorithm(rival(OFULMLogB, any_link=False), poisson=False),
+    "GLM-UCB": Algorithm(rival(GLMUCB, keeps=True), cheap=False),
+    "RS-GLinCB": Algorithm(rs_glincb, has_set=False, cheap=False),
+    "OFUGLB-e": Algorithm(rival(ofuglb_e, keeps=True), cheap=False),
+    "OFUGLB": Algorithm(rival(OFUGLB, keeps=True), cheap=False, rounds=EXACT_ROUNDS),
+    "OFULog-r": Algorithm(rival(OFULogR, any_link=False, keeps=True), poisson=False, cheap=False, rounds=EXACT_ROUNDS),
 }
 
 
@@ -194,6 +235,14 @@ class Run:
     time: float  # processor time of a round of one learner, as a multiple of LocalGLB's
     radius_scale: float
 
+    def at(self, rounds: int) -> float:
+        """The mean regret after so many rounds."""
+        return float(self.regret[self.rounds >= rounds][0].mean())
+
+
+def shortest_of(runs: dict[str, Run]) -> int:
+    return min(int(one.rounds[-1]) for one in runs.values())
+
 
 def problem_for(setting: Setting, rounds: int, trials: tuple[int, ...], scale: float = 1.0, dim: int = DIM) -> Problem:
     link = Poisson() if setting.rewards == "Poisson" else Logistic()
@@ -229,7 +278,7 @@ class Play:
                 batch_shape=trials,
                 seed=seed,
             )
-        self.policy = ALGORITHMS[name].make(problem)
+        self.policy = ALGORITHMS[name].build(problem)
         self.seconds = 0.0  # processor time of choices and of learning
 
     def round(self) -> Tensor:
@@ -277,7 +326,7 @@ def time_of_a_round(name: str, setting: Setting, rounds: int, folder: Path) -> f
 def run(name: str, setting: Setting, folder: Path) -> Run:
     """Tune where that is asked for, then play, then look at the clock."""
     torch.set_num_threads(1)
-    scale, rounds = 1.0, min(setting.rounds, ALGORITHMS[name].rounds)
+    scale, rounds = 1.0, int(min(setting.rounds, ALGORITHMS[name].rounds))
     if setting.tuned:
         short, few = max(1, rounds // 4), min(10, setting.trials)
 
@@ -317,13 +366,16 @@ def make_table(runs: dict[str, Run], setting: Setting) -> Table:
             title += f"\nFor logistic rewards only, and left out: {', '.join(left_out)}"
     table = Table(title=title, title_justify="left")
     table.add_column("algorithm", no_wrap=True)
-    for header in ("rounds", "mean", "sd", "median", "radius", "failed", "time"):
+    shortest = shortest_of(runs)
+    early = [f"mean at {shortest}"] if shortest < setting.rounds else []
+    for header in ("rounds", *early, "mean", "sd", "median", "radius", "failed", "time"):
         table.add_column(header, justify="right", no_wrap=True)
     if setting.tuned:
         table.add_column("radius_scale", justify="right")
     for name, one in sorted(runs.items(), key=lambda item: (-item[1].rounds[-1], item[1].regret[-1].mean())):
         final = one.regret[-1]
-        row = [f"{one.rounds[-1]}", *map(short, (final.mean(), final.std(), final.quantile(0.5), one.radius))]
+        row = [f"{one.rounds[-1]}", *(short(one.at(shortest)) for _ in early)]
+        row += [*map(short, (final.mean(), final.std(), final.quantile(0.5), one.radius))]
         row += ["" if one.missed < 0 else f"{one.missed} of {len(final)}", f"{one.time:.1f}"]
         table.add_row(name, *row, *([f"{one.radius_scale:g}"] if setting.tuned else []))
     return table
@@ -344,7 +396,7 @@ def constants_table() -> Table:
             longest = environment.arms().norm(dim=-1).amax(-1)
             of_arms = 1.0 / problem.link.slope(-norm * longest)
             estimators = [
-                ALGORITHMS[name].make(problem).estimator for name in ("GLB-OMD, theorem", "GLB-OMD, paper", "LocalGLB")
+                ALGORITHMS[name].build(problem).estimator for name in ("GLB-OMD, theorem", "GLB-OMD, paper", "LocalGLB")
             ]
             numbers = [of_arms.mean(), environment.kappa(), environment.kappa_star().mean(), estimators[0].ridge]
             numbers += [estimator.radius()[0] for estimator in estimators]
@@ -371,8 +423,10 @@ def plot_curves(results: dict[Setting, dict[str, Run]], path: Path) -> None:
                 rounds, regret = runs[name].rounds, runs[name].regret
                 low, high = regret.quantile(torch.tensor([0.1, 0.9], dtype=regret.dtype), dim=1)
                 axis.plot(rounds, regret.mean(1), label=name, color=colour)
-                axis.fill_between(rounds, low, high, color=colour, alpha=0.12, linewidth=0)
+                axis.fill_between(rounds, low, high, color=colour, alpha=0.08, linewidth=0)
+        lowest = min(float(one.regret[-1].mean()) for one in runs.values())
         axis.set(title=str(setting), xlabel="round", yscale="log")
+        axis.set_ylim(bottom=0.2 * lowest if lowest > 0.0 else None)
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("cumulative regret: mean, 10 % to 90 % of trials")
     figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside right center")
@@ -383,13 +437,16 @@ def plot_curves(results: dict[Setting, dict[str, Run]], path: Path) -> None:
 def plot_time(results: dict[Setting, dict[str, Run]], path: Path) -> None:
     figure, axes = grid(len(results), 2)
     for axis, (setting, runs) in zip(axes, results.items(), strict=True):
-        for colour, (name, algorithm) in zip(COLOURS, ALGORITHMS.items(), strict=False):
-            if name in runs and algorithm.rounds >= setting.rounds:
-                one = runs[name]
-                axis.scatter(one.time, one.regret[-1].mean(), label=name, color=colour)
+        shortest = shortest_of(runs)
+        for colour, name in zip(COLOURS, ALGORITHMS, strict=False):
+            if name in runs:
+                axis.scatter(runs[name].time, runs[name].at(shortest), label=name, color=colour)
         axis.set(title=str(setting), xlabel="time of a round, LocalGLB = 1", xscale="log", yscale="log")
+        axis.set_ylabel(f"mean regret after {shortest} rounds")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+        axis.xaxis.set_minor_formatter(NullFormatter())
         axis.grid(alpha=0.3)
-    axes[0].set_ylabel("mean final regret")
     figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside right center")
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -425,7 +482,7 @@ def main() -> None:
             parser.error(f"--{name}: expected at least 1, got {getattr(options, name)}")
     if options.covertype is not None and not options.covertype.is_file():
         parser.error(f"--covertype: expected a file, found none at {options.covertype}")
-    norms, rounds, many = (SMOKE_NORMS, 8, 2) if options.smoke else (NORMS, options.rounds, options.many)
+    norms, rounds, many = (SMOKE_NORMS, 4, 2) if options.smoke else (NORMS, options.rounds, options.many)
 
     console = Console()
     folder = options.output / "glb_omd"
