@@ -18,6 +18,7 @@ WRITTEN = {
     "examples/noise_scale.py": ["noise_scale.png"],
     "examples/papers/glb_omd.py": [f"glb_omd_{name}.png" for name in ("logistic", "poisson", "covertype", "time")],
     "examples/papers/glb_omd_coverage.py": ["glb_omd_coverage.png"],
+    "examples/papers/glb_omd_speed.py": ["glb_omd_speed.png"],
     "examples/papers/hvt_ucb.py": [
         f"hvt_ucb_{name}.png" for name in ("student_t", "gaussian", "wrong_moment", "infinite_variance")
     ],
@@ -49,6 +50,7 @@ SAID = {
         "For logistic rewards only, and left out: ECOLog, OFUL-MLogB, OFULog-r",
         *("LocalGLB", "GLB-OMD, theorem", "Thompson", "Greedy", "GLOC", "GLM-UCB", "RS-GLinCB", "OFUGLB-e"),
     ],
+    "examples/papers/glb_omd_speed.py": ["OFUGLB, scipy", "exported program", "LocalGLB: a round at t = 20"],
     "examples/papers/glb_omd_coverage.py": ["logistic, S = 8", "GLBOMD: at most", "LocalGLB: at most"],
     "examples/papers/hvt_ucb.py": [
         "moment norm 4.388 at order 1.99",

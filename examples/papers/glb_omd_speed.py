@@ -1,0 +1,212 @@
+"""What a round of each generalized linear bandit costs, and how that depends on how many came before.
+
+One learner each plays 3000 rounds of the paper's experiment with logistic rewards, S = 3, on 20 arms in the plane, redrawn in
+each round. At rounds 100, 1500 and 3000, rounds (select and step) of all are timed in turn, on one thread. OFUGLB is
+timed three times: with this library's solver, which goes over all arms at once; the same on arms that stay, where it goes over
+equal rounds as one; and, on redrawn arms, with scipy's SLSQP for the estimate and for the score of each arm, at an accuracy of
+1e-8, as a first implementation would have it.
+
+Then, at d = 32, GLBOMD and LocalGLB beside OFUL: one learner, a fleet of 256, and the exported program.
+
+Prints median times of a round as multiples of LocalGLB's, and of OFUL's; draws the first.
+
+    OMP_NUM_THREADS=1 python examples/papers/glb_omd_speed.py    # some minutes; seconds with --smoke
+"""
+
+import argparse
+import copy
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from scipy.optimize import minimize
+from torch import Tensor
+
+from torchonline import GLBOMD, OFUL, UCB, LocalGLB, Logistic
+from torchonline.bandits.policies import Policy
+from torchonline.baselines import GLMUCB, GLOC, OFUGLB, ECOLog, OFUGLBRegression, OFULMLogB, OFULogR, RSGLinCB
+from torchonline.environments import GeneralizedLinearBandit
+from torchonline.export import to_program
+
+DIM, ARMS, S, HORIZON = 2, 20, 3.0, 3000
+LINK = Logistic()
+STAY, BY_SCIPY = "OFUGLB, arms that stay", "OFUGLB, scipy"
+
+
+def make_policies(horizon: int) -> dict[str, Policy]:
+    told: dict[str, Any] = {"dim": DIM, "theta_bound": S}
+    kept = told | {"horizon": horizon}
+    return {
+        "LocalGLB": LocalGLB(**told),
+        "GLBOMD": GLBOMD(**told),
+        "GLOC": GLOC(**told),
+        "ECOLog": ECOLog(**told),
+        "OFUL-MLogB": OFULMLogB(**told),
+        "GLM-UCB": GLMUCB(**kept),
+        "RS-GLinCB": RSGLinCB(**kept),
+        "OFUGLB-e": UCB(OFUGLBRegression(**kept)),
+        "OFULog-r": OFULogR(**kept),
+        "OFUGLB": OFUGLB(**kept),
+        STAY: OFUGLB(**kept),
+    }
+
+
+def sequential_programming(policy: OFUGLB, arms: Tensor) -> None:
+    """The estimate over all rounds, and the score of each arm, by scipy: what ``step`` and ``select`` would cost with it."""
+    estimator: Any = policy.estimator
+    n = int(estimator.rounds)
+    rows, rewards = estimator.history[:n].numpy(), estimator.history_reward[:n].numpy()
+
+    def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        z = rows @ theta
+        return float(np.logaddexp(0.0, z).sum() - rewards @ z), (
+            LINK.mean(torch.from_numpy(z)).numpy() - rewards
+        ) @ rows
+
+    ball = {"type": "ineq", "fun": lambda u: S * S - u @ u, "jac": lambda u: -2.0 * u}
+    found = minimize(loss, estimator.theta_hat.numpy(), jac=True, method="SLSQP", constraints=[ball], tol=1e-8)
+    highest = found.fun + float(estimator.level())
+    near = {"type": "ineq", "fun": lambda u: highest - loss(u)[0], "jac": lambda u: -loss(u)[1]}
+    for x in arms.numpy():
+        minimize(lambda u, x=x: (-x @ u, -x), found.x, jac=True, method="SLSQP", constraints=[ball, near], tol=1e-8)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def one_round(policy: Policy, arms: Tensor, reward: Tensor) -> None:
+    policy.step(arms[policy.select(arms)], reward)
+
+
+def in_turn(contenders: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """The median times of some pieces of work, done in turn so that what else the machine does meets all."""
+    times = [[seconds(work) for work in contenders.values()] for _ in range(repeats)]
+    return dict(zip(contenders, np.median(times, axis=0).tolist(), strict=True))
+
+
+def compare(policies: dict[str, Policy], worlds: dict[str, GeneralizedLinearBandit], repeats: int) -> dict[str, float]:
+    """Times of rounds, on copies that go on from where the learners are."""
+    copies = {name: copy.deepcopy(policy) for name, policy in policies.items()}
+    rewards = torch.rand(repeats, generator=torch.Generator().manual_seed(0), dtype=torch.float64).round()
+    times: dict[str, list[float]] = {name: [] for name in (*copies, BY_SCIPY)}
+    for number, reward in enumerate(rewards):
+        for name, policy in copies.items():
+            times[name].append(seconds(partial(one_round, policy, worlds[name].arms(), reward)))
+        if number % 20 == 0:
+            solver: Any = copies["OFUGLB"]
+            times[BY_SCIPY].append(seconds(partial(sequential_programming, solver, worlds["OFUGLB"].arms())))
+    return {name: float(np.median(each)) for name, each in times.items()}
+
+
+def beside_oful(repeats: int) -> dict[str, dict[str, float]]:
+    """At d = 32 and 20 unit arms: one learner, a fleet, and a program."""
+    generator = torch.Generator().manual_seed(0)
+    rewards = torch.rand(997, generator=generator, dtype=torch.float64).round()
+    makers: dict[str, Callable[..., Policy]] = {"OFUL": OFUL, "GLBOMD": GLBOMD, "LocalGLB": LocalGLB}
+    found = {}
+    for title, batch in (("one learner", ()), ("a fleet of 256", (256,)), ("exported program", ())):
+        arms = torch.randn(*batch, ARMS, 32, generator=generator, dtype=torch.float64)
+        arms = torch.nn.functional.normalize(arms, dim=-1)
+        rounds: dict[str, Callable[[], object]] = {}
+        for name, make in makers.items():
+            policy = make(32, batch_shape=batch)
+            count = iter(range(10**9))
+            if title == "exported program":
+                program: Any = to_program(policy).module()
+                mask = torch.ones(1, ARMS, dtype=torch.bool)
+
+                def play(program: Any = program, arms: Tensor = arms, count: Any = count, mask: Tensor = mask) -> None:
+                    t = next(count)
+                    program(arms[t % ARMS], rewards[t % 997], torch.tensor(True), arms.unsqueeze(0), mask)
+            else:
+
+                def play(policy: Any = policy, arms: Tensor = arms, count: Any = count) -> None:
+                    x = torch.take_along_dim(arms, policy.select(arms)[..., None, None], -2).squeeze(-2)
+                    policy.step(x, rewards[next(count) % 997].expand(x.shape[:-1]))
+
+            rounds[name] = play
+            for _ in range(20):
+                play()
+        found[title] = in_turn(rounds, repeats)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("outputs"))
+    parser.add_argument("--smoke", action="store_true", help="a few rounds, to see that it runs")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    stops, repeats = ((5, 10, 20), 3) if options.smoke else ((100, 1500, HORIZON), 200)
+    torch.set_num_threads(1)
+    console = Console()
+    policies = make_policies(HORIZON + repeats)
+    worlds = {
+        name: GeneralizedLinearBandit(DIM, ARMS, link=LINK, theta_norm=S, redraw=name != STAY, seed=1)
+        for name in policies
+    }
+    times: dict[int, dict[str, float]] = {}
+    kept: dict[int, Policy] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("rounds", total=stops[-1])
+        for t in range(1, stops[-1] + 1):
+            for name, policy in policies.items():
+                x, reward, _ = worlds[name].pull(policy.select(worlds[name].arms()))
+                policy.step(x, reward)
+            if t in stops:
+                times[t], kept[t] = compare(policies, worlds, repeats), copy.deepcopy(policies["LocalGLB"])
+            progress.advance(task)
+
+    table = Table(title="Median time of a round, as a multiple of LocalGLB's")
+    table.add_column("learner", no_wrap=True)
+    for t in stops:
+        table.add_column(f"t = {t}", justify="right")
+    for name in times[stops[0]]:
+        table.add_row(name, *(f"{times[t][name] / times[t]['LocalGLB']:.1f}" for t in stops))
+    console.print(table)
+    arms, reward = worlds["LocalGLB"].arms(), torch.tensor(1.0, dtype=torch.float64)
+    pair = in_turn({str(t): partial(one_round, kept[t], arms, reward) for t in (stops[-1], stops[0])}, 10 * repeats)
+    late, early = pair.values()
+    console.print(
+        f"LocalGLB: a round at t = {stops[-1]} takes {late / early:.2f} times as long as one at t = {stops[0]}"
+    )
+
+    table = Table(title="Median time of a round at d = 32, K = 20, as a multiple of OFUL's")
+    table.add_column("", no_wrap=True)
+    beside = beside_oful(repeats)
+    for name in ("GLBOMD", "LocalGLB"):
+        table.add_column(name, justify="right")
+    for title, row in beside.items():
+        table.add_row(title, *(f"{row[name] / row['OFUL']:.2f}" for name in ("GLBOMD", "LocalGLB")))
+    console.print(table)
+
+    path = options.output / "glb_omd_speed.png"
+    figure, axis = plt.subplots(figsize=(7, 5), layout="constrained")
+    for name in times[stops[0]]:
+        axis.plot(stops, [1e6 * times[t][name] for t in stops], marker="o", label=name)
+    axis.set(xlabel="round", ylabel="microseconds a round, median", xscale="log", yscale="log")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=7)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    console.print(f"Times: {path}")
+
+
+if __name__ == "__main__":
+    main()
