@@ -77,9 +77,9 @@ def optimality(history: History, theta: np.ndarray, bound: float) -> float:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_estimate_is_the_constrained_minimum(name: str) -> None:
-    """On 60 histories, from 0 and from a bad start: scipy's minimum to 1e-7, and the conditions of optimality."""
+    """On 40 histories, from 0 and from a bad start: scipy's minimum to 1e-7, and the conditions of optimality."""
     on_the_ball = 0
-    for seed in range(60):
+    for seed in range(40):
         loss, history, bound = problem(seed, name)
         bad = np.random.default_rng(seed).standard_normal(history.dim)
         found = [minimise(loss, start, bound) for start in (0.0 * bad, bad * (bound / np.linalg.norm(bad)))]
@@ -91,7 +91,7 @@ def test_the_estimate_is_the_constrained_minimum(name: str) -> None:
             np.testing.assert_allclose(theta, expected, rtol=0.0, atol=1e-7, err_msg=f"seed {seed}")
         assert max(map(history.loss, found)) <= history.loss(expected) + 1e-10
         on_the_ball += np.linalg.norm(found[0]) > bound * (1.0 - 1e-9)
-    assert 10 <= on_the_ball <= 50
+    assert 8 <= on_the_ball <= 32
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -484,6 +484,22 @@ def test_a_member_that_is_behind_is_as_it_would_be_alone(cls: Any) -> None:
     assert fleet.rounds.tolist() == [12, 8]
     torch.testing.assert_close(fleet.theta_hat[1], alone.theta_hat, rtol=0.0, atol=1e-12)
     torch.testing.assert_close(fleet.radius()[1], alone.radius(), rtol=1e-12, atol=0.0)
+
+
+@pytest.mark.parametrize("cls", LEARNERS)
+@pytest.mark.parametrize("dtype", [D, torch.float32])
+def test_on_tensors_as_on_arrays(cls: Any, dtype: torch.dtype) -> None:
+    """Where the buffers are not NumPy's memory, as on an accelerator, a round reads and writes them as tensors."""
+    options = {"horizon": 20, "batch_shape": (2,), "dtype": dtype} | ({} if cls is not RSGLinCBRegression else RS)
+    learners = cls(2, **options), cls(2, **options)
+    learners[1].is_small = False
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        x, reward = torch.rand(2, 2, generator=generator), torch.randint(2, (2,), generator=generator).double()
+        for learner in learners:
+            learner.step(0.5 * x, reward)
+    for name, value in learners[0].state().items():
+        torch.testing.assert_close(learners[1].get_buffer(name), value, rtol=1e-5, atol=1e-9)
 
 
 @pytest.mark.parametrize("cls", [GLMUCB, OFUGLB, OFULogR])

@@ -1,5 +1,6 @@
 """Generalized linear models that are fitted to all rounds anew in each: maximum likelihood estimates, and sets around them."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,13 @@ from torchonline.arrays import dot, matvec
 from torchonline.bandits.generalized import GeneralizedEstimator
 from torchonline.baselines.history import HistoryEstimator
 from torchonline.baselines.solvers import Array, Loss, furthest, inverse, minimise
+
+
+def on_host(value: Any) -> Array:
+    """A tensor, an array or a number in double precision, for NumPy: the same memory, where that can be."""
+    if isinstance(value, Tensor):
+        return value.to(device="cpu", dtype=torch.float64).numpy()
+    return np.asarray(value, dtype=np.float64)
 
 
 class LikelihoodEstimator(HistoryEstimator, GeneralizedEstimator):
@@ -30,18 +38,29 @@ class LikelihoodEstimator(HistoryEstimator, GeneralizedEstimator):
         numbers = torch.zeros(self.horizon, dtype=torch.float64)
         return super()._initial_state() | {"history_reward": numbers, "history_weight": numbers}
 
+    def _keep(self, horizon: int) -> None:
+        super()._keep(horizon)
+        # All of a round is NumPy's.
+        self.is_small = True
+
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         weight = 1.0 / (noise_scale * noise_scale)
         self._check_length(dot(x, x))
         self._check_room()
         self._check_quadratic(x, weight * dot(x, matvec(self.V_inv, x)))
-        self._append(self.history, x)
-        self._append(self.history_reward, reward)
-        self._append(self.history_weight, weight)
-        rounds = self.rounds
-        rounds += 1
+        count = math.prod(self.batch_shape)
+        # Copies: they may lie in the very buffers that a fit changes.
+        rows = on_host(x).reshape(count, -1).copy()
+        rewards, weights = (
+            np.broadcast_to(on_host(value), self.batch_shape).reshape(count).copy() for value in (reward, weight)
+        )
         with np.errstate(all="ignore"):
-            for member in range(rounds.numel()):
+            for member in range(count):
+                row = int(self._member(self.rounds, member))
+                self._write("history", member, rows[member], row)
+                self._write("history_reward", member, rewards[member], row)
+                self._write("history_weight", member, weights[member], row)
+                self._write("rounds", member, row + 1)
                 self._fit(member)
 
     def _fit(self, member: int) -> None:
@@ -50,7 +69,7 @@ class LikelihoodEstimator(HistoryEstimator, GeneralizedEstimator):
 
     def _loss(self, member: int, ridge: float, kept: Array = slice(None)) -> Loss:
         """The loss of all rounds of one learner, or of those that are ``kept``."""
-        n = int(self.rounds.reshape(-1)[member])
+        n = int(self._member(self.rounds, member))
         rows, rewards, weights = (
             self._read(name, member, n)[kept] for name in ("history", "history_reward", "history_weight")
         )
@@ -58,16 +77,23 @@ class LikelihoodEstimator(HistoryEstimator, GeneralizedEstimator):
 
     def _read(self, name: str, member: int, rows: int | None = None) -> Array:
         """A buffer of one learner of the fleet, or its first rows, in double precision: its own memory, where that can be."""
-        buffer: Any = self._buffers[name]
-        value = self._member(buffer, member)
-        return (value if rows is None else value[:rows]).to(device="cpu", dtype=torch.float64).numpy()
+        value = self._member(getattr(self, name), member)
+        return on_host(value if rows is None else value[:rows])
 
-    def _write(self, name: str, member: int, value: Array) -> None:
-        buffer: Any = self._buffers[name]
-        self._member(buffer, member).copy_(torch.from_numpy(np.asarray(value)))
+    def _write(self, name: str, member: int, value: Array, row: int | None = None) -> None:
+        """Write over a buffer of one learner of the fleet, or one row of it."""
+        buffer = self._member(getattr(self, name), member)
+        if row is not None:
+            buffer = buffer[row : row + 1]
+        if isinstance(buffer, Tensor):
+            buffer.copy_(torch.from_numpy(np.asarray(value)))
+        else:
+            buffer[...] = value
 
-    def _member(self, buffer: Tensor, member: int) -> Tensor:
-        return buffer.view(-1, *buffer.shape[self.batch_dims :])[member]
+    def _member(self, buffer: Any, member: int) -> Any:
+        """What one learner of the fleet has of a buffer, as a view: a tensor or an array, as the buffer is."""
+        shape = (-1, *buffer.shape[self.batch_dims :])
+        return (buffer.view(shape) if isinstance(buffer, Tensor) else buffer.reshape(shape))[member, ...]
 
     def _write_with_inverse(self, name: str, member: int, matrix: Array, least: float) -> None:
         """A matrix of which no eigenvalue is below ``least``, but for rounding, and its inverse."""

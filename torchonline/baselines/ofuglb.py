@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.arrays import at_least, at_most, dot, log, maximum, sqrt
+from torchonline.arrays import at_least, at_most, dot, increase_, log, maximum, sqrt
 from torchonline.bandits.generalized import checked_link
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.likelihood import LevelSetEstimator
@@ -139,8 +139,7 @@ class OFUGLBRegression(LevelSetEstimator):
         error = maximum(self.link.mean(bound) - reward, reward - self.link.mean(-bound))
         steepness = length * error / (noise_scale * noise_scale)
         super()._observe(x, reward, noise_scale)
-        lipschitz = self.lipschitz
-        lipschitz += steepness
+        increase_(self.lipschitz, steepness)
 
     def _fit(self, member: int) -> None:
         loss = self._loss(member, 0.0)

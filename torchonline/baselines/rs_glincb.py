@@ -157,8 +157,8 @@ class RSGLinCBRegression(LikelihoodEstimator):
         n, warm_theta = len(loss.rows), self._read("warm_theta", member)
         if x @ self._read("warm_V_inv", member) @ x >= self.warm_up_from:
             matrix = self._read("warm_V", member) + weight * np.outer(x, x)
-            self._member(self.is_warm, member)[n - 1] = True
-            loss = self._loss(member, self.ridge, self._member(self.is_warm, member)[:n].cpu().numpy())
+            self._write("is_warm", member, True, n - 1)
+            loss = self._loss(member, self.ridge, self._read("is_warm", member, n) > 0.0)
             self._write("warm_theta", member, minimise(loss, warm_theta, self.theta_bound))
             self._write_with_inverse("warm_V", member, matrix, self.ridge)
             return
@@ -166,10 +166,10 @@ class RSGLinCBRegression(LikelihoodEstimator):
         matrix = self._read("H", member) + weight * slope / math.e * np.outer(x, x)
         self._write("H", member, matrix)
         if np.linalg.slogdet(matrix)[1] > math.log(2.0) + np.linalg.slogdet(self._read("V", member))[1]:
-            loss = self._loss(member, self.ridge, ~self._member(self.is_warm, member)[:n].cpu().numpy())
+            loss = self._loss(member, self.ridge, self._read("is_warm", member, n) == 0.0)
             self._write("theta_hat", member, minimise(loss, self._read("theta_hat", member), self.theta_bound))
             self._write_with_inverse("V", member, matrix, self.ridge)
-            self._member(self.fits, member).add_(1)
+            self._write("fits", member, self._read("fits", member) + 1.0)
 
 
 class RSGLinCB(UCB):
