@@ -116,7 +116,9 @@ class Link(nn.Module):
 
     def signature(self) -> list[tuple[str, float]]:
         """Numbers that tell one link from another, by name, for checkpoints."""
-        return [(f"the link's mean at {z:g}", float(self.mean(np.array(z)))) for z in (-0.5, -0.25)]
+        points: Any = np.array([-0.5, -0.25])
+        means = zip(points.tolist(), self.mean(points).tolist(), strict=True)
+        return [(f"the link's mean at {z:g}", mean) for z, mean in means]
 
     def check_bound(self, bound: float) -> None:
         """Refuse a link that does not hold what it promises where :math:`|z|` is at most ``bound``."""
