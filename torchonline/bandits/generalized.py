@@ -77,7 +77,7 @@ class GeneralizedEstimator(Estimator):
             validate=validate,
         )
         self.link = link
-        self.feature_bound = feature_bound
+        self.feature_bound = float(feature_bound)
         self.delta = within("delta", delta, 0.0, 1.0)
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
@@ -127,8 +127,8 @@ class MixtureEstimator(GeneralizedEstimator):
 
     With the loss :math:`l(z) = (m(z) - rz)/g` of a round and a prior P on its predictor that is fixed before its reward,
     :math:`\prod \int e^{-l}dP\,/\,e^{-l(z^*)}` is a supermartingale, so that by Ville's inequality, with probability at least
-    1 - ``delta``, the losses of the truth are at all times below those of the mixture, :math:`-\log\int e^{-l}dP`, by at least
-    :math:`-\log(1/\delta)` in all. A subclass turns that into a radius. The prior is the normal law that the statistics
+    1 - ``delta``, the losses of the truth never exceed those of the mixture, :math:`-\log\int e^{-l}dP`, by more than
+    :math:`\log(1/\delta)` in all. A subclass turns that into a radius. The prior is the normal law that the statistics
     suggest, on :data:`NODES` Gauss-Legendre nodes within 6 standard deviations and :math:`\pm S\|x\|`; being discrete it is a
     prior as good as any, and has no quadrature error.
     """

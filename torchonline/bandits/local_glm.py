@@ -87,7 +87,7 @@ class LocalGLMRegression(MixtureEstimator):
         curvature, in a radius that is evaluated instead of bounded, and in having no projection.
     """
 
-    statistics_depend_on = ("theta_bound", "ridge", "delta", "noise_scale")
+    statistics_depend_on = ("concordance", "theta_bound", "ridge", "delta", "noise_scale")
 
     def __init__(
         self,
