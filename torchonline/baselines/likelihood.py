@@ -116,7 +116,7 @@ class LevelSetEstimator(LikelihoodEstimator):
         raise NotImplementedError
 
     def upper_bound(self, x: Tensor) -> Tensor:
-        r"""The largest :math:`x^\top\theta` of the confidence set, to 1e-8 :math:`\|x\|S`: ``(*B, ..., d)`` to ``(*B, ...)``.
+        r"""The largest :math:`x^\top\theta` of the confidence set, to 1e-7 :math:`\|x\|S`: ``(*B, ..., d)`` to ``(*B, ...)``.
 
         The gradient in x is the parameter at which it is taken. Cost: some ten passes over all different features
         of the rounds for each row, O(t d^2) each at most.

@@ -14,12 +14,12 @@ from torchonline.links import Link
 
 Array = Any
 
-# At most; three or four steps are usual for the estimate, and ten for an end of a confidence set.
+# At most; three or four steps are usual for the estimate, and thirty for an end of a confidence set.
 NEWTON_STEPS = 100
 # How far the loss may be above its minimum over the ball.
 LOSS_TOLERANCE = 1e-24
 # How far the end of a confidence set may be from where it is found, as a part of ||x|| S.
-GAP_TOLERANCE = 1e-8
+GAP_TOLERANCE = 1e-7
 # Numbers in a pass over all rounds for many directions at once.
 CHUNK = 1 << 18
 
@@ -138,9 +138,9 @@ def ball_minimum(hessian: Array, gradient: Array, at: Array, bound: float) -> Ar
 def furthest(loss: Loss, centre: Array, level: float, bound: float, directions: Array) -> Array:
     r"""Where :math:`x^\top\theta` is largest for :math:`\|\theta\| \le S` and a loss at most ``level`` above that at ``centre``.
 
-    For several directions, ``(K, d)`` to ``(K, d)``, by a primal-dual interior-point method (Boyd and Vandenberghe, Convex
-    Optimization, 2004, section 11.7), which goes over all rounds for all directions at once. It stays strictly inside the
-    set, and ends where :math:`x^\top\theta` is at most :data:`GAP_TOLERANCE` :math:`\|x\|S` below its maximum.
+    For several directions, ``(K, d)`` to ``(K, d)``, by the barrier method (Boyd and Vandenberghe, Convex Optimization, 2004,
+    section 11.3), which goes over all rounds for all directions at once. It stays strictly inside the set, and ends where
+    :math:`x^\top\theta` is some :data:`GAP_TOLERANCE` :math:`\|x\|S` below its maximum.
 
     Args:
         loss: convex.
@@ -165,64 +165,58 @@ def _ends(loss: Loss, centre: Array, level: float, bound: float, unit: Array) ->
     """:func:`furthest` for directions of length 1. The ball, the loss and what is maximised are scaled to be about 1."""
     at, products, goals = loss.rows @ centre, loss.products() / level, unit / bound
 
-    def rise(z: Array, theta: Array) -> Array:
-        return loss.rise(z, theta, at, centre) / level - 1.0
-
-    def look(theta: Array) -> tuple[Array, Array]:
-        """The predictors ``(K, n)``, and the functions f < 0 that make the set ``(K, 2)``."""
-        z, f = theta @ loss.rows.T, np.empty((len(theta), 2))
-        f[:, 0], f[:, 1] = rise(z, theta), 0.5 * ((theta * theta).sum(-1) / bound**2 - 1.0)
-        return z, f
+    def room(z: Array, theta: Array) -> Array:
+        """How far theta, or rows of them, are inside the loss's set and inside the ball, ``(K, 2)``."""
+        inside = np.empty((len(theta), 2))
+        inside[:, 0] = 1.0 - loss.rise(z, theta, at, centre) / level
+        inside[:, 1] = 0.5 * (1.0 - (theta * theta).sum(-1) / bound**2)
+        return inside
 
     with np.errstate(all="ignore"):
-        # Rounding of the loss may hide the rest.
-        size = float(loss.weights @ (1.0 + abs(loss.link.log_partition(at))))
-        tolerance = max(GAP_TOLERANCE, 1e-15 * size / level)
         # The end of the ball, where the loss lets it.
         ends = bound * unit
-        rest = np.flatnonzero(~(rise(ends @ loss.rows.T, ends) <= 0.0))
+        rest = np.flatnonzero(~(room(ends @ loss.rows.T, ends)[:, 0] >= 0.0))
         if not len(rest):
             return ends
         inside = 0.5 * centre[None]
-        while not look(inside)[1][0, 0] < -0.75:
+        while not room(inside @ loss.rows.T, inside)[0, 0] > 0.75:
             inside = 0.5 * (inside + centre)
-        theta, goals = np.repeat(inside, len(rest), 0), goals[rest]
-        (z, f), share = look(theta), np.zeros(len(rest))
-        multipliers = -0.5 / f
+        theta, goals, sharpness = np.repeat(inside, len(rest), 0), goals[rest], np.full(len(rest), 4.0)
+        z = theta @ loss.rows.T
+        rooms = room(z, theta)
         for _ in range(NEWTON_STEPS):
-            slopes = np.empty((len(rest), 2, len(centre)))
-            slopes[:, 0], slopes[:, 1] = loss.gradient(z, theta) / level, theta / bound**2
-            wrong = (slopes * multipliers[..., None]).sum(1) - goals
-            gap, error = -(f * multipliers).sum(-1), bound * abs(wrong).max(-1)
+            # A Newton step on the barrier function -sharpness goal'theta - log room - log room, whose minimum is at most
+            # 2 / sharpness below the maximum of goal'theta.
+            walls = np.empty((len(rest), 2, len(centre)))
+            walls[:, 0], walls[:, 1] = loss.gradient(z, theta) / level, theta / bound**2
+            walls /= rooms[..., None]
+            gradient = walls.sum(1) - sharpness[:, None] * goals
+            weights = loss.weights * loss.link.slope(z) / rooms[:, :1]
+            matrix = (weights @ products).reshape(-1, len(centre), len(centre)) + walls.swapaxes(1, 2) @ walls
+            diagonal = loss.ridge / (level * rooms[:, 0]) + 1.0 / (bound**2 * rooms[:, 1])
+            # Where the maximum is no single point the matrix tends to a singular one.
+            diagonal += 1e-15 * matrix.trace(axis1=1, axis2=2)
+            matrix += diagonal[:, None, None] * loss.diagonal
+            step = -np.linalg.solve(matrix, gradient[..., None])[..., 0]
+            slope = (gradient * step).sum(-1)
+            # The whole step near the minimum of the barrier function, and what is likely to be inside far from it.
+            share, change = np.minimum(1.0, 2.0 / (1.0 + np.sqrt(-slope))), step @ loss.rows.T
+            for _ in range(80):
+                moved = theta + share[:, None] * step
+                left = room(z + share[:, None] * change, moved)
+                risen = -share * sharpness * (goals * step).sum(-1) - np.log(left / rooms).sum(-1)
+                short = ~((left > 0.0).all(-1) & (risen <= 0.1 * share * slope + 1e-12))
+                if not short.any():
+                    break
+                share = np.where(short, 0.5 * share, share)
+            theta, z, rooms = moved, moved @ loss.rows.T, left
             ends[rest] = theta
-            going = (gap > tolerance) | (error > tolerance)
+            centred = -slope < 0.5
+            going = ~(centred & (2.0 / sharpness <= GAP_TOLERANCE))
+            sharpness = np.where(centred, 10.0 * sharpness, sharpness)
             if not going.all():
-                rest, theta, goals, share, gap, error = (v[going] for v in (rest, theta, goals, share, gap, error))
-                z, f, multipliers, slopes = (v[going] for v in (z, f, multipliers, slopes))
+                rest, theta, goals, sharpness, z, rooms = (v[going] for v in (rest, theta, goals, sharpness, z, rooms))
                 if not len(rest):
                     return ends
-            # How much of the gap to leave in this step: half of it where the last one fell short, ever less where not.
-            left = np.where((error > gap) | (share < 0.5), 0.5, np.minimum(np.maximum(np.sqrt(gap), 1e-3), 0.1))
-            barrier, stiffness = (-0.5 * left * gap)[:, None] / f, -multipliers / f
-            weights = loss.weights * loss.link.slope(z)
-            matrix = (multipliers[:, :1] * (weights @ products)).reshape(-1, len(centre), len(centre))
-            diagonal = multipliers[:, 0] * (loss.ridge / level) + multipliers[:, 1] / bound**2
-            matrix += diagonal[:, None, None] * loss.diagonal
-            matrix += (slopes * stiffness[..., None]).swapaxes(1, 2) @ slopes
-            # Where the maximum is no single point the matrix tends to a singular one.
-            matrix += (1e-15 * matrix.trace(axis1=1, axis2=2))[:, None, None] * loss.diagonal
-            step = np.linalg.solve(matrix, (goals - (slopes * barrier[..., None]).sum(1))[..., None])
-            change = barrier - multipliers + stiffness * (slopes @ step)[..., 0]
-            step = step[..., 0]
-            share = np.minimum(np.where(change < 0.0, -0.99 * multipliers / change, 1.0).min(-1), 1.0)[:, None]
-            for _ in range(80):
-                moved, raised = theta + share * step, multipliers + share * change
-                z, f = look(moved)
-                terms = -f * raised
-                good = (f < 0.0).all(-1) & (terms.min(-1) >= 5e-4 * terms.sum(-1))
-                if good.all():
-                    break
-                share = np.where(good[:, None], share, 0.6 * share)
-            theta, multipliers, share = moved, raised, share[:, 0]
     warnings.warn(f"score: not at the maximum after {NEWTON_STEPS} Newton steps", stacklevel=2)
     return ends
