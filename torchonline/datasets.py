@@ -232,7 +232,7 @@ def covertype(path: str | os.PathLike[str]) -> TensorDataset:
             named = file.readline().rstrip().endswith("Cover_Type")
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # an empty file is a warning
-            table = np.loadtxt(path, dtype=np.float32, delimiter=",", skiprows=int(named), ndmin=2)
+            table = np.loadtxt(path, dtype=np.float32, delimiter=",", comments=None, skiprows=int(named), ndmin=2)
     except (ValueError, UserWarning) as error:
         raise ValueError(f"path: expected rows of 55 numbers, got in {path}: {error}") from error
     if table.shape[1] != 55:

@@ -116,7 +116,7 @@ class Link(nn.Module):
 
     def signature(self) -> list[tuple[str, float]]:
         """Numbers that tell one link from another, by name, for checkpoints."""
-        points: Any = np.array([-0.5, -0.25])
+        points: Any = min(1.0, self.reach) * np.array([-0.5, -0.25, 0.25, 0.5])
         means = zip(points.tolist(), self.mean(points).tolist(), strict=True)
         return [(f"the link's mean at {z:g}", mean) for z, mean in means]
 
@@ -143,10 +143,11 @@ class Link(nn.Module):
         if not self.is_unimodal or u > GRID:
             return by_concordance
         y: Any = np.linspace(-bound, bound, GRID)
-        largest = max(
-            float((self.slope(y) / self.curvature(0.0 * y + b, y, concordance)).max()) for b in (-bound, bound)
-        )
-        return min(largest * math.exp(u / (GRID - 1)), by_concordance)
+        with np.errstate(all="ignore"):
+            ratios = [self.slope(y) / self.curvature(0.0 * y + b, y, concordance) for b in (-bound, bound)]
+        largest = float(np.max(ratios))
+        # Where slopes are too small for numbers there is no more to compare.
+        return min(largest * math.exp(u / (GRID - 1)), by_concordance) if math.isfinite(largest) else by_concordance
 
 
 class Gaussian(Link):
@@ -318,7 +319,12 @@ class Poisson(Link):
         return "whole numbers from 0 on"
 
     def sample(self, z: Tensor, generator: torch.Generator) -> Tensor:
-        return torch.poisson(z.double().exp(), generator=generator)
+        mean = z.double().exp()
+        counts = torch.poisson(mean.clamp(max=1e12), generator=generator)
+        if bool((mean > 1e12).any()):  # beyond the integers of torch's sampler: the normal law of the same variance
+            normal = (mean + mean.sqrt() * torch.randn(z.shape, generator=generator, dtype=torch.float64)).round()
+            counts = torch.where(mean > 1e12, normal, counts)
+        return counts
 
 
 class Gamma(Link):
@@ -459,18 +465,18 @@ class CustomLink(Link):
         if self.C_mu is not None:
             return self.C_mu
         # Between two points of the grid the logarithm of mu' may rise by R for each unit of the way.
-        z = torch.linspace(-bound, bound, GRID, dtype=torch.float64)
+        z = torch.linspace(-bound, bound, GRID, dtype=torch.float64, device="cpu")
         return float(self.dmu(z).max()) * math.exp(self.R * bound / (GRID - 1))
 
     def min_slope(self, bound: float) -> float:
         # As with the largest, it may fall by as much.
-        slopes = self.dmu(torch.linspace(-bound, bound, GRID, dtype=torch.float64))
+        slopes = self.dmu(torch.linspace(-bound, bound, GRID, dtype=torch.float64, device="cpu"))
         if type(slopes) is not Tensor:  # one that has a shape and no values
             return 1.0
         return float(slopes.min()) * math.exp(-self.R * bound / (GRID - 1))
 
     def check_bound(self, bound: float) -> None:
-        z = torch.linspace(-bound, bound, GRID, dtype=torch.float64)
+        z = torch.linspace(-bound, bound, GRID, dtype=torch.float64, device="cpu")
         step = 2.0 * bound / (GRID - 1)
         if type(z) is not Tensor:  # one that has a shape and no values
             return
@@ -479,17 +485,23 @@ class CustomLink(Link):
         where_ = f"on [{-bound:g}, {bound:g}]"
         if not bool((dmu > 0.0).all()):
             raise ValueError(f"dmu: expected values above 0 {where_}, got {float(dmu.min()):g}")
-        # By central differences, which are off by at most step^2 / 6 times the third derivative.
-        for name, lower, values, derivative in (("mu", "m", m, mu), ("dmu", "mu", mu, dmu)):
-            slopes = (values[2:] - values[:-2]) / (2.0 * step)
-            scale = derivative.abs().max() + dmu.max()
-            error = (slopes - derivative[1:-1]).abs().max()
-            if error > 1e-4 * scale:
+        # By central differences, which self-concordance keeps near the derivative, relative to the slope of that place.
+        h, slope = step, dmu[1:-1]
+        for name, lower, values, derivative, allowed in (
+            ("mu", "m", m, mu, slope * (self.R * h * h + 1e-7) + 1e-7 * mu[1:-1].abs()),
+            ("dmu", "mu", mu, dmu, slope * ((self.R * h) ** 2 + 1e-4)),
+        ):
+            rounding = 1e-15 * (values[2:].abs() + values[:-2].abs()) / h
+            error = ((values[2:] - values[:-2]) / (2.0 * h) - derivative[1:-1]).abs()
+            excess = error - allowed - rounding
+            if bool((excess > 0.0).any()):
+                worst = int(excess.argmax())
                 raise ValueError(
-                    f"{name}: expected the derivative of {lower} {where_}, got one that is {error:.2g} off"
+                    f"{name}: expected the derivative of {lower} {where_}, got one that is {float(error[worst]):.2g} off "
+                    f"at {float(z[worst + 1]):g}"
                 )
-        ratio = float(((dmu[2:] - dmu[:-2]) / (2.0 * step)).abs().div(dmu[1:-1]).max())
-        if ratio > self.R * 1.001 + 1e-6:
+        ratio = float(((dmu[2:] - dmu[:-2]) / (2.0 * h)).abs().div(slope).max())
+        if ratio > self.R * (1.001 + (self.R * h) ** 2) + 1e-6:
             raise ValueError(f"R: expected at least {ratio:.6g}, the largest |mu''| / mu' {where_}, got {self.R:g}")
         if self.C_mu is not None and float(dmu.max()) > self.C_mu * (1.0 + 1e-9):
             raise ValueError(
@@ -509,7 +521,9 @@ class CustomLink(Link):
 
 
 def logistic_divergence(b: Tensor, y: Tensor) -> Tensor:
-    """The divergence of ``log(1 + exp(z))``, without cancellation where the two are close."""
+    """The divergence of ``log(1 + exp(z))``, without cancellation where the two are close or far out."""
+    # It is the same for -b and -y; where y is below 0 the mean is no difference of 1.
+    b, y = where(y > 0.0, -b, b), where(y > 0.0, -y, y)
     distance, mean = b - y, sigmoid(y)
     near = abs(distance) <= 1.0
     small = where(near, distance, 0.0 * distance)

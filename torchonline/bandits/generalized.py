@@ -10,6 +10,7 @@ from torch import Tensor
 from torchonline.arrays import (
     assign_,
     at_least,
+    at_most,
     clip,
     column,
     increase_compensated_,
@@ -19,7 +20,7 @@ from torchonline.arrays import (
     sqrt,
 )
 from torchonline.bandits.estimator import Estimator
-from torchonline.checks import check_shape, check_tensor, check_values, positive, within
+from torchonline.checks import LARGEST, check_shape, check_size, check_tensor, check_values, positive, within
 from torchonline.learner import is_readable
 from torchonline.links import Link, Logistic
 
@@ -40,6 +41,17 @@ def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link,
         raise TypeError(f"link: expected a torchonline.links.Link, got {type(link).__name__}")
     link.check_bound(bound)
     return link, bound
+
+
+def checked_min_slope(link: Link, theta_bound: float, bound: float) -> float:
+    """The smallest slope of a link, which some divide by; one of as good as 0 is the fault of ``theta_bound``."""
+    slope = link.min_slope(bound)
+    if slope < 1e-12:
+        raise ValueError(
+            f"theta_bound: expected one within which the link has slopes of at least 1e-12, "
+            f"got {theta_bound}, and a slope of {slope:.2g}"
+        )
+    return slope
 
 
 class GeneralizedEstimator(Estimator):
@@ -84,6 +96,8 @@ class GeneralizedEstimator(Estimator):
         # The largest |x'theta| that the constants hold for.
         self.predictor_bound = self.theta_bound * self.feature_bound
         self.concordance = link.self_concordance(self.predictor_bound)
+        # Beyond it the link has no mean that could be computed: there it is taken to be that of the end.
+        self.end = link.reach if link.is_global or math.isinf(link.reach) else self.predictor_bound
         # What is longer than that is refused.
         self.longest = self.feature_bound
 
@@ -94,7 +108,7 @@ class GeneralizedEstimator(Estimator):
         return self.link.possible(values)
 
     def _response(self, predictor: Tensor) -> Tensor:
-        return self.link.mean(predictor)
+        return self.link.mean(at_least(at_most(predictor, self.end), -self.end))
 
     # What follows is eager Python only.
 
@@ -110,6 +124,16 @@ class GeneralizedEstimator(Estimator):
                     f"reward: expected {self.link.rewards()}, as {type(self.link).__name__} has it, "
                     f"got {reward[impossible][0].item():g}"
                 )
+
+    def _check_cost(self, cost: Tensor) -> None:
+        """Refuse a round whose cost in radius, or what else it adds, is not finite."""
+        if not self.validate or (isinstance(cost, Tensor) and not is_readable(cost)):
+            return
+        largest = abs(cost) if isinstance(cost, float) else abs(cost).max()
+        if not largest < math.inf:
+            raise ValueError(
+                f"reward: expected one whose cost the state's dtype can hold, got one of {float(largest):g}"
+            )
 
     def _check_length(self, square: Tensor) -> None:
         """Refuse a round whose features, of squared lengths ``square``, are longer than the constants hold for."""
@@ -130,7 +154,8 @@ class MixtureEstimator(GeneralizedEstimator):
     1 - ``delta``, the losses of the truth never exceed those of the mixture, :math:`-\log\int e^{-l}dP`, by more than
     :math:`\log(1/\delta)` in all. A subclass turns that into a radius. The prior is the normal law that the statistics
     suggest, on :data:`NODES` Gauss-Legendre nodes within 6 standard deviations and :math:`\pm S\|x\|`; being discrete it is a
-    prior as good as any, and has no quadrature error.
+    prior as good as any, and has no quadrature error. A round that tells the predictor to within less than the distance of
+    two nodes is charged for that: its cost is valid, and larger than it could be.
     """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
@@ -183,7 +208,7 @@ class MixtureEstimator(GeneralizedEstimator):
         Args:
             theta: the guess, ``(*B, d)``, of a norm of at most ``theta_bound``.
             distance: how far from it the true parameter may be; None for :math:`S + \|\theta\|`, which needs no knowledge.
-                The confidence sets hold if it is right.
+                The confidence sets hold if it is right. :meth:`reset` forgets the guess.
 
         Raises:
             TypeError: ``theta`` is no floating-point tensor.
@@ -199,9 +224,10 @@ class MixtureEstimator(GeneralizedEstimator):
             )
         if bool((self.rounds > 0).any()):
             raise ValueError(f"theta: expected before the first round, got after {int(self.rounds.max())}")
-        known = (
-            self.theta_bound + length if distance is None else torch.full_like(length, positive("distance", distance))
-        )
+        known = self.theta_bound + length
+        if distance is not None:
+            check_size("distance", positive("distance", distance), LARGEST[theta.dtype], theta.dtype)
+            known = torch.full_like(length, distance)
         with torch.no_grad():
             self.theta_hat.copy_(theta)
             start = self._squared_start(0.0)

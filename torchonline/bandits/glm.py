@@ -42,9 +42,9 @@ class GLMRegression(MirrorDescent, MixtureEstimator):
               \hat\theta &\leftarrow \arg\min_{\|\theta\|\le S}\|\theta-\zeta\|_{\tilde V} &&\text{(42b)} \\
               V &\leftarrow V + w(\hat\theta)\,xx^\top &&\text{(at the new estimate)}
 
-    Widths are :math:`\|x\|_{V^{-1}}`. With ``radius="empirical"`` :math:`\eta` is the least number for which the link's slope
-    satisfies :math:`\mu'(y)(b-y)^2 \le 2\eta D_m(b, y)` for all predictors b and y in [-SL, SL]; otherwise it is the paper's
-    1 + R S L, which is larger.
+    Widths are :math:`\|x\|_{V^{-1}}`. With ``radius="empirical"`` :math:`\eta` is large enough, and hardly larger, for the
+    link's slope to satisfy :math:`\mu'(y)(b-y)^2 \le 2\eta D_m(b, y)` for all predictors b and y in [-SL, SL], with the
+    divergence :math:`D_m` of m; otherwise it is the paper's 1 + R S L, which is larger.
 
     Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
     whose exponential moments are not larger: see :mod:`torchonline.links`), then with probability at least 1 - ``delta``, for
@@ -67,7 +67,8 @@ class GLMRegression(MirrorDescent, MixtureEstimator):
     a round that leaves the ball, and in each choice with ``radius="tight"``. Two d x d matrices (three in float32).
 
     Raises, from ``step`` besides what the contract says: ValueError if ``reward`` is none that the link has, if ``x`` is longer
-    than ``feature_bound``, or if one round outweighs all that the state's dtype can resolve.
+    than ``feature_bound``, if ``noise_scale`` is below the link's with "paper" or "tight", whose theorem has one dispersion, or
+    if one round outweighs all that the state's dtype can resolve.
 
     Args:
         dim: d, number of features.
@@ -139,6 +140,8 @@ class GLMRegression(MirrorDescent, MixtureEstimator):
             self.eta = link.curvature_ratio(bound)
         else:
             self.eta = 1.0 + self.concordance * bound
+            # The paper's bounds are for rounds of one dispersion, and hold for larger ones.
+            self.smallest_noise_scale = self.noise_scale
         self.max_weight = link.max_slope(bound) / self.noise_scale**2
         if radius != "empirical" and self.ridge < self.theory_ridge():
             warnings.warn(
@@ -202,6 +205,7 @@ class GLMRegression(MirrorDescent, MixtureEstimator):
         a, a_product = along(root, x) * x, along(root, x) * product
         if not is_scripting():
             self._check_quadratic(x, quadratic)
+            self._check_cost(cost)
 
         self._widen_(cost)
         assign_(theta_hat, theta)

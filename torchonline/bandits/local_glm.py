@@ -153,6 +153,7 @@ class LocalGLMRegression(MixtureEstimator):
         a, a_product = along(root, x) * x, along(root, x) * product
         if not is_scripting():
             self._check_quadratic(x, quadratic)
+            self._check_cost(cost)
 
         self._widen_(cost)
         theta_hat -= along(pull, x) * product

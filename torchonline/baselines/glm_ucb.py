@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchonline.arrays import along, sqrt
-from torchonline.bandits.generalized import checked_link
+from torchonline.bandits.generalized import checked_link, checked_min_slope
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.likelihood import LikelihoodEstimator
 from torchonline.baselines.solvers import minimise
@@ -107,7 +107,7 @@ class GLMUCBRegression(LikelihoodEstimator):
             validate=validate,
         )
         self._keep(horizon)
-        self.slowest, self.steepest = link.min_slope(bound), link.max_slope(bound)
+        self.slowest, self.steepest = checked_min_slope(link, theta_bound, bound), link.max_slope(bound)
         is_sub_gaussian = link.is_global and math.isinf(link.reach)
         if not is_sub_gaussian:
             warnings.warn(

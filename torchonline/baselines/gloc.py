@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.jit import is_scripting
 
 from torchonline.arrays import along, at_least, dot, increase_, log1p, matvec, sqrt
-from torchonline.bandits.generalized import GeneralizedEstimator, checked_link
+from torchonline.bandits.generalized import GeneralizedEstimator, checked_link, checked_min_slope
 from torchonline.bandits.policies import UCB
 from torchonline.linalg import grow_, project_ball_
 from torchonline.links import Link
@@ -106,12 +106,7 @@ class GLOCRegression(GeneralizedEstimator):
             device=device,
             validate=validate,
         )
-        self.smallest_slope = link.min_slope(bound)
-        if self.smallest_slope < 1e-12:
-            raise ValueError(
-                f"theta_bound: expected one within which the link has slopes of at least 1e-12, "
-                f"got {theta_bound}, and a slope of {self.smallest_slope:.2g}"
-            )
+        self.smallest_slope = checked_min_slope(link, theta_bound, bound)
         self.noise_term = link.max_slope(bound) / self.smallest_slope**2
         prior = self.ridge * self.theta_bound**2
         self.start = 1.0 + 9.0 * prior
@@ -149,6 +144,8 @@ class GLOCRegression(GeneralizedEstimator):
         share = 1.0 / (1.0 + quadratic)
         gradient = (self.link.mean(dot(x, iterate)) - reward) / noise_scale
         residual = dot(a, iterate) - dot(a, theta_hat)
+        if not is_scripting():
+            self._check_cost(gradient * gradient / self.smallest_slope)
 
         increase_(self.loss, gradient * gradient * quadratic * share)
         increase_(self.residual, residual * residual * share)

@@ -37,9 +37,9 @@ class MLogBRegression(MirrorDescent):
     :math:`\lambda \ge L^2\max(14\eta d,\ \tfrac32\eta LS,\ \tfrac12)`, as by default up to LS = 58 d, then with probability at
     least 1 - ``delta``, at all times and for all x, :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot
     \text{width}(x)`. The constants of the radius are recalled, those of :math:`\eta` and :math:`\lambda` inferred. That it holds
-    is known from another theorem: it is above the radius that Theorem 1 of Zhang, Xu, Zhao and Sugiyama, Generalized Linear
-    Bandits: Almost Optimal Regret with One-Pass Update (2025), has for the same update under that condition, of which the
-    proof allows any :math:`\eta \ge 1 + LS`.
+    is known from another theorem: it is above the radius "tight" of :class:`~torchonline.GLMRegression`, which the proof of
+    Theorem 1 of Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost Optimal Regret with One-Pass Update (2025),
+    has for the same update under that condition, and which allows any :math:`\eta \ge 1 + LS`.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round; O(d^3) in the rounds, ever
     rarer, in which the step leaves the ball.
@@ -89,7 +89,7 @@ class MLogBRegression(MirrorDescent):
         validate: bool = True,
     ) -> None:
         link, bound = checked_link(None, theta_bound, feature_bound)
-        usual = 84.0 * math.sqrt(2.0) * positive_integer("dim", dim) * (1.0 + bound) * feature_bound**2
+        usual = 84.0 * math.sqrt(2.0) * positive_integer("dim", dim) * (1.0 + bound) * float(feature_bound) ** 2
         super().__init__(
             dim,
             link=link,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.arrays import along, at_least, autocasts, exactly, row_dots, rows_times, sqrt
-from torchonline.bandits.generalized import checked_link
+from torchonline.bandits.generalized import checked_link, checked_min_slope
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.likelihood import LikelihoodEstimator
 from torchonline.baselines.solvers import minimise
@@ -128,7 +128,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
         self._keep(horizon)
         self.warm_up_factor = positive("warm_up_factor", warm_up_factor)
         self.radius_factor = positive("radius_factor", radius_factor)
-        kappa, R = 1.0 / link.min_slope(bound), self.concordance
+        kappa, R = 1.0 / checked_min_slope(link, theta_bound, bound), self.concordance
         gamma = self.warm_up_factor * R * bound * math.sqrt(logarithm)
         # A linear model, which has R = 0, needs no warm-up.
         self.warm_up_from = 1.0 / (gamma**2 * kappa * R**2) if R > 0.0 else math.inf

@@ -118,7 +118,7 @@ def ball_minimum(hessian: Array, gradient: Array, at: Array, bound: float) -> Ar
     as in :func:`torchonline.linalg.project_ball`.
     """
     known = hessian.copy()
-    known.flat[:: len(at) + 1] += 1e-13 * hessian.trace() + 1e-300
+    known.flat[:: len(at) + 1] += 1e-13 * hessian.trace() + 1e-150
     target = at - np.linalg.solve(known, gradient)
     if math.sqrt(target @ target) <= bound:
         return target
@@ -179,8 +179,16 @@ def _ends(loss: Loss, centre: Array, level: float, bound: float, unit: Array) ->
         if not len(rest):
             return ends
         inside = 0.5 * centre[None]
-        while not room(inside @ loss.rows.T, inside)[0, 0] > 0.75:
+        for _ in range(60):
+            if room(inside @ loss.rows.T, inside)[0, 0] > 0.75:
+                break
             inside = 0.5 * (inside + centre)
+        else:
+            warnings.warn(
+                "score: the confidence set is too thin to be resolved, its centre stands for it", stacklevel=2
+            )
+            ends[rest] = centre
+            return ends
         theta, goals, sharpness = np.repeat(inside, len(rest), 0), goals[rest], np.full(len(rest), 4.0)
         z = theta @ loss.rows.T
         rooms = room(z, theta)

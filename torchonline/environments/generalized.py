@@ -1,5 +1,6 @@
 """Generalized linear bandits: mean rewards that a link makes of what is linear in the features of an arm."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -102,7 +103,8 @@ class GeneralizedLinearBandit(SimulatedBandit):
 
         For a :class:`~torchonline.links.CustomLink` it may be a little more.
         """
-        return 1.0 / self.link.min_slope(self.theta_norm)
+        slope = self.link.min_slope(self.theta_norm)
+        return 1.0 / slope if slope > 0.0 else math.inf
 
     def kappa_star(self) -> Tensor:
         r"""1 over the mean of :math:`\mu'` at the best arms of all rounds so far and of this one: ``(*B)``."""
