@@ -1,5 +1,6 @@
 """GLBOMD and LocalGLB against independent numbers, a reference, scipy's minima, and what theory says of special cases."""
 
+import functools
 import json
 import math
 from pathlib import Path
@@ -92,7 +93,7 @@ def test_agrees_with_reference(cls: Any, link: Link) -> None:
     theta = random.standard_normal(3)
     theta *= 0.95 / np.linalg.norm(theta)
     probes = random.standard_normal((5, 3))
-    projected = 0
+    projected, was_negative = 0, False
     for t in range(150):
         x = random.standard_normal(3)
         x *= random.uniform(0.0, 2.0) ** (1 + t % 3) / np.linalg.norm(x) / 2.0 ** (t % 3)
@@ -105,6 +106,8 @@ def test_agrees_with_reference(cls: Any, link: Link) -> None:
         estimator.step(torch.from_numpy(x), reward, None if scale is None else torch.tensor(scale, dtype=D))
         theirs.step(x, float(reward), scale)
         projected += float(estimator.theta_hat.norm()) > 1.0 - 1e-9
+        was_negative |= theirs.squared < 0.0
+        assert bool(estimator.misspecified) == was_negative
         np.testing.assert_allclose(estimator.theta_hat.numpy(), theirs.theta, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(float(estimator.squared_radius), theirs.squared, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(estimator.radius().item(), theirs.radius(), rtol=1e-9, atol=1e-9)
@@ -117,7 +120,6 @@ def test_agrees_with_reference(cls: Any, link: Link) -> None:
                 theirs.mu(np.clip(probes @ theirs.theta, -estimator.end, estimator.end)),
                 rtol=1e-8,
             )
-    assert bool(estimator.misspecified) == (theirs.squared < 0.0) or bool(estimator.misspecified)
     if cls is GLMRegression and isinstance(link, (Binomial, Poisson, Gaussian)):
         assert projected > 3
 
@@ -204,6 +206,21 @@ def test_on_a_line_the_model_is_ridge_regression() -> None:
             assert float((learner.V - exact.V).abs().max()) < 1e-12 * float(exact.V.abs().max())
             assert abs(float(learner.squared_radius) - expected) < 1e-6
     assert float((local.theta_hat - exact.theta_hat).abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize("batch", [(), (1,)])
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_small_costs_add_up_in_single_precision(cls: Any, batch: tuple[int, ...]) -> None:
+    """Next to a squared radius whose last digit is far above them: plain sums are a hundred times further off."""
+    make = functools.partial(cls, 2, link=Gaussian(), theta_bound=1000.0, ridge=1.0, batch_shape=batch)
+    single, double = make(dtype=torch.float32), make(dtype=D)
+    x = torch.tensor([0.25, 0.5]).expand(*batch, 500, 2)
+    start = double.squared_radius.clone()
+    for learner in (single, double):
+        learner.step(x, torch.zeros(*batch, 500))
+    assert float(double.squared_radius - start) > 4.0
+    exact = single.squared_radius.double() - single.squared_radius_lost.double()
+    assert float((exact - double.squared_radius).abs().max()) < 0.1
 
 
 @pytest.mark.parametrize(("link", "S", "dim", "ridge"), [(Logistic(), 3.0, 2, 112.0), (Logistic(), 3.0, 5, 280.0)])
