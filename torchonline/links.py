@@ -41,7 +41,7 @@ class Link(nn.Module):
 
     Attributes:
         noise_scale: the square root of the dispersion g.
-        reach: the functions can be computed where :math:`|z|` is below it, or equal if it is infinite.
+        reach: the functions can be computed where :math:`|z|` is below it.
         is_global: whether :meth:`self_concordance` is one number for all of the line.
         is_unimodal: whether :math:`\mu'` rises up to a point and falls from there on.
         steepest: that point.
@@ -122,7 +122,7 @@ class Link(nn.Module):
 
     def check_bound(self, bound: float) -> None:
         """Refuse a link that does not hold what it promises where :math:`|z|` is at most ``bound``."""
-        if not (bound < self.reach or self.reach == math.inf):
+        if bound >= self.reach:
             raise ValueError(
                 f"theta_bound: expected |x'theta| below {self.reach:g}, the reach of {type(self).__name__}, "
                 f"got up to {bound:g}"
@@ -482,9 +482,9 @@ class CustomLink(Link):
             return
         with torch.no_grad():
             m, mu, dmu = (self._values(name, z) for name in ("m", "mu", "dmu"))
-        where_ = f"on [{-bound:g}, {bound:g}]"
+        interval = f"[{-bound:g}, {bound:g}]"
         if not bool((dmu > 0.0).all()):
-            raise ValueError(f"dmu: expected values above 0 {where_}, got {float(dmu.min()):g}")
+            raise ValueError(f"dmu: expected values above 0 on {interval}, got {float(dmu.min()):g}")
         # By central differences, which self-concordance keeps near the derivative, relative to the slope of that place.
         h, slope = step, dmu[1:-1]
         for name, lower, values, derivative, allowed in (
@@ -497,15 +497,17 @@ class CustomLink(Link):
             if bool((excess > 0.0).any()):
                 worst = int(excess.argmax())
                 raise ValueError(
-                    f"{name}: expected the derivative of {lower} {where_}, got one that is {float(error[worst]):.2g} off "
+                    f"{name}: expected the derivative of {lower} on {interval}, got one that is {float(error[worst]):.2g} off "
                     f"at {float(z[worst + 1]):g}"
                 )
         ratio = float(((dmu[2:] - dmu[:-2]) / (2.0 * h)).abs().div(slope).max())
         if ratio > self.R * (1.001 + (self.R * h) ** 2) + 1e-6:
-            raise ValueError(f"R: expected at least {ratio:.6g}, the largest |mu''| / mu' {where_}, got {self.R:g}")
+            raise ValueError(
+                f"R: expected at least {ratio:.6g}, the largest |mu''| / mu' on {interval}, got {self.R:g}"
+            )
         if self.C_mu is not None and float(dmu.max()) > self.C_mu * (1.0 + 1e-9):
             raise ValueError(
-                f"C_mu: expected at least {float(dmu.max()):.6g}, the largest mu' {where_}, got {self.C_mu:g}"
+                f"C_mu: expected at least {float(dmu.max()):.6g}, the largest mu' on {interval}, got {self.C_mu:g}"
             )
 
     def _values(self, name: str, z: Tensor) -> Tensor:
