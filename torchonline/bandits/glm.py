@@ -52,9 +52,10 @@ class GLMRegression(MirrorDescent, MixtureEstimator):
 
     - "empirical": what the rounds have cost, added up. Holds for any ``ridge``. Proof: docs/generalized_linear.md.
     - "paper": :math:`\text{radius}^2 = 4\lambda S^2 + 2\eta\log\frac1\delta + 6d\eta^2\log(2 + 2C_\mu L^2t/(\lambda g))` at
-      round t (Theorem 1 of the reference). Holds for ``ridge`` from :meth:`theory_ridge` on; there is a warning below that.
+      round t (Theorem 1 of the reference). Holds for ``ridge`` from :meth:`theory_ridge` on, below which there is a warning,
+      if no round's ``noise_scale`` is below the link's.
     - "tight": :math:`\lambda S^2 + 2\eta\log\frac1\delta + 6\eta^2\log\det(V/\frac\lambda2 - I)`, what the paper's proof gives
-      before its last bounds. Under the same condition, and never larger.
+      before its last bounds. Under the same conditions, and never larger.
 
     UCB over the paper's radius has regret :math:`\tilde O(d\sqrt{T/\kappa_*})` (Theorem 2, whose proof asks for more where the
     slope is unbounded: docs/glb_omd.md). For the empirical radius there is no such theorem. ``radius_scale`` other than 1 is a

@@ -165,7 +165,8 @@ class LocalGLMRegression(MixtureEstimator):
         """The root u of ``f(u) = u + s (mean(z + u) - reward)`` for which ``z + u`` is within the bound, by Newton's method.
 
         Since f' >= 1, the root is between any u and u - f(u). From the point there that is nearest to where the mean is
-        steepest, up to the root, f is convex or concave so that no step of Newton's method goes beyond the root.
+        steepest, up to the root, f is convex or concave so that no step of Newton's method goes beyond the root; it may, with a
+        link whose slope is not unimodal.
         """
         first, last = -bound - z, bound - z
         start = minimum(maximum(0.0 * z, first), last)
