@@ -9,6 +9,7 @@ import torch
 from scipy.special import expit
 from torch import Tensor
 
+from tests.learners import cosh, sinh
 from tests.reference.ecolog import ECOLogReference, loss, minimum
 from tests.reference.gloc import GLOCReference
 from tests.reference.oful_mlogb import MLogBReference
@@ -23,14 +24,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "small ridge": {"ridge": 0.05, "theta_bound": 0.7, "delta": 0.1},
     "all": {"theta_bound": 3.0, "feature_bound": 2.0, "ridge": 0.5, "delta": 0.3, "radius_scale": 1e-2},
 }
-
-
-def cosh(z: Tensor) -> Tensor:
-    return torch.cosh(z)
-
-
-def sinh(z: Tensor) -> Tensor:
-    return torch.sinh(z)
 
 
 def play(policy: Any, reference: Any, link: Link, *, seed: int, noise: bool, rounds: int) -> None:
