@@ -223,6 +223,19 @@ def test_small_costs_add_up_in_single_precision(cls: Any, batch: tuple[int, ...]
     assert float((exact - double.squared_radius).abs().max()) < 0.1
 
 
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_a_radius_scale_changes_choices_and_nothing_else(cls: Any) -> None:
+    """The update goes by the radius of the proof."""
+    generator = torch.Generator().manual_seed(0)
+    whole, part = (cls(2, theta_bound=3.0, radius_scale=scale) for scale in (1.0, 0.25))
+    x = torch.nn.functional.normalize(torch.randn(50, 2, generator=generator, dtype=D), dim=-1)
+    reward = Logistic().sample(3.0 * x[:, 0], generator)
+    for learner in (whole, part):
+        learner.step(x, reward)
+    assert differences(snapshot(whole), snapshot(part)) == []
+    assert float(part.radius()) == pytest.approx(0.25 * float(whole.radius()), rel=1e-12)
+
+
 @pytest.mark.parametrize(("link", "S", "dim", "ridge"), [(Logistic(), 3.0, 2, 112.0), (Logistic(), 3.0, 5, 280.0)])
 def test_the_ridge_of_theory(link: Link, S: float, dim: int, ridge: float) -> None:
     """As known for logistic rewards; below it the paper's radii come with a warning, and the other does not."""
