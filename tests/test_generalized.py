@@ -124,6 +124,21 @@ def test_agrees_with_reference(cls: Any, link: Link) -> None:
         assert projected > 3
 
 
+@pytest.mark.parametrize("reward", [3.0, -3.0])
+def test_a_step_to_the_end_of_the_ball_beyond_the_confidence_set(reward: float) -> None:
+    """There the last term of LocalGLB's radius, which is 0 otherwise, takes from it: what no truth in the set explains."""
+    estimator = LocalGLMRegression(1, link=Gaussian(0.1), theta_bound=0.5, ridge=1.0)
+    theirs, one = of_reference(estimator), torch.ones(1, dtype=D)
+    estimator.step(one.expand(50, 1), torch.zeros(50))
+    for _ in range(50):
+        theirs.step(one.numpy(), 0.0)
+    assert estimator.interval(one)[1] < 0.1
+    estimator.step(one, torch.tensor(reward), torch.tensor(0.03))
+    theirs.step(one.numpy(), reward, 0.03)
+    assert float(estimator.theta_hat) == pytest.approx(math.copysign(0.5, reward), rel=1e-12)
+    assert float(estimator.squared_radius) == pytest.approx(theirs.squared, rel=1e-7)
+
+
 def test_a_step_is_the_constrained_minimum() -> None:
     """Update (3) of the paper: a quadratic model of the loss and the distance in V, over the ball."""
     random = np.random.default_rng(1)
@@ -236,9 +251,12 @@ def test_a_radius_scale_changes_choices_and_nothing_else(cls: Any) -> None:
     assert float(part.radius()) == pytest.approx(0.25 * float(whole.radius()), rel=1e-12)
 
 
-@pytest.mark.parametrize(("link", "S", "dim", "ridge"), [(Logistic(), 3.0, 2, 112.0), (Logistic(), 3.0, 5, 280.0)])
+@pytest.mark.parametrize(
+    ("link", "S", "dim", "ridge"),
+    [(Logistic(), 3.0, 2, 112.0), (Logistic(), 3.0, 5, 280.0), (Poisson(), 3.0, 2, 72.0 * math.exp(3.0))],
+)
 def test_the_ridge_of_theory(link: Link, S: float, dim: int, ridge: float) -> None:
-    """As known for logistic rewards; below it the paper's radii come with a warning, and the other does not."""
+    """By dimension and by the largest slope; below it the paper's radii come with a warning, and the other does not."""
     assert GLMRegression(dim, link=link, theta_bound=S, radius="paper", ridge=ridge).theory_ridge() == pytest.approx(
         ridge
     )
