@@ -253,7 +253,12 @@ def test_a_radius_scale_changes_choices_and_nothing_else(cls: Any) -> None:
 
 @pytest.mark.parametrize(
     ("link", "S", "dim", "ridge"),
-    [(Logistic(), 3.0, 2, 112.0), (Logistic(), 3.0, 5, 280.0), (Poisson(), 3.0, 2, 72.0 * math.exp(3.0))],
+    [
+        (Logistic(), 3.0, 2, 112.0),
+        (Logistic(), 3.0, 5, 280.0),
+        (Poisson(), 3.0, 2, 72.0 * math.exp(3.0)),
+        (Gaussian(0.5), 3.0, 2, 8.0),
+    ],
 )
 def test_the_ridge_of_theory(link: Link, S: float, dim: int, ridge: float) -> None:
     """By dimension and by the largest slope; below it the paper's radii come with a warning, and the other does not."""
@@ -394,6 +399,25 @@ def test_other_links_checkpoints_are_refused(cls: Any) -> None:
     with pytest.raises(RuntimeError, match=r"the link's mean at -0.5: the state was learnt with 0.37754"):
         learner.load_state_dict(cls(2).state_dict())
     assert differences(before, snapshot(learner)) == []
+
+
+OTHERS = ({"theta_bound": 2.0}, {"ridge": 3.0}, {"delta": 0.1}, {"link": Gaussian(0.5)})
+
+
+@pytest.mark.parametrize(
+    ("cls", "changed"),
+    [*((cls, other) for cls in ESTIMATORS for other in OTHERS), (GLMRegression, {"radius": "paper"})],
+)
+def test_a_sum_of_costs_is_refused_under_other_options(cls: Any, changed: dict[str, Any]) -> None:
+    options = {"link": Poisson() if "radius" in changed else Gaussian(), "ridge": 1e4}
+    with pytest.raises(RuntimeError, match="the state was learnt with"):
+        cls(2, **options | changed).load_state_dict(cls(2, **options).state_dict())
+
+
+def test_the_usual_ridge() -> None:
+    assert GLMRegression(3, theta_bound=2.0).ridge == 3.0
+    assert LocalGLMRegression(3, theta_bound=2.0, feature_bound=3.0).ridge == pytest.approx(3.0 / 7.0)
+    assert LocalGLMRegression(3, link=Gaussian(), theta_bound=2.0).ridge == 3.0
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
