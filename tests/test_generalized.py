@@ -414,6 +414,22 @@ def test_a_sum_of_costs_is_refused_under_other_options(cls: Any, changed: dict[s
         cls(2, **options | changed).load_state_dict(cls(2, **options).state_dict())
 
 
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_a_round_that_would_outweigh_all_others_is_refused(cls: Any) -> None:
+    learner, x = cls(2), torch.tensor([1.0, 0.0])
+    before = snapshot(learner)
+    with pytest.raises(ValueError, match=r"^noise_scale: expected"):
+        learner.step(x, torch.tensor(1.0), torch.tensor(1e-21, dtype=D))
+    assert differences(before, snapshot(learner)) == []
+
+
+@pytest.mark.parametrize("link", LINKS, ids=str)
+def test_0_and_1_are_rewards_of_every_link(link: Link) -> None:
+    """The fast path of one learner asks no further."""
+    rewards = torch.tensor([0.0, 1.0])
+    assert torch.equal(link.possible(rewards), rewards)
+
+
 def test_the_usual_ridge() -> None:
     assert GLMRegression(3, theta_bound=2.0).ridge == 3.0
     assert LocalGLMRegression(3, theta_bound=2.0, feature_bound=3.0).ridge == pytest.approx(3.0 / 7.0)

@@ -159,6 +159,10 @@ def test_custom_links_are_checked() -> None:
     near = CustomLink(cosh, sinh, cosh, R=0.8)
     with pytest.raises(ValueError, match=r"^R: expected at least 0.99.*on \[-3, 3\], got 0.8"):
         near.check_bound(3.0)
+    # Between two points of the grid, a slope may be above or below all that the grid has seen.
+    peak = CustomLink(torch.nn.functional.softplus, torch.sigmoid, Logistic().slope, R=1.0)
+    assert 0.25 <= peak.max_slope(8.0) <= 0.2503
+    assert 0.999 <= CustomLink(**good).min_slope(8.0) <= 1.0
     with pytest.raises(NotImplementedError, match="CustomLink does not say"):
         near.sample(torch.zeros(2), torch.Generator())
 

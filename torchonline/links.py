@@ -103,7 +103,7 @@ class Link(nn.Module):
         return float(self.slope(ends).min())
 
     def possible(self, values: Tensor) -> Tensor:
-        """The rewards nearest to any numbers; rewards themselves are left as they are."""
+        """The rewards nearest to any numbers; rewards themselves, among them 0 and 1, are left as they are."""
         return values
 
     def rewards(self) -> str:
