@@ -84,7 +84,8 @@ def test_the_ratio_of_known_links() -> None:
     ):
         assert link.curvature_ratio(bound) == pytest.approx(value, rel=3e-3)
     assert Gaussian().curvature_ratio(7.0) == 1.0
-    assert Logistic().curvature_ratio(1e9) <= 1.0 + 1e9
+    for bound in (700.0, 1000.0, 4000.0, 1e9):
+        assert 0.5 * bound < Logistic().curvature_ratio(bound) <= 1.0 + bound
 
 
 @pytest.mark.parametrize("link", LINKS, ids=str)

@@ -140,7 +140,8 @@ class Link(nn.Module):
         if u < 1e-6:
             return 1.0 + u
         by_concordance = u * u / (2.0 * (u + math.expm1(-u)))
-        if not self.is_unimodal or u > GRID:
+        # A grid must not be too coarse, nor slopes too small for floating-point numbers.
+        if not self.is_unimodal or u > GRID or self.min_slope(bound) < 1e-290:
             return by_concordance
         y: Any = np.linspace(-bound, bound, GRID)
         with np.errstate(all="ignore"):
