@@ -238,11 +238,11 @@ def test_small_costs_add_up_in_single_precision(cls: Any, batch: tuple[int, ...]
     assert float((exact - double.squared_radius).abs().max()) < 0.1
 
 
-@pytest.mark.parametrize("cls", ESTIMATORS)
-def test_a_radius_scale_changes_choices_and_nothing_else(cls: Any) -> None:
+@pytest.mark.parametrize("make", [GLBOMD, LocalGLB, *(functools.partial(GLBOMD, radius=r) for r in ("tight", "paper"))])
+def test_a_radius_scale_changes_choices_and_nothing_else(make: Any) -> None:
     """The update goes by the radius of the proof."""
     generator = torch.Generator().manual_seed(0)
-    whole, part = (cls(2, theta_bound=3.0, radius_scale=scale) for scale in (1.0, 0.25))
+    whole, part = (make(2, theta_bound=3.0, ridge=112.0, radius_scale=scale).estimator for scale in (1.0, 0.25))
     x = torch.nn.functional.normalize(torch.randn(50, 2, generator=generator, dtype=D), dim=-1)
     reward = Logistic().sample(3.0 * x[:, 0], generator)
     for learner in (whole, part):
