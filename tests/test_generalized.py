@@ -456,3 +456,34 @@ def test_what_contradicts_the_model_is_flagged(cls: Any) -> None:
     assert not bool(right.misspecified.any())
     wrong.reset()
     assert not bool(wrong.misspecified.any())
+
+
+def test_costs_that_are_no_numbers_are_refused() -> None:
+    """In single precision a count of a trillion in a round of great weight; and a guess too far away to be squared."""
+    learner = GLMRegression(1, link=Poisson(), dtype=torch.float32, ridge=1e4, batch_shape=(1,))
+    before = snapshot(learner)
+    with pytest.raises(ValueError, match=r"^reward: expected one whose cost"):
+        learner.step(torch.tensor([[1.0]]), torch.tensor([1e12]), torch.tensor([1e-4]))
+    assert differences(before, snapshot(learner)) == []
+    with pytest.raises(ValueError, match=r"^distance: expected from"):
+        LocalGLMRegression(2, dtype=torch.float32).warm_start(torch.zeros(2), distance=1e30)
+
+
+def test_means_beyond_what_a_link_has() -> None:
+    """Gamma has no mean from its offset on: a row that is too long to be learnt from has that of the end of the range."""
+    learner = LocalGLMRegression(1, link=torchonline.Gamma(2.0), theta_bound=1.5)
+    for _ in range(50):
+        learner.step(torch.tensor([1.0]), torch.tensor(1.5))
+    low, high = learner.interval(torch.tensor([[1.0], [1.4], [3.0]]))
+    assert bool((low <= high).all())
+    assert bool((high <= 2.0 + 1e-9).all())
+
+
+def test_the_papers_radii_refuse_a_smaller_dispersion() -> None:
+    x, reward = torch.tensor([1.0, 0.0]), torch.tensor(0.5)
+    for radius in ("paper", "tight"):
+        learner = GLMRegression(2, radius=radius, ridge=200.0)
+        learner.step(x, reward, torch.tensor(2.0))
+        with pytest.raises(ValueError, match=r"^noise_scale: expected values of at least 1"):
+            learner.step(x, reward, torch.tensor(0.5))
+    GLMRegression(2).step(x, reward, torch.tensor(0.5))

@@ -538,3 +538,25 @@ def test_no_door_leads_out_of_python(door: Any) -> None:
     for cls in (OFUGLB, GLMUCB):
         with pytest.raises(ValueError, match=r"expected learners that .*, got \w+Regression.*Python alone$"):
             door(cls(2, horizon=20))
+
+
+def test_sets_too_thin_to_be_resolved_are_said_to_be() -> None:
+    estimator = OFUGLBRegression(1, horizon=5, link=Gaussian(1e-3), theta_bound=3.0)
+    x = torch.tensor([0.7], dtype=D)
+    for row, reward in ((x, 1e12), (-x, 1.01e12), (x, 1e12 / 7.0)):
+        estimator.step(row, torch.tensor(reward, dtype=D))
+    with pytest.warns(UserWarning, match="^score: the confidence set is too thin"):
+        assert bool(estimator.upper_bound(torch.tensor([[-1.0]], dtype=D)).isfinite().all())
+
+
+def test_features_whose_squares_underflow() -> None:
+    estimator = OFUGLBRegression(2, horizon=5)
+    for size in (1e-160, 1e-155, 1e-150, 1e-100):
+        estimator.step(torch.tensor([size, 0.5 * size], dtype=D), torch.tensor(0.66, dtype=D))
+    assert all(bool(buffer.isfinite().all()) for buffer in estimator.state().values())
+
+
+@pytest.mark.parametrize("make", [GLMUCBRegression, RSGLinCBRegression])
+def test_links_that_are_flat_within_the_bound_are_refused(make: Any) -> None:
+    with pytest.raises(ValueError, match=r"^theta_bound: expected one within which the link has slopes"):
+        make(2, horizon=10, theta_bound=800.0)

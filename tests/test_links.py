@@ -181,3 +181,46 @@ def test_custom_links_are_checked() -> None:
 def test_bad_parameters_are_refused_by_name(make: Any, name: str) -> None:
     with pytest.raises((ValueError, TypeError), match=f"^{name}: expected "):
         make()
+
+
+def test_logistic_divergences_far_out() -> None:
+    """Where the mean is 1 to the last digit: curvature is never claimed that is not there."""
+    link = Logistic()
+    y = torch.tensor([25.0, 30.0, 37.0, 44.87, 79.0, -30.0, -60.0], dtype=D)
+    b = torch.tensor([25.05, 30.5, 37.5, 44.03, 60.0, -29.0, -79.0], dtype=D)
+    with mpmath.workdps(80):
+        m = EXACT["Logistic"]
+        exact = [
+            float(m(float(u)) - m(float(v)) - mpmath.diff(m, float(v)) * (float(u) - float(v)))
+            for u, v in zip(b, y, strict=True)
+        ]
+    np.testing.assert_allclose(link.divergence(b, y).numpy(), exact, rtol=1e-10)
+    for bound in (34.0, 100.0, 800.0, 3000.0):
+        assert 1.0 <= link.curvature_ratio(bound) <= 1.0 + bound
+
+
+def test_custom_links_are_checked_where_they_are_flat() -> None:
+    """What is a small error beside the largest slope may be a large one where the slope is small."""
+
+    def exp(z: torch.Tensor) -> torch.Tensor:
+        return torch.exp(z)
+
+    def flat(z: torch.Tensor) -> torch.Tensor:
+        return torch.where(z < -2.0, torch.exp(torch.tensor(-2.0, dtype=D)) + 0.0 * z, torch.exp(z))
+
+    lies = CustomLink(exp, exp, flat, R=1.0)
+    for bound in (3.0, 8.0, 12.0):
+        with pytest.raises(ValueError, match=r"^dmu: expected the derivative of mu"):
+            lies.check_bound(bound)
+    with pytest.raises(ValueError, match=r"^mu: expected the derivative of m "):
+        CustomLink(exp, lambda z: torch.exp(z) + 1e-4, exp, R=1.0)
+    right = CustomLink(lambda z: torch.nn.functional.softplus(z, threshold=1e9), torch.sigmoid, Logistic().slope, R=1.0)
+    for bound in (1.0, 30.0, 250.0):
+        right.check_bound(bound)
+
+
+def test_counts_of_huge_means() -> None:
+    z = torch.tensor([20.0, 40.0, 50.0, 79.0], dtype=D)
+    draws = Poisson().sample(z.expand(200, 4), torch.Generator().manual_seed(0))
+    assert bool(((draws.mean(0) / z.exp() - 1.0).abs() < 1e-4).all())
+    assert torch.equal(Poisson().possible(draws), draws)
