@@ -2,6 +2,7 @@
 
 import functools
 import io
+import os
 import subprocess
 import sys
 import tempfile
@@ -73,10 +74,14 @@ for folder in sys.argv[1:]:
 
 @functools.cache
 def program_file(name: str, batch: tuple[int, ...]) -> bytes:
-    """A fresh policy's program, as a file."""
+    """A fresh policy's program, as a file: made once in a test run, as a rule, whichever of its workers asks first."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "policy.pt2"
-        to_program(POLICIES[name](batch_shape=batch), path)
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+        kept = Path(tempfile.gettempdir()) / f"torchonline-{run}" if run else Path(folder)
+        kept.mkdir(exist_ok=True)
+        path = kept / f"{name}{batch}.pt2"
+        if not path.exists():
+            to_program(POLICIES[name](batch_shape=batch), path)
         return path.read_bytes()
 
 

@@ -142,9 +142,10 @@ def test_a_memory_of_less_than_dim_rounds_is_refused() -> None:
 def test_forgetting_is_a_reset_for_those_that_are_due(cls: Any, dtype: torch.dtype) -> None:
     """No buffer that a learner has is left out, and nobody else's is touched."""
     for options in ({}, {"horizon": None}) if "horizon" in required(cls) else ({},):
-        learner = Case(cls, tuple(options.items())).build(batch_shape=(3,), dtype=dtype)
-        play(learner, [round_.to(dtype) for round_ in stream(9, batch_shape=(3,))])
-        before, fresh = snapshot(learner), Case(cls, tuple(options.items())).build(batch_shape=(3,), dtype=dtype)
+        case = Case(cls, tuple(options.items()))
+        learner, fresh = (case.build(batch_shape=(3,), dtype=dtype) for _ in range(2))
+        play(learner, [round_.to(dtype) for round_ in case.stream(9, batch_shape=(3,))])
+        before = snapshot(learner)
         due = torch.tensor([False, True, False])
         twin = copy.deepcopy(learner)
         learner._forget_(due)

@@ -13,6 +13,7 @@ from torchonline.arrays import (
     at_most,
     clip,
     column,
+    fill_,
     increase_compensated_,
     logsumexp,
     maximum,
@@ -180,6 +181,13 @@ class MixtureEstimator(GeneralizedEstimator):
     def _squared_start(self, distance: float) -> float:
         """The squared radius before the first round, for a parameter that may be ``distance`` from the start."""
         raise NotImplementedError
+
+    def _forget_(self, due: Tensor) -> None:
+        self._forget_regression_(due)
+        fill_(self.squared_radius, due, self._squared_start(self.theta_bound))
+        if self.squared_radius_lost is not None:
+            fill_(self.squared_radius_lost, due, 0.0)
+        assign_(self.misspecified, self.misspecified & ~due)
 
     @torch.jit.export
     def radius(self) -> Tensor:
