@@ -148,13 +148,20 @@ def estimator_of(learner: nn.Module) -> Any:
     return learner.estimator if hasattr(learner, "select") else learner
 
 
+def is_plain(cls: type[nn.Module]) -> bool:
+    """Whether a rival's class only names what UCB stands on."""
+    own = {name for name, value in vars(cls).items() if inspect.isfunction(value)}
+    return cls.__name__ in torchonline.baselines.__all__ and issubclass(cls, torchonline.UCB) and own == {"__init__"}
+
+
 def policies() -> Iterator[Case]:
     """Every named bandit, and every policy over every estimator that it does not stand on by name.
 
-    Greedy asks an estimator for its predictor only: two kinds of that will do.
+    Greedy asks an estimator for its predictor only: two kinds of that will do. A rival that is UCB over an estimator and says
+    nothing of its own is covered by UCB and by that estimator.
     """
     named = [cls for cls in public_classes(Policy) if "estimator" not in required(cls)]
-    yield from map(Case, named)
+    yield from (Case(cls) for cls in named if not is_plain(cls))
     stood_on = {(cls.__mro__[1], type(estimator_of(Case(cls).build()))) for cls in named}
     for cls in public_classes(Policy):
         if cls not in named:

@@ -25,18 +25,18 @@ EXEMPTIONS: dict[tuple[str, str], str] = {
         name,
         broken,
     ): "it goes over the history of all rounds in each, by definition, and has room for a stated number of them"
-    for name in ("HeavyOFULRegression", "HeavyOFUL", "TOFURegression", "TOFU")
+    for name in ("HeavyOFULRegression", "TOFURegression")
     for broken in ("memory_is_flat", "cost_does_not_depend_on_the_round")
 } | {
     (name, "runs_on_a_device_of_its_own"): "its solver stops when it has arrived, and has to ask for that"
-    for name in ("HeavyOFULRegression", "HeavyOFUL")
+    for name in ("HeavyOFULRegression",)
 }
 EXEMPTIONS |= {
     (
         name,
         "runs_on_a_device_of_its_own",
     ): "it asks whether a minimum is outside of its ball, and solves again only then"
-    for name in ("ECOLogRegression", "ECOLog")
+    for name in ("ECOLogRegression",)
 }
 EXEMPTIONS["GLOCRegression", "cost_does_not_depend_on_the_round"] = (
     "where the link is flat its steps are so long that any round may have to bring its iterate back into the ball"
