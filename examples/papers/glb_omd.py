@@ -210,7 +210,8 @@ class ClusterBandit:
 
 def cluster_covertype(path: Path, kept: Path) -> dict[str, Tensor]:
     """Features and means of the 32 arms, and the best logistic fit, which are kept."""
-    if not kept.exists():
+    size = path.stat().st_size
+    if not kept.exists() or torch.load(kept).get("bytes", size) != size:  # of another file
         from sklearn.cluster import KMeans
         from sklearn.linear_model import LogisticRegression
 
@@ -227,7 +228,9 @@ def cluster_covertype(path: Path, kept: Path) -> dict[str, Tensor]:
         # A cluster is a success of weight p and a failure of weight 1 - p.
         fit = LogisticRegression(C=1e8, fit_intercept=False, solver="newton-cholesky", tol=1e-9)
         fit.fit(arms.repeat(2, 1).numpy(), [1] * CLUSTERS + [0] * CLUSTERS, torch.cat([means, 1.0 - means]).numpy())
-        torch.save({"arms": arms, "means": means, "sizes": sizes, "fit": torch.from_numpy(fit.coef_[0])}, kept)
+        torch.save(
+            {"arms": arms, "means": means, "sizes": sizes, "bytes": size, "fit": torch.from_numpy(fit.coef_[0])}, kept
+        )
     return torch.load(kept)
 
 

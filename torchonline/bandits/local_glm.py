@@ -124,7 +124,8 @@ class LocalGLMRegression(MixtureEstimator):
             self.longest = link.reach / self.theta_bound
         self.is_unimodal = link.is_unimodal
         self.steepest = link.steepest
-        # Where the slope changes most from point to point, a step moves by 1 / R; the last eight square the error.
+        # Far from its root Newton's method comes nearer by at least about 1 / R in a step, and there may be R times the bound to
+        # go; eight steps more, each of which about squares the error, end at the last digit.
         self.newton_steps = 8 + min(16, math.ceil(self.concordance * bound))
         self._create_buffers()
 
