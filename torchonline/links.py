@@ -144,11 +144,8 @@ class Link(nn.Module):
         if not self.is_unimodal or u > GRID or self.min_slope(bound) < 1e-290:
             return by_concordance
         y: Any = np.linspace(-bound, bound, GRID)
-        with np.errstate(all="ignore"):
-            ratios = [self.slope(y) / self.curvature(0.0 * y + b, y, concordance) for b in (-bound, bound)]
-        largest = float(np.max(ratios))
-        # Where slopes are too small for numbers there is no more to compare.
-        return min(largest * math.exp(u / (GRID - 1)), by_concordance) if math.isfinite(largest) else by_concordance
+        ratios = [self.slope(y) / self.curvature(0.0 * y + b, y, concordance) for b in (-bound, bound)]
+        return min(float(np.max(ratios)) * math.exp(u / (GRID - 1)), by_concordance)
 
 
 class Gaussian(Link):
@@ -466,19 +463,17 @@ class CustomLink(Link):
         if self.C_mu is not None:
             return self.C_mu
         # Between two points of the grid the logarithm of mu' may rise by R for each unit of the way.
-        z = torch.linspace(-bound, bound, GRID, dtype=torch.float64, device="cpu")
-        return float(self.dmu(z).max()) * math.exp(self.R * bound / (GRID - 1))
+        return float(self.dmu(grid(bound)).max()) * math.exp(self.R * bound / (GRID - 1))
 
     def min_slope(self, bound: float) -> float:
         # As with the largest, it may fall by as much.
-        slopes = self.dmu(torch.linspace(-bound, bound, GRID, dtype=torch.float64, device="cpu"))
+        slopes = self.dmu(grid(bound))
         if type(slopes) is not Tensor:  # one that has a shape and no values
             return 1.0
         return float(slopes.min()) * math.exp(-self.R * bound / (GRID - 1))
 
     def check_bound(self, bound: float) -> None:
-        z = torch.linspace(-bound, bound, GRID, dtype=torch.float64, device="cpu")
-        step = 2.0 * bound / (GRID - 1)
+        z, h = grid(bound), 2.0 * bound / (GRID - 1)
         if type(z) is not Tensor:  # one that has a shape and no values
             return
         with torch.no_grad():
@@ -487,7 +482,7 @@ class CustomLink(Link):
         if not bool((dmu > 0.0).all()):
             raise ValueError(f"dmu: expected values above 0 on {interval}, got {float(dmu.min()):g}")
         # By central differences, which self-concordance keeps near the derivative, relative to the slope of that place.
-        h, slope = step, dmu[1:-1]
+        slope = dmu[1:-1]
         for name, lower, values, derivative, allowed in (
             ("mu", "m", m, mu, slope * (self.R * h * h + 1e-7) + 1e-7 * mu[1:-1].abs()),
             ("dmu", "mu", mu, dmu, slope * ((self.R * h) ** 2 + 1e-4)),
@@ -521,6 +516,11 @@ class CustomLink(Link):
                 f"{name}: expected finite values, got {float(values[~torch.isfinite(values)][0])} at {bad:g}"
             )
         return values.double()
+
+
+def grid(bound: float) -> Tensor:
+    """The points of an interval at which a custom link is looked at, ``(GRID)``."""
+    return torch.linspace(-bound, bound, GRID, dtype=torch.float64, device="cpu")
 
 
 def logistic_divergence(b: Tensor, y: Tensor) -> Tensor:

@@ -210,14 +210,14 @@ def _ends(loss: Loss, centre: Array, level: float, bound: float, unit: Array) ->
             # The whole step near the minimum of the barrier function, and what is likely to be inside far from it.
             share, change = np.minimum(1.0, 2.0 / (1.0 + np.sqrt(-slope))), step @ loss.rows.T
             for _ in range(80):
-                moved = theta + share[:, None] * step
-                left = room(z + share[:, None] * change, moved)
+                moved, at_moved = theta + share[:, None] * step, z + share[:, None] * change
+                left = room(at_moved, moved)
                 risen = -share * sharpness * (goals * step).sum(-1) - np.log(left / rooms).sum(-1)
                 short = ~((left > 0.0).all(-1) & (risen <= 0.1 * share * slope + 1e-12))
                 if not short.any():
                     break
                 share = np.where(short, 0.5 * share, share)
-            theta, z, rooms = moved, moved @ loss.rows.T, left
+            theta, z, rooms = moved, at_moved, left
             ends[rest] = theta
             centred = -slope < 0.5
             going = ~(centred & (2.0 / sharpness <= GAP_TOLERANCE))
