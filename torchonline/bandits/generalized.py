@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchonline.arrays import (
+    along,
     assign_,
     at_least,
     at_most,
@@ -23,6 +24,7 @@ from torchonline.arrays import (
 from torchonline.bandits.estimator import Estimator
 from torchonline.checks import LARGEST, check_shape, check_size, check_tensor, check_values, positive, within
 from torchonline.learner import is_readable
+from torchonline.linalg import grow_
 from torchonline.links import Link, Logistic
 
 # Nodes of the Gauss-Legendre rule that the prior of a round's predictor lives on.
@@ -110,6 +112,16 @@ class GeneralizedEstimator(Estimator):
 
     def _response(self, predictor: Tensor) -> Tensor:
         return self.link.mean(at_least(at_most(predictor, self.end), -self.end))
+
+    def _count_curvature_(self, x: Tensor, product: Tensor, curvature: Tensor, quadratic: Tensor) -> None:
+        """``V += curvature x x'``, for ``product = V^-1 x`` and ``quadratic = curvature x'V^-1 x``; and the count of rounds.
+
+        The first thing that a round writes, since x may lie in any buffer.
+        """
+        root = along(sqrt(curvature), x)
+        grow_(self.V, self.V_lost, self.V_inv, root * x, root * product, quadratic)
+        if self._count_round():
+            self._refine_(self.V_inv, self.V)
 
     # What follows is eager Python only.
 

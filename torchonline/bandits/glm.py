@@ -11,7 +11,7 @@ from torchonline.arrays import along, assign_, at_least, dot, log, matvec, real,
 from torchonline.bandits.generalized import GeneralizedEstimator, MixtureEstimator, checked_link
 from torchonline.bandits.policies import UCB
 from torchonline.checks import one_of
-from torchonline.linalg import add_diagonal, grow_, logdet, project_ball_
+from torchonline.linalg import add_diagonal, logdet, project_ball_
 from torchonline.links import Link
 
 
@@ -202,17 +202,14 @@ class GLMRegression(MirrorDescent, MixtureEstimator):
         cost = 2.0 * eta * (loss + slack) - dot(move, force)
         # The Hessian weight that is kept is at the new estimate.
         gain = weight * self.link.slope(y)
-        root, quadratic = sqrt(gain), gain * q
-        a, a_product = along(root, x) * x, along(root, x) * product
+        quadratic = gain * q
         if not is_scripting():
             self._check_quadratic(x, quadratic)
             self._check_cost(cost)
 
+        self._count_curvature_(x, product, gain, quadratic)
         self._widen_(cost)
         assign_(theta_hat, theta)
-        grow_(self.V, self.V_lost, self.V_inv, a, a_product, quadratic)
-        if self._count_round():
-            self._refine_(self.V_inv, self.V)
 
 
 class GLBOMD(UCB):

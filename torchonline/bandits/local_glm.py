@@ -10,7 +10,6 @@ from torchonline.arrays import along, at_least, clip, column, dot, matvec, maxim
 from torchonline.bandits.generalized import MixtureEstimator, checked_link
 from torchonline.bandits.policies import UCB
 from torchonline.checks import positive_integer
-from torchonline.linalg import grow_
 from torchonline.links import Link
 
 
@@ -150,17 +149,14 @@ class LocalGLMRegression(MixtureEstimator):
         cost = 2.0 * self._regret_of_mixture(z, q, bound, y, reward, weight) - pull * pull * q
         cost = cost + 2.0 * maximum(excess * (y - low), excess * (y - high))
         gain = weight * self._curvature(y, low, high)
-        root, quadratic = sqrt(gain), gain * q
-        a, a_product = along(root, x) * x, along(root, x) * product
+        quadratic = gain * q
         if not is_scripting():
             self._check_quadratic(x, quadratic)
             self._check_cost(cost)
 
+        self._count_curvature_(x, product, gain, quadratic)
         self._widen_(cost)
         theta_hat -= along(pull, x) * product
-        grow_(self.V, self.V_lost, self.V_inv, a, a_product, quadratic)
-        if self._count_round():
-            self._refine_(self.V_inv, self.V)
 
     def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
         """The root u of ``f(u) = u + s (mean(z + u) - reward)`` for which ``z + u`` is within the bound, by Newton's method.

@@ -27,7 +27,7 @@ from torchonline.arrays import (
 from torchonline.bandits.generalized import GeneralizedEstimator, checked_link
 from torchonline.bandits.policies import UCB
 from torchonline.learner import may_hold
-from torchonline.linalg import grow_, project_ball
+from torchonline.linalg import project_ball
 
 # Where z starts, and a round's problem: the centre, the norm's matrix, x, the inverse times x, the loss's weight, the reward.
 Problem = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -160,17 +160,14 @@ class ECOLogRegression(GeneralizedEstimator):
         y, either = dot(x, theta), dot(x, self._minimum(x, product, 2.0 * half, 0.0 * reward + 0.5))
         link = self.link
         excess = weight * (link.log_partition(either) - link.log_partition(y) - reward * (either - y))
-        root = sqrt(weight * link.slope(y))
-        a, a_product = along(root, x) * x, along(root, x) * product
-        quadratic = dot(a, a_product)
+        gain = weight * link.slope(y)
+        quadratic = gain * dot(x, product)
         if not is_scripting():
             self._check_quadratic(x, quadratic)
 
+        self._count_curvature_(x, product, gain, quadratic)
         increase_(self.excess, at_least(excess, 0.0))
         assign_(self.theta_hat, theta)
-        grow_(self.V, self.V_lost, self.V_inv, a, a_product, quadratic)
-        if self._count_round():
-            self._refine_(self.V_inv, self.V)
 
     def _minimum(self, x: Tensor, product: Tensor, rate: Tensor, reward: Tensor) -> Tensor:
         """Minimise ``|theta - theta_hat|^2 / 2 + rate (m(z) - reward z)`` over the ball, in the norm of V: ``(*B, d)``."""

@@ -6,12 +6,11 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, assign_, dot, log, log1p, matvec, real, sqrt
+from torchonline.arrays import assign_, dot, log, log1p, matvec, real, sqrt
 from torchonline.bandits.generalized import checked_link
 from torchonline.bandits.glm import MirrorDescent
 from torchonline.bandits.policies import UCB
 from torchonline.checks import positive_integer
-from torchonline.linalg import grow_
 
 
 class MLogBRegression(MirrorDescent):
@@ -122,17 +121,15 @@ class MLogBRegression(MirrorDescent):
         if not is_scripting():
             self._check_length(dot(x, x))
         product = matvec(self.V_inv, x)
-        theta = self._descend(x, reward, weight, dot(x, self.theta_hat), product, dot(x, product))
-        root = sqrt(weight * self.link.slope(dot(x, theta)))
-        a, a_product = along(root, x) * x, along(root, x) * product
-        quadratic = dot(a, a_product)
+        q = dot(x, product)
+        theta = self._descend(x, reward, weight, dot(x, self.theta_hat), product, q)
+        gain = weight * self.link.slope(dot(x, theta))
+        quadratic = gain * q
         if not is_scripting():
             self._check_quadratic(x, quadratic)
 
+        self._count_curvature_(x, product, gain, quadratic)
         assign_(self.theta_hat, theta)
-        grow_(self.V, self.V_lost, self.V_inv, a, a_product, quadratic)
-        if self._count_round():
-            self._refine_(self.V_inv, self.V)
 
 
 class OFULMLogB(UCB):
