@@ -1,16 +1,15 @@
-"""Runs learners on a device that does not exist, in a process of its own: ``python -m tests.fake_device``.
+"""Runs learners on a device that does not exist, in a process of its own: ``python -m tests.fake_device`` reads their names.
 
 Under FakeTensorMode a tensor has a shape, a type and a device, but no values. An operation on tensors of two devices
 raises, and so does asking for a value, which on an accelerator would make the host wait.
 """
 
+import atexit
 import functools
 import json
 import os
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,33 +28,24 @@ def environment() -> dict[str, str]:
 
 
 @functools.cache
-def failures() -> dict[str, list[str]]:
-    """For each learner, what went wrong on the device; computed once, in a new process, for all workers of a test run."""
-    shared = os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    if shared is None:
-        return run_on_device()
-    result = Path(tempfile.gettempdir()) / f"torchonline-device-{shared}.json"
-    try:
-        result.with_suffix(".lock").touch(exist_ok=False)
-    except FileExistsError:  # another worker is at it
-        for _ in range(3000):
-            if result.exists():
-                return json.loads(result.read_text())
-            time.sleep(0.1)
-        raise TimeoutError(f"no other worker has written {result}") from None
-    found = run_on_device()
-    result.with_suffix(".part").write_text(json.dumps(found))
-    result.with_suffix(".part").rename(result)
-    return found
-
-
-def run_on_device() -> dict[str, list[str]]:
-    """Run this file."""
+def process_with_device() -> subprocess.Popen[str]:
+    """This file, run until there is nobody to ask it: it answers the name of a learner with what went wrong."""
     command = [sys.executable, "-m", "tests.fake_device"]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300)
-    if run.returncode != 0:
-        raise RuntimeError(run.stderr)
-    return json.loads(run.stdout)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment()
+    )
+    atexit.register(process.communicate)
+    return process
+
+
+def failures(name: str) -> list[str]:
+    """What goes wrong with a learner on the device."""
+    process: Any = process_with_device()
+    process.stdin.write(f"{name}\n")
+    answer = process.stdout.readline()
+    if not answer:
+        raise RuntimeError(f"python -m tests.fake_device has ended with code {process.wait()}")
+    return json.loads(answer)
 
 
 def install() -> None:
@@ -117,9 +107,10 @@ def main() -> None:
     install()
     if pretend_to_be_real() == 0:
         raise RuntimeError("the library no longer asks is_readable: say here how it knows a tensor with values")
+    cases = {str(case): case for case in CASES}
     with FakeTensorMode():
-        found = {str(case): list(problems(case.build)) for case in CASES}
-    print(json.dumps(found))
+        for line in sys.stdin:
+            print(json.dumps(list(problems(cases[line.rstrip()].build))), flush=True)
 
 
 if __name__ == "__main__":
