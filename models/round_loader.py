@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from torchonline.checks import positive_integer
+from torchonline.checks import positive_integer, seed_number
 
 
 class RoundLoader:
@@ -50,7 +50,7 @@ class RoundLoader:
             raise ValueError(f"tensors: expected one or more of the same length above 0, got lengths {lengths}")
         length = lengths[0]
         rounds = length if rounds is None else positive_integer("rounds", rounds)
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed_number(seed))
         passes = [
             torch.randperm(length, generator=generator) if shuffle else torch.arange(length)
             for _ in range(0, rounds, length)

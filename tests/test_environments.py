@@ -173,6 +173,10 @@ def test_two_points_have_their_probability_and_mean_zero(noise: TwoPoint) -> Non
         (lambda: LinearBandit(2, 5, noise=Gaussian(), redraw="no"), TypeError, "redraw"),
         (lambda: LinearBandit(2, 5, noise=Gaussian(), theta_norm=0.0), ValueError, "theta_norm"),
         (lambda: LinearBandit(2, 5, noise=Gaussian(), batch_shape=(0,)), ValueError, "batch_shape"),
+        (lambda: LinearBandit(2, 5, noise=Gaussian(), seed=1.0), TypeError, "seed"),
+        (lambda: LinearBandit(2, 5, noise=Gaussian(), seed=2**64), ValueError, "seed"),
+        (lambda: LinearBandit(2, 5, noise=Gaussian(), dtype=torch.float16), ValueError, "dtype"),
+        (lambda: LinearBandit(2, 5, noise=Gaussian(), dtype="float64"), TypeError, "dtype"),
     ],
 )
 def test_bad_options_are_refused_by_name(make, error: type[Exception], name: str) -> None:
@@ -445,6 +449,8 @@ def test_what_is_pulled_changes_no_arms_of_a_generalized_bandit(link: Link) -> N
         ({"link": LINKS[-1][0]}, ValueError, "rewards: expected a law, since CustomLink has none"),
         ({"rewards": 1.0}, TypeError, "rewards: expected a function of z and a generator, got float"),
         ({"redraw": 1}, TypeError, "redraw: expected True or False, got int"),
+        ({"seed": None}, TypeError, "seed: expected an integer, got NoneType"),
+        ({"dtype": torch.int64}, ValueError, "dtype: expected"),
     ],
 )
 def test_bad_options_of_a_generalized_bandit_are_refused_by_name(options: dict, error, said: str) -> None:

@@ -58,6 +58,15 @@ def positive_integer(name: str, value: Any) -> int:
     return int(value)
 
 
+def seed_number(value: Any) -> int:
+    """An integer that torch's generators take for a seed."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"seed: expected an integer, got {type(value).__name__}")
+    if not -(2**63) <= value < 2**64:
+        raise ValueError(f"seed: expected an integer from -2^63 to 2^64 - 1, got {value}")
+    return int(value)
+
+
 def sizes(name: str, value: Any) -> tuple[int, ...]:
     """A tuple of integers above 0, perhaps empty."""
     if not isinstance(value, (tuple, list)):
@@ -88,6 +97,8 @@ def device_or_none(device: Any) -> torch.device | None:
 
 def check_state_dtype(dtype: torch.dtype) -> None:
     """Refuse a state in half precision, or in none."""
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype: expected a torch.dtype, got {type(dtype).__name__}")
     if dtype not in (torch.float64, torch.float32):
         raise ValueError(f"dtype: expected the state in torch.float64 or torch.float32, got {dtype}")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.utils.data import Dataset, TensorDataset
 
-from torchonline.checks import check_indices, check_shape, kind, positive_integer, sizes
+from torchonline.checks import check_indices, check_shape, kind, positive_integer, seed_number, sizes
 from torchonline.environments.noise import Noise
 
 # The published groups of the Health Insurance Experiment's fee-for-service plans, by the numbers that its files use.
@@ -312,7 +312,7 @@ class ClassificationBandit(Dataset[tuple[Tensor, Tensor, Tensor]]):
         batch_shape = sizes("batch_shape", batch_shape)
         self.inputs = inputs
         self.labels = labels
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed_number(seed))
         passes = -(-positive_integer("rounds", rounds) // len(inputs))
         keys = torch.rand((passes, *batch_shape, len(inputs)), generator=generator, dtype=torch.float64)
         self.order = keys.argsort(-1).movedim(-1, 1).flatten(0, 1)[:rounds].contiguous()

@@ -86,8 +86,6 @@ class Learner(nn.Module):
         self.dim = positive_integer("dim", dim)
         self.batch_shape = sizes("batch_shape", batch_shape)
         self.batch_dims = len(self.batch_shape)
-        if not isinstance(dtype, torch.dtype):
-            raise TypeError(f"dtype: expected a torch.dtype, got {type(dtype).__name__}")
         check_state_dtype(dtype)
         if not isinstance(validate, bool):
             raise TypeError(f"validate: expected True or False, got {type(validate).__name__}")

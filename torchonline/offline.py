@@ -1,6 +1,5 @@
 """What a policy would have earned, from a log of what others chose: replay of a log, and weighted means with intervals."""
 
-import numbers
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torchonline.checks import (
     kind,
     non_negative,
     positive_integer,
+    seed_number,
     shape_text,
 )
 from torchonline.rounds import step_where
@@ -231,15 +231,11 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
     check_indices("groups", groups, len(values))
     check_shape("groups", groups, values.shape)
     positive_integer("draws", draws)
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
-        raise TypeError(f"seed: expected an integer, got {type(seed).__name__}")
-    if not -(2**63) <= seed < 2**64:
-        raise ValueError(f"seed: expected an integer from -2^63 to 2^64 - 1, got {seed}")
+    generator = torch.Generator().manual_seed(seed_number(seed))
     _, group = torch.unique(groups, return_inverse=True)
     count = int(group.max()) + 1
     total = weights.new_zeros(*weights.shape[:-1], count).index_add_(-1, group, weights)
     weighted = torch.zeros_like(total).index_add_(-1, group, weights * values)
-    generator = torch.Generator().manual_seed(int(seed))
     sums, sizes = [], []
     for _ in range(draws):
         times = torch.randint(count, (count,), generator=generator).bincount(minlength=count).to(weights)

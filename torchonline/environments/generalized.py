@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchonline.checks import check_shape, kind, positive
+from torchonline.checks import check_shape, kind, positive, seed_number
 from torchonline.environments.simulated import SimulatedBandit
 from torchonline.links import Link
 
@@ -86,7 +86,7 @@ class GeneralizedLinearBandit(SimulatedBandit):
         self.link = link
         self._law = link.sample if rewards is None else rewards
         # Some laws take more random numbers for some arms than for others.
-        self._reward_generator = torch.Generator().manual_seed(seed ^ 0x5DEECE66D)
+        self._reward_generator = torch.Generator().manual_seed(seed_number(seed) ^ 0x5DEECE66D)
         self._rounds, self._slopes = 0, torch.zeros((), dtype=torch.float64)
         super().__init__(
             dim,

@@ -5,7 +5,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.checks import check_indices, check_shape, positive, positive_integer, sizes
+from torchonline.checks import (
+    check_indices,
+    check_shape,
+    check_state_dtype,
+    positive,
+    positive_integer,
+    seed_number,
+    sizes,
+)
 
 
 class Outcome(NamedTuple):
@@ -43,9 +51,10 @@ class SimulatedBandit:
             raise TypeError(f"redraw: expected True or False, got {type(redraw).__name__}")
         self.redraw = redraw
         self.batch_shape = sizes("batch_shape", batch_shape)
+        check_state_dtype(dtype)
         self.dtype = dtype
         self._arms_shape = (*self.batch_shape, positive_integer("arms", arms), positive_integer("dim", dim))
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator().manual_seed(seed_number(seed))
         self.theta = positive("theta_norm", theta_norm) * self._directions((*self.batch_shape, dim))
         self._draw_arms()
 
