@@ -19,6 +19,11 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests first: one that begins last would leave the other workers of a run with nothing to do."""
+    items.sort(key=lambda item: item.path.name not in ("test_examples.py", "test_export.py"))
+
+
 def pytest_collection_finish() -> None:
     """Leave what was imported out of every later garbage collection: some tests ask for many."""
     gc.collect()
