@@ -67,10 +67,10 @@ def no_gradient_enters(case: Case) -> None:
 
 @rule(4)
 def memory_is_flat(case: Case) -> None:
-    """Ten thousand steps fed with tensors that require grad leave no more behind than Python's own free lists."""
+    """Three thousand steps fed with tensors that require grad leave no more behind than Python's own free lists."""
     learner = case.build()
     # A policy's step is its estimator's, and an option's nearly the same: a thousand calls show that it adds nothing.
-    calls = 10_000 if learner is estimator_of(learner) and not case.options else 1_000
+    calls = 3_000 if learner is estimator_of(learner) and not case.options else 1_000
     # As a new learner expects it: no iterate has to be brought back into its ball.
     reward = case.possible(estimator_of(learner)(torch.zeros(DIM)).detach()).requires_grad_()
     x = torch.randn(DIM, requires_grad=True)
