@@ -104,7 +104,7 @@ def test_the_ends_of_a_level_set_are_scipys(name: str) -> None:
         centre = minimise(loss, np.zeros(history.dim), bound)
         level = float(np.random.default_rng(seed).choice([0.1, 1.0, 10.0]))
         directions = 3.0 * np.random.default_rng(seed).standard_normal((3, history.dim))
-        ends = furthest(loss, centre, level, bound, directions)
+        (ends,) = furthest([loss], centre[None], np.array([level]), bound, directions[None])
         for x, theta in zip(directions, ends, strict=True):
             rise, length = history.loss(theta) - history.loss(centre), float(np.linalg.norm(theta))
             assert rise <= level + 1e-9
@@ -115,16 +115,39 @@ def test_the_ends_of_a_level_set_are_scipys(name: str) -> None:
     assert held == {(True, False), (False, True), (True, True)}
 
 
+def test_several_losses_at_once_are_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several lengths, one whose set is empty, one that is no number; and in pieces, of losses and of directions."""
+    random = np.random.default_rng(0)
+    found = [problem(seed, "logistic") for seed in range(60)]
+    losses = [loss for loss, history, bound in found if history.dim == 3 and bound == 3.0][:4]
+    assert len({len(loss.rows) for loss in losses}) > 1
+    losses = [*losses, losses[0], losses[1]]
+    centres = np.stack([minimise(loss, np.zeros(3), 3.0) for loss in losses])
+    levels = np.array([0.1, 1.0, 10.0, 1.0, -1.0, math.nan])
+    directions = random.standard_normal((len(losses), 5, 3))
+    directions[0, 0] = 0.0
+    alone = [
+        furthest([loss], centres[i : i + 1], levels[i : i + 1], 3.0, directions[i : i + 1])[0]
+        for i, loss in enumerate(losses)
+    ]
+    np.testing.assert_array_equal(alone[4], np.repeat(centres[4:5], 5, 0))
+    for chunk in (solvers.CHUNK, 9 * 5 * 60 * 2, 60 * 2):
+        monkeypatch.setattr(solvers, "CHUNK", chunk)
+        together = furthest(losses, centres, levels, 3.0, directions)
+        np.testing.assert_allclose(together, np.stack(alone), rtol=0.0, atol=1e-6)
+
+
 def test_ends_of_sets_that_are_thin_and_of_directions_that_are_none() -> None:
     loss, _, bound = problem(2, "logistic")
     centre = minimise(loss, np.zeros(loss.rows.shape[1]), bound)
     directions = np.vstack([np.zeros_like(centre), np.ones_like(centre)])
     for level in (1e-8, 1e-6, 1e6):
-        ends = furthest(loss, centre, level, bound, directions)
+        (ends,) = furthest([loss], centre[None], np.array([level]), bound, directions[None])
         np.testing.assert_array_equal(ends[0], centre)
         assert (np.linalg.norm(ends[1] - centre) < 1e-2) == (level < 1.0)
-    assert furthest(loss, centre, 1.0, bound, directions[:0]).shape == (0, len(centre))
-    assert np.isnan(furthest(loss, centre, math.nan, bound, directions)).all()
+    none = furthest([loss], centre[None], np.ones(1), bound, directions[None, :0])
+    assert none.shape == (1, 0, len(centre))
+    assert np.isnan(furthest([loss], centre[None], np.array([math.nan]), bound, directions[None])).all()
 
 
 def test_a_score_whose_maximum_is_no_single_point() -> None:
@@ -164,7 +187,7 @@ def test_a_solver_says_where_it_did_not_arrive(monkeypatch: pytest.MonkeyPatch) 
     with pytest.warns(UserWarning, match="^theta_hat: not at the minimum after 1 Newton steps$"):
         minimise(loss, 0.0 * centre, bound)
     with pytest.warns(UserWarning, match="^score: not at the maximum after 1 Newton steps$"):
-        furthest(loss, centre, 0.1, bound, np.ones_like(centre)[None])
+        furthest([loss], centre[None], np.array([0.1]), bound, np.ones_like(centre)[None, None])
 
 
 def test_rounds_of_the_same_features_may_be_gone_over_as_one() -> None:
@@ -407,7 +430,8 @@ def misses(learner: Any, link: Link, bound: float, rounds: int, seed: int, off: 
         if hasattr(learner, "level"):
             for i in range(runs):
                 loss, theta = learner._loss(i, learner._penalty(i)), learner._read("theta_hat", i)
-                rise = loss.rise(loss.rows @ truth[i].numpy(), truth[i].numpy(), loss.rows @ theta, theta)
+                before = loss.link.log_partition(loss.predictors(theta))
+                rise = loss.rise(loss.predictors(truth[i].numpy()), truth[i].numpy(), before, theta)
                 found["set"][i] |= bool(rise > learner.level()[i])
     return found
 

@@ -129,21 +129,24 @@ class LevelSetEstimator(LikelihoodEstimator):
         """The parameters of the confidence set at which :meth:`upper_bound` is taken: ``(*B, ..., d)`` to the same."""
         with torch.no_grad():
             rows = self.grouped(x).reshape(self.rounds.numel(), -1, self.dim)
-            directions = rows.to(device="cpu", dtype=torch.float64).numpy()
-            levels = self.level().reshape(-1).tolist()
-            found = np.stack([self._ends(member, directions[member], level) for member, level in enumerate(levels)])
+            levels = on_host(self.level()).reshape(-1).copy()
+            # Rounds of the same features, as of arms that stay, are gone over as one.
+            losses = [self._loss(member, self._penalty(member)).merged() for member in range(len(levels))]
+            centres = np.stack([self._centre(member, loss, levels) for member, loss in enumerate(losses)])
+            found = furthest(losses, centres, levels, self.theta_bound, on_host(rows))
             return torch.from_numpy(found).to(self.theta_hat).reshape(x.shape)
 
-    def _ends(self, member: int, directions: Array, level: float) -> Array:
-        # Rounds of the same features, as of arms that stay, are gone over as one.
-        loss, estimate = self._loss(member, self._penalty(member)).merged(), self._read("theta_hat", member)
-        centre, norm = estimate, float(np.linalg.norm(estimate))
-        if norm > self.theta_bound:
-            centre = minimise(loss, estimate * (self.theta_bound / norm), self.theta_bound)
-            level -= float(loss.rise(loss.rows @ centre, centre, loss.rows @ estimate, estimate))
-            if level <= 0.0:  # an empty set: the model is wrong, or delta has come true
-                return np.repeat(centre[None], len(directions), 0)
-        return furthest(loss, centre, level, self.theta_bound, directions)
+    def _centre(self, member: int, loss: Loss, levels: Array) -> Array:
+        """The minimum of a learner's loss over the ball, from which its level is counted."""
+        estimate = self._read("theta_hat", member)
+        norm = float(np.linalg.norm(estimate))
+        if not norm > self.theta_bound:
+            return estimate
+        centre = minimise(loss, estimate * (self.theta_bound / norm), self.theta_bound)
+        # Down to 0 or below where the model is wrong, or delta has come true.
+        partition = loss.link.log_partition(loss.predictors(estimate))
+        levels[member] -= loss.rise(loss.predictors(centre), centre, partition, estimate)
+        return centre
 
 
 class UpperBound(torch.autograd.Function):

@@ -52,23 +52,23 @@ class Loss:
         loss.weights = np.bincount(index.reshape(-1), self.weights, len(loss.rows))
         return loss
 
-    def rise(self, z: Array, theta: Array, at: Array, start: Array) -> Array:
-        """How much more the loss is at theta, or rows, where predictors are z, than at ``start``, where they are ``at``."""
-        partition = (self.link.log_partition(z) - self.link.log_partition(at)) @ self.weights
+    def predictors(self, theta: Array) -> Array:
+        """The predictors of all rounds at a theta."""
+        return (self.rows @ theta[..., None])[..., 0]
+
+    def rise(self, z: Array, theta: Array, partition: Array, start: Array) -> Array:
+        """How much more the loss is at theta, or rows, where predictors are z, than at ``start``, of a known log-partition."""
+        partition = ((self.link.log_partition(z) - partition) * self.weights).sum(-1)
         return partition + ((theta - start) * (0.5 * self.ridge * (theta + start) - self.score)).sum(-1)
 
     def gradient(self, z: Array, theta: Array) -> Array:
         """The gradient at one theta, or at each of several rows."""
-        return (self.weights * self.link.mean(z)) @ self.rows - self.score + self.ridge * theta
+        pull = (self.weights * self.link.mean(z))[..., None, :] @ self.rows
+        return pull[..., 0, :] - self.score + self.ridge * theta
 
     def hessian(self, z: Array) -> Array:
         """The matrix of second derivatives where the predictors are z, ``(n)``."""
         return (self.rows.T * (self.weights * self.link.slope(z))) @ self.rows + self.ridge * self.diagonal
-
-    def products(self) -> Array:
-        """The outer product of each row with itself, ``(n, d d)``."""
-        n, dim = self.rows.shape
-        return (self.rows[:, :, None] * self.rows[:, None, :]).reshape(n, dim * dim)
 
 
 def inverse(matrix: Array, least: float) -> Array:
@@ -98,8 +98,9 @@ def minimise(loss: Loss, start: Array, bound: float) -> Array:
             largest = loss.concordance * float(abs(change).max(initial=0.0))
             share, slope = 1.0, float(gradient @ step)
             if largest > 0.5:
+                partition = loss.link.log_partition(z)
                 while share > 1e-12 and not (
-                    loss.rise(z + share * change, theta + share * step, z, theta) <= 1e-4 * share * slope
+                    loss.rise(z + share * change, theta + share * step, partition, theta) <= 1e-4 * share * slope
                 ):
                     share *= 0.5
             theta = theta + share * step
@@ -135,96 +136,150 @@ def ball_minimum(hessian: Array, gradient: Array, at: Array, bound: float) -> Ar
     return vectors @ (solution * min(1.0, bound / norm))
 
 
-def furthest(loss: Loss, centre: Array, level: float, bound: float, directions: Array) -> Array:
-    r"""Where :math:`x^\top\theta` is largest for :math:`\|\theta\| \le S` and a loss at most ``level`` above that at ``centre``.
+def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, directions: Array) -> Array:
+    r"""Where :math:`x^\top\theta` is largest for :math:`\|\theta\| \le S` and a loss at most a level above that at a centre.
 
-    For several directions, ``(K, d)`` to ``(K, d)``, by the barrier method (Boyd and Vandenberghe, Convex Optimization, 2004,
-    section 11.3), which goes over all rounds for all directions at once. It stays strictly inside the set, and ends where
-    :math:`x^\top\theta` is some :data:`GAP_TOLERANCE` :math:`\|x\|S` below its maximum.
+    For several losses, each with its centre, its level, and as many directions: ``(M, K, d)`` to ``(M, K, d)``. By the barrier
+    method (Boyd and Vandenberghe, Convex Optimization, 2004, section 11.3), for all directions at once. It stays strictly
+    inside the sets, and ends where :math:`x^\top\theta` is some :data:`GAP_TOLERANCE` :math:`\|x\|S` below its maximum.
 
     Args:
-        loss: convex.
-        centre: a point of the ball, ``(d)``.
-        level: above 0.
+        losses: convex, of one link.
+        centres: a point of the ball for each, ``(M, d)``.
+        levels: ``(M)``. A set whose level is not above 0 is empty, and its centre stands for it.
         bound: S > 0.
         directions: the rows x. Where one is 0, any point of the set will do: it is the centre.
     """
-    ends = np.repeat(centre[None], len(directions), 0)
-    length = np.sqrt((directions * directions).sum(-1))
-    if not (math.isfinite(level) and np.isfinite(centre).all() and np.isfinite(length).all()):
-        return np.full_like(ends, math.nan)
-    moving = np.flatnonzero(length)
-    chunk = max(1, CHUNK // max(1, len(loss.rows)))
-    for first in range(0, len(moving), chunk):
-        part = moving[first : first + chunk]
-        ends[part] = _ends(loss, centre, level, bound, directions[part] / length[part, None])
+    ends = np.empty_like(directions)
+    members, count, dim = directions.shape
+    longest = max(1, *(len(loss.rows) for loss in losses))
+    across, together = (max(1, CHUNK // (longest * size)) for size in (1, max(1, count) * dim * dim))
+    for first in range(0, members, together):
+        some = slice(first, first + together)
+        for start in range(0, count, across):
+            part = (some, slice(start, start + across))
+            sets = Sets(losses[some], centres[some], levels[some], bound)
+            flat = directions[part].reshape(-1, dim)
+            if len(sets.level) > 1:
+                sets = sets.take(np.repeat(np.arange(len(sets.level)), len(flat) // len(sets.level)))
+            ends[part] = _ends(sets, flat).reshape(directions[part].shape)
     return ends
 
 
-def _ends(loss: Loss, centre: Array, level: float, bound: float, unit: Array) -> Array:
-    """:func:`furthest` for directions of length 1. The ball, the loss and what is maximised are scaled to be about 1."""
-    at, products, goals = loss.rows @ centre, loss.products() / level, unit / bound
+class Sets:
+    """The confidence sets in which directions are looked along: a row for each, or one row that all share.
 
-    def room(z: Array, theta: Array) -> Array:
-        """How far theta, or rows of them, are inside the loss's set and inside the ball, ``(K, 2)``."""
+    Args:
+        losses: their losses, which may have numbers of rounds of their own.
+        centres: ``(M, d)``.
+        levels: ``(M)``.
+        bound: S.
+    """
+
+    def __init__(self, losses: list[Loss], centres: Array, levels: Array, bound: float) -> None:
+        loss, longest = copy.copy(losses[0]), max(len(each.rows) for each in losses)
+        # Rounds that a shorter history has not have weight 0.
+        loss.rows, loss.weights = (
+            np.zeros((*centres.shape[:1], longest, centres.shape[1])),
+            np.zeros((len(losses), longest)),
+        )
+        for member, each in enumerate(losses):
+            loss.rows[member, : len(each.rows)] = each.rows
+            loss.weights[member, : len(each.rows)] = each.weights
+        loss.score = np.stack([each.score for each in losses])
+        loss.ridge = np.array([[each.ridge] for each in losses])
+        self.loss, self.centre, self.level, self.bound = loss, centres, levels, bound
+        self.partition = loss.link.log_partition(loss.predictors(centres))
+        products = loss.rows[:, :, :, None] * loss.rows[:, :, None, :]
+        self.products = products.reshape(*loss.rows.shape[:2], centres.shape[1] ** 2)
+
+    def take(self, which: Array) -> "Sets":
+        """The sets of some of the directions, or each as often as it is named."""
+        if len(self.level) == 1:
+            return self
+        taken = copy.copy(self)
+        taken.loss = copy.copy(self.loss)
+        for name in ("rows", "weights", "score", "ridge"):
+            setattr(taken.loss, name, getattr(self.loss, name)[which])
+        for name in ("centre", "level", "partition", "products"):
+            setattr(taken, name, getattr(self, name)[which])
+        return taken
+
+    def room(self, z: Array, theta: Array) -> Array:
+        """How far each theta, with predictors z, is inside the loss's set and inside the ball: ``(K, 2)``."""
         inside = np.empty((len(theta), 2))
-        inside[:, 0] = 1.0 - loss.rise(z, theta, at, centre) / level
-        inside[:, 1] = 0.5 * (1.0 - (theta * theta).sum(-1) / bound**2)
+        inside[:, 0] = 1.0 - self.loss.rise(z, theta, self.partition, self.centre) / self.level
+        inside[:, 1] = 0.5 * (1.0 - (theta * theta).sum(-1) / self.bound**2)
         return inside
 
+
+def _ends(sets: Sets, directions: Array) -> Array:
+    """:func:`furthest` for rows of directions. The ball, the losses and what is maximised are scaled to be about 1."""
+    bound, (count, dim) = sets.bound, directions.shape
+    length = np.sqrt((directions * directions).sum(-1))
+    unit = directions / np.where(length > 0.0, length, 1.0)[:, None]
     with np.errstate(all="ignore"):
-        # The end of the ball, where the loss lets it.
+        # The end of the ball, where the loss lets it; what is no number, where something is none; or the centre.
         ends = bound * unit
-        rest = np.flatnonzero(~(room(ends @ loss.rows.T, ends)[:, 0] >= 0.0))
-        if not len(rest):
-            return ends
-        inside = 0.5 * centre[None]
-        for _ in range(60):
-            if room(inside @ loss.rows.T, inside)[0, 0] > 0.75:
+        known = np.isfinite(sets.level) & np.isfinite(sets.centre).all(-1) & np.isfinite(length)
+        inside, deep = sets.centre, np.zeros(len(sets.level), bool)
+        for share in 0.5 ** np.arange(1, 50):
+            inside = np.where(deep[:, None], inside, (1.0 - share) * sets.centre)
+            deep |= sets.room(sets.loss.predictors(inside), inside)[:, 0] > 0.75
+            if deep.all():
                 break
-            inside = 0.5 * (inside + centre)
-        else:
+        is_empty = (length == 0.0) | (sets.level <= 0.0)
+        is_thin = known & ~is_empty & ~deep
+        if is_thin.any():
             warnings.warn(
-                "score: the confidence set is too thin to be resolved, its centre stands for it", stacklevel=2
+                "score: the confidence set is too thin to be resolved, its centre stands for it", stacklevel=3
             )
-            ends[rest] = centre
-            return ends
-        theta, goals, sharpness = np.repeat(inside, len(rest), 0), goals[rest], np.full(len(rest), 4.0)
-        z = theta @ loss.rows.T
-        rooms = room(z, theta)
+        free = sets.room(sets.loss.predictors(ends), ends)[:, 0] >= 0.0
+        ends = np.where((is_empty | is_thin)[:, None], sets.centre, ends)
+        ends = np.where(known[:, None], ends, math.nan)
+
+        rest = np.flatnonzero(known & ~is_empty & ~is_thin & ~free)
+        theta = np.broadcast_to(inside, (count, dim))[rest]
+        goals, sharpness, sets = unit[rest] / bound, np.full(len(rest), 4.0), sets.take(rest)
+        z = sets.loss.predictors(theta)
+        rooms = sets.room(z, theta)
         for _ in range(NEWTON_STEPS):
+            if not len(rest):
+                return ends
+            loss, level = sets.loss, sets.level[:, None]
             # A Newton step on the barrier function -sharpness goal'theta - log room - log room, whose minimum is at most
             # 2 / sharpness below the maximum of goal'theta.
-            walls = np.empty((len(rest), 2, len(centre)))
-            walls[:, 0], walls[:, 1] = loss.gradient(z, theta) / level, theta / bound**2
-            walls /= rooms[..., None]
+            walls = np.stack([loss.gradient(z, theta) / level, theta / bound**2], 1) / rooms[..., None]
             gradient = walls.sum(1) - sharpness[:, None] * goals
-            weights = loss.weights * loss.link.slope(z) / rooms[:, :1]
-            matrix = (weights @ products).reshape(-1, len(centre), len(centre)) + walls.swapaxes(1, 2) @ walls
-            diagonal = loss.ridge / (level * rooms[:, 0]) + 1.0 / (bound**2 * rooms[:, 1])
+            weights = loss.weights * loss.link.slope(z) / (level * rooms[:, :1])
+            matrix = (weights[:, None, :] @ sets.products).reshape(-1, dim, dim) + walls.swapaxes(1, 2) @ walls
+            diagonal = loss.ridge[:, 0] / (sets.level * rooms[:, 0]) + 1.0 / (bound**2 * rooms[:, 1])
             # Where the maximum is no single point the matrix tends to a singular one.
-            diagonal += 1e-15 * matrix.trace(axis1=1, axis2=2)
-            matrix += diagonal[:, None, None] * loss.diagonal
-            step = -np.linalg.solve(matrix, gradient[..., None])[..., 0]
-            slope = (gradient * step).sum(-1)
+            diagonal = diagonal + 1e-15 * matrix.trace(axis1=1, axis2=2)
+            step = -np.linalg.solve(matrix + diagonal[:, None, None] * loss.diagonal, gradient[..., None])[..., 0]
+            decrease, change = -(gradient * step).sum(-1), loss.predictors(step)
             # The whole step near the minimum of the barrier function, and what is likely to be inside far from it.
-            share, change = np.minimum(1.0, 2.0 / (1.0 + np.sqrt(-slope))), step @ loss.rows.T
+            share = np.minimum(1.0, 2.0 / (1.0 + np.sqrt(decrease)))
+            gain = sharpness * (goals * step).sum(-1)
+            moved, at_moved = theta + share[:, None] * step, z + share[:, None] * change
+            left = sets.room(at_moved, moved)
             for _ in range(80):
-                moved, at_moved = theta + share[:, None] * step, z + share[:, None] * change
-                left = room(at_moved, moved)
-                risen = -share * sharpness * (goals * step).sum(-1) - np.log(left / rooms).sum(-1)
-                short = ~((left > 0.0).all(-1) & (risen <= 0.1 * share * slope + 1e-12))
-                if not short.any():
+                risen = -share * gain - np.log(left / rooms).sum(-1)
+                is_fine = (left > 0.0).all(-1) & (risen <= 1e-12 - 0.1 * share * decrease)
+                short = np.flatnonzero(~is_fine)
+                if not len(short):
                     break
-                share = np.where(short, 0.5 * share, share)
+                share[short] *= 0.5
+                moved[short] = theta[short] + share[short, None] * step[short]
+                at_moved[short] = z[short] + share[short, None] * change[short]
+                left[short] = sets.take(short).room(at_moved[short], moved[short])
             theta, z, rooms = moved, at_moved, left
             ends[rest] = theta
-            centred = -slope < 0.5
-            going = ~(centred & (2.0 / sharpness <= GAP_TOLERANCE))
-            sharpness = np.where(centred, 10.0 * sharpness, sharpness)
+            is_centred = decrease < 0.5
+            going = ~(is_centred & (2.0 / sharpness <= GAP_TOLERANCE))
+            sharpness = np.where(is_centred, 10.0 * sharpness, sharpness)
             if not going.all():
+                sets = sets.take(going)
                 rest, theta, goals, sharpness, z, rooms = (v[going] for v in (rest, theta, goals, sharpness, z, rooms))
-                if not len(rest):
-                    return ends
-    warnings.warn(f"score: not at the maximum after {NEWTON_STEPS} Newton steps", stacklevel=2)
+    warnings.warn(f"score: not at the maximum after {NEWTON_STEPS} Newton steps", stacklevel=3)
     return ends
