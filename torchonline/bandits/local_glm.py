@@ -189,7 +189,11 @@ class LocalGLMRegression(MixtureEstimator):
 class LocalGLB(UCB):
     """Optimism over :class:`LocalGLMRegression`: the library's bandit for clicks, ratings and counts.
 
-    The arguments, the guarantee and the cost are the estimator's. The confidence set is proved, the regret is measured.
+    The arguments, the guarantee and the cost are the estimator's. The confidence set is proved, the regret is measured: in the
+    experiment of the paper of GLB-OMD (docs/glb_omd.md; 20 arms that stay, 3000 rounds, mean and standard deviation over 100
+    trials) it is 15.2 (8.1) for clicks with S = 3 and 8.6 (6.5) with S = 5, where :class:`~torchonline.baselines.OFUGLB`, which
+    goes over all rounds in each, has 29.1 (29.6) and 16.2 (16.4). For counts with S = 3 it is 172 (95), and OFUGLB has less, 102
+    (154).
 
     Example:
         >>> policy = LocalGLB(2, theta_bound=3.0)  # clicks
