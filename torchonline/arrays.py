@@ -140,6 +140,16 @@ def sigmoid(x: Tensor) -> Tensor:
     return torch.sigmoid(x)
 
 
+def sigmoid_slope(x: Tensor) -> Tensor:
+    """The derivative of :func:`sigmoid`, to full relative precision on both sides."""
+    if not is_scripting():
+        if isinstance(x, float):
+            e = math.exp(-abs(x))
+            return e / ((1.0 + e) * (1.0 + e))
+    e = exp(-abs(x))
+    return e / ((1.0 + e) * (1.0 + e))
+
+
 def logsumexp(x: Tensor) -> Tensor:
     """``log(sum(exp(x)))`` of each learner's numbers: ``(*B, n)`` to ``(*B)``."""
     if not is_scripting():

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.jit import is_scripting
 
-from torchonline.arrays import ARRAYS, at_least, exp, expm1, log, log1p, sigmoid, where
+from torchonline.arrays import ARRAYS, at_least, exp, expm1, log, log1p, sigmoid, sigmoid_slope, where
 from torchonline.checks import non_negative, positive, positive_integer
 
 # Points of the grids on which a maximum over an interval is looked for.
@@ -206,7 +206,7 @@ class Logistic(Link):
         return sigmoid(z)
 
     def slope(self, z: Tensor) -> Tensor:
-        return sigmoid(z) * sigmoid(-z)
+        return sigmoid_slope(z)
 
     def divergence(self, b: Tensor, y: Tensor) -> Tensor:
         return logistic_divergence(b, y)
@@ -257,7 +257,7 @@ class Binomial(Link):
         return self.trials * sigmoid(z)
 
     def slope(self, z: Tensor) -> Tensor:
-        return self.trials * sigmoid(z) * sigmoid(-z)
+        return self.trials * sigmoid_slope(z)
 
     def divergence(self, b: Tensor, y: Tensor) -> Tensor:
         return self.trials * logistic_divergence(b, y)

@@ -165,15 +165,16 @@ class LocalGLMRegression(MixtureEstimator):
         steepest, up to the root, f is convex or concave so that no step of Newton's method goes beyond the root; it may, with a
         link whose slope is not unimodal.
         """
+        link = self.link
         first, last = -bound - z, bound - z
         start = minimum(maximum(0.0 * z, first), last)
-        end = start - (start + s * (self.link.mean(z + start) - reward))
+        end = start - (start + s * (link.mean(z + start) - reward))
         y = minimum(at_least(z + minimum(start, end), self.steepest), z + maximum(start, end))
         u = minimum(maximum(y - z, first), last)
         for _ in range(self.newton_steps):
             y = z + u
-            value = u + s * (self.link.mean(y) - reward)
-            u = minimum(maximum(u - value / (1.0 + s * self.link.slope(y)), first), last)
+            value = u + s * (link.mean(y) - reward)
+            u = minimum(maximum(u - value / (1.0 + s * link.slope(y)), first), last)
         return u
 
     def _curvature(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
