@@ -62,9 +62,10 @@ def seed_number(value: Any) -> int:
     """An integer that torch's generators take for a seed."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"seed: expected an integer, got {type(value).__name__}")
-    if not -(2**63) <= value < 2**64:
-        raise ValueError(f"seed: expected an integer from -2^63 to 2^64 - 1, got {value}")
-    return int(value)
+    seed = int(value)
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed: expected an integer from -2^63 to 2^64 - 1, got {seed}")
+    return seed
 
 
 def sizes(name: str, value: Any) -> tuple[int, ...]:

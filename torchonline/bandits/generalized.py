@@ -138,9 +138,13 @@ class GeneralizedEstimator(Estimator):
                     f"got {reward[impossible][0].item():g}"
                 )
 
+    def _may_look(self, value: Any) -> bool:
+        """Whether checks of values are asked for, and this is one that can be looked at."""
+        return self.validate and (not isinstance(value, Tensor) or is_readable(value))
+
     def _check_cost(self, cost: Tensor) -> None:
         """Refuse a round whose cost in radius, or what else it adds, is not finite."""
-        if not self.validate or (isinstance(cost, Tensor) and not is_readable(cost)):
+        if not self._may_look(cost):
             return
         largest = abs(cost) if isinstance(cost, float) else abs(cost).max()
         if not largest < math.inf:
@@ -150,7 +154,7 @@ class GeneralizedEstimator(Estimator):
 
     def _check_length(self, square: Tensor) -> None:
         """Refuse a round whose features, of squared lengths ``square``, are longer than the constants hold for."""
-        if not self.validate or (isinstance(square, Tensor) and not is_readable(square)):
+        if not self._may_look(square):
             return
         longest = math.sqrt(square.max())
         if longest > self.longest * (1.0 + 1e-6):

@@ -41,7 +41,9 @@ class Loss:
     ) -> None:
         self.link: Any = link
         self.concordance = concordance
-        self.rows, self.weights, self.ridge = rows, weights, ridge
+        self.rows, self.weights = rows, weights
+        # A column of them, where one loss stands for several.
+        self.ridge: Any = ridge
         self.score = (weights * rewards) @ rows
         self.diagonal = np.eye(rows.shape[1])
 
@@ -156,13 +158,12 @@ def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, di
     across, together = (max(1, CHUNK // (longest * size)) for size in (1, max(1, count) * dim * dim))
     for first in range(0, members, together):
         some = slice(first, first + together)
+        # Where there is more than one set, all directions are looked along at once.
+        sets = Sets(losses[some], centres[some], levels[some], bound)
+        sets = sets.take(np.repeat(np.arange(len(sets.level)), count))
         for start in range(0, count, across):
             part = (some, slice(start, start + across))
-            sets = Sets(losses[some], centres[some], levels[some], bound)
-            flat = directions[part].reshape(-1, dim)
-            if len(sets.level) > 1:
-                sets = sets.take(np.repeat(np.arange(len(sets.level)), len(flat) // len(sets.level)))
-            ends[part] = _ends(sets, flat).reshape(directions[part].shape)
+            ends[part] = _ends(sets, directions[part].reshape(-1, dim)).reshape(directions[part].shape)
     return ends
 
 
@@ -180,7 +181,7 @@ class Sets:
         loss, longest = copy.copy(losses[0]), max(len(each.rows) for each in losses)
         # Rounds that a shorter history has not have weight 0.
         loss.rows, loss.weights = (
-            np.zeros((*centres.shape[:1], longest, centres.shape[1])),
+            np.zeros((len(losses), longest, centres.shape[1])),
             np.zeros((len(losses), longest)),
         )
         for member, each in enumerate(losses):
@@ -212,6 +213,16 @@ class Sets:
         inside[:, 1] = 0.5 * (1.0 - (theta * theta).sum(-1) / self.bound**2)
         return inside
 
+    def interior(self) -> tuple[Array, Array]:
+        """A point of each set between 0 and its centre where the loss is low, ``(K, d)``, and whether one could be found."""
+        inside, found = self.centre, np.zeros(len(self.level), bool)
+        for share in 0.5 ** np.arange(1, 50):
+            inside = np.where(found[:, None], inside, (1.0 - share) * self.centre)
+            found |= self.room(self.loss.predictors(inside), inside)[:, 0] > 0.75
+            if found.all():
+                break
+        return inside, found
+
 
 def _ends(sets: Sets, directions: Array) -> Array:
     """:func:`furthest` for rows of directions. The ball, the losses and what is maximised are scaled to be about 1."""
@@ -222,14 +233,9 @@ def _ends(sets: Sets, directions: Array) -> Array:
         # The end of the ball, where the loss lets it; what is no number, where something is none; or the centre.
         ends = bound * unit
         known = np.isfinite(sets.level) & np.isfinite(sets.centre).all(-1) & np.isfinite(length)
-        inside, deep = sets.centre, np.zeros(len(sets.level), bool)
-        for share in 0.5 ** np.arange(1, 50):
-            inside = np.where(deep[:, None], inside, (1.0 - share) * sets.centre)
-            deep |= sets.room(sets.loss.predictors(inside), inside)[:, 0] > 0.75
-            if deep.all():
-                break
+        inside, is_deep = sets.interior()
         is_empty = (length == 0.0) | (sets.level <= 0.0)
-        is_thin = known & ~is_empty & ~deep
+        is_thin = known & ~is_empty & ~is_deep
         if is_thin.any():
             warnings.warn(
                 "score: the confidence set is too thin to be resolved, its centre stands for it", stacklevel=3
