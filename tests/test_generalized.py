@@ -177,15 +177,20 @@ def test_a_step_is_the_constrained_minimum() -> None:
 
 @pytest.mark.parametrize(
     ("link", "S"),
-    [(Logistic(), 3.0), (Logistic(), 10.0), (Poisson(), 3.0), (Poisson(), 8.0), (torchonline.Gamma(12.0), 10.0)],
+    [
+        *((Logistic(), S) for S in (1.0, 3.0, 10.0)),
+        *((Poisson(), S) for S in (1.0, 3.0, 5.0, 8.0)),
+        (Binomial(100), 4.0),
+        (torchonline.Gamma(12.0), 10.0),
+    ],
 )
 def test_proximal_steps_arrive(link: Link, S: float) -> None:
-    """From far away, on rounds of great weight, at the bound: bisection finds the same root."""
+    """From far away, on rounds of great weight, at the bound: bisection finds the same root. With two steps less it would not."""
     generator = torch.Generator().manual_seed(0)
     estimator, size = LocalGLMRegression(1, link=link, theta_bound=S), 5000
     z = S * (2.4 * torch.rand(size, generator=generator, dtype=D) - 1.2)
     reward = link.sample(0.9 * S * (2.0 * torch.rand(size, generator=generator, dtype=D) - 1.0), generator)
-    s = 10.0 ** (6.0 * torch.rand(size, generator=generator, dtype=D) - 4.0)
+    s = 10.0 ** (8.0 * torch.rand(size, generator=generator, dtype=D) - 4.0)
     bound = torch.full((size,), S, dtype=D)
     low, high = -bound, bound
     for _ in range(80):
@@ -195,6 +200,9 @@ def test_proximal_steps_arrive(link: Link, S: float) -> None:
     found = z + estimator._move(z, s, bound, reward)
     assert float((found - low).abs().max()) < 1e-9
     assert 0 < int((found.abs() == S).sum()) < size
+    if S <= 5.0:
+        estimator.newton_steps -= 2
+        assert float((z + estimator._move(z, s, bound, reward) - low).abs().max()) > 1e-9
 
 
 def test_on_a_line_the_model_is_ridge_regression() -> None:

@@ -41,6 +41,10 @@ def test_functions_are_exact_far_from_0(link: Link, dtype: torch.dtype, toleranc
         for seen in (function(z).numpy(), function(z.numpy()), np.array([function(at) for at in z.numpy()])):
             assert (np.abs(seen - expected) <= allowed).all()
     assert torch.equal(link(z), link.mean(z))
+    mean, slope = link.mean_and_slope(z)
+    assert torch.equal(mean, link.mean(z))
+    largest = torch.maximum(link.slope(z), link.slope(torch.zeros_like(z)))
+    assert bool(((slope - link.slope(z)).abs() <= tolerance * largest).all())
 
 
 @pytest.mark.parametrize("bound", BOUNDS)

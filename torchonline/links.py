@@ -65,6 +65,10 @@ class Link(nn.Module):
         """The derivative of the mean, of any shape; times g it is the variance of the reward."""
         raise NotImplementedError
 
+    def mean_and_slope(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Both, for less than the price of both; far from the steepest point the slope may have lost its last digits."""
+        return self.mean(z), self.slope(z)
+
     def forward(self, z: Tensor) -> Tensor:
         """What :meth:`mean` returns."""
         return self.mean(z)
@@ -208,6 +212,10 @@ class Logistic(Link):
     def slope(self, z: Tensor) -> Tensor:
         return sigmoid_slope(z)
 
+    def mean_and_slope(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        mean = sigmoid(z)
+        return mean, mean * (1.0 - mean)
+
     def divergence(self, b: Tensor, y: Tensor) -> Tensor:
         return logistic_divergence(b, y)
 
@@ -259,6 +267,10 @@ class Binomial(Link):
     def slope(self, z: Tensor) -> Tensor:
         return self.trials * sigmoid_slope(z)
 
+    def mean_and_slope(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        share = sigmoid(z)
+        return self.trials * share, self.trials * share * (1.0 - share)
+
     def divergence(self, b: Tensor, y: Tensor) -> Tensor:
         return self.trials * logistic_divergence(b, y)
 
@@ -300,6 +312,10 @@ class Poisson(Link):
 
     def slope(self, z: Tensor) -> Tensor:
         return exp(z)
+
+    def mean_and_slope(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        mean = exp(z)
+        return mean, mean
 
     def divergence(self, b: Tensor, y: Tensor) -> Tensor:
         return exp(y) * (expm1(b - y) - (b - y))
@@ -360,6 +376,10 @@ class Gamma(Link):
     def slope(self, z: Tensor) -> Tensor:
         mean = 1.0 / (self.offset - z)
         return mean * mean
+
+    def mean_and_slope(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        mean = 1.0 / (self.offset - z)
+        return mean, mean * mean
 
     def divergence(self, b: Tensor, y: Tensor) -> Tensor:
         share = (b - y) / (self.offset - y)
@@ -536,6 +556,9 @@ def logistic_divergence(b: Tensor, y: Tensor) -> Tensor:
 
 def softplus(z: Tensor) -> Tensor:
     """``log(1 + exp(z))``."""
+    if not is_scripting():
+        if isinstance(z, float):
+            return max(z, 0.0) + math.log1p(math.exp(-abs(z)))
     return at_least(z, 0.0) + log1p(exp(-abs(z)))
 
 

@@ -156,7 +156,7 @@ class GeneralizedEstimator(Estimator):
         """Refuse a round whose features, of squared lengths ``square``, are longer than the constants hold for."""
         if not self._may_look(square):
             return
-        longest = math.sqrt(square.max())
+        longest = math.sqrt(square if isinstance(square, float) else square.max())
         if longest > self.longest * (1.0 + 1e-6):
             raise ValueError(
                 f"x: expected features of norm at most {self.longest:g}, which feature_bound and the link allow, got {longest:g}"

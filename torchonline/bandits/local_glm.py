@@ -44,9 +44,10 @@ class LocalGLMRegression(MixtureEstimator):
     ``misspecified`` becomes True, and stays so, when the squared radius falls below 0. If the assumptions hold that happens
     with probability ``delta`` at most; it seldom does when they do not.
 
-    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.generalized.NODES` exponentials and 8 + RSL Newton steps (24 at
-    most) on one number; two d x d matrices (three in float32), whatever the round. No projection, no eigenvalues, no step that
-    depends on the data. A root that Newton's method has not reached costs radius, and no guarantee.
+    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.generalized.NODES` exponentials and 4 + RSL Newton steps on one
+    number (4 + 2RSL where the link is steepest at the end of the range, as for counts; 24 at most); two d x d matrices (three in
+    float32), whatever the round. No projection, no eigenvalues, no step that depends on the data. A root that Newton's method
+    has not reached costs radius, and no guarantee.
 
     Raises, from ``step`` besides what the contract says: ValueError if ``reward`` is none that the link has; if ``x`` is longer
     than ``feature_bound`` (Gamma and CustomLink) or than what can be computed (Poisson, :math:`S\|x\| \le 80`); if one round
@@ -123,9 +124,10 @@ class LocalGLMRegression(MixtureEstimator):
             self.longest = link.reach / self.theta_bound
         self.is_unimodal = link.is_unimodal
         self.steepest = link.steepest
-        # Far from its root Newton's method comes nearer by at least about 1 / R in a step, and there may be R times the bound to
-        # go; eight steps more, each of which about squares the error, end at the last digit.
-        self.newton_steps = 8 + min(16, math.ceil(self.concordance * bound))
+        # Far from its root Newton's method comes nearer by at least about 1 / R in a step, and starts where the mean is steepest;
+        # four steps more, each of which about squares the error, end at the last digits.
+        farthest = bound + (min(bound, abs(self.steepest)) if link.is_unimodal else bound)
+        self.newton_steps = 4 + min(20, math.ceil(self.concordance * farthest))
         self._create_buffers()
 
     def _squared_start(self, distance: float) -> float:
@@ -172,9 +174,8 @@ class LocalGLMRegression(MixtureEstimator):
         y = minimum(at_least(z + minimum(start, end), self.steepest), z + maximum(start, end))
         u = minimum(maximum(y - z, first), last)
         for _ in range(self.newton_steps):
-            y = z + u
-            value = u + s * (link.mean(y) - reward)
-            u = minimum(maximum(u - value / (1.0 + s * link.slope(y)), first), last)
+            mean, slope = link.mean_and_slope(z + u)
+            u = minimum(maximum(u - (u + s * (mean - reward)) / (1.0 + s * slope), first), last)
         return u
 
     def _curvature(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -182,9 +183,15 @@ class LocalGLMRegression(MixtureEstimator):
         distance = maximum(abs(low - y), abs(high - y))
         curvature = 2.0 * self.link.slope(y) / (2.0 + self.concordance * distance)
         if self.is_unimodal:
-            at_ends = self.link.curvature(pair(low, high), column(y), self.concordance)
-            curvature = maximum(curvature, smallest(at_ends))
+            curvature = maximum(curvature, self._curvature_at_ends(y, low, high))
         return curvature
+
+    def _curvature_at_ends(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        link = self.link
+        if not is_scripting():
+            if isinstance(y, float):  # of one learner: two numbers cost less than an array of two
+                return minimum(link.curvature(low, y, self.concordance), link.curvature(high, y, self.concordance))
+        return smallest(link.curvature(pair(low, high), column(y), self.concordance))
 
 
 class LocalGLB(UCB):
