@@ -63,7 +63,7 @@ ONE_BY_ONE = {
 }
 
 
-@pytest.mark.parametrize("dim", [1, 3, 6])
+@pytest.mark.parametrize("dim", [1, 4])
 @pytest.mark.parametrize("options", [*OPTIONS, "own"])
 @pytest.mark.parametrize("name", ONE_BY_ONE)
 def test_agrees_with_reference(name: str, dim: int, options: str) -> None:

@@ -98,19 +98,23 @@ def rounds(count: int, dim: int = 4) -> list[tuple[Tensor, Tensor]]:
 def test_files_of_every_policy_learn_in_a_process_without_torchonline(tmp_path: Path) -> None:
     stream = rounds(100)
     arms = [arms for arms, _ in stream]
+    # An option of a class changes its numbers, not whether they stand alone.
+    policies = {
+        name: make for name, make in POLICIES.items() if name not in ("HeavyTailUCB 1.5", "HeavyTailUCB symmetric")
+    }
     rewards = {
         name: make().estimator.possible_reward(torch.stack([reward for _, reward in stream]))
-        for name, make in POLICIES.items()
+        for name, make in policies.items()
     }
-    for name, make in POLICIES.items():
+    for name, make in policies.items():
         (tmp_path / name).mkdir()
         to_torchscript(make(), tmp_path / name / "policy.pt")
         (tmp_path / name / "policy.pt2").write_bytes(program_file(name, ()))
         torch.save({"arms": arms, "reward": rewards[name]}, tmp_path / name / "rounds.pt")
-    folders = [str(tmp_path / name) for name in POLICIES]
+    folders = [str(tmp_path / name) for name in policies]
     done = subprocess.run([sys.executable, "-c", FRESH, *folders], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for name, make in POLICIES.items():
+    for name, make in policies.items():
         policy, theirs, choices = make(), torch.load(tmp_path / name / "rounds.pt"), []
         for t, arms_ in enumerate(arms):
             torch.manual_seed(t)
@@ -250,8 +254,9 @@ def test_encoder_and_head_are_one_artifact(shape: str, batch: tuple[int, ...], t
     torch.testing.assert_close(script.policy.estimator.theta_hat, head.policy.estimator.theta_hat, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("batch", [(), (3,)])
-@pytest.mark.parametrize("name", [name for name in POLICIES if name != "Thompson"])
+@pytest.mark.parametrize(
+    ("name", "batch"), [*((name, ()) for name in POLICIES if name != "Thompson"), ("OFUL", (3,)), ("LocalGLB", (3,))]
+)
 def test_onnx_scores_follow_the_state_that_is_fed(name: str, batch: tuple[int, ...], tmp_path: Path) -> None:
     from onnxruntime import InferenceSession
 

@@ -196,8 +196,9 @@ def test_script_starts_anew_too(name: str, batch: tuple[int, ...], dtype: torch.
         close(value, snapshot(scripted)[key], 1e-9 if dtype == D else 1e-3)
 
 
-@pytest.mark.parametrize("batch", [(), (2,)])
-@pytest.mark.parametrize("name", RESTARTED)
+@pytest.mark.parametrize(
+    ("name", "batch"), [*((name, (2,)) for name in RESTARTED), ("HvtUCB", ()), ("HeavyTailUCB", ())]
+)
 def test_programs_start_anew_too(name: str, batch: tuple[int, ...]) -> None:
     """In a program, where a restart is no branch; a member that does not learn does not start anew."""
     policy, program = RESTARTED[name](batch_shape=batch), to_program(RESTARTED[name](batch_shape=batch)).module()
