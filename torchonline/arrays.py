@@ -41,6 +41,14 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     return (x * y).sum(-1)
 
 
+def number(x: Tensor) -> Tensor:
+    """One number for each learner; of one learner in double precision Python's, which takes a third of the time of NumPy's."""
+    if not is_scripting():
+        if isinstance(x, float):
+            return float(x)
+    return x
+
+
 def converted(x: Tensor, like: Tensor) -> Tensor:
     """``x`` in the floating-point type of ``like``; a NumPy learner gets its inputs converted."""
     if not is_scripting():
@@ -280,7 +288,7 @@ def roundoff(x: Tensor) -> float:
     """The spacing of floating-point numbers at 1, in the type of ``x``."""
     if not is_scripting():
         if isinstance(x, ARRAYS):
-            return 2.0**-52 if x.itemsize == 8 else 2.0**-23
+            return 2.0**-52 if isinstance(x, float) or x.itemsize == 8 else 2.0**-23
     if x.element_size() == 8:
         return 2.0**-52
     return 2.0**-23

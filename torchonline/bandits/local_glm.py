@@ -6,7 +6,20 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, at_least, clip, column, dot, matvec, maximum, minimum, pair, smallest, sqrt
+from torchonline.arrays import (
+    along,
+    at_least,
+    clip,
+    column,
+    dot,
+    matvec,
+    maximum,
+    minimum,
+    number,
+    pair,
+    smallest,
+    sqrt,
+)
 from torchonline.bandits.generalized import MixtureEstimator, checked_link
 from torchonline.bandits.policies import UCB
 from torchonline.checks import positive_integer
@@ -139,10 +152,10 @@ class LocalGLMRegression(MixtureEstimator):
         if not is_scripting():
             self._check_length(square)
         product = matvec(self.V_inv, x)
-        q = at_least(dot(x, product), 1e-30)
-        z, bound = dot(x, theta_hat), self.theta_bound * sqrt(square)
+        q = number(at_least(dot(x, product), 1e-30))
+        z, bound = number(dot(x, theta_hat)), number(self.theta_bound * sqrt(square))
         # The interval in which the confidence set has the true predictor; a little more, for rounding.
-        error = (1.0 + 1e-9) * sqrt(at_least(self.squared_radius, 0.0) * q)
+        error = number((1.0 + 1e-9) * sqrt(at_least(self.squared_radius, 0.0) * q))
         low, high = clip(z - error, bound), clip(z + error, bound)
 
         move = self._move(z, q * weight, bound, reward)
