@@ -176,18 +176,21 @@ def test_a_step_is_the_constrained_minimum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("link", "S"),
+    ("link", "told", "S"),
     [
-        *((Logistic(), S) for S in (1.0, 3.0, 10.0)),
-        *((Poisson(), S) for S in (1.0, 3.0, 5.0, 8.0)),
-        (Binomial(100), 4.0),
-        (torchonline.Gamma(12.0), 10.0),
+        *((Logistic(), S, S) for S in (3.0, 10.0, 40.0)),
+        *((Poisson(), S, S) for S in (3.0, 8.0, 20.0)),
+        (Binomial(100), 4.0, 4.0),
+        (torchonline.Gamma(12.0), 10.0, 10.0),
+        # Of features that are longer than they are said to be.
+        (Logistic(), 1.0, 8.0),
+        (Poisson(), 1.0, 8.0),
     ],
 )
-def test_proximal_steps_arrive(link: Link, S: float) -> None:
-    """From far away, on rounds of great weight, at the bound: bisection finds the same root. With two steps less it would not."""
+def test_proximal_steps_arrive(link: Link, told: float, S: float) -> None:
+    """From far away, on rounds of great weight, at the bound: as bisection has it. With three steps less it would not arrive."""
     generator = torch.Generator().manual_seed(0)
-    estimator, size = LocalGLMRegression(1, link=link, theta_bound=S), 5000
+    estimator, size = LocalGLMRegression(1, link=link, theta_bound=told), 5000
     z = S * (2.4 * torch.rand(size, generator=generator, dtype=D) - 1.2)
     reward = link.sample(0.9 * S * (2.0 * torch.rand(size, generator=generator, dtype=D) - 1.0), generator)
     s = 10.0 ** (8.0 * torch.rand(size, generator=generator, dtype=D) - 4.0)
@@ -200,9 +203,19 @@ def test_proximal_steps_arrive(link: Link, S: float) -> None:
     found = z + estimator._move(z, s, bound, reward)
     assert float((found - low).abs().max()) < 1e-9
     assert 0 < int((found.abs() == S).sum()) < size
-    if S <= 5.0:
-        estimator.newton_steps -= 2
-        assert float((z + estimator._move(z, s, bound, reward) - low).abs().max()) > 1e-9
+    estimator.newton_steps -= 3
+    assert float((z + estimator._move(z, s, bound, reward) - low).abs().max()) > 1e-9
+
+
+@pytest.mark.parametrize(("link", "rewards"), [(Poisson(), (0.0, 3.0, 0.0)), (Logistic(), (0.0, 1.0, 0.0))], ids=str)
+def test_features_of_any_length(link: Link, rewards: tuple[float, ...]) -> None:
+    """What is not told of their length costs nothing up to a predictor of 8, and little beyond."""
+    for length, allowed in ((5.0, 1e-12), (8.0, 1e-12), (30.0, 1e-6)):
+        told, other = (LocalGLMRegression(1, link=link, feature_bound=bound, ridge=0.5) for bound in (length, 1.0))
+        for reward in rewards:
+            for learner in (told, other):
+                learner.step(torch.tensor([length], dtype=D), torch.tensor(reward, dtype=D))
+        torch.testing.assert_close(other.squared_radius, told.squared_radius, rtol=allowed, atol=0.0)
 
 
 def test_on_a_line_the_model_is_ridge_regression() -> None:
@@ -372,6 +385,17 @@ def test_rewards_that_cannot_be_are_refused(cls: Any, link: Link, bad: tuple[flo
                 with pytest.raises(ValueError, match=f"^reward: expected {what}"):
                     learner.step(features, reward)
             assert differences(before, snapshot(learner)) == []
+
+
+def test_what_is_hardly_beyond_a_bound_is_told_as_it_is() -> None:
+    for bad in (1.0 + 1e-12, -1e-12):
+        with pytest.raises(ValueError, match=rf"^reward: expected in \[0, 1\], as Logistic has it, got {bad}$"):
+            LocalGLMRegression(1).step(torch.ones(1), torch.tensor(bad, dtype=D))
+    with pytest.raises(ValueError, match=r"^x: expected features of norm at most 1, .*, got 1\.000002$"):
+        GLMRegression(1).step(torch.tensor([1.000002], dtype=D), torch.tensor(1.0))
+    # Lengths are told apart to six digits, which must not be enough for a predictor to reach the offset.
+    with pytest.raises(ValueError, match=r"^theta_bound: expected \|x'theta\| below 1, the reach of Gamma, got up to"):
+        LocalGLMRegression(2, link=torchonline.Gamma(1.0), theta_bound=1.0 - 1e-7)
 
 
 def test_features_beyond_the_bounds_of_the_constants_are_refused() -> None:

@@ -584,3 +584,18 @@ def test_features_whose_squares_underflow() -> None:
 def test_links_that_are_flat_within_the_bound_are_refused(make: Any) -> None:
     with pytest.raises(ValueError, match=r"^theta_bound: expected one within which the link has slopes"):
         make(2, horizon=10, theta_bound=800.0)
+
+
+def test_directions_of_any_length_and_sets_without_a_level() -> None:
+    """The score of a multiple is the multiple of the score; of a set that leaves nothing out, the ball's."""
+    policy = OFUGLB(2, horizon=10, theta_bound=2.0)
+    policy.step(torch.tensor([0.6, 0.8]), torch.tensor(1.0))
+    x = torch.tensor([0.8, -0.6], dtype=D)
+    score = policy.estimator.upper_bound(x)
+    for factor in (1e-300, 1e-170, 1e170, 1e300):
+        torch.testing.assert_close(policy.estimator.upper_bound(factor * x) / factor, score, rtol=1e-7, atol=0.0)
+    wide = OFULogRRegression(100, horizon=10, feature_bound=1e4)
+    x = torch.nn.functional.one_hot(torch.tensor(3), 100).to(D)
+    wide.step(x, torch.tensor(1.0))
+    assert wide.level().isinf()
+    assert float(wide.upper_bound(x)) == 1.0

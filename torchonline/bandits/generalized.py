@@ -42,7 +42,8 @@ def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link,
     link = Logistic() if link is None else link
     if not isinstance(link, Link):
         raise TypeError(f"link: expected a torchonline.links.Link, got {type(link).__name__}")
-    link.check_bound(bound)
+    # Lengths of features are compared with their bound to six digits.
+    link.check_bound(bound if link.is_global else bound * (1.0 + 1e-5))
     return link, bound
 
 
@@ -135,7 +136,7 @@ class GeneralizedEstimator(Estimator):
             if bool(impossible.any()):
                 raise ValueError(
                     f"reward: expected {self.link.rewards()}, as {type(self.link).__name__} has it, "
-                    f"got {reward[impossible][0].item():g}"
+                    f"got {reward[impossible][0].item()}"
                 )
 
     def _may_look(self, value: Any) -> bool:
@@ -159,7 +160,8 @@ class GeneralizedEstimator(Estimator):
         longest = math.sqrt(square if isinstance(square, float) else square.max())
         if longest > self.longest * (1.0 + 1e-6):
             raise ValueError(
-                f"x: expected features of norm at most {self.longest:g}, which feature_bound and the link allow, got {longest:g}"
+                f"x: expected features of norm at most {self.longest:g}, which feature_bound and the link allow, "
+                f"got {longest:.9g}"
             )
 
 

@@ -19,6 +19,7 @@ from torchonline.arrays import (
     pair,
     smallest,
     sqrt,
+    where,
 )
 from torchonline.bandits.generalized import MixtureEstimator, checked_link
 from torchonline.bandits.policies import UCB
@@ -57,8 +58,8 @@ class LocalGLMRegression(MixtureEstimator):
     ``misspecified`` becomes True, and stays so, when the squared radius falls below 0. If the assumptions hold that happens
     with probability ``delta`` at most; it seldom does when they do not.
 
-    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.generalized.NODES` exponentials and 4 + RSL Newton steps on one
-    number (4 + 2RSL where the link is steepest at the end of the range, as for counts; 24 at most); two d x d matrices (three in
+    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.generalized.NODES` exponentials and 6 Newton steps on one number,
+    after log2(RSL) halvings of where it may be (3 at least, unless R is 0, and 10 at most); two d x d matrices (three in
     float32), whatever the round. No projection, no eigenvalues, no step that depends on the data. A root that Newton's method
     has not reached costs radius, and no guarantee.
 
@@ -71,7 +72,8 @@ class LocalGLMRegression(MixtureEstimator):
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
         feature_bound: L > 0, a bound on the norm of features. It matters for Gamma and CustomLink, whose constants hold on a
-            bounded range of predictors, and is enforced there; features for other links may be of any length.
+            bounded range of predictors, and is enforced there. Features for other links may be of any length; but where
+            :math:`S\|x\|` is beyond both SL and 8, they may cost radius.
         ridge: :math:`\lambda > 0`; None for d / (1 + R S L), with the link's self-concordance R.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius.
@@ -137,10 +139,12 @@ class LocalGLMRegression(MixtureEstimator):
             self.longest = link.reach / self.theta_bound
         self.is_unimodal = link.is_unimodal
         self.steepest = link.steepest
-        # Far from its root Newton's method comes nearer by at least about 1 / R in a step, and starts where the mean is steepest;
-        # four steps more, each of which about squares the error, end at the last digits.
-        farthest = bound + (min(bound, abs(self.steepest)) if link.is_unimodal else bound)
-        self.newton_steps = 4 + min(20, math.ceil(self.concordance * farthest))
+        # Halvings of where the root may be, 2 bounds at most, bring Newton's method within 2 / R of it. From there it comes
+        # nearer by at least about 1 / R in a step, and four steps more, each of which about squares the error, end at the last
+        # digits. Where features may be longer than they are said to be, predictors of 8 / R are allowed for.
+        farthest = max(self.concordance * bound, 8.0 if link.is_global and self.concordance > 0.0 else 1.0)
+        self.halvings = min(10, math.ceil(math.log2(farthest)))
+        self.newton_steps = 6
         self._create_buffers()
 
     def _squared_start(self, distance: float) -> float:
@@ -176,19 +180,23 @@ class LocalGLMRegression(MixtureEstimator):
     def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
         """The root u of ``f(u) = u + s (mean(z + u) - reward)`` for which ``z + u`` is within the bound, by Newton's method.
 
-        Since f' >= 1, the root is between any u and u - f(u). From the point there that is nearest to where the mean is
-        steepest, up to the root, f is convex or concave so that no step of Newton's method goes beyond the root; it may, with a
-        link whose slope is not unimodal.
+        Since f' >= 1, the root is between any u and u - f(u); halvings shorten that. From the point there that is nearest to
+        where the mean is steepest, up to the root, f is convex or concave so that no step of Newton's method goes beyond the
+        root; it may, with a link whose slope is not unimodal.
         """
         link = self.link
         first, last = -bound - z, bound - z
         start = minimum(maximum(0.0 * z, first), last)
         end = start - (start + s * (link.mean(z + start) - reward))
-        y = minimum(at_least(z + minimum(start, end), self.steepest), z + maximum(start, end))
-        u = minimum(maximum(y - z, first), last)
+        low, high = maximum(minimum(start, end), first), minimum(maximum(start, end), last)
+        for _ in range(self.halvings):
+            middle = 0.5 * (low + high)
+            is_above = middle + s * (link.mean(z + middle) - reward) > 0.0
+            low, high = where(is_above, low, middle), where(is_above, middle, high)
+        u = minimum(maximum(at_least(z + low, self.steepest) - z, low), high)
         for _ in range(self.newton_steps):
             mean, slope = link.mean_and_slope(z + u)
-            u = minimum(maximum(u - (u + s * (mean - reward)) / (1.0 + s * slope), first), last)
+            u = minimum(maximum(u - (u + s * (mean - reward)) / (1.0 + s * slope), low), high)
         return u
 
     def _curvature(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:

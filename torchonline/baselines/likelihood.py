@@ -118,7 +118,7 @@ class LevelSetEstimator(LikelihoodEstimator):
     def upper_bound(self, x: Tensor) -> Tensor:
         r"""The largest :math:`x^\top\theta` of the confidence set, to 1e-7 :math:`\|x\|S`: ``(*B, ..., d)`` to ``(*B, ...)``.
 
-        The gradient in x is the parameter at which it is taken. Cost: some ten passes over all different features
+        The gradient in x is the parameter at which it is taken. Cost: some thirty passes over all different features
         of the rounds for each row, O(t d^2) each at most.
         """
         self._check_rows(x)
@@ -129,24 +129,23 @@ class LevelSetEstimator(LikelihoodEstimator):
         """The parameters of the confidence set at which :meth:`upper_bound` is taken: ``(*B, ..., d)`` to the same."""
         with torch.no_grad():
             rows = self.grouped(x).reshape(self.rounds.numel(), -1, self.dim)
-            levels = on_host(self.level()).reshape(-1).copy()
+            levels = on_host(self.level()).reshape(-1)
             # Rounds of the same features, as of arms that stay, are gone over as one.
             losses = [self._loss(member, self._penalty(member)).merged() for member in range(len(levels))]
-            centres = np.stack([self._centre(member, loss, levels) for member, loss in enumerate(losses)])
-            found = furthest(losses, centres, levels, self.theta_bound, on_host(rows))
+            centres, risen = zip(*(self._centre(member, loss) for member, loss in enumerate(losses)), strict=True)
+            found = furthest(losses, np.stack(centres), levels - np.array(risen), self.theta_bound, on_host(rows))
             return torch.from_numpy(found).to(self.theta_hat).reshape(x.shape)
 
-    def _centre(self, member: int, loss: Loss, levels: Array) -> Array:
-        """The minimum of a learner's loss over the ball, from which its level is counted."""
+    def _centre(self, member: int, loss: Loss) -> tuple[Array, float]:
+        """The minimum of a learner's loss over the ball, and how far above the one from which levels are counted it is."""
         estimate = self._read("theta_hat", member)
         norm = float(np.linalg.norm(estimate))
         if not norm > self.theta_bound:
-            return estimate
+            return estimate, 0.0
         centre = minimise(loss, estimate * (self.theta_bound / norm), self.theta_bound)
-        # Down to 0 or below where the model is wrong, or delta has come true.
+        # As much as the level or more where the model is wrong, or delta has come true.
         partition = loss.link.log_partition(loss.predictors(estimate))
-        levels[member] -= loss.rise(loss.predictors(centre), centre, partition, estimate)
-        return centre
+        return centre, float(loss.rise(loss.predictors(centre), centre, partition, estimate))
 
 
 class UpperBound(torch.autograd.Function):

@@ -40,7 +40,7 @@ class OFUGLBRegression(LevelSetEstimator):
     a heuristic: it multiplies b, and the radius.
 
     Cost of round t: some three passes over all rounds, O(t d^2) each, and in :meth:`upper_bound`
-    some ten over all that have different features for each row; memory O(T d).
+    some thirty over all that have different features for each row; memory O(T d), and O(t d^2) while rows are gone through.
 
     Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
     full. A UserWarning says so should a solver end short of its optimum.

@@ -49,7 +49,7 @@ class OFULogRRegression(LevelSetEstimator):
     :math:`(1+D')G \ge \nabla^2L` at both ends, so that :math:`h^2 \le (1+D')\gamma^2`, hence :math:`h \le b`.
 
     Cost of round t: some three passes over all rounds, O(t d^2) each, and in :meth:`upper_bound`
-    some ten over all that have different features for each row; memory O(T d).
+    some thirty over all that have different features for each row; memory O(T d), and O(t d^2) while rows are gone through.
 
     Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
     full. A UserWarning says so should a solver end short of its optimum.

@@ -14,7 +14,7 @@ from torchonline.links import Link
 
 Array = Any
 
-# At most; three or four steps are usual for the estimate, and thirty for an end of a confidence set.
+# At most; three or four steps are usual for the estimate, and sixteen for an end of a confidence set.
 NEWTON_STEPS = 100
 # How far the loss may be above its minimum over the ball.
 LOSS_TOLERANCE = 1e-24
@@ -148,7 +148,8 @@ def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, di
     Args:
         losses: convex, of one link.
         centres: a point of the ball for each, ``(M, d)``.
-        levels: ``(M)``. A set whose level is not above 0 is empty, and its centre stands for it.
+        levels: ``(M)``. A set whose level is not above 0 is empty, and its centre stands for it; of an infinite one the ball is
+            all there is.
         bound: S > 0.
         directions: the rows x. Where one is 0, any point of the set will do: it is the centre.
     """
@@ -195,7 +196,7 @@ class Sets:
         self.products = products.reshape(*loss.rows.shape[:2], centres.shape[1] ** 2)
 
     def take(self, which: Array) -> "Sets":
-        """The sets of some of the directions, or each as often as it is named."""
+        """The sets of some of the directions, or each as often as it is named; a set that all share stays one."""
         if len(self.level) == 1:
             return self
         taken = copy.copy(self)
@@ -227,14 +228,16 @@ class Sets:
 def _ends(sets: Sets, directions: Array) -> Array:
     """:func:`furthest` for rows of directions. The ball, the losses and what is maximised are scaled to be about 1."""
     bound, (count, dim) = sets.bound, directions.shape
-    length = np.sqrt((directions * directions).sum(-1))
-    unit = directions / np.where(length > 0.0, length, 1.0)[:, None]
     with np.errstate(all="ignore"):
+        # By their largest entries first, whose squares may be out of range.
+        largest = abs(directions).max(-1)
+        unit = directions / np.where(largest > 0.0, largest, 1.0)[:, None]
+        unit = unit / np.maximum(np.sqrt((unit * unit).sum(-1)), 1.0)[:, None]
         # The end of the ball, where the loss lets it; what is no number, where something is none; or the centre.
         ends = bound * unit
-        known = np.isfinite(sets.level) & np.isfinite(sets.centre).all(-1) & np.isfinite(length)
+        known = ~np.isnan(sets.level) & np.isfinite(sets.centre).all(-1) & np.isfinite(largest)
         inside, is_deep = sets.interior()
-        is_empty = (length == 0.0) | (sets.level <= 0.0)
+        is_empty = (largest == 0.0) | (sets.level <= 0.0)
         is_thin = known & ~is_empty & ~is_deep
         if is_thin.any():
             warnings.warn(
