@@ -219,9 +219,9 @@ class GLBOMD(UCB):
 
     What of the paper reproduces (docs/glb_omd.md; 20 arms that stay, 3000 rounds, mean and standard deviation over 100 trials):
     the cost of a round does not depend on t. Regret like that of maximum likelihood does not, with the radius as printed: with
-    ``radius="paper"`` and ridge d, as in its experiments, which its theorem does not cover, it is 81.0 (41.3) for clicks with
-    S = 3 and 2496 (759) for counts, where :class:`~torchonline.baselines.OFUGLB` has 29.1 (29.6) and 102 (154); with the ridge of
-    its theorem, 73.1 (77.2) and 11131 (4946). With the default radius it is 15.9 (9.9) for clicks, and 805 (303) for counts.
+    ``radius="paper"`` and ridge d, as in its experiments, which its theorem does not cover, it is, at S = 3, 81.0 (41.3) for
+    clicks and 2496 (759) for counts, where :class:`~torchonline.baselines.OFUGLB` has 29.1 (29.6) and 102 (154); with the ridge
+    of its theorem, 73.1 (77.2) and 11131 (4946). With the default radius it is 15.9 (9.9) for clicks, and 805 (303) for counts.
 
     Example:
         >>> policy = GLBOMD(2, link=Poisson(), theta_bound=2.0)
