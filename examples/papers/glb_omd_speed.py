@@ -2,9 +2,9 @@
 
 One learner each plays 3000 rounds of the paper's experiment with logistic rewards, S = 3, on 20 arms in the plane, redrawn in
 each round. At rounds 100, 1500 and 3000, rounds (select and step) of all are timed in turn, five of each at a time, on one
-thread. OFUGLB is timed three times: with this library's solver, which goes over all arms at once; the same on arms that stay, where it goes over
-equal rounds as one; and, on redrawn arms, with scipy's SLSQP for the estimate and for the score of each arm, at an accuracy of
-1e-8, as a first implementation would have it.
+thread. OFUGLB is timed three times: with this library's solver, which goes over all arms at once; the same on arms that stay,
+where it goes over equal rounds as one; and, on redrawn arms, with scipy's SLSQP for the estimate and for the score of each arm,
+at an accuracy of 1e-8, as a first implementation would have it.
 
 Then, at d = 32, GLBOMD and LocalGLB beside OFUL: one learner, a fleet of 256, and the exported program.
 
