@@ -18,10 +18,11 @@ help:
 	@echo "make wheel   build the wheel and check what it holds"
 	@echo "make bench   speed against NumPy and other libraries, as ratios in one run"
 
+# Python compiles what is imported when it is; compiling all of torch takes a minute.
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $@
 
 demo: $(READY)

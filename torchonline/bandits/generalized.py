@@ -42,8 +42,9 @@ def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link,
     link = Logistic() if link is None else link
     if not isinstance(link, Link):
         raise TypeError(f"link: expected a torchonline.links.Link, got {type(link).__name__}")
-    # Lengths of features are compared with their bound to six digits.
-    link.check_bound(bound if link.is_global else bound * (1.0 + 1e-5))
+    link.check_bound(bound)
+    if not link.is_global:  # lengths of features are compared with their bound to six digits
+        Link.check_bound(link, bound * (1.0 + 1e-5))
     return link, bound
 
 

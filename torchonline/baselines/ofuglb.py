@@ -145,7 +145,7 @@ class OFUGLBRegression(LevelSetEstimator):
         loss = self._loss(member, 0.0)
         theta = minimise(loss, self._read("theta_hat", member), self.theta_bound)
         self._write("theta_hat", member, theta)
-        matrix = loss.hessian(loss.rows @ theta) + self.ridge * np.eye(self.dim)
+        matrix = loss.hessian(loss.predictors(theta)) + self.ridge * np.eye(self.dim)
         self._write_with_inverse("V", member, matrix, self.ridge)
 
     def _penalty(self, member: int) -> float:

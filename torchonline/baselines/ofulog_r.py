@@ -173,7 +173,7 @@ class OFULogRRegression(LevelSetEstimator):
         self._write("theta_hat", member, theta)
         self._write("information", member, information)
         self._write("root_level", member, self._root_level(ridge, float(information), float(np.linalg.norm(theta))))
-        self._write_with_inverse("V", member, loss.hessian(loss.rows @ theta), ridge)
+        self._write_with_inverse("V", member, loss.hessian(loss.predictors(theta)), ridge)
 
 
 class OFULogR(UCB):

@@ -60,8 +60,8 @@ class Loss:
 
     def rise(self, z: Array, theta: Array, partition: Array, start: Array) -> Array:
         """How much more the loss is at theta, or rows, where predictors are z, than at ``start``, of a known log-partition."""
-        partition = ((self.link.log_partition(z) - partition) * self.weights).sum(-1)
-        return partition + ((theta - start) * (0.5 * self.ridge * (theta + start) - self.score)).sum(-1)
+        risen = ((self.link.log_partition(z) - partition) * self.weights).sum(-1)
+        return risen + ((theta - start) * (0.5 * self.ridge * (theta + start) - self.score)).sum(-1)
 
     def gradient(self, z: Array, theta: Array) -> Array:
         """The gradient at one theta, or at each of several rows."""
@@ -88,14 +88,14 @@ def minimise(loss: Loss, start: Array, bound: float) -> Array:
     that is far and too far. It ends where the next one, which is shorter by the square of ``concordance`` times the largest
     change of a predictor, could not lower the loss by :data:`LOSS_TOLERANCE`.
     """
-    theta, z = start, loss.rows @ start
+    theta, z = start, loss.predictors(start)
     if not np.isfinite(loss.score).all():
         return np.full_like(start, math.nan)
     with np.errstate(all="ignore"):
         for _ in range(NEWTON_STEPS):
             gradient, hessian = loss.gradient(z, theta), loss.hessian(z)
             step = ball_minimum(hessian, gradient, theta, bound) - theta
-            change = loss.rows @ step
+            change = loss.predictors(step)
             decrement = float(step @ hessian @ step)
             largest = loss.concordance * float(abs(change).max(initial=0.0))
             share, slope = 1.0, float(gradient @ step)
@@ -106,7 +106,7 @@ def minimise(loss: Loss, start: Array, bound: float) -> Array:
                 ):
                     share *= 0.5
             theta = theta + share * step
-            z = loss.rows @ theta
+            z = loss.predictors(theta)
             is_short = float(np.abs(step).max()) <= 1e-14 * float(np.abs(theta).max())
             if share == 1.0 and (decrement * largest * largest <= LOSS_TOLERANCE or is_short):
                 return theta
