@@ -150,10 +150,6 @@ def sigmoid(x: Tensor) -> Tensor:
 
 def sigmoid_slope(x: Tensor) -> Tensor:
     """The derivative of :func:`sigmoid`, to full relative precision on both sides."""
-    if not is_scripting():
-        if isinstance(x, float):
-            e = math.exp(-abs(x))
-            return e / ((1.0 + e) * (1.0 + e))
     e = exp(-abs(x))
     return e / ((1.0 + e) * (1.0 + e))
 

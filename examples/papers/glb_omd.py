@@ -138,13 +138,13 @@ class InTheBall(Policy):
     """Optimism over what of an estimator's ellipsoid is in the ball, by the eigenvectors of V: O(d^3).
 
     Where both hold, (theta - theta_hat)'V(theta - theta_hat) <= radius^2 and |theta|^2 <= S^2, their mean with any weights holds
-    too, which is an ellipsoid again; the least of the highest predictors over those of some weights is the score. With all
+    too, which is an ellipsoid again; the least of the highest predictors over those of 17 weights is the score. With all
     weights it would be the highest over the intersection.
     """
 
-    def __init__(self, estimator: Estimator, weights: int = 17) -> None:
+    def __init__(self, estimator: Estimator) -> None:
         super().__init__(estimator)
-        self.weight = torch.linspace(0.0, 1.0, weights, dtype=torch.float64).unsqueeze(-1)
+        self.weight = torch.linspace(0.0, 1.0, 17, dtype=torch.float64).unsqueeze(-1)
 
     def forward(self, arms: Tensor) -> Tensor:
         estimator: Any = self.estimator

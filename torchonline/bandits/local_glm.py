@@ -59,9 +59,9 @@ class LocalGLMRegression(MixtureEstimator):
     with probability ``delta`` at most; it seldom does when they do not.
 
     Cost of a round: O(d^2) time, :data:`~torchonline.bandits.generalized.NODES` exponentials and 6 Newton steps on one number,
-    after log2(RSL) halvings of where it may be (3 at least, unless R is 0, and 10 at most); two d x d matrices (three in
-    float32), whatever the round. No projection, no eigenvalues, no step that depends on the data. A root that Newton's method
-    has not reached costs radius, and no guarantee.
+    after log2(RSL) halvings of where it may be (10 at most; 3 at least where features may be of any length, and none where R
+    is 0); two d x d matrices (three in float32), whatever the round. No projection, no eigenvalues, no step that depends on
+    the data. A root that Newton's method has not reached costs radius, and no guarantee.
 
     Raises, from ``step`` besides what the contract says: ValueError if ``reward`` is none that the link has; if ``x`` is longer
     than ``feature_bound`` (Gamma and CustomLink) or than what can be computed (Poisson, :math:`S\|x\| \le 80`); if one round

@@ -181,10 +181,8 @@ class Sets:
     def __init__(self, losses: list[Loss], centres: Array, levels: Array, bound: float) -> None:
         loss, longest = copy.copy(losses[0]), max(len(each.rows) for each in losses)
         # Rounds that a shorter history has not have weight 0.
-        loss.rows, loss.weights = (
-            np.zeros((len(losses), longest, centres.shape[1])),
-            np.zeros((len(losses), longest)),
-        )
+        loss.rows = np.zeros((len(losses), longest, centres.shape[1]))
+        loss.weights = np.zeros((len(losses), longest))
         for member, each in enumerate(losses):
             loss.rows[member, : len(each.rows)] = each.rows
             loss.weights[member, : len(each.rows)] = each.weights
