@@ -14,11 +14,15 @@ from torchonline.bandits.local_glm import LocalGLB, LocalGLMRegression
 from torchonline.bandits.policies import UCB, Greedy, ThompsonSampling
 from torchonline.bandits.ridge import OFUL, RidgeRegression
 from torchonline.bandits.system_identification import SystemIdentification
+from torchonline.convex.frank_wolfe import DPPOFW, DPTOFW
+from torchonline.convex.gradients import gradients
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Logistic, Poisson
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DPPOFW",
+    "DPTOFW",
     "GLBOMD",
     "OFUL",
     "UCB",
@@ -40,4 +44,5 @@ __all__ = [
     "RidgeRegression",
     "SystemIdentification",
     "ThompsonSampling",
+    "gradients",
 ]

@@ -9,6 +9,7 @@ Shapes are written for ``*B`` independent learners. Where there is one, NumPy's 
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -298,6 +299,16 @@ def autocasts(x: Tensor) -> bool:
 def exactly(x: Tensor) -> torch.autocast:
     """A context without automatic mixed precision. Eager Python only."""
     return torch.autocast(x.device.type, enabled=False)
+
+
+def without_cast(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """For ``nn.Module._apply``: what moves tensors as a function does, and leaves them their type. Eager Python only."""
+
+    def move(value: Tensor) -> Tensor:
+        moved = fn(value)
+        return moved if moved.dtype is value.dtype else value.to(moved.device)
+
+    return move
 
 
 def as_array(x: Tensor) -> Any:

@@ -72,6 +72,7 @@ class Learner(nn.Module):
 
     # Options that the statistics depend on: loading a checkpoint made with others is refused.
     statistics_depend_on: tuple[str, ...] = ()
+    options_tolerance = 1e-6
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class Learner(nn.Module):
                 self.register_buffer(name, None)
                 continue
             if value.is_floating_point():
-                value = value.to(options["dtype"])
+                value = value.to(self._dtype_of(name))
             value = value.expand((*self.batch_shape, *value.shape))
             self.register_buffer(name, value.to(device=options["device"]).clone(memory_format=torch.contiguous_format))
         self.register_buffer("constants", self._constants().to(options["device"]))
@@ -115,6 +116,10 @@ class Learner(nn.Module):
         self.unchanging = ("constants", *tables)
         for name, value in tables.items():
             self.register_buffer(name, value.to(dtype=options["dtype"], device=options["device"]))
+
+    def _dtype_of(self, name: str) -> torch.dtype:
+        """The type of a buffer of real numbers."""
+        return self._initial_options["dtype"]
 
     def _options(self) -> list[tuple[str, float]]:
         """The options that the statistics depend on; the name of several numbers comes once for each.
@@ -188,7 +193,7 @@ class Learner(nn.Module):
             problems = problems or [
                 f"{prefix}{name}: the state was learnt with {theirs:g}, this learner has {mine:g}"
                 for (name, mine), theirs in zip(self._options(), loaded[prefix + "constants"].tolist(), strict=True)
-                if not math.isclose(mine, theirs, rel_tol=1e-6)
+                if not math.isclose(mine, theirs, rel_tol=self.options_tolerance)
             ]
         if problems:
             error_msgs.extend(problems)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from torchonline.arrays import without_cast
 from torchonline.checks import mismatch, positive_integer, shape_text, sizes
 
 
@@ -58,12 +59,7 @@ class ExactMetric(Metric):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> nn.Module:
         """A move, and never a cast, which would round what was counted."""
-
-        def move(value: Tensor) -> Tensor:
-            moved = fn(value)
-            return moved if moved.dtype is value.dtype else value.to(moved.device)
-
-        return super()._apply(move, *args, **kwargs)
+        return super()._apply(without_cast(fn), *args, **kwargs)
 
     def _problems(self, loaded: Mapping[str, Any]) -> list[str]:
         """Why what was loaded, some of the states by name, cannot become the state."""

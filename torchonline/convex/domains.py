@@ -1,0 +1,175 @@
+"""Convex sets that decisions are taken from, by the one thing that a Frank-Wolfe method asks of them: where is a line lowest?"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchonline.checks import positive, positive_integer
+
+
+class Domain:
+    """Base of all domains.
+
+    Attributes:
+        dim: d.
+    """
+
+    dim: int
+
+    def start(self) -> Tensor:
+        """A point of the domain to begin at: ``(d)``, float64."""
+        raise NotImplementedError
+
+    def minimizer(self, direction: Tensor) -> Tensor:
+        """A point v of the domain with the least <direction, v>, and 0 for a direction of 0: ``(*, d)`` to ``(*, d)``."""
+        raise NotImplementedError
+
+    def parameters(self) -> list[tuple[str, float]]:
+        """Numbers that tell one domain from another, by name."""
+        raise NotImplementedError
+
+
+class LpBall(Domain):
+    r"""The ball :math:`\|v\|_p \le R`.
+
+    .. math:: v = -R\,\mathrm{sign}(g)\,\frac{|g|^{q-1}}{\||g|^{q-1}\|_p},\quad q = \frac{p}{p-1};\qquad
+              \langle g, v\rangle = -R\|g\|_q .
+
+    For p = infinity it is :math:`-R\,\mathrm{sign}(g)`; for p = 1, :math:`-R\,\mathrm{sign}(g_j)e_j` for the first largest
+    :math:`|g_j|`. The powers are of :math:`|g|/\max|g|`.
+
+    Args:
+        dim: d.
+        norm: p, from 1 to infinity.
+        radius: R > 0.
+
+    Example:
+        >>> LpBall(2, norm=2.0, radius=5.0).minimizer(torch.tensor([3.0, -4.0]).double())
+        tensor([-3.,  4.], dtype=torch.float64)
+    """
+
+    def __init__(self, dim: int, *, norm: float, radius: float = 1.0) -> None:
+        self.dim = positive_integer("dim", dim)
+        self.norm = norm_order("norm", norm)
+        self.radius = positive("radius_bound", radius)
+
+    def start(self) -> Tensor:
+        return torch.zeros(self.dim, dtype=torch.float64)
+
+    def minimizer(self, direction: Tensor) -> Tensor:
+        size = direction.abs()
+        largest = size.amax(-1, keepdim=True)
+        if self.norm == math.inf:
+            return -self.radius * direction.sign()
+        if self.norm == 1.0:
+            first = torch.zeros_like(size).scatter_(-1, size.argmax(-1, keepdim=True), self.radius)
+            return -first * direction.sign()
+        power = (size / torch.where(largest > 0.0, largest, 1.0)) ** (1.0 / (self.norm - 1.0))
+        length = torch.linalg.vector_norm(power, self.norm, dim=-1, keepdim=True)
+        return -self.radius * direction.sign() * power / torch.where(length > 0.0, length, 1.0)
+
+    def parameters(self) -> list[tuple[str, float]]:
+        return [("norm", self.norm), ("radius_bound", self.radius)]
+
+
+class Vertices(Domain):
+    """Base of the polytopes, which are given by their vertices: all of them can be scored.
+
+    Attributes:
+        count: how many vertices there are.
+        diameter: the largest l1 distance of two.
+    """
+
+    count: int
+    diameter: float
+
+    def scores(self, direction: Tensor) -> Tensor:
+        """<direction, v> for all vertices v: ``(*, d)`` to ``(*, count)``."""
+        raise NotImplementedError
+
+    def vertex(self, index: Tensor) -> Tensor:
+        """Vertices by number: ``(*)`` to ``(*, d)``, float64."""
+        raise NotImplementedError
+
+    def minimizer(self, direction: Tensor) -> Tensor:
+        return self.vertex(self.scores(direction).argmin(-1))
+
+
+class CrossPolytope(Vertices):
+    r"""The ball :math:`\|v\|_1 \le R`, by its vertices :math:`Re_1, ..., Re_d, -Re_1, ..., -Re_d`.
+
+    Args:
+        dim: d.
+        radius: R > 0.
+
+    Example:
+        >>> CrossPolytope(2, radius=5.0).minimizer(torch.tensor([3.0, -4.0]).double())
+        tensor([0., 5.], dtype=torch.float64)
+    """
+
+    def __init__(self, dim: int, *, radius: float = 1.0) -> None:
+        self._ball = LpBall(dim, norm=1.0, radius=radius)
+        self.dim, self.radius = self._ball.dim, self._ball.radius
+        self.count, self.diameter = 2 * self.dim, 2.0 * self.radius
+
+    def start(self) -> Tensor:
+        return self._ball.start()
+
+    def minimizer(self, direction: Tensor) -> Tensor:
+        return self._ball.minimizer(direction)
+
+    def scores(self, direction: Tensor) -> Tensor:
+        return self.radius * torch.cat([direction, -direction], -1)
+
+    def vertex(self, index: Tensor) -> Tensor:
+        size = torch.where(index < self.dim, self.radius, -self.radius).to(torch.float64).unsqueeze(-1)
+        zero = size.new_zeros((*index.shape, self.dim))
+        return zero.scatter_(-1, (index % self.dim).unsqueeze(-1), size)
+
+    def parameters(self) -> list[tuple[str, float]]:
+        return self._ball.parameters()
+
+
+class Polytope(Vertices):
+    """The convex hull of some points, which must not depend on the data.
+
+    Args:
+        vertices: ``(m, d)``, floating point, finite.
+
+    Example:
+        >>> Polytope(torch.eye(3)).minimizer(torch.tensor([3.0, 1.0, 2.0]).double())
+        tensor([0., 1., 0.], dtype=torch.float64)
+    """
+
+    def __init__(self, vertices: Any) -> None:
+        if not isinstance(vertices, Tensor) or not vertices.is_floating_point():
+            raise TypeError(f"vertices: expected a floating-point tensor, got {type(vertices).__name__}")
+        if vertices.dim() != 2 or vertices.numel() == 0:
+            raise ValueError(f"vertices: expected shape (m, d), got {tuple(vertices.shape)}")
+        if not bool(torch.isfinite(vertices).all()):
+            raise ValueError("vertices: expected finite values, got NaN or infinity")
+        self.points = vertices.detach().to("cpu", torch.float64, copy=True)
+        self.count, self.dim = self.points.shape
+        self.diameter = float(torch.cdist(self.points, self.points, p=1.0).max())
+
+    def start(self) -> Tensor:
+        return self.points.mean(0)
+
+    def scores(self, direction: Tensor) -> Tensor:
+        return direction @ self.points.to(direction.device).mT
+
+    def vertex(self, index: Tensor) -> Tensor:
+        return self.points.to(index.device)[index]
+
+    def parameters(self) -> list[tuple[str, float]]:
+        return [(f"vertex {i}, coordinate {j}", x) for i, row in enumerate(self.points.tolist()) for j, x in enumerate(row)]
+
+
+def norm_order(name: str, value: Any) -> float:
+    """The order of a norm, from 1 to infinity."""
+    order = math.inf if value == math.inf else positive(name, value)
+    if order < 1.0:
+        raise ValueError(f"{name}: expected an order from 1 to infinity, got {value}")
+    return order

@@ -1,0 +1,70 @@
+r"""The tree in integers: sums and noise without rounding, so that what is proved of it is proved of the program.
+
+Floating-point noise has holes: which numbers can come out depends on the secret (Mironov, CCS 2012), and no theorem about real
+numbers speaks of them. Here a contribution is rounded to a grid, summed in int64, and each node of the tree gets the discrete
+Gaussian of Canonne, Kamath and Steinke (The discrete Gaussian for differential privacy, NeurIPS 2020), which is
+:math:`s^2/(2\sigma^2)`-zCDP for integers that move by at most s, as the continuous one is.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchonline.privacy.accounting import Event, ZCDPEvent, zcdp_rho
+from torchonline.privacy.mechanism import State
+from torchonline.privacy.noise import NoiseSource
+from torchonline.privacy.trees import Tree
+
+# The standard deviation of a node's noise, in units of the grid.
+RESOLUTION = 1 << 20
+
+
+class DiscreteTree(Tree):
+    """The tree whose sums are integers: multiples of ``grid``.
+
+    Args:
+        horizon: n.
+        sensitivity: how far a record can move its summand, in the Euclidean norm.
+        radius: the longest summand; ``sensitivity`` is once or twice that.
+        epsilon, delta: of the whole run.
+        source: one that draws discrete normal numbers.
+
+    Attributes:
+        grid: the spacing of the sums. Summands are rounded towards 0, and one that would then be too long, as none is but by
+            rounding, counts as 0.
+    """
+
+    name = "discrete"
+
+    def __init__(
+        self, horizon: int, *, sensitivity: float, radius: float, epsilon: float, delta: float, source: NoiseSource
+    ) -> None:
+        rho = zcdp_rho(epsilon, delta) / horizon.bit_length()
+        per_record = round(sensitivity / radius)  # 2 or 1
+        self.longest = math.floor(RESOLUTION * math.sqrt(2.0 * rho) / per_record)
+        if not 1 <= self.longest <= 1 << 30:
+            raise ValueError(f"epsilon: expected one that a grid of {RESOLUTION} steps to a standard deviation resolves, got {epsilon:g}")
+        self.steps_moved = per_record * self.longest
+        self.grid = radius / self.longest
+        super().__init__(horizon, sensitivity=sensitivity, noise_scale=RESOLUTION * self.grid, source=source)
+
+    def initial_state(self, dim: int) -> dict[str, Tensor]:
+        return {name: value.to(torch.int64) for name, value in super().initial_state(dim).items()}
+
+    def zero(self, dim: int) -> Tensor:
+        return torch.zeros(dim, dtype=torch.int64)
+
+    def change(self, state: State, summand: Tensor, step: int) -> Tensor:
+        whole = (summand / self.grid).trunc().to(torch.int64)
+        fits = whole.square().sum(-1, keepdim=True) <= self.longest**2
+        return self._increment(state, step) + torch.where(fits, whole, 0)
+
+    def value(self, noisy_sum: Tensor) -> Tensor:
+        return noisy_sum * self.grid
+
+    def event(self, steps: int) -> Event:
+        return ZCDPEvent(steps.bit_length() * (self.steps_moved / RESOLUTION) ** 2 / 2.0)
+
+    def _draw(self, state: State, shape: tuple[int, ...]) -> Tensor:
+        return self.source.discrete_normal(shape, RESOLUTION).to(state["nodes"].device)

@@ -1,0 +1,103 @@
+"""What a prefix-sum mechanism is: a factorisation, a noise scale, and a source of noise."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchonline.privacy.accounting import Event, GaussianEvent, NonPrivateEvent
+from torchonline.privacy.noise import NoiseSource, noise_source
+
+State = dict[str, Any]
+
+
+class Mechanism:
+    """Base of all mechanisms: a factorisation of the prefix sums, a noise scale, and a source of noise. It has no state.
+
+    What evolves is kept by its owner, as buffers: the noisy sum, which is public, and a dictionary of tensors that
+    :meth:`initial_state` begins and :meth:`change` writes in, as secret as the records.
+
+    Args:
+        horizon: n, the number of steps.
+        sensitivity: s_2, how far a record can move its summand in the Euclidean norm.
+        noise_scale: sigma, of the independent draws.
+        source: of these draws.
+    """
+
+    name: str
+
+    def __init__(self, horizon: int, *, sensitivity: float, noise_scale: float, source: NoiseSource) -> None:
+        self.horizon = horizon
+        self.sensitivity = sensitivity
+        self.noise_scale = noise_scale
+        self.source = source
+
+    def initial_state(self, dim: int) -> dict[str, Tensor]:
+        """The secrets before the first step, for sums of one learner, which have size d."""
+        raise NotImplementedError
+
+    def zero(self, dim: int) -> Tensor:
+        """The noisy sum before the first step."""
+        return torch.zeros(dim, dtype=torch.float64)
+
+    def change(self, state: State, summand: Tensor, step: int) -> Tensor:
+        """What a step, counted from 1, adds to the noisy sum: ``(*B, d)``. It may be called once for each step, in order."""
+        return self._increment(state, step) + summand
+
+    def value(self, noisy_sum: Tensor) -> Tensor:
+        """The noisy sum in the units of the summands: float64."""
+        return noisy_sum
+
+    def _increment(self, state: State, step: int) -> Tensor:
+        """The noise of this prefix, less that of the prefix before: ``(*B, d)``."""
+        raise NotImplementedError
+
+    def column_norm(self, steps: int) -> float:
+        """The largest norm of C's columns after some steps."""
+        raise NotImplementedError
+
+    def materialize(self, n: int) -> tuple[Tensor, Tensor]:
+        """B and C as dense matrices, for n steps: their product is the matrix of ones on and below the diagonal."""
+        raise NotImplementedError
+
+    def errors(self, n: int) -> tuple[float, float]:
+        """Root mean square and maximum over n steps of the noise's standard deviation, one coordinate, at sigma = 1."""
+        raise NotImplementedError
+
+    def event(self, steps: int) -> Event:
+        """What has been released of a record after some steps, a number fixed in advance."""
+        return GaussianEvent(self.noise_scale / (self.sensitivity * self.column_norm(steps)))
+
+    def parameters(self) -> list[tuple[str, float]]:
+        """The numbers that the noise in a state depends on, by name."""
+        return [("sensitivity", self.sensitivity), ("noise_scale", self.noise_scale)]
+
+    def _draw(self, state: State, shape: tuple[int, ...]) -> Tensor:
+        """Independent normal numbers of standard deviation sigma, where the state is."""
+        noise = self.source.normal(shape).mul_(self.noise_scale)
+        device = next(iter(state.values())).device
+        return noise if device.type == "cpu" else noise.to(device)
+
+
+class NoNoise(Mechanism):
+    """The sums themselves."""
+
+    name = "none"
+
+    def __init__(self, horizon: int) -> None:
+        super().__init__(horizon, sensitivity=math.inf, noise_scale=0.0, source=noise_source("torch"))
+
+    def initial_state(self, dim: int) -> dict[str, Tensor]:
+        return {}
+
+    def change(self, state: State, summand: Tensor, step: int) -> Tensor:
+        return summand
+
+    def event(self, steps: int) -> Event:
+        return NonPrivateEvent()
+
+
+def summary(variances: Tensor) -> tuple[float, float]:
+    """Root mean square and maximum of standard deviations."""
+    return math.sqrt(variances.mean()), math.sqrt(variances.max())

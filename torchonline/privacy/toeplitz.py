@@ -1,0 +1,108 @@
+"""Prefix-sum mechanisms whose factors are Toeplitz matrices: the least noise."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.privacy import blt
+from torchonline.privacy.mechanism import Mechanism, State, summary
+from torchonline.privacy.noise import NoiseSource
+
+
+class BLT(Mechanism):
+    r"""Buffered linear Toeplitz: exponentially decaying sums of past noise, as many as ``len(decay)``, are all its memory.
+
+    .. math:: c_0 = 1,\quad c_k = \sum_j w_j\lambda_j^{k-1};\qquad
+              y_t = z_t - \sum_j w_j s_j,\quad s_j \leftarrow \lambda_j s_j + y_t,\quad N_t = N_{t-1} + y_t .
+
+    Any :math:`0 < \lambda_j < 1` and :math:`w_j > 0` that do not depend on data are private, since sigma is computed from the
+    very numbers in use; those of :func:`torchonline.privacy.blt.parameters` are fitted to the horizon.
+
+    Reference:
+        Dvijotham, McMahan, Pillutla, Steinke and Thakurta, Efficient and near-optimal noise generation for streaming
+        differential privacy, FOCS 2024.
+    """
+
+    name = "blt"
+
+    def __init__(
+        self,
+        horizon: int,
+        *,
+        sensitivity: float,
+        noise_scale: float,
+        source: NoiseSource,
+        parameters: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+    ) -> None:
+        super().__init__(horizon, sensitivity=sensitivity, noise_scale=noise_scale, source=source)
+        self.decay, self.weight = blt.parameters(horizon) if parameters is None else parameters
+        self._decay = torch.tensor(self.decay, dtype=torch.float64).unsqueeze(-1)
+        self._weight = torch.tensor(self.weight, dtype=torch.float64)
+
+    def initial_state(self, dim: int) -> dict[str, Tensor]:
+        return {"memory": torch.zeros((len(self.decay), dim), dtype=torch.float64)}
+
+    def _increment(self, state: State, step: int) -> Tensor:
+        memory: Tensor = state["memory"]
+        noise = self._draw(state, (*memory.shape[:-2], memory.shape[-1]))
+        noise -= self._weight.to(memory.device) @ memory
+        memory *= self._decay.to(memory.device)
+        memory += noise.unsqueeze(-2)
+        return noise
+
+    def column_norm(self, steps: int) -> float:
+        return blt.column_norm(self.decay, self.weight, steps)
+
+    def materialize(self, n: int) -> tuple[Tensor, Tensor]:
+        powers = torch.tensor(self.decay, dtype=torch.float64) ** torch.arange(n - 1).unsqueeze(-1)
+        return _factors(torch.cat([torch.ones(1, dtype=torch.float64), powers @ self._weight]))
+
+    def errors(self, n: int) -> tuple[float, float]:
+        return blt.errors(self.decay, self.weight, n)
+
+    def parameters(self) -> list[tuple[str, float]]:
+        pairs = enumerate(zip(self.decay, self.weight, strict=True))
+        return super().parameters() + [(f"{name} {j}", v) for j, p in pairs for name, v in zip(("decay", "weight"), p, strict=True)]
+
+
+class SquareRoot(Mechanism):
+    r"""The square root of the prefix sums, :math:`C = B`, :math:`c_k = \binom{2k}{k}/4^k`. It keeps all draws: for short streams.
+
+    Reference:
+        Fichtenberger, Henzinger and Upadhyay, Constant matters: fine-grained error bound on differentially private continual
+        observation, ICML 2023.
+    """
+
+    name = "sqrt"
+
+    def __init__(self, horizon: int, *, sensitivity: float, noise_scale: float, source: NoiseSource) -> None:
+        super().__init__(horizon, sensitivity=sensitivity, noise_scale=noise_scale, source=source)
+        k = np.arange(1, horizon)
+        self._coefficients = torch.from_numpy(np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))]))
+        self._differences = torch.diff(self._coefficients, prepend=torch.zeros(1, dtype=torch.float64))
+
+    def initial_state(self, dim: int) -> dict[str, Tensor]:
+        return {"draws": torch.zeros((self.horizon, dim), dtype=torch.float64)}
+
+    def _increment(self, state: State, step: int) -> Tensor:
+        draws: Tensor = state["draws"]
+        draws[..., step - 1, :] = self._draw(state, (*draws.shape[:-2], draws.shape[-1]))
+        return self._differences[:step].flip(0).to(draws.device) @ draws[..., :step, :]
+
+    def column_norm(self, steps: int) -> float:
+        return float(torch.linalg.vector_norm(self._coefficients[:steps]))
+
+    def materialize(self, n: int) -> tuple[Tensor, Tensor]:
+        return _factors(self._coefficients[:n])
+
+    def errors(self, n: int) -> tuple[float, float]:
+        return summary(self._coefficients[:n].square().cumsum(0))
+
+
+def _factors(coefficients: Tensor) -> tuple[Tensor, Tensor]:
+    """B and C for a lower-triangular Toeplitz C."""
+    n = len(coefficients)
+    lag = torch.arange(n).unsqueeze(-1) - torch.arange(n)
+    encoder = torch.where(lag >= 0, coefficients[lag.clamp(min=0)], 0.0)
+    ones = torch.ones((n, n), dtype=torch.float64).tril()
+    return torch.linalg.solve_triangular(encoder, ones, upper=False, left=False), encoder
