@@ -1,0 +1,39 @@
+"""Differential privacy under continual release: noise, what it costs, and what has been spent."""
+
+from torchonline.privacy.accounting import (
+    BoundedRangeEvent,
+    Event,
+    GaussianAccountant,
+    GaussianEvent,
+    Ledger,
+    NonPrivateEvent,
+    PureAccountant,
+    PureEvent,
+    RepeatedEvent,
+    ZCDPAccountant,
+    ZCDPEvent,
+)
+from torchonline.privacy.clipping import clipped
+from torchonline.privacy.learner import PrivateLearner
+from torchonline.privacy.noise import NoiseSource, noise_source
+from torchonline.privacy.prefix_sums import PrefixSum, prefix_sum
+
+__all__ = [
+    "BoundedRangeEvent",
+    "Event",
+    "GaussianAccountant",
+    "GaussianEvent",
+    "Ledger",
+    "NoiseSource",
+    "NonPrivateEvent",
+    "PrefixSum",
+    "PrivateLearner",
+    "PureAccountant",
+    "PureEvent",
+    "RepeatedEvent",
+    "ZCDPAccountant",
+    "ZCDPEvent",
+    "clipped",
+    "noise_source",
+    "prefix_sum",
+]

@@ -16,8 +16,8 @@ from torchonline.privacy.mechanism import State
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.trees import Tree
 
-# The standard deviation of a node's noise, in units of the grid.
-RESOLUTION = 1 << 20
+# The standard deviation of a node's noise is about two to this power, in units of the grid.
+RESOLUTION = 20
 
 
 class DiscreteTree(Tree):
@@ -31,7 +31,7 @@ class DiscreteTree(Tree):
         source: one that draws discrete normal numbers.
 
     Attributes:
-        grid: the spacing of the sums. Summands are rounded towards 0, and one that would then be too long, as none is but by
+        grid: the spacing of the sums, a power of two. Summands are rounded towards 0, and one that would then be too long, as none is but by
             rounding, counts as 0.
     """
 
@@ -41,13 +41,15 @@ class DiscreteTree(Tree):
         self, horizon: int, *, sensitivity: float, radius: float, epsilon: float, delta: float, source: NoiseSource
     ) -> None:
         rho = zcdp_rho(epsilon, delta) / horizon.bit_length()
-        per_record = round(sensitivity / radius)  # 2 or 1
-        self.longest = math.floor(RESOLUTION * math.sqrt(2.0 * rho) / per_record)
-        if not 1 <= self.longest <= 1 << 30:
-            raise ValueError(f"epsilon: expected one that a grid of {RESOLUTION} steps to a standard deviation resolves, got {epsilon:g}")
-        self.steps_moved = per_record * self.longest
-        self.grid = radius / self.longest
-        super().__init__(horizon, sensitivity=sensitivity, noise_scale=RESOLUTION * self.grid, source=source)
+        records = round(sensitivity / radius)  # how many summands' lengths a record moves: 2 or 1
+        # A power of two, by which floating-point numbers are divided exactly.
+        self.grid = 2.0 ** (math.floor(math.log2(sensitivity / math.sqrt(2.0 * rho))) - RESOLUTION)
+        self.longest = math.ceil(radius / self.grid)
+        if self.longest > 1 << 30:
+            raise ValueError(f"epsilon: expected one that needs more noise for a grid to resolve, got {epsilon:g}")
+        self.moved = records * self.longest
+        self.sigma = math.ceil(self.moved / math.sqrt(2.0 * rho))
+        super().__init__(horizon, sensitivity=sensitivity, noise_scale=self.sigma * self.grid, source=source)
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         return {name: value.to(torch.int64) for name, value in super().initial_state(dim).items()}
@@ -64,7 +66,7 @@ class DiscreteTree(Tree):
         return noisy_sum * self.grid
 
     def event(self, steps: int) -> Event:
-        return ZCDPEvent(steps.bit_length() * (self.steps_moved / RESOLUTION) ** 2 / 2.0)
+        return ZCDPEvent(steps.bit_length() * (self.moved / self.sigma) ** 2 / 2.0)
 
     def _draw(self, state: State, shape: tuple[int, ...]) -> Tensor:
-        return self.source.discrete_normal(shape, RESOLUTION).to(state["nodes"].device)
+        return self.source.discrete_normal(shape, self.sigma).to(state["nodes"].device)

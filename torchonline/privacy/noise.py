@@ -83,7 +83,7 @@ class NoiseSource:
         """Go on with new randomness from the operating system; a seed is forgotten."""
 
     def spawn(self) -> "NoiseSource":
-        """A source of the same name with noise of its own; the children of a seeded one are seeded, each otherwise."""
+        """A source of the same name with noise of its own; children of a seeded one are seeded, each with its own."""
         return type(self)()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -101,7 +101,7 @@ class NoiseSource:
 def noise_source(name: str, seed: int | None = None) -> NoiseSource:
     r"""The source of noise of that name, ready to draw.
 
-    - ``"torch"``: an ordinary pseudorandom generator, as torch programs have one. It draws ``normal``, ``laplace``, ``gumbel`` and
+    - ``"torch"``: an ordinary pseudorandom generator, as torch programs have. It draws ``normal``, ``laplace``, ``gumbel`` and
       ``generalized_gaussian``. Its claim: the laws, in real arithmetic, for whoever cannot tell the generator from chance. It is
       NumPy's Philox under a key of 128 bits from the operating system, a generator that is not made to withstand attacks. (That
       of torch on the CPU has 2^32 streams, which can be searched, and of a hundred thousand two are likely the same.) Who
@@ -217,9 +217,9 @@ class _Csprng(NoiseSource):
     def _tails(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Which tail, the upper one if True, and its probability (k + 1/2) 2^-64, k < 2^63: above 0, and at most 1/2."""
         shape = sizes("shape", shape)
-        words = np.frombuffer(os.urandom(8 * math.prod(shape)), dtype=np.int64).reshape(shape)
+        words = np.frombuffer(os.urandom(8 * math.prod(shape)), dtype=np.int64)
         tail = ((words & (2**63 - 1)) + 0.5) * 2.0**-64
-        return torch.from_numpy(words < 0), torch.from_numpy(tail)
+        return torch.from_numpy(words < 0).reshape(shape), torch.from_numpy(tail).reshape(shape)
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
         upper, tail = self._tails(shape)
