@@ -71,6 +71,7 @@ class NoisyVertex:
     def __init__(
         self, domain: Vertices, law: str, *, horizon: int, sensitivity: float, rho: float, source: NoiseSource
     ) -> None:
+        source.require(law)
         self.domain = domain
         self.law = law
         self.horizon = horizon

@@ -13,12 +13,14 @@ from torchonline.privacy.accounting import (
     ZCDPAccountant,
     ZCDPEvent,
 )
+from torchonline.privacy.audit import AuditResult, clopper_pearson, epsilon_lower_bound
 from torchonline.privacy.clipping import clipped
 from torchonline.privacy.learner import PrivateLearner
 from torchonline.privacy.noise import NoiseSource, noise_source
 from torchonline.privacy.prefix_sums import PrefixSum, prefix_sum
 
 __all__ = [
+    "AuditResult",
     "BoundedRangeEvent",
     "Event",
     "GaussianAccountant",
@@ -34,6 +36,8 @@ __all__ = [
     "ZCDPAccountant",
     "ZCDPEvent",
     "clipped",
+    "clopper_pearson",
+    "epsilon_lower_bound",
     "noise_source",
     "prefix_sum",
 ]

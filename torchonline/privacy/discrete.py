@@ -36,6 +36,7 @@ class DiscreteTree(Tree):
     """
 
     name = "discrete"
+    law = "discrete_normal"
 
     def __init__(
         self, horizon: int, *, sensitivity: float, radius: float, epsilon: float, delta: float, source: NoiseSource

@@ -49,13 +49,14 @@ class GeneralizedGaussianTree(Tree):
             raise ValueError(f"epsilon: expected at most {limit:.4g}, where the paper's noise is enough, got {epsilon:g}")
         self.order, self.kappa = smoothness(order, dim)
         scale = math.sqrt(2.0 * self.kappa * math.log(height / delta)) * height * sensitivity / epsilon
+        self.law = "normal" if self.order == 2.0 else "generalized_gaussian"
         super().__init__(horizon, sensitivity=sensitivity, noise_scale=scale, source=source)
 
     def event(self, steps: int) -> Event:
         return ZCDPEvent(steps.bit_length() * self.kappa * (self.sensitivity / self.noise_scale) ** 2 / 2.0)
 
     def _draw(self, state: State, shape: tuple[int, ...]) -> Tensor:
-        if self.order == 2.0:
+        if self.law == "normal":
             return super()._draw(state, shape)
         noise = self.source.generalized_gaussian(shape, self.order).mul_(self.noise_scale)
         return noise.to(state["nodes"].device)

@@ -26,8 +26,10 @@ class Mechanism:
     """
 
     name: str
+    law = "normal"
 
     def __init__(self, horizon: int, *, sensitivity: float, noise_scale: float, source: NoiseSource) -> None:
+        source.require(self.law)
         self.horizon = horizon
         self.sensitivity = sensitivity
         self.noise_scale = noise_scale

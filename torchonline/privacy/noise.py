@@ -79,6 +79,11 @@ class NoiseSource:
         """
         self._refuse("discrete_normal")
 
+    def require(self, law: str) -> None:
+        """Refuse a law that this source cannot draw, by name, before anything is drawn."""
+        if getattr(type(self), law) is getattr(NoiseSource, law):
+            self._refuse(law)
+
     def renew(self) -> None:
         """Go on with new randomness from the operating system; a seed is forgotten."""
 

@@ -68,9 +68,9 @@ def calibrated(
         source: of the noise. A discrete one is for the tree, in integers.
         radius: the longest summand, half of the sensitivity or all of it; all if None.
     """
-    cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]
     if epsilon == math.inf:
         return NoNoise(horizon)
+    cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]
     if source.name == "discrete":
         if cls is not Tree:
             raise ValueError(f"noise_source: expected another than 'discrete', or mechanism='tree', got mechanism={name!r}")
