@@ -83,7 +83,7 @@ def epsilon_lower_bound(
     - It speaks of one pair of streams and one event; others may give away more. What changes the spread of a statistic and not
       its size shows in a column of squares or distances: any function of the release may be a column.
     - Games are few. With 4000 in each world and ``delta`` 1e-3, a Gaussian mechanism whose epsilon is 1, 2, 3, 5 or 8, audited
-      by its best statistic, shows about 0.45, 1.1, 1.75, 2.8 or 4.0 in the median; nothing, not even a release without noise,
+      by its best statistic, shows about 0.5, 1.1, 1.8, 2.8 or 4.0 in the median; nothing, not even a release without noise,
       shows more than 6.99 (``limit``). With two thirds of the noise that epsilon = 3 needs the true one is 5, and the audit
       shows 2.8: what is wrong by such factors is for the accountant to say, and for tests of the law of the noise.
 
