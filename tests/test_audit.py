@@ -51,7 +51,6 @@ def randomized_response(epsilon: float, random: np.random.Generator) -> Play:
 MECHANISMS = [
     (gaussian, 1.0, 0.05),
     (laplace, 1.0, 0.0),
-    (laplace, 0.1, 0.0),
     (randomized_response, 1.0, 0.0),
     (randomized_response, 3.0, 0.0),
 ]
@@ -105,7 +104,7 @@ def test_the_largest_of_several_audits_pays_for_them() -> None:
     """With ``pairs`` the best of 20 is as rarely wrong as one; without, it is not."""
     random = np.random.default_rng(2)
     play = randomized_response(0.1, random)
-    rounds, wrong = 40, {1: 0, 20: 0}
+    rounds, wrong = 30, {1: 0, 20: 0}
     for pairs in wrong:
         for _ in range(rounds):
             audits = (epsilon_lower_bound(play, delta=0.0, games=40, confidence=0.5, pairs=pairs) for _ in range(20))
