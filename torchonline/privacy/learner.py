@@ -193,7 +193,7 @@ class PrivateLearner(Learner):
         super()._create_buffers()
         # A fleet has one clock.
         for name, value in self._clock().items():
-            self.register_buffer(name, value.to(self._initial_options["device"]))
+            self.register_buffer(name, value.to(self._initial_options["device"], copy=True))
 
     def _dtype_of(self, name: str) -> torch.dtype:
         return self._initial_options["dtype"] if name in self.decisions else torch.float64

@@ -1,0 +1,77 @@
+"""The public private learners, found by walking the public API, and how tests build and feed them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.learners import public_classes
+from torchonline.privacy.learner import PrivateLearner
+
+DIM = 3
+HORIZON = 30
+PROMISE: dict[str, Any] = {"horizon": HORIZON, "epsilon": 1.0, "delta": 1e-3}
+
+
+@dataclass(frozen=True)
+class PrivateCase:
+    """A public class with the options that a test builds it with."""
+
+    cls: Any
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def build(self, **common: Any) -> Any:
+        """A new learner; ``common`` are options that all have, such as ``batch_shape``."""
+        return self.cls(DIM, **(PROMISE | dict(self.options) | common))
+
+    def __str__(self) -> str:
+        return f"{self.cls.__name__}({', '.join(f'{name}={value}' for name, value in self.options)})"
+
+
+# Options that change the path through the code.
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "DPTOFW": [
+        {},
+        {"mechanism": "tree"},
+        {"mechanism": "honaker"},
+        {"mechanism": "sqrt"},
+        {"mechanism": "paper", "norm": 1.5},
+        {"mechanism": "tree", "noise_source": "discrete"},
+        {"noise_source": "csprng"},
+        {"scheme": "paper", "norm": float("inf")},
+        {"epsilon": float("inf")},
+    ],
+    "DPPOFW": [{}, {"mechanism": "gumbel"}, {"mechanism": "laplace", "noise_source": "csprng"}],
+}
+CASES = [
+    PrivateCase(cls, tuple(options.items()))
+    for cls in public_classes(PrivateLearner)
+    for options in VARIANTS.get(cls.__name__, [{}])
+]
+
+
+def gradients_for(learner: Any, seed: int = 0) -> Tensor:
+    """Gradients of a quadratic loss at the learner's queries, of a record drawn anew for each of a fleet."""
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.randn((*learner.batch_shape, 1, learner.dim), generator=generator, dtype=torch.float64)
+    return learner.queries().double() - target
+
+
+def run(learner: Any, steps: int, seed: int = 0) -> Tensor:
+    """Learn for some steps; all decisions, ``(steps, *B, d)``."""
+    decisions = []
+    for step in range(steps):
+        learner.step(gradients_for(learner, seed + step))
+        decisions.append(learner.predict())
+    return torch.stack(decisions)
+
+
+def snapshot(learner: Any) -> dict[str, Tensor]:
+    """A copy of all state."""
+    return {name: value.clone() for name, value in learner.state_dict().items()}
+
+
+def differences(before: dict[str, Tensor], after: dict[str, Tensor]) -> list[str]:
+    """The names of what is not equal bit for bit."""
+    return [name for name in before | after if not torch.equal(before[name], after[name])]

@@ -1,0 +1,467 @@
+"""What every private learner promises: nothing leaks by an error, a file, a copy or the clock, and no count is lost."""
+
+import copy
+import inspect
+import io
+import math
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.private_learners import CASES, DIM, HORIZON, PROMISE, PrivateCase, differences, gradients_for, run, snapshot
+from tests.private_tools import KnownNoise
+from torchonline import DPTOFW
+from torchonline.privacy.accounting import GaussianEvent
+from torchonline.privacy.learner import SECRET
+
+EACH = pytest.mark.parametrize("case", CASES, ids=str)
+PRIVATE = [case for case in CASES if dict(case.options).get("epsilon") != math.inf]
+EACH_PRIVATE = pytest.mark.parametrize("case", PRIVATE, ids=str)
+
+
+@EACH
+def test_looking_changes_nothing(case: PrivateCase) -> None:
+    learner = case.build()
+    run(learner, 3)
+    before = snapshot(learner)
+    looked = (learner.predict(), learner.queries(), learner(), learner.public_state(), repr(learner), learner.released())
+    learner.privacy_spent(1e-3), learner.privacy_ledger()
+    assert differences(before, snapshot(learner)) == []
+    # What was handed out is a copy.
+    looked[0].zero_(), looked[1].zero_(), [value.zero_() for value in looked[3].values()]
+    assert differences(before, snapshot(learner)) == []
+
+
+@EACH
+def test_a_wrong_shape_is_refused_and_changes_nothing(case: PrivateCase) -> None:
+    for batch_shape in ((), (2,)):
+        learner = case.build(batch_shape=batch_shape, validate=False)
+        run(learner, 3)
+        before, good = snapshot(learner), gradients_for(learner)
+        wrong = {
+            "a string": "x",
+            "a list": good.tolist(),
+            "integers": good.to(torch.int64),
+            "complex numbers": good.to(torch.complex128),
+            "a feature too few": good[..., 1:],
+            "a query too few": good[..., :1, :],
+            "a dimension too many": good.unsqueeze(0),
+            "no dimension": good.sum(),
+            "on another device": good.to("meta"),
+        }
+        for kind, value in wrong.items():
+            with pytest.raises((TypeError, ValueError), match="^gradients: expected"):
+                learner.step(value)
+            assert differences(before, snapshot(learner)) == [], kind
+
+
+BAD_RECORDS = {
+    "NaN": lambda g: g * torch.nan,
+    "one NaN": lambda g: torch.cat([g[..., :-1], g[..., -1:] * torch.nan], -1),
+    "infinity": lambda g: g / 0.0,
+    "two infinities that cancel": lambda g: torch.full_like(g, torch.inf),
+    "norm 1e6": lambda g: g / g.norm() * 1e6,
+    "norm 1e300": lambda g: g / g.norm() * 1e300,
+    "norm 1e-300": lambda g: g / g.norm() * 1e-300,
+    "denormal": lambda g: torch.full_like(g, 5e-324),
+    "zero": lambda g: g * 0.0,
+    "bfloat16": lambda g: g.to(torch.bfloat16),
+    "float16": lambda g: (g * 1e9).to(torch.float16),
+    "none": lambda g: None,
+}
+
+
+@EACH
+@pytest.mark.parametrize("kind", BAD_RECORDS)
+def test_any_record_is_a_step(case: PrivateCase, kind: str) -> None:
+    """It is learnt from without an error, and the sum that noise is added to moves by no more than the clip."""
+    learner, twin = case.build(validate=True), case.build()
+    for each in (learner, twin):
+        run(each, 3)
+    for name in learner.state():
+        getattr(learner, name).copy_(getattr(twin, name))
+    for each in (learner, twin):
+        sources_of(each)
+    record = BAD_RECORDS[kind](gradients_for(learner))
+    before = exact_sum(learner).clone()
+    learner.step(record)
+    twin.step(None)
+    assert int(learner.rounds) == int(twin.rounds) == 4
+    moved = float(torch.linalg.vector_norm((exact_sum(learner) - before), learner.clip_norm))
+    assert moved <= learner.clip * (1.0 + 1e-12)
+    if kind in ("NaN", "one NaN", "infinity", "two infinities that cancel", "none", "zero", "float16"):
+        assert moved == 0.0
+        assert torch.equal(learner.predict(), twin.predict())
+    if kind in ("norm 1e6", "norm 1e300"):
+        assert moved > 0.999 * learner.clip
+    assert all(bool(torch.isfinite(value.double()).all()) for name, value in learner.state().items())
+
+
+def exact_sum(learner: Any) -> Tensor:
+    """The noisy sum, or the secret one, in the units of the contributions."""
+    mechanism = getattr(learner.choice, "mechanism", None)
+    return learner.secret_sum if mechanism is None else mechanism.value(learner.noisy_sum)
+
+
+def sources_of(learner: Any) -> None:
+    """No more noise, so that what a record does can be seen."""
+
+    class Silent(KnownNoise):
+        def discrete_normal(self, shape: tuple[int, ...], sigma: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.int64)
+
+        def generalized_gaussian(self, shape: tuple[int, ...], order: float) -> Tensor:
+            return self.normal(shape)
+
+    for holder in (learner, learner.choice, getattr(learner.choice, "mechanism", None)):
+        if holder is not None:
+            holder.source = Silent()
+    for name, value in learner.state().items():
+        if name.startswith(SECRET) and name != "secret_sum":
+            value.zero_()
+
+
+@EACH
+def test_the_budget_ends(case: PrivateCase) -> None:
+    learner = case.build()
+    run(learner, HORIZON)
+    before = snapshot(learner)
+    for record in (gradients_for(learner), None, gradients_for(learner) * torch.nan):
+        with pytest.raises(RuntimeError, match=f"at most {HORIZON} steps"):
+            learner.step(record)
+    assert differences(before, snapshot(learner)) == []
+    with pytest.raises(RuntimeError, match="reset: expected a new learner"):
+        learner.reset()
+    assert differences(before, snapshot(learner)) == []
+
+
+@EACH
+def test_what_is_spent_grows_to_the_promise(case: PrivateCase) -> None:
+    learner = case.build()
+    assert learner.privacy_spent(1e-3) == 0.0
+    spent = []
+    for step in range(HORIZON):
+        learner.step(None if step % 3 else gradients_for(learner))
+        spent.append(learner.privacy_spent(1e-3))
+    if learner.epsilon == math.inf:
+        assert spent == [math.inf] * HORIZON
+        return
+    assert spent == sorted(spent)
+    assert 0.0 < spent[0] <= spent[-1] <= 1.0
+    if dict(case.options).get("mechanism") != "paper":
+        assert spent[-1] > 0.999
+    assert learner.privacy_spent(1e-6) > spent[-1]
+    for delta in (0.0, 1.0, math.nan):
+        with pytest.raises(ValueError, match="delta: expected"):
+            learner.privacy_spent(delta)
+
+
+@EACH
+def test_what_is_spent_does_not_depend_on_the_records(case: PrivateCase) -> None:
+    one, other = case.build(), case.build()
+    run(one, 7)
+    for _ in range(7):
+        other.step(None)
+    assert one.privacy_spent(1e-3) == other.privacy_spent(1e-3)
+
+
+@EACH_PRIVATE
+def test_noise_is_fresh_in_every_learner_and_follows_no_global_seed(case: PrivateCase) -> None:
+    decisions = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        decisions.append(run(case.build(), HORIZON))
+    assert not torch.equal(decisions[0], decisions[1])
+    before = torch.get_rng_state()
+    run(case.build(), 3)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def copies(learner: Any, case: PrivateCase) -> dict[str, Any]:
+    """A learner loaded, copied and pickled."""
+    loaded = case.build()
+    loaded.load_state_dict(learner.state_dict())
+    file = io.BytesIO()
+    torch.save(learner, file)
+    file.seek(0)
+    return {
+        "load_state_dict": loaded,
+        "deepcopy": copy.deepcopy(learner),
+        "pickle": pickle.loads(pickle.dumps(learner)),
+        "torch.save": torch.load(file, weights_only=False),
+    }
+
+
+@EACH_PRIVATE
+def test_noise_is_never_replayed(case: PrivateCase) -> None:
+    """From one state and with the same records, the original and each of its copies go different ways; with a seed too."""
+    for seed in (None, 3) if "noise_source" not in dict(case.options) else (None,):
+        learner = case.build(seed=seed)
+        run(learner, 5)
+        state = snapshot(learner)
+        ways = {name: run(each, HORIZON - 5) for name, each in copies(learner, case).items()}
+        ways["original"] = run(learner, HORIZON - 5)
+        for one, other in ((a, b) for a in ways for b in ways if a < b):
+            assert not torch.equal(ways[one], ways[other]), (one, other)
+        assert int(state["rounds"]) == 5
+
+
+@EACH
+def test_copies_count_as_continuations(case: PrivateCase) -> None:
+    """1 and one more for each load of a state that had seen a step; of an untouched one, none."""
+    fresh, learner = case.build(), case.build()
+    for name, each in copies(fresh, case).items():
+        assert int(each.continuations) == 1, name
+    run(learner, 5)
+    for name, each in copies(learner, case).items():
+        assert int(each.rounds) == 5, name
+        assert int(each.continuations) == 2, name
+        assert int(copies(each, case)["load_state_dict"].continuations) == 3, name
+    assert int(learner.continuations) == 1
+    if learner.epsilon < math.inf:
+        twice = copies(learner, case)["deepcopy"]
+        assert twice.privacy_spent(1e-3) == learner.privacy_spent(1e-3, continuations=2) > learner.privacy_spent(1e-3)
+        assert twice.privacy_spent(1e-3, continuations=1) == learner.privacy_spent(1e-3)
+        (event,) = twice.privacy_ledger().events
+        assert event.count == 2
+
+
+@EACH
+def test_going_back_is_a_continuation(case: PrivateCase) -> None:
+    """A learner that loads an earlier state of its own, or an untouched one, has still released what it has."""
+    learner, untouched = case.build(), snapshot(case.build())
+    run(learner, 5)
+    early = snapshot(learner)
+    run(learner, 10)
+    learner.load_state_dict(early)
+    assert (int(learner.rounds), int(learner.furthest), int(learner.continuations)) == (5, 15, 2)
+    learner.load_state_dict(early)
+    assert int(learner.continuations) == 3
+    learner.load_state_dict(untouched)
+    assert (int(learner.rounds), int(learner.furthest), int(learner.continuations)) == (0, 15, 4)
+    alone = case.build()
+    run(alone, 15)
+    assert learner.privacy_spent(1e-3) == alone.privacy_spent(1e-3, continuations=4)
+
+
+def test_a_fork_costs_what_the_theory_says() -> None:
+    """epsilon 1 is 1.51 for two runs from one state, and 4.05 for ten learners on one stream: n = 1000, delta 1e-3."""
+    learner = DPTOFW(2, horizon=1000, epsilon=1.0, delta=1e-3)
+    for _ in range(1000):
+        learner.step(None)
+    assert round(learner.privacy_spent(1e-3, continuations=2), 2) == 1.51
+    assert round(learner.privacy_spent(1e-3, continuations=10), 2) == 4.05
+    for wrong in (0, -1):
+        with pytest.raises(ValueError, match="continuations: expected"):
+            learner.privacy_spent(1e-3, continuations=wrong)
+
+
+@EACH_PRIVATE
+def test_a_child_process_draws_noise_of_its_own(case: PrivateCase) -> None:
+    learner = case.build()
+    run(learner, 2)
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.write(write, pickle.dumps(run(learner, 5).numpy()))
+        os._exit(0)
+    os.wait()
+    with os.fdopen(read, "rb") as pipe:
+        os.close(write)
+        child = torch.from_numpy(pickle.loads(pipe.read()))
+    assert not torch.equal(child, run(learner, 5))
+
+
+@EACH
+def test_a_state_of_other_options_is_refused_as_a_whole(case: PrivateCase) -> None:
+    learner = case.build()
+    run(learner, 5)
+    changes: list[dict[str, Any]] = [{"clip": 0.5}, {"horizon": HORIZON + 1}, {"step_scale": 0.5}, {"delta": 2e-3}]
+    for change in changes + ([] if learner.epsilon == math.inf else [{"epsilon": 1.1}]):
+        other = case.build(**change)
+        before = snapshot(other)
+        with pytest.raises(RuntimeError, match="learnt with|expected shape"):
+            other.load_state_dict(learner.state_dict())
+        assert differences(before, snapshot(other)) == [], change
+    partial = {name: value for name, value in snapshot(learner).items() if name != "theta"}
+    other = case.build()
+    before = snapshot(other)
+    with pytest.raises(RuntimeError, match="theta: expected an entry"):
+        other.load_state_dict(partial)
+    assert differences(before, snapshot(other)) == []
+
+
+@EACH
+def test_public_state_is_what_was_released(case: PrivateCase) -> None:
+    """No entry of it is secret, no public entry depends on the records before noise, and the names of secrets say so."""
+    learner = case.build()
+    run(learner, 4)
+    public = learner.public_state()
+    assert set(public) == {name for name in learner.state() if not name.startswith(SECRET)}
+    allowed = {"theta", "theta_prev", "rounds", "furthest", "continuations"}
+    assert set(public) <= allowed | ({"noisy_sum"} if hasattr(learner.choice, "mechanism") else set())
+    assert torch.equal(public["theta"], learner.predict())
+    if learner.epsilon < math.inf:
+        assert any(name.startswith(SECRET) for name in learner.state_dict())
+    else:
+        assert not any(name.startswith(SECRET) for name in learner.state_dict())
+
+
+def numbers(data: bytes) -> set[float]:
+    """All float64 numbers that a file may hold, at any offset."""
+    found = set()
+    for offset in range(8):
+        usable = data[offset : offset + (len(data) - offset) // 8 * 8]
+        found |= set(torch.frombuffer(bytearray(usable), dtype=torch.float64).tolist()) if usable else set()
+    return found
+
+
+@EACH
+def test_files_hold_released_values_only(case: PrivateCase, tmp_path: Path) -> None:
+    """Read out of the archives of TorchScript and torch.export: the decision is there, and nothing secret is."""
+    learner = case.build()
+    run(learner, 4)
+    secrets = {float(x) for name, value in learner.state().items() if name.startswith(SECRET) for x in value.flatten()}
+    torch.jit.save(torch.jit.script(learner), str(tmp_path / "learner.pt"))
+    program = torch.export.export(learner.released(), ())
+    torch.export.save(program, str(tmp_path / "learner.pt2"))
+    for path in tmp_path.iterdir():
+        with zipfile.ZipFile(path) as archive:
+            data = b"".join(archive.read(name) for name in archive.namelist())
+            names = " ".join(archive.namelist()).encode()
+        assert SECRET.encode() not in data + names
+        held = numbers(data)
+        assert set(learner.theta.flatten().tolist()) <= held
+        assert not ((secrets - {0.0}) & held), path
+    assert torch.equal(torch.jit.load(str(tmp_path / "learner.pt"))(), learner.predict())
+    with pytest.raises(RuntimeError, match="export: expected released"):
+        torch.export.export(learner, (), strict=False)
+    with pytest.raises(RuntimeError, match="export: expected released"):
+        torch.jit.trace(learner, ())
+
+
+@EACH
+def test_buffers_stay_where_they_are_and_take_no_gradient(case: PrivateCase) -> None:
+    learner = case.build()
+    pointers = {name: value.data_ptr() for name, value in learner.named_buffers()}
+    weight = torch.ones((), dtype=torch.float64, requires_grad=True)
+    for step in range(5):
+        learner.step(weight * gradients_for(learner, step))
+    assert {name: value.data_ptr() for name, value in learner.named_buffers()} == pointers
+    assert not any(value.requires_grad for value in learner.buffers())
+    with torch.inference_mode():
+        learner.step(gradients_for(learner))
+    assert not any(value.is_inference() for value in learner.buffers())
+
+
+@EACH
+def test_no_cast_touches_it(case: PrivateCase) -> None:
+    learner = case.build()
+    run(learner, 5)
+    before = snapshot(learner)
+    for cast in (learner.half, learner.float, learner.bfloat16, lambda: learner.to(torch.float32)):
+        assert cast() is learner
+        assert differences(before, snapshot(learner)) == []
+    small = case.build(dtype=torch.float32)
+    assert {name for name, value in small.state().items() if value.dtype == torch.float32} == {"theta", "theta_prev"}
+    run(small, 5)
+
+
+@EACH
+def test_a_fleet_is_so_many_learners(case: PrivateCase) -> None:
+    """With known noise, each member decides as it would alone; the clock is one."""
+    if "noise_source" in dict(case.options) or dict(case.options).get("mechanism") == "paper":
+        return
+    generator = torch.Generator().manual_seed(1)
+    width = 2 * DIM if hasattr(case.build(), "secret_sum") else DIM
+    draws = torch.randn(64, 3, width, generator=generator, dtype=torch.float64)
+    fleet, singles = case.build(batch_shape=(3,)), [case.build() for _ in range(3)]
+    for learner, known in [(fleet, draws), *((single, draws[:, i]) for i, single in enumerate(singles))]:
+        source = KnownNoise(known)
+        for holder in (learner.choice, getattr(learner.choice, "mechanism", learner.choice)):
+            holder.source = source
+    for step in range(20):
+        g = gradients_for(fleet, step)
+        fleet.step(g)
+        for i, single in enumerate(singles):
+            single.step(g[i])
+            torch.testing.assert_close(single.predict(), fleet.predict()[i], rtol=0.0, atol=1e-12)
+    assert fleet.rounds.shape == ()
+
+
+@EACH_PRIVATE
+def test_learners_of_a_fleet_have_noise_of_their_own(case: PrivateCase) -> None:
+    fleet = case.build(batch_shape=(4,))
+    for _ in range(HORIZON):
+        fleet.step(None)
+    assert len(fleet.predict().unique(dim=0)) == 4
+
+
+@EACH
+def test_values_are_not_looked_at(case: PrivateCase) -> None:
+    learner = case.build()
+    learner.step(gradients_for(learner), torch.tensor([torch.nan, torch.inf]))
+    learner.step(gradients_for(learner), values="anything")
+    assert int(learner.rounds) == 2
+
+
+def test_a_seed_is_flagged_and_not_shown() -> None:
+    seeded, plain = DPTOFW(2, seed=123456789, **PROMISE), DPTOFW(2, **PROMISE)
+    for text in (repr(seeded), repr(seeded.privacy_ledger())):
+        assert "no protection against whoever knows the seed" in text
+        assert "123456789" not in text
+    assert "seed" not in repr(plain) + repr(plain.privacy_ledger())
+    assert torch.equal(run(seeded, 9), run(DPTOFW(2, seed=123456789, **PROMISE), 9))
+    assert not any("seed" in name for name in seeded.state_dict())
+
+
+def test_skipping_a_record_is_not_what_none_does() -> None:
+    """None takes the step, draws the noise and moves the clock; the ledger then says of it what it says of a record."""
+    learner = DPTOFW(2, **PROMISE)
+    source = learner.choice.mechanism.source = KnownNoise()
+    learner.step(None)
+    assert int(learner.rounds) == 1
+    assert source.asked == [(2,)]
+    event = learner.choice.event(1)
+    assert isinstance(event, GaussianEvent)
+    assert learner.privacy_ledger().events[0].event == event
+
+
+def test_an_adaptive_stream() -> None:
+    """Records chosen from what was released, against the learner: nothing but bounded contributions ever enters."""
+    learner = DPTOFW(3, horizon=200, epsilon=1.0, delta=1e-3, clip=0.3, mechanism="tree")
+    source = learner.choice.mechanism.source = KnownNoise()
+    total = torch.zeros(3, dtype=torch.float64)
+    for step in range(200):
+        worst = 1e8 * (learner.predict() + 1e-3).sign() * (1 if step % 7 else torch.nan)
+        learner.step(worst.expand(2, 3))
+        moved = learner.noisy_sum - total
+        assert float(moved.norm()) <= 0.3 * (1.0 + 1e-12)
+        total = learner.noisy_sum.clone()
+    assert len(source.asked) == 200
+    assert math.isclose(learner.privacy_spent(1e-3), 1.0, rel_tol=1e-6)
+
+
+@EACH
+def test_memory_is_flat(case: PrivateCase) -> None:
+    """A run is as large at its end as after its first step."""
+    learner = case.build()
+    run(learner, 1)
+    sizes = {name: value.numel() for name, value in learner.named_buffers()}
+    run(learner, HORIZON - 1)
+    assert {name: value.numel() for name, value in learner.named_buffers()} == sizes
+
+
+@pytest.mark.parametrize("case", [CASES[0]], ids=str)
+def test_every_argument_is_explained(case: PrivateCase) -> None:
+    for cls in {each.cls for each in CASES}:
+        text = inspect.getdoc(cls) or ""
+        for name, parameter in inspect.signature(cls).parameters.items():
+            assert name in text, f"{cls.__name__}: {name}"
+            assert name == "dim" or parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        assert ">>>" in text
