@@ -8,6 +8,8 @@ from torch import Tensor
 
 from torchonline.checks import positive, positive_integer
 
+TINY = 1e-300
+
 
 class Domain:
     """Base of all domains.
@@ -23,7 +25,7 @@ class Domain:
         raise NotImplementedError
 
     def minimizer(self, direction: Tensor) -> Tensor:
-        """A point v of the domain with the least <direction, v>, and 0 for a direction of 0: ``(*, d)`` to ``(*, d)``."""
+        """A point v of the domain with the least <direction, v>: ``(*, d)`` to ``(*, d)``, float64."""
         raise NotImplementedError
 
     def parameters(self) -> list[tuple[str, float]]:
@@ -38,7 +40,7 @@ class LpBall(Domain):
               \langle g, v\rangle = -R\|g\|_q .
 
     For p = infinity it is :math:`-R\,\mathrm{sign}(g)`; for p = 1, :math:`-R\,\mathrm{sign}(g_j)e_j` for the first largest
-    :math:`|g_j|`. The powers are of :math:`|g|/\max|g|`.
+    :math:`|g_j|`. For g = 0 it is 0.
 
     Args:
         dim: d.
@@ -59,16 +61,17 @@ class LpBall(Domain):
         return torch.zeros(self.dim, dtype=torch.float64)
 
     def minimizer(self, direction: Tensor) -> Tensor:
-        size = direction.abs()
-        largest = size.amax(-1, keepdim=True)
         if self.norm == math.inf:
             return -self.radius * direction.sign()
         if self.norm == 1.0:
+            size = direction.abs()
             first = torch.zeros_like(size).scatter_(-1, size.argmax(-1, keepdim=True), self.radius)
             return -first * direction.sign()
-        power = (size / torch.where(largest > 0.0, largest, 1.0)) ** (1.0 / (self.norm - 1.0))
-        length = torch.linalg.vector_norm(power, self.norm, dim=-1, keepdim=True)
-        return -self.radius * direction.sign() * power / torch.where(length > 0.0, length, 1.0)
+        # The largest entry becomes 1, before powers that could overflow; a direction of 0 stays 0.
+        unit = direction / torch.linalg.vector_norm(direction, torch.inf, dim=-1, keepdim=True).clamp_(min=TINY)
+        if self.norm != 2.0:
+            unit = unit.sign() * unit.abs() ** (1.0 / (self.norm - 1.0))
+        return unit * (-self.radius / torch.linalg.vector_norm(unit, self.norm, dim=-1, keepdim=True).clamp_(min=TINY))
 
     def parameters(self) -> list[tuple[str, float]]:
         return [("norm", self.norm), ("radius_bound", self.radius)]

@@ -36,4 +36,4 @@ def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
     largest = torch.linalg.vector_norm(contribution, torch.inf, dim=-1, keepdim=True)
     unit = contribution / largest  # with a NaN if the largest is 0, infinite or NaN
     length = torch.linalg.vector_norm(unit, order, dim=-1, keepdim=True)
-    return torch.where(length.isfinite(), unit * torch.minimum(largest, bound / length), 0.0)
+    return (unit * torch.minimum(largest, bound / length)).masked_fill_(length.isnan(), 0.0)

@@ -45,7 +45,7 @@ class Mechanism:
 
     def change(self, state: State, summand: Tensor, step: int) -> Tensor:
         """What a step, counted from 1, adds to the noisy sum: ``(*B, d)``. It may be called once for each step, in order."""
-        return self._increment(state, step) + summand
+        return self._increment(state, step).add_(summand)
 
     def value(self, noisy_sum: Tensor) -> Tensor:
         """The noisy sum in the units of the summands: float64."""
@@ -77,9 +77,7 @@ class Mechanism:
 
     def _draw(self, state: State, shape: tuple[int, ...]) -> Tensor:
         """Independent normal numbers of standard deviation sigma, where the state is."""
-        noise = self.source.normal(shape).mul_(self.noise_scale)
-        device = next(iter(state.values())).device
-        return noise if device.type == "cpu" else noise.to(device)
+        return self.source.normal(shape).mul_(self.noise_scale).to(next(iter(state.values())).device)
 
 
 class NoNoise(Mechanism):
