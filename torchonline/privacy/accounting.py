@@ -140,7 +140,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     r"""An epsilon at which all rho-zCDP mechanisms are (epsilon, delta)-private.
 
     It is :math:`\min_{\alpha>1} \alpha\rho + \log(1-1/\alpha) - \log(\delta\alpha)/(\alpha-1)`, and at least 0. The minimum is
-    where :math:`\rho(\alpha-1)^2 + \log\alpha = \log(1/\delta)`, whose left side rises. Infinite for a delta of 0, unless rho is 0.
+    where :math:`\rho(\alpha-1)^2 + \log\alpha = \log(1/\delta)`, whose left side rises. At a delta of 0 it is infinite.
 
     Args:
         rho: at least 0, or infinity.
@@ -190,16 +190,17 @@ class Event:
             object.__setattr__(self, name, non_negative(name, value))
 
     def costs(self) -> dict[str, float]:
-        """Its squared mu, its rho and its epsilon, by these names; what is not finite for it, or not known, is left out."""
+        """What it adds to ``"mu_squared"``, to ``"rho"`` and to ``"epsilon"``; a measure that does not apply is left out."""
         return {}
 
 
 @dataclass(frozen=True)
 class GaussianEvent(Event):
-    """Gaussian noise of standard deviation noise_multiplier x (l2 sensitivity): mu-GDP, mu = 1 / noise_multiplier; mu^2 / 2-zCDP.
+    """Gaussian noise, independent in all coordinates: mu-GDP, with mu = 1 / noise_multiplier, and mu^2 / 2-zCDP.
 
-    A matrix mechanism, which releases prefix sums with correlated noise, is one event: its sensitivity is that of one record
-    times the largest column norm of the encoder. The discrete Gaussian is none, but a :class:`ZCDPEvent` of the same rho.
+    ``noise_multiplier``, above 0, is standard deviation over l2 sensitivity. A matrix mechanism, which releases prefix sums with
+    correlated noise, is one event: its sensitivity is that of a record times the largest column norm of the encoder, if each
+    record is in one row of its input. The discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP.
 
     Reference: Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke 2016, Proposition 1.6.
     """
@@ -215,7 +216,7 @@ class GaussianEvent(Event):
 
 @dataclass(frozen=True)
 class ZCDPEvent(Event):
-    """Renyi divergences of any order alpha between neighbours are at most alpha rho (Bun and Steinke 2016, Definition 1.1)."""
+    """Anything whose Renyi divergence of each order alpha > 1 is at most alpha rho (Bun and Steinke 2016, Definition 1.1)."""
 
     rho: float
 
@@ -225,7 +226,7 @@ class ZCDPEvent(Event):
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """(epsilon, 0)-privacy, as of Laplace noise of scale (l1 sensitivity) / epsilon; epsilon^2 / 2-zCDP.
+    """Anything (epsilon, 0)-private, as Laplace noise of scale (l1 sensitivity) / epsilon is; it is epsilon^2 / 2-zCDP.
 
     Reference: Bun and Steinke 2016, Proposition 1.4.
     """
@@ -238,9 +239,9 @@ class PureEvent(Event):
 
 @dataclass(frozen=True)
 class BoundedRangeEvent(Event):
-    """The exponential mechanism: log-ratios of probabilities lie in an interval of length epsilon; epsilon^2 / 8-zCDP.
+    """The exponential mechanism: log-ratios of probabilities lie in an interval of length epsilon. It is epsilon^2 / 8-zCDP.
 
-    The winner of scores with Gumbel noise of scale b is released, and nothing else: epsilon b is the most by which the
+    Only the winner of scores with independent Gumbel noise of scale b is released; epsilon b is the most by which the
     difference of two scores changes between neighbours. It is (epsilon, 0)-private too.
 
     Reference: Cesar and Rogers 2021, on the bounded range of Dong, Durfee and Rogers 2020.
@@ -278,7 +279,7 @@ class RepeatedEvent(Event):
 
 @dataclass(frozen=True)
 class Ledger:
-    """All that was released about a stream, and for which neighbours.
+    """All that was released about a stream, for which neighbours, and what it spends.
 
     Under ``"replace_one"`` two streams differ in one record, which may be any; under ``"zero_out"`` one record is replaced by the
     null record, which contributes 0. The second halves the sensitivity: never compare epsilons of different relations.
