@@ -89,6 +89,7 @@ def test_gaussian_calibration_is_the_largest_that_the_budget_allows(epsilon: flo
         assert exact_delta(mu, epsilon) <= delta
         assert exact_delta(mu * (1.0 + 1.1 * MARGIN), epsilon) > delta
         assert gaussian_epsilon(mu, delta) <= epsilon
+        assert gaussian_delta(mu, gaussian_epsilon(mu, delta)) <= delta
         if epsilon:
             found = gaussian_epsilon(mu * (1.0 + MARGIN), delta)
             assert found == pytest.approx(epsilon, rel=1e-11)
@@ -351,6 +352,8 @@ def test_the_ends_of_the_ranges() -> None:
     assert gaussian_delta(math.inf, 3.0) == zcdp_delta(math.inf, 3.0) == 1.0
     assert gaussian_epsilon(1e-3, 0.1) == 0.0  # a total variation of 4e-4
     assert zcdp_epsilon(1e-8, 0.1) == 0.0
+    assert zcdp_delta(1e4, 1.0) == 1.0
+    assert PureAccountant("replace_one").epsilon(0.5) == 0.0
     assert 0.0 < zcdp_rho(0.0, 0.1) < 0.5 * gaussian_mu(0.0, 0.1) ** 2
     for size in (1e-200, 1e-30, 1e30, 1e150):
         assert gaussian_delta(size, 1.0) == zcdp_delta(size, 1.0) == (0.0 if size < 1.0 else 1.0)
@@ -478,6 +481,7 @@ def test_sizes_are_numbers_from_0_on(name: str) -> None:
         (TypeError, "events: expected a tuple of Event, got", lambda: Ledger("zero_out", PureEvent(1.0))),
         (TypeError, "events: expected a tuple of Event, got", lambda: Ledger("zero_out", [0.1])),
         (TypeError, "notes: expected a tuple of str, got 'seeded'", lambda: Ledger("zero_out", (), "seeded")),
+        (ValueError, "epsilon: expected at most 1.8e308, or infinity", lambda: gaussian_mu(10**400, 0.1)),
         (TypeError, "event: expected an Event, got float", lambda: RepeatedEvent(0.1, 2)),
         (TypeError, "count: expected an integer, got float", lambda: RepeatedEvent(PureEvent(0.1), 2.0)),
         (ValueError, "count: expected an integer above 0, got 0", lambda: RepeatedEvent(PureEvent(0.1), 0)),

@@ -437,9 +437,13 @@ def _from_0(name: str, value: Any) -> float:
     """A number of at least 0, or infinity."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
-    if not value >= 0:
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{name}: expected at most 1.8e308, or infinity, got an integer beyond it") from None
+    if not number >= 0.0:
         raise ValueError(f"{name}: expected a number of at least 0, got {value}")
-    return float(value)
+    return number
 
 
 def _probability(value: Any, *, above_0: bool = False) -> float:
