@@ -1,0 +1,212 @@
+"""How the table of torchonline.privacy.blt was fitted, and how close it comes to the least noise that is possible.
+
+For each degree b, from 2^30 rounds down to 2^3, a minimum of 3/4 log(rms) + 1/4 log(max) + log(column norm) is found by
+BFGS, each from the last. The unknowns are the decays of the encoder C and of its inverse, which lie between each other; in
+them all errors are sums of positive terms, and weights are positive of themselves. Where there are more buffers than the
+horizon needs, a small penalty keeps the decays about evenly spaced in log odds, so that one can interpolate: 1e-5 times the
+squared differences of the logarithms of neighbouring gaps.
+
+Printed: the table, in the form in which the source has it; rms and max error, with the decays and weights that the library
+ships, in units of the lower bound of any matrix mechanism; and the noise at epsilon 1, delta 1/n and unit replace-one
+sensitivity, beside that of binary trees calibrated by eq. (3.2) of the paper on private online Frank-Wolfe.
+
+    python examples/fit_blt.py    # about a minute; seconds with --smoke
+"""
+
+import argparse
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from scipy.optimize import minimize
+from torch import Tensor
+
+from torchonline.privacy.blt import HORIZONS, TABLE, column_norm, errors, parameters, trace_lower_bound
+
+SHARE_OF_MAX, PENALTY = 0.25, 1e-5
+
+
+def gaps(theta: Tensor) -> tuple[Tensor, Tensor]:
+    """1 - decay, of the encoder and of its inverse: each of the second above its own of the first, and below the next."""
+    log_odds = torch.cat([theta[:1], theta[1:].exp()]).cumsum(0)
+    return torch.sigmoid(log_odds[0::2]), torch.sigmoid(log_odds[1::2])
+
+
+def differences(values: Tensor) -> Tensor:
+    """Of each to all others, as a product."""
+    return (values - values.unsqueeze(1) + torch.eye(len(values), dtype=values.dtype)).prod(1)
+
+
+def weights(theta: Tensor) -> Tensor:
+    """Of the encoder, by partial fractions."""
+    encoder, inverse = gaps(theta)
+    return (inverse - encoder.unsqueeze(1)).prod(1) / differences(encoder)
+
+
+def loss(theta: Tensor, n: int) -> Tensor:
+    """What is minimised, by partial fractions: c_k and b_k are positive sums of powers."""
+    encoder, inverse = gaps(theta)
+
+    def powers(gap: Tensor, terms: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Products of decays; one less each; and the sums of their powers."""
+        log = torch.log1p(-gap)
+        away = gap.unsqueeze(1) + gap - gap.unsqueeze(1) * gap
+        return 1.0 - away, away, -torch.expm1(terms * (log.unsqueeze(1) + log)) / away
+
+    weight = weights(theta)
+    norm = 1.0 + weight @ powers(encoder, n - 1)[2] @ weight
+    # b_k = limit + sum_j share_j decay_j^k; what does not decay is summed apart.
+    limit = (encoder.log() - inverse.log()).sum().exp()
+    share = -(encoder - inverse.unsqueeze(1)).prod(1) / (inverse * differences(inverse))
+    decays, away, sums = powers(inverse, n)
+    single = -torch.expm1(n * torch.log1p(-inverse)) / inverse
+    largest = n * limit**2 + 2.0 * limit * share @ single + share @ sums @ share
+    mean = limit**2 * (n + 1) / 2.0 + 2.0 * limit * share @ ((1.0 - (1.0 - inverse) * single / n) / inverse)
+    mean = mean + share @ ((1.0 - decays * sums / n) / away) @ share
+    return (norm.log() + (1.0 - SHARE_OF_MAX) * mean.log() + SHARE_OF_MAX * largest.log()) / 2.0
+
+
+def fit(degree: int, advance: Callable[[], None]) -> str:
+    """One entry of the table."""
+    log_odds = np.linspace(-math.log(HORIZONS[-1]), 1.0, 2 * degree)
+    theta, rows = np.concatenate([log_odds[:1], np.log(np.diff(log_odds))]), []
+
+    def objective(point: np.ndarray, n: int) -> tuple[float, np.ndarray]:
+        variable = torch.tensor(point, requires_grad=True)
+        value = loss(variable, n) + PENALTY * variable[1:].diff().square().sum()
+        value.backward()
+        return value.item(), variable.grad.numpy()
+
+    n = HORIZONS[-1]
+    while n >= HORIZONS[0]:
+        theta = minimize(objective, theta, (n,), method="BFGS", jac=True, options={"gtol": 1e-7, "maxiter": 3000}).x
+        if n in HORIZONS:
+            found = torch.from_numpy(theta)
+            row = torch.cat([-torch.logit(gaps(found)[0]), weights(found).log()])
+            rows.append(" ".join(f"{value:.2f}" for value in row.tolist()))
+        n //= 2
+        advance()
+    return " ".join(reversed(rows))
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest shift of a unit Gaussian that is (epsilon, delta)-private (Balle and Wang, 2018), by bisection."""
+
+    def normal(z: float) -> float:
+        return 0.5 * math.erfc(-z / math.sqrt(2.0))
+
+    low, high = 0.0, 100.0
+    for _ in range(100):
+        mu = (low + high) / 2.0
+        spent = normal(mu / 2.0 - epsilon / mu) - math.exp(epsilon) * normal(-mu / 2.0 - epsilon / mu)
+        low, high = (mu, high) if spent <= delta else (low, mu)
+    return low
+
+
+def tree_noise(n: int, epsilon: float, delta: float) -> tuple[float, float]:
+    """Rms and largest noise of a prefix sum by a binary tree under eq. (3.2), for unit replace-one sensitivity."""
+    height = math.ceil(math.log2(n)) + 1
+    node = math.sqrt(2.0 * height**2 * math.log(height / delta)) / epsilon
+    nodes = np.array([t.bit_count() for t in range(1, n + 1)])
+    return node * math.sqrt(nodes.mean()), node * math.sqrt(nodes.max())
+
+
+def noise_table() -> Table:
+    """What the library's decays and weights of degree 5 give."""
+    table = Table(title="Degree 5: error x column norm, and noise at epsilon 1, delta 1/n, sensitivity 1")
+    headers = (
+        "n",
+        "rms / bound",
+        "max / bound",
+        "rms noise",
+        "tree, eq. (3.2)",
+        "below it",
+        "max noise",
+        "tree",
+        "below",
+    )
+    for header in headers:
+        table.add_column(header, justify="right")
+    for n in (10**3, 10**4, 10**5):
+        blt = parameters(n)
+        norm, bound = column_norm(*blt, n), trace_lower_bound(n)
+        mu = gaussian_mu(1.0, 1.0 / n)
+        scaled = [norm * error for error in errors(*blt, n)]
+        row = [f"{value / bound:.4f}" for value in scaled]
+        for value, tree in zip(scaled, tree_noise(n, 1.0, 1.0 / n), strict=True):
+            row += [f"{value / mu:.2f}", f"{tree:.1f}", f"{tree * mu / value:.1f}x"]
+        table.add_row(str(n), *row)
+    return table
+
+
+def square_root(n: int) -> float:
+    """Rms error times column norm of the square-root factorisation."""
+    k = np.arange(1, n)
+    squares = np.cumsum(np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))]) ** 2)
+    return math.sqrt(squares[-1] * squares.mean())
+
+
+def plot(rounds: list[int], path: Path) -> Table:
+    """Draw rms error times column norm over n, in units of the bound, and give the largest values in a table."""
+    table = Table(title=f"rms x column norm / bound, over {len(rounds)} horizons from {rounds[0]} to {rounds[-1]}")
+    for header in ("degree", "largest", "at n", "largest from 100 on", "at n"):
+        table.add_column(header, justify="right")
+    bounds = np.array([trace_lower_bound(n) for n in rounds])
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for degree in TABLE:
+        blts = [(parameters(n, degree), n) for n in rounds]
+        ratios = np.array([errors(*blt, n)[0] * column_norm(*blt, n) for blt, n in blts]) / bounds
+        axes.plot(rounds, ratios, label=f"degree {degree}")
+        start = next(i for i, n in enumerate(rounds) if n >= 100)
+        at = [int(ratios.argmax()), start + int(ratios[start:].argmax())]
+        table.add_row(str(degree), *(text for i in at for text in (f"{ratios[i]:.4f}", str(rounds[i]))))
+    axes.plot(rounds, [square_root(n) for n in rounds] / bounds, "k--", label="square root (memory n)")
+    axes.axhline(1.07, color="grey", linewidth=0.8)
+    axes.set(xscale="log", ylim=(1.0, 1.3), xlabel="rounds n", ylabel="rms x column norm / lower bound")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("outputs"))
+    parser.add_argument("--smoke", action="store_true", help="fit degrees 1 and 2 only, to see that it runs")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    degrees, last = (2, 14) if options.smoke else (len(TABLE), 20)
+
+    console = Console()
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    fitted = {}
+    with Progress(*columns, console=console) as progress:
+        for degree in range(1, degrees + 1):
+            horizons = int(math.log2(HORIZONS[-1] // HORIZONS[0])) + 1
+            task = progress.add_task(f"degree {degree}", total=horizons)
+            fitted[degree] = fit(degree, partial(progress.advance, task))
+    for degree, text in fitted.items():
+        console.print(f"degree {degree}: {text}", soft_wrap=True, highlight=False)
+        away = np.array(text.split(), float) - np.array(TABLE[degree].split(), float)
+        console.print(f"Largest difference from the table that is shipped: {abs(away).max():.2f}")
+    console.print(noise_table())
+    path = options.output / "fit_blt.png"
+    rounds = sorted({round(2 ** (e / 4)) for e in range(4 * last + 1)})
+    console.print(plot(rounds, path))
+    console.print(f"Noise over n: {path}")
+
+
+if __name__ == "__main__":
+    main()
