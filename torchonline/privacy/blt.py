@@ -22,7 +22,7 @@ Here are decays and weights for any horizon (:func:`parameters`), and the least 
 Reference:
     Dvijotham, McMahan, Pillutla, Steinke and Thakurta, Efficient and near-optimal noise generation for streaming differential
     privacy, FOCS 2024; McMahan, Xu and Zhang, A hassle-free algorithm for private learning in practice: don't use tree
-    aggregation, use BLTs, 2024. They minimise the largest error; the table here, a mean of that and of the root mean square.
+    aggregation, use BLTs, 2024, who minimise the largest error; here it is a mean of that and of the root mean square.
     :math:`c_k = \binom{2k}{k}/4^k`, which a BLT approximates, is the square-root factorisation of Fichtenberger, Henzinger
     and Upadhyay, Constant matters, ICML 2023.
 """
