@@ -17,6 +17,7 @@ from torch import Tensor
 from tests.private_learners import CASES, DIM, HORIZON, PROMISE, PrivateCase, differences, gradients_for, run, snapshot
 from tests.private_tools import KnownNoise
 from torchonline import DPTOFW
+from torchonline.export import to_program, to_torchscript
 from torchonline.privacy.accounting import GaussianEvent
 from torchonline.privacy.learner import SECRET
 
@@ -327,9 +328,9 @@ def test_files_hold_released_values_only(case: PrivateCase, tmp_path: Path) -> N
     learner = case.build()
     run(learner, 4)
     secrets = {float(x) for name, value in learner.state().items() if name.startswith(SECRET) for x in value.flatten()}
-    torch.jit.save(torch.jit.script(learner), str(tmp_path / "learner.pt"))
-    program = torch.export.export(learner.released(), ())
-    torch.export.save(program, str(tmp_path / "learner.pt2"))
+    to_torchscript(learner, tmp_path / "learner.pt")
+    to_program(learner, tmp_path / "learner.pt2")
+    torch.jit.save(torch.jit.script(learner), str(tmp_path / "scripted.pt"))
     for path in tmp_path.iterdir():
         with zipfile.ZipFile(path) as archive:
             data = b"".join(archive.read(name) for name in archive.namelist())
@@ -339,6 +340,7 @@ def test_files_hold_released_values_only(case: PrivateCase, tmp_path: Path) -> N
         assert set(learner.theta.flatten().tolist()) <= held
         assert not ((secrets - {0.0}) & held), path
     assert torch.equal(torch.jit.load(str(tmp_path / "learner.pt"))(), learner.predict())
+    assert torch.equal(torch.export.load(str(tmp_path / "learner.pt2")).module()(), learner.predict())
     with pytest.raises(RuntimeError, match="export: expected released"):
         torch.export.export(learner, (), strict=False)
     with pytest.raises(RuntimeError, match="export: expected released"):

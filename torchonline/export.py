@@ -7,7 +7,9 @@ Each door is checked against the eager module before it returns; none changes th
   code.
 - :func:`to_onnx`: the scores alone, with the state as explicit inputs. ONNX has no state, so the learning stays outside.
 
-A *module* is a policy, or an encoder with a policy on it such as :class:`torchonline.models.BanditHead`.
+A *module* is a policy, or an encoder with a policy on it such as :class:`torchonline.models.BanditHead`. Of a private learner
+(:mod:`torchonline.privacy`) a file holds what has been released, :meth:`~torchonline.privacy.learner.PrivateLearner.released`, and
+nothing else: it decides, and does not learn.
 """
 
 import copy
@@ -24,6 +26,7 @@ from torch import Tensor, nn
 
 from torchonline.bandits.policies import Policy
 from torchonline.learner import Learner
+from torchonline.privacy.learner import PrivateLearner
 from torchonline.trials import PolicyTrial, agree, agree_on_state, seeded, trial_of
 
 
@@ -36,7 +39,7 @@ def to_torchscript(
     checks no arguments.
 
     Args:
-        module: a policy, or an encoder with a policy on it.
+        module: a policy, or an encoder with a policy on it; or a private learner, of which only public values are compiled.
         path: where to write the file, ``.pt`` by custom; nothing is written if None.
         example: the inputs of a decision as ``select`` takes them. Needed when ``module`` is no policy.
 
@@ -54,6 +57,8 @@ def to_torchscript(
         >>> scripted.select(torch.eye(2)), policy.estimator.rounds
         (tensor(0), tensor(0))
     """
+    if isinstance(module, PrivateLearner):
+        return _script_of_released(module.released().eval(), path)
     _refuse_python(module, "module")
     trial = trial_of(module, example)
     with warnings.catch_warnings():
@@ -94,7 +99,8 @@ def to_program(
     ``torch.export.load(path).module()`` runs it without torchonline; :func:`compile_program` compiles it.
 
     Args:
-        module: a policy, or an encoder with a policy on it.
+        module: a policy, or an encoder with a policy on it; or a private learner, whose program is its decision, or the scores
+            of N contexts, from public values.
         path: where to write the file, which must end in ``.pt2``; nothing is written if None.
         example: the inputs of a decision as ``select`` takes them. Needed when ``module`` is no policy.
 
@@ -111,6 +117,8 @@ def to_program(
     """
     if path is not None and Path(path).suffix != ".pt2":
         raise ValueError(f"path: expected a file name that ends in .pt2, got {str(path)!r}")
+    if isinstance(module, PrivateLearner):
+        return _program_of_released(module.released().eval(), path)
     for part in _learners(module):
         if not part.is_exportable:
             way_out = "to_torchscript takes it" if part.is_scriptable else "it is Python alone"
@@ -246,6 +254,43 @@ class _Scorer(nn.Module):
 
     def forward(self, arms: Tensor, *state: Tensor) -> Tensor:
         return torch.func.functional_call(self._policy[0], dict(zip(self._names, state, strict=True)), (arms,))
+
+
+def _script_of_released(released: nn.Module, path: str | Path | None) -> torch.jit.ScriptModule:
+    """TorchScript of what a private learner has released, verified and written."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+        scripted = torch.jit.script(released)
+        file = io.BytesIO()
+        torch.jit.save(scripted, file)
+        file.seek(0)
+        loaded = torch.jit.load(file)
+    _agree_on_released(released, loaded, path, file)
+    return scripted
+
+
+def _program_of_released(released: Any, path: str | Path | None) -> torch.export.ExportedProgram:
+    """A program of what a private learner has released, verified and written; the contexts may be any number."""
+    inputs = released.example()
+    shapes = tuple({x.dim() - 2: torch.export.Dim("decisions", min=1)} for x in inputs)
+    with torch.no_grad():
+        program = torch.export.export(released, inputs, dynamic_shapes=shapes, strict=False)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    _agree_on_released(released, torch.export.load(file).module(), path, file)
+    return program
+
+
+def _agree_on_released(released: Any, loaded: Any, path: str | Path | None, file: io.BytesIO) -> None:
+    """Write a file that decides as what has been released, and holds no more."""
+    inputs = released.example()
+    agree("a decision", released(*inputs), loaded(*inputs), 1e-12)
+    agree_on_state(released, dict(loaded.named_buffers()), 0.0)
+    extra = {name for name, _ in loaded.named_buffers()} - {name for name, _ in released.named_buffers()}
+    if extra:
+        raise RuntimeError(f"export: expected public buffers only in the file, got {sorted(extra)} besides")
+    _write(path, file)
 
 
 def _learners(module: Any) -> Iterator[Learner]:

@@ -398,3 +398,7 @@ class Released(nn.Module):
     def forward(self) -> Tensor:
         """The decision."""
         return self.theta
+
+    def example(self) -> tuple[Tensor, ...]:
+        """Arguments to export it with: none."""
+        return ()
