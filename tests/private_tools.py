@@ -57,7 +57,9 @@ def squared_loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return (x @ theta - y) ** 2
 
 
-def records(count: int, dim: int, *, batch_shape: tuple[int, ...] = (), seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+def records(
+    count: int, dim: int, *, batch_shape: tuple[int, ...] = (), seed: int = 0
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Features and responses, for each learner of a fleet."""
     generator = torch.Generator().manual_seed(seed)
 

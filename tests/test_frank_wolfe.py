@@ -1,4 +1,4 @@
-"""DPTOFW and DPPOFW: the plain algorithm without noise, noise where and as much as promised, and options that do what they say."""
+"""DPTOFW and DPPOFW: the plain algorithm without noise, noise as promised, and options that do what they say."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ from tests.private_tools import KnownNoise, feed, records
 from torchonline import DPPOFW, DPTOFW
 from torchonline.convex.choices import NoisyVertex, harmonic
 from torchonline.convex.domains import CrossPolytope, LpBall, Polytope
-from torchonline.privacy.accounting import zcdp_epsilon, zcdp_rho
+from torchonline.privacy.calibration import zcdp_epsilon, zcdp_rho
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.generalized_gaussian import smoothness
 
@@ -196,7 +196,7 @@ def test_a_source_that_cannot_draw_the_law_is_refused_at_once() -> None:
 
 
 def test_indices_and_factors_of_the_papers_norm() -> None:
-    """r is in [2, q], and kappa bounds (r-1) |x|_r^2 / |x|_q^2 over vectors."""
+    """R is in [2, q], and kappa bounds (r-1) |x|_r^2 / |x|_q^2 over vectors."""
     for q, dim in itertools.product((2.0, 3.0, 11.0, math.inf), (2, 5, 20, 1000)):
         r, kappa = smoothness(q, dim)
         assert 2.0 <= r <= max(q, 2.0)
@@ -263,7 +263,9 @@ def test_stronger_noise_where_more_is_promised() -> None:
         (DPPOFW, {"noise_source": "discrete", "mechanism": "gumbel"}, ValueError, "noise_source: expected"),
     ],
 )
-def test_bad_options_are_refused_by_name(cls: Any, changes: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_bad_options_are_refused_by_name(
+    cls: Any, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         cls(3, **(PROMISE | changes))
 

@@ -1,4 +1,4 @@
-"""Membership games on what the learners publish: with their own noise they give nothing away beyond the promise, with the printed noise nearly all.
+"""Membership games on what the learners publish: their own noise keeps the promise, the printed noise gives nearly all away.
 
 World 0 and world 1 differ in the first record. What is seen are the decisions, from which each step's vertex is computed.
 """
@@ -77,7 +77,14 @@ def printed(games: int) -> DPTOFW:
 
 
 SHORT: dict[str, Any] = {"horizon": 16, "epsilon": 1.0, "delta": 1e-3}
-PAPER: dict[str, Any] = {"horizon": 1000, "epsilon": 1.0, "delta": 1e-3, "norm": 1.5, "clip": 14.0, "mechanism": "paper"}
+PAPER: dict[str, Any] = {
+    "horizon": 1000,
+    "epsilon": 1.0,
+    "delta": 1e-3,
+    "norm": 1.5,
+    "clip": 14.0,
+    "mechanism": "paper",
+}
 HONEST: dict[str, tuple[Any, dict[str, Any]]] = {
     "DPTOFW": (DPTOFW, {}),
     "DPTOFW, p = 1.5": (DPTOFW, {"norm": 1.5}),
@@ -89,7 +96,7 @@ HONEST: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", HONEST)
 def test_nothing_beyond_the_promise_shows(name: str) -> None:
-    """epsilon 1 is promised: less is shown; and of a tenth of the noise the same games show more than 1."""
+    """Epsilon 1 is promised: less is shown; and of a tenth of the noise the same games show more than 1."""
     cls, options = HONEST[name]
     found = epsilon_lower_bound(game(fleets(cls, **SHORT, **options), 16), delta=1e-3, games=GAMES)
     assert found.epsilon < 1.0, found

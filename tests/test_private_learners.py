@@ -31,7 +31,14 @@ def test_looking_changes_nothing(case: PrivateCase) -> None:
     learner = case.build()
     run(learner, 3)
     before = snapshot(learner)
-    looked = (learner.predict(), learner.queries(), learner(), learner.public_state(), repr(learner), learner.released())
+    looked = (
+        learner.predict(),
+        learner.queries(),
+        learner(),
+        learner.public_state(),
+        repr(learner),
+        learner.released(),
+    )
     learner.privacy_spent(1e-3), learner.privacy_ledger()
     assert differences(before, snapshot(learner)) == []
     # What was handed out is a copy.
@@ -57,7 +64,7 @@ def test_a_wrong_shape_is_refused_and_changes_nothing(case: PrivateCase) -> None
             "on another device": good.to("meta"),
         }
         for kind, value in wrong.items():
-            with pytest.raises((TypeError, ValueError), match="^gradients: expected"):
+            with pytest.raises((TypeError, ValueError), match=r"^gradients: expected"):
                 learner.step(value)
             assert differences(before, snapshot(learner)) == [], kind
 
@@ -252,7 +259,7 @@ def test_going_back_is_a_continuation(case: PrivateCase) -> None:
 
 
 def test_a_fork_costs_what_the_theory_says() -> None:
-    """epsilon 1 is 1.51 for two runs from one state, and 4.05 for ten learners on one stream: n = 1000, delta 1e-3."""
+    """Epsilon 1 is 1.51 for two runs from one state, and 4.05 for ten learners on one stream: n = 1000, delta 1e-3."""
     learner = DPTOFW(2, horizon=1000, epsilon=1.0, delta=1e-3)
     for _ in range(1000):
         learner.step(None)
@@ -286,7 +293,7 @@ def test_a_state_of_other_options_is_refused_as_a_whole(case: PrivateCase) -> No
     for change in changes + ([] if learner.epsilon == math.inf else [{"epsilon": 1.1}]):
         other = case.build(**change)
         before = snapshot(other)
-        with pytest.raises(RuntimeError, match="learnt with|expected shape"):
+        with pytest.raises(RuntimeError, match=r"learnt with|expected shape"):
             other.load_state_dict(learner.state_dict())
         assert differences(before, snapshot(other)) == [], change
     partial = {name: value for name, value in snapshot(learner).items() if name != "theta"}

@@ -102,7 +102,9 @@ def test_pofw(run: dict[str, Any]) -> None:
     if run["noise"] == "none":
         added = torch.zeros_like(added)
     # What is drawn is multiplied by scale / sqrt(t), and subtracted.
-    learner.choice.source = KnownNoise(-noise * math.sqrt(t + 1) / learner.choice.scale for t, noise in enumerate(added))
+    learner.choice.source = KnownNoise(
+        -noise * math.sqrt(t + 1) / learner.choice.scale for t, noise in enumerate(added)
+    )
     for t, (x, y) in enumerate(zip(X, Y, strict=True)):
         close(learner.predict(), run["theta"][t])
         before = learner.predict()

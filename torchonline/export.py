@@ -8,8 +8,8 @@ Each door is checked against the eager module before it returns; none changes th
 - :func:`to_onnx`: the scores alone, with the state as explicit inputs. ONNX has no state, so the learning stays outside.
 
 A *module* is a policy, or an encoder with a policy on it such as :class:`torchonline.models.BanditHead`. Of a private learner
-(:mod:`torchonline.privacy`) a file holds what has been released, :meth:`~torchonline.privacy.learner.PrivateLearner.released`, and
-nothing else: it decides, and does not learn.
+(:mod:`torchonline.privacy`) a file holds what has been released,
+:meth:`~torchonline.privacy.learner.PrivateLearner.released`, and nothing else: it decides, and does not learn.
 """
 
 import copy

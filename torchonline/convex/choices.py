@@ -77,7 +77,9 @@ class NoisyVertex:
         self.horizon = horizon
         self.rho = rho
         self.source = source
-        self.scale = domain.diameter * sensitivity * math.sqrt(harmonic(horizon) / ({"gumbel": 8.0, "laplace": 2.0}[law] * rho))
+        self.scale = (
+            domain.diameter * sensitivity * math.sqrt(harmonic(horizon) / ({"gumbel": 8.0, "laplace": 2.0}[law] * rho))
+        )
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         return {f"{SECRET}_sum": torch.zeros(dim, dtype=torch.float64)}

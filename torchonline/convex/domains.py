@@ -108,7 +108,7 @@ class CrossPolytope(Vertices):
         radius: R > 0.
 
     Example:
-        >>> CrossPolytope(2, radius=5.0).minimizer(torch.tensor([3.0, -4.0]).double())
+        >>> CrossPolytope(2, radius=5.0).minimizer(torch.tensor([-3.0, -4.0]).double())
         tensor([0., 5.], dtype=torch.float64)
     """
 
@@ -167,7 +167,9 @@ class Polytope(Vertices):
         return self.points.to(index.device)[index]
 
     def parameters(self) -> list[tuple[str, float]]:
-        return [(f"vertex {i}, coordinate {j}", x) for i, row in enumerate(self.points.tolist()) for j, x in enumerate(row)]
+        return [
+            (f"vertex {i}, coordinate {j}", x) for i, row in enumerate(self.points.tolist()) for j, x in enumerate(row)
+        ]
 
 
 def norm_order(name: str, value: Any) -> float:

@@ -10,9 +10,9 @@ All learners here play the same round. With :math:`\theta_0 = \theta_1`, t = 1, 
     \theta_{t+1} = \theta_t + \eta_t(v_t - \theta_t), \quad \eta_t = \min\{1, c/(t+1)\}.
 
 For independent records :math:`E\,d_t = \nabla F(\theta_t)`, with an error that shrinks as t grows, and :math:`g_t` stays bounded
-because :math:`t\|\theta_t - \theta_{t-1}\|` does. It is clipped as a whole (:func:`torchonline.privacy.clipping.clipped`), so that the
-sum of all moves by at most 2C when one record is replaced. They differ in where the noise is: on the sum, or on the choice of
-a vertex.
+because :math:`t\|\theta_t - \theta_{t-1}\|` does. It is clipped as a whole (:func:`torchonline.privacy.clipping.clipped`), so
+that the sum of all moves by at most 2C when one record is replaced. They differ in where the noise is: on the sum, or on the
+choice of a vertex.
 """
 
 import math
@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torchonline.checks import check_shape, check_tensor, one_of, positive, positive_integer
 from torchonline.convex.choices import Choice, NoisySum, NoisyVertex
 from torchonline.convex.domains import CrossPolytope, Domain, LpBall, Polytope, Vertices
-from torchonline.privacy.accounting import Event, zcdp_rho
+from torchonline.privacy.accounting import Event
+from torchonline.privacy.calibration import zcdp_rho
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.generalized_gaussian import GeneralizedGaussianTree
 from torchonline.privacy.learner import PrivateLearner
@@ -115,8 +116,8 @@ class FrankWolfe(PrivateLearner):
         """Learn from one record, or from None, and publish the next decision.
 
         Args:
-            gradients: of the record's loss, at the two points of :meth:`queries` in their order, ``(*B, 2, d)``. None for a record
-                that is missing: it takes its step all the same. What is NaN, infinite or long is cut, not refused.
+            gradients: of the record's loss, at the two points of :meth:`queries` in their order, ``(*B, 2, d)``. None for a
+                record that is missing: it takes its step all the same. What is NaN, infinite or long is cut, not refused.
             values: of the loss, which are not looked at.
 
         Raises:
@@ -134,7 +135,7 @@ class FrankWolfe(PrivateLearner):
             self.rounds += 1
 
     def _contribution(self, gradients: Tensor | None, step: int) -> Tensor:
-        """g of the step: ``(*B, d)``, float64, of norm at most ``clip``."""
+        """What a record adds to the sum: ``(*B, d)``, float64, of norm at most ``clip``."""
         if gradients is None:
             return torch.zeros_like(self.theta, dtype=torch.float64)
         gradients = check_tensor("gradients", gradients, self.constants).detach()
@@ -181,10 +182,11 @@ class DPTOFW(FrankWolfe):
         radius_bound: R, its radius.
         clip: C, in the Euclidean norm, for the combined gradient g of the round (about the size of one gradient, whatever t
             is). Too small biases, too large costs noise in proportion. ``inf`` only where epsilon is.
-        mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"`` (:mod:`torchonline.privacy.prefix_sums`); or ``"paper"``, the tree
-            with the generalized Gaussian noise of the paper, eight times too much, booked as the zCDP that it has.
-        scheme: ``"unbiased"``, or ``"paper"``: :math:`g_t = (t+1)\nabla f(\theta_t) - t\nabla f(\theta_{t-1})` over t + 1, which is
-            biased by :math:`-\nabla F(\theta_0)/(t+1)`.
+        mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"`` (:mod:`torchonline.privacy.prefix_sums`); or
+            ``"paper"``, the tree with the generalized Gaussian noise of the paper, eight times too much, booked as the zCDP
+            that it has.
+        scheme: ``"unbiased"``, or ``"paper"``: :math:`g_t = (t+1)\nabla f(\theta_t) - t\nabla f(\theta_{t-1})` over t + 1,
+            which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
         noise_source: ``"torch"``; ``"csprng"``, randomness of the operating system; ``"discrete"``, exact in integers, for
             ``mechanism="tree"``. See :mod:`torchonline.privacy.noise`.
@@ -285,12 +287,12 @@ class DPPOFW(FrankWolfe):
 
     .. math:: v_t = \arg\min_v\,\langle d_t, v\rangle - b_t\,G_{t,v},\qquad b_t = \Delta_1\sqrt{H_n/(8\rho)}/\sqrt t,
 
-    (:class:`~torchonline.convex.choices.NoisyVertex`): the noise grows with the logarithm of the number of vertices only, but shrinks as
-    :math:`1/\sqrt t`. That of a prefix-sum mechanism on :math:`d_t` shrinks as :math:`\sqrt d/t`, and is less when there are
-    more steps than features. ``"auto"`` takes Gumbel noise if d > 1.3 n, else ``"blt"``; it reads d and n only.
+    (:class:`~torchonline.convex.choices.NoisyVertex`): the noise grows with the logarithm of the number of vertices only, but
+    shrinks as :math:`1/\sqrt t`. That of a prefix-sum mechanism on :math:`d_t` shrinks as :math:`\sqrt d/t`, and is less when
+    there are more steps than features. ``"auto"`` takes Gumbel noise if d > 1.3 n, else ``"blt"``; it reads d and n only.
 
-    Guarantee: as for :class:`DPTOFW`, for the sequence of decisions. Scores, sums, the margin of a choice and the gap of Frank and
-    Wolfe are not published, and ``public_state()`` has no direction when the noise is on the choice.
+    Guarantee: as for :class:`DPTOFW`, for the sequence of decisions. Scores, sums, the margin of a choice and the gap of
+    Frank and Wolfe are not published, and ``public_state()`` has no direction when the noise is on the choice.
 
     Cost of a step: O(md) for m vertices given one by one, O(d) on the ball.
 
@@ -308,11 +310,11 @@ class DPPOFW(FrankWolfe):
         - theta, theta_prev: ``(*B, d)``, public; secret_sum: ``(*B, d)``, or the buffers of a mechanism.
 
     Example:
-        >>> learner = DPPOFW(3, horizon=1000, epsilon=1.0, delta=1e-3, mechanism="gumbel")
+        >>> learner = DPPOFW(3, horizon=1000, epsilon=1.0, delta=1e-3)
         >>> for _ in range(1000):
         ...     learner.step(torch.tensor([-1.0, 0.0, 0.5]).expand(2, 3))
-        >>> bool(learner.predict()[0] > 0.5)
-        True
+        >>> learner.mechanism, bool(learner.predict()[0] > 0.8)
+        ('blt', True)
 
     Reference:
         As for :class:`DPTOFW`. The paper's Laplace noise is for sums of counts; for these scores the range is what counts, and

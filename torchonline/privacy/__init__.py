@@ -1,6 +1,7 @@
 """Differential privacy under continual release: noise, what it costs, and what has been spent."""
 
 from torchonline.privacy.accounting import (
+    Accountant,
     BoundedRangeEvent,
     Event,
     GaussianAccountant,
@@ -14,12 +15,21 @@ from torchonline.privacy.accounting import (
     ZCDPEvent,
 )
 from torchonline.privacy.audit import AuditResult, clopper_pearson, epsilon_lower_bound
+from torchonline.privacy.calibration import (
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    zcdp_delta,
+    zcdp_epsilon,
+    zcdp_rho,
+)
 from torchonline.privacy.clipping import clipped
 from torchonline.privacy.learner import PrivateLearner
 from torchonline.privacy.noise import NoiseSource, noise_source
 from torchonline.privacy.prefix_sums import PrefixSum, prefix_sum
 
 __all__ = [
+    "Accountant",
     "AuditResult",
     "BoundedRangeEvent",
     "Event",
@@ -38,6 +48,12 @@ __all__ = [
     "clipped",
     "clopper_pearson",
     "epsilon_lower_bound",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_mu",
     "noise_source",
     "prefix_sum",
+    "zcdp_delta",
+    "zcdp_epsilon",
+    "zcdp_rho",
 ]

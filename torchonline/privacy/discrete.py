@@ -11,7 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.privacy.accounting import Event, ZCDPEvent, zcdp_rho
+from torchonline.privacy.accounting import Event, ZCDPEvent
+from torchonline.privacy.calibration import zcdp_rho
 from torchonline.privacy.mechanism import State
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.trees import Tree
@@ -31,8 +32,8 @@ class DiscreteTree(Tree):
         source: one that draws discrete normal numbers.
 
     Attributes:
-        grid: the spacing of the sums, a power of two. Summands are rounded towards 0, and one that would then be too long, as none is but by
-            rounding, counts as 0.
+        grid: the spacing of the sums, a power of two. Summands are rounded towards 0, and one that would then be too long, as
+            none is but by rounding, counts as 0.
     """
 
     name = "discrete"

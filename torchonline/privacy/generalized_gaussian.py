@@ -1,4 +1,5 @@
-r"""The tree of the paper of DP-TOFW, with generalized Gaussian noise: kept to compare with, and dominated by plain Gaussian noise.
+r"""The tree of the paper of DP-TOFW, with generalized Gaussian noise: kept to compare with, and dominated by plain Gaussian
+noise.
 
 The law :math:`\mathcal G_r(\sigma^2)` has the density :math:`\propto \exp(-\|z\|_r^2/(2\sigma^2))`. For r at least 2,
 :math:`\|\cdot\|_r^2` is (r-1)-smooth, and noise of that law on what a record can move by s in the norm of order q is
@@ -16,7 +17,8 @@ from torchonline.privacy.trees import Tree
 
 
 def smoothness(order: float, dim: int) -> tuple[float, float]:
-    r"""The index r in [2, q] that the paper's rule :math:`\min\{q, \max\{2, \log d\}\}` gives, and its kappa; 2 and 1 for q below 2.
+    r"""The index r in [2, q] that the paper's rule :math:`\min\{q, \max\{2, \log d\}\}` gives, and its kappa; 2 and 1 for q
+    below 2.
 
     The paper prints :math:`\min\{q-1, \log d - 1\}`, which is below 2, and no norm's, for few features.
     """
@@ -27,7 +29,8 @@ def smoothness(order: float, dim: int) -> tuple[float, float]:
 
 
 class GeneralizedGaussianTree(Tree):
-    r"""The tree with the noise scale that the paper prints, :math:`\sigma^2 = 2h^2\kappa\log(h/\delta)s^2/\varepsilon^2` with h = ceil(log2 n) + 1.
+    r"""The tree with the noise scale that the paper prints, :math:`\sigma^2 = 2h^2\kappa\log(h/\delta)s^2/\varepsilon^2` with
+    h = ceil(log2 n) + 1.
 
     That is some eight times what is needed. It is booked as the zCDP that it has, not as the formula says.
 
@@ -41,12 +44,22 @@ class GeneralizedGaussianTree(Tree):
     name = "paper"
 
     def __init__(
-        self, horizon: int, *, order: float, dim: int, sensitivity: float, epsilon: float, delta: float, source: NoiseSource
+        self,
+        horizon: int,
+        *,
+        order: float,
+        dim: int,
+        sensitivity: float,
+        epsilon: float,
+        delta: float,
+        source: NoiseSource,
     ) -> None:
         height = math.ceil(math.log2(horizon)) + 1
         limit = 4.0 * height * math.log(height / delta) * (1.0 - 1.0 / math.sqrt(height))
         if epsilon > limit:
-            raise ValueError(f"epsilon: expected at most {limit:.4g}, where the paper's noise is enough, got {epsilon:g}")
+            raise ValueError(
+                f"epsilon: expected at most {limit:.4g}, where the paper's noise is enough, got {epsilon:g}"
+            )
         self.order, self.kappa = smoothness(order, dim)
         scale = math.sqrt(2.0 * self.kappa * math.log(height / delta)) * height * sensitivity / epsilon
         self.law = "normal" if self.order == 2.0 else "generalized_gaussian"

@@ -36,10 +36,10 @@ class PrivateLearner(Learner):
     of a grid, spends more, and the learner cannot see it: B learners on one stream spend what ``continuations=B`` of
     :meth:`privacy_spent` says.
 
-    *Secret* are the entries of ``state_dict()`` whose name begins with ``secret``, and with them every checkpoint, pickle and copy
-    of the learner: as secret as the records. What may leave the machine is :meth:`public_state`, and :meth:`released`, which is
-    also what TorchScript gets of it. What is computed from a record and is no public state (a loss, the norm of a gradient, a
-    reward, a regret, and what is stopped, selected or logged by them) is not covered.
+    *Secret* are the entries of ``state_dict()`` whose name begins with ``secret``, and with them every checkpoint, pickle and
+    copy of the learner: as secret as the records. What may leave the machine is :meth:`public_state`, and :meth:`released`,
+    which is also what TorchScript gets of it. What is computed from a record and is no public state (a loss, the norm of a
+    gradient, a reward, a regret, and what is stopped, selected or logged by them) is not covered.
 
     *Noise is never replayed.* A learner that is loaded or copied draws new noise, for two runs from one state with the same noise
     and other records would release the difference exactly. Each run from a state that has been published past is one more
@@ -51,10 +51,11 @@ class PrivateLearner(Learner):
         horizon: n, how many steps there will be; a step after the last raises, since the budget is spent.
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
         delta: of the whole run, in (0, 1); much smaller than one over the number of people.
-        adjacency: what a neighbouring stream is: ``"replace_one"``, one record in the place of another; or ``"zero_out"``, a record
-            in the place of none, for half the noise and half the promise. Epsilons of the two are not comparable.
+        adjacency: what a neighbouring stream is: ``"replace_one"``, one record in the place of another; or ``"zero_out"``, a
+            record in the place of none, for half the noise and half the promise. Epsilons of the two are not comparable.
         max_participations: 1, and nothing else: in how many steps a person is.
-        noise_source, seed: see :func:`torchonline.privacy.noise.noise_source`; or a source of its own. A seed is for tests: who knows it removes the noise.
+        noise_source, seed: see :func:`torchonline.privacy.noise.noise_source`; or a source of its own. A seed is for tests:
+        who knows it removes the noise.
     """
 
     rounds: Tensor
@@ -147,9 +148,7 @@ class PrivateLearner(Learner):
 
     def reset(self) -> None:
         """Refused: what has been released cannot be taken back, and its count must not be lost."""
-        raise RuntimeError(
-            "reset: expected a new learner instead, since what this one has released stays released; build another for other people"
-        )
+        raise RuntimeError("reset: expected a new learner instead, since what this one has released stays released")
 
     def extra_repr(self) -> str:
         """Sizes, the promise, and a warning where a seed is known."""
@@ -177,7 +176,9 @@ class PrivateLearner(Learner):
     def _refuse_tracing(self) -> None:
         """A traced program takes all buffers along."""
         if is_tracing() or is_exporting():
-            raise RuntimeError("export: expected released(), which holds public values only, got a private learner with its secrets")
+            raise RuntimeError(
+                "export: expected released(), which holds public values only, got a private learner with its secrets"
+            )
 
     def _clock(self) -> dict[str, Tensor]:
         """The buffers that count."""

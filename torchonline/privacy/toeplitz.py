@@ -62,7 +62,9 @@ class BLT(Mechanism):
 
     def parameters(self) -> list[tuple[str, float]]:
         pairs = enumerate(zip(self.decay, self.weight, strict=True))
-        return super().parameters() + [(f"{name} {j}", v) for j, p in pairs for name, v in zip(("decay", "weight"), p, strict=True)]
+        return super().parameters() + [
+            (f"{name} {j}", v) for j, p in pairs for name, v in zip(("decay", "weight"), p, strict=True)
+        ]
 
 
 class SquareRoot(Mechanism):

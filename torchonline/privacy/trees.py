@@ -51,8 +51,9 @@ class Tree(Mechanism):
 class HonakerTree(Mechanism):
     r"""The tree with noise in its right children too, from which each partial sum is estimated once more.
 
-    A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of its nodes of height j), :math:`w_j = 2^j/(2^{k+1}-1)`, at
-    a variance of :math:`\sigma^2\,2^k/(2^{k+1}-1)`: half of the tree's. A step draws two numbers on average.
+    A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of its nodes of height j), :math:`w_j =
+    2^j/(2^{k+1}-1)`, at a variance of :math:`\sigma^2\,2^k/(2^{k+1}-1)`: half of the tree's. A step draws two numbers on
+    average.
 
     Reference:
         Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below, which can be
