@@ -18,6 +18,7 @@ from tests.private_learners import CASES, DIM, HORIZON, PROMISE, PrivateCase, di
 from tests.private_tools import KnownNoise
 from torchonline import DPTOFW
 from torchonline.export import to_program, to_torchscript
+from torchonline.privacy import gaussian_epsilon, prefix_sum
 from torchonline.privacy.accounting import GaussianEvent
 from torchonline.privacy.learner import SECRET
 
@@ -439,6 +440,15 @@ def test_skipping_a_record_is_not_what_none_does() -> None:
     event = learner.choice.event(1)
     assert isinstance(event, GaussianEvent)
     assert learner.privacy_ledger().events[0].event == event
+
+
+def test_what_skipping_a_record_would_cost() -> None:
+    """The first of 1000 alternating records dropped, and all others a step earlier: 27 where 1 was promised."""
+    noise = prefix_sum("blt", 1000, (1,), sensitivity=2.0, epsilon=1.0, delta=1e-3)
+    stream = torch.tensor([1.0, -1.0]).double().repeat(500)
+    moved = stream - torch.cat([stream[1:], torch.zeros(1).double()])
+    mu = float((noise.materialize(1000)[1] @ moved).norm()) / noise.mechanism.noise_scale
+    assert round(gaussian_epsilon(mu, 1e-3)) == 27
 
 
 def test_an_adaptive_stream() -> None:

@@ -345,9 +345,9 @@ class DPPOFW(FrankWolfe):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        domain = CrossPolytope(dim, radius=radius_bound) if vertices is None else Polytope(vertices)
+        domain: Vertices = CrossPolytope(dim, radius=radius_bound) if vertices is None else Polytope(vertices)
         if domain.dim != dim:
-            raise ValueError(f"vertices: expected shape (m, {dim}), got {tuple(domain.points.shape)}")
+            raise ValueError(f"vertices: expected shape (m, {dim}), got ({domain.count}, {domain.dim})")
         if one_of("mechanism", mechanism, ("auto", "gumbel", "laplace", *MECHANISMS)) == "auto":
             mechanism = "gumbel" if dim > 1.3 * positive_integer("horizon", horizon) else "blt"
         super().__init__(

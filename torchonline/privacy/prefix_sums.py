@@ -114,8 +114,8 @@ class PrefixSum(PrivateLearner):
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        secrets = self.mechanism.initial_state(self.dim)
-        return {f"{SECRET}_noise": self.mechanism.zero(self.dim)} | {f"{SECRET}_{k}": v for k, v in secrets.items()}
+        state = {"noise": self.mechanism.zero(self.dim)} | self.mechanism.initial_state(self.dim)
+        return {f"{SECRET}_{name}": value for name, value in state.items()}
 
     def next(self) -> Tensor:
         """The noise of the next prefix: of ``shape``, float64. After ``horizon`` calls it raises: the budget is spent."""

@@ -80,7 +80,9 @@ class HonakerTree(Mechanism):
         return math.sqrt(steps.bit_length())
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        rows, estimates, stack = [], [], []
+        rows: list[Tensor] = []
+        estimates: list[Tensor] = []
+        stack: list[Tensor] = []
         for step in range(1, n + 1):
             for height in range(_lowest_bit(step) + 1):
                 row = torch.zeros(n, dtype=torch.float64)

@@ -1,0 +1,145 @@
+"""What a private step costs: each mechanism beside the same learner without noise, beside plain NumPy, and over a long run.
+
+One DPTOFW each, of 100 features, learns records with gradients that are given. Blocks of 50 steps of all learners are timed in
+turn on one thread; the medians are printed, in microseconds and as multiples of the step without noise. Then one of them runs on
+for 100,000 steps, and what it and Python hold is counted on the way.
+
+    OMP_NUM_THREADS=1 python examples/papers/private_oco_speed.py    # a minute; seconds with --smoke
+"""
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from torchonline import DPPOFW, DPTOFW
+
+DIM, BLOCK = 100, 50
+WITHOUT = "DPTOFW, no noise"
+
+
+def make_learners(horizon: int) -> dict[str, Any]:
+    told: dict[str, Any] = {"dim": DIM, "horizon": horizon, "delta": 1.0 / horizon}
+    return {
+        WITHOUT: DPTOFW(epsilon=math.inf, **told),
+        "DPTOFW, BLT": DPTOFW(epsilon=1.0, **told),
+        "DPTOFW, tree": DPTOFW(epsilon=1.0, mechanism="tree", **told),
+        "DPTOFW, Honaker's tree": DPTOFW(epsilon=1.0, mechanism="honaker", **told),
+        "DPTOFW, BLT, noise of the operating system": DPTOFW(epsilon=1.0, noise_source="csprng", **told),
+        "DPTOFW, tree, integers": DPTOFW(epsilon=1.0, mechanism="tree", noise_source="discrete", **told),
+        "DPPOFW, BLT": DPPOFW(epsilon=1.0, mechanism="blt", **told),
+        "DPPOFW, Gumbel": DPPOFW(epsilon=1.0, mechanism="gumbel", **told),
+        "DPTOFW, BLT, fleet of 64 (one of them)": DPTOFW(epsilon=1.0, batch_shape=(64,), **told),
+    }
+
+
+def numpy_frank_wolfe() -> Callable[[np.ndarray], None]:
+    """The step without noise in NumPy, with no checks."""
+    theta, before, total, t = np.zeros(DIM), np.zeros(DIM), np.zeros(DIM), 0
+
+    def step(gradients: np.ndarray) -> None:
+        nonlocal theta, before, total, t
+        t += 1
+        g = t * gradients[0] - (t - 1) * gradients[1]
+        total = total + g * min(1.0, 1.0 / math.sqrt(g @ g))
+        d = total / t
+        before, theta = theta, theta + (-d / math.sqrt(d @ d) - theta) / (t + 1)
+
+    return step
+
+
+def steppers(horizon: int) -> dict[str, tuple[Callable[[], Any], int]]:
+    """A step of each contender, and by how many learners its time is shared."""
+    gradients = 0.1 * torch.randn(2, DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found: dict[str, tuple[Callable[[], Any], int]] = {}
+    for name, learner in make_learners(horizon).items():
+        given = gradients.expand(*learner.batch_shape, 2, DIM).contiguous()
+        found[name] = (lambda learner=learner, given=given: learner.step(given), max(1, math.prod(learner.batch_shape)))
+    plain, rows = numpy_frank_wolfe(), gradients.numpy()
+    found["the same in NumPy, no noise, no checks"] = (lambda: plain(rows), 1)
+    return found
+
+
+def measure(blocks: int, progress: Progress) -> dict[str, float]:
+    """Median seconds of a step of each."""
+    contenders = steppers((blocks + 1) * BLOCK)
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in progress.track(range(blocks), description="steps in turn"):
+        for name, (step, learners) in contenders.items():
+            start = time.perf_counter()
+            for _ in range(BLOCK):
+                step()
+            times[name].append((time.perf_counter() - start) / BLOCK / learners)
+    return {name: float(np.median(values)) for name, values in times.items()}
+
+
+def long_run(steps: int, progress: Progress) -> list[tuple[int, int, int, float]]:
+    """Steps, bytes of buffers, blocks of memory that Python holds, and seconds of a step, ten times on the way."""
+    learner = DPTOFW(DIM, horizon=steps, epsilon=1.0, delta=1.0 / steps)
+    gradients, points = torch.zeros(2, DIM, dtype=torch.float64).requires_grad_(), []
+    for _ in progress.track(range(10), description="a long run"):
+        start = time.perf_counter()
+        for _ in range(steps // 10):
+            learner.step(1.0 * gradients)
+        seconds = (time.perf_counter() - start) / (steps // 10)
+        held = sum(value.numel() * value.element_size() for value in learner.buffers())
+        points.append((int(learner.rounds), held, sys.getallocatedblocks(), seconds))
+    return points
+
+
+def main() -> None:
+    """Measure, print, draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="a few steps")
+    parser.add_argument(
+        "--output", type=Path, default=Path("outputs/private_oco_speed"), help="where to write the plot"
+    )
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    console = Console()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        times = measure(4 if arguments.smoke else 60, progress)
+        points = long_run(1000 if arguments.smoke else 100_000, progress)
+
+    table = Table(title=f"one step, {DIM} features: medians")
+    for name in ("learner", "microseconds", "of the step without noise", "noise, microseconds"):
+        table.add_column(name, justify="left" if name == "learner" else "right")
+    for name, seconds in times.items():
+        more = 1e6 * (seconds - times[WITHOUT])
+        table.add_row(
+            name, f"{1e6 * seconds:.0f}", f"{seconds / times[WITHOUT]:.2f}", f"{more:.0f}" if "DP" in name else ""
+        )
+    console.print(table)
+    (_, early, first, quick), (steps, late, last, slow) = points[0], points[-1]
+    console.print(
+        f"BLT after {steps} steps: {late} bytes of buffers, {early} after the first tenth; {last - first:+d} blocks of Python's "
+        f"since; a step takes {slow / quick:.2f} times as long"
+    )
+
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    figure, axes = plt.subplots(figsize=(8, 4))
+    names = list(times)[::-1]
+    axes.barh(names, [1e6 * times[name] for name in names])
+    axes.set_xlabel("microseconds of a step")
+    figure.tight_layout()
+    figure.savefig(arguments.output / "private_oco_speed.png", dpi=120)
+    console.print(f"Plot: {arguments.output / 'private_oco_speed.png'}")
+
+
+if __name__ == "__main__":
+    main()
