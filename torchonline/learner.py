@@ -170,6 +170,23 @@ class Learner(nn.Module):
         # A copy has memory of its own.
         return self.__dict__ | {"_view": None}
 
+    def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
+        """Why the entries of a state dict whose names begin so are not a state of this learner."""
+        buffers = {prefix + name: buffer for name, buffer in self._buffers.items() if buffer is not None}
+        loaded = {
+            name: value
+            for name, value in state_dict.items()
+            if name.startswith(prefix) and "." not in name.removeprefix(prefix)
+        }
+        if not loaded:  # a state dict without this learner is for nn.Module to judge
+            return []
+        problems = [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))]
+        return problems or [
+            f"{prefix}{name}: the state was learnt with {theirs:g}, this learner has {mine:g}"
+            for (name, mine), theirs in zip(self._options(), loaded[prefix + "constants"].tolist(), strict=True)
+            if not math.isclose(mine, theirs, rel_tol=self.options_tolerance)
+        ]
+
     def _load_from_state_dict(
         self,
         state_dict: Mapping[str, Any],
@@ -181,20 +198,7 @@ class Learner(nn.Module):
         error_msgs: list[str],
     ) -> None:
         # All or nothing: nn.Module would load the buffers that fit before it raised for the others.
-        buffers = {prefix + name: buffer for name, buffer in self._buffers.items() if buffer is not None}
-        loaded = {
-            name: value
-            for name, value in state_dict.items()
-            if name.startswith(prefix) and "." not in name.removeprefix(prefix)
-        }
-        problems: list[str] = []
-        if loaded:  # a state dict without this learner is for nn.Module to judge
-            problems = [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))]
-            problems = problems or [
-                f"{prefix}{name}: the state was learnt with {theirs:g}, this learner has {mine:g}"
-                for (name, mine), theirs in zip(self._options(), loaded[prefix + "constants"].tolist(), strict=True)
-                if not math.isclose(mine, theirs, rel_tol=self.options_tolerance)
-            ]
+        problems = self._load_problems(state_dict, prefix)
         if problems:
             error_msgs.extend(problems)
             return

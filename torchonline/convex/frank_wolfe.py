@@ -127,12 +127,7 @@ class FrankWolfe(PrivateLearner):
         """
         step = self._next_step()
         with torch.no_grad():
-            contribution = self._contribution(gradients, step)
-            divisor = step if self.scheme == "unbiased" else step + 1
-            vertex = self.choice.vertex(self._buffers, contribution, step, divisor)
-            self.theta_prev.copy_(self.theta)
-            self.theta.lerp_(vertex.to(self.theta.dtype), min(1.0, self.step_scale / (step + 1)))
-            self.rounds += 1
+            self._advance(self._contribution(gradients, step), step)
 
     def _contribution(self, gradients: Tensor | None, step: int) -> Tensor:
         """What a record adds to the sum: ``(*B, d)``, float64, of norm at most ``clip``."""
@@ -140,9 +135,21 @@ class FrankWolfe(PrivateLearner):
             return torch.zeros_like(self.theta, dtype=torch.float64)
         gradients = check_tensor("gradients", gradients, self.constants).detach()
         check_shape("gradients", gradients, (*self.batch_shape, 2, self.dim))
+        return self._combined(gradients, step)
+
+    def _combined(self, gradients: Tensor, step: int) -> Tensor:
+        """g of a record, of norm at most ``clip``, by its gradients at both points: ``(..., 2, d)`` to ``(..., d)``, float64."""
         weight = step if self.scheme == "unbiased" else step + 1
         now, before = gradients.unbind(-2)
         return clipped((weight * now).sub(before, alpha=weight - 1), self.clip, self.clip_norm)
+
+    def _advance(self, contribution: Tensor, step: int) -> None:
+        """Take the step that begins: add what its records contribute, ``(*B, d)``, and publish the next decision."""
+        divisor = step if self.scheme == "unbiased" else step + 1
+        vertex = self.choice.vertex(self._buffers, contribution, step, divisor)
+        self.theta_prev.copy_(self.theta)
+        self.theta.lerp_(vertex.to(self.theta.dtype), min(1.0, self.step_scale / (step + 1)))
+        self.rounds += 1
 
     def _event(self, steps: int) -> Event:
         return self.choice.event(steps)
@@ -280,7 +287,25 @@ class DPTOFW(FrankWolfe):
         return NoisySum(self.domain, tree)
 
 
-class DPPOFW(FrankWolfe):
+class VertexFrankWolfe(FrankWolfe):
+    """Base of those on a polytope, whose noise is on the sum (``MECHANISMS``), or on the choice of a vertex."""
+
+    domain: Vertices
+
+    def _choice(self) -> Choice:
+        if self.mechanism not in ("gumbel", "laplace") or self.epsilon == math.inf:
+            return NoisySum(self.domain, self._prefix_sum())
+        return NoisyVertex(
+            self.domain,
+            self.mechanism,
+            horizon=self.horizon,
+            sensitivity=self._moved * self._longest(math.inf),
+            rho=zcdp_rho(self.epsilon, self.delta),
+            source=self.source,
+        )
+
+
+class DPPOFW(VertexFrankWolfe):
     r"""Private online Frank-Wolfe on a polytope, by default the :math:`\ell_1` ball: sparse decisions in high dimension.
 
     A round is that of :class:`DPTOFW`. With ``mechanism="gumbel"`` or ``"laplace"`` the vertex is chosen by noisy scores,
@@ -320,8 +345,6 @@ class DPPOFW(FrankWolfe):
         As for :class:`DPTOFW`. The paper's Laplace noise is for sums of counts; for these scores the range is what counts, and
         Gumbel noise by zero-concentrated privacy is three to four times less.
     """
-
-    domain: Vertices
 
     def __init__(
         self,
@@ -369,18 +392,6 @@ class DPPOFW(FrankWolfe):
             dtype=dtype,
             device=device,
             validate=validate,
-        )
-
-    def _choice(self) -> Choice:
-        if self.mechanism not in ("gumbel", "laplace") or self.epsilon == math.inf:
-            return NoisySum(self.domain, self._prefix_sum())
-        return NoisyVertex(
-            self.domain,
-            self.mechanism,
-            horizon=self.horizon,
-            sensitivity=self._moved * self._longest(math.inf),
-            rho=zcdp_rho(self.epsilon, self.delta),
-            source=self.source,
         )
 
 
