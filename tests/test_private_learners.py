@@ -20,6 +20,7 @@ from torchonline import DPTOFW
 from torchonline.export import to_program, to_torchscript
 from torchonline.privacy import gaussian_epsilon, prefix_sum
 from torchonline.privacy.accounting import GaussianEvent
+from torchonline.privacy.discrete import DiscreteTree
 from torchonline.privacy.learner import SECRET
 
 EACH = pytest.mark.parametrize("case", CASES, ids=str)
@@ -118,19 +119,21 @@ def exact_sum(learner: Any) -> Tensor:
     return learner.secret_sum if mechanism is None else mechanism.value(learner.noisy_sum)
 
 
+class Laws(KnownNoise):
+    """Known noise, whatever the law."""
+
+    def discrete_normal(self, shape: tuple[int, ...], sigma: int) -> Tensor:
+        return self.normal(shape).to(torch.int64)
+
+    def generalized_gaussian(self, shape: tuple[int, ...], order: float) -> Tensor:
+        return self.normal(shape)
+
+
 def sources_of(learner: Any) -> None:
     """No more noise, so that what a record does can be seen."""
-
-    class Silent(KnownNoise):
-        def discrete_normal(self, shape: tuple[int, ...], sigma: int) -> Tensor:
-            return torch.zeros(shape, dtype=torch.int64)
-
-        def generalized_gaussian(self, shape: tuple[int, ...], order: float) -> Tensor:
-            return self.normal(shape)
-
     for holder in (learner, learner.choice, getattr(learner.choice, "mechanism", None)):
         if holder is not None:
-            holder.source = Silent()
+            holder.source = Laws()
     for name, value in learner.state().items():
         if name.startswith(SECRET) and name != "secret_sum":
             value.zero_()
@@ -402,6 +405,30 @@ def test_a_fleet_is_so_many_learners(case: PrivateCase) -> None:
             single.step(g[i])
             torch.testing.assert_close(single.predict(), fleet.predict()[i], rtol=0.0, atol=1e-12)
     assert fleet.rounds.shape == ()
+
+
+@EACH
+@pytest.mark.parametrize("batch_shape", [(), (3,)])
+def test_tensors_and_arrays_agree(case: PrivateCase, batch_shape: tuple[int, ...]) -> None:
+    """What an accelerator or a large fleet would run is what small steps on the CPU do."""
+    arrays, tensors = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
+    tensors.is_small = False
+    assert tensors._arrays() is None
+    if isinstance(getattr(arrays.choice, "mechanism", None), DiscreteTree):
+        for learner in (arrays, tensors):
+            sources_of(learner)
+    else:
+        width = 2 * DIM if hasattr(arrays, "secret_sum") else DIM
+        draws = torch.randn(64, *batch_shape, width, dtype=torch.float64)
+        for learner in (arrays, tensors):
+            for holder in (learner.choice, getattr(learner.choice, "mechanism", learner.choice)):
+                holder.source = Laws(draws)
+    for step in range(HORIZON):
+        g = None if step % 5 == 4 else gradients_for(arrays, step) * (torch.nan if step % 7 == 6 else 1.0)
+        for learner in (arrays, tensors):
+            learner.step(g)
+        for name, value in tensors.state().items():
+            torch.testing.assert_close(getattr(arrays, name), value, rtol=0.0, atol=1e-12)
 
 
 @EACH_PRIVATE

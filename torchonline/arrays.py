@@ -164,6 +164,30 @@ def logsumexp(x: Tensor) -> Tensor:
     return torch.logsumexp(x, -1)
 
 
+def norms(x: Tensor, order: float) -> Tensor:
+    """The norms of rows, of an order from 1 to infinity: ``(..., d)`` to ``(..., 1)``."""
+    if not is_scripting():
+        if isinstance(x, ARRAYS):
+            if order == 2.0:
+                return np.sqrt(np.vecdot(x, x))[..., None]
+            if order == math.inf:
+                return np.maximum.reduce(abs(x), -1, keepdims=True)
+            return (abs(x) ** order).sum(-1, keepdims=True) ** (1.0 / order)
+    return torch.linalg.vector_norm(x, order, dim=-1, keepdim=True)
+
+
+def sign(x: Tensor) -> Tensor:
+    if not is_scripting():
+        if isinstance(x, ARRAYS):
+            return np.sign(x)
+    return torch.sign(x)
+
+
+def beside(constant: Tensor, x: Tensor) -> Tensor:
+    """A tensor on the CPU as what goes with ``x``: an array beside an array, else on its device. Eager Python only."""
+    return constant.numpy() if isinstance(x, ARRAYS) else constant.to(x.device)
+
+
 def column(scalar: Tensor) -> Tensor:
     """One number for each learner, to go with its list of numbers: ``(*B)`` to ``(*B, 1)``."""
     if not is_scripting():

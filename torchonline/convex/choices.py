@@ -17,7 +17,13 @@ MECHANISM_NAMES = ("none", "blt", "tree", "honaker", "sqrt", "paper", "discrete"
 
 
 class Choice(Protocol):
-    """How a sum of contributions becomes a vertex: where the noise is."""
+    """How a sum of contributions becomes a vertex: where the noise is.
+
+    Attributes:
+        takes_arrays: whether the state and the contribution may be NumPy arrays, and the vertex one.
+    """
+
+    takes_arrays: bool
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         """The buffers of one learner before the first step; those that are secret say so in their names."""
@@ -38,6 +44,7 @@ class NoisySum:
     def __init__(self, domain: Domain, mechanism: Mechanism) -> None:
         self.domain = domain
         self.mechanism = mechanism
+        self.takes_arrays = domain.takes_arrays
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         secrets = self.mechanism.initial_state(dim)
@@ -67,6 +74,8 @@ class NoisyVertex:
     :math:`b_t = \Delta_1\sqrt{H_n/(8\rho)}/\sqrt t`, and 2 in the place of 8 for Laplace, n steps are :math:`\rho`-zCDP and
     t steps :math:`\rho H_t/H_n`.
     """
+
+    takes_arrays = False
 
     def __init__(
         self, domain: Vertices, law: str, *, horizon: int, sensitivity: float, rho: float, source: NoiseSource

@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchonline.arrays import at_least, norms, sign
 from torchonline.checks import positive, positive_integer
+from torchonline.linalg import coordinate_vector
 
 TINY = 1e-300
 
@@ -16,9 +18,11 @@ class Domain:
 
     Attributes:
         dim: d.
+        takes_arrays: whether the minimizer of a NumPy array can be asked for, and is one.
     """
 
     dim: int
+    takes_arrays = False
 
     def start(self) -> Tensor:
         """A point of the domain to begin at: ``(d)``, float64."""
@@ -52,6 +56,8 @@ class LpBall(Domain):
         tensor([-3.,  4.], dtype=torch.float64)
     """
 
+    takes_arrays = True
+
     def __init__(self, dim: int, *, norm: float, radius: float = 1.0) -> None:
         self.dim = positive_integer("dim", dim)
         self.norm = norm_order("norm", norm)
@@ -62,16 +68,14 @@ class LpBall(Domain):
 
     def minimizer(self, direction: Tensor) -> Tensor:
         if self.norm == math.inf:
-            return -self.radius * direction.sign()
+            return -self.radius * sign(direction)
         if self.norm == 1.0:
-            size = direction.abs()
-            first = torch.zeros_like(size).scatter_(-1, size.argmax(-1, keepdim=True), self.radius)
-            return -first * direction.sign()
+            return coordinate_vector(abs(direction).argmax(-1), direction) * sign(direction) * -self.radius
         # The largest entry becomes 1, before powers that could overflow; a direction of 0 stays 0.
-        unit = direction / torch.linalg.vector_norm(direction, torch.inf, dim=-1, keepdim=True).clamp_(min=TINY)
+        unit = direction / at_least(norms(direction, math.inf), TINY)
         if self.norm != 2.0:
-            unit = unit.sign() * unit.abs() ** (1.0 / (self.norm - 1.0))
-        return unit * (-self.radius / torch.linalg.vector_norm(unit, self.norm, dim=-1, keepdim=True).clamp_(min=TINY))
+            unit = sign(unit) * abs(unit) ** (1.0 / (self.norm - 1.0))
+        return unit * (-self.radius / at_least(norms(unit, self.norm), TINY))
 
     def parameters(self) -> list[tuple[str, float]]:
         return [("norm", self.norm), ("radius_bound", self.radius)]
@@ -111,6 +115,8 @@ class CrossPolytope(Vertices):
         >>> CrossPolytope(2, radius=5.0).minimizer(torch.tensor([-3.0, -4.0]).double())
         tensor([0., 5.], dtype=torch.float64)
     """
+
+    takes_arrays = True
 
     def __init__(self, dim: int, *, radius: float = 1.0) -> None:
         self._ball = LpBall(dim, norm=1.0, radius=radius)

@@ -18,12 +18,15 @@ choice of a vertex.
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchonline.arrays import as_array, assign_
 from torchonline.checks import check_shape, check_tensor, one_of, positive, positive_integer
 from torchonline.convex.choices import Choice, NoisySum, NoisyVertex
 from torchonline.convex.domains import CrossPolytope, Domain, LpBall, Polytope, Vertices
+from torchonline.learner import SMALL_STEP, NumpyView, is_readable
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.calibration import zcdp_rho
 from torchonline.privacy.clipping import MARGIN, clipped
@@ -70,6 +73,7 @@ class FrankWolfe(PrivateLearner):
         self.mechanism = mechanism
         self.scheme = one_of("scheme", scheme, SCHEMES)
         self.step_scale = positive("step_scale", step_scale)
+        self.is_small = math.prod(self.batch_shape) * self.dim < SMALL_STEP
         # A record in the place of another moves the sum by two contributions, one in the place of none by one.
         self._moved = 2.0 if self.adjacency == "replace_one" else 1.0
         self.choice: Choice = self._choice()
@@ -126,30 +130,50 @@ class FrankWolfe(PrivateLearner):
             ValueError: its shape or device is wrong. No buffer has changed.
         """
         step = self._next_step()
-        with torch.no_grad():
-            self._advance(self._contribution(gradients, step), step)
+        if gradients is not None:
+            gradients = check_tensor("gradients", gradients, self.constants).detach()
+            check_shape("gradients", gradients, (*self.batch_shape, 2, self.dim))
+        view = self._arrays()
+        with torch.no_grad(), np.errstate(all="ignore"):
+            if gradients is None:
+                contribution = self._nothing()
+            else:
+                contribution = self._combined(gradients if view is None else as_array(gradients), step)
+            self._advance(contribution, step, view)
 
-    def _contribution(self, gradients: Tensor | None, step: int) -> Tensor:
-        """What a record adds to the sum: ``(*B, d)``, float64, of norm at most ``clip``."""
-        if gradients is None:
-            return torch.zeros_like(self.theta, dtype=torch.float64)
-        gradients = check_tensor("gradients", gradients, self.constants).detach()
-        check_shape("gradients", gradients, (*self.batch_shape, 2, self.dim))
-        return self._combined(gradients, step)
+    def _arrays(self) -> NumpyView | None:
+        """What a small step on the CPU runs on in place of tensors."""
+        if self.is_small and self.choice.takes_arrays and self.theta.is_cpu and is_readable(self.theta):
+            return self.numpy_view()
+        return None
+
+    def _nothing(self) -> Tensor:
+        """The contribution of a record that is missing, ``(*B, d)``."""
+        return torch.zeros_like(self.theta, dtype=torch.float64)
 
     def _combined(self, gradients: Tensor, step: int) -> Tensor:
-        """g of a record, of norm at most ``clip``, by its gradients at both points: ``(..., 2, d)`` to ``(..., d)``, float64."""
+        """What a record adds, by its gradients at both points and clipped: ``(..., 2, d)`` to ``(..., d)``, float64."""
         weight = step if self.scheme == "unbiased" else step + 1
-        now, before = gradients.unbind(-2)
-        return clipped((weight * now).sub(before, alpha=weight - 1), self.clip, self.clip_norm)
+        g = weight * gradients[..., 0, :] - (weight - 1) * gradients[..., 1, :]
+        return clipped(g, self.clip, self.clip_norm)
 
-    def _advance(self, contribution: Tensor, step: int) -> None:
+    def _advance(self, contribution: Tensor, step: int, view: NumpyView | None) -> None:
         """Take the step that begins: add what its records contribute, ``(*B, d)``, and publish the next decision."""
+        if view is None:
+            self._move(contribution, step, self._buffers)
+        else:
+            added = as_array(contribution) if isinstance(contribution, Tensor) else contribution
+            self._move(added, step, view.learner.__dict__)
+            view.mark_written()
+        self.rounds.add_(1)
+
+    def _move(self, contribution: Tensor, step: int, state: Any) -> None:
+        """:meth:`_advance` on buffers by name, tensors or arrays, but for the clock."""
         divisor = step if self.scheme == "unbiased" else step + 1
-        vertex = self.choice.vertex(self._buffers, contribution, step, divisor)
-        self.theta_prev.copy_(self.theta)
-        self.theta.lerp_(vertex.to(self.theta.dtype), min(1.0, self.step_scale / (step + 1)))
-        self.rounds += 1
+        vertex = self.choice.vertex(state, contribution, step, divisor)
+        theta = state["theta"]
+        assign_(state["theta_prev"], theta)
+        theta += min(1.0, self.step_scale / (step + 1)) * (vertex - theta)
 
     def _event(self, steps: int) -> Event:
         return self.choice.event(steps)

@@ -1,7 +1,12 @@
 """Sensitivity that is enforced: whatever a record holds, its contribution is a vector of a ball."""
 
+import math
+
 import torch
 from torch import Tensor
+from torch.jit import is_scripting
+
+from torchonline.arrays import ARRAYS, fill_, minimum, norms
 
 # Noise is calibrated to a bound that is larger by this: far more than rounding, in float64, lets a clipped norm exceed it.
 MARGIN = 1e-6
@@ -24,7 +29,8 @@ def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
         order: a of the norm, from 1 to infinity.
 
     Returns:
-        ``(..., d)``, float64; of norm at most C but for rounding, some 1e-16 sqrt(d) of it, which :data:`MARGIN` covers.
+        ``(..., d)``, float64, a new tensor (a NumPy array, which is float64, gives another); of norm at most C but for
+        rounding, some 1e-16 sqrt(d) of it, which :data:`MARGIN` covers.
 
     Example:
         >>> clipped(torch.tensor([[3.0, 4.0], [0.3, 0.4], [1.0, torch.nan]]), 1.0)
@@ -32,8 +38,16 @@ def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
                 [0.3000, 0.4000],
                 [0.0000, 0.0000]], dtype=torch.float64)
     """
-    contribution = contribution.to(torch.float64)
-    largest = torch.linalg.vector_norm(contribution, torch.inf, dim=-1, keepdim=True)
-    unit = contribution / largest  # with a NaN if the largest is 0, infinite or NaN
-    length = torch.linalg.vector_norm(unit, order, dim=-1, keepdim=True)
-    return (unit * torch.minimum(largest, bound / length)).masked_fill_(length.isnan(), 0.0)
+    if not is_scripting():
+        if isinstance(contribution, ARRAYS):
+            return _clipped(contribution, bound, order)
+    return _clipped(contribution.to(torch.float64), bound, order)
+
+
+def _clipped(contribution: Tensor, bound: float, order: float) -> Tensor:
+    largest = norms(contribution, math.inf)
+    unit = contribution / largest
+    length = norms(unit, order)
+    result = unit * minimum(largest, bound / length)
+    fill_(result, length != length, 0.0)  # NaN, as it is if the largest entry is 0, infinite or NaN
+    return result

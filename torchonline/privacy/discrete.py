@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from torchonline.arrays import beside
 from torchonline.privacy.accounting import Event, ZCDPEvent
 from torchonline.privacy.calibration import zcdp_rho
 from torchonline.privacy.mechanism import State
@@ -60,15 +61,17 @@ class DiscreteTree(Tree):
         return torch.zeros(dim, dtype=torch.int64)
 
     def change(self, state: State, summand: Tensor, step: int) -> Tensor:
-        whole = (summand / self.grid).trunc().to(torch.int64)
+        whole = (torch.as_tensor(summand) / self.grid).trunc().to(torch.int64)
         fits = whole.square().sum(-1, keepdim=True) <= self.longest**2
-        return self._increment(state, step) + torch.where(fits, whole, 0)
+        return super().change(state, beside(torch.where(fits, whole, 0), summand), step)
 
     def value(self, noisy_sum: Tensor) -> Tensor:
+        if isinstance(noisy_sum, Tensor):
+            noisy_sum = noisy_sum.to(torch.float64)  # torch would make it float32
         return noisy_sum * self.grid
 
     def event(self, steps: int) -> Event:
         return ZCDPEvent(steps.bit_length() * (self.moved / self.sigma) ** 2 / 2.0)
 
-    def _draw(self, state: State, shape: tuple[int, ...]) -> Tensor:
-        return self.source.discrete_normal(shape, self.sigma).to(state["nodes"].device)
+    def _draw(self, memory: Tensor) -> Tensor:
+        return beside(self.source.discrete_normal((*memory.shape[:-2], memory.shape[-1]), self.sigma), memory)

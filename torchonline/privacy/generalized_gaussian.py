@@ -10,8 +10,8 @@ import math
 
 from torch import Tensor
 
+from torchonline.arrays import beside
 from torchonline.privacy.accounting import Event, ZCDPEvent
-from torchonline.privacy.mechanism import State
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.trees import Tree
 
@@ -68,8 +68,8 @@ class GeneralizedGaussianTree(Tree):
     def event(self, steps: int) -> Event:
         return ZCDPEvent(steps.bit_length() * self.kappa * (self.sensitivity / self.noise_scale) ** 2 / 2.0)
 
-    def _draw(self, state: State, shape: tuple[int, ...]) -> Tensor:
+    def _draw(self, memory: Tensor) -> Tensor:
         if self.law == "normal":
-            return super()._draw(state, shape)
-        noise = self.source.generalized_gaussian(shape, self.order).mul_(self.noise_scale)
-        return noise.to(state["nodes"].device)
+            return super()._draw(memory)
+        shape = (*memory.shape[:-2], memory.shape[-1])
+        return beside(self.source.generalized_gaussian(shape, self.order), memory) * self.noise_scale

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchonline.arrays import beside
 from torchonline.privacy.accounting import Event, GaussianEvent, NonPrivateEvent
 from torchonline.privacy.noise import NoiseSource, noise_source
 
@@ -15,8 +16,9 @@ State = dict[str, Any]
 class Mechanism:
     """Base of all mechanisms: a factorisation of the prefix sums, a noise scale, and a source of noise. It has no state.
 
-    What evolves is kept by its owner, as buffers: the noisy sum, which is public, and a dictionary of tensors that
-    :meth:`initial_state` begins and :meth:`change` writes in, as secret as the records.
+    All methods that compute run on tensors and on NumPy views of them alike. What evolves is kept by its owner, as buffers:
+    the noisy sum, which is public, and a dictionary of tensors that :meth:`initial_state` begins and :meth:`change` writes
+    in, as secret as the records.
 
     Args:
         horizon: n, the number of steps.
@@ -45,7 +47,9 @@ class Mechanism:
 
     def change(self, state: State, summand: Tensor, step: int) -> Tensor:
         """What a step, counted from 1, adds to the noisy sum: ``(*B, d)``. It may be called once for each step, in order."""
-        return self._increment(state, step).add_(summand)
+        change = self._increment(state, step)
+        change += summand
+        return change
 
     def value(self, noisy_sum: Tensor) -> Tensor:
         """The noisy sum in the units of the summands: float64."""
@@ -75,9 +79,11 @@ class Mechanism:
         """The numbers that the noise in a state depends on, by name."""
         return [("sensitivity", self.sensitivity), ("noise_scale", self.noise_scale)]
 
-    def _draw(self, state: State, shape: tuple[int, ...]) -> Tensor:
-        """Independent normal numbers of standard deviation sigma, where the state is."""
-        return self.source.normal(shape).mul_(self.noise_scale).to(next(iter(state.values())).device)
+    def _draw(self, memory: Tensor) -> Tensor:
+        """Independent normal numbers of standard deviation sigma, ``(*B, d)``, to go with a memory ``(*B, m, d)``."""
+        noise = beside(self.source.normal((*memory.shape[:-2], memory.shape[-1])), memory)
+        noise *= self.noise_scale
+        return noise
 
 
 class NoNoise(Mechanism):

@@ -123,7 +123,7 @@ class PrefixSum(PrivateLearner):
         with torch.no_grad():
             noise = self.secret_noise
             noise += self.mechanism.change(self._secrets(), torch.zeros_like(noise), step)
-            self.rounds += 1
+            self.rounds.add_(1)
             return self.mechanism.value(noise).reshape(self.shape).clone()
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:

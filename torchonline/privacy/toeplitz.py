@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.arrays import beside
 from torchonline.privacy import blt
 from torchonline.privacy.mechanism import Mechanism, State, summary
 from torchonline.privacy.noise import NoiseSource
@@ -44,10 +45,10 @@ class BLT(Mechanism):
 
     def _increment(self, state: State, step: int) -> Tensor:
         memory: Tensor = state["memory"]
-        noise = self._draw(state, (*memory.shape[:-2], memory.shape[-1]))
-        noise -= self._weight.to(memory.device) @ memory
-        memory *= self._decay.to(memory.device)
-        memory += noise.unsqueeze(-2)
+        noise = self._draw(memory)
+        noise -= beside(self._weight, memory) @ memory
+        memory *= beside(self._decay, memory)
+        memory += noise[..., None, :]
         return noise
 
     def column_norm(self, steps: int) -> float:
@@ -81,15 +82,15 @@ class SquareRoot(Mechanism):
         super().__init__(horizon, sensitivity=sensitivity, noise_scale=noise_scale, source=source)
         k = np.arange(1, horizon)
         self._coefficients = torch.from_numpy(np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))]))
-        self._differences = torch.diff(self._coefficients, prepend=torch.zeros(1, dtype=torch.float64))
+        self._backwards = torch.diff(self._coefficients, prepend=torch.zeros(1, dtype=torch.float64)).flip(0)
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         return {"draws": torch.zeros((self.horizon, dim), dtype=torch.float64)}
 
     def _increment(self, state: State, step: int) -> Tensor:
         draws: Tensor = state["draws"]
-        draws[..., step - 1, :] = self._draw(state, (*draws.shape[:-2], draws.shape[-1]))
-        return self._differences[:step].flip(0).to(draws.device) @ draws[..., :step, :]
+        draws[..., step - 1, :] = self._draw(draws)
+        return beside(self._backwards, draws)[-step:] @ draws[..., :step, :]
 
     def column_norm(self, steps: int) -> float:
         return float(torch.linalg.vector_norm(self._coefficients[:steps]))

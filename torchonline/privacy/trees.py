@@ -28,8 +28,7 @@ class Tree(Mechanism):
     def _increment(self, state: State, step: int) -> Tensor:
         nodes: Tensor = state["nodes"]
         level = _lowest_bit(step)
-        noise = self._draw(state, (*nodes.shape[:-2], nodes.shape[-1]))
-        return _replace_(nodes, level, noise)
+        return _replace_(nodes, level, self._draw(nodes))
 
     def column_norm(self, steps: int) -> float:
         return math.sqrt(steps.bit_length())
@@ -67,12 +66,11 @@ class HonakerTree(Mechanism):
 
     def _increment(self, state: State, step: int) -> Tensor:
         subtrees: Tensor = state["subtrees"]
-        shape = (*subtrees.shape[:-2], subtrees.shape[-1])
-        noise = self._draw(state, shape)
+        noise = self._draw(subtrees)
         for height in range(1, _lowest_bit(step) + 1):
             # Two of the height below become one: (2^(k+1) - 1) N_k = 2^k z + (2^k - 1)(N_left + N_right).
             below = 2.0**height - 1.0
-            noise = 2.0**height * self._draw(state, shape) + below * (noise + subtrees[..., height - 1, :])
+            noise = 2.0**height * self._draw(subtrees) + below * (noise + subtrees[..., height - 1, :])
             noise /= 2.0 ** (height + 1) - 1.0
         return _replace_(subtrees, _lowest_bit(step), noise)
 
