@@ -1,6 +1,7 @@
 """Lightning callbacks that watch online learners. They only look: none changes a learner or draws a random number."""
 
 from torchonline.callbacks.artifact import ArtifactExporter
+from torchonline.callbacks.privacy import PrivacySpendLogger
 from torchonline.callbacks.regret import RegretLogger
 
-__all__ = ["ArtifactExporter", "RegretLogger"]
+__all__ = ["ArtifactExporter", "PrivacySpendLogger", "RegretLogger"]

@@ -1,5 +1,6 @@
 """Metrics of online play, as torchmetrics: what a checkpoint carries and a logger reads."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,7 +9,12 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from torchonline.arrays import without_cast
-from torchonline.checks import mismatch, positive_integer, shape_text, sizes
+from torchonline.checks import mismatch, positive_integer, shape_text, sizes, within
+from torchonline.privacy.accounting import ADJACENCIES, GaussianAccountant, PureAccountant, ZCDPAccountant
+from torchonline.privacy.learner import PrivateLearner
+from torchonline.privacy.total import total_ledger
+
+ACCOUNTANTS = (GaussianAccountant, ZCDPAccountant, PureAccountant)
 
 
 def check_floats(name: str, value: Any) -> None:
@@ -200,3 +206,127 @@ class CumulativeRegret(ExactMetric):
         check_floats("regret", regret)
         check_rounds("regret", regret, self.batch_shape)
         return regret.detach().to(self.total).reshape(-1, *self.batch_shape)
+
+
+class PrivacySpent(ExactMetric):
+    r"""What private learners have spent of their people's privacy: the epsilon of everything they have released, at some delta.
+
+    It reads clocks and ledgers, never a record. What it holds is the cost of one run, for each accountant that knows it, and the
+    number m of runs; together they cost m times as much. It never falls: a metric that is loaded has the
+    larger of what it had and what it gets; and if either had seen a step, m grows by one, as that of a learner that is loaded
+    with it does, since the run that goes on releases everybody before once more. :meth:`reset` does nothing.
+
+    It holds after a number of steps that was fixed in advance: see
+    :meth:`~torchonline.privacy.learner.PrivateLearner.privacy_spent`.
+
+    Cost of an update or of reading: that of a ledger, independent of the number of steps for most mechanisms.
+
+    Args:
+        delta: in (0, 1).
+        continuations: m, if you know better than the counts of loads.
+
+    Shape:
+        - ``update(*learners)``: all that are fed with one stream of people, in each call: their costs add up. Of learners in
+          different calls, the largest counts.
+        - ``compute()``: epsilon, a float64 number; 0 before the first step, infinity without noise.
+
+    Raises:
+        TypeError: an argument of ``update`` is no private learner.
+        ValueError: learners are of different adjacency, now or since the last update. No state has changed.
+
+    Example:
+        >>> learner, metric = DPTOFW(2, horizon=100, epsilon=1.0, delta=1e-3), PrivacySpent(delta=1e-3)
+        >>> for _ in range(100):
+        ...     learner.step(None)
+        >>> metric.update(learner)
+        >>> f"{metric.compute():.3f}"
+        '1.000'
+        >>> resumed = PrivacySpent(delta=1e-3)
+        >>> resumed.load_state_dict(metric.state_dict())
+        <All keys matched successfully>
+        >>> f"{resumed.compute():.3f}"  # of two runs
+        '1.509'
+    """
+
+    is_differentiable = False
+    higher_is_better = False
+    full_state_update = True
+
+    runs: Tensor
+    relation: Tensor
+    cost: Tensor
+
+    def __init__(self, delta: float, *, continuations: int | None = None) -> None:
+        super().__init__()
+        self.delta = within("delta", delta, 0.0, 1.0)
+        self.continuations = None if continuations is None else positive_integer("continuations", continuations)
+        zero = torch.zeros((), dtype=torch.int64)
+        self.add_state("rounds", zero, dist_reduce_fx="max", persistent=True)
+        self.add_state("runs", zero + 1, dist_reduce_fx="max", persistent=True)
+        # Of the adjacency; -1 before it is known.
+        self.add_state("relation", zero - 1, dist_reduce_fx="max", persistent=True)
+        # Of one run, in the order of ACCOUNTANTS; infinite where an accountant cannot tell.
+        self.add_state("cost", torch.zeros(3, dtype=torch.float64), dist_reduce_fx="max", persistent=True)
+
+    def update(self, *learners: PrivateLearner) -> None:
+        """Look at all learners of the stream."""
+        for learner in learners:
+            if not isinstance(learner, PrivateLearner):
+                raise TypeError(f"learners: expected private learners, got {type(learner).__name__}")
+        ledger = total_ledger(learners, continuations=1)
+        relation = ADJACENCIES.index(ledger.adjacency)
+        if int(self.relation) not in (-1, relation):
+            before = ADJACENCIES[int(self.relation)]
+            raise ValueError(f"learners: expected adjacency {before!r}, as before, got {ledger.adjacency!r}")
+        costs = [event.costs() for event in ledger.events]
+        cost = [math.fsum(each.get(accountant.cost, math.inf) for each in costs) for accountant in ACCOUNTANTS]
+        self._raise_to(
+            {
+                "rounds": max(max(int(learner.rounds), int(learner.furthest)) for learner in learners),
+                "runs": max(int(learner.continuations) for learner in learners),
+                "relation": relation,
+                "cost": cost,
+            }
+        )
+
+    def compute(self) -> Tensor:
+        """Epsilon."""
+        runs, found = self.continuations or int(self.runs), [math.inf]
+        for kind, cost in zip(ACCOUNTANTS, self.cost.tolist(), strict=True):
+            if cost < math.inf:
+                accountant = kind(ADJACENCIES[max(0, int(self.relation))])
+                accountant.total = runs * cost
+                found.append(accountant.epsilon(self.delta))
+        return self.cost.new_tensor(min(found))
+
+    def reset(self) -> None:
+        """Nothing: what was released cannot be taken back."""
+
+    def _raise_to(self, values: Mapping[str, Any]) -> None:
+        """Let each state be at least this."""
+        for name, value in values.items():
+            state = getattr(self, name)
+            setattr(self, name, torch.maximum(state, torch.as_tensor(value, dtype=state.dtype, device=state.device)))
+
+    def _problems(self, loaded: Mapping[str, Any]) -> list[str]:
+        if problems := super()._problems(loaded):
+            return problems
+        least = {"rounds": 0, "runs": 1, "relation": -1, "cost": 0.0}
+        problems = [
+            f"{name}: expected at least {low}, got {loaded[name].tolist()}"
+            for name, low in least.items()
+            if not bool((loaded[name] >= low).all())
+        ]
+        theirs, mine = int(loaded["relation"]), int(self.relation)
+        if theirs >= len(ADJACENCIES) or (mine != theirs and -1 not in (mine, theirs)):
+            problems.append(f"relation: expected the adjacency of this metric, {mine}, got {theirs}")
+        return problems
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        before, errors = {name: getattr(self, name) for name in self._defaults}, len(args[-1])
+        is_there = f"{prefix}rounds" in state_dict
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if is_there and len(args[-1]) == errors:
+            self._raise_to(before)
+            self.runs = self.runs + int(self.rounds > 0)
+            self._update_count = int(self.rounds)

@@ -110,9 +110,14 @@ class PrivateLearner(Learner):
         """The numbers that the noise in a state depends on, by name."""
         return []
 
-    def privacy_ledger(self, continuations: int | None = None) -> Ledger:
-        """What has been released so far, for an accountant or a reader; see :meth:`privacy_spent`."""
-        steps = max(int(self.rounds), int(self.furthest))
+    def privacy_ledger(self, continuations: int | None = None, *, steps: int | None = None) -> Ledger:
+        """What has been released so far, for an accountant or a reader; see :meth:`privacy_spent`.
+
+        Args:
+            continuations: see :meth:`privacy_spent`.
+            steps: what will have been released after so many steps, if they are more than there have been.
+        """
+        steps = max(int(self.rounds), int(self.furthest), 0 if steps is None else positive_integer("steps", steps))
         runs = int(self.continuations) if continuations is None else positive_integer("continuations", continuations)
         notes = ("seeded: no protection against whoever knows the seed",) if self.source.is_seeded else ()
         if steps == 0:
