@@ -109,7 +109,7 @@ class PrivacySpendLogger(pl.Callback):
         self.learner = learner
         self.continuations = None if continuations is None else positive_integer("continuations", continuations)
         self.last_step: int | None = None
-        self._loader_was_saved = False
+        self._loader_was_saved, self._pass_was_over = False, False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Refuse to run in several processes."""
@@ -118,13 +118,15 @@ class PrivacySpendLogger(pl.Callback):
                 f"PrivacySpendLogger: expected one process, got {trainer.world_size}: each would release its own people, "
                 "and the counts of all would be overwritten"
             )
-        self._loader_was_saved = False
+        self._loader_was_saved, self._pass_was_over = False, False
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Look whether a checkpoint says where the loader stood."""
-        self._loader_was_saved = bool(checkpoint["loops"]["fit_loop"]["state_dict"].get("combined_loader"))
+        """Look where a checkpoint says that the loader stood."""
+        loops = checkpoint["loops"]["fit_loop"]
+        self._loader_was_saved = bool(loops["state_dict"].get("combined_loader"))
+        self._pass_was_over = loops["epoch_loop.batch_progress"]["is_last_batch"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Find the learners, and the step to stop after."""
@@ -141,7 +143,8 @@ class PrivacySpendLogger(pl.Callback):
     ) -> None:
         """Refuse what would release people again, or too much of them."""
         if any(max(int(learner.rounds), int(learner.furthest)) for learner in self._learners):
-            if batch_idx == 0:
+            # max_steps lets Lightning go on with an epoch that was over.
+            if batch_idx == 0 or (self._is_first_batch and self._pass_was_over):
                 raise RuntimeError(
                     "PrivacySpendLogger: expected one pass through the loader, got the start of another by a learner that has "
                     "learnt; the same people would be released again, which no ledger here accounts for"
