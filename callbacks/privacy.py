@@ -12,50 +12,52 @@ from torchonline.privacy.total import private_learners, total_ledger
 
 
 class PrivacySpendLogger(pl.Callback):
-    r"""Logs what the private learners of a module have spent, stops at a budget, and refuses to spend it unnoticed.
+    r"""Logs what the private learners of a module have spent, stops at a budget, and lets nobody be released unaccounted.
 
-    After each batch: ``privacy_spent``, the epsilon at ``delta`` of everything that was released so far, in the loggers and
-    on the progress bar. The x axis of the logs counts steps of the learner. Nothing else is logged, and nothing that is looked
-    at here depends on a record: only clocks and ledgers are.
+    After each batch: ``privacy_spent``, the epsilon at ``delta`` of everything that was released so far, in the logs and on
+    the progress bar. The x axis of the logs counts steps of the learner. Only clocks and ledgers are looked at, never a
+    record or what is computed from one.
 
     *Several learners* in a module are taken to be fed with the same people, who are released by each of them. What is
-    logged is the total, of their ledgers together (:func:`~torchonline.privacy.total.total_ledger`), which is more than any one of
-    them has spent; learners of different adjacency have none, and are refused. To look at one, name it. A learner that is
-    made of others speaks for them, and a fleet for one of its learners, each of which must have people of its own.
+    logged is the total of their ledgers (:func:`~torchonline.privacy.total.total_ledger`), which is more than any one of
+    them has spent; learners of different adjacency have no total, and are refused. To look at one, name it. A learner that
+    is made of others speaks for them. A fleet counts as one learner: each of its streams must have people of its own.
 
-    *The budget.* With ``stop_at`` the fit ends after the last batch that keeps within it,
+    *The budget.* With ``stop_at`` the fit ends after the last batch that keeps within it, which is at the step
 
     .. math:: t^* = \max\{t \le n : \varepsilon_t(\delta) \le \text{stop\_at}\},
 
-    a step that is computed before the first batch from the clocks and the ledgers, the same for all data: so what is logged
-    holds when the fit ends there. If a batch is several steps, the fit ends where one more batch as large as the largest so far
-    would go past :math:`t^*`. Batches and their order must be chosen without looking at the data, and so must
-    every other rule that stops a fit: where ``EarlyStopping`` watches a loss, quote the epsilon and delta of the constructor.
+    computed before the first batch from the clocks and the ledgers. It is the same for all data, so the epsilon that is logged
+    there holds. If a batch is several steps, the fit ends where one more, as large as the largest so far, would go past
+    :math:`t^*`. The sizes of the batches must be chosen without looking at the data, and so must every other rule that stops
+    a fit: with ``EarlyStopping`` on a loss, quote the epsilon and delta of the constructor.
 
-    *One pass.* A person is in one step. So a pass through the loader may only begin with learners that have not seen a step: it
-    raises
+    *One pass.* A person is in one step. So a pass through the loader may only begin with learners that have not seen a
+    step. It raises a RuntimeError
 
     - in a second epoch, before its first batch;
-    - in another fit of a learner that has learnt, be it with the same trainer, with a new one, after ``load_from_checkpoint``, or
+    - in another fit of a learner that has learnt: with the same trainer, with a new one, after ``load_from_checkpoint``, or
       resumed from a checkpoint whose epoch was over. For further people chain their loader to the first;
-    - in a fit that is resumed in the middle of an epoch with a loader that would begin again: a plain ``DataLoader`` would;
-      :class:`~torchonline.models.RoundLoader` goes on where it stood;
+    - in a fit that is resumed in the middle of an epoch with a loader that begins again, as a plain ``DataLoader`` does and
+      :class:`~torchonline.models.RoundLoader` does not;
     - when a learner has made a step in validation, also in the sanity check before the fit: that loop comes again.
 
-    A fit that is resumed in the middle with a loader that goes on may finish its epoch. The learner has been loaded, so from
-    then on the total is that of two runs: ``continuations``. ``max_steps``, ``limit_train_batches`` and validation that only looks
-    are of no concern.
+    A fit that is resumed in the middle with a loader that goes on may finish its epoch. The learner has been loaded, so the
+    total is then that of two runs: see ``continuations``. ``max_steps``, ``limit_train_batches`` and validation that only
+    looks change nothing.
 
-    What it cannot see: a loader that hands out a person twice (sampling with replacement, ``RoundLoader(rounds=...)`` beyond the
-    length of its tensors, the shorter of two loaders, which Lightning repeats), another run on the same people from a new
-    learner, an encoder or a learning rate that was fitted to them, and what else is published. Checkpoints are as secret as
-    the records. Losses and regrets that are logged beside it are not covered.
+    What it cannot see: a loader that hands out a person twice (sampling with replacement, ``RoundLoader(rounds=...)`` beyond
+    the length of its tensors, the shorter of two loaders, which Lightning repeats); another run on the same people from a
+    new learner; an encoder or a learning rate that was fitted to them. Losses and regrets that are logged beside it are
+    not covered by what it logs, and checkpoints are as secret as the records.
+
+    Cost of a batch: that of an epsilon, about a millisecond.
 
     Args:
         delta: in (0, 1).
         stop_at: epsilon, above 0; None never stops.
-        learner: name of the one to watch, such as ``"head.learner"``; its key is then ``privacy_spent/head.learner``. None watches
-            all.
+        learner: name of the one to watch, such as ``"head.learner"``, which is logged as ``privacy_spent/head.learner``; None
+            watches all.
         continuations: number of runs that have published states, if you know better than the learners' count of loads: 1
             if a run was resumed from the very last state that it had published. See
             :meth:`~torchonline.privacy.learner.PrivateLearner.privacy_spent`.
@@ -64,10 +66,11 @@ class PrivacySpendLogger(pl.Callback):
         last_step: :math:`t^*`, a number of the learner's steps; None before a fit, or without ``stop_at``.
 
     Raises:
-        RuntimeError: a pass begins that may not; more than one process; or a batch went past the budget, because it had more
-            steps than all before, or because ``min_steps`` or ``min_epochs`` does not let the trainer stop.
-        ValueError: there is no learner of that name, or none at all; they have different adjacencies; or ``stop_at`` is less than
-            what one more step would have spent.
+        RuntimeError: people would be released again, see above; there is more than one process; or a batch went past the
+            budget, because it had more steps than all before, or would have, because ``min_steps`` or ``min_epochs`` does not
+            let the trainer stop.
+        ValueError: there is no learner of that name, or none at all; they have different adjacencies; or ``stop_at`` is less
+            than what one more step would have spent.
 
     Example:
         >>> class Regression(pl.LightningModule):
@@ -90,6 +93,7 @@ class PrivacySpendLogger(pl.Callback):
         >>> trainer = pl.Trainer(max_epochs=1, callbacks=[logger], **quiet)
         >>> trainer.fit(model, RoundLoader(torch.rand(40, 2).double(), torch.rand(40).double()))
         >>> model.learner.rounds, logger.last_step
+        (tensor(7), 7)
         >>> model.learner.privacy_spent(1e-3) <= 0.9
         True
     """
@@ -170,13 +174,15 @@ class PrivacySpendLogger(pl.Callback):
         self._largest_batch = max(self._largest_batch, taken - self._taken)
         self._taken = taken
         key = "privacy_spent" if self.learner is None else f"privacy_spent/{self.learner}"
-        pl_module.log(key, torch.tensor(self._epsilon(), dtype=torch.float64), prog_bar=True, on_step=True, on_epoch=False)
+        pl_module.log(
+            key, torch.tensor(self._epsilon(), dtype=torch.float64), prog_bar=True, on_step=True, on_epoch=False
+        )
         # Lightning takes the x axis from a value of this name.
         pl_module.log("step", torch.tensor(max(now), dtype=torch.float64), on_step=True, on_epoch=False)
         if self._left is not None and taken > self._left:
             raise RuntimeError(
-                f"PrivacySpendLogger: expected at most {self.last_step} steps, for stop_at={self.stop_at:g}, got {max(now)} after a "
-                "batch larger than those before it; let the first batch be the largest, and smaller than the budget"
+                f"PrivacySpendLogger: expected at most {self.last_step} steps, for stop_at={self.stop_at:g}, got {max(now)} "
+                "after a batch larger than those before it; let the first batch be the largest, and smaller than the budget"
             )
         if self._is_over():
             trainer.should_stop = True
@@ -200,10 +206,14 @@ class PrivacySpendLogger(pl.Callback):
         if self.learner is not None:
             named = dict(pl_module.named_modules(remove_duplicate=False)).get(self.learner)
             if not isinstance(named, PrivateLearner):
-                raise ValueError(f"learner: expected the name of a private learner, such as {list(found)}, got {self.learner!r}")
+                raise ValueError(
+                    f"learner: expected the name of a private learner, such as {list(found)}, got {self.learner!r}"
+                )
             return [named]
         if not found:
-            raise ValueError(f"PrivacySpendLogger: expected a module with a PrivateLearner, got {type(pl_module).__name__}")
+            raise ValueError(
+                f"PrivacySpendLogger: expected a module with a PrivateLearner, got {type(pl_module).__name__}"
+            )
         return list(found.values())
 
     def _epsilon(self, more_steps: int = 0) -> float:
@@ -240,5 +250,6 @@ def clocks(learners: list[PrivateLearner]) -> list[int]:
 def _goes_on(loaders: Any) -> bool:
     """Whether Lightning can resume all loaders where they stood."""
     return all(
-        hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict") for loader in CombinedLoader(loaders).flattened
+        hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+        for loader in CombinedLoader(loaders).flattened
     )
