@@ -10,6 +10,11 @@ from torchonline.checks import positive, positive_integer, within
 from torchonline.privacy.learner import PrivateLearner
 from torchonline.privacy.total import private_learners, total_ledger
 
+ANOTHER_PASS = (
+    "PrivacySpendLogger: expected one pass through the loader, got the start of another by a learner that has learnt; the same "
+    "people would be released again, which no ledger here accounts for"
+)
+
 
 class PrivacySpendLogger(pl.Callback):
     r"""Logs what the private learners of a module have spent, stops at a budget, and lets nobody be released unaccounted.
@@ -142,18 +147,20 @@ class PrivacySpendLogger(pl.Callback):
         if self._is_over():
             trainer.should_stop = True
 
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Refuse a second epoch."""
+        if not self._is_first_batch and self._have_learnt():
+            raise RuntimeError(ANOTHER_PASS)
+
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Refuse what would release people again, or too much of them."""
-        if any(max(int(learner.rounds), int(learner.furthest)) for learner in self._learners):
+        if self._is_first_batch and self._have_learnt():
             # max_steps lets Lightning go on with an epoch that was over.
-            if batch_idx == 0 or (self._is_first_batch and self._pass_was_over):
-                raise RuntimeError(
-                    "PrivacySpendLogger: expected one pass through the loader, got the start of another by a learner that has "
-                    "learnt; the same people would be released again, which no ledger here accounts for"
-                )
-            if self._is_first_batch and not (self._loader_was_saved and _goes_on(trainer.train_dataloader)):
+            if batch_idx == 0 or self._pass_was_over:
+                raise RuntimeError(ANOTHER_PASS)
+            if not (self._loader_was_saved and _goes_on(trainer.train_dataloader)):
                 raise RuntimeError(
                     "PrivacySpendLogger: expected a loader that goes on where the checkpoint left it, with state_dict and "
                     "load_state_dict then and now, as RoundLoader is, got one that begins again with the same people"
@@ -215,6 +222,10 @@ class PrivacySpendLogger(pl.Callback):
                 f"PrivacySpendLogger: expected a module with a PrivateLearner, got {type(pl_module).__name__}"
             )
         return list(found.values())
+
+    def _have_learnt(self) -> bool:
+        """Whether anybody has been released, be it by a state that is no longer here."""
+        return any(max(int(learner.rounds), int(learner.furthest)) for learner in self._learners)
 
     def _epsilon(self, more_steps: int = 0) -> float:
         """What is spent after so many more steps of each learner: of clocks and constructors alone."""
