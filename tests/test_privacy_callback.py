@@ -250,7 +250,7 @@ class TestOnePass:
     def test_an_epoch_that_begins_with_nothing_is_one(self) -> None:
         module = Regression(only=learner(horizon=100))
         with pytest.raises(RuntimeError, match="expected one pass through the loader"):
-            fit(module, PrivacySpendLogger(DELTA), data=[None, *loader()], max_epochs=2)
+            fit(module, PrivacySpendLogger(DELTA), data=DataLoader([None, *loader()], batch_size=None), max_epochs=2)
         assert module.batches == list(range(1, PEOPLE + 1))
 
     def test_another_fit_of_the_same_learner_raises(self, tmp_path: Path) -> None:

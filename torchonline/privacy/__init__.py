@@ -27,6 +27,7 @@ from torchonline.privacy.clipping import clipped
 from torchonline.privacy.learner import PrivateLearner
 from torchonline.privacy.noise import NoiseSource, noise_source
 from torchonline.privacy.prefix_sums import PrefixSum, prefix_sum
+from torchonline.privacy.total import private_learners, total_ledger
 
 __all__ = [
     "Accountant",
@@ -53,6 +54,8 @@ __all__ = [
     "gaussian_mu",
     "noise_source",
     "prefix_sum",
+    "private_learners",
+    "total_ledger",
     "zcdp_delta",
     "zcdp_epsilon",
     "zcdp_rho",
