@@ -1,4 +1,5 @@
-"""The algorithms that papers on heavy-tailed and on generalized linear bandits compare with, under the bandit contract.
+"""The algorithms that papers on heavy-tailed and on generalized linear bandits compare with, under the bandit contract; and
+those that private online Frank-Wolfe is compared with, of which :class:`NoisySGD` alone is no online learner.
 
 They are here to be compared with. Constants that we know from memory or have inferred, because a paper leaves them open or
 we have not its text, are named in the docstrings; those that are worth a try with other values are arguments.
@@ -6,11 +7,15 @@ we have not its text, are named in the docstrings; those that are worth a try wi
 
 from torchonline.baselines.crmm import CRMM, CRMMRegression
 from torchonline.baselines.crtm import CRTM, CRTMRegression
+from torchonline.baselines.dp_ftrl import DPFTRL
 from torchonline.baselines.ecolog import ECOLog, ECOLogRegression
 from torchonline.baselines.glm_ucb import GLMUCB, GLMUCBRegression
 from torchonline.baselines.gloc import GLOC, GLOCRegression
 from torchonline.baselines.heavy_oful import HeavyOFUL, HeavyOFULRegression
+from torchonline.baselines.local_md import LocalMD
 from torchonline.baselines.menu import MENU, MENURegression
+from torchonline.baselines.noisy_sfw import NoisySFW
+from torchonline.baselines.noisy_sgd import NoisySGD
 from torchonline.baselines.ofuglb import OFUGLB, OFUGLBRegression
 from torchonline.baselines.oful_mlogb import MLogBRegression, OFULMLogB
 from torchonline.baselines.ofulog_r import OFULogR, OFULogRRegression
@@ -20,6 +25,7 @@ from torchonline.baselines.tofu import TOFU, TOFURegression
 __all__ = [
     "CRMM",
     "CRTM",
+    "DPFTRL",
     "GLMUCB",
     "GLOC",
     "MENU",
@@ -33,8 +39,11 @@ __all__ = [
     "GLOCRegression",
     "HeavyOFUL",
     "HeavyOFULRegression",
+    "LocalMD",
     "MENURegression",
     "MLogBRegression",
+    "NoisySFW",
+    "NoisySGD",
     "OFUGLBRegression",
     "OFULMLogB",
     "OFULogR",
