@@ -1,6 +1,7 @@
 """The private rivals: their equations in NumPy, noise that is enough and no more, and records that try to be seen."""
 
 import copy
+import functools
 import math
 import sys
 from collections.abc import Callable
@@ -38,6 +39,7 @@ def build(cls: Any, dim: int = 3, **options: Any) -> Any:
     return cls(dim, **({"horizon": 40, "epsilon": 1.0, "delta": 1e-3} | options))
 
 
+@functools.cache
 def oracle(noise_multiplier: float, delta: float) -> float:
     """The epsilon of one Gaussian mechanism, by an independent library."""
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -205,7 +207,7 @@ def test_gradients_come_from_the_loss(cls: Any) -> None:
 
 
 @EACH
-@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-3), (0.3, 1e-5), (6.0, 1e-2)])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-3), (0.3, 1e-5), (3.0, 1e-2)])
 def test_noise_is_enough_and_two_thirds_of_it_is_not(cls: Any, epsilon: float, delta: float) -> None:
     """By another library's accountant."""
     made = build(cls, epsilon=epsilon, delta=delta, clip=0.3)
@@ -213,6 +215,7 @@ def test_noise_is_enough_and_two_thirds_of_it_is_not(cls: Any, epsilon: float, d
     if cls is DPFTRL:
         column = float(made.prefix_sums.materialize(40)[1].norm(dim=0).max())
         multiplier = made.prefix_sums.noise_scale / (2.0 * 0.3 * column)
+    multiplier = round(multiplier, 5)
     assert abs(oracle(multiplier, delta) - epsilon) < 1e-3 * epsilon
     assert oracle(multiplier * 2.0 / 3.0, delta) > 1.2 * epsilon
     for _ in range(40):
@@ -225,7 +228,15 @@ def test_noise_is_enough_and_two_thirds_of_it_is_not(cls: Any, epsilon: float, d
 def test_the_noise_that_comes_out_has_the_scale_of_the_guarantee(cls: Any, adjacency: str) -> None:
     """Of 8000 numbers from learners that saw nothing: the law is accepted, and that of two thirds of the noise rejected."""
     made = build(
-        cls, 4, horizon=8, batch_shape=(2000,), clip=0.5, radius_bound=1e9, adjacency=adjacency, seed=7, **fixed_rate(cls)
+        cls,
+        4,
+        horizon=8,
+        batch_shape=(2000,),
+        clip=0.5,
+        radius_bound=1e9,
+        adjacency=adjacency,
+        seed=7,
+        **fixed_rate(cls),
     )
     moved = 1.0 if adjacency == "replace_one" else 0.5
     for _ in range(4):
@@ -264,7 +275,9 @@ def test_nothing_is_spent_before_something_is_released(cls: Any) -> None:
 # Sensitivity: records that do what they like.
 
 
-def worlds(cls: Any, answers: int, *, seed: int = 0, adjacency: str = "replace_one", **options: Any) -> tuple[Any, Any, int]:
+def worlds(
+    cls: Any, answers: int, *, seed: int = 0, adjacency: str = "replace_one", **options: Any
+) -> tuple[Any, Any, int]:
     """Two fleets that differ in one record, and the step of it; a record answers a query in any way.
 
     Of ``answers`` pairs each has a fixed random piecewise constant gradient in each step, but for the first, which pushes
@@ -337,7 +350,7 @@ def test_bad_records_count_as_little_as_good_ones(cls: Any) -> None:
     good = torch.randn((2, 3), generator=torch.Generator().manual_seed(0), dtype=D)[: cls.points]
 
     def after(record: Tensor | None, **options: Any) -> Any:
-        made = build(cls, epsilon=math.inf if not options else 1.0, horizon=2, **options)
+        made = build(cls, **({"epsilon": math.inf, "horizon": 2} | options))
         for _ in range(2):
             made.step(record)
         return snapshot(made)
@@ -347,13 +360,12 @@ def test_bad_records_count_as_little_as_good_ones(cls: Any) -> None:
         bad = good.clone()
         bad[0, 1] = value
         assert differences(nothing, after(bad)) == []
-    assert differences(after(1e6 * good), after(1e9 * good)) == [] or cls is not None
     for name, value in after(1e6 * good).items():
         torch.testing.assert_close(value, after(1e9 * good)[name], rtol=0.0, atol=1e-12)
     half = good.to(torch.bfloat16)
     assert differences(after(half), after(half.to(D))) == []
-    state = after(1e300 * good, noise_source=KnownNoise())
-    assert all(bool(value.isfinite().all()) for value in state.values())
+    state = after(1e300 * good)
+    assert all(bool(value.isfinite().all()) for name, value in state.items() if name != "constants")
 
 
 @EACH
@@ -448,7 +460,13 @@ def test_decisions_in_float32_and_noise_in_float64(cls: Any) -> None:
 
 @EACH
 def test_bad_options_are_refused_by_name(cls: Any) -> None:
-    refused: list[dict[str, Any]] = [{"clip": math.inf}, {"clip": 0.0}, {"norm": 0.5}, {"radius_bound": -1.0}, {"horizon": 0}]
+    refused: list[dict[str, Any]] = [
+        {"clip": math.inf},
+        {"clip": 0.0},
+        {"norm": 0.5},
+        {"radius_bound": -1.0},
+        {"horizon": 0},
+    ]
     if cls is not NoisySFW:
         refused += [{"learning_rate": 0.0}, {"norm": 3.0}]
     else:
@@ -529,22 +547,22 @@ def test_sgd_is_its_equations(norm: float) -> None:
     """With the draws that it asks for, of the batch and of the noise, in turn."""
     generator = torch.Generator().manual_seed(2)
     draws = [torch.randn((1, size), generator=generator, dtype=D) for _ in range(20) for size in (30, 3)]
-    made = sgd(norm=norm, radius_bound=0.4, batch_size=6.0, noise_source=KnownNoise(draws))
+    made = sgd(norm=norm, radius_bound=0.4, noise_source=KnownNoise(draws))
     x, y = rows_of(30)
     average, last = made.fit(squared_loss, x, y)
     theta, path = np.zeros(3), []
     for batch, noise in zip(draws[::2], draws[1::2], strict=True):
         path.append(theta)
-        drawn = stats.norm.cdf(batch[0].numpy()) < 6.0 / 30.0
+        drawn = stats.norm.cdf(batch[0].numpy()) < math.sqrt(30.0) / 30.0
         total = sum((clip(slope(theta, x[i].numpy(), float(y[i])), 1.0) for i in np.flatnonzero(drawn)), np.zeros(3))
         total = total + made.noise_multiplier * noise[0].numpy()
-        theta = nearest(theta - made.learning_rate / 6.0 * total, norm, 0.4)
+        theta = nearest(theta - made.learning_rate / math.sqrt(30.0) * total, norm, 0.4)
     np.testing.assert_allclose(last.numpy(), theta, rtol=0.0, atol=1e-5)
     np.testing.assert_allclose(average.numpy(), np.mean(path, 0), rtol=0.0, atol=1e-5)
 
 
 def test_sgd_on_all_records_without_noise_is_gradient_descent() -> None:
-    made = sgd(epsilon=math.inf, clip=math.inf, learning_rate=0.02, batch_size=30, steps=400, radius_bound=10.0)
+    made = sgd(epsilon=math.inf, clip=math.inf, learning_rate=0.02, batch_size=30, steps=600, radius_bound=10.0)
     x, y = rows_of(30)
     _, last = made.fit(squared_loss, x, y)
     torch.testing.assert_close(last, torch.linalg.lstsq(x, y.unsqueeze(-1)).solution.squeeze(-1), rtol=0.0, atol=1e-6)
@@ -552,16 +570,16 @@ def test_sgd_on_all_records_without_noise_is_gradient_descent() -> None:
 
 
 def test_sgd_noise_is_enough_and_two_thirds_of_it_is_not() -> None:
-    made = sgd(records=200, steps=100)
+    made = sgd()
     assert 0.99 < made.privacy_spent(1e-3) <= 1.0
-    assert subsampled_epsilon(made.noise_multiplier * 2.0 / 3.0, 1e-3, made.rate, 100) > 1.3
+    assert subsampled_epsilon(made.noise_multiplier * 2.0 / 3.0, 1e-3, made.rate, 20) > 1.3
     # All records in each step: a Gaussian mechanism, of which a record moves each sum by 2C.
     assert math.isclose(subsampled_epsilon(9.0, 1e-3, 1.0, 4), gaussian_epsilon(4.0 / 9.0, 1e-3), rel_tol=1e-3)
 
 
 def test_the_accountant_of_sgd_knows_of_replacement() -> None:
     """One step: the mixtures' own divergence, by quadrature. Of a record that is added or removed it is less."""
-    z, q, epsilon = 0.8, 0.2, 1.3
+    z, q, epsilon = 1.2, 0.2, 0.6
 
     def excess(x: float) -> float:
         rest, one, other = (stats.norm.pdf(x, loc=shift, scale=z) for shift in (0.0, 1.0, -1.0))
@@ -570,12 +588,14 @@ def test_the_accountant_of_sgd_knows_of_replacement() -> None:
     delta = integrate.quad(excess, -12.0, 12.0, limit=500, points=(0.0, 1.0))[0]
     assert abs(subsampled_epsilon(z, delta, q, 1) - epsilon) < 2e-3
     event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(z))
-    assert PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE).compose(event).get_epsilon(delta) < 0.8 * epsilon
+    assert (
+        PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE).compose(event).get_epsilon(delta)
+        < 0.9 * epsilon
+    )
 
 
 def test_sgd_draws_each_record_with_its_probability() -> None:
     """And independently: the number of records in a batch is binomial, and no pair is drawn too often."""
-    counts = torch.zeros((400, 50))
 
     class Counting(KnownNoise):
         def normal(self, shape: tuple[int, ...]) -> Tensor:
@@ -603,7 +623,7 @@ def test_sgd_takes_any_records_and_seeds_do_not_meet() -> None:
     again = torch.stack(sgd(batch_shape=(3,), seed=0).fit(squared_loss, bad.to(torch.bfloat16), y))
     assert torch.equal(runs, again)
     assert "seeded" in repr(sgd(seed=0, epsilon=math.inf))
-    sgd(noise_source="csprng", epsilon=2.0).fit(squared_loss, x, y)
+    sgd(noise_source="csprng").fit(squared_loss, x, y)
 
 
 def test_sgd_refuses_a_second_fit_and_bad_arguments() -> None:
@@ -624,5 +644,5 @@ def test_sgd_refuses_a_second_fit_and_bad_arguments() -> None:
 def test_without_dp_accounting_sgd_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(ImportError, match="torchonline\\[privacy\\]"):
-        sgd()
+        sgd(epsilon=0.7)
     sgd(epsilon=math.inf)  # where there is no noise, there is nothing to account for

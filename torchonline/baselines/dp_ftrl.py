@@ -31,23 +31,24 @@ class DPFTRL(PrivateOptimizer):
 
     where :math:`\Pi` takes the nearest point of the ball :math:`\|\theta\|_p \le R`.
 
-    Guarantee, privacy: the sequence of all decisions, averages and noisy sums is (epsilon, delta)-differentially private under the
-    conditions of :class:`~torchonline.privacy.learner.PrivateLearner`: a record enters :math:`S_t` once, by a vector of norm at most C,
-    whatever it is.
+    Guarantee, privacy: the sequence of all decisions, averages and noisy sums is (epsilon, delta)-differentially private under
+    the conditions of :class:`~torchonline.privacy.learner.PrivateLearner`: a record enters :math:`S_t` once, by a vector of
+    norm at most C, whatever it is.
 
-    Guarantee, regret: let :math:`R_2` be the largest Euclidean norm in the ball and :math:`\nu` the root mean square of the noise of
-    a coordinate over n steps. For any records, even chosen with a view to earlier decisions,
+    Guarantee, regret: let :math:`R_2` be the largest Euclidean norm in the ball and :math:`\nu` the root mean square of the
+    noise of a coordinate over n steps. For any records, even chosen with a view to earlier decisions,
 
     .. math::
         \mathrm E \max_{\|u\|_p \le R} \sum_{t=1}^n \langle g_t, \theta_t - u\rangle
         \le \frac{R_2^2}{2\eta} + \eta n C\left(\frac C2 + \sqrt d\,\nu\right)
         = R_2\sqrt{nC(C + 2\sqrt d\,\nu)}
 
-    with the default :math:`\eta = R_2/\sqrt{nC(C + 2\sqrt d\,\nu)}`, which reads no data. Where losses are convex and nothing was clipped, the
-    sum bounds the regret, and for independent records a share 1/n of it the excess risk of :meth:`average`. *Proof.* Without
-    noise in the decisions, :math:`\tilde\theta_{t+1} = \Pi(-\eta S_t)`, the regret is at most :math:`R_2^2/(2\eta) +
-    \eta\sum_t\|g_t\|^2/2`. A projection brings no two points further apart, so :math:`\langle g_t, \theta_t - \tilde\theta_t\rangle
-    \le C\eta\|N_{t-1}\|`, and :math:`\mathrm E\sum_t\|N_t\| \le n\sqrt d\,\nu`.
+    with the default :math:`\eta = R_2/\sqrt{nC(C + 2\sqrt d\,\nu)}`, which reads no data. Where losses are convex and nothing
+    was clipped, the sum bounds the regret, and for independent records a share 1/n of it the excess risk of
+    :meth:`average`. *Proof.* The points :math:`\tilde\theta_{t+1} = \Pi(-\eta S_t)` are those of follow the regularised
+    leader on the same gradients, and have a sum of at most :math:`R_2^2/(2\eta) + \eta\sum_t\|g_t\|^2/2`. A projection brings
+    no two points further apart, so :math:`\langle g_t, \theta_t - \tilde\theta_t\rangle \le C\eta\|N_{t-1}\|`, and
+    :math:`\mathrm E\sum_t\|N_t\| \le n\sqrt d\,\nu`.
 
     Cost of a step: that of the mechanism, O(5 d) and as much memory for ``"blt"``; and O(d log d) for p = 1.
 
@@ -83,7 +84,7 @@ class DPFTRL(PrivateOptimizer):
 
     average_theta: Tensor
 
-    decisions = ("theta", "average_theta")
+    decisions: tuple[str, ...] = ("theta", "average_theta")
 
     def __init__(
         self,
@@ -138,7 +139,9 @@ class DPFTRL(PrivateOptimizer):
     def _best_rate(self) -> float:
         """The learning rate with the smallest bound on the regret."""
         if self.clip == math.inf:
-            raise ValueError("learning_rate: expected a number, since none is the best where clip is infinite, got None")
+            raise ValueError(
+                "learning_rate: expected a number, since none is the best where clip is infinite, got None"
+            )
         noise = self.prefix_sums.noise_scale
         if noise > 0.0:
             noise *= self.prefix_sums.errors(self.horizon)[0]
@@ -151,7 +154,11 @@ class DPFTRL(PrivateOptimizer):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros(self.dim, dtype=torch.float64)
-        state = {"theta": zero, "average_theta": zero, "noisy_sum": self.prefix_sums.zero(self.dim)}
+        state: dict[str, Tensor | None] = {
+            "theta": zero,
+            "average_theta": zero,
+            "noisy_sum": self.prefix_sums.zero(self.dim),
+        }
         return state | {secret(name): value for name, value in self.prefix_sums.initial_state(self.dim).items()}
 
     def _learn(self, contribution: Tensor, step: int) -> None:

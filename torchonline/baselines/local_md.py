@@ -16,14 +16,15 @@ class LocalMD(DisjointBatches):
     a phase with every record, and is *secret*: nothing that is computed from it (a loss, a regret, a plot) may be
     published. :meth:`predict` gives the centre c of the phase, which is public.
 
-    Phase i has :math:`m = n/2^i` records, the last one what is left too. With :math:`q = p/(p-1)`, gradients clipped to C in the norm
-    of order q, and :math:`h(u) = \|u\|_p^2/(2(p-1))`,
+    Phase i has :math:`m = n/2^i` records, the last one what is left too. With :math:`q = p/(p-1)`, gradients clipped to C in the
+    norm of order q, and :math:`h(u) = \|u\|_p^2/(2(p-1))`,
 
     .. math::
         \theta_t = c + \nabla h^*(-\eta_i(g_1 + ... + g_{t-1})),\qquad
         c \leftarrow \Pi\Big(\frac1m\sum_{t=1}^m\theta_t + N(0, (s_i/\mu)^2 I)\Big),\qquad \eta_i = 16^{-(i-1)}\,\eta .
 
-    Gradients are taken at :math:`\Pi(\theta_t)`, where :math:`\Pi` shrinks what lies outside of the ball :math:`\|\theta\|_p \le R` to its surface.
+    Gradients are taken at :math:`\Pi(\theta_t)`, where :math:`\Pi` shrinks what lies outside of the ball
+    :math:`\|\theta\|_p \le R` to its surface.
 
     Guarantee: the sequence of all decisions is (epsilon, delta)-differentially private under the conditions of
     :class:`~torchonline.privacy.learner.PrivateLearner`, with
@@ -31,17 +32,18 @@ class LocalMD(DisjointBatches):
     .. math:: s_i = \eta_i\,C\,(m-1), \qquad\text{under zero\_out}\quad s_i = \eta_i\,C\,(m-1)^2/m .
 
     *Proof.* h is 1-strongly convex in the norm of order p, so that :math:`\nabla h^*` is 1-Lipschitz from the norm of order q to
-    that of order p, which is no less than the Euclidean one. Replace the first record of a phase. Its own contribution moves by
-    at most 2C, by C under ``zero_out``; the iterates move, and with them *each later contribution in the phase, by up to 2C*. So
-    :math:`\theta_t` moves by at most :math:`2\eta_i C(t-1)`, or :math:`\eta_i C(2t-3)`, and the average over m of them by s. A later
-    record moves less, and each record is in one phase (:class:`~torchonline.baselines.private_optimizer.DisjointBatches`).
+    that of order p, which is no less than the Euclidean one. Replace the first record of a phase. Its own contribution moves
+    by at most 2C, by C under ``zero_out``; the iterates move, and with them *each later contribution in the phase, by up to
+    2C*. So :math:`\theta_t` moves by at most :math:`2\eta_i C(t-1)`, or :math:`\eta_i C(2t-3)` for t > 1, and the average over m
+    of them by s. A later record moves less. Each is in one phase
+    (:class:`~torchonline.baselines.private_optimizer.DisjointBatches`).
 
-    *What this costs.* Where losses are promised to be convex and smooth, steps bring iterates no further apart, and :math:`2\eta_iC`
-    would do, some m/2 times less. A learner that sees gradients cannot check such a promise, and clipped gradients need not keep
-    it. For gradients of any kind s is the least: with gradients that push away from a point, it is attained. It is as large
-    as the way that a phase goes, so that signal and noise have one size at any n, and *no rate is claimed*: below an epsilon of
-    some units this learns nothing. It is here to show what a promise is worth; compare with :class:`NoisySFW`, whose
-    iterates within a batch do not move.
+    *What this costs.* For p = 2, where losses are promised to be convex and smooth, and steps are short, no step brings iterates
+    further apart, and :math:`2\eta_iC` would do, some m/2 times less. A learner that sees gradients cannot check such a
+    promise, and clipped gradients need not keep it. For gradients of any kind s is the least for p = 2: by gradients that push
+    away from a point, it is attained. It is as large as the way that a phase can go, so that signal and noise have one
+    size at any n, and *no rate is claimed*: unless epsilon is far above 1, the result is worse than the start. It is here to
+    show what a promise is worth; compare with :class:`NoisySFW`, whose queries do not move within a batch.
 
     Cost of a step: O(d), and as much memory.
 
@@ -51,8 +53,8 @@ class LocalMD(DisjointBatches):
         epsilon, delta: of the whole run; epsilon ``inf`` for no noise.
         norm: p, of the ball, in (1, 2].
         radius_bound: R, its radius.
-        learning_rate: eta, of the first phase; None for :math:`R/(C\sqrt{(p-1)\,m\,(1 + 2(m-1)\,d^{1/p}/\mu)})`, a heuristic, which balances how
-            far a phase can go with its noise.
+        learning_rate: eta, of the first phase; None for :math:`R/(C\sqrt{(p-1)\,m\,(1 + 2(m-1)\,d^{1/p}/\mu)})`, a heuristic that
+            balances how far a phase can go with its noise.
         clip: C, in the norm of order q. ``inf`` only where epsilon is, and with a learning rate.
         noise_source: ``"torch"`` or ``"csprng"``.
         seed, adjacency, max_participations: see :class:`~torchonline.privacy.learner.PrivateLearner`.
@@ -72,8 +74,8 @@ class LocalMD(DisjointBatches):
 
     Reference:
         Asi, Feldman, Koren and Talwar, Private stochastic convex optimization: optimal rates in l1 geometry, ICML 2021,
-        Algorithm 6, as we recall it. Here the steps within a phase are those of dual averaging, whose iterates are Lipschitz in the
-        sum of gradients for every p, without a constraint; and the noise is for gradients of any kind.
+        Algorithm 6, as we recall it. Here the steps within a phase are those of dual averaging without a constraint, whose
+        iterates are Lipschitz in the sum of gradients for every p; and the noise is for gradients of any kind.
     """
 
     secret_gradients: Tensor
@@ -125,7 +127,9 @@ class LocalMD(DisjointBatches):
     def _balanced(self) -> float:
         """The learning rate of the first phase that balances its reach with its noise."""
         if self.clip == math.inf:
-            raise ValueError("learning_rate: expected a number, since none is the best where clip is infinite, got None")
+            raise ValueError(
+                "learning_rate: expected a number, since none is the best where clip is infinite, got None"
+            )
         m = self.ends[0]
         noise = (m - 1) * self.noise_multiplier * self.dim ** (1.0 / self.norm)
         return self.radius_bound / (self.clip * math.sqrt((self.norm - 1.0) * m * (1.0 + 2.0 * noise)))

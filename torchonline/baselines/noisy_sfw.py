@@ -23,16 +23,17 @@ class NoisySFW(DisjointBatches):
         w_{k+1} = w_k + \eta\,(\arg\min_{\|v\|_p \le R}\langle d_k, v\rangle - w_k),
 
     each :math:`u_z` clipped to C in the Euclidean norm, :math:`Z_k \sim N(0, (2C/\mu)^2 I)`. Unclipped this is the paper's
-    :math:`d_k = (1-\eta)(d_{k-1} + \nabla_k(w_k) - \nabla_k(w_{k-1})) + \eta\nabla_k(w_k) + noise`; and with gradients of norm at most L that are
-    :math:`\beta`-Lipschitz, :math:`\|u_z\| \le L + \beta\|w_k - w_{k-1}\|/\eta`, about the size of one gradient.
+    :math:`d_k = (1-\eta)(d_{k-1} + \nabla_k(w_k) - \nabla_k(w_{k-1})) + \eta\nabla_k(w_k)`, with noise; and where gradients have
+    norm at most L and are :math:`\beta`-Lipschitz, :math:`\|u_z\| \le L + \beta\|w_k - w_{k-1}\|/\eta \le L + 2\beta R_2` in a
+    ball of Euclidean radius :math:`R_2`: about the size of one gradient.
 
-    Guarantee: the sequence of all decisions and of all :math:`d_k` is (epsilon, delta)-differentially private under the conditions
-    of :class:`~torchonline.privacy.learner.PrivateLearner`. *Proof.* Within batch k all records' gradients are taken at
-    :math:`w_k` and :math:`w_{k-1}`, which were released before it. So :math:`u_z` is a function of its own record, and a
-    point of a ball: to replace one moves the sum by at most 2C (C under ``zero_out``). Each record is in one batch, and gets the whole
-    budget (:class:`~torchonline.baselines.private_optimizer.DisjointBatches`); the recursion is post-processing. Decisions
-    within the stream, which the paper keeps, are thus public too: :meth:`predict` gives the start for n/2 steps, and then moves
-    once for each batch.
+    Guarantee: the sequence of all decisions and of all :math:`d_k` is (epsilon, delta)-differentially private under the
+    conditions of :class:`~torchonline.privacy.learner.PrivateLearner`. *Proof.* Within batch k all records' gradients are taken
+    at :math:`w_k` and :math:`w_{k-1}`, which were released before it. So :math:`u_z` is a function of its own record, and a
+    point of a ball: to replace one moves the sum by at most 2C (C under ``zero_out``). Each record is in one batch, and gets the
+    whole budget (:class:`~torchonline.baselines.private_optimizer.DisjointBatches`); the recursion is post-processing.
+    Decisions within the stream, which the paper keeps, are thus public too: :meth:`predict` gives the start for n/2 steps, and
+    then moves once for each batch.
 
     Cost of a step: O(d), and as much memory.
 
@@ -43,8 +44,8 @@ class NoisySFW(DisjointBatches):
         norm: p, of the ball, from 1 to infinity.
         radius_bound: R, its radius.
         clip: C, for u, which has about the size of one gradient. ``inf`` only where epsilon is.
-        step_size: eta, in (0, 1]; None for :math:`\min\{1, \log(n+1)/(2\sqrt n)\}`, an order that we recall and a constant that we chose:
-            over the :math:`\sqrt n` batches it forgets the start but for a share of :math:`1/\sqrt n`.
+        step_size: eta, in (0, 1]; None for :math:`\min\{1, \log(n+1)/(2\sqrt n)\}`, an order that we recall and a constant that
+            we chose: over the :math:`\sqrt n` batches it forgets the start but for a share of about :math:`1/\sqrt n`.
         noise_source: ``"torch"`` or ``"csprng"``.
         seed, adjacency, max_participations: see :class:`~torchonline.privacy.learner.PrivateLearner`.
         batch_shape, dtype, device, validate: as in :class:`~torchonline.DPTOFW`.
@@ -70,7 +71,7 @@ class NoisySFW(DisjointBatches):
     direction: Tensor
     secret_sum: Tensor
 
-    decisions = ("theta", "theta_prev")
+    decisions: tuple[str, ...] = ("theta", "theta_prev")
     points = 2
 
     def __init__(
@@ -125,7 +126,7 @@ class NoisySFW(DisjointBatches):
         return dict.fromkeys(("theta", "theta_prev", "direction", "secret_sum"), self.domain.start())
 
     def _rate(self, step: int) -> float:
-        """rho of the batch that a step is in."""
+        """Rho of the batch that a step is in."""
         return 1.0 if step <= self.ends[0] else self.step_size
 
     def _combined(self, gradients: Tensor, step: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -117,7 +118,9 @@ class NoisySGD:
     def _best_rate(self) -> float:
         """The learning rate with the smallest bound."""
         if self.clip == math.inf:
-            raise ValueError("learning_rate: expected a number, since none is the best where clip is infinite, got None")
+            raise ValueError(
+                "learning_rate: expected a number, since none is the best where clip is infinite, got None"
+            )
         noise = self.dim * (self.noise_multiplier / self.batch_size) ** 2
         size = self.clip * math.sqrt(1.0 + 1.0 / self.batch_size + noise)
         return euclidean_radius(self.dim, self.norm, self.radius_bound) / (size * math.sqrt(self.steps))
@@ -139,7 +142,9 @@ class NoisySGD:
         if self._fitted:
             raise RuntimeError("fit: expected one call, got another; the privacy budget is spent")
         if not data or not all(isinstance(values, Tensor) for values in data):
-            raise TypeError(f"data: expected tensors, got {', '.join(type(values).__name__ for values in data) or 'none'}")
+            raise TypeError(
+                f"data: expected tensors, got {', '.join(type(values).__name__ for values in data) or 'none'}"
+            )
         if any(values.dim() == 0 or len(values) != self.records for values in data):
             raise ValueError(f"data: expected {self.records} rows in each, got shapes {[tuple(v.shape) for v in data]}")
         self._fitted = True
@@ -160,7 +165,9 @@ class NoisySGD:
                 if len(run):
                     contributions = clipped(slopes(theta[run], *(values[record] for values in data)), self.clip)
                     total.index_add_(0, run, contributions)
-                theta = projected(theta.sub(total, alpha=self.learning_rate / self.batch_size), self.norm, self.radius_bound)
+                theta = projected(
+                    theta.sub(total, alpha=self.learning_rate / self.batch_size), self.norm, self.radius_bound
+                )
         return average.reshape(*self.batch_shape, self.dim), theta.reshape(*self.batch_shape, self.dim)
 
     def privacy_spent(self, delta: float) -> float:
@@ -174,8 +181,8 @@ def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps
     """The epsilon of some steps, each of which sums a random subset and adds Gaussian noise, when one record is replaced.
 
     Args:
-        noise_multiplier: standard deviation of the noise / the longest summand, C. (A record moves a sum by 2C, which dp-accounting
-            knows of replacement.)
+        noise_multiplier: standard deviation of the noise / the longest summand, C. (A record moves a sum by 2C, which
+            dp-accounting knows of replacement.)
         delta: in (0, 1).
         rate: the probability that a record is in the subset.
         steps: how many.
@@ -186,15 +193,16 @@ def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps
     return float(accountant.compose(accounting.SelfComposedDpEvent(event, steps)).get_epsilon(delta))
 
 
+@lru_cache
 def calibrated_multiplier(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """The least noise multiplier whose :func:`subsampled_epsilon` is at most epsilon, but for a thousandth of it."""
+    """The least noise multiplier whose :func:`subsampled_epsilon` is at most epsilon, or up to a thousandth more."""
     # As if the subset amplified in full.
     high = rate * 2.0 * math.sqrt(steps) / gaussian_mu(epsilon, delta)
     while subsampled_epsilon(high, delta, rate, steps) > epsilon:
-        high *= 1.5
-    low = high / 1.5
+        high *= 1.25
+    low = high / 1.25
     while subsampled_epsilon(low, delta, rate, steps) <= epsilon:
-        low, high = low / 1.5, low
+        low, high = low / 1.25, low
     while high > 1.001 * low:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if subsampled_epsilon(middle, delta, rate, steps) <= epsilon else (middle, high)

@@ -31,7 +31,7 @@ class PrivateOptimizer(PrivateLearner):
 
     theta: Tensor
 
-    decisions = ("theta",)
+    decisions: tuple[str, ...] = ("theta",)
 
     # At how many points it wants gradients.
     points = 1
@@ -114,9 +114,9 @@ class DisjointBatches(PrivateOptimizer):
 
     *Each batch gets the whole budget.* Let record i be replaced, in batch k. The batches before k have the same law in both
     worlds. Given what they released, the other records of batch k are the same in both, for a record may depend on what is
-    public only; so the vector of batch k moves by at most s, and its release is :math:`\mu`-GDP. Later batches are a function of what
-    was released, the same in both worlds, and of fresh noise: post-processing. Averaged over what came before, the trade-off
-    between the worlds stays above the curve of :math:`\mu`, since that is convex. So all of it is :math:`\mu`-GDP, and
+    public only; so the vector of batch k moves by at most s, and its release is :math:`\mu`-GDP. What follows is a function of
+    what was released, the same in both worlds, and of fresh noise: post-processing. Averaged over what came before, the
+    trade-off between the worlds stays above the curve of :math:`\mu`, since that is convex. So all of it is :math:`\mu`-GDP, and
     (epsilon, delta)-private for :math:`\mu` of :func:`~torchonline.privacy.accounting.gaussian_mu`. In the words of
     :mod:`torchonline.privacy.prefix_sums`, C has one row for each batch, with entries 1, and columns of norm 1.
 
