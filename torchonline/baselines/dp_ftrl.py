@@ -8,10 +8,10 @@ from torch import Tensor
 
 from torchonline.baselines.private_optimizer import PrivateOptimizer, secret
 from torchonline.baselines.projections import euclidean_radius, projectable, projected
-from torchonline.checks import positive
+from torchonline.checks import one_of, positive
 from torchonline.convex.choices import MECHANISM_NAMES
 from torchonline.privacy.accounting import Event
-from torchonline.privacy.prefix_sums import calibrated
+from torchonline.privacy.prefix_sums import MECHANISMS, calibrated
 
 
 class DPFTRL(PrivateOptimizer):
@@ -125,7 +125,7 @@ class DPFTRL(PrivateOptimizer):
             validate=validate,
         )
         self.prefix_sums = calibrated(
-            mechanism,
+            one_of("mechanism", mechanism, tuple(MECHANISMS)),
             self.horizon,
             sensitivity=self._moved,
             radius=self._longest,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchonline.baselines.projections import euclidean_radius, projectable, projected
 from torchonline.checks import positive, positive_integer, sizes, within
-from torchonline.privacy.accounting import gaussian_mu
+from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
@@ -102,8 +102,7 @@ class NoisySGD:
             raise ValueError(f"batch_size: expected a number from 1 to {self.records}, got {batch_size}")
         self.batch_shape = sizes("batch_shape", batch_shape)
         self.source = noise_source if isinstance(noise_source, NoiseSource) else make_source(noise_source, seed)
-        if self.source.name == "discrete":
-            raise ValueError("noise_source: expected 'torch' or 'csprng' to draw normal, got 'discrete'")
+        self.source.require("normal")
         self.rate = self.batch_size / self.records
         self.noise_multiplier = 0.0
         if self.epsilon < math.inf:

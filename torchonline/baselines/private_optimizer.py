@@ -9,7 +9,8 @@ from torch import Tensor
 from torchonline.checks import check_shape, check_tensor, positive
 from torchonline.convex.domains import norm_order
 from torchonline.convex.frank_wolfe import Released
-from torchonline.privacy.accounting import Event, GaussianEvent, ZCDPEvent, gaussian_mu
+from torchonline.privacy.accounting import Event, GaussianEvent, ZCDPEvent
+from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learner import SECRET, PrivateLearner
 
@@ -117,7 +118,7 @@ class DisjointBatches(PrivateOptimizer):
     public only; so the vector of batch k moves by at most s, and its release is :math:`\mu`-GDP. What follows is a function of
     what was released, the same in both worlds, and of fresh noise: post-processing. Averaged over what came before, the
     trade-off between the worlds stays above the curve of :math:`\mu`, since that is convex. So all of it is :math:`\mu`-GDP, and
-    (epsilon, delta)-private for :math:`\mu` of :func:`~torchonline.privacy.accounting.gaussian_mu`. In the words of
+    (epsilon, delta)-private for :math:`\mu` of :func:`~torchonline.privacy.calibration.gaussian_mu`. In the words of
     :mod:`torchonline.privacy.prefix_sums`, C has one row for each batch, with entries 1, and columns of norm 1.
 
     Args:
@@ -126,8 +127,7 @@ class DisjointBatches(PrivateOptimizer):
 
     def __init__(self, dim: int, *, ends: tuple[int, ...], **options: Any) -> None:
         super().__init__(dim, **options)
-        if self.source.name == "discrete":
-            raise ValueError("noise_source: expected 'torch' or 'csprng' to draw normal, got 'discrete'")
+        self.source.require("normal")
         self.ends = ends
         self._sizes = {end: end - start for start, end in zip((0, *ends[:-1]), ends, strict=True)}
         # The standard deviation of the noise, in units of the sensitivity.
