@@ -157,7 +157,7 @@ class FrankWolfe(PrivateLearner):
         g = weight * gradients[..., 0, :] - (weight - 1) * gradients[..., 1, :]
         return clipped(g, self.clip, self.clip_norm)
 
-    def _advance(self, contribution: Tensor, step: int, view: NumpyView | None) -> None:
+    def _advance(self, contribution: Tensor, step: int, view: NumpyView | None = None) -> None:
         """Take the step that begins: add what its records contribute, ``(*B, d)``, and publish the next decision."""
         if view is None:
             self._move(contribution, step, self._buffers)
