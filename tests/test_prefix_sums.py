@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
 from scipy import stats
 
 from tests.private_tools import KnownNoise, Recorded
@@ -77,6 +78,20 @@ def test_noise_is_enough_and_two_thirds_of_it_is_not(name: str, horizon: int, ep
     for _ in range(horizon):
         made.next()
     assert 0.999 * epsilon < made.privacy_spent(delta) <= epsilon
+
+
+def test_discrete_noise_is_enough_and_two_thirds_of_it_is_not() -> None:
+    """By its zCDP: each of the nodes that a record is in, moved by whole steps of the grid."""
+    made = noise("tree", 1000, sensitivity=2.5, epsilon=0.7, noise_source="discrete")
+    nodes = float(made.materialize(1000)[1].sum(0).max())
+    orders = np.concatenate([1.0 + np.geomspace(1e-2, 1.0, 400), np.geomspace(2.0, 2000.0, 3000)])
+    for factor, enough in ((1.0, True), (2.0 / 3.0, False)):
+        mechanism = made.mechanism
+        rho = nodes * (2.5 / (factor * mechanism.noise_scale)) ** 2 / 2.0
+        accountant = RdpAccountant(orders, dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+        epsilon = accountant.compose(dp_accounting.ZCDpEvent(rho)).get_epsilon(1e-3)
+        assert (abs(epsilon - 0.7) < 1e-3) == enough, epsilon
+        assert (epsilon > 1.2 * 0.7) != enough
 
 
 @EACH

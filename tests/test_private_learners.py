@@ -3,9 +3,12 @@
 import copy
 import inspect
 import io
+import json
 import math
 import os
 import pickle
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.fake_device import environment
 from tests.private_learners import CASES, DIM, HORIZON, PROMISE, PrivateCase, differences, gradients_for, run, snapshot
 from tests.private_tools import KnownNoise
 from torchonline import DPTOFW
@@ -501,6 +505,14 @@ def test_memory_is_flat(case: PrivateCase) -> None:
     sizes = {name: value.numel() for name, value in learner.named_buffers()}
     run(learner, HORIZON - 1)
     assert {name: value.numel() for name, value in learner.named_buffers()} == sizes
+
+
+def test_nothing_ties_them_to_the_cpu() -> None:
+    """On a device that only shapes exist on nothing meets a tensor of another, and no value is asked for but the clock."""
+    command = [sys.executable, "-m", "tests.fake_private"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {str(case): [] for case in CASES}
 
 
 @pytest.mark.parametrize("case", [CASES[0]], ids=str)

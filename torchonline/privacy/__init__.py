@@ -15,6 +15,7 @@ from torchonline.privacy.accounting import (
     ZCDPEvent,
 )
 from torchonline.privacy.audit import AuditResult, clopper_pearson, epsilon_lower_bound
+from torchonline.privacy.blt import trace_lower_bound
 from torchonline.privacy.calibration import (
     gaussian_delta,
     gaussian_epsilon,
@@ -56,6 +57,7 @@ __all__ = [
     "prefix_sum",
     "private_learners",
     "total_ledger",
+    "trace_lower_bound",
     "zcdp_delta",
     "zcdp_epsilon",
     "zcdp_rho",

@@ -81,8 +81,8 @@ class SquareRoot(Mechanism):
     def __init__(self, horizon: int, *, sensitivity: float, noise_scale: float, source: NoiseSource) -> None:
         super().__init__(horizon, sensitivity=sensitivity, noise_scale=noise_scale, source=source)
         k = np.arange(1, horizon)
-        self._coefficients = torch.from_numpy(np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))]))
-        self._backwards = torch.diff(self._coefficients, prepend=torch.zeros(1, dtype=torch.float64)).flip(0)
+        self._coefficients = np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
+        self._backwards = torch.from_numpy(np.diff(self._coefficients, prepend=0.0)[::-1].copy())
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         return {"draws": torch.zeros((self.horizon, dim), dtype=torch.float64)}
@@ -93,13 +93,13 @@ class SquareRoot(Mechanism):
         return beside(self._backwards, draws)[-step:] @ draws[..., :step, :]
 
     def column_norm(self, steps: int) -> float:
-        return float(torch.linalg.vector_norm(self._coefficients[:steps]))
+        return float(np.linalg.norm(self._coefficients[:steps]))
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        return _factors(self._coefficients[:n])
+        return _factors(torch.from_numpy(self._coefficients[:n]))
 
     def errors(self, n: int) -> tuple[float, float]:
-        return summary(self._coefficients[:n].square().cumsum(0))
+        return summary(torch.from_numpy(self._coefficients[:n] ** 2).cumsum(0))
 
 
 def _factors(coefficients: Tensor) -> tuple[Tensor, Tensor]:

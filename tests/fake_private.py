@@ -1,0 +1,47 @@
+"""Runs private learners on a device that does not exist, alone: ``python -m tests.fake_private`` prints what fails.
+
+The clock is the one thing that a private learner reads from its buffers; here it is told.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.fake_device import DEVICE, install
+from tests.private_learners import CASES, DIM
+from torchonline.privacy.learner import PrivateLearner
+
+
+def problems(build: Any) -> Iterator[str]:
+    """What goes wrong with a learner that is alone or a fleet, moved to the device or made there."""
+    for batch_shape, moved in itertools.product(((), (3,)), (False, True)):
+        steps = itertools.count(1)
+        PrivateLearner._next_step = lambda self, steps=steps: next(steps)  # type: ignore[method-assign]
+        try:
+            learner = build(batch_shape=batch_shape, device=None if moved else DEVICE)
+            if moved:
+                learner.to(DEVICE)
+            gradients = torch.zeros(*batch_shape, 2, DIM, dtype=torch.bfloat16, device=DEVICE)
+            for record in (gradients, None, gradients, gradients):
+                learner.step(record)
+            tensors = [learner.predict(), learner.queries(), *learner.buffers()]
+            strangers = {str(tensor.device) for tensor in tensors} - {f"{DEVICE}:0"}
+            if strangers:
+                yield f"{batch_shape}: found tensors on {sorted(strangers)}"
+        except Exception as error:
+            yield f"{batch_shape}: {type(error).__name__}: {str(error).splitlines()[0]}"
+
+
+def main() -> None:
+    """Print what fails, by learner."""
+    install()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        print(json.dumps({str(case): list(problems(case.build)) for case in CASES}))
+
+
+if __name__ == "__main__":
+    main()
