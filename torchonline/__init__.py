@@ -12,6 +12,7 @@ from torchonline.bandits.heavy_tail import HeavyTailRegression, HeavyTailUCB
 from torchonline.bandits.huber import HuberRegression, HvtUCB
 from torchonline.bandits.local_glm import LocalGLB, LocalGLMRegression
 from torchonline.bandits.policies import UCB, Greedy, ThompsonSampling
+from torchonline.bandits.private import DPHDB
 from torchonline.bandits.ridge import OFUL, RidgeRegression
 from torchonline.bandits.system_identification import SystemIdentification
 from torchonline.convex.frank_wolfe import DPPOFW, DPTOFW
@@ -21,6 +22,7 @@ from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Logistic, P
 __version__ = "0.1.0"
 
 __all__ = [
+    "DPHDB",
     "DPPOFW",
     "DPTOFW",
     "GLBOMD",

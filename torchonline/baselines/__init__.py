@@ -8,6 +8,7 @@ we have not its text, are named in the docstrings; those that are worth a try wi
 from torchonline.baselines.crmm import CRMM, CRMMRegression
 from torchonline.baselines.crtm import CRTM, CRTMRegression
 from torchonline.baselines.dp_ftrl import DPFTRL
+from torchonline.baselines.dp_ucb import DPUCB
 from torchonline.baselines.ecolog import ECOLog, ECOLogRegression
 from torchonline.baselines.glm_ucb import GLMUCB, GLMUCBRegression
 from torchonline.baselines.gloc import GLOC, GLOCRegression
@@ -26,6 +27,7 @@ __all__ = [
     "CRMM",
     "CRTM",
     "DPFTRL",
+    "DPUCB",
     "GLMUCB",
     "GLOC",
     "MENU",
