@@ -8,6 +8,7 @@ from torch import Tensor
 
 import torchonline
 from tests.learners import public_classes
+from torchonline.bandits.private import PrivateBandit
 from torchonline.privacy.learner import PrivateLearner
 
 DIM = 3
@@ -49,6 +50,7 @@ CASES = [
     PrivateCase(cls, tuple(options.items()))
     # The rivals have tests of their own: they differ in where they ask, and in when they release.
     for cls in public_classes(PrivateLearner, packages=(torchonline,))
+    if not issubclass(cls, PrivateBandit)  # which are fed otherwise: see test_private_bandits.py
     for options in VARIANTS.get(cls.__name__, [{}])
 ]
 

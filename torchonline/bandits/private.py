@@ -30,15 +30,14 @@ class PrivateBandit(PrivateLearner):
     states and of all actions :math:`a_j,\ j \ne i`, is (epsilon, delta)-private in it, even for all others together.
 
     *Not covered* is her own action :math:`a_i`, which has to depend on her. If it is published, or her reward, or a log of
-    :math:`(x_i, a_i, r_i)`, there is no guarantee. It needs, besides what
-    :class:`~torchonline.privacy.learner.PrivateLearner` needs: the reward of person j depends on her, on :math:`a_j` and on public
-    states, never on the action or the reward of another (no shared stock, no interference); each person is in one round, and which
-    one does not depend on any data.
+    :math:`(x_i, a_i, r_i)`, there is no guarantee. Besides what :class:`~torchonline.privacy.learner.PrivateLearner` needs, the
+    reward of person j must depend on her, on :math:`a_j` and on public states, never on the action or the reward of another (no
+    shared stock, no interference); and each person is in one round, which does not depend on any data.
 
     *Late rewards.* A step takes all rewards that arrived in its round, each with its context and action, and sums what they
     contribute, each clipped by itself, at the state of now. The clock is the round, never an arrival: one step for each arrived
-    reward would shift everybody after it and is not private. A person still moves one summand, even if how late she answers depends on
-    her data. (Rows of an estimator's ``step`` are rounds in order; those of this one are one round.)
+    reward would shift everybody after it, and is not private. A person still moves one summand, even if how late she answers
+    depends on her data. (Rows of an estimator's ``step`` are rounds in order; rows of this one are of one round.)
 
     Values are never refused, for an error would tell of them. A context with NaN or infinity is acted on as 0, and its
     record, as any with a reward that is no finite number, contributes 0; so does an action that is no arm, which pads the rows
@@ -58,7 +57,7 @@ class PrivateBandit(PrivateLearner):
         super().__init__(dim, **options)
         if self.source.name == "discrete":
             raise ValueError(
-                "noise_source: expected 'torch' or 'csprng', since sums of late rewards are not integers, got 'discrete'"
+                "noise_source: expected 'torch' or 'csprng', since contributions are not integers, got 'discrete'"
             )
         self.arm_count = positive_integer("arms", arms)
         self.feature_clip = positive("feature_clip", feature_clip)
@@ -66,11 +65,11 @@ class PrivateBandit(PrivateLearner):
         self.reward_clip = self._clip_bound("reward_clip", reward_clip)
 
     def released(self) -> "ReleasedBandit":
-        """A module with ``forward`` and ``select`` that decides by what is public now, and holds nothing else: for TorchScript."""
+        """A module with ``forward`` and ``select`` that holds nothing but what is public, and decides by it: for TorchScript."""
         raise NotImplementedError
 
     def _learn(self, x: Tensor, action: Tensor, reward: Tensor, step: int) -> None:
-        """Take the step that begins: clipped float64 ``(*B, m, d)``, with ``(*B, m)`` actions and rewards; 0 counts as nothing."""
+        """Take the step that begins, on clipped contexts ``(*B, m, d)``, with actions and rewards ``(*B, m)``."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
@@ -109,8 +108,8 @@ class PrivateBandit(PrivateLearner):
         """End a round: learn from the rewards that have arrived in it, and publish the next state.
 
         Args:
-            x: the context that was decided upon, ``(*B, d)``; or those of all m rewards that arrived, ``(*B, m, d)``, m >= 0. None
-                if none has.
+            x: the context that was decided upon, ``(*B, d)``; or those of all rewards that arrived, ``(*B, m, d)``, m >= 0.
+                None if none has.
             action: which arm each of them got, int64, ``(*B)`` or ``(*B, m)``.
             reward: what it paid, shaped like ``action``.
 
@@ -128,7 +127,7 @@ class PrivateBandit(PrivateLearner):
         return self.released().select(x, mask)
 
     def _checked_context(self, x: Tensor, most: int | None) -> Tensor:
-        """x as float64, ``(*B, ..., d)``, with at most so many dimensions between."""
+        """Contexts as float64, ``(*B, ..., d)``, with at most so many dimensions between."""
         x = check_tensor("x", x, self.constants).detach()
         between = x.dim() - self.batch_dims - 1
         fits = between >= 0 and x.shape[: self.batch_dims] == self.batch_shape and x.size(-1) == self.dim
@@ -213,36 +212,37 @@ def highest(scores: Tensor, mask: Tensor | None) -> Tensor:
 class DPHDB(PrivateBandit):
     r"""Private high-dimensional contextual bandit: a private Frank-Wolfe learner for each arm, on the :math:`\ell_1` ball.
 
-    Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`, where the link's :math:`\mu` is known. A round::
+    Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`, with a known link :math:`\mu`. A round::
 
         k = bandit.select(x)
         bandit.step(x, k, reward)    # all rewards that arrived in this round; bandit.step(None) if none has
 
-    1. *Warm-up*: arm k is pulled in the fixed block of rounds k :math:`t_0` + 1, ..., (k+1) :math:`t_0`, whatever the context, and its
-       learner alone takes steps. At the end of its block ``theta_warm`` keeps its decision, for good. Where the block's arm is
-       masked out, the lowest available one is pulled; the round is then lost, and so are late rewards of other arms than
-       the block's: a zero record takes their step.
-    2. *After it*: the arms with :math:`\mu(x^\top\theta^w_k) > \max_j \mu(x^\top\theta^w_j) - h/2` are kept, the maximum over those
-       available, and of them the one with the highest :math:`\mu(x^\top\theta_k)` is pulled. The learner of every arm takes a
-       step in every round: on the record (x, r) if that arm was pulled, else on (0, :math:`\mu(0)`).
+    1. *Warm-up*: the first :math:`t_0` rounds are the block of arm 0, the next that of arm 1, and so on. Its arm is pulled
+       whatever the context, and its learner alone takes steps. At its end ``theta_warm`` keeps the arm's decision, for good.
+       Where the block's arm is masked out, the lowest available one is pulled. Rewards of other arms than the block's are
+       lost, those that come late too: a zero record takes their step.
+    2. *After it*: the arms with :math:`\mu(x^\top\theta^w_k) > \max_j \mu(x^\top\theta^w_j) - h/2` are kept, the maximum over
+       those available, and of them the one with the highest :math:`\mu(x^\top\theta_k)` is pulled. The learner of every arm
+       takes a step in every round: on the record (x, r) if that arm was pulled, else on (0, :math:`\mu(0)`).
 
     The learners are those of :mod:`torchonline.convex.frank_wolfe`. The gradient of the loss
-    :math:`m(x^\top\theta) - r\,x^\top\theta`, m' = :math:`\mu`, is
+    :math:`m(x^\top\theta) - r\,x^\top\theta`, :math:`m' = \mu`, is
 
     .. math:: \nabla f(\theta; x, r) = (\mu(x^\top\theta) - r)\,x,
 
-    which is 0 at x = 0 for every link, every reward and every :math:`\theta`, since :math:`\mu(0)` is finite: an arm that was not pulled
-    adds exactly 0, and noise. A learner's own clock is s = t - (K - 1) :math:`t_0` after the warm-up: it weighs gradients by s
-    and s - 1, and by the round's number t the records of the warm-up would weigh K times as much.
+    which is 0 at x = 0 for every link, reward and :math:`\theta`, since :math:`\mu(0)` is finite: an arm that was not pulled
+    adds exactly 0, and noise. A learner's own clock is s = t - (K - 1) :math:`t_0` after the warm-up. It weighs gradients by s
+    and s - 1; by the round's number t, the records of the warm-up would weigh up to K times as much as the noise is made for.
 
-    Guarantee: joint differential privacy, see :class:`PrivateBandit`, at the (epsilon, delta) of *one* arm's learner over its horizon
-    n = T - (K - 1) :math:`t_0`; no factor K or 2. Replace person i. If both worlds pull the same arm for her, one learner gets
-    another contribution, at a distance of at most 2C. If they pull two arms, one loses its contribution and the other gets one, C and C,
-    :math:`\sqrt2 C` together because the noises of the arms are independent. If, of one arm, the rounds in which her reward
-    arrives differ, columns a and b of the encoder, :math:`\|C_{\cdot a}g - C_{\cdot b}g'\| \le 2C\max_j\|C_{\cdot j}\|`. All three are
-    covered by the sensitivity 2C of one learner. (With Gumbel noise two arms have half the range each, and half the cost together.)
-    Blocks follow the clock, ``theta_warm`` and all later choices are functions of public states, and the actions of others are
-    functions of those and of their own contexts. Of regret nothing is promised: the contributions are clipped.
+    Guarantee: joint differential privacy, see :class:`PrivateBandit`, at the (epsilon, delta) of *one* arm's learner over its
+    horizon n = T - (K - 1) :math:`t_0`, with no factor K or 2. Replace person i. If both worlds pull the same arm for her, one
+    learner gets another contribution, at most 2C away. If they pull two arms, one loses its contribution and the other gets
+    one: C and C, :math:`\sqrt2\,C` together, because the noises of the arms are independent. If the rounds in which her reward
+    arrives differ, a column of the encoder E takes the place of another:
+    :math:`\|E_{\cdot a}g - E_{\cdot b}g'\| \le 2C\max_j\|E_{\cdot j}\|`. All are covered by the sensitivity 2C of one learner.
+    (With Gumbel noise, two arms have half the range each, and half the cost together.) Blocks follow the clock, ``theta_warm``
+    and all later choices are functions of public states, and the actions of others are functions of those and of their own
+    contexts. Of regret nothing is promised: contributions are clipped.
 
     Cost of a round: K learners' steps, O(5 K d), and O(K m d) for m rewards; a decision, O(K d).
 
@@ -259,8 +259,8 @@ class DPHDB(PrivateBandit):
             :math:`\theta^w` is of few rounds and much noise.
         radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`.
         clip: C, for the combined gradient of a record, Euclidean; in the maximum norm for ``"gumbel"`` and ``"laplace"``.
-        mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; ``"gumbel"`` or ``"laplace"`` for noise on the choice of a vertex, with
-            many more features than rounds. See :class:`~torchonline.DPPOFW`.
+        mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; ``"gumbel"`` or ``"laplace"`` for noise on the choice of a
+            vertex, with more features than rounds. See :class:`~torchonline.DPPOFW`.
         scheme, step_scale: as in :class:`~torchonline.DPTOFW`.
         noise_source: ``"torch"`` or ``"csprng"``; each arm has noise of its own.
         seed: for tests; whoever knows it can remove the noise.

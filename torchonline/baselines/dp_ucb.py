@@ -18,32 +18,34 @@ from torchonline.privacy.trees import Tree
 class DPUCB(PrivateBandit):
     r"""Private LinUCB with a parameter for each arm: ridge regression on noisy statistics, and a bonus that knows of the noise.
 
-    Arm k pays :math:`x^\top\theta_k` on average, :math:`\|\theta_k\| \le S`. With contexts in units of L and rewards in units of B, so
-    that :math:`v = (x, r)` has :math:`\|x\| \le 1` and :math:`|r| \le 1`, each arm has a sum of matrices
+    Arm k pays :math:`x^\top\theta_k` on average, :math:`\|\theta_k\| \le S`. With contexts in units of L and rewards in units
+    of B, so that v = (x, r) has :math:`\|x\| \le 1` and :math:`|r| \le 1`, each arm has a sum of matrices
 
     .. math:: M_t = \sum_{s \le t} v_s v_s^\top\,1\{a_s = k\} + N_t = \begin{pmatrix} G & u \\ u^\top & \cdot \end{pmatrix},
               \qquad V = G + (2\Upsilon + \lambda) I,\quad \hat\theta = V^{-1}u,
 
     and the arm with the largest :math:`x^\top\hat\theta + \beta_t\|x\|_{V^{-1}}` is pulled. :math:`N_t` is the noise of a tree
-    (:class:`~torchonline.privacy.trees.Tree`) on the upper triangles, mirrored. *Every* arm's tree takes a step in *every* round, on a zero
-    matrix where the arm was not pulled: a tree whose clock is the arm's pulls would shift everybody later. :math:`\Upsilon` bounds the
-    noise's spectral norm and is a constant. With n rounds, K arms, h the height of the tree, :math:`\sigma` the scale of a
-    node's noise, :math:`\tau = \sigma\sqrt h`, :math:`\rho_- = \Upsilon + \lambda`, :math:`\rho_+ = 3\Upsilon + \lambda` and R = ``noise_scale``,
+    (:class:`~torchonline.privacy.trees.Tree`) on the upper triangles, mirrored. *Every* arm's tree takes a step in *every*
+    round, on a zero matrix where the arm was not pulled: a tree whose clock is the arm's pulls would shift everybody later.
+
+    With n rounds, K arms, a tree of height h, :math:`\sigma` the scale of a node's noise, :math:`\tau = \sigma\sqrt h`,
+    :math:`\Upsilon` a constant that bounds the noise's spectral norm, :math:`\rho_- = \Upsilon + \lambda`,
+    :math:`\rho_+ = 3\Upsilon + \lambda` and R = ``noise_scale``,
 
     .. math:: \beta_t = R\sqrt{2\log\tfrac{2K}\alpha + d\log\Bigl(\frac{\rho_+}{\rho_-} + \frac t{d\rho_-}\Bigr)} + S\sqrt{\rho_+}
               + \frac\tau{\sqrt{\rho_-}}\Bigl(\sqrt d + \sqrt{2\log\tfrac{6nK}\alpha}\Bigr)
 
-    in these units: neither pulls nor any record enter but through the noisy sums. Eigenvalues of V below :math:`\rho_-` are raised
-    to it; but for a probability of :math:`\alpha/6` there are none.
+    in these units: pulls and records enter through the noisy sums only. Eigenvalues of V below :math:`\rho_-` are raised to it;
+    where the bound of the norm holds there are none.
 
-    Guarantee, of privacy: joint differential privacy, see :class:`~torchonline.bandits.private.PrivateBandit`. A person moves one
-    arm's sum by a difference of two outer products, or two arms' sums by one each, by
-    at most :math:`\sqrt{2^2 + 2^2} = 2\sqrt2` in the Frobenius norm, since outer products have no negative inner product; late
-    rewards are covered for the same reason.
-    Of the confidence set: with probability :math:`1 - \alpha` all :math:`|x^\top(\theta_k - \hat\theta_k)| \le \beta_t\|x\|_{V^{-1}}`, if
-    no context or reward is clipped and what a reward deviates by is R-sub-Gaussian (Shariff and Sheffet, Proposition 4, with a union
-    over arms). For :math:`\|N\|`: its quadratic form on the sphere has increments no larger than those of
-    :math:`2\tau\langle g, x\rangle` (Sudakov and Fernique), and is :math:`\sqrt2\tau`-Lipschitz in the normal numbers.
+    Guarantee, of privacy: joint differential privacy, see :class:`~torchonline.bandits.private.PrivateBandit`. A person moves
+    one arm's sum by the difference of two outer products, or two arms' sums by one each, by at most
+    :math:`\sqrt{2^2 + 2^2} = 2\sqrt2` in the Frobenius norm, since the inner product of two outer products is not negative;
+    which covers late rewards too. Of the confidence set: with probability :math:`1 - \alpha`, always
+    :math:`|x^\top(\theta_k - \hat\theta_k)| \le \beta_t\|x\|_{V^{-1}}`, if no context or reward is clipped and what rewards
+    deviate by is R-sub-Gaussian (Shariff and Sheffet, Proposition 4, and a union over arms). As for :math:`\Upsilon`: the
+    noise's quadratic form on the sphere has no larger increments than :math:`2\tau\langle g, x\rangle` (Sudakov and Fernique),
+    and is :math:`\sqrt2\,\tau`-Lipschitz in the normal numbers.
 
     Cost of a round: O(K (d^2 log n + m d^2)) for m rewards; O(K d^3) for a call of ``select``, however many decisions.
 
@@ -80,8 +82,8 @@ class DPUCB(PrivateBandit):
         True
 
     Reference:
-        Shariff and Sheffet, Differentially private contextual linear bandits, NeurIPS 2018. Here each arm has a parameter of its own,
-        an upper triangle of normal numbers is mirrored where theirs averages two, and there is a ridge besides.
+        Shariff and Sheffet, Differentially private contextual linear bandits, NeurIPS 2018. Here each arm has a parameter of its
+        own, an upper triangle of normal numbers is mirrored where theirs averages two, and there is a ridge besides.
     """
 
     noisy_sum: Tensor
