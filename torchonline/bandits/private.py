@@ -192,6 +192,12 @@ class ReleasedBandit(nn.Module):
         """The arm with the highest score of those that are available, the lowest among equals: ``(*B, ...)``."""
         return highest(self.forward(x), self.admitted(x, mask))
 
+    def example(self) -> tuple[Tensor, ...]:
+        """Arguments to export it with: the contexts of three decisions."""
+        theta = self.theta
+        x = torch.linspace(-1.0, 1.0, 3 * theta.size(-1), dtype=theta.dtype, device=theta.device)
+        return (x.reshape(3, -1).expand(theta.shape[:-2] + (3, theta.size(-1))),)
+
     def context(self, x: Tensor) -> Tensor:
         """Clipped contexts, in a row: ``(*B, ..., d)`` to ``(*B, n, d)``."""
         x = clipped(x, self.feature_clip, self.feature_norm)
@@ -276,14 +282,14 @@ class DPHDB(PrivateBandit):
         - theta_warm: ``(*B, K, d)``, public; ``arms[k]`` has the state of an arm's learner.
 
     Example:
-        >>> bandit = DPHDB(2, arms=2, horizon=3000, warmup=100, epsilon=1.0, delta=1e-4)
+        >>> bandit = DPHDB(2, arms=2, horizon=500, warmup=50, epsilon=10.0, delta=1e-4)
         >>> theta = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double()
-        >>> for x in torch.rand(3000, 2).double():
+        >>> for x in torch.rand(500, 2).double():
         ...     k = bandit.select(x)
         ...     bandit.step(x, k, theta[k] @ x)
         >>> bandit.select(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
         tensor([0, 1])
-        >>> bandit.privacy_spent(1e-4) <= 1.0
+        >>> bandit.privacy_spent(1e-4) <= 10.0
         True
 
     Reference:
