@@ -19,7 +19,7 @@ from torchonline import DPHDB, Gamma, Gaussian, Logistic
 from torchonline.baselines import DPUCB
 from torchonline.export import to_program, to_torchscript
 from torchonline.privacy import epsilon_lower_bound
-from torchonline.privacy.accounting import gaussian_epsilon, gaussian_mu, zcdp_epsilon, zcdp_rho
+from torchonline.privacy.calibration import gaussian_epsilon, gaussian_mu, zcdp_epsilon, zcdp_rho
 from torchonline.privacy.learner import SECRET
 from torchonline.privacy.noise import NoiseSource, noise_source
 
@@ -669,15 +669,36 @@ def test_a_state_of_other_options_is_refused_as_a_whole() -> None:
         with pytest.raises(RuntimeError, match="load_state_dict: expected a state of this learner"):
             other.load_state_dict(snapshot(learnt))
         assert differences(before, snapshot(other)) == [], change
-    partial = {name: value for name, value in snapshot(learnt).items() if name != "arms.2.theta"}
-    other = dphdb()
-    before = snapshot(other)
-    with pytest.raises(RuntimeError, match=r"arms\.2\.theta: expected an entry"):
-        other.load_state_dict(partial)
-    assert differences(before, snapshot(other)) == []
+    for missing in ("arms.2.theta", "arms.1.", "theta_warm", ("theta_warm", "constants", "rounds", "furthest", "cont")):
+        partial = {name: value for name, value in snapshot(learnt).items() if not name.startswith(missing)}
+        other = dphdb()
+        before = snapshot(other)
+        with pytest.raises(RuntimeError, match="expected an entry, got none"):
+            other.load_state_dict(partial)
+        assert differences(before, snapshot(other)) == []
     ucb = dpucb()
     with pytest.raises(RuntimeError, match="learnt with"):
         ucb.load_state_dict(dpucb(constants="original", horizon=HORIZON).state_dict())
+
+
+@BOTH
+def test_going_back_is_a_continuation(build: Any) -> None:
+    bandit = build()
+    play(bandit, 10)
+    early = snapshot(bandit)
+    play(bandit, 30)
+    spent = bandit.privacy_spent(1e-3, continuations=2)
+    bandit.load_state_dict(early)
+    assert int(bandit.rounds) == 10
+    assert bandit.privacy_spent(1e-3) == spent
+
+
+def test_noise_of_the_operating_system() -> None:
+    for mechanism in ("blt", "gumbel"):
+        bandit = dphdb(noise_source="csprng", mechanism=mechanism, batch_shape=(2,))
+        for _ in range(HORIZON):
+            bandit.step(None)
+        assert len(bandit.released().theta.flatten(0, 1).unique(dim=0)) == 2 * ARMS
 
 
 @BOTH

@@ -444,8 +444,14 @@ class DPHDB(PrivateBandit):
         return super()._parameters_of_noise() + own + self.arms[0]._parameters_of_noise()
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
-        arms = (arm._load_problems(state_dict, f"{prefix}arms.{k}.") for k, arm in enumerate(self.arms))
-        return sum(arms, super()._load_problems(state_dict, prefix))
+        problems = super()._load_problems(state_dict, prefix)
+        parts = [prefix, *(f"{prefix}arms.{k}." for k in range(self.arm_count))]
+        for part, arm in zip(parts[1:], self.arms, strict=True):
+            problems += arm._load_problems(state_dict, part)
+        if any(name.startswith(prefix) for name in state_dict):
+            absent = [part for part in parts if f"{part}constants" not in state_dict]
+            problems += [f"{part}constants: expected an entry, got none" for part in absent]
+        return problems
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
         # All arms or none: nn.Module would go on to load those that fit.

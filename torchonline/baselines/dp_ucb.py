@@ -59,7 +59,8 @@ class DPUCB(PrivateBandit):
             :math:`\Upsilon = 2\tau(\sqrt d + \sqrt{\log(6nK/\alpha)})`. ``"original"``: the paper's
             :math:`\sigma = 8\sqrt h\log(4/\delta)/\epsilon`, h = ceil(log2 n) + 1, and
             :math:`\Upsilon = \sqrt{2h}\,\sigma(4\sqrt d + 2\log(2n/\alpha))`.
-        feature_clip: L; contexts are scaled down to :math:`\|x\|_2 \le L`.
+        feature_clip: L; contexts are scaled down to :math:`\|x\|_2 \le L`. One below their norms makes less of the noise, and
+            which arm is best does not depend on a context's length; but the confidence set is then a heuristic.
         reward_clip: B; rewards are cut to [-B, B].
         theta_bound: S, a bound on the norm of each arm's parameter.
         noise_scale: R, in units of the reward; B is always enough.
