@@ -32,7 +32,7 @@ class PrivateBandit(PrivateLearner):
     *Not covered* is her own action :math:`a_i`, which has to depend on her. If it is published, or her reward, or a log of
     :math:`(x_i, a_i, r_i)`, there is no guarantee. Besides what :class:`~torchonline.privacy.learner.PrivateLearner` needs, the
     reward of person j must depend on her, on :math:`a_j` and on public states, never on the action or the reward of another (no
-    shared stock, no interference); and each person is in one round, which does not depend on any data.
+    shared stock, no interference); and each person has one round and one reward, and which round does not depend on any data.
 
     *Late rewards.* A step takes all rewards that arrived in its round, each with its context and action, and sums what they
     contribute, each clipped by itself, at the state of now. The clock is the round, never an arrival: one step for each arrived
