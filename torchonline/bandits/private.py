@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -119,9 +120,9 @@ class PrivateBandit(PrivateLearner):
             ValueError: a shape or device is wrong. No buffer has changed.
         """
         step = self._next_step()
-        with torch.no_grad():
+        with torch.no_grad(), np.errstate(all="ignore"):  # a small arm's step runs on arrays
             self._learn(*self._arrived(x, action, reward), step)
-            self.rounds += 1
+            self.rounds.add_(1)
 
     def _select(self, x: Tensor, mask: Tensor | None) -> Tensor:
         return self.released().select(x, mask)
@@ -415,7 +416,7 @@ class DPHDB(PrivateBandit):
         step = arm._next_step()
         slope = self.link.mean(x @ arm.queries().to(x.dtype).mT) - reward.unsqueeze(-1)
         gradients = slope.unsqueeze(-1) * x.unsqueeze(-2)
-        arm._advance(arm._combined(gradients, step).sum(-2), step)
+        arm._advance(arm._combined(gradients, step).sum(-2), step, arm._arrays())
 
     def released(self) -> "ReleasedDPHDB":
         """Decides greedily by the learners' decisions of now, in the warm-up too: for TorchScript."""

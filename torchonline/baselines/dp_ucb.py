@@ -192,7 +192,7 @@ class DPUCB(PrivateBandit):
         products = v[..., self.upper[0]] * v[..., self.upper[1]]
         pulled = action.unsqueeze(-1) == torch.arange(self.arm_count, device=action.device)
         summand = pulled.to(v.dtype).mT @ products
-        self.noisy_sum += self.mechanism.change(self._secrets(), summand, step)
+        self.noisy_sum.add_(self.mechanism.change(self._secrets(), summand, step))
 
     def released(self) -> "ReleasedDPUCB":
         """Decides by the parameters and the bonuses of now: for TorchScript."""
