@@ -201,7 +201,8 @@ def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
 
 
 AFTER_TORCH = {
-    f"torchonline.arrays.{name}" for name in ("sqrt", "log", "exp", "log1p", "expm1", "minimum", "maximum", "where")
+    f"torchonline.arrays.{name}"
+    for name in ("sqrt", "log", "exp", "log1p", "expm1", "minimum", "maximum", "where", "sign")
 }
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from torchonline.checks import check_shape, check_tensor, one_of, positive, positive_integer, shape_text
 from torchonline.convex.domains import CrossPolytope
-from torchonline.convex.frank_wolfe import VertexFrankWolfe
+from torchonline.convex.private_frank_wolfe import VertexFrankWolfe
 from torchonline.links import Gaussian, Link
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.clipping import clipped
@@ -232,7 +232,7 @@ class DPHDB(PrivateBandit):
        those available, and of them the one with the highest :math:`\mu(x^\top\theta_k)` is pulled. The learner of every arm
        takes a step in every round: on the record (x, r) if that arm was pulled, else on (0, :math:`\mu(0)`).
 
-    The learners are those of :mod:`torchonline.convex.frank_wolfe`. The gradient of the loss
+    The learners are those of :mod:`torchonline.convex.private_frank_wolfe`. The gradient of the loss
     :math:`m(x^\top\theta) - r\,x^\top\theta`, :math:`m' = \mu`, is
 
     .. math:: \nabla f(\theta; x, r) = (\mu(x^\top\theta) - r)\,x,

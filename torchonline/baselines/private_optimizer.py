@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchonline.checks import check_shape, check_tensor, positive
 from torchonline.convex.domains import norm_order
-from torchonline.convex.frank_wolfe import Released
+from torchonline.convex.private_frank_wolfe import Released
 from torchonline.privacy.accounting import Event, GaussianEvent, ZCDPEvent
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped
