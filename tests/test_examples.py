@@ -14,6 +14,7 @@ WRITTEN = {
     "examples/drift.py": ["drift.png"],
     "examples/fit_blt.py": ["fit_blt.png"],
     "examples/health_insurance.py": ["hill.png", "running_cost.png"],
+    "examples/health_insurance_private.py": ["price.png", "coefficients.png"],
     "examples/neural_linear_digits.py": ["regret.png", "head.pt", "head.pt2", "logs"],
     "examples/linear_mdp.py": ["linear_mdp.png"],
     "examples/noise_scale.py": ["noise_scale.png"],
@@ -35,6 +36,14 @@ SAID = {
         "always 95 %",
         "HeavyTailUCB, order 2",
         "Costs are not health.",
+    ],
+    "examples/health_insurance_private.py": [
+        "56 persons to learn from, 11 of other families held out",
+        "private mean",
+        "fit to all at once",
+        "visits at 95 % coinsurance",
+        "has spent 1.000 by its ledger",
+        "Not covered by any epsilon",
     ],
     "examples/neural_linear_digits.py": [
         "TorchScript file, in a process without torchonline: 500 of 500 choices are the head's",

@@ -95,7 +95,8 @@ def health_insurance(
             under 18, 1 for women, logarithm of 1 + the family's yearly income, an index of chronic diseases, and
             an index of general health from 0 to 100 (100 is best), partly imputed. Rows in which a column is missing are
             left out, with a warning that says how many: 4 for ``educdec``, 5 for ``mdeoff`` and ``pioff``, 5223 for
-            ``ghindx``, 4453 for ``lnmeddol``. Columns of what came of the year, such as ``mdvis``, are no context.
+            ``ghindx``, 4453 for ``lnmeddol``. Columns of what came of the year, such as ``mdvis``, outpatient visits, are
+            outcomes and no context; they are to be had here all the same.
 
     Returns:
         A dataset whose ``tensors`` are, for N person-years in the order of the file:
