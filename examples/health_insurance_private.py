@@ -20,7 +20,7 @@ What is not private here: the held-out deviances, their comparison, and several 
 on a data set that everybody has, and no epsilon covers it; nor does noise from a known seed protect anybody. Who does this to
 secret records publishes one run, without a seed, and nothing else.
 
-The loss. exp(z) - y z has gradient (exp(z) - y) x, and with 69 visits in a year it is long. Cut to length C by itself it would
+The loss. exp(z) - y z has gradient (exp(z) - y) x, which is long where somebody came often. Cut to length C by itself it would
 be the gradient of another convex loss, whose residual exp(z) - y stops growing at C / |x|: Poisson regression after Huber. Who
 comes very often counts for less, and rates come out too low. What is cut here is the combination
 t grad(theta_t) - (t - 1) grad(theta_{t-1}), which is no gradient of anything; so the script fits that loss too, without noise,
@@ -62,7 +62,7 @@ LOG_INCOME = math.log(12840.0)
 RANGES = {
     "coinsurance": (0.0, 1.0),  # a share; by the contracts 0, 25, 25, 50 and 95 %
     "deductible": (0.0, 1.0),  # one or not
-    "age": (0.0, 62.0),  # nobody over 62 was to be enrolled
+    "age": (0.0, 62.0),  # those under 62 could be enrolled
     "child": (0.0, 1.0),  # one or not
     "female": (0.0, 1.0),  # one or not
     "log income": (LOG_INCOME - 1.0, LOG_INCOME + 1.0),
@@ -458,7 +458,9 @@ def main() -> None:
     together = one.learner.privacy_spent(people.delta, continuations=seeds)
     console.print(of_families(one))
     steps = zip(times, people.deviance(one.path).mean((1, 2)).tolist(), strict=True)
-    console.print("Deviance along the stream at epsilon 1: " + ", ".join(f"{value:.2f} after {t}" for t, value in steps))
+    console.print(
+        "Deviance along the stream at epsilon 1: " + ", ".join(f"{value:.2f} after {t}" for t, value in steps)
+    )
     console.print(
         f"One run of epsilon 1 has spent {spent:.3f} by its ledger; all {seeds} of it, published together, would spend "
         f"{together:.2f}. {', '.join(one.learner.privacy_ledger().notes)}."
