@@ -6,9 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchonline.checks import shape_text
+
 
 def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients and values of a loss at a learner's query points, by one vectorised call.
+
+    The cost is that of ``torch.vmap``, some ten steps of a small learner's, for a fleet as for one. Where the gradient is a
+    formula, write it: ``learner.queries()`` says where.
 
     Args:
         loss: of a point ``(d)`` and one learner's data, a number; made of torch operations.
@@ -18,6 +23,9 @@ def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple
     Returns:
         Gradients ``(*B, N, d)`` and values ``(*B, N)``. A private learner takes the gradients only: values are not public.
 
+    Raises:
+        ValueError: a tensor of ``data`` does not begin with the learner's batch shape, or the loss is not one number.
+
     Example:
         >>> learner = DPTOFW(2, horizon=10, epsilon=1.0, delta=0.01)
         >>> x, y = torch.tensor([1.0, 2.0]).double(), torch.tensor(3.0).double()
@@ -25,8 +33,20 @@ def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple
         tensor([[-3., -6.],
                 [-3., -6.]], dtype=torch.float64)
     """
-    call = torch.vmap(torch.func.grad_and_value(loss), in_dims=(0, *(None for _ in data)))
-    for _ in learner.batch_shape:
-        call = torch.vmap(call)
-    slopes, values = call(learner.queries(), *data)
-    return slopes, values
+    batch, queries = learner.batch_shape, learner.queries().detach()
+    dims, shape = len(batch), queries.shape
+    points = queries.flatten(0, -2).requires_grad_()
+    rows = []
+    for x in data:
+        if x.shape[:dims] != batch:
+            raise ValueError(
+                f"data: expected tensors of shape {shape_text((*batch, '...'))}, got {shape_text(x.shape)}"
+            )
+        rows.append(x.unsqueeze(dims).expand(*shape[:-1], *x.shape[dims:]).flatten(0, dims))
+    with torch.enable_grad():
+        values = torch.vmap(loss)(points, *rows)
+        if values.shape != points.shape[:1]:
+            raise ValueError(f"loss: expected one number for each point, got shape {shape_text(values.shape[1:])}")
+        # A point's value does not depend on the other points, so that the sum has each one's gradient.
+        (slopes,) = torch.autograd.grad(values.sum(), points, allow_unused=True, materialize_grads=True)
+    return slopes.reshape(shape), values.detach().reshape(shape[:-1])
