@@ -47,6 +47,6 @@ def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple
         values = torch.vmap(loss)(points, *rows)
         if values.shape != points.shape[:1]:
             raise ValueError(f"loss: expected one number for each point, got shape {shape_text(values.shape[1:])}")
-        # A point's value does not depend on the other points, so that the sum has each one's gradient.
-        (slopes,) = torch.autograd.grad(values.sum(), points, allow_unused=True, materialize_grads=True)
+        # A point's value does not depend on the other points, so that the sum has each one's gradient; 0 if on none at all.
+        (slopes,) = torch.autograd.grad(values.sum() + 0.0 * points.sum(), points)
     return slopes.reshape(shape), values.detach().reshape(shape[:-1])
