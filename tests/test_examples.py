@@ -26,6 +26,10 @@ WRITTEN = {
     ],
     "examples/papers/hvt_ucb_coverage.py": ["hvt_ucb_coverage.png"],
     "examples/papers/hvt_ucb_speed.py": ["hvt_ucb_speed.png"],
+    "examples/papers/private_oco.py": [
+        "private_oco.json",
+        *(f"private_oco_{name}.png" for name in ("1.5", "inf", "bandit")),
+    ],
     "examples/papers/private_oco_speed.py": ["private_oco_speed.png"],
     "examples/system_identification.py": ["system_identification.png"],
 }
@@ -82,6 +86,17 @@ SAID = {
     "examples/papers/hvt_ucb_coverage.py": ["one-sided Pareto 1.5", "HeavyTailUCB: at most"],
     "examples/papers/hvt_ucb_speed.py": ["HEAVY-OFUL, cold gradient descent", "times as long as one at t = 50"],
     "examples/papers/private_oco_speed.py": ["the same in NumPy", "BLT after 1000 steps: 6600 bytes"],
+    "examples/papers/private_oco.py": [
+        "p = 1.5: suboptimality after T records, mean ± sd of 2 trials",
+        "as printed, NOT PRIVATE",
+        "equation (3.2)",
+        "no privacy",
+        "tuned on the",
+        "at least",
+        "Audit of as printed, NOT PRIVATE, p = 1.5, T = 40, d = 5",
+        *("NoisySFW", "DP-FTRL", "LocalMD"),
+        *("UCB, no privacy", "DP-HDB, printed", "DP-HDB, tuned", "DP-UCB, original"),
+    ],
     "examples/system_identification.py": ["SystemIdentification", "4 x HeavyTailRegression", "least squares", "0.894"],
 }
 
