@@ -45,7 +45,8 @@ class PrivacySpendLogger(pl.Callback):
       resumed from a checkpoint whose epoch was over. For further people chain their loader to the first;
     - in a fit that is resumed in the middle of an epoch with a loader that begins again, as a plain ``DataLoader`` does and
       :class:`~torchonline.models.RoundLoader` does not;
-    - when a learner has made a step in validation, also in the sanity check before the fit: that loop comes again.
+    - when a learner has made a step in validation, test or prediction, also in the sanity check before the fit: these loops
+      come again.
 
     A fit that is resumed in the middle with a loader that goes on may finish its epoch. The learner has been loaded, so the
     total is then that of two runs: see ``continuations``. ``max_steps``, ``limit_train_batches`` and validation that only
@@ -203,9 +204,12 @@ class PrivacySpendLogger(pl.Callback):
         now = clocks(self._watched(pl_module))
         if now != self._before:
             raise RuntimeError(
-                f"PrivacySpendLogger: expected validation to make no step, since it comes again with the same people, got clocks "
-                f"of {now} after {self._before}"
+                "PrivacySpendLogger: expected no step but in training, since other loops come again with the same people, got "
+                f"clocks of {now} after {self._before}"
             )
+
+    on_test_start = on_predict_start = on_validation_start
+    on_test_end = on_predict_end = on_validation_end
 
     def _watched(self, pl_module: pl.LightningModule) -> list[PrivateLearner]:
         """The learners whose spending is logged."""

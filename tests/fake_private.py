@@ -13,7 +13,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.fake_device import DEVICE, install
 from tests.private_learners import CASES, DIM
+from torchonline.bandits.private import PrivateBandit
 from torchonline.privacy.learner import PrivateLearner
+
+
+def fake_record(learner: Any) -> tuple[torch.Tensor, ...]:
+    """A record in half precision, for each learner of a fleet."""
+    half = {"dtype": torch.bfloat16, "device": DEVICE}
+    if isinstance(learner, PrivateBandit):
+        action = torch.zeros(learner.batch_shape, dtype=torch.int64, device=DEVICE)
+        return torch.zeros(*learner.batch_shape, DIM, **half), action, torch.zeros(learner.batch_shape, **half)
+    return (torch.zeros(*learner.batch_shape, learner.queries().size(-2), DIM, **half),)
 
 
 def problems(build: Any) -> Iterator[str]:
@@ -25,10 +35,10 @@ def problems(build: Any) -> Iterator[str]:
             learner = build(batch_shape=batch_shape, device=None if moved else DEVICE)
             if moved:
                 learner.to(DEVICE)
-            gradients = torch.zeros(*batch_shape, 2, DIM, dtype=torch.bfloat16, device=DEVICE)
-            for record in (gradients, None, gradients, gradients):
-                learner.step(record)
-            tensors = [learner.predict(), learner.queries(), *learner.buffers()]
+            record = fake_record(learner)
+            for arguments in (record, (None,), record, record):
+                learner.step(*arguments)
+            tensors = list(learner.buffers())
             strangers = {str(tensor.device) for tensor in tensors} - {f"{DEVICE}:0"}
             if strangers:
                 yield f"{batch_shape}: found tensors on {sorted(strangers)}"

@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 import torchonline
+import torchonline.baselines
 from tests.learners import public_classes
 from torchonline.bandits.private import PrivateBandit
+from torchonline.convex.private_frank_wolfe import PrivateFrankWolfe
 from torchonline.privacy.learner import PrivateLearner
 
 DIM = 3
@@ -45,14 +47,16 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"epsilon": float("inf")},
     ],
     "DPPOFW": [{}, {"mechanism": "gumbel"}, {"mechanism": "laplace", "noise_source": "csprng"}],
+    "DPHDB": [{"arms": 2, "warmup": 3}, {"arms": 2, "warmup": 3, "mechanism": "gumbel"}],
+    "DPUCB": [{"arms": 2}],
 }
 CASES = [
     PrivateCase(cls, tuple(options.items()))
-    # The rivals have tests of their own: they differ in where they ask, and in when they release.
-    for cls in public_classes(PrivateLearner, packages=(torchonline,))
-    if not issubclass(cls, PrivateBandit)  # which are fed otherwise: see test_private_bandits.py
+    for cls in public_classes(PrivateLearner, packages=(torchonline, torchonline.baselines))
     for options in VARIANTS.get(cls.__name__, [{}])
 ]
+# Those that learn from gradients at two points and publish in each step: the others have tests of their own besides.
+FRANK_WOLFE = [case for case in CASES if issubclass(case.cls, PrivateFrankWolfe)]
 
 
 def gradients_for(learner: Any, seed: int = 0) -> Tensor:
@@ -62,13 +66,28 @@ def gradients_for(learner: Any, seed: int = 0) -> Tensor:
     return learner.queries().double() - target
 
 
+def record_for(learner: Any, seed: int = 0) -> tuple[Tensor, ...]:
+    """What ``step`` takes: gradients, or a context, its arm and what that paid."""
+    if not isinstance(learner, PrivateBandit):
+        return (gradients_for(learner, seed),)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn((*learner.batch_shape, learner.dim), generator=generator, dtype=torch.float64)
+    return x, learner.select(x), x.sum(-1)
+
+
+def published(learner: Any) -> Tensor:
+    """All real numbers that a learner has published by now, in a row."""
+    values = [value.double().flatten() for value in learner.public_state().values() if value.dim()]
+    return torch.cat(values)
+
+
 def run(learner: Any, steps: int, seed: int = 0) -> Tensor:
-    """Learn for some steps; all decisions, ``(steps, *B, d)``."""
-    decisions = []
+    """Learn for some steps; all that is published, ``(steps, numbers)``."""
+    seen = []
     for step in range(steps):
-        learner.step(gradients_for(learner, seed + step))
-        decisions.append(learner.predict())
-    return torch.stack(decisions)
+        learner.step(*record_for(learner, seed + step))
+        seen.append(published(learner))
+    return torch.stack(seen)
 
 
 def snapshot(learner: Any) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """Prefix-sum mechanisms: the streams are the matrices, and the noise is what the promise needs, no less and no more."""
 
+import functools
 import math
 from typing import Any
 
@@ -26,6 +27,7 @@ def noise(name: str, horizon: int = 64, shape: tuple[int, ...] = (3,), **options
     return prefix_sum(name, horizon, shape, **({"sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-3} | options))
 
 
+@functools.cache
 def oracle(noise_multiplier: float, delta: float) -> float:
     """The epsilon of one Gaussian mechanism, by an independent library."""
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -73,8 +75,9 @@ def test_noise_is_enough_and_two_thirds_of_it_is_not(name: str, horizon: int, ep
     made = noise(name, horizon, sensitivity=2.5, epsilon=epsilon, delta=delta)
     column = float(made.materialize(horizon)[1].norm(dim=0).max())
     multiplier = made.mechanism.noise_scale / (2.5 * column)
-    assert abs(oracle(multiplier, delta) - epsilon) < 1e-3 * epsilon
-    assert oracle(multiplier * 2.0 / 3.0, delta) > 1.2 * epsilon
+    # Rounded, so that mechanisms of equal privacy are asked for once.
+    assert abs(oracle(round(multiplier, 6), delta) - epsilon) < 1e-3 * epsilon
+    assert oracle(round(multiplier * 2.0 / 3.0, 6), delta) > 1.2 * epsilon
     for _ in range(horizon):
         made.next()
     assert 0.999 * epsilon < made.privacy_spent(delta) <= epsilon
@@ -101,9 +104,9 @@ def test_spent_on_the_way_is_that_of_the_columns_so_far(name: str) -> None:
     spent = []
     for step in range(1, 51):
         made.next()
-        column = float(made.materialize(step)[1].norm(dim=0).max())
         spent.append(made.privacy_spent(1e-3))
         if step in (1, 2, 17, 50):
+            column = float(made.materialize(step)[1].norm(dim=0).max())
             assert abs(spent[-1] - oracle(made.mechanism.noise_scale / column, 1e-3)) < 2e-3
     assert spent == sorted(spent)
     assert spent[0] < spent[-1] <= 1.0
@@ -216,7 +219,6 @@ def test_calibration_is_the_formula() -> None:
         made = calibrated(cls.name, 300, sensitivity=3.0, epsilon=0.7, delta=1e-4, source=KnownNoise())
         expected = 3.0 * made.column_norm(300) / gaussian_mu(0.7, 1e-4)
         assert math.isclose(made.noise_scale, expected, rel_tol=1e-12)
-    assert np.isfinite(expected)
 
 
 @pytest.mark.parametrize(("n", "less"), [(10**3, 13.0), (10**4, 15.0), (10**5, 15.0)])
@@ -230,3 +232,33 @@ def test_how_little_noise_there_is(n: int, less: float) -> None:
     )
     assert tree.noise_scale * tree.errors(n)[0] >= less * made.rms(n)
     assert made.secret_memory.shape == (5, 1)
+
+
+def test_without_a_promise_the_factors_are_those_of_the_sums() -> None:
+    for name in NAMES:
+        made = noise(name, 10, epsilon=math.inf)
+        decoder, encoder = made.materialize(10)
+        torch.testing.assert_close(decoder @ encoder, torch.ones((10, 10), dtype=torch.float64).tril())
+        assert (made.rms(10), made.largest(10)) == (0.0, 0.0)
+    with pytest.raises(ValueError, match="mechanism: expected one of"):
+        noise("fft", epsilon=math.inf)
+
+
+def test_the_ledger_says_which_neighbours() -> None:
+    made = noise("blt", 8, adjacency="zero_out")
+    made.next()
+    assert made.privacy_ledger().adjacency == "zero_out"
+    assert noise("blt", 8).privacy_ledger().adjacency == "replace_one"
+    with pytest.raises(ValueError, match="steps: expected at most 8"):
+        made.privacy_ledger(steps=9)
+
+
+def test_noise_is_no_learner() -> None:
+    for refused in (lambda made: made(), lambda made: made.released()):
+        with pytest.raises(TypeError, match="prefix_sum: expected a learner"):
+            refused(noise("blt"))
+
+
+def test_a_source_of_its_own_has_no_seed() -> None:
+    with pytest.raises(ValueError, match="seed: expected None beside a noise source"):
+        PrefixSum("blt", 8, (3,), sensitivity=1.0, epsilon=1.0, delta=1e-3, noise_source=KnownNoise(), seed=3)

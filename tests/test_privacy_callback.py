@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchonline import DPPOFW, DPTOFW
+from torchonline.baselines import NoisySFW
 from torchonline.callbacks import PrivacySpendLogger
 from torchonline.metrics import PrivacySpent
 from torchonline.models import RoundLoader
@@ -292,7 +293,7 @@ class TestOnePass:
     def test_validation_that_learns_raises(self, sanity: int, rounds: int) -> None:
         module = Learning(only=learner(horizon=100))
         options = {"num_sanity_val_steps": sanity, "limit_val_batches": 3}
-        with pytest.raises(RuntimeError, match="expected validation to make no step"):
+        with pytest.raises(RuntimeError, match="expected no step but in training"):
             trainer(PrivacySpendLogger(DELTA), **options).fit(module, loader(), DataLoader(TensorDataset(*people(3))))
         assert int(module.heads["only"].rounds) == rounds
 
@@ -510,6 +511,7 @@ KINDS = {
     "pure": lambda: Pure(DIM, horizon=PEOPLE, epsilon=1.0, delta=DELTA),
     "none": lambda: learner(epsilon=math.inf),
     "zero_out": lambda: learner(adjacency="zero_out"),
+    "batches": lambda: NoisySFW(DIM, horizon=14, epsilon=1.0, delta=DELTA),
 }
 
 
@@ -533,6 +535,14 @@ class TestMetric:
         metric_resumed.update(stepped(resumed, 3))
         assert metric_resumed.compute().item() == resumed.privacy_spent(DELTA)
         assert int(metric_resumed.rounds) == 13
+
+    def test_nothing_released_costs_nothing_later(self) -> None:
+        """A learner that releases batches, looked at from its first step on: its metric says what it says itself."""
+        made, metric = KINDS["batches"](), PrivacySpent(DELTA)
+        for _ in range(14):
+            metric.update(stepped(made, 1))
+            assert metric.compute().item() == made.privacy_spent(DELTA)
+        assert metric.compute() > 0.99
 
     def test_it_never_falls(self) -> None:
         made = stepped(learner(), 4)

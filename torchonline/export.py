@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torchonline.bandits.policies import Policy
 from torchonline.learner import Learner
 from torchonline.privacy.learner import PrivateLearner
+from torchonline.privacy.total import private_learners
 from torchonline.trials import PolicyTrial, agree, agree_on_state, seeded, trial_of
 
 
@@ -58,7 +59,7 @@ def to_torchscript(
         (tensor(0), tensor(0))
     """
     if isinstance(module, PrivateLearner):
-        return _script_of_released(module.released().eval(), path)
+        return _script_of_released(_released(module, example), path)
     _refuse_python(module, "module")
     trial = trial_of(module, example)
     with warnings.catch_warnings():
@@ -118,7 +119,7 @@ def to_program(
     if path is not None and Path(path).suffix != ".pt2":
         raise ValueError(f"path: expected a file name that ends in .pt2, got {str(path)!r}")
     if isinstance(module, PrivateLearner):
-        return _program_of_released(module.released().eval(), path)
+        return _program_of_released(_released(module, example), path)
     for part in _learners(module):
         if not part.is_exportable:
             way_out = "to_torchscript takes it" if part.is_scriptable else "it is Python alone"
@@ -256,38 +257,68 @@ class _Scorer(nn.Module):
         return torch.func.functional_call(self._policy[0], dict(zip(self._names, state, strict=True)), (arms,))
 
 
-def _script_of_released(released: nn.Module, path: str | Path | None) -> torch.jit.ScriptModule:
+def released(module: nn.Module) -> Any:
+    """A copy of a module in which each private learner is what it has released: the door for modules of your own.
+
+    ``torch.export``, ``torch.jit.trace``, ``torch.save`` and their like take all buffers of a module along, used or not, and with
+    them the secrets of a private learner inside. Give them this copy. ``torch.jit.script`` refuses a module with a private
+    learner in it.
+
+    Args:
+        module: any; a private learner itself becomes what it has released, which has ``forward`` and, where there was one,
+            ``predict`` or ``select``.
+
+    Example:
+        >>> parent = torch.nn.ModuleDict({"learner": DPTOFW(2, horizon=10, epsilon=1.0, delta=0.01)})
+        >>> list(released(parent).state_dict())
+        ['learner.theta']
+    """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module: expected an nn.Module, got {type(module).__name__}")
+    # A copy finds in its memo what takes the place of the learners.
+    memo: dict[int, Any] = {id(learner): learner.released() for learner in private_learners(module).values()}
+    return copy.deepcopy(module, memo)
+
+
+def _released(learner: PrivateLearner, example: Tensor | None) -> nn.Module:
+    """What a private learner has released, which knows its own inputs."""
+    if example is not None:
+        raise ValueError(f"example: expected None for {type(learner).__name__}, whose inputs are known, got one")
+    return learner.released().eval()
+
+
+def _script_of_released(public: nn.Module, path: str | Path | None) -> torch.jit.ScriptModule:
     """TorchScript of what a private learner has released, verified and written."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
-        scripted = torch.jit.script(released)
+        scripted = torch.jit.script(public)
         file = io.BytesIO()
         torch.jit.save(scripted, file)
         file.seek(0)
         loaded = torch.jit.load(file)
-    _agree_on_released(released, loaded, path, file)
+    _agree_on_released(public, loaded, path, file)
     return scripted
 
 
-def _program_of_released(released: Any, path: str | Path | None) -> torch.export.ExportedProgram:
+def _program_of_released(public: Any, path: str | Path | None) -> torch.export.ExportedProgram:
     """A program of what a private learner has released, verified and written; the contexts may be any number."""
-    inputs = released.example()
+    inputs = public.example()
     shapes = tuple({x.dim() - 2: torch.export.Dim("decisions", min=1)} for x in inputs)
     with torch.no_grad():
-        program = torch.export.export(released, inputs, dynamic_shapes=shapes, strict=False)
+        program = torch.export.export(public, inputs, dynamic_shapes=shapes, strict=False)
     file = io.BytesIO()
     torch.export.save(program, file)
     file.seek(0)
-    _agree_on_released(released, torch.export.load(file).module(), path, file)
+    _agree_on_released(public, torch.export.load(file).module(), path, file)
     return program
 
 
-def _agree_on_released(released: Any, loaded: Any, path: str | Path | None, file: io.BytesIO) -> None:
+def _agree_on_released(public: Any, loaded: Any, path: str | Path | None, file: io.BytesIO) -> None:
     """Write a file that decides as what has been released, and holds no more."""
-    inputs = released.example()
-    agree("a decision", released(*inputs), loaded(*inputs), 1e-12)
-    agree_on_state(released, dict(loaded.named_buffers()), 0.0)
-    extra = {name for name, _ in loaded.named_buffers()} - {name for name, _ in released.named_buffers()}
+    inputs = public.example()
+    agree("a decision", public(*inputs), loaded(*inputs), 1e-12)
+    agree_on_state(public, dict(loaded.named_buffers()), 0.0)
+    extra = {name for name, _ in loaded.named_buffers()} - {name for name, _ in public.named_buffers()}
     if extra:
         raise RuntimeError(f"export: expected public buffers only in the file, got {sorted(extra)} besides")
     _write(path, file)

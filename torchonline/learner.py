@@ -182,7 +182,7 @@ class Learner(nn.Module):
             return []
         problems = [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))]
         return problems or [
-            f"{prefix}{name}: the state was learnt with {theirs:g}, this learner has {mine:g}"
+            f"{prefix}{name}: the state was learnt with {theirs:.12g}, this learner has {mine:.12g}"
             for (name, mine), theirs in zip(self._options(), loaded[prefix + "constants"].tolist(), strict=True)
             if not math.isclose(mine, theirs, rel_tol=self.options_tolerance)
         ]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from torchonline.checks import check_shape, check_tensor, one_of, positive, positive_integer, shape_text
 from torchonline.convex.domains import CrossPolytope
-from torchonline.convex.private_frank_wolfe import VertexFrankWolfe
+from torchonline.convex.private_frank_wolfe import PrivateVertexFrankWolfe
 from torchonline.links import Gaussian, Link
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.clipping import clipped
@@ -121,8 +121,9 @@ class PrivateBandit(PrivateLearner):
         """
         step = self._next_step()
         with torch.no_grad(), np.errstate(all="ignore"):  # a small arm's step runs on arrays
-            self._learn(*self._arrived(x, action, reward), step)
-            self.rounds.add_(1)
+            arrived = self._arrived(x, action, reward)
+            self._begin(step)
+            self._learn(*arrived, step)
 
     def _select(self, x: Tensor, mask: Tensor | None) -> Tensor:
         return self.released().select(x, mask)
@@ -142,8 +143,9 @@ class PrivateBandit(PrivateLearner):
         if x is None:
             if action is not None or reward is not None:
                 raise ValueError("x: expected the context of the reward, got None")
-            x = self.constants.new_zeros((*self.batch_shape, 0, self.dim))
-            action, reward = x[..., 0].to(torch.int64), x[..., 0]
+            # A context of 0, which contributes nothing whatever it is paid.
+            x = self.constants.new_zeros((*self.batch_shape, 1, self.dim))
+            return x, x[..., 0].to(torch.int64), x[..., 0]
         x = self._checked_context(x, 1)
         if not isinstance(action, Tensor) or action.dtype != torch.int64:
             raise TypeError("action: expected a tensor of torch.int64")
@@ -362,7 +364,7 @@ class DPHDB(PrivateBandit):
         self.link.check_bound(self.feature_clip * positive("radius_bound", radius_bound))
         self.mechanism = one_of("mechanism", mechanism, (*MECHANISMS, "gumbel", "laplace"))
         self.arms: Any = nn.ModuleList(
-            VertexFrankWolfe(
+            PrivateVertexFrankWolfe(
                 dim,
                 domain=CrossPolytope(dim, radius=radius_bound),
                 clip=clip,
@@ -411,12 +413,11 @@ class DPHDB(PrivateBandit):
         if block is not None and step % self.warmup == 0:
             self.theta_warm[..., block, :] = self.arms[block].theta
 
-    def _learn_arm(self, arm: VertexFrankWolfe, x: Tensor, reward: Tensor) -> None:
+    def _learn_arm(self, arm: PrivateVertexFrankWolfe, x: Tensor, reward: Tensor) -> None:
         """One step of an arm's learner, on records of which those of other arms have x = 0."""
-        step = arm._next_step()
         slope = self.link.mean(x @ arm.queries().to(x.dtype).mT) - reward.unsqueeze(-1)
         gradients = slope.unsqueeze(-1) * x.unsqueeze(-2)
-        arm._advance(arm._combined(gradients, step).sum(-2), step, arm._arrays())
+        arm.step_together(gradients)
 
     def released(self) -> "ReleasedDPHDB":
         """Decides greedily by the learners' decisions of now, in the warm-up too: for TorchScript."""

@@ -179,7 +179,7 @@ class DPUCB(PrivateBandit):
     def radius(self) -> float:
         r""":math:`\beta` after the rounds so far, for contexts and rewards in units of their bounds."""
         low, high = self.noise_norm + self.ridge, 3.0 * self.noise_norm + self.ridge
-        growth = self.dim * math.log(high / low + int(self.rounds) / (self.dim * low))
+        growth = self.dim * math.log(high / low + self._memory.rounds / (self.dim * low))
         of_rewards = (
             self.noise_scale / self.reward_clip * math.sqrt(2.0 * math.log(2.0 * self.arm_count / self.alpha) + growth)
         )

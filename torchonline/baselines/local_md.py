@@ -137,7 +137,7 @@ class LocalMD(DisjointBatches):
     def queries(self) -> Tensor:
         """The point at which the next record's gradient is wanted, ``(*B, 1, d)``: secret."""
         with torch.no_grad():
-            point = self._shrunk(self.theta.to(torch.float64) + self._offset(int(self.rounds) + 1))
+            point = self._shrunk(self.theta.to(torch.float64) + self._offset(self._memory.rounds + 1))
             return point.to(self.theta.dtype).unsqueeze(-2)
 
     def sensitivity(self, phase: int) -> float:

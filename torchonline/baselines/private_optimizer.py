@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.checks import check_shape, check_tensor, positive
 from torchonline.convex.domains import norm_order
 from torchonline.convex.private_frank_wolfe import Released
-from torchonline.privacy.accounting import Event, GaussianEvent, ZCDPEvent
+from torchonline.privacy.accounting import Event, GaussianEvent
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learner import SECRET, PrivateLearner
@@ -52,7 +52,7 @@ class PrivateOptimizer(PrivateLearner):
     def forward(self) -> Tensor:
         """The decision, ``(*B, d)``."""
         self._refuse_tracing()
-        return self.theta
+        return self.theta.clone()
 
     def predict(self) -> Tensor:
         """The decision, ``(*B, d)``: public."""
@@ -78,8 +78,9 @@ class PrivateOptimizer(PrivateLearner):
         """
         step = self._next_step()
         with torch.no_grad():
-            self._learn(self._contribution(gradients, step), step)
-            self.rounds += 1
+            contribution = self._contribution(gradients, step)
+            self._begin(step)
+            self._learn(contribution, step)
 
     def _contribution(self, gradients: Tensor | None, step: int) -> Tensor:
         """What a record adds in its step: ``(*B, d)``, float64, of norm at most ``clip``."""
@@ -140,8 +141,8 @@ class DisjointBatches(PrivateOptimizer):
         draw = self.source.normal(tuple(self.theta.shape)) * (self.noise_multiplier * sensitivity)
         return draw.to(self.theta.device)
 
-    def _event(self, steps: int) -> Event:
-        return ZCDPEvent(0.0) if steps < self.ends[0] else GaussianEvent(self.noise_multiplier)
+    def _event(self, steps: int) -> Event | None:
+        return None if steps < self.ends[0] else GaussianEvent(self.noise_multiplier)
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         return super()._parameters_of_noise() + [("noise_multiplier", self.noise_multiplier)]

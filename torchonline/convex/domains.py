@@ -1,5 +1,6 @@
 """Convex sets that decisions are taken from, by the one thing that a Frank-Wolfe method asks of them: where is a line lowest?"""
 
+import hashlib
 import math
 from typing import Any
 
@@ -161,7 +162,7 @@ class Polytope(Vertices):
             raise ValueError("vertices: expected finite values, got NaN or infinity")
         self.points = vertices.detach().to("cpu", torch.float64, copy=True)
         self.count, self.dim = self.points.shape
-        self.diameter = float(torch.cdist(self.points, self.points, p=1.0).max())
+        self.diameter = max(float(torch.cdist(some, self.points, p=1.0).max()) for some in self.points.split(256))
 
     def start(self) -> Tensor:
         return self.points.mean(0)
@@ -173,9 +174,9 @@ class Polytope(Vertices):
         return self.points.to(index.device)[index]
 
     def parameters(self) -> list[tuple[str, float]]:
-        return [
-            (f"vertex {i}, coordinate {j}", x) for i, row in enumerate(self.points.tolist()) for j, x in enumerate(row)
-        ]
+        # A digest: others would not give these numbers.
+        digest = hashlib.sha256(self.points.numpy().tobytes()).digest()
+        return [(f"digest {i} of the vertices", float(int.from_bytes(digest[4 * i : 4 * i + 4]))) for i in range(8)]
 
 
 def norm_order(name: str, value: Any) -> float:

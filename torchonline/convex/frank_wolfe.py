@@ -8,12 +8,12 @@ from torch import Tensor
 from torchonline.checks import one_of, positive_integer
 from torchonline.convex.choices import Choice, NoisySum
 from torchonline.convex.domains import CrossPolytope, LpBall, Polytope, Vertices
-from torchonline.convex.private_frank_wolfe import FrankWolfe, VertexFrankWolfe
+from torchonline.convex.private_frank_wolfe import PrivateFrankWolfe, PrivateVertexFrankWolfe
 from torchonline.privacy.generalized_gaussian import GeneralizedGaussianTree
 from torchonline.privacy.prefix_sums import MECHANISMS
 
 
-class DPTOFW(FrankWolfe):
+class DPTOFW(PrivateFrankWolfe):
     r"""Private online Frank-Wolfe on an :math:`\ell_p` ball, 1 < p <= infinity, or 1: noise on the sum of gradients.
 
     A round, for one record, whose loss has gradients at the two points of ``queries()``::
@@ -41,8 +41,8 @@ class DPTOFW(FrankWolfe):
         clip: C, in the Euclidean norm, for the combined gradient g of the round (about the size of one gradient, whatever t
             is). Too small biases, too large costs noise in proportion. ``inf`` only where epsilon is.
         mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"`` (:mod:`torchonline.privacy.prefix_sums`); or
-            ``"paper"``, the tree with the generalized Gaussian noise of the paper, eight times too much, booked as the zCDP
-            that it has.
+            ``"paper"``, the tree with the generalized Gaussian noise of the paper, five times and more what is needed, booked
+            as the zCDP that it has.
         scheme: ``"unbiased"``, or ``"paper"``: :math:`g_t = (t+1)\nabla f(\theta_t) - t\nabla f(\theta_{t-1})` over t + 1,
             which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
@@ -138,7 +138,7 @@ class DPTOFW(FrankWolfe):
         return NoisySum(self.domain, tree)
 
 
-class DPPOFW(VertexFrankWolfe):
+class DPPOFW(PrivateVertexFrankWolfe):
     r"""Private online Frank-Wolfe on a polytope, by default the :math:`\ell_1` ball: sparse decisions in high dimension.
 
     A round is that of :class:`DPTOFW`. With ``mechanism="gumbel"`` or ``"laplace"`` the vertex is chosen by noisy scores,

@@ -31,13 +31,13 @@ from torchonline.privacy.accounting import Event
 from torchonline.privacy.calibration import zcdp_rho
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learner import PrivateLearner
-from torchonline.privacy.mechanism import Mechanism
+from torchonline.privacy.mechanism import Mechanism, NoNoise
 from torchonline.privacy.prefix_sums import calibrated
 
 SCHEMES = ("unbiased", "paper")
 
 
-class FrankWolfe(PrivateLearner):
+class PrivateFrankWolfe(PrivateLearner):
     """Base of the private Frank-Wolfe learners: the round, without the noise. A subclass says where that is: :meth:`_choice`.
 
     Args:
@@ -88,6 +88,8 @@ class FrankWolfe(PrivateLearner):
 
     def _prefix_sum(self) -> Mechanism:
         """The prefix-sum mechanism, with the least noise that this learner's promise needs."""
+        if self.epsilon == math.inf:
+            return NoNoise(self.horizon)
         return calibrated(
             self.mechanism,
             self.horizon,
@@ -105,14 +107,16 @@ class FrankWolfe(PrivateLearner):
     def forward(self) -> Tensor:
         """The decision, ``(*B, d)``."""
         self._refuse_tracing()
-        return self.theta
+        return self.theta.clone()
 
     def predict(self) -> Tensor:
         """The decision, ``(*B, d)``: public."""
+        self._refuse_tracing()
         return self.theta.clone()
 
     def queries(self) -> Tensor:
         """The two points at which the next record's gradients are wanted, this decision and the one before: ``(*B, 2, d)``."""
+        self._refuse_tracing()
         return torch.stack([self.theta, self.theta_prev], -2)
 
     def step(self, gradients: Tensor | None, values: Tensor | None = None) -> None:
@@ -140,6 +144,15 @@ class FrankWolfe(PrivateLearner):
                 contribution = self._combined(gradients if view is None else as_array(gradients), step)
             self._advance(contribution, step, view)
 
+    def step_together(self, gradients: Tensor) -> None:
+        """One step on several records, of another learner's making: each contribution is clipped, and their sum is learnt.
+
+        Args:
+            gradients: of all of them, at the two points of :meth:`queries`, ``(*B, m, 2, d)``, float64, m >= 0.
+        """
+        step = self._next_step()
+        self._advance(self._combined(gradients, step).sum(-2), step, self._arrays())
+
     def _arrays(self) -> NumpyView | None:
         """What a small step on the CPU runs on in place of tensors."""
         if self.is_small and self.choice.takes_arrays and self.theta.is_cpu and is_readable(self.theta):
@@ -158,13 +171,13 @@ class FrankWolfe(PrivateLearner):
 
     def _advance(self, contribution: Tensor, step: int, view: NumpyView | None = None) -> None:
         """Take the step that begins: add what its records contribute, ``(*B, d)``, and publish the next decision."""
+        self._begin(step)
         if view is None:
             self._move(contribution, step, self._buffers)
         else:
             added = as_array(contribution) if isinstance(contribution, Tensor) else contribution
             self._move(added, step, view.learner.__dict__)
             view.mark_written()
-        self.rounds.add_(1)
 
     def _move(self, contribution: Tensor, step: int, state: Any) -> None:
         """:meth:`_advance` on buffers by name, tensors or arrays, but for the clock."""
@@ -185,7 +198,7 @@ class FrankWolfe(PrivateLearner):
         return Released(self.theta)
 
 
-class VertexFrankWolfe(FrankWolfe):
+class PrivateVertexFrankWolfe(PrivateFrankWolfe):
     """Base of those on a polytope, whose noise is on the sum (``MECHANISMS``), or on the choice of a vertex."""
 
     domain: Vertices
@@ -217,6 +230,10 @@ class Released(nn.Module):
         self.register_buffer("theta", theta.detach().clone())
 
     def forward(self) -> Tensor:
+        """The decision."""
+        return self.theta
+
+    def predict(self) -> Tensor:
         """The decision."""
         return self.theta
 

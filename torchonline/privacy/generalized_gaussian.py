@@ -32,7 +32,8 @@ class GeneralizedGaussianTree(Tree):
     r"""The tree with the noise scale that the paper prints, :math:`\sigma^2 = 2h^2\kappa\log(h/\delta)s^2/\varepsilon^2` with
     h = ceil(log2 n) + 1.
 
-    That is some eight times what is needed. It is booked as the zCDP that it has, not as the formula says.
+    That is five times what its own zCDP needs, and more beside exact accounting. It is booked as the zCDP that it has, not as
+    the formula says.
 
     Args:
         horizon: n.
@@ -54,6 +55,8 @@ class GeneralizedGaussianTree(Tree):
         delta: float,
         source: NoiseSource,
     ) -> None:
+        if horizon < 2:
+            raise ValueError(f"horizon: expected at least 2, where the paper's noise is enough, got {horizon}")
         height = math.ceil(math.log2(horizon)) + 1
         limit = 4.0 * height * math.log(height / delta) * (1.0 - 1.0 / math.sqrt(height))
         if epsilon > limit:

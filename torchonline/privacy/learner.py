@@ -1,8 +1,10 @@
 """What every private learner promises: a public clock, a budget that ends, a ledger, and which of its state is public."""
 
+import inspect
 import math
+import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,23 @@ from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
 
 SECRET = "secret"
+SEEDED = "seeded: no protection against whoever knows the seed"
+
+# What the noise is calibrated to, and cannot change after it.
+FIXED = frozenset(
+    ("horizon", "epsilon", "delta", "adjacency", "clip", "clip_norm", "scheme", "step_scale", "sensitivity")
+    + ("feature_clip", "feature_norm", "reward_clip", "warmup")
+)
+
+
+class Clock(NamedTuple):
+    """How far a learner has come, as its own object remembers it: nothing that writes buffers from outside writes this."""
+
+    rounds: int
+    furthest: int
+    continuations: int
+    process: int
+
 
 # Compiling a learner is no harm; writing it to a file with its buffers is.
 is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
@@ -46,6 +65,9 @@ class PrivateLearner(Learner):
     release of everybody before: see :meth:`privacy_spent`. All sums and all noise are float64, whatever ``dtype`` says, and no
     cast touches them.
 
+    *A step that fails on its way has been taken*: its person must not be given to ``step`` again. (A wrong shape, type or
+    device is refused before.)
+
     Args:
         dim: number of features d.
         horizon: n, how many steps there will be; a step after the last raises, since the budget is spent.
@@ -61,8 +83,11 @@ class PrivateLearner(Learner):
     rounds: Tensor
     furthest: Tensor
     continuations: Tensor
+    seeded: Tensor
+    _memory: Clock
 
-    options_tolerance = 0.0
+    # Far below the margin of the calibration, and above what another processor's logarithm may differ by.
+    options_tolerance = 1e-10
 
     # Buffers in the dtype of the learner; all others are exact.
     decisions: tuple[str, ...] = ()
@@ -92,7 +117,12 @@ class PrivateLearner(Learner):
             raise ValueError(
                 f"max_participations: expected 1, since what more would cost is not accounted for, got {max_participations}"
             )
-        self.source = noise_source if isinstance(noise_source, NoiseSource) else make_source(noise_source, seed)
+        if isinstance(noise_source, NoiseSource):
+            if seed is not None:
+                raise ValueError("seed: expected None beside a noise source, which has its own, got a seed")
+            self.source = noise_source
+        else:
+            self.source = make_source(noise_source, seed)
 
     def forward(self) -> Tensor:
         """The decision."""
@@ -102,8 +132,8 @@ class PrivateLearner(Learner):
         """A module that decides as this one does now, and holds nothing but what is public: for TorchScript and for serving."""
         raise NotImplementedError
 
-    def _event(self, steps: int) -> Event:
-        """What is released of a record in some steps of one run with noise."""
+    def _event(self, steps: int) -> Event | None:
+        """What is released of a record in some steps of one run with noise; None if nothing is yet."""
         raise NotImplementedError
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
@@ -115,15 +145,20 @@ class PrivateLearner(Learner):
 
         Args:
             continuations: see :meth:`privacy_spent`.
-            steps: what will have been released after so many steps, if they are more than there have been.
+            steps: what will have been released after so many steps, if they are more than there have been; up to the
+                horizon.
         """
-        steps = max(int(self.rounds), int(self.furthest), 0 if steps is None else positive_integer("steps", steps))
-        runs = int(self.continuations) if continuations is None else positive_integer("continuations", continuations)
-        notes = ("seeded: no protection against whoever knows the seed",) if self.source.is_seeded else ()
+        if steps is not None and positive_integer("steps", steps) > self.horizon:
+            raise ValueError(f"steps: expected at most {self.horizon}, the horizon, got {steps}")
+        rounds, furthest, runs = self._counts()
+        steps = max(rounds, furthest, steps or 0)
+        if continuations is not None:
+            runs = positive_integer("continuations", continuations)
+        notes = (SEEDED,) if self._is_seeded() else ()
         if steps == 0:
             return Ledger(self.adjacency, (), notes)
         event = self._event(steps) if self.epsilon < math.inf else NonPrivateEvent()
-        return Ledger(self.adjacency, (RepeatedEvent(event, runs),), notes)
+        return Ledger(self.adjacency, () if event is None else (RepeatedEvent(event, runs),), notes)
 
     def privacy_spent(self, delta: float, continuations: int | None = None) -> float:
         r"""The epsilon of what has been released so far, at some delta.
@@ -157,7 +192,7 @@ class PrivateLearner(Learner):
 
     def extra_repr(self) -> str:
         """Sizes, the promise, and a warning where a seed is known."""
-        seeded = ", seeded: no protection against whoever knows the seed" if self.source.is_seeded else ""
+        seeded = f", {SEEDED}" if self._is_seeded() else ""
         return (
             f"{self.dim}, horizon={self.horizon}, epsilon={self.epsilon:g}, delta={self.delta:g}, "
             f"adjacency={self.adjacency!r}{seeded}"
@@ -170,13 +205,48 @@ class PrivateLearner(Learner):
         return positive(name, value)
 
     def _next_step(self) -> int:
-        """The number of the step that begins, from 1 on."""
-        step = int(self.rounds) + 1
-        if step > self.horizon:
+        """The number of the step that begins, from 1 on; nothing is written, unless the clock has been moved from outside."""
+        self._refuse_tracing()
+        rounds = int(self.rounds)
+        if rounds != self._memory.rounds or os.getpid() != self._memory.process:
+            self._continue(self._counts(), 0)
+        if rounds >= self.horizon:
             raise RuntimeError(
                 f"step: expected at most {self.horizon} steps, the horizon, got one more; the privacy budget is spent"
             )
-        return step
+        return rounds + 1
+
+    def _begin(self, step: int) -> None:
+        """Move the clock, before anything else: a step that is interrupted has been taken, and its person is not asked again."""
+        self.rounds.add_(1)
+        self.__dict__["_memory"] = self._memory._replace(rounds=step)
+        if self.source.is_seeded:
+            self.seeded.fill_(1)
+
+    def _is_seeded(self) -> bool:
+        """Whether noise in the state, or to come, can be computed from a seed."""
+        return self.source.is_seeded or bool(self.seeded)
+
+    def _counts(self) -> tuple[int, int, int]:
+        """Rounds, the furthest that any run has come, and the runs.
+
+        The buffers say so, and what this object remembers: whoever has written the clock from outside (an average of weights, a
+        broadcast, an older state), or has forked the process, has begun another run.
+        """
+        rounds, memory = int(self.rounds), self._memory
+        furthest = max(int(self.furthest), memory.furthest, memory.rounds)
+        is_other = rounds != memory.rounds or os.getpid() != memory.process
+        another = is_other and max(rounds, memory.rounds) > 0
+        return rounds, furthest, max(int(self.continuations), memory.continuations) + another
+
+    def _continue(self, counts: tuple[int, int, int], another: int) -> None:
+        """Go on from the state that is here, with these counts and perhaps one more run, and never with the same noise."""
+        rounds, furthest, runs = int(self.rounds), counts[1], counts[2] + another
+        with torch.no_grad():
+            self.furthest.fill_(furthest)
+            self.continuations.fill_(runs)
+        self.__dict__["_memory"] = Clock(rounds, furthest, runs, os.getpid())
+        self.source.renew()
 
     def _refuse_tracing(self) -> None:
         """A traced program takes all buffers along."""
@@ -188,7 +258,7 @@ class PrivateLearner(Learner):
     def _clock(self) -> dict[str, Tensor]:
         """The buffers that count."""
         zero = torch.zeros((), dtype=torch.int64)
-        return {"rounds": zero, "furthest": zero, "continuations": zero + 1}
+        return {"rounds": zero, "furthest": zero, "continuations": zero + 1, "seeded": zero}
 
     def _secrets(self) -> dict[str, Tensor | None]:
         """The secret buffers, by the names that they have elsewhere."""
@@ -200,6 +270,7 @@ class PrivateLearner(Learner):
         # A fleet has one clock.
         for name, value in self._clock().items():
             self.register_buffer(name, value.to(self._initial_options["device"], copy=True))
+        self.__dict__["_memory"] = Clock(0, 0, 1, os.getpid())
 
     def _dtype_of(self, name: str) -> torch.dtype:
         return self._initial_options["dtype"] if name in self.decisions else torch.float64
@@ -213,17 +284,35 @@ class PrivateLearner(Learner):
         super()._apply(without_cast(fn), recurse)
         return self
 
-    def _continue(self, rounds: int, furthest: int, continuations: int) -> None:
-        """Count a run that goes on from the state that is here now, by what was here before, and never repeat its noise."""
-        with torch.no_grad():
-            begun = max(rounds, int(self.rounds)) > 0
-            self.continuations.fill_(max(continuations, int(self.continuations)) + begun)
-            self.furthest.fill_(max(rounds, furthest, int(self.furthest)))
-        self.source.renew()
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in FIXED and name in self.__dict__ and self.__dict__[name] != value:
+            raise AttributeError(
+                f"{name}: expected {self.__dict__[name]}, which the noise is made for, got {value}; build another learner"
+            )
+        super().__setattr__(name, value)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._continue(0, 0, 1)
+        rounds, furthest, runs = int(self.rounds), int(self.furthest), int(self.continuations)
+        self._continue((rounds, max(rounds, furthest), runs), int(rounds > 0))
+
+    def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
+        problems = super()._load_problems(state_dict, prefix)
+        if problems or f"{prefix}rounds" not in state_dict:
+            return problems
+        for name, buffer in self._buffers.items():
+            if buffer is not None and (got := state_dict[prefix + name].dtype) is not buffer.dtype:
+                problems.append(f"{prefix}{name}: expected {buffer.dtype}, got {got}")
+        limits = {
+            "rounds": (0, self.horizon),
+            "furthest": (0, self.horizon),
+            "continuations": (1, 2**40),
+            "seeded": (0, 1),
+        }
+        for name, (low, high) in limits.items():
+            if not low <= int(state_dict[prefix + name]) <= high:
+                problems.append(f"{prefix}{name}: expected {low} to {high}, got {int(state_dict[prefix + name])}")
+        return problems
 
     def _load_from_state_dict(
         self,
@@ -235,13 +324,25 @@ class PrivateLearner(Learner):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        before, problems = (int(self.rounds), int(self.furthest), int(self.continuations)), len(error_msgs)
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        before, seeded, problems = self._counts(), bool(self.seeded), len(error_msgs)
+        # Copies: a state that is assigned must not be another learner's too.
+        own = {name: value.clone() if isinstance(value, Tensor) else value for name, value in state_dict.items()}
+        super()._load_from_state_dict(own, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         if len(error_msgs) == problems and f"{prefix}rounds" in state_dict:
-            self._continue(*before)
+            rounds = int(self.rounds)
+            furthest = max(before[0], before[1], rounds, int(self.furthest))
+            runs = max(before[2], int(self.continuations))
+            self._continue((rounds, furthest, runs), int(max(before[0], rounds) > 0))
+            self.seeded.fill_(int(seeded or bool(self.seeded)))
 
     def __prepare_scriptable__(self) -> nn.Module:
-        # torch.jit.script compiles what this returns.
+        # torch.jit.script compiles what this returns. Of a larger module it would put that into the module itself, in the
+        # place of the learner, whose state and count would be lost: `memo` then has the module already.
+        caller = inspect.currentframe()
+        memo = caller.f_back.f_locals.get("memo") if caller is not None and caller.f_back is not None else None
+        if memo != {}:
+            raise RuntimeError(
+                "export: expected torchonline.export.released(module), which holds public values only, got a module with a "
+                f"{type(self).__name__} and its secrets"
+            )
         return self.released()

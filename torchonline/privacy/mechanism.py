@@ -100,6 +100,15 @@ class NoNoise(Mechanism):
     def change(self, state: State, summand: Tensor, step: int) -> Tensor:
         return summand
 
+    def column_norm(self, steps: int) -> float:
+        return 1.0
+
+    def materialize(self, n: int) -> tuple[Tensor, Tensor]:
+        return torch.ones((n, n), dtype=torch.float64).tril(), torch.eye(n, dtype=torch.float64)
+
+    def errors(self, n: int) -> tuple[float, float]:
+        return 0.0, 0.0
+
     def event(self, steps: int) -> Event:
         return NonPrivateEvent()
 

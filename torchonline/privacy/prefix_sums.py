@@ -34,7 +34,7 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchonline.checks import one_of, positive, positive_integer, sizes
 from torchonline.privacy.accounting import Event
@@ -70,9 +70,9 @@ def calibrated(
         source: of the noise. A discrete one is for the tree, in integers.
         radius: the longest summand, half of the sensitivity or all of it; all if None.
     """
+    cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]
     if epsilon == math.inf:
         return NoNoise(horizon)
-    cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]
     if source.name == "discrete":
         if cls is not Tree:
             raise ValueError(
@@ -121,10 +121,18 @@ class PrefixSum(PrivateLearner):
         """The noise of the next prefix: of ``shape``, float64. After ``horizon`` calls it raises: the budget is spent."""
         step = self._next_step()
         with torch.no_grad():
+            self._begin(step)
             noise = self.secret_noise
             noise += self.mechanism.change(self._secrets(), torch.zeros_like(noise), step)
-            self.rounds.add_(1)
             return self.mechanism.value(noise).reshape(self.shape).clone()
+
+    def forward(self) -> Tensor:
+        """Refused: this is noise, and no decision."""
+        raise TypeError("prefix_sum: expected a learner that decides, got noise, which next() draws")
+
+    def released(self) -> nn.Module:
+        """Refused: all of it is secret."""
+        raise TypeError("prefix_sum: expected a learner that has released something, got noise, all of which is secret")
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
         """The factors B and C for n steps, dense: for tests."""
@@ -155,6 +163,7 @@ def prefix_sum(
     delta: float,
     noise_source: str = "torch",
     seed: int | None = None,
+    adjacency: str = "replace_one",
 ) -> PrefixSum:
     r"""Noise that makes all prefixes of a sum (epsilon, delta)-differentially private, one after another.
 
@@ -167,13 +176,15 @@ def prefix_sum(
     Args:
         mechanism: ``"blt"``, ``"sqrt"``, ``"honaker"`` or ``"tree"``.
         horizon: n, the number of steps.
-        shape: of a summand; the sensitivity is of all its numbers together, but for a fleet: of the last dimension.
+        shape: of a summand, ``(*B, d)`` or ``()``. The dimensions before the last are a fleet's: sums of other people each, and
+            the sensitivity is that of each.
         sensitivity: s_2, in the Euclidean norm.
         epsilon: of all steps; ``inf`` for none.
         delta: of all steps, in (0, 1).
         noise_source: ``"torch"``, ``"csprng"``; or ``"discrete"``, for the tree and for summands that are multiples of
             ``mechanism.grid``, rounded before their sensitivity is measured.
         seed: for tests.
+        adjacency: the relation that ``sensitivity`` was measured under, for the ledger.
 
     Example:
         >>> noise = prefix_sum("blt", 1000, (5,), sensitivity=1.0, epsilon=1.0, delta=1e-3)
@@ -193,4 +204,5 @@ def prefix_sum(
         delta=delta,
         noise_source=noise_source,
         seed=seed,
+        adjacency=adjacency,
     )
