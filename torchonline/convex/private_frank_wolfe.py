@@ -43,8 +43,10 @@ class PrivateFrankWolfe(PrivateLearner):
     Args:
         dim: number of features d.
         domain: of the decisions.
+        clip: C, of the contributions.
         clip_norm: the order of the norm that contributions are clipped in.
-        scheme, step_scale: see :class:`DPTOFW`.
+        mechanism: the name of the noise.
+        scheme, step_scale: see :class:`~torchonline.DPTOFW`.
         options: those of :class:`~torchonline.privacy.learner.PrivateLearner`.
     """
 

@@ -122,7 +122,7 @@ class RepeatedEvent(Event):
     def __post_init__(self) -> None:
         if not isinstance(self.event, Event):
             raise TypeError(f"event: expected an Event, got {type(self.event).__name__}")
-        positive("count", positive_integer("count", self.count))  # the first of which has a largest number
+        positive("count", positive_integer("count", self.count))  # an integer, and no larger than numbers may be
 
     def costs(self) -> dict[str, float]:
         return {name: self.count * cost for name, cost in self.event.costs().items()}

@@ -164,7 +164,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def _turn(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """Two numbers, equal to 13 digits: a condition that holds for small positive numbers still does at the first only."""
+    """Bisection for where a condition on positive numbers stops to hold: it does at the first of the two, equal to 13 digits."""
     low = high = 1.0
     while not holds(low):
         low, high = low / 16.0, low

@@ -76,8 +76,12 @@ class PrivateLearner(Learner):
         adjacency: what a neighbouring stream is: ``"replace_one"``, one record in the place of another; or ``"zero_out"``, a
             record in the place of none, for half the noise and half the promise. Epsilons of the two are not comparable.
         max_participations: 1, and nothing else: in how many steps a person is.
-        noise_source, seed: see :func:`torchonline.privacy.noise.noise_source`; or a source of its own. A seed is for tests:
-        who knows it removes the noise.
+        noise_source: a name, see :func:`torchonline.privacy.noise.noise_source`; or a source that is nobody else's.
+        seed: of the source "torch", for tests: who knows it removes the noise.
+        batch_shape: ``*B``, independent learners with one clock, each with other people.
+        dtype: of the decisions.
+        device: where the state lives; noise is drawn on the CPU. The clock is read in each step, for which the host waits.
+        validate: of no effect: shapes, types and devices are always checked, and values never.
     """
 
     rounds: Tensor
