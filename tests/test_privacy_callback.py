@@ -297,6 +297,19 @@ class TestOnePass:
             trainer(PrivacySpendLogger(DELTA), **options).fit(module, loader(), DataLoader(TensorDataset(*people(3))))
         assert int(module.heads["only"].rounds) == rounds
 
+    @pytest.mark.parametrize("loop", ["test", "predict"])
+    def test_other_loops_that_learn_raise(self, loop: str) -> None:
+        module = Regression(only=learner(horizon=100))
+
+        def step(batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+            module.heads["only"].step(None)
+            return module.heads["only"].predict()
+
+        setattr(module, f"{loop}_step", step)
+        run = trainer(PrivacySpendLogger(DELTA))
+        with pytest.raises(RuntimeError, match="expected no step but in training"):
+            getattr(run, loop)(module, DataLoader(TensorDataset(*people(3))))
+
     def test_several_processes_raise(self) -> None:
         callback = PrivacySpendLogger(DELTA)
         with pytest.raises(RuntimeError, match="expected one process, got 2"):
