@@ -56,6 +56,7 @@ class PrivateOptimizer(PrivateLearner):
 
     def predict(self) -> Tensor:
         """The decision, ``(*B, d)``: public."""
+        self._refuse_tracing()
         return self.theta.clone()
 
     def queries(self) -> Tensor:
