@@ -183,9 +183,11 @@ def sign(x: Tensor) -> Tensor:
     return torch.sign(x)
 
 
-def beside(constant: Tensor, x: Tensor) -> Tensor:
-    """A tensor on the CPU as what goes with ``x``: an array beside an array, else on its device. Eager Python only."""
-    return constant.numpy() if isinstance(x, ARRAYS) else constant.to(x.device)
+def beside(constant: Any, x: Tensor) -> Any:
+    """An array, or a tensor on the CPU, as what goes with ``x``: an array, or a tensor on its device. Eager Python only."""
+    if isinstance(x, np.ndarray):
+        return constant if isinstance(constant, np.ndarray) else constant.numpy()
+    return torch.as_tensor(constant, device=x.device)
 
 
 def column(scalar: Tensor) -> Tensor:

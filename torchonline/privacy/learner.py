@@ -211,8 +211,8 @@ class PrivateLearner(Learner):
     def _next_step(self) -> int:
         """The number of the step that begins, from 1 on; nothing is written, unless the clock has been moved from outside."""
         self._refuse_tracing()
-        rounds = int(self.rounds)
-        if rounds != self._memory.rounds or os.getpid() != self._memory.process:
+        rounds, memory = int(self._buffers["rounds"]), self._memory
+        if rounds != memory.rounds or os.getpid() != memory.process:
             self._continue(self._counts(), 0)
         if rounds >= self.horizon:
             raise RuntimeError(

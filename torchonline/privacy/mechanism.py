@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.arrays import beside
 from torchonline.privacy.accounting import Event, GaussianEvent, NonPrivateEvent
 from torchonline.privacy.noise import NoiseSource, noise_source
 
@@ -81,7 +81,9 @@ class Mechanism:
 
     def _draw(self, memory: Tensor) -> Tensor:
         """Independent normal numbers of standard deviation sigma, ``(*B, d)``, to go with a memory ``(*B, m, d)``."""
-        noise = beside(self.source.normal((*memory.shape[:-2], memory.shape[-1])), memory)
+        shape = (*memory.shape[:-2], memory.shape[-1])
+        is_array = isinstance(memory, np.ndarray)
+        noise: Any = self.source.normal_array(shape) if is_array else self.source.normal(shape).to(memory.device)
         noise *= self.noise_scale
         return noise
 

@@ -50,6 +50,10 @@ class NoiseSource:
         """Draws of N(0, 1), float64."""
         self._refuse("normal")
 
+    def normal_array(self, shape: tuple[int, ...]) -> np.ndarray:
+        """:meth:`normal` as an array, with no check of the shape: for small steps, which are nothing but calls."""
+        return self.normal(shape).numpy()
+
     def laplace(self, shape: tuple[int, ...]) -> Tensor:
         r"""Draws of the law with density :math:`e^{-|z|}/2`, float64."""
         self._refuse("laplace")
@@ -189,7 +193,10 @@ class _Pseudorandom(NoiseSource):
         return self._numbers
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
-        return torch.from_numpy(self._generator().standard_normal(sizes("shape", shape)))
+        return torch.from_numpy(self.normal_array(sizes("shape", shape)))
+
+    def normal_array(self, shape: tuple[int, ...]) -> np.ndarray:
+        return self._generator().standard_normal(shape)
 
     def laplace(self, shape: tuple[int, ...]) -> Tensor:
         return torch.from_numpy(self._generator().laplace(size=sizes("shape", shape)))

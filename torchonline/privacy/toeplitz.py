@@ -37,8 +37,8 @@ class BLT(Mechanism):
     ) -> None:
         super().__init__(horizon, sensitivity=sensitivity, noise_scale=noise_scale, source=source)
         self.decay, self.weight = blt.parameters(horizon) if parameters is None else parameters
-        self._decay = torch.tensor(self.decay, dtype=torch.float64).unsqueeze(-1)
-        self._weight = torch.tensor(self.weight, dtype=torch.float64)
+        self._decay = np.array(self.decay)[:, None]
+        self._weight = np.array(self.weight)
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         return {"memory": torch.zeros((len(self.decay), dim), dtype=torch.float64)}
@@ -56,7 +56,7 @@ class BLT(Mechanism):
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
         powers = torch.tensor(self.decay, dtype=torch.float64) ** torch.arange(n - 1).unsqueeze(-1)
-        return _factors(torch.cat([torch.ones(1, dtype=torch.float64), powers @ self._weight]))
+        return _factors(torch.cat([torch.ones(1, dtype=torch.float64), powers @ torch.from_numpy(self._weight)]))
 
     def errors(self, n: int) -> tuple[float, float]:
         return blt.errors(self.decay, self.weight, n)
@@ -82,7 +82,7 @@ class SquareRoot(Mechanism):
         super().__init__(horizon, sensitivity=sensitivity, noise_scale=noise_scale, source=source)
         k = np.arange(1, horizon)
         self._coefficients = np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
-        self._backwards = torch.from_numpy(np.diff(self._coefficients, prepend=0.0)[::-1].copy())
+        self._backwards = np.diff(self._coefficients, prepend=0.0)[::-1].copy()
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         return {"draws": torch.zeros((self.horizon, dim), dtype=torch.float64)}
