@@ -211,7 +211,7 @@ class PrivateLearner(Learner):
     def _next_step(self) -> int:
         """The number of the step that begins, from 1 on; nothing is written, unless the clock has been moved from outside."""
         self._refuse_tracing()
-        rounds, memory = int(self._buffers["rounds"]), self._memory
+        rounds, memory = int(self.rounds), self._memory
         if rounds != memory.rounds or os.getpid() != memory.process:
             self._continue(self._counts(), 0)
         if rounds >= self.horizon:
