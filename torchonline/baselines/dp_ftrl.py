@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.baselines.private_optimizer import PrivateOptimizer, secret
+from torchonline.baselines.private_optimizer import PrivateOptimizer
 from torchonline.baselines.projections import euclidean_radius, projectable, projected
 from torchonline.checks import one_of, positive
 from torchonline.convex.choices import MECHANISM_NAMES
@@ -159,11 +159,11 @@ class DPFTRL(PrivateOptimizer):
             "average_theta": zero,
             "noisy_sum": self.prefix_sums.zero(self.dim),
         }
-        return state | {secret(name): value for name, value in self.prefix_sums.initial_state(self.dim).items()}
+        return state | self.prefix_sums.initial_state(self.dim)
 
     def _learn(self, contribution: Tensor, step: int) -> None:
         noisy_sum: Any = self.noisy_sum
-        noisy_sum += self.prefix_sums.change(self._secrets(), contribution, step)
+        noisy_sum += self.prefix_sums.change(self._buffers, contribution, step)
         self.average_theta.lerp_(self.theta, 1.0 / step)
         point = projected(-self.learning_rate * self.prefix_sums.value(noisy_sum), self.norm, self.radius_bound)
         self.theta.copy_(point)

@@ -9,7 +9,6 @@ from torchonline.bandits.private import PrivateBandit, ReleasedBandit
 from torchonline.checks import non_negative, one_of, positive, within
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.clipping import MARGIN
-from torchonline.privacy.learner import SECRET
 from torchonline.privacy.mechanism import Mechanism, NoNoise
 from torchonline.privacy.prefix_sums import calibrated
 from torchonline.privacy.trees import Tree
@@ -172,8 +171,7 @@ class DPUCB(PrivateBandit):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         size = self.upper.size(1)
-        nodes = self.mechanism.initial_state(size).items()
-        state = {"noisy_sum": self.mechanism.zero(size)} | {f"{SECRET}_{name}": value for name, value in nodes}
+        state = {"noisy_sum": self.mechanism.zero(size)} | self.mechanism.initial_state(size)
         return {name: value.expand(self.arm_count, *value.shape) for name, value in state.items()}
 
     def radius(self) -> float:
@@ -192,7 +190,7 @@ class DPUCB(PrivateBandit):
         products = v[..., self.upper[0]] * v[..., self.upper[1]]
         pulled = action.unsqueeze(-1) == torch.arange(self.arm_count, device=action.device)
         summand = pulled.to(v.dtype).mT @ products
-        self.noisy_sum.add_(self.mechanism.change(self._secrets(), summand, step))
+        self.noisy_sum.add_(self.mechanism.change(self._buffers, summand, step))
 
     def released(self) -> "ReleasedDPUCB":
         """Decides by the parameters and the bonuses of now: for TorchScript."""

@@ -12,7 +12,7 @@ from torchonline.convex.private_frank_wolfe import Released
 from torchonline.privacy.accounting import Event, GaussianEvent
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped
-from torchonline.privacy.learner import SECRET, PrivateLearner
+from torchonline.privacy.learner import PrivateLearner
 
 
 class PrivateOptimizer(PrivateLearner):
@@ -147,8 +147,3 @@ class DisjointBatches(PrivateOptimizer):
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         return super()._parameters_of_noise() + [("noise_multiplier", self.noise_multiplier)]
-
-
-def secret(name: str) -> str:
-    """The name of a buffer that is not to be seen."""
-    return f"{SECRET}_{name}"

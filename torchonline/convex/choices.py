@@ -8,7 +8,6 @@ from torch import Tensor
 
 from torchonline.convex.domains import Domain, Vertices
 from torchonline.privacy.accounting import Event, ZCDPEvent
-from torchonline.privacy.learner import SECRET
 from torchonline.privacy.mechanism import Mechanism
 from torchonline.privacy.noise import NoiseSource
 
@@ -47,14 +46,11 @@ class NoisySum:
         self.takes_arrays = domain.takes_arrays
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        secrets = self.mechanism.initial_state(dim)
-        self._names = {name: f"{SECRET}_{name}" for name in secrets}
-        return {"noisy_sum": self.mechanism.zero(dim)} | {self._names[name]: value for name, value in secrets.items()}
+        return {"noisy_sum": self.mechanism.zero(dim)} | self.mechanism.initial_state(dim)
 
     def vertex(self, state: Any, contribution: Tensor, step: int, divisor: float) -> Tensor:
-        secrets = {name: state[buffer] for name, buffer in self._names.items()}
         noisy_sum = state["noisy_sum"]
-        noisy_sum += self.mechanism.change(secrets, contribution, step)
+        noisy_sum += self.mechanism.change(state, contribution, step)
         return self.domain.minimizer(self.mechanism.value(noisy_sum) / divisor)
 
     def event(self, steps: int) -> Event:
@@ -91,10 +87,10 @@ class NoisyVertex:
         )
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        return {f"{SECRET}_sum": torch.zeros(dim, dtype=torch.float64)}
+        return {"secret_sum": torch.zeros(dim, dtype=torch.float64)}
 
     def vertex(self, state: Any, contribution: Tensor, step: int, divisor: float) -> Tensor:
-        total = state[f"{SECRET}_sum"]
+        total = state["secret_sum"]
         total += contribution
         scores = self.domain.scores(total / divisor)
         draw = self.source.gumbel if self.law == "gumbel" else self.source.laplace

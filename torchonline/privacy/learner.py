@@ -264,11 +264,6 @@ class PrivateLearner(Learner):
         zero = torch.zeros((), dtype=torch.int64)
         return {"rounds": zero, "furthest": zero, "continuations": zero + 1, "seeded": zero}
 
-    def _secrets(self) -> dict[str, Tensor | None]:
-        """The secret buffers, by the names that they have elsewhere."""
-        start = len(SECRET) + 1
-        return {name[start:]: value for name, value in self._buffers.items() if name.startswith(SECRET)}
-
     def _create_buffers(self) -> None:
         super()._create_buffers()
         # A fleet has one clock.

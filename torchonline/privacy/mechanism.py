@@ -17,8 +17,8 @@ class Mechanism:
     """Base of all mechanisms: a factorisation of the prefix sums, a noise scale, and a source of noise. It has no state.
 
     All methods that compute run on tensors and on NumPy views of them alike. What evolves is kept by its owner, as buffers:
-    the noisy sum, which is public, and a dictionary of tensors that :meth:`initial_state` begins and :meth:`change` writes
-    in, as secret as the records.
+    the noisy sum, which is public, and those that :meth:`initial_state` begins and :meth:`change` writes in, as secret as the
+    records, which their names say.
 
     Args:
         horizon: n, the number of steps.

@@ -40,7 +40,7 @@ from torchonline.checks import one_of, positive, positive_integer, sizes
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.discrete import DiscreteTree
-from torchonline.privacy.learner import SECRET, PrivateLearner
+from torchonline.privacy.learner import PrivateLearner
 from torchonline.privacy.mechanism import Mechanism, NoNoise
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.toeplitz import BLT, SquareRoot
@@ -114,8 +114,7 @@ class PrefixSum(PrivateLearner):
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        state = {"noise": self.mechanism.zero(self.dim)} | self.mechanism.initial_state(self.dim)
-        return {f"{SECRET}_{name}": value for name, value in state.items()}
+        return {"secret_noise": self.mechanism.zero(self.dim), **self.mechanism.initial_state(self.dim)}
 
     def next(self) -> Tensor:
         """The noise of the next prefix: of ``shape``, float64. After ``horizon`` calls it raises: the budget is spent."""
@@ -123,7 +122,7 @@ class PrefixSum(PrivateLearner):
         with torch.no_grad():
             self._begin(step)
             noise = self.secret_noise
-            noise += self.mechanism.change(self._secrets(), torch.zeros_like(noise), step)
+            noise += self.mechanism.change(self._buffers, torch.zeros_like(noise), step)
             return self.mechanism.value(noise).reshape(self.shape).clone()
 
     def forward(self) -> Tensor:

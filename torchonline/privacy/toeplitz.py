@@ -41,10 +41,10 @@ class BLT(Mechanism):
         self._weight = np.array(self.weight)
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        return {"memory": torch.zeros((len(self.decay), dim), dtype=torch.float64)}
+        return {"secret_memory": torch.zeros((len(self.decay), dim), dtype=torch.float64)}
 
     def _increment(self, state: State, step: int) -> Tensor:
-        memory: Tensor = state["memory"]
+        memory: Tensor = state["secret_memory"]
         noise = self._draw(memory)
         noise -= beside(self._weight, memory) @ memory
         memory *= beside(self._decay, memory)
@@ -85,10 +85,10 @@ class SquareRoot(Mechanism):
         self._backwards = np.diff(self._coefficients, prepend=0.0)[::-1].copy()
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        return {"draws": torch.zeros((self.horizon, dim), dtype=torch.float64)}
+        return {"secret_draws": torch.zeros((self.horizon, dim), dtype=torch.float64)}
 
     def _increment(self, state: State, step: int) -> Tensor:
-        draws: Tensor = state["draws"]
+        draws: Tensor = state["secret_draws"]
         draws[..., step - 1, :] = self._draw(draws)
         return beside(self._backwards, draws)[-step:] @ draws[..., :step, :]
 

@@ -23,10 +23,10 @@ class Tree(Mechanism):
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         # Level k holds the node of that size that is in use, as it is where bit k of the step's number is 1; else 0.
-        return {"nodes": torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)}
+        return {"secret_nodes": torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)}
 
     def _increment(self, state: State, step: int) -> Tensor:
-        nodes: Tensor = state["nodes"]
+        nodes: Tensor = state["secret_nodes"]
         level = _lowest_bit(step)
         return _replace_(nodes, level, self._draw(nodes))
 
@@ -62,10 +62,10 @@ class HonakerTree(Mechanism):
     name = "honaker"
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        return {"subtrees": torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)}
+        return {"secret_subtrees": torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)}
 
     def _increment(self, state: State, step: int) -> Tensor:
-        subtrees: Tensor = state["subtrees"]
+        subtrees: Tensor = state["secret_subtrees"]
         noise = self._draw(subtrees)
         for height in range(1, _lowest_bit(step) + 1):
             # Two of the height below become one: (2^(k+1) - 1) N_k = 2^k z + (2^k - 1)(N_left + N_right).
