@@ -127,8 +127,8 @@ class DPFTRL(PrivateOptimizer):
         self.prefix_sums = calibrated(
             one_of("mechanism", mechanism, tuple(MECHANISMS)),
             self.horizon,
-            sensitivity=self._moved,
-            radius=self._longest,
+            sensitivity=self._moved(),
+            radius=self._longest(),
             epsilon=self.epsilon,
             delta=self.delta,
             source=self.source,

@@ -144,7 +144,7 @@ class LocalMD(DisjointBatches):
         """How far one record can move the average of a phase, counted from 1, in the Euclidean norm."""
         m = self._sizes[self.ends[phase - 1]]
         share = 1.0 if self.adjacency == "replace_one" else (m - 1) / m
-        return self._rate(phase) * self._longest * (m - 1) * share
+        return self._rate(phase) * self._longest(self.clip_norm) * (m - 1) * share
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros(self.dim, dtype=torch.float64)

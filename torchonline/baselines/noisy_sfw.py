@@ -138,7 +138,7 @@ class NoisySFW(DisjointBatches):
         self.secret_sum += contribution
         if (size := self._sizes.get(step)) is None:
             return
-        self.direction.lerp_((self.secret_sum + self._noise(self._moved)) / size, self._rate(step))
+        self.direction.lerp_((self.secret_sum + self._noise(self._moved())) / size, self._rate(step))
         vertex = self.domain.minimizer(self.direction)
         self.theta_prev.copy_(self.theta)
         self.theta.lerp_(vertex.to(self.theta.dtype), self.step_size)

@@ -6,16 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.checks import check_shape, check_tensor, positive
+from torchonline.checks import positive
 from torchonline.convex.domains import norm_order
-from torchonline.convex.private_frank_wolfe import Released
+from torchonline.convex.private_point import PrivatePoint
 from torchonline.privacy.accounting import Event, GaussianEvent
 from torchonline.privacy.calibration import gaussian_mu
-from torchonline.privacy.clipping import MARGIN, clipped
-from torchonline.privacy.learner import PrivateLearner
+from torchonline.privacy.clipping import clipped
 
 
-class PrivateOptimizer(PrivateLearner):
+class PrivateOptimizer(PrivatePoint):
     r"""Base of the private rivals that learn online: the round, without the rule.
 
     A round is that of :class:`~torchonline.DPTOFW`. A subclass says at which points it wants gradients (:meth:`queries`), what of
@@ -25,39 +24,16 @@ class PrivateOptimizer(PrivateLearner):
         dim: number of features d.
         norm: p, of the ball :math:`\|\theta\|_p \le R`, 1 to infinity.
         radius_bound: R > 0.
-        clip: C, for the contributions; ``inf`` only where epsilon is.
-        clip_norm: the order of the norm that they are clipped in.
-        options: those of :class:`~torchonline.privacy.learner.PrivateLearner`.
+        options: those of :class:`~torchonline.convex.private_point.PrivatePoint`.
     """
-
-    theta: Tensor
-
-    decisions: tuple[str, ...] = ("theta",)
 
     # At how many points it wants gradients.
     points = 1
 
-    def __init__(
-        self, dim: int, *, norm: float, radius_bound: float, clip: float, clip_norm: float = 2.0, **options: Any
-    ) -> None:
+    def __init__(self, dim: int, *, norm: float, radius_bound: float, **options: Any) -> None:
         super().__init__(dim, **options)
         self.norm = norm_order("norm", norm)
         self.radius_bound = positive("radius_bound", radius_bound)
-        self.clip = self._clip_bound("clip", clip)
-        self.clip_norm = clip_norm
-        # The longest contribution, and by how much a neighbouring record moves it.
-        self._longest = self.clip * (1.0 + MARGIN)
-        self._moved = self._longest * (2.0 if self.adjacency == "replace_one" else 1.0)
-
-    def forward(self) -> Tensor:
-        """The decision, ``(*B, d)``."""
-        self._refuse_tracing()
-        return self.theta.clone()
-
-    def predict(self) -> Tensor:
-        """The decision, ``(*B, d)``: public."""
-        self._refuse_tracing()
-        return self.theta.clone()
 
     def queries(self) -> Tensor:
         """The points at which the next record's gradients are wanted, ``(*B, N, d)``."""
@@ -86,12 +62,8 @@ class PrivateOptimizer(PrivateLearner):
     def _contribution(self, gradients: Tensor | None, step: int) -> Tensor:
         """What a record adds in its step: ``(*B, d)``, float64, of norm at most ``clip``."""
         if gradients is None:
-            return torch.zeros_like(self.theta, dtype=torch.float64)
-        gradients = check_tensor("gradients", gradients, self.constants).detach()
-        if self.points == 1 and gradients.dim() == self.batch_dims + 1:
-            gradients = gradients.unsqueeze(-2)
-        check_shape("gradients", gradients, (*self.batch_shape, self.points, self.dim))
-        return clipped(self._combined(gradients, step), self.clip, self.clip_norm)
+            return self._nothing()
+        return clipped(self._combined(self._checked(gradients, self.points), step), self.clip, self.clip_norm)
 
     def _combined(self, gradients: Tensor, step: int) -> Tensor:
         """The contribution before it is clipped: ``(*B, N, d)`` to ``(*B, d)``."""
@@ -103,9 +75,6 @@ class PrivateOptimizer(PrivateLearner):
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         return [("norm", self.norm), ("radius_bound", self.radius_bound), ("clip", self.clip)]
-
-    def released(self) -> Released:
-        return Released(self.theta)
 
 
 class DisjointBatches(PrivateOptimizer):

@@ -130,7 +130,7 @@ class DPTOFW(PrivateFrankWolfe):
             self.horizon,
             order=order,
             dim=self.dim,
-            sensitivity=self._moved * self._longest(max(order, 2.0)),
+            sensitivity=self._moved(max(order, 2.0)),
             epsilon=self.epsilon,
             delta=self.delta,
             source=self.source,

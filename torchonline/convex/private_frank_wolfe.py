@@ -20,24 +20,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchonline.arrays import as_array, assign_
-from torchonline.checks import check_shape, check_tensor, one_of, positive
+from torchonline.checks import one_of, positive
 from torchonline.convex.choices import Choice, NoisySum, NoisyVertex
 from torchonline.convex.domains import Domain, Vertices
+from torchonline.convex.private_point import PrivatePoint
 from torchonline.learner import SMALL_STEP, NumpyView, is_readable
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.calibration import zcdp_rho
-from torchonline.privacy.clipping import MARGIN, clipped
-from torchonline.privacy.learner import PrivateLearner
+from torchonline.privacy.clipping import clipped
 from torchonline.privacy.mechanism import Mechanism, NoNoise
 from torchonline.privacy.prefix_sums import calibrated
 
 SCHEMES = ("unbiased", "paper")
 
 
-class PrivateFrankWolfe(PrivateLearner):
+class PrivateFrankWolfe(PrivatePoint):
     """Base of the private Frank-Wolfe learners: the round, without the noise. A subclass says where that is: :meth:`_choice`.
 
     Args:
@@ -50,7 +50,6 @@ class PrivateFrankWolfe(PrivateLearner):
         options: those of :class:`~torchonline.privacy.learner.PrivateLearner`.
     """
 
-    theta: Tensor
     theta_prev: Tensor
 
     decisions = ("theta", "theta_prev")
@@ -67,26 +66,18 @@ class PrivateFrankWolfe(PrivateLearner):
         step_scale: float,
         **options: Any,
     ) -> None:
-        super().__init__(dim, **options)
+        super().__init__(dim, clip=clip, clip_norm=clip_norm, **options)
         self.domain = domain
-        self.clip = self._clip_bound("clip", clip)
-        self.clip_norm = clip_norm
         self.mechanism = mechanism
         self.scheme = one_of("scheme", scheme, SCHEMES)
         self.step_scale = positive("step_scale", step_scale)
         self.is_small = math.prod(self.batch_shape) * self.dim < SMALL_STEP
-        # A record in the place of another moves the sum by two contributions, one in the place of none by one.
-        self._moved = 2.0 if self.adjacency == "replace_one" else 1.0
         self.choice: Choice = self._choice()
         self._create_buffers()
 
     def _choice(self) -> Choice:
         """Where the noise is."""
         raise NotImplementedError
-
-    def _longest(self, order: float) -> float:
-        """The longest contribution, in the norm of that order."""
-        return self.clip * (1.0 + MARGIN) * self.dim ** max(0.0, 1.0 / order - 1.0 / self.clip_norm)
 
     def _prefix_sum(self) -> Mechanism:
         """The prefix-sum mechanism, with the least noise that this learner's promise needs."""
@@ -95,8 +86,8 @@ class PrivateFrankWolfe(PrivateLearner):
         return calibrated(
             self.mechanism,
             self.horizon,
-            sensitivity=self._moved * self._longest(2.0),
-            radius=self._longest(2.0),
+            sensitivity=self._moved(),
+            radius=self._longest(),
             epsilon=self.epsilon,
             delta=self.delta,
             source=self.source,
@@ -105,16 +96,6 @@ class PrivateFrankWolfe(PrivateLearner):
     def _initial_state(self) -> dict[str, Tensor | None]:
         start = self.domain.start()
         return {"theta": start, "theta_prev": start, **self.choice.initial_state(self.dim)}
-
-    def forward(self) -> Tensor:
-        """The decision, ``(*B, d)``."""
-        self._refuse_tracing()
-        return self.theta.clone()
-
-    def predict(self) -> Tensor:
-        """The decision, ``(*B, d)``: public."""
-        self._refuse_tracing()
-        return self.theta.clone()
 
     def queries(self) -> Tensor:
         """The two points at which the next record's gradients are wanted, this decision and the one before: ``(*B, 2, d)``."""
@@ -136,8 +117,7 @@ class PrivateFrankWolfe(PrivateLearner):
         """
         step = self._next_step()
         if gradients is not None:
-            gradients = check_tensor("gradients", gradients, self.constants).detach()
-            check_shape("gradients", gradients, (*self.batch_shape, 2, self.dim))
+            gradients = self._checked(gradients, 2)
         view = self._arrays()
         with torch.no_grad(), np.errstate(all="ignore"):
             if gradients is None:
@@ -161,17 +141,13 @@ class PrivateFrankWolfe(PrivateLearner):
             return self.numpy_view()
         return None
 
-    def _nothing(self) -> Tensor:
-        """The contribution of a record that is missing, ``(*B, d)``."""
-        return torch.zeros_like(self.theta, dtype=torch.float64)
-
     def _combined(self, gradients: Tensor, step: int) -> Tensor:
         """What a record adds, by its gradients at both points and clipped: ``(..., 2, d)`` to ``(..., d)``, float64."""
         weight = step if self.scheme == "unbiased" else step + 1
         g = weight * gradients[..., 0, :] - (weight - 1) * gradients[..., 1, :]
         return clipped(g, self.clip, self.clip_norm)
 
-    def _advance(self, contribution: Tensor, step: int, view: NumpyView | None = None) -> None:
+    def _advance(self, contribution: Tensor, step: int, view: NumpyView | None) -> None:
         """Take the step that begins: add what its records contribute, ``(*B, d)``, and publish the next decision."""
         self._begin(step)
         if view is None:
@@ -196,9 +172,6 @@ class PrivateFrankWolfe(PrivateLearner):
         own = [("clip", self.clip), ("scheme", float(SCHEMES.index(self.scheme))), ("step_scale", self.step_scale)]
         return own + self.domain.parameters() + self.choice.parameters()
 
-    def released(self) -> "Released":
-        return Released(self.theta)
-
 
 class PrivateVertexFrankWolfe(PrivateFrankWolfe):
     """Base of those on a polytope, whose noise is on the sum (``MECHANISMS``), or on the choice of a vertex."""
@@ -212,33 +185,7 @@ class PrivateVertexFrankWolfe(PrivateFrankWolfe):
             self.domain,
             self.mechanism,
             horizon=self.horizon,
-            sensitivity=self._moved * self._longest(math.inf),
+            sensitivity=self._moved(math.inf),
             rho=zcdp_rho(self.epsilon, self.delta),
             source=self.source,
         )
-
-
-class Released(nn.Module):
-    """A decision that was published, and nothing else: what a private learner leaves in a file.
-
-    Args:
-        theta: the decision.
-    """
-
-    theta: Tensor
-
-    def __init__(self, theta: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("theta", theta.detach().clone())
-
-    def forward(self) -> Tensor:
-        """The decision."""
-        return self.theta
-
-    def predict(self) -> Tensor:
-        """The decision."""
-        return self.theta
-
-    def example(self) -> tuple[Tensor, ...]:
-        """Arguments to export it with: none."""
-        return ()
