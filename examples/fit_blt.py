@@ -32,7 +32,10 @@ from rich.table import Table
 from scipy.optimize import minimize
 from torch import Tensor
 
+from torchonline.privacy import gaussian_mu, noise_source
 from torchonline.privacy.blt import HORIZONS, TABLE, column_norm, errors, parameters, trace_lower_bound
+from torchonline.privacy.generalized_gaussian import GeneralizedGaussianTree
+from torchonline.privacy.toeplitz import SquareRoot
 
 SHARE_OF_MAX, PENALTY = 0.25, 1e-5
 
@@ -100,26 +103,12 @@ def fit(degree: int, advance: Callable[[], None]) -> str:
     return " ".join(reversed(rows))
 
 
-def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest shift of a unit Gaussian that is (epsilon, delta)-private (Balle and Wang, 2018), by bisection."""
-
-    def normal(z: float) -> float:
-        return 0.5 * math.erfc(-z / math.sqrt(2.0))
-
-    low, high = 0.0, 100.0
-    for _ in range(100):
-        mu = (low + high) / 2.0
-        spent = normal(mu / 2.0 - epsilon / mu) - math.exp(epsilon) * normal(-mu / 2.0 - epsilon / mu)
-        low, high = (mu, high) if spent <= delta else (low, mu)
-    return low
-
-
 def tree_noise(n: int, epsilon: float, delta: float) -> tuple[float, float]:
     """Rms and largest noise of a prefix sum by a binary tree under eq. (3.2), for unit replace-one sensitivity."""
-    height = math.ceil(math.log2(n)) + 1
-    node = math.sqrt(2.0 * height**2 * math.log(height / delta)) / epsilon
-    nodes = np.array([t.bit_count() for t in range(1, n + 1)])
-    return node * math.sqrt(nodes.mean()), node * math.sqrt(nodes.max())
+    promise = {"sensitivity": 1.0, "epsilon": epsilon, "delta": delta}
+    tree = GeneralizedGaussianTree(n, order=2.0, dim=1, source=noise_source("torch"), **promise)
+    rms, largest = tree.errors(n)
+    return tree.noise_scale * rms, tree.noise_scale * largest
 
 
 def noise_table() -> Table:
@@ -152,9 +141,8 @@ def noise_table() -> Table:
 
 def square_root(n: int) -> float:
     """Rms error times column norm of the square-root factorisation."""
-    k = np.arange(1, n)
-    squares = np.cumsum(np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))]) ** 2)
-    return math.sqrt(squares[-1] * squares.mean())
+    mechanism = SquareRoot(n, sensitivity=1.0, noise_scale=1.0, source=noise_source("torch"))
+    return mechanism.column_norm(n) * mechanism.errors(n)[0]
 
 
 def plot(rounds: list[int], path: Path) -> Table:
