@@ -133,13 +133,21 @@ class Learner(nn.Module):
         """The options that the statistics depend on, for checkpoints."""
         return torch.tensor([number for _, number in self._options()], dtype=torch.float64)
 
+    def parts(self) -> "dict[str, Learner]":
+        """The learners that this one is made of, by name; each has buffers of its own."""
+        return {name: part for name, part in self._modules.items() if isinstance(part, Learner)}
+
     def state(self) -> dict[str, Tensor]:
-        """The buffers that evolve, by name."""
+        """The buffers that evolve, by name, and those of the parts."""
         buffers = self._buffers.items()
-        return {name: buffer for name, buffer in buffers if buffer is not None and name not in self.unchanging}
+        own = {name: buffer for name, buffer in buffers if buffer is not None and name not in self.unchanging}
+        theirs = {f"{path}.{name}": buffer for path, part in self.parts().items() for name, buffer in part.state().items()}
+        return own | theirs
 
     def reset(self) -> None:
         """Forget everything: put each buffer back to its value before the first round, in place."""
+        for part in self.parts().values():
+            part.reset()
         with torch.no_grad():
             for name, value in self._initial_state().items():
                 if value is not None:
@@ -155,10 +163,12 @@ class Learner(nn.Module):
         view: NumpyView | None = self._view
         if view is not None and all(map(is_, view.buffers, self._buffers.values())):
             if list(map(Tensor.data_ptr, view.tensors)) == view.addresses and all(map(Tensor.is_contiguous, view.wide)):
-                return view
+                if not view.parts or all(part.numpy_view() is theirs for part, theirs in view.parts):
+                    return view
         self.__dict__["_view"] = None
-        if all(buffer is None or buffer.is_contiguous() for buffer in self._buffers.values()):
-            self.__dict__["_view"] = NumpyView(self)
+        parts = {name: part.numpy_view() for name, part in self.parts().items()}
+        if all(buffer is None or buffer.is_contiguous() for buffer in self._buffers.values()) and all(parts.values()):
+            self.__dict__["_view"] = NumpyView(self, parts)
         return self._view
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -181,11 +191,13 @@ class Learner(nn.Module):
         if not loaded:  # a state dict without this learner is for nn.Module to judge
             return []
         problems = [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))]
-        return problems or [
+        problems = problems or [
             f"{prefix}{name}: the state was learnt with {theirs:.12g}, this learner has {mine:.12g}"
             for (name, mine), theirs in zip(self._options(), loaded[prefix + "constants"].tolist(), strict=True)
             if not math.isclose(mine, theirs, rel_tol=self.options_tolerance)
         ]
+        theirs_too = (part._load_problems(state_dict, f"{prefix}{name}.") for name, part in self.parts().items())
+        return [*problems, *(problem for part in theirs_too for problem in part)]
 
     def _load_from_state_dict(
         self,
@@ -197,36 +209,55 @@ class Learner(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        # All or nothing: nn.Module would load the buffers that fit before it raised for the others.
+        # All or nothing: nn.Module would load the buffers that fit before it raised for the others, and then the parts.
+        if self.__dict__.pop("_whole_is_refused", False):
+            return
         problems = self._load_problems(state_dict, prefix)
         if problems:
             error_msgs.extend(problems)
+            for part in self.parts().values():
+                part._refuse_load()
             return
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
 
+    def _refuse_load(self) -> None:
+        """Let the load that is under way pass by this learner and its parts."""
+        self.__dict__["_whole_is_refused"] = True
+        for part in self.parts().values():
+            part._refuse_load()
+
 
 class NumpyView:
     """A learner with NumPy views of its buffers in their place: the same memory, a fraction of the call overhead.
 
+    Args:
+        learner: whose buffers are on the CPU and contiguous.
+        parts: the views of its parts, by name.
+
     Attributes:
-        learner: a copy of the learner that runs on arrays. Only methods that are written against
+        learner: a copy of the learner that runs on arrays, and so do its parts. Only methods that are written against
             :mod:`torchonline.arrays` work on it.
         state: the arrays that evolve.
     """
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: Learner, parts: "dict[str, Any] | None" = None) -> None:
         self.buffers = tuple(learner._buffers.values())
         self.tensors = list(learner.state().values())
         self.wide = [tensor for tensor in self.tensors if tensor.dim() > 1]
         self.addresses = [tensor.data_ptr() for tensor in self.tensors]
+        views: dict[str, NumpyView] = parts or {}
+        self.parts = [(learner.parts()[name], view) for name, view in views.items()]
         self.learner: Any = object.__new__(type(learner))
         self.learner.__dict__.update(learner.__dict__)
         self.learner.__dict__.update(learner._modules)  # at hand, where nn.Module would search
         for name, buffer in learner._buffers.items():
             self.learner.__dict__[name] = None if buffer is None else buffer.detach().numpy()
-        self.state = [self.learner.__dict__[name] for name in learner.state()]
+        self.state = [self.learner.__dict__[name] for name in learner.state() if "." not in name]
+        for name, view in views.items():
+            self.learner.__dict__[name] = view.learner
+            self.state += view.state
 
     def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Call a method of :attr:`learner`, or of what stands on it.
