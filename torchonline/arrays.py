@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.jit import is_scripting
+from torch import Tensor, nn
+from torch.compiler import is_compiling
+from torch.jit import is_scripting, is_tracing
 
 # What a NumPy learner computes with. A float only where a function takes plain numbers, one of them noise_scale.
 ARRAYS = (np.ndarray, np.generic, float)
+PLAIN = (Tensor, nn.Parameter)
 
 
 def matvec(matrix: Tensor, x: Tensor) -> Tensor:
@@ -206,6 +208,14 @@ def pair(x: Tensor, y: Tensor) -> Tensor:
     return torch.stack([x, y], -1)
 
 
+def joined(x: Tensor, y: Tensor) -> Tensor:
+    """A list of numbers of each learner and one more: ``(*B, n)`` and ``(*B)`` to ``(*B, n + 1)``."""
+    if not is_scripting():
+        if isinstance(x, ARRAYS):
+            return np.concatenate([x, np.reshape(y, (*x.shape[:-1], 1))], -1)
+    return torch.cat([x, y.unsqueeze(-1)], -1)
+
+
 def smallest(x: Tensor) -> Tensor:
     """The smallest of each learner's numbers: ``(*B, n)`` to ``(*B)``."""
     if not is_scripting():
@@ -234,6 +244,11 @@ def at_least(x: Tensor, floor: float) -> Tensor:
         if isinstance(x, ARRAYS):
             return np.maximum(x, floor) if isinstance(x, np.ndarray) else floor if x < floor else x
     return x.clamp(min=floor)
+
+
+def nonzero(x: Tensor) -> Tensor:
+    """``x >= 0`` as a divisor: something tiny, in either precision, in place of 0."""
+    return at_least(x, 1e-37)
 
 
 def at_most(x: Tensor, ceiling: float) -> Tensor:
@@ -342,3 +357,20 @@ def as_array(x: Tensor) -> Any:
     if x.requires_grad:
         x = x.detach()
     return x.numpy() if not x.is_neg() else x.resolve_neg().numpy()
+
+
+def is_readable(tensor: Tensor) -> bool:
+    """Whether a value of ``tensor`` can be read without leaving a constant behind in a traced program."""
+    return type(tensor) in PLAIN and not is_compiling() and not is_tracing()
+
+
+def is_at_hand(value: Tensor) -> bool:
+    """Whether the host can branch on ``value`` without waiting for a device, or fixing the branch in a program."""
+    if not is_scripting():
+        return not isinstance(value, Tensor) or (value.is_cpu and is_readable(value))
+    return True
+
+
+def may_hold(condition: Tensor) -> bool:
+    """Whether a condition holds for any learner, ``(*B)``; yes where that is not at hand."""
+    return not is_at_hand(condition) or bool(condition.any())

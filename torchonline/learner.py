@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
-from torch.compiler import is_compiling
-from torch.jit import is_scripting, is_tracing
 
 from torchonline.checks import check_state_dtype, device_or_none, mismatch, positive_integer, sizes
 
@@ -19,31 +17,11 @@ from torchonline.checks import check_state_dtype, device_or_none, mismatch, posi
 SMALL_PRODUCT = 1 << 22
 SMALL_STEP = 1 << 17
 
-PLAIN = (Tensor, nn.Parameter)
-
-
 try:
     increment_version(())
     INCREMENTS_MANY = True
 except (RuntimeError, TypeError):  # torch 2.4 takes one tensor a call, and none of inference mode
     INCREMENTS_MANY = False
-
-
-def is_readable(tensor: Tensor) -> bool:
-    """Whether a value of ``tensor`` can be read without leaving a constant behind in a traced program."""
-    return type(tensor) in PLAIN and not is_compiling() and not is_tracing()
-
-
-def is_at_hand(value: Tensor) -> bool:
-    """Whether the host can branch on ``value`` without waiting for a device, or fixing the branch in a program."""
-    if not is_scripting():
-        return not isinstance(value, Tensor) or (value.is_cpu and is_readable(value))
-    return True
-
-
-def may_hold(condition: Tensor) -> bool:
-    """Whether a condition holds for any learner, ``(*B)``; yes where that is not at hand."""
-    return not is_at_hand(condition) or bool(condition.any())
 
 
 class Learner(nn.Module):
@@ -74,6 +52,9 @@ class Learner(nn.Module):
     statistics_depend_on: tuple[str, ...] = ()
     options_tolerance = 1e-6
 
+    # Buffers that are not the same in all learners of a fleet before the first round.
+    starts_apart: tuple[str, ...] = ()
+
     def __init__(
         self,
         dim: int,
@@ -94,7 +75,10 @@ class Learner(nn.Module):
         self._initial_options: dict[str, Any] = {"dtype": dtype, "device": device_or_none(device)}
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        """The buffers before the first round, float64 and without ``batch_shape``; None where one is not in use."""
+        """The buffers before the first round, float64 and without ``batch_shape``; None where one is not in use.
+
+        Those that ``starts_apart`` names come with it.
+        """
         raise NotImplementedError
 
     def _tables(self) -> dict[str, Tensor]:
@@ -109,7 +93,8 @@ class Learner(nn.Module):
                 continue
             if value.is_floating_point():
                 value = value.to(self._dtype_of(name))
-            value = value.expand((*self.batch_shape, *value.shape))
+            if name not in self.starts_apart:
+                value = value.expand((*self.batch_shape, *value.shape))
             self.register_buffer(name, value.to(device=options["device"]).clone(memory_format=torch.contiguous_format))
         self.register_buffer("constants", self._constants().to(options["device"]))
         tables = self._tables()
@@ -141,7 +126,9 @@ class Learner(nn.Module):
         """The buffers that evolve, by name, and those of the parts."""
         buffers = self._buffers.items()
         own = {name: buffer for name, buffer in buffers if buffer is not None and name not in self.unchanging}
-        theirs = {f"{path}.{name}": buffer for path, part in self.parts().items() for name, buffer in part.state().items()}
+        theirs = {
+            f"{path}.{name}": buffer for path, part in self.parts().items() for name, buffer in part.state().items()
+        }
         return own | theirs
 
     def reset(self) -> None:

@@ -16,6 +16,7 @@ from torchonline.arrays import (
     column,
     fill_,
     increase_compensated_,
+    is_readable,
     logsumexp,
     maximum,
     minimum,
@@ -23,7 +24,6 @@ from torchonline.arrays import (
 )
 from torchonline.bandits.estimator import Estimator
 from torchonline.checks import LARGEST, check_shape, check_size, check_tensor, check_values, positive, within
-from torchonline.learner import is_readable
 from torchonline.linalg import grow_
 from torchonline.links import Link, Logistic
 

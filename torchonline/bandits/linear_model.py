@@ -17,6 +17,9 @@ from torchonline.arrays import (
     converted,
     exactly,
     fill_,
+    is_at_hand,
+    is_readable,
+    may_hold,
     roundoff,
     row_dots,
     rows_times,
@@ -34,7 +37,7 @@ from torchonline.checks import (
     positive_integer,
     shape_text,
 )
-from torchonline.learner import SMALL_STEP, Learner, NumpyView, is_at_hand, is_readable, may_hold
+from torchonline.learner import SMALL_STEP, Learner, NumpyView
 from torchonline.linalg import fill_identity_, refine_inverse_
 
 

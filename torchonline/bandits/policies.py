@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, as_array, autocasts, exactly, roundoff, trace
+from torchonline.arrays import along, as_array, autocasts, exactly, is_readable, roundoff, trace
 from torchonline.bandits.estimator import Estimator
 from torchonline.checks import check_array, check_shape, check_tensor, check_values, shape_text
-from torchonline.learner import SMALL_PRODUCT, NumpyView, is_readable
+from torchonline.learner import SMALL_PRODUCT, NumpyView
 from torchonline.linalg import add_diagonal
 
 

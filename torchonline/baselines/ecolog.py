@@ -20,13 +20,13 @@ from torchonline.arrays import (
     increase_,
     log,
     matvec,
+    may_hold,
     real,
     sqrt,
     where,
 )
 from torchonline.bandits.generalized import GeneralizedEstimator, checked_link
 from torchonline.bandits.policies import UCB
-from torchonline.learner import may_hold
 from torchonline.linalg import project_ball
 
 # Where z starts, and a round's problem: the centre, the norm's matrix, x, the inverse times x, the loss's weight, the reward.

@@ -4,10 +4,9 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import dot, matvec
+from torchonline.arrays import dot, matvec, may_hold
 from torchonline.bandits.estimator import Estimator
 from torchonline.checks import positive_integer
-from torchonline.learner import may_hold
 
 
 class EpochEstimator(Estimator):

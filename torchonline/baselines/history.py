@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from torchonline.arrays import is_at_hand
 from torchonline.bandits.estimator import Estimator
 from torchonline.checks import positive_integer
-from torchonline.learner import is_at_hand
 
 
 class HistoryEstimator(Estimator):

@@ -6,13 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, at_least, autocasts, exactly, row_dots, rows_times, sqrt
+from torchonline.arrays import along, at_least, autocasts, exactly, is_readable, row_dots, rows_times, sqrt
 from torchonline.bandits.generalized import checked_link, checked_min_slope
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.likelihood import LikelihoodEstimator
 from torchonline.baselines.solvers import minimise
 from torchonline.checks import check_values, positive, positive_integer, within
-from torchonline.learner import is_readable
 from torchonline.links import Link
 
 

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import dot, matvec, real, started_power
+from torchonline.arrays import dot, matvec, may_hold, real, started_power
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.history import HistoryEstimator, nonzero_norm
 from torchonline.checks import non_negative, positive, within
-from torchonline.learner import may_hold
 from torchonline.linalg import grow_
 
 

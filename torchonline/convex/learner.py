@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import as_array, autocasts, exactly
+from torchonline.arrays import as_array, autocasts, exactly, is_readable
 from torchonline.checks import check_array, check_tensor, check_values, shape_text
-from torchonline.learner import SMALL_STEP, Learner, NumpyView, is_readable
+from torchonline.learner import SMALL_STEP, Learner, NumpyView
 
 
 class ConvexLearner(Learner):
@@ -104,11 +104,11 @@ class ConvexLearner(Learner):
             self._step_eagerly(gradients, values)
             return
         with torch.no_grad():
-            gradients = gradients.detach().to(self.decision.dtype)
+            gradients = gradients.detach().to(self.decision.dtype, copy=True)
             if self.points == 1:
                 gradients = gradients.reshape(self.decision.shape)
             if values is not None:
-                values = values.detach().to(self.decision.dtype)
+                values = values.detach().to(self.decision.dtype, copy=True)
                 if self.points == 1:
                     values = values.reshape(self.rounds.shape)
             self._observe(gradients, values)

@@ -22,12 +22,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.arrays import as_array, assign_
+from torchonline.arrays import as_array, assign_, is_readable
 from torchonline.checks import one_of, positive
 from torchonline.convex.choices import Choice, NoisySum, NoisyVertex
 from torchonline.convex.domains import Domain, Vertices
 from torchonline.convex.private_point import PrivatePoint
-from torchonline.learner import SMALL_STEP, NumpyView, is_readable
+from torchonline.learner import SMALL_STEP, NumpyView
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.calibration import zcdp_rho
 from torchonline.privacy.clipping import clipped

@@ -1,0 +1,225 @@
+"""OONS: an optimistic online Newton step that adapts to how well gradients can be guessed."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.jit import is_scripting
+
+from torchonline.arrays import (
+    assign_,
+    at_least,
+    at_most,
+    column,
+    dot,
+    increase_,
+    is_readable,
+    maximum,
+    nonzero,
+    norms,
+    sqrt,
+)
+from torchonline.checks import check_shape, check_tensor, check_values, one_of, positive, sizes
+from torchonline.convex.newton import PRESETS, OptimisticNewton
+
+
+class OONS(OptimisticNewton):
+    r"""OONS: an optimistic online Newton step, for a known bound on gradients and on the comparator.
+
+    A round, for the caller::
+
+        gradients, _ = torchonline.gradients(loss, learner, x, y)    # or a formula, at learner.predict()
+        learner.step(gradients)
+
+    The update is that of :mod:`torchonline.convex.newton`, with R = ``radius_bound``, :math:`\ell = R` and z = 2 ``lipschitz``. A
+    hint :math:`m_t` is a guess of the next gradient; the better it is, the less is paid.
+
+    Guarantee. On every sequence of gradients no longer than ``lipschitz``, for every u in the ball and every T,
+
+    .. math::
+        \sum_{t \le T}\langle g_t, x_t - u\rangle \le{}& \Big(1 + \frac{2\delta(1 + \delta)}{\text{kappa}}\Big)\frac{1}{\eta_T}
+        \ln\frac{\det\bar A_T}{\det\bar A_0}
+        + \Big(\frac{\text{kappa}}{2} + 2(1 + \delta)^2\Big)\sum_t\eta_t\langle u, e_t\rangle^2 \\
+        &+ \tfrac12(\rho_1 + \text{look}\,\eta_1z^2)\|u\|^2 + 2R^2(\rho_T - \rho_1),
+
+    where :math:`\bar A_T = \rho_1I + \sum_{t \le T}\eta_tv_tv_t^\top`, :math:`\bar A_0 = \rho_1I` and :math:`\delta` = kappa/cap.
+    That is :math:`O(R\sqrt{\sum_t\|g_t - m_t\|^2}\,d\ln T)`: where losses are drawn with variances :math:`\sigma_t^2` around
+    expectations that drift by :math:`\Sigma_t`, of order :math:`\sqrt{\sigma^2_{1:T} + \Sigma^2_{1:T}}`, and a logarithm (Theorem
+    3.1 of the reference; docs/parameter_free.md has the proof with these constants). If losses are convex, the sum bounds the
+    regret. Rounds that ``clipped`` counts are outside of it.
+
+    An unbounded domain, ``radius_bound=math.inf``, has :math:`\ell` = ``initial_radius``, no projection, and for :math:`R_t` the
+    largest :math:`\|x'_s\| + \|m_s\|/\rho_s` so far. The same bound holds, with :math:`\eta_T` what it has become.
+
+    Cost of a round: ``"eigen"``, O(d^3), one eigendecomposition, exact. ``"frozen"``, O(d^2), and O(d^3) in rounds that leave the
+    ball and some ten more in all: the multiple of I is held, or doubled, and the bound holds with twice its rise. ``"sketch"``,
+    O(dr) for r = ``sketch_size``: the bound holds with :math:`2R^2` times what the sketch has lost of the spectrum more.
+
+    Args:
+        dim: d.
+        lipschitz: G > 0, the length of the longest gradient. Hints are cut to it. A gradient further than 2G from its hint is
+            moved towards it, and counted.
+        radius_bound: R > 0, of the ball of decisions, a number or one for each learner, ``(*B)``; ``inf`` for no ball.
+        initial_radius: :math:`\ell` > 0, about the size of what is looked for, where there is no ball.
+        preset: ``"default"``: kappa, cap, look 9, 18, 2.25 and an adaptive ridge; ``"tight"``: with the ridge z/R; ``"scaled"``:
+            32, 64, 4 and z/R; ``"paper"``: 32, 64, 4 and :math:`4z^2`. The last is no ratio of anything: with it decisions change
+            when all losses, and ``lipschitz``, are multiplied by a number. With the others they do not.
+        hint: ``"last"``, the gradient before; ``"zero"``; a tensor, ``(d)`` or ``(*B, d)``; or a function of a round's gradient,
+            ``(*B, d)`` to the same, that is called in its step. :meth:`set_hint` sets the next one.
+        form: ``"eigen"``, ``"frozen"`` or ``"sketch"``.
+        sketch_size: directions that the sketch keeps.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state.
+        device: where the state lives.
+        validate: whether values are checked in each call.
+
+    Shape:
+        - ``decision`` :math:`x_t`, ``center`` :math:`x'_t`, ``hint`` :math:`m_t`: ``(*B, d)``.
+        - ``energy`` :math:`V_t`, ``rate`` :math:`\eta_t`, ``rounds``, ``clipped``: ``(*B)``.
+        - ``curvature``: a part with :math:`A_t`, which is no confidence set.
+
+    Example:
+        >>> learner = OONS(2, lipschitz=1.0, radius_bound=1.0)
+        >>> for _ in range(100):
+        ...     learner.step(torch.tensor([0.6, -0.8]))  # a linear loss, lowest at (-0.6, 0.8)
+        >>> learner.predict()
+        tensor([-0.6000,  0.8000], dtype=torch.float64)
+
+    Reference:
+        Wang, Barik, Zhao and Tan, Parameter-free algorithms for the Stochastically Extended Adversarial model, Algorithm 1. What
+        differs: smaller constants that the proof allows, the ridge, :math:`z_t` in place of its last value, and the forms.
+    """
+
+    statistics_depend_on = ("lipschitz", "radius_bound", "initial_radius", "kappa", "cap", "look")
+    starts_apart = ("rate", "hint", "reach")
+
+    scale: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        lipschitz: float,
+        radius_bound: float | tuple[float, ...] | Tensor = math.inf,
+        initial_radius: float = 1.0,
+        preset: str = "default",
+        hint: str | Tensor | Callable[[Tensor], Tensor] = "last",
+        form: str = "eigen",
+        sketch_size: int = 16,
+        batch_shape: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        validate: bool = True,
+    ) -> None:
+        initial_radius, lipschitz = positive("initial_radius", initial_radius), positive("lipschitz", lipschitz)
+        batch_shape = sizes("batch_shape", batch_shape)
+        radius = radii("radius_bound", radius_bound, batch_shape)
+        is_bounded = bool(radius.isfinite().all())
+        length = radius if is_bounded else torch.full_like(radius, initial_radius)
+        super().__init__(
+            dim,
+            length=length,
+            scale=torch.full_like(length, 2.0 * lipschitz),
+            constants=PRESETS[one_of("preset", preset, tuple(PRESETS))],
+            form=form,
+            sketch_size=sketch_size,
+            batch_shape=batch_shape,
+            dtype=dtype,
+            device=device,
+            validate=validate,
+        )
+        self.lipschitz = lipschitz
+        self.initial_radius = initial_radius
+        self.is_bounded = is_bounded
+        self.radius_bound: Any = tuple(radius.flatten().tolist()) if batch_shape else radius.item()
+        self.preset = preset
+        self.start_hint, self._hint_of = self._hints(hint)
+        self._create_buffers()
+
+    def _hints(self, hint: Any) -> "tuple[Tensor, tuple[Callable[[Tensor], Tensor], ...]]":
+        """The first hint, ``(*B, d)``, and the function that gives the others, if one does."""
+        nothing = torch.zeros(*self.batch_shape, self.dim, dtype=torch.float64)
+        self.keeps_hint = isinstance(hint, Tensor) or hint == "zero"
+        if isinstance(hint, Tensor):
+            hint = check_tensor("hint", hint, nothing).detach().cpu()
+            if hint.shape != (self.dim,):
+                check_shape("hint", hint, nothing.shape)
+            check_values("hint", hint)
+            return nothing + self._cut(hint), ()
+        if isinstance(hint, str):
+            one_of("hint", hint, ("last", "zero"))
+            return nothing, ()
+        if not callable(hint):
+            raise TypeError(f"hint: expected 'last', 'zero', a tensor or a function, got {type(hint).__name__}")
+        self.is_scriptable = self.is_exportable = False
+        return nothing, (hint,)
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        reach = None if self.is_bounded else self._first["length"]
+        return super()._initial_state() | {"hint": self.start_hint, "reach": reach}
+
+    def _tables(self) -> dict[str, Tensor]:
+        return super()._tables() | {"scale": torch.full(self.batch_shape, 2.0 * self.lipschitz, dtype=torch.float64)}
+
+    @torch.jit.export
+    def set_hint(self, hint: Tensor) -> None:
+        """Say what the next gradient is expected to be, in place of what the ``hint`` of the constructor says.
+
+        It may depend on all that is known before that gradient. The decision follows it.
+
+        Args:
+            hint: ``(*B, d)``. One longer than ``lipschitz`` is cut. It is for the next round, or until the next call where the
+                constructor's is a tensor or ``"zero"``.
+
+        Raises:
+            TypeError: ``hint`` is no floating-point tensor.
+            ValueError: its shape, device or values are wrong. No buffer has changed.
+        """
+        if not is_scripting():
+            hint = check_tensor("hint", hint, self.decision)
+            check_shape("hint", hint, self.decision.shape)
+            if self.validate and is_readable(hint):
+                check_values("hint", hint)
+        with torch.no_grad():
+            assign_(self.hint, self._cut(hint.detach().to(self.decision.dtype)))
+            self._decide_()
+
+    def _cut(self, hint: Tensor) -> Tensor:
+        """A hint, no longer than gradients are."""
+        return hint * at_most(self.lipschitz / nonzero(norms(hint, 2.0)), 1.0)
+
+    def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
+        if not is_scripting():
+            hint = self._cut(self._hint_of[0](gradients) if self._hint_of else gradients)
+        else:
+            hint = self._cut(gradients)
+        error = gradients - self.hint
+        excess = norms(error, 2.0) / column(self.scale)
+        increase_(self.clipped, (excess > 1.0 + 1e-9)[..., 0])
+        self._learn_(error / at_least(excess, 1.0), self.length if self.is_bounded else None)
+        if not self.keeps_hint:
+            assign_(self.hint, hint)
+        self._decide_()
+
+    def _decide_(self) -> None:
+        """Take the next decision."""
+        ridge = self._ridge(self.scale)
+        if self.reach is None:
+            self._play_(ridge, self.scale, self.length, self.length)
+        else:
+            farthest = sqrt(dot(self.center, self.center)) + sqrt(dot(self.hint, self.hint)) / ridge
+            assign_(self.reach, maximum(self.reach, farthest))
+            self._play_(ridge, self.scale, self.reach, None)
+
+
+def radii(name: str, value: Any, batch_shape: tuple[int, ...]) -> Tensor:
+    """The radius of each learner's domain, all finite or none: ``(*B)``, float64."""
+    numbers = torch.as_tensor(value) if isinstance(value, (Tensor, tuple, list)) else None
+    if numbers is None:
+        return torch.full(batch_shape, math.inf if value == math.inf else positive(name, value), dtype=torch.float64)
+    check_shape(name, numbers, batch_shape)
+    if numbers.dtype.is_complex or not bool((numbers > 0).all()) or not bool(torch.isfinite(numbers).all()):
+        raise ValueError(f"{name}: expected finite numbers above 0, got {numbers.tolist()}")
+    return numbers.detach().to("cpu", torch.float64)
