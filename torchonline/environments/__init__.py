@@ -3,6 +3,7 @@
 from torchonline.environments.generalized import GeneralizedLinearBandit
 from torchonline.environments.linear import DriftingBandit, LinearBandit
 from torchonline.environments.noise import Gaussian, Noise, Pareto, StudentT, TwoPoint
+from torchonline.environments.sea import SEAStream
 from torchonline.environments.simulated import Outcome
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Noise",
     "Outcome",
     "Pareto",
+    "SEAStream",
     "StudentT",
     "TwoPoint",
 ]
