@@ -1,4 +1,4 @@
-"""CumulativeRegret: its total, its bounded curve, what a checkpoint carries; and when a confidence set has missed."""
+"""CumulativeRegret: its total, its bounded curve, what a checkpoint carries; GradientVariation; and sets that have missed."""
 
 import copy
 import io
@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from torchonline import HeavyTailRegression, RidgeRegression
-from torchonline.metrics import CumulativeRegret, has_missed
+from torchonline.environments import SEAStream
+from torchonline.metrics import CumulativeRegret, ExactMetric, GradientVariation, has_missed
 
 matplotlib.use("Agg")
 
 
-def same(one: CumulativeRegret, other: CumulativeRegret) -> bool:
+def same(one: ExactMetric, other: ExactMetric) -> bool:
     states = one.state_dict(), other.state_dict()
     return states[0].keys() == states[1].keys() and all(torch.equal(states[0][k], states[1][k]) for k in states[0])
 
@@ -233,3 +234,95 @@ def test_a_set_has_missed_where_an_error_bar_is_too_short(cls: Any, batch: tuple
         error = (x @ (theta - estimator.theta_hat).unsqueeze(-1)).squeeze(-1).abs()
         assert torch.equal((error > radius * estimator.width(x)).any(-1), torch.full(batch, missed))
     assert has_missed(estimator, estimator.theta_hat * torch.nan).all()
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("points", [(), (1,), (5,), (2, 4)])
+def test_gradient_variation_against_numpy(batch: tuple[int, ...], points: tuple[int, ...]) -> None:
+    first, second = torch.randn(2, 20, *batch, *points, 3)
+    metric = GradientVariation(batch)
+    for one, other in zip(first, second, strict=True):
+        metric.update(one.requires_grad_(), other)
+    squares = ((first.double() - second.double()).detach().numpy() ** 2).sum(-1).reshape(20, *batch, -1)
+    np.testing.assert_allclose(metric.compute(), squares.max(-1).sum(0), rtol=1e-13)
+    assert metric.compute().dtype == torch.float64
+    assert metric.compute().shape == batch
+    assert metric.rounds == 20
+    assert not metric.compute().requires_grad
+
+
+@pytest.mark.parametrize("loss", ["linear", "quadratic", "huber", "logistic"])
+def test_variation_of_a_stream_is_what_was_set(loss: str) -> None:
+    """To rounding, at one point or at many."""
+    rounds, sigma, drift = 50, torch.tensor([0.0, 0.3, 2.0]).double(), torch.tensor([1.5, 0.0, 0.1]).double()
+    stream = SEAStream(4, loss=loss, sigma=sigma, drift=drift, period=5, batch_shape=(3,))
+    generator = torch.Generator().manual_seed(0)
+    for shape in ((3, 4), (3, 6, 4)):
+        stochastic, adversarial = GradientVariation((3,)), GradientVariation((3,))
+        for _ in range(rounds):
+            x = torch.randn(shape, generator=generator)
+            stochastic.update(stream.gradients(x), stream.expected_gradients(x))
+            adversarial.update(stream.expected_gradients(x), stream.expected_gradients(x, lag=1))
+            stream.advance()
+        torch.testing.assert_close(stochastic.compute(), rounds * sigma**2, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(adversarial.compute(), rounds * drift**2, rtol=1e-12, atol=1e-12)
+
+
+def test_regret_against_a_comparator() -> None:
+    """Where regret is the comparator's own, it is 0; below it, as at a point that this draw favours, less than 0."""
+    stream, metric, lucky = SEAStream(2, loss="huber", batch_shape=(3,)), CumulativeRegret((3,)), CumulativeRegret((3,))
+    for _ in range(10):
+        metric.update(stream.regret(stream.comparator))
+        lucky.update(stream.regret(stream.comparator - 0.1 * stream.noise))
+        stream.advance()
+    assert torch.equal(metric.compute(), torch.zeros(3).double())
+    torch.testing.assert_close(lucky.compute(), torch.full((3,), 10 * (0.5 * 0.1**2 - 0.1), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("before", [1, 7])
+def test_gradient_variation_continues_bit_for_bit(before: int) -> None:
+    first, second = torch.randn(2, 12, 2, 3)
+    whole, part, resumed = GradientVariation((2,)), GradientVariation((2,)), GradientVariation((2,))
+    for t in range(12):
+        whole.update(first[t], second[t])
+        if t < before:
+            part.update(first[t], second[t])
+    resumed.update(first[0], second[1])
+    resumed.compute()
+    file = io.BytesIO()
+    torch.save(part.state_dict(), file)
+    file.seek(0)
+    resumed.load_state_dict(torch.load(file))
+    assert torch.equal(resumed.compute(), part.total)
+    resumed.to(torch.float16)
+    for t in range(before, 12):
+        resumed.update(first[t], second[t])
+    assert same(resumed, whole)
+    resumed.reset()
+    assert same(resumed, GradientVariation((2,)))
+    with pytest.raises(RuntimeError, match=r"total: expected shape \(3\), got \(2\)"):
+        GradientVariation((3,)).load_state_dict(whole.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "gradients", "reference"),
+    [
+        (TypeError, "gradients: expected a torch.Tensor, got float", 1.0, torch.ones(2, 3)),
+        (TypeError, "reference: expected a floating-point tensor", torch.ones(2, 3), torch.ones(2, 3).long()),
+        (ValueError, "gradients: expected finite values, got nan", torch.full((2, 3), torch.nan), torch.ones(2, 3)),
+        (ValueError, "reference: expected finite values, got inf", torch.ones(2, 3), torch.full((2, 3), torch.inf)),
+        (ValueError, r"gradients: expected shape \(2, ..., d\), got \(2\)", torch.ones(2), torch.ones(2)),
+        (ValueError, r"gradients: expected shape .*, got \(3, 2\)", torch.ones(3, 2), torch.ones(3, 2)),
+        (ValueError, r"gradients: expected shape .*, got \(2, 0, 3\)", torch.ones(2, 0, 3), torch.ones(2, 0, 3)),
+        (ValueError, r"reference: .* of gradients, \(2, 3\), got \(2, 1, 3\)", torch.ones(2, 3), torch.ones(2, 1, 3)),
+    ],
+)
+def test_bad_gradients_change_nothing(error: type[Exception], text: str, gradients: Any, reference: Any) -> None:
+    metric = GradientVariation((2,))
+    metric.update(torch.ones(2, 3), torch.zeros(2, 3))
+    before = copy.deepcopy(metric)
+    with pytest.raises(error, match=f"^{text}"):
+        metric.update(gradients, reference)
+    assert same(metric, before)
+    with pytest.raises(TypeError, match=r"^batch_shape: expected a tuple of integers, got int"):
+        GradientVariation(2)  # type: ignore[arg-type]

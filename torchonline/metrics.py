@@ -94,12 +94,14 @@ def _mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
 
 
 class CumulativeRegret(ExactMetric):
-    r"""What the choices so far have cost against the best arm of each round: :math:`R_T = \sum_{t \le T} r_t`.
+    r"""What the decisions so far have cost against the best ones: :math:`R_T = \sum_{t \le T} r_t`.
 
-    The regret of a round, :math:`r_t = \max_k \mu_{t,k} - \mu_{t,k_t}`, is the caller's to compute. The metric keeps
-    the sum and its curve. The curve has at most ``points`` points, equally spaced in rounds: when they are used up,
-    every second one is dropped and the spacing doubles, so memory does not grow. The numbers do not depend on how the
-    rounds were cut into updates. All states are in ``state_dict``, so a resumed run goes on from the total it had.
+    The regret of a round is the caller's to compute: :math:`r_t = \max_k \mu_{t,k} - \mu_{t,k_t}` of a bandit; of convex losses
+    against a comparator u, :math:`r_t = f_t(x_t) - f_t(u)`, which may be below 0
+    (:meth:`SEAStream.regret <torchonline.environments.SEAStream.regret>`). The metric keeps the sum and its curve. The curve has
+    at most ``points`` points, equally spaced in rounds: when they are used up, every second one is dropped and the spacing
+    doubles, so memory does not grow. The numbers do not depend on how the rounds were cut into updates. All states are in
+    ``state_dict``, so a resumed run goes on from the total it had.
 
     Cost of n rounds: O(n + points) for each learner.
 
@@ -206,6 +208,84 @@ class CumulativeRegret(ExactMetric):
         check_floats("regret", regret)
         check_rounds("regret", regret, self.batch_shape)
         return regret.detach().to(self.total).reshape(-1, *self.batch_shape)
+
+
+class GradientVariation(ExactMetric):
+    r"""By how much one gradient has differed from another so far: :math:`\sum_{t \le T} \max_x \|g_t(x) - g'_t(x)\|^2`.
+
+    The x are the points at which the caller has evaluated both. On simulated streams, where expected losses :math:`F_t` are
+    known, two of these follow the quantities that the regret in the stochastically extended adversarial model depends on::
+
+        stochastic.update(stream.gradients(x), stream.expected_gradients(x))                 # sigma^2_{1:T}
+        adversarial.update(stream.expected_gradients(x), stream.expected_gradients(x, lag=1))  # Sigma^2_{1:T}
+
+    with
+
+    .. math:: \sigma^2_{1:T} = \sum_{t \le T} E\sup_x\|\nabla f_t(x) - \nabla F_t(x)\|^2,\qquad
+              \Sigma^2_{1:T} = \sum_{t \le T} \sup_x\|\nabla F_t(x) - \nabla F_{t-1}(x)\|^2 .
+
+    The supremum is over the domain, so finitely many points give a lower bound of it; and the first sum has an expectation,
+    of which the metric adds up one draw. On :class:`~torchonline.environments.SEAStream` the differences do not depend on x,
+    nor their lengths on the draw: there one point is enough, and both sums are exact. A third use is the sum
+    :math:`\sum_t \|g_t - m_t\|^2` of an optimistic learner's gradients and hints.
+
+    Cost of a round: O(nd) for n points. All states are in ``state_dict``.
+
+    Args:
+        batch_shape: ``*B``, of the streams or learners that are measured.
+
+    Shape:
+        - ``update(gradients, reference)``: one round, ``(*B, ..., d)`` each, at the same points; floating point.
+        - ``compute()``: the sums ``(*B)``, float64, in squared units of the gradients.
+
+    Raises:
+        TypeError: an argument of ``update`` is no floating-point tensor.
+        ValueError: a shape is wrong, or a value is NaN or infinite. No state has changed.
+
+    Example:
+        >>> from torchonline.environments import SEAStream
+        >>> stream = SEAStream(3, loss="logistic", sigma=0.5, drift=0.1)
+        >>> stochastic, adversarial, x = GradientVariation(), GradientVariation(), torch.zeros(3)
+        >>> for _ in range(100):
+        ...     stochastic.update(stream.gradients(x), stream.expected_gradients(x))
+        ...     adversarial.update(stream.expected_gradients(x), stream.expected_gradients(x, lag=1))
+        ...     stream.advance()
+        >>> f"{stochastic.compute():.6f} {adversarial.compute():.6f}"  # 100 sigma^2 and 100 drift^2
+        '25.000000 1.000000'
+    """
+
+    is_differentiable = False
+    higher_is_better = None
+    full_state_update = True
+
+    total: Tensor
+
+    def __init__(self, batch_shape: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.batch_shape = sizes("batch_shape", batch_shape)
+        total = torch.zeros(self.batch_shape, dtype=torch.float64)
+        self.add_state("total", total, dist_reduce_fx="sum", persistent=True)
+        self.add_state("rounds", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum", persistent=True)
+
+    def update(self, gradients: Tensor, reference: Tensor) -> None:
+        """Add one round."""
+        dims = len(self.batch_shape)
+        for name, value in (("gradients", gradients), ("reference", reference)):
+            check_floats(name, value)
+            if value.dim() <= dims or value.shape[:dims] != self.batch_shape or value.numel() == 0:
+                wanted = shape_text((*self.batch_shape, "...", "d"))
+                raise ValueError(f"{name}: expected shape {wanted}, got {shape_text(value.shape)}")
+        if reference.shape != gradients.shape:
+            mine, theirs = shape_text(gradients.shape), shape_text(reference.shape)
+            raise ValueError(f"reference: expected the shape of gradients, {mine}, got {theirs}")
+        difference = gradients.detach().to(self.total) - reference.detach().to(self.total)
+        squares = difference.square().sum(-1).reshape(*self.batch_shape, -1)
+        self.total = self.total + squares.amax(-1)
+        self.rounds = self.rounds + 1
+
+    def compute(self) -> Tensor:
+        """The sum of each stream or learner."""
+        return self.total.clone()
 
 
 class PrivacySpent(ExactMetric):
