@@ -15,18 +15,25 @@ from torchonline.bandits.policies import UCB, Greedy, ThompsonSampling
 from torchonline.bandits.private import DPHDB
 from torchonline.bandits.ridge import OFUL, RidgeRegression
 from torchonline.bandits.system_identification import SystemIdentification
+from torchonline.convex.ca_oons import CAOONS
+from torchonline.convex.cla_oons import CLAOONS
 from torchonline.convex.frank_wolfe import DPPOFW, DPTOFW
 from torchonline.convex.gradients import gradients
+from torchonline.convex.msmwc import MsMwC, MsMwCMaster
+from torchonline.convex.oons import OONS
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Logistic, Poisson
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CAOONS",
+    "CLAOONS",
     "DPHDB",
     "DPPOFW",
     "DPTOFW",
     "GLBOMD",
     "OFUL",
+    "OONS",
     "UCB",
     "Binomial",
     "CustomLink",
@@ -42,6 +49,8 @@ __all__ = [
     "LocalGLB",
     "LocalGLMRegression",
     "Logistic",
+    "MsMwC",
+    "MsMwCMaster",
     "Poisson",
     "RidgeRegression",
     "SystemIdentification",
