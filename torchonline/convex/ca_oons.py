@@ -77,7 +77,7 @@ class CAOONS(ConvexLearner):
         >>> for _ in range(1000):
         ...     learner.step((learner.predict() - 4.0).clamp(-1.0, 1.0))  # the slope of Huber's loss, lowest at 4
         >>> learner.predict()
-        tensor([4.0], dtype=torch.float64)
+        tensor([4.0000], dtype=torch.float64)
 
     Reference:
         Wang, Barik, Zhao and Tan, Parameter-free algorithms for the Stochastically Extended Adversarial model, Algorithm 2.
