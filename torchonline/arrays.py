@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.jit import is_scripting, is_tracing
 
-# What a NumPy learner computes with. A float only where a function takes plain numbers, one of them noise_scale.
-ARRAYS = (np.ndarray, np.generic, float)
+# What a NumPy learner computes with. Python's own numbers only where there is one learner.
+ARRAYS = (np.ndarray, np.generic, float, bool)
 PLAIN = (Tensor, nn.Parameter)
 
 
@@ -47,6 +47,8 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
 def number(x: Tensor) -> Tensor:
     """One number for each learner; of one learner in double precision Python's, which takes a third of the time of NumPy's."""
     if not is_scripting():
+        if isinstance(x, np.ndarray) and x.ndim == 0:  # a buffer
+            x = x[()]
         if isinstance(x, float):
             return float(x)
     return x
@@ -106,6 +108,8 @@ def along(scalar: Tensor, x: Tensor) -> Tensor:
 
 def sqrt(x: Tensor) -> Tensor:
     if not is_scripting():
+        if type(x) is float and x >= 0.0:  # Python's own
+            return math.sqrt(x)
         if isinstance(x, ARRAYS):
             return np.sqrt(x)
     return torch.sqrt(x)
@@ -311,6 +315,15 @@ def increase_(x: Tensor, y: Tensor) -> None:
     x += y
 
 
+def count_(x: Tensor) -> None:
+    """``x += 1`` in place, for one count of each learner."""
+    if not is_scripting():
+        if isinstance(x, ARRAYS):
+            x[()] = x[()] + 1
+            return
+    x += 1
+
+
 def increase_compensated_(x: Tensor, lost: Tensor | None, y: Tensor) -> None:
     """``x += y`` in place by Kahan's summation: ``x - lost`` is the sum to twice the precision; plainly, without ``lost``."""
     if lost is None:
@@ -373,4 +386,7 @@ def is_at_hand(value: Tensor) -> bool:
 
 def may_hold(condition: Tensor) -> bool:
     """Whether a condition holds for any learner, ``(*B)``; yes where that is not at hand."""
+    if not is_scripting():
+        if isinstance(condition, bool):  # of one learner's numbers
+            return condition
     return not is_at_hand(condition) or bool(condition.any())

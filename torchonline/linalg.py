@@ -31,6 +31,7 @@ from torchonline.arrays import (
     minimum,
     nonzero,
     norms,
+    number,
     roundoff,
     smallest,
     sqrt,
@@ -39,6 +40,14 @@ from torchonline.arrays import (
 
 # From this many entries on, torch's rank-one updates, which need no temporary, make up for their larger call overhead.
 WIDE = 1 << 12
+
+
+def shortened(x: Tensor, bound: Tensor) -> Tensor:
+    """Vectors, ``(*B, d)``, scaled down to a length, ``(*B)``, where they are longer."""
+    square = number(dot(x, x))
+    if not may_hold(square > bound * bound):
+        return x
+    return x * along(at_most(bound / sqrt(nonzero(square)), 1.0), x)
 
 
 def outer(u: Any, v: Any) -> Any:

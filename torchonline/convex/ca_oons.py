@@ -6,7 +6,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from torchonline.arrays import assign_, column, matvec, real, row_dots, where
+from torchonline.arrays import assign_, column, count_, matvec, real, row_dots, where
 from torchonline.checks import one_of, positive, positive_integer
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.msmwc import MsMwCMaster
@@ -184,8 +184,7 @@ class CAOONS(ConvexLearner):
             losses = where(awake, losses, 0.0 * losses)
         bases._observe(gradients, None)
         hint = losses if self.mode == "values" else row_dots(bases.hint, bases.decision)
-        rounds = self.rounds
-        rounds += 1
+        count_(self.rounds)
         meta._observe_and_expect(losses, hint, self._awake() if self.grows else None)
         assign_(self.decision, matvec(bases.decision.mT, meta.decision))
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, assign_, dot, fill_, increase_, maximum, may_hold, nonzero, sqrt, where
+from torchonline.arrays import along, assign_, dot, fill_, increase_, maximum, may_hold, nonzero, number, sqrt, where
 from torchonline.checks import one_of, positive, sizes
 from torchonline.convex.newton import PRESETS, OptimisticNewton
 
@@ -132,7 +132,7 @@ class CLAOONS(OptimisticNewton):
         # Without a scale there is nothing to learn with: the first gradient that is not 0 gives it, and no more.
         error = error * along(self.scale / nonzero(scale), error)
         increase_(self.clipped, scale > self.scale)
-        self._learn_(error, self.radius)
+        self._learn_(error, number(self.radius))
         # The first scale of all, where there was none.
         assign_(self.first_scale, where(self.first_scale > 0.0, self.first_scale, scale))
         assign_(self.scale, scale)
@@ -146,7 +146,7 @@ class CLAOONS(OptimisticNewton):
         # Any number will do for a scale while all has been 0.
         known = where(scale > 0.0, scale, scale + 1.0)
         ridge = self._ridge(where(scale > 0.0, self.first_scale, known))
-        self._play_(ridge, known, self.radius, self.radius)
+        self._play_(ridge, known, number(self.radius), number(self.radius))
 
     def _start_anew_(self, due: Tensor, reach: Tensor) -> None:
         """Begin again at the origin, in a larger ball, in the learners that are ``due``, ``(*B)``."""

@@ -12,6 +12,7 @@ from torchonline.arrays import (
     assign_,
     at_least,
     column,
+    count_,
     dot,
     fill_,
     increase_,
@@ -20,7 +21,7 @@ from torchonline.arrays import (
     matvec,
     may_hold,
     nonzero,
-    norms,
+    number,
     roundoff,
     sqrt,
     where,
@@ -89,7 +90,10 @@ class Curvature(Learner):
         raise NotImplementedError
 
     def project(self, point: Tensor, radius: Tensor) -> Tensor:
-        """The point of the ball of radius ``(*B)`` that is nearest in the norm of A: ``(*B, d)`` to ``(*B, d)``."""
+        """The point of the ball of radius ``(*B)`` that is nearest in the norm of A: ``(*B, d)`` to ``(*B, d)``.
+
+        Those inside may come back with an error of rounding.
+        """
         raise NotImplementedError
 
     def forget_(self, due: Tensor) -> None:
@@ -129,12 +133,9 @@ class EigenCurvature(Curvature):
         return matvec(self.vectors, matvec(self.vectors.mT, x) / (self.values + column(self.shift)))
 
     def project(self, point: Tensor, radius: Tensor) -> Tensor:
-        outside = norms(point, 2.0) > column(radius)
-        if not may_hold(outside):
-            return point
         rotated = matvec(self.vectors.mT, point / column(radius))
         nearest = rotated * ball_factors(rotated, self.values + column(self.shift), 1.0)
-        return where(outside, matvec(self.vectors, nearest) * column(radius), point)
+        return matvec(self.vectors, nearest) * column(radius)
 
     def forget_(self, due: Tensor) -> None:
         fill_(self.matrix, due[..., None, None], 0.0)
@@ -172,15 +173,15 @@ class FrozenCurvature(Curvature):
 
     def add_(self, v: Tensor) -> None:
         product = matvec(self.inverse, v)
-        grow_(self.matrix, self.lost, self.inverse, v, product, dot(v, product))
-        rounds = self.rounds
-        rounds += 1
+        grow_(self.matrix, self.lost, self.inverse, v, product, number(dot(v, product)))
+        count_(self.rounds)
+        rounds = number(self.rounds)
         if may_hold(rounds % 8 == 0):
             refine_inverse_(self.inverse, self.matrix, rounds // 8)
 
     def shift_(self, shift: Tensor) -> None:
         # Rounding must not pass for growth.
-        due = shift > self.shift * (1.0 + 1e-9)
+        due = shift > number(self.shift) * (1.0 + 1e-9)
         if may_hold(due):
             doublings = -((-log(shift / self.first) / 0.6931471805599453) // 1.0)  # rounded up
             grown = where(due, self.first * 2.0**doublings, self.shift)
@@ -244,10 +245,9 @@ class SketchCurvature(Curvature):
         add_outer_(self.rows, place, v)
         add_outer_(self.gram, place, border)
         add_outer_(self.gram, border, place)
-        count = self.count
-        count += 1
+        count_(self.count)
         # All learners of a fleet are full at once.
-        if may_hold(count % self.size == 0):
+        if may_hold(self.count % self.size == 0):
             self._compress_()
 
     def _compress_(self) -> None:
@@ -269,9 +269,6 @@ class SketchCurvature(Curvature):
         return (x - matvec(self.rows.mT, inside)) / column(c)
 
     def project(self, point: Tensor, radius: Tensor) -> Tensor:
-        outside = norms(point, 2.0) > column(radius)
-        if not may_hold(outside):
-            return point
         c, y = column(self.shift + self.extra), point / column(radius)
         values, vectors = eigh(self.gram)
         # In an orthonormal basis of the rows' span, and with all that is orthogonal to it as one more coordinate.
@@ -283,7 +280,7 @@ class SketchCurvature(Curvature):
         outer = factors[..., -1:]
         turned = weights * (factors[..., :-1] - outer) * inside
         nearest = outer * y + matvec(self.rows.mT, matvec(vectors, turned))
-        return where(outside, nearest * column(radius), point)
+        return nearest * column(radius)
 
     def forget_(self, due: Tensor) -> None:
         fill_(self.rows, due[..., None, None], 0.0)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import assign_, clip, column, exp, increase_, is_readable, logsumexp, matvec, where
+from torchonline.arrays import assign_, clip, column, count_, exp, increase_, is_readable, logsumexp, matvec, where
 from torchonline.checks import check_shape, check_tensor, check_values, kind, one_of, positive, positive_integer
 from torchonline.convex.learner import ConvexLearner
 from torchonline.linalg import entropy_prox
@@ -122,8 +122,7 @@ class Experts(ConvexLearner):
         assign_(self.hint, cut if hint is None else hint)
         if available is not None:
             assign_(self.available, available)
-        rounds = self.rounds
-        rounds += 1
+        count_(self.rounds)
         self._decide_()
 
     def _cut(self, losses: Tensor) -> Tensor:

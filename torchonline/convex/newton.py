@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, assign_, dot, increase_, maximum, sqrt
+from torchonline.arrays import along, assign_, column, count_, dot, increase_, maximum, may_hold, number, sqrt, where
 from torchonline.checks import one_of, positive_integer
 from torchonline.convex.curvature import Curvature, EigenCurvature, FrozenCurvature, SketchCurvature
 from torchonline.convex.learner import ConvexLearner
@@ -103,31 +103,39 @@ class OptimisticNewton(ConvexLearner):
     def _learn_(self, error: Tensor, radius: Tensor | None) -> None:
         """Learn from :math:`e_t`, ``(*B, d)``, no longer than :math:`z_t`: in the ball of a radius ``(*B)``, or anywhere."""
         curvature = self.curvature
-        correction = self.kappa * self.rate * dot(self.decision, error)
+        rate = number(self.rate)
+        correction = self.kappa * rate * number(dot(self.decision, error))
         v = along(1.0 + correction, error) * error
         moved = self.center - curvature.solve(self.hint + v)
         if radius is not None:
-            moved = curvature.project(moved, radius)
+            moved = self._within(moved, radius)
         assign_(self.center, moved)
-        curvature.add_(along(sqrt(self.rate), v) * v)
+        curvature.add_(along(sqrt(rate), v) * v)
         increase_(self.energy, dot(error, error))
-        rounds = self.rounds
-        rounds += 1
+        count_(self.rounds)
 
     def _ridge(self, scale: Tensor) -> Tensor:
         r""":math:`\rho_t`, ``(*B)``, by :math:`z_1`."""
         if self.ridge == "paper":
             return 4.0 * scale * scale
         if self.ridge == "scaled":
-            return scale / self.length
-        return sqrt(scale * scale + self.energy) / self.length
+            return scale / number(self.length)
+        return sqrt(scale * scale + number(self.energy)) / number(self.length)
 
     def _play_(self, ridge: Tensor, scale: Tensor, reach: Tensor, radius: Tensor | None) -> None:
         r"""Take the next decision, by :math:`\rho_t`, :math:`z_t` and a bound on its length; in a ball, or anywhere."""
         curvature = self.curvature
-        assign_(self.rate, 1.0 / maximum(self.cap * reach * scale, self.length * sqrt(self.energy)))
-        curvature.shift_(ridge + self.look * self.rate * scale * scale)
+        rate = 1.0 / maximum(self.cap * reach * scale, number(self.length) * sqrt(number(self.energy)))
+        assign_(self.rate, rate)
+        curvature.shift_(ridge + self.look * rate * scale * scale)
         play = self.center - curvature.solve(self.hint)
         if radius is not None:
-            play = curvature.project(play, radius)
+            play = self._within(play, radius)
         assign_(self.decision, play)
+
+    def _within(self, point: Tensor, radius: Tensor) -> Tensor:
+        """Points, ``(*B, d)``, projected on balls, ``(*B)``, where they lie outside."""
+        outside = number(dot(point, point)) > radius * radius
+        if may_hold(outside):
+            return where(column(outside), self.curvature.project(point, radius), point)
+        return point

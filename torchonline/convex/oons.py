@@ -8,21 +8,10 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import (
-    assign_,
-    at_least,
-    at_most,
-    column,
-    dot,
-    increase_,
-    is_readable,
-    maximum,
-    nonzero,
-    norms,
-    sqrt,
-)
+from torchonline.arrays import assign_, dot, increase_, is_readable, maximum, may_hold, number, sqrt
 from torchonline.checks import check_shape, check_tensor, check_values, one_of, positive, sizes
 from torchonline.convex.newton import PRESETS, OptimisticNewton
+from torchonline.linalg import shortened
 
 
 class OONS(OptimisticNewton):
@@ -188,30 +177,33 @@ class OONS(OptimisticNewton):
 
     def _cut(self, hint: Tensor) -> Tensor:
         """A hint, no longer than gradients are."""
-        return hint * at_most(self.lipschitz / nonzero(norms(hint, 2.0)), 1.0)
+        return shortened(hint, 0.5 * number(self.scale))
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         if not is_scripting():
             hint = self._cut(self._hint_of[0](gradients) if self._hint_of else gradients)
         else:
             hint = self._cut(gradients)
-        error = gradients - self.hint
-        excess = norms(error, 2.0) / column(self.scale)
-        increase_(self.clipped, (excess > 1.0 + 1e-9)[..., 0])
-        self._learn_(error / at_least(excess, 1.0), self.length if self.is_bounded else None)
+        error, scale = gradients - self.hint, number(self.scale)
+        far = number(dot(error, error)) > scale * scale * (1.0 + 1e-9)
+        if may_hold(far):
+            increase_(self.clipped, far)
+        self._learn_(shortened(error, scale), number(self.length) if self.is_bounded else None)
         if not self.keeps_hint:
             assign_(self.hint, hint)
         self._decide_()
 
     def _decide_(self) -> None:
         """Take the next decision."""
-        ridge = self._ridge(self.scale)
+        scale = number(self.scale)
+        ridge = self._ridge(scale)
         if self.reach is None:
-            self._play_(ridge, self.scale, self.length, self.length)
+            length = number(self.length)
+            self._play_(ridge, scale, length, length)
         else:
             farthest = sqrt(dot(self.center, self.center)) + sqrt(dot(self.hint, self.hint)) / ridge
-            assign_(self.reach, maximum(self.reach, farthest))
-            self._play_(ridge, self.scale, self.reach, None)
+            assign_(self.reach, maximum(number(self.reach), number(farthest)))
+            self._play_(ridge, scale, number(self.reach), None)
 
 
 def radii(name: str, value: Any, batch_shape: tuple[int, ...]) -> Tensor:
