@@ -194,6 +194,35 @@ def test_projection_agrees_with_a_general_solver(dim: int) -> None:
         np.testing.assert_allclose(u.numpy(), solution.x, atol=1e-4)
 
 
+@pytest.mark.parametrize("batch", [(), (5,), (2, 3)])
+def test_weighted_projection(batch: tuple[int, ...]) -> None:
+    """On views and tensors; inside unchanged; outside on the sphere, with the residual of Karush, Kuhn and Tucker."""
+    generator = torch.Generator().manual_seed(0)
+    for spread in (0.0, 3.0, 15.0):
+        for length in (0.5, 1.0001, 3.0, 1e6):
+            weights = 10.0 ** (-spread * torch.rand(*batch, 4, dtype=D, generator=generator))
+            direction = torch.randn(*batch, 4, dtype=D, generator=generator)
+            point = 2.0 * length * direction / direction.norm(dim=-1, keepdim=True)
+            u = linalg.project_ball_weighted(point, weights, 2.0)
+            on_views: Any = linalg.project_ball_weighted
+            np.testing.assert_allclose(on_views(point.numpy(), weights.numpy(), 2.0), u.numpy(), rtol=1e-12, atol=1e-15)
+            if length < 1.0:
+                assert torch.equal(u, point)
+                continue
+            torch.testing.assert_close(u.norm(dim=-1), torch.full(batch, 2.0, dtype=D), rtol=1e-12, atol=0.0)
+            multiplier = weights * (point / u - 1.0)
+            spread_of = multiplier.amax(-1) - multiplier.amin(-1)
+            assert bool((spread_of <= 1e-9 * (multiplier.amax(-1) + weights.amax(-1))).all())
+
+
+def test_weighted_projection_without_weights() -> None:
+    """Coordinates that weigh nothing give way first; where none weighs, all give way alike."""
+    point = torch.tensor([3.0, 4.0], dtype=D)
+    assert linalg.project_ball_weighted(point, torch.zeros(2, dtype=D), 1.0).tolist() == pytest.approx([0.6, 0.8])
+    assert linalg.project_ball_weighted(point, torch.tensor([1.0, 0.0]).double(), 3.5)[0].item() == pytest.approx(3.0)
+    assert not linalg.project_ball_weighted(Tensor([0.0, 0.0]).double(), torch.zeros(2, dtype=D), 1.0).any()
+
+
 @pytest.mark.parametrize("may_wait", [True, False])
 @pytest.mark.parametrize("batch", BATCHES)
 def test_projection_in_place_touches_what_is_outside(batch: tuple[int, ...], may_wait: bool) -> None:

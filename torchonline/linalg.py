@@ -26,13 +26,13 @@ from torchonline.arrays import (
     largest,
     logsumexp,
     matvec,
-    maximum,
     may_hold,
     minimum,
     nonzero,
     norms,
     number,
     roundoff,
+    row_dots,
     smallest,
     sqrt,
     where,
@@ -40,14 +40,6 @@ from torchonline.arrays import (
 
 # From this many entries on, torch's rank-one updates, which need no temporary, make up for their larger call overhead.
 WIDE = 1 << 12
-
-
-def shortened(x: Tensor, bound: Tensor) -> Tensor:
-    """Vectors, ``(*B, d)``, scaled down to a length, ``(*B)``, where they are longer."""
-    square = number(dot(x, x))
-    if not may_hold(square > bound * bound):
-        return x
-    return x * along(at_most(bound / sqrt(nonzero(square)), 1.0), x)
 
 
 def outer(u: Any, v: Any) -> Any:
@@ -278,35 +270,61 @@ def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return values, vectors
 
 
-def ball_factors(point: Tensor, values: Tensor, bound: float) -> Tensor:
-    r"""By how much each coordinate shrinks in :math:`\arg\min_{\|u\| \le S} \sum_i a_i(u_i - p_i)^2`: ``u / p``, ``(*B, d)``.
+def shortened(x: Tensor, length: Tensor, bound: float) -> Tensor:
+    """Vectors ``(*B, d)`` of some lengths ``(*B)``, and of the same direction and length ``bound`` where theirs is larger."""
+    return x * along(bound / at_least(length, bound), x)
 
-    The factors are :math:`a_i/(a_i + \mu)` with the multiplier :math:`\mu` at which :math:`\|u\| = S`. Newton's method on
+
+def no_longer(x: Tensor, bound: Tensor) -> Tensor:
+    """:func:`shortened` to a bound for each, ``(*B)``, at the price of the lengths where all are shorter."""
+    square = number(dot(x, x))
+    if not may_hold(square > bound * bound):
+        return x
+    return x * along(at_most(bound / nonzero(sqrt(square)), 1.0), x)
+
+
+def ball_factors(point: Tensor, weights: Tensor, bound: float) -> Tensor:
+    r"""By how much each coordinate shrinks in :math:`\arg\min_{\|u\| \le S} \sum_i w_i(u_i - p_i)^2`: ``u / p``, ``(*B, d)``.
+
+    The factors are :math:`w_i/(w_i + \mu)` with the multiplier :math:`\mu` at which :math:`\|u\| = S`. Newton's method on
     :math:`1/\|u(\mu)\| - 1/S`, which is increasing and concave in :math:`\mu`, rises to the root from the left without
-    safeguards: twelve steps do where the values differ by 1e14. In the ball they are 1, to rounding.
+    safeguards; sixteen steps are more than any weights have been seen to need. In the ball they are 1, to rounding.
+
+    Cost: O(d), some hundred operations.
 
     Args:
         point: p, ``(*B, d)``.
-        values: a, above 0, ``(*B, d)``.
+        weights: w, not negative, ``(*B, d)``. Those below the largest by more than the precision count as that.
         bound: the radius S > 0.
     """
-    mu = column(smallest(values)) * at_least(norms(point, 2.0) / bound - 1.0, 0.0)
+    top = column(largest(weights))
+    weights = at_least(weights / (top + (top == 0.0)), roundoff(weights))
+    mu = column(smallest(weights)) * at_least(norms(point, 2.0) / bound - 1.0, 0.0)
     for _ in range(16):
-        solution = values * point / (values + mu)
+        solution = weights / (weights + mu) * point
         norm = norms(solution, 2.0)
-        slope = column(dot(solution, solution / (values + mu)))
-        rise = at_least((norm / bound - 1.0) * norm * norm / nonzero(slope), 0.0)
+        slope = column(row_dots(solution, solution / (weights + mu)))
+        rise = at_least((norm / bound - 1.0) * norm * norm / (slope + (slope == 0.0)), 0.0)
         mu = mu + rise
-        if not may_hold(rise > 4.0 * roundoff(values) * mu):
+        if not may_hold(rise > 4.0 * roundoff(weights) * mu):
             break
-    factors = values / (values + mu)
-    return factors * at_most(bound / nonzero(norms(factors * point, 2.0)), 1.0)
+    factors = weights / (weights + mu)
+    return factors * (bound / at_least(norms(factors * point, 2.0), bound))
+
+
+def project_ball_weighted(point: Tensor, weights: Tensor, bound: float) -> Tensor:
+    r"""The nearest point of a Euclidean ball in a weighted norm: :math:`\arg\min_{\|u\| \le S} \sum_i w_i(u_i - p_i)^2`.
+
+    See :func:`ball_factors`. A point inside the ball is returned unchanged.
+    """
+    return where(norms(point, 2.0) > bound, ball_factors(point, weights, bound) * point, point)
 
 
 def project_ball(point: Tensor, matrix: Tensor, bound: float) -> Tensor:
     r"""The nearest point of a Euclidean ball in the norm of a matrix: :math:`\arg\min_{\|u\| \le S} \|u - p\|_V`.
 
-    It is :func:`ball_factors` in the basis of the matrix's eigenvectors. A point inside the ball is returned unchanged.
+    In the eigenvectors of V it is :func:`project_ball_weighted` with the eigenvalues. A point inside the ball is returned
+    unchanged.
 
     Cost: one eigendecomposition, O(d^3).
 
@@ -316,11 +334,9 @@ def project_ball(point: Tensor, matrix: Tensor, bound: float) -> Tensor:
         bound: the radius S > 0.
     """
     values, vectors = eigh(matrix)
-    # Of smaller ones eigh knows nothing, not even the sign.
-    values = maximum(values, roundoff(values) * values[..., -1:])
-    rotated = matvec(vectors.mT, point)
-    solution = matvec(vectors, rotated * ball_factors(rotated, values, bound))
-    return where(norms(point, 2.0) > bound, solution, point)
+    # Of small ones eigh knows nothing, not even the sign.
+    solution = project_ball_weighted(matvec(vectors.mT, point), at_least(values, 0.0), bound)
+    return where(norms(point, 2.0) > bound, matvec(vectors, solution), point)
 
 
 def project_ball_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool, a: Tensor | None = None) -> None:

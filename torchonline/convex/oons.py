@@ -11,7 +11,7 @@ from torch.jit import is_scripting
 from torchonline.arrays import assign_, dot, increase_, is_readable, maximum, may_hold, number, sqrt
 from torchonline.checks import check_shape, check_tensor, check_values, one_of, positive, sizes
 from torchonline.convex.newton import PRESETS, OptimisticNewton
-from torchonline.linalg import shortened
+from torchonline.linalg import no_longer
 
 
 class OONS(OptimisticNewton):
@@ -177,7 +177,7 @@ class OONS(OptimisticNewton):
 
     def _cut(self, hint: Tensor) -> Tensor:
         """A hint, no longer than gradients are."""
-        return shortened(hint, 0.5 * number(self.scale))
+        return no_longer(hint, 0.5 * number(self.scale))
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         if not is_scripting():
@@ -188,7 +188,7 @@ class OONS(OptimisticNewton):
         far = number(dot(error, error)) > scale * scale * (1.0 + 1e-9)
         if may_hold(far):
             increase_(self.clipped, far)
-        self._learn_(shortened(error, scale), number(self.length) if self.is_bounded else None)
+        self._learn_(no_longer(error, scale), number(self.length) if self.is_bounded else None)
         if not self.keeps_hint:
             assign_(self.hint, hint)
         self._decide_()
