@@ -110,6 +110,15 @@ def check_size(name: str, value: float, largest: float, dtype: torch.dtype) -> N
         raise ValueError(f"{name}: expected from {1.0 / largest:.1e} to {largest:.1e}, for {dtype}, got {value:g}")
 
 
+def positive_size(name: str, value: Any, dtype: torch.dtype, *, besides: tuple[float, ...] = ()) -> float:
+    """A number above 0 that values of a type can be multiplied with; or one of some others, such as infinity."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value in besides:
+        return float(value)
+    number = positive(name, value)
+    check_size(name, number, LARGEST[dtype], dtype)
+    return number
+
+
 def check_tensor(name: str, value: Any, state: Tensor) -> Tensor:
     """A floating-point tensor on the state's device, converted to the state's type."""
     if not isinstance(value, Tensor):
