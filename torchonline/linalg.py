@@ -215,16 +215,18 @@ def entropy_prox(log_weights: Tensor, cost: Tensor, rates: Tensor) -> Tensor:
         :math:`\ln w`, ``(*B, N)``.
     """
     highest = column(largest(where(log_weights > -math.inf, cost, log_weights)))
-    level = column((exp(log_weights) * cost).sum(-1))  # the root where all rates are small
+    pull = exp(log_weights) * rates
+    level = column((pull * cost).sum(-1) / pull.sum(-1))  # the root, where all changes are small
+    logs = log_weights + rates * (level - cost)
+    excess = column(logsumexp(logs))
     for _ in range(24):
-        logs = log_weights + rates * (level - cost)
-        excess = column(logsumexp(logs))
+        if not may_hold(abs(excess) > 16.0 * roundoff(cost)):
+            break
         # From the left of the root a step may pass all that can be, from the right it cannot.
         level = minimum(level - excess / column((exp(logs - excess) * rates).sum(-1)), highest)
-        if not may_hold(abs(excess) > 4.0 * roundoff(cost)):
-            break
-    logs = log_weights + rates * (level - cost)
-    return logs - column(logsumexp(logs))
+        logs = log_weights + rates * (level - cost)
+        excess = column(logsumexp(logs))
+    return logs - excess
 
 
 def solve(matrix: Tensor, x: Tensor) -> Tensor:

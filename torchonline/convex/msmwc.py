@@ -19,7 +19,18 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import assign_, clip, column, count_, exp, increase_, is_readable, logsumexp, matvec, where
+from torchonline.arrays import (
+    assign_,
+    clip,
+    count_,
+    exp,
+    increase_,
+    is_readable,
+    logsumexp,
+    matvec,
+    may_hold,
+    where,
+)
 from torchonline.checks import check_shape, check_tensor, check_values, kind, one_of, positive, positive_integer
 from torchonline.convex.learner import ConvexLearner
 from torchonline.linalg import entropy_prox
@@ -135,10 +146,34 @@ def masked(logs: Tensor, mask: Tensor) -> Tensor:
     return where(mask, logs, logs - math.inf)
 
 
+def shares(logs: Tensor, mask: Tensor) -> Tensor:
+    """Weights that sum to 1 over the last axis, by their logarithms, among those that a mask has; 0 where it has none."""
+    if not may_hold(~mask):
+        return exp(logs - logsumexp(logs)[..., None])
+    some = masked(logs, mask)
+    return exp(some - log_share(some))
+
+
+def among(before: Tensor, logs: Tensor, mask: Tensor) -> Tensor:
+    """New logarithms for those that a mask has, such that their share of the sum is what it was before; the others' stay."""
+    if not may_hold(~mask):
+        return logs - logsumexp(logs)[..., None]
+    then, now = masked(before, mask), masked(logs, mask)
+    return where(now > -math.inf, now - log_share(now) + log_share(then), before)
+
+
+def log_share(logs: Tensor) -> Tensor:
+    """``log(sum(exp(logs)))`` over the last axis, which stays as one of length 1; 0 where none is there to be summed."""
+    some = (logs > -math.inf).any(-1)[..., None]
+    return logsumexp(where(some, logs, 0.0 * some))[..., None]
+
+
 def prox_among(log_weights: Tensor, cost: Tensor, rates: Tensor, mask: Tensor) -> Tensor:
     """:func:`~torchonline.linalg.entropy_prox` of those that a mask has, who share what they had before; others stay."""
+    if not may_hold(~mask):
+        return entropy_prox(log_weights, cost, rates)
     some = masked(log_weights, mask)
-    share = column(logsumexp(some))
+    share = log_share(some)
     return where(mask, share + entropy_prox(some - share, cost, rates), log_weights)
 
 
@@ -238,8 +273,7 @@ class MsMwC(Experts):
 
     def _decide_(self) -> None:
         weights = prox_among(self.log_weights, self.hint, self.rates, self.available)
-        some = masked(weights, self.available)
-        assign_(self.decision, exp(some - column(logsumexp(some))))
+        assign_(self.decision, shares(weights, self.available))
 
 
 class MsMwCMaster(Experts):
@@ -291,8 +325,9 @@ class MsMwCMaster(Experts):
 
     statistics_depend_on = ("ranges", "horizon", "kappa")
 
-    levels: Tensor
+    rates: Tensor
     spans: Tensor
+    twice: Tensor
     middle: Tensor
     inner: Tensor
     top: Tensor
@@ -340,39 +375,35 @@ class MsMwCMaster(Experts):
 
     def _tables(self) -> dict[str, Tensor]:
         levels = torch.tensor(self.grid, dtype=torch.float64)
-        return {"rates": 1.0 / (4.0 * self.kappa * levels), "spans": torch.tensor(self.ranges, dtype=torch.float64)}
+        rates = 1.0 / (4.0 * self.kappa * levels)
+        return {"rates": rates, "twice": 2.0 * rates[:, None], "spans": torch.tensor(self.ranges, dtype=torch.float64)}
 
     def _cut(self, losses: Tensor) -> Tensor:
         return clip(losses, self.spans)
 
     def _learn_(self, losses: Tensor) -> None:
         surprise = losses - self._cut(self.hint)
-        some = masked(self.middle, self.available[..., None, :])
-        usable = (some > -math.inf).any(-1)
         # The weights over the rates answer to what each of them has lost.
         own, missed = matvec(self.inner, losses), matvec(self.inner, surprise)
         cost = own + self.kappa * self.rates * missed * missed
-        assign_(self.top, prox_among(self.top, cost, self.rates, usable))
-        rates = 2.0 * self.rates[..., None]
-        square = self.kappa * (surprise * surprise)[..., None, :]
-        moved = some - rates * (losses[..., None, :] + rates * square)
-        # Who is available keeps the share that they had.
-        kept = log_shares(some, usable) - log_shares(moved, usable)
-        assign_(self.middle, where(some > -math.inf, moved + kept[..., None], self.middle))
+        square = self.kappa * surprise * surprise
+        moved = self.middle - self.twice * (losses[..., None, :] + self.twice * square[..., None, :])
+        assign_(self.top, prox_among(self.top, cost, self.rates, self._usable()))
+        assign_(self.middle, among(self.middle, moved, self.available[..., None, :]))
 
     def _decide_(self) -> None:
         hint = self._cut(self.hint)
-        some = masked(self.middle, self.available[..., None, :])
-        usable = (some > -math.inf).any(-1)
-        expected = some - 2.0 * self.rates[..., None] * hint[..., None, :]
-        assign_(self.inner, exp(expected - log_shares(expected, usable)[..., None]))
-        top = masked(prox_among(self.top, matvec(self.inner, hint), self.rates, usable), usable)
-        assign_(self.decision, matvec(self.inner.mT, exp(top - column(logsumexp(top)))))
+        usable = self._usable()
+        expected = self.middle - self.twice * hint[..., None, :]
+        assign_(self.inner, shares(expected, self.available[..., None, :]))
+        top = prox_among(self.top, matvec(self.inner, hint), self.rates, usable)
+        assign_(self.decision, matvec(self.inner.mT, shares(top, usable)))
 
-
-def log_shares(logs: Tensor, usable: Tensor) -> Tensor:
-    """``log(sum(exp(logs)))`` over the last axis, ``(*B, K, N)`` to ``(*B, K)``; 0 where none is there to be summed."""
-    return logsumexp(where(usable[..., None], logs, 0.0 * usable[..., None]))
+    def _usable(self) -> Tensor:
+        """Which rates have an expert that is available, ``(*B, K)``."""
+        if not may_hold(~self.available):
+            return self.top > -math.inf
+        return (masked(self.middle, self.available[..., None, :]) > -math.inf).any(-1)
 
 
 def grid(ranges: Sequence[float], horizon: int, unit: float) -> tuple[float, ...]:
