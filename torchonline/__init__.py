@@ -18,6 +18,7 @@ from torchonline.bandits.system_identification import SystemIdentification
 from torchonline.convex.ca_oons import CAOONS
 from torchonline.convex.cla_oons import CLAOONS
 from torchonline.convex.frank_wolfe import DPPOFW, DPTOFW
+from torchonline.convex.freegrad import FreeGrad
 from torchonline.convex.gradients import gradients
 from torchonline.convex.msmwc import MsMwC, MsMwCMaster
 from torchonline.convex.oons import OONS
@@ -38,6 +39,7 @@ __all__ = [
     "Binomial",
     "CustomLink",
     "DiscountedHeavyTailRegression",
+    "FreeGrad",
     "GLMRegression",
     "Gamma",
     "Gaussian",

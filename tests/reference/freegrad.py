@@ -1,0 +1,84 @@
+"""FreeGrad (Mhammedi and Koolen, 2020), with V itself and the printed formula: for gradients whose squares are in range."""
+
+import math
+
+import numpy as np
+
+
+def potential(n: np.ndarray, V: np.ndarray, h: np.ndarray, h_1: np.ndarray, *, exponent: float = 2.0) -> np.ndarray:
+    """Phi, for epsilon = 1; an ``exponent`` below 2 wagers more than is proved."""
+    return h_1 * h_1 / np.sqrt(V) * np.exp(n * n / (exponent * (V + h * n)))
+
+
+def slope(n: np.ndarray, V: np.ndarray, h: np.ndarray, h_1: np.ndarray, *, exponent: float = 2.0) -> np.ndarray:
+    """The derivative of Phi in n over n: the decision is minus that times S."""
+    return potential(n, V, h, h_1, exponent=exponent) * (2.0 * V + h * n) / (exponent * (V + h * n) ** 2)
+
+
+class FreeGradReference:
+    """One learner, with the sum of what it has paid."""
+
+    def __init__(
+        self, dim: int, *, initial_scale: float = 1.0, lipschitz: float | None = None, exponent: float = 2.0
+    ) -> None:
+        self.scale, self.known, self.exponent = initial_scale, lipschitz is not None, exponent
+        self.h = self.h_1 = lipschitz or 0.0
+        self.V = self.h**2
+        self.S = np.zeros(dim)
+        self.x = np.zeros(dim)
+        self.clipped = 0
+        self.paid = 0.0  # the sum of <g~, x>
+        self.regret_of_zero = 0.0  # the sum of <g, x>
+        self.sum = np.zeros(dim)  # of g
+        self.lost = 0.0  # the sum of |g - g~|
+        self.lost_here = 0.0  # the sum of |g - g~| |x|
+        self.longest_decision = 0.0
+
+    def step(self, g: np.ndarray) -> None:
+        length = math.sqrt(g @ g)
+        if self.h == 0.0:
+            if length == 0.0:
+                return
+            self.h = self.h_1 = length
+            self.V = length**2
+        reach = max(self.h, length)
+        g_cut = g * (self.h / reach)
+        self.clipped += length > self.h
+        self.paid += g_cut @ self.x
+        self.regret_of_zero += g @ self.x
+        self.sum = self.sum + g
+        gap = math.sqrt((g - g_cut) @ (g - g_cut))
+        self.lost += gap
+        self.lost_here += gap * math.sqrt(self.x @ self.x)
+        self.longest_decision = max(self.longest_decision, math.sqrt(self.x @ self.x))
+        self.S = self.S + g_cut
+        self.V += g_cut @ g_cut
+        if not self.known:
+            self.h = reach
+        n = math.sqrt(self.S @ self.S)
+        self.x = -self.scale * self.S * slope(n, self.V, self.h, self.h_1, exponent=self.exponent)
+
+    def wealth(self) -> float:
+        """What the inequality says is not negative: epsilon h_1 - Phi minus what was paid."""
+        if self.h == 0.0:
+            return 0.0
+        n = math.sqrt(self.S @ self.S)
+        phi = self.scale * potential(n, self.V, self.h, self.h_1, exponent=self.exponent)
+        return float(self.scale * self.h_1 - phi - self.paid)
+
+    def regret(self, u: np.ndarray) -> float:
+        return float(self.regret_of_zero - self.sum @ u)
+
+    def bound(self, length: float) -> float:
+        """Of the regret against any comparator of that length."""
+        if self.h == 0.0:
+            return 0.0
+        c = self.scale * self.h_1**2 / math.sqrt(self.V)
+        root = 2.0 * math.sqrt(self.V * math.log1p((2.0 * length * math.sqrt(self.V) / c) ** 2))
+        tail = 4.0 * self.h * max(0.0, math.log(4.0 * self.h * length / c)) if length > 0.0 else 0.0
+        cut = (
+            self.lost_here + self.lost * length
+            if self.known
+            else (self.longest_decision + length) * (self.h - self.h_1)
+        )
+        return self.scale * self.h_1 + length * max(root, tail) + cut

@@ -1,0 +1,187 @@
+"""FreeGrad (Mhammedi and Koolen, COLT 2020): no learning rate, no bound on the comparator, none on the gradients, O(d)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchonline.arrays import (
+    along,
+    assign_,
+    at_most,
+    dot,
+    exp,
+    largest,
+    log,
+    maximum,
+    minimum,
+    sqrt,
+    where,
+)
+from torchonline.checks import LARGEST, positive
+from torchonline.convex.learner import ConvexLearner
+
+
+class FreeGrad(ConvexLearner):
+    r"""Online linear optimisation on all of :math:`R^d`, adaptive to the comparator's length and to the gradients' scale.
+
+    A round, for the caller::
+
+        x = learner.predict()
+        learner.step(gradient)    # of the round's loss at x
+
+    The update, from the first gradient that is not 0: with :math:`n = \|S\|` and, at that gradient,
+    :math:`h = h_1 = \|g\|`, :math:`V = h_1^2`, :math:`S = 0`,
+
+    .. math:: h' = \max\{h, \|g\|\},\quad \tilde g = g\,h/h',\quad S \leftarrow S + \tilde g,\quad
+              V \leftarrow V + \|\tilde g\|^2,\quad h \leftarrow h',
+
+    .. math:: x = -\epsilon\,S\,\frac{h_1^2\,(2V + hn)}{2(V+hn)^2\sqrt V}\,\exp\frac{n^2}{2V + 2hn} = -\nabla_S\Phi,\qquad
+              \Phi = \frac{\epsilon h_1^2}{\sqrt V}\exp\frac{n^2}{2V + 2hn}.
+
+    Until then x = 0. With ``lipschitz`` = G, :math:`h = h_1 = G` and :math:`V = G^2` from the start and for good, and what is
+    longer than G is cut to it. ``clipped`` counts the rounds in which :math:`\tilde g` was not g.
+
+    Guarantee. No step lets the wealth fall short: :math:`\langle\tilde g, x\rangle \le \Phi - \Phi'` for any
+    :math:`\|\tilde g\| \le h`, and :math:`\Phi` falls in h. So for every sequence and every T
+
+    .. math:: \sum_t\langle\tilde g_t, x_t\rangle \le \epsilon h_1 - \Phi_T .
+
+    For any u, with :math:`U = \|u\|` and final V and h, and :math:`\ln_+ = \max\{\ln, 0\}`, therefore
+
+    .. math:: \sum_t\langle g_t, x_t - u\rangle \le \epsilon h_1
+              + U\max\Bigl\{2\sqrt{V\ln\bigl(1 + \tfrac{4U^2V^2}{\epsilon^2h_1^4}\bigr)},\
+                            4h\ln_+\tfrac{4hU\sqrt V}{\epsilon h_1^2}\Bigr\} + (\max_t\|x_t\| + U)(h - h_1).
+
+    Without ``lipschitz`` the last term is the price of what is cut, since :math:`\|g_t - \tilde g_t\| = h_t - h_{t-1}` at
+    most: x is bounded by nothing there, and one late gradient that is much longer than all before can cost much. With
+    ``lipschitz``, h = G, and the term is :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`: 0 if no gradient is longer. The update
+    and the first inequality are recalled from memory of the paper and not read again; the inequality was tried on some
+    millions of points, in the tests too, and the bound follows from it by :math:`\sup_n(Un - \Phi)`. Convex losses have regret
+    of at most the sum on the left.
+
+    A loss of other units, f for cf (and cG for G), leaves all decisions as they are; ``initial_scale`` is their unit of length.
+    Numbers are kept as ratios, so that gradients of length 1e-100 and 1e100 may meet in one stream. A decision can grow like
+    an exponential of the round while gradients agree; one that would be longer than the largest number that a step takes,
+    5.6e102 (7.0e12 in float32), is about as long as that instead, where the guarantee ends.
+
+    Cost of a round: O(d) time; two vectors.
+
+    Args:
+        dim: d, number of coordinates.
+        initial_scale: :math:`\epsilon > 0`, the unit of length: what is wagered on the comparator being far away, in units of
+            the decision. Regret at u = 0 is at most ``initial_scale`` times the first gradient's length; it enters
+            otherwise by a logarithm.
+        lipschitz: G > 0, a bound on the length of the gradients, if one is known; None if not.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state.
+        device: where the state lives.
+        validate: whether values are checked in each call.
+
+    Shape:
+        - ``decision``, x, and ``gradient_sum``, S: ``(*B, d)``.
+        - ``root_energy``, :math:`\sqrt V`; ``longest``, h; ``first``, :math:`h_1`; all 0 until there is a gradient: ``(*B)``.
+        - ``rounds``, ``clipped``: ``(*B)``, int64.
+
+    Example:
+        >>> learner = FreeGrad(2)
+        >>> target = torch.tensor([3.0, -50.0]).double()
+        >>> for _ in range(2000):
+        ...     learner.step((learner.predict() - target).sign())  # of the distance to the target, coordinate by coordinate
+        >>> bool((learner.predict() - target).norm() < 3.0)
+        True
+
+    Reference:
+        Mhammedi and Koolen, Lipschitz and comparator-norm adaptivity in online learning, COLT 2020. Not here: the restarts
+        and the constraint on x by which the paper pays for late long gradients. The logarithms of the bound are this
+        library's own.
+    """
+
+    statistics_depend_on = ("initial_scale", "lipschitz")
+
+    gradient_sum: Tensor
+    root_energy: Tensor
+    longest: Tensor
+    first: Tensor
+    clipped: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        initial_scale: float = 1.0,
+        lipschitz: float | None = None,
+        batch_shape: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        validate: bool = True,
+    ) -> None:
+        super().__init__(dim, batch_shape=batch_shape, dtype=dtype, device=device, validate=validate)
+        self.initial_scale = positive("initial_scale", initial_scale)
+        self.lipschitz = None if lipschitz is None else positive("lipschitz", lipschitz)
+        self.grows = lipschitz is None
+        self.log_scale = math.log(self.initial_scale)
+        self.log_largest = math.log(LARGEST[dtype])
+        self._create_buffers()
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        start = torch.tensor(self.lipschitz or 0.0, dtype=torch.float64)
+        return super()._initial_state() | {
+            "gradient_sum": torch.zeros(self.dim, dtype=torch.float64),
+            "root_energy": start,
+            "longest": start,
+            "first": start,
+            "clipped": torch.zeros((), dtype=torch.int64),
+        }
+
+    def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
+        length = euclidean(gradients)
+        # At the first gradient all three are its length; before, 0.
+        begun = self.longest > 0.0
+        longest = where(begun, self.longest, length)
+        first = where(begun, self.first, length)
+        root_energy = where(begun, self.root_energy, length)
+
+        reach = maximum(longest, length)
+        kept = longest / or_one(reach)
+        cut = along(kept, gradients) * gradients
+        total = self.gradient_sum + cut
+        root_energy = hypotenuse(root_energy, kept * length)
+        clipped, rounds = self.clipped, self.rounds
+        clipped += length > longest
+        rounds += 1
+        if self.grows:
+            longest = reach
+        assign_(self.gradient_sum, total)
+        assign_(self.root_energy, root_energy)
+        assign_(self.longest, longest)
+        assign_(self.first, first)
+        self._decide(total, or_one(root_energy), or_one(longest), or_one(first))
+
+    def _decide(self, total: Tensor, root_energy: Tensor, longest: Tensor, first: Tensor) -> None:
+        """Take the decision of a state, in ratios: n^2/V and V/h^2 may be far out of range, their roots q and p are not."""
+        direction = total / along(root_energy, total)
+        p, q = root_energy / longest, euclidean(direction)
+        r = p / (p + q)  # V / (V + hn)
+        exponent = self.log_scale + 2.0 * log(first) - log(longest) - log(root_energy) + 0.5 * q * q * r
+        factor = 0.5 * (1.0 + r) / (p + q) * exp(at_most(exponent, self.log_largest))
+        # From 0, so that no gradient leaves 0 and not -0.
+        assign_(self.decision, 0.0 - along(factor, total) * direction)
+
+
+def euclidean(x: Tensor) -> Tensor:
+    """The length of each learner's vector, ``(*B, d)`` to ``(*B)``, where its square would overflow or vanish too."""
+    peak = or_one(largest(abs(x)))
+    scaled = x / along(peak, x)
+    return peak * sqrt(dot(scaled, scaled))
+
+
+def hypotenuse(x: Tensor, y: Tensor) -> Tensor:
+    """The root of ``x^2 + y^2`` for numbers from 0 on, likewise."""
+    ratio = minimum(x, y) / or_one(maximum(x, y))
+    return maximum(x, y) * sqrt(1.0 + ratio * ratio)
+
+
+def or_one(x: Tensor) -> Tensor:
+    """A number from 0 on, or 1 in the place of 0."""
+    return where(x > 0.0, x, x + 1.0)
