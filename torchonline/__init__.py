@@ -22,6 +22,7 @@ from torchonline.convex.freegrad import FreeGrad
 from torchonline.convex.gradients import gradients
 from torchonline.convex.msmwc import MsMwC, MsMwCMaster
 from torchonline.convex.oons import OONS
+from torchonline.convex.optimizer import ParameterFree
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Logistic, Poisson
 
 __version__ = "0.1.0"
@@ -53,6 +54,7 @@ __all__ = [
     "Logistic",
     "MsMwC",
     "MsMwCMaster",
+    "ParameterFree",
     "Poisson",
     "RidgeRegression",
     "SystemIdentification",
