@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from torchonline.arrays import assign_, column, count_, matvec, real, row_dots, where
-from torchonline.checks import one_of, positive, positive_integer
+from torchonline.checks import LARGEST, check_size, check_state_dtype, one_of, positive_integer, positive_size
 from torchonline.convex.learner import ConvexLearner
-from torchonline.convex.msmwc import MsMwCMaster
+from torchonline.convex.msmwc import MsMwCMaster, rounds_at_most
 from torchonline.convex.oons import OONS
 
 METAS = ("values", "linear", "paper")
@@ -104,13 +104,16 @@ class CAOONS(ConvexLearner):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        lipschitz, scale0 = positive("lipschitz", lipschitz), positive("scale0", scale0)
+        check_state_dtype(dtype)
+        lipschitz = positive_size("lipschitz", lipschitz, dtype)
+        scale0 = positive_size("scale0", scale0, dtype)
         one_of("meta", meta, METAS)
         levels = LEVELS
         if horizon is not None:
-            horizon = positive_integer("horizon", horizon)
+            horizon = rounds_at_most("horizon", horizon)
             levels = max(1, math.ceil(math.log2(horizon / min(1.0, scale0)) - 1e-9))
         radii = [scale0 * 2.0**j for j in range(1, levels + 1)]
+        check_size("lipschitz", lipschitz * radii[-1], LARGEST[dtype], dtype)
         points = {"values": levels + 1, "linear": 1, "paper": levels}[meta]
         dim = positive_integer("dim", dim)
         super().__init__(

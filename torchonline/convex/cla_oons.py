@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from torchonline.arrays import along, assign_, dot, fill_, increase_, maximum, may_hold, nonzero, number, sqrt, where
-from torchonline.checks import one_of, positive, sizes
+from torchonline.checks import check_state_dtype, one_of, positive_size, sizes
 from torchonline.convex.newton import PRESETS, OptimisticNewton
 
 # The drift of an adaptive ridge is not bounded where the radius is much larger than the comparator.
@@ -94,8 +94,9 @@ class CLAOONS(OptimisticNewton):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        scale = None if initial_scale is None else positive("initial_scale", initial_scale)
-        radius = positive("initial_radius", initial_radius)
+        check_state_dtype(dtype)
+        scale = None if initial_scale is None else positive_size("initial_scale", initial_scale, dtype)
+        radius = positive_size("initial_radius", initial_radius, dtype)
         batch_shape = sizes("batch_shape", batch_shape)
         super().__init__(
             dim,

@@ -31,7 +31,16 @@ from torchonline.arrays import (
     may_hold,
     where,
 )
-from torchonline.checks import check_shape, check_tensor, check_values, kind, one_of, positive, positive_integer
+from torchonline.checks import (
+    check_shape,
+    check_state_dtype,
+    check_tensor,
+    check_values,
+    kind,
+    one_of,
+    positive_integer,
+    positive_size,
+)
 from torchonline.convex.learner import ConvexLearner
 from torchonline.linalg import entropy_prox
 
@@ -250,10 +259,10 @@ class MsMwC(Experts):
             device=device,
             validate=validate,
         )
-        is_list = isinstance(rate, (Tensor, tuple, list))
-        self.rate = positive_numbers("rate", rate, experts) if is_list else (positive("rate", rate),) * experts
-        prior = (1.0,) * experts if prior is None else positive_numbers("prior", prior, experts)
-        self.prior = tuple(share / sum(prior) for share in prior)
+        is_list = isinstance(rate, (tuple, list)) or (isinstance(rate, Tensor) and rate.dim() > 0)
+        self.rate = positive_numbers("rate", rate if is_list else (rate,) * experts, experts, dtype)
+        numbers = positive_numbers("prior", (1.0,) * experts if prior is None else prior, experts, dtype)
+        self.prior = tuple(share / sum(numbers) for share in numbers)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -345,10 +354,11 @@ class MsMwCMaster(Experts):
     ) -> None:
         if not isinstance(ranges, (Tensor, tuple, list)) or len(ranges) == 0:
             raise TypeError(f"ranges: expected a number above 0 for each expert, got {ranges!r}")
-        numbers = positive_numbers("ranges", ranges, len(ranges))
+        check_state_dtype(dtype)
+        numbers = positive_numbers("ranges", ranges, len(ranges), dtype)
         one_of("preset", preset, tuple(KAPPAS))
         unit = 1.0 if preset == "paper" else min(numbers)
-        levels = grid(numbers, positive_integer("horizon", horizon), unit)
+        levels = grid(numbers, rounds_at_most("horizon", horizon), unit)
         super().__init__(
             len(numbers),
             preset=preset,
@@ -414,9 +424,19 @@ def grid(ranges: Sequence[float], horizon: int, unit: float) -> tuple[float, ...
     return tuple(unit * 2.0**q for q in sorted(powers))
 
 
-def positive_numbers(name: str, value: Any, count: int) -> tuple[float, ...]:
+def positive_numbers(name: str, value: Any, count: int, dtype: torch.dtype) -> tuple[float, ...]:
     """So many numbers above 0."""
-    numbers = value.tolist() if isinstance(value, Tensor) else list(value)
-    if not isinstance(numbers, list) or len(numbers) != count:
-        raise ValueError(f"{name}: expected {count} numbers, got {value}")
-    return tuple(positive(name, number) for number in numbers)
+    numbers = value.tolist() if isinstance(value, Tensor) else value
+    if not isinstance(numbers, (list, tuple)):
+        raise TypeError(f"{name}: expected {count} numbers above 0, got {value!r}")
+    if len(numbers) != count:
+        raise ValueError(f"{name}: expected {count} numbers above 0, got {len(numbers)}")
+    return tuple(positive_size(name, number, dtype) for number in numbers)
+
+
+def rounds_at_most(name: str, value: Any) -> int:
+    """A number of rounds that a float can count."""
+    number = positive_integer(name, value)
+    if number > 2**53:
+        raise ValueError(f"{name}: expected an integer from 1 to 2^53, got a larger one")
+    return number

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import assign_, dot, increase_, is_readable, maximum, may_hold, number, sqrt
-from torchonline.checks import check_shape, check_tensor, check_values, one_of, positive, sizes
+from torchonline.arrays import as_array, assign_, dot, increase_, is_readable, maximum, may_hold, number, sqrt
+from torchonline.checks import check_shape, check_state_dtype, check_tensor, check_values, one_of, positive_size, sizes
 from torchonline.convex.newton import PRESETS, OptimisticNewton
 from torchonline.linalg import no_longer
 
@@ -102,9 +102,11 @@ class OONS(OptimisticNewton):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        initial_radius, lipschitz = positive("initial_radius", initial_radius), positive("lipschitz", lipschitz)
+        check_state_dtype(dtype)
+        lipschitz = positive_size("lipschitz", lipschitz, dtype)
+        initial_radius = positive_size("initial_radius", initial_radius, dtype)
         batch_shape = sizes("batch_shape", batch_shape)
-        radius = radii("radius_bound", radius_bound, batch_shape)
+        radius = radii("radius_bound", radius_bound, batch_shape, dtype)
         is_bounded = bool(radius.isfinite().all())
         length = radius if is_bounded else torch.full_like(radius, initial_radius)
         super().__init__(
@@ -136,7 +138,7 @@ class OONS(OptimisticNewton):
             if hint.shape != (self.dim,):
                 check_shape("hint", hint, nothing.shape)
             check_values("hint", hint)
-            return nothing + self._cut(hint), ()
+            return nothing + no_longer(hint, torch.tensor(self.lipschitz, dtype=torch.float64)), ()
         if isinstance(hint, str):
             one_of("hint", hint, ("last", "zero"))
             return nothing, ()
@@ -180,10 +182,11 @@ class OONS(OptimisticNewton):
         return no_longer(hint, 0.5 * number(self.scale))
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
+        hint = gradients
         if not is_scripting():
-            hint = self._cut(self._hint_of[0](gradients) if self._hint_of else gradients)
-        else:
-            hint = self._cut(gradients)
+            if self._hint_of:
+                hint = self._next_hint(gradients)
+        hint = self._cut(hint)
         error, scale = gradients - self.hint, number(self.scale)
         far = number(dot(error, error)) > scale * scale * (1.0 + 1e-9)
         if may_hold(far):
@@ -192,6 +195,15 @@ class OONS(OptimisticNewton):
         if not self.keeps_hint:
             assign_(self.hint, hint)
         self._decide_()
+
+    def _next_hint(self, gradients: Tensor) -> Any:
+        """What the function of the constructor makes of gradients, tensors or arrays. Eager Python only."""
+        given = gradients if isinstance(gradients, Tensor) else torch.from_numpy(gradients)
+        hint = check_tensor("hint", self._hint_of[0](given.clone()), given)
+        check_shape("hint", hint, given.shape)
+        if self.validate and is_readable(hint):
+            check_values("hint", hint)
+        return hint.detach() if isinstance(gradients, Tensor) else as_array(hint)
 
     def _decide_(self) -> None:
         """Take the next decision."""
@@ -206,12 +218,15 @@ class OONS(OptimisticNewton):
             self._play_(ridge, scale, number(self.reach), None)
 
 
-def radii(name: str, value: Any, batch_shape: tuple[int, ...]) -> Tensor:
-    """The radius of each learner's domain, all finite or none: ``(*B)``, float64."""
-    numbers = torch.as_tensor(value) if isinstance(value, (Tensor, tuple, list)) else None
-    if numbers is None:
-        return torch.full(batch_shape, math.inf if value == math.inf else positive(name, value), dtype=torch.float64)
-    check_shape(name, numbers, batch_shape)
-    if numbers.dtype.is_complex or not bool((numbers > 0).all()) or not bool(torch.isfinite(numbers).all()):
-        raise ValueError(f"{name}: expected finite numbers above 0, got {numbers.tolist()}")
-    return numbers.detach().to("cpu", torch.float64)
+def radii(name: str, value: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """The radius of each learner's domain, a number for all or finite ones for each: ``(*B)``, float64."""
+    if not isinstance(value, (Tensor, tuple, list)):
+        return torch.full(batch_shape, positive_size(name, value, dtype, besides=(math.inf,)), dtype=torch.float64)
+    try:
+        radius = torch.as_tensor(value).detach().to("cpu", torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name}: expected a number above 0, or one for each learner, got {value!r}") from error
+    check_shape(name, radius, batch_shape)
+    for size in radius.flatten().tolist():
+        positive_size(name, size, dtype)
+    return radius
