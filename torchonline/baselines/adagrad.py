@@ -5,10 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, assign_, dot, increase_, sqrt
+from torchonline.arrays import along, assign_, dot, increase_, may_hold, sqrt
 from torchonline.checks import one_of, positive_size
 from torchonline.convex.learner import ConvexLearner
-from torchonline.learner import may_hold
 from torchonline.linalg import project_ball_weighted, shortened
 
 FORMS = ("norm", "diagonal")

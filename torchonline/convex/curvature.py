@@ -4,6 +4,8 @@ Three ways to hold it, with the same methods: :class:`EigenCurvature` knows its 
 its inverse, for a multiple c that hardly moves, and :class:`SketchCurvature` keeps a few directions.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -104,6 +106,8 @@ class Curvature(Learner):
 class EigenCurvature(Curvature):
     """The matrix by its eigenvectors: any c, exact, O(d^3) a round."""
 
+    if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
+        lost: Tensor | None
     matrix: Tensor
     values: Tensor
     vectors: Tensor
@@ -151,6 +155,8 @@ class FrozenCurvature(Curvature):
     O(d^3), and where the ridge is constant never. An eigendecomposition is made in a round that has to project.
     """
 
+    if TYPE_CHECKING:
+        lost: Tensor | None
     matrix: Tensor
     inverse: Tensor
     first: Tensor
@@ -211,6 +217,7 @@ class SketchCurvature(Curvature):
         size: r.
     """
 
+    size: int
     rows: Tensor
     gram: Tensor
     extra: Tensor
@@ -226,7 +233,7 @@ class SketchCurvature(Curvature):
         dtype: torch.dtype,
         device: torch.device | str | None,
     ) -> None:
-        self.__dict__["size"] = size
+        self.size = size
         super().__init__(dim, start, batch_shape=batch_shape, dtype=dtype, device=device)
 
     def _initial_state(self) -> dict[str, Tensor | None]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -84,6 +84,8 @@ class OONS(OptimisticNewton):
     statistics_depend_on = ("lipschitz", "radius_bound", "initial_radius", "kappa", "cap", "look")
     starts_apart = ("rate", "hint", "reach")
 
+    if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
+        reach: Tensor | None
     scale: Tensor
 
     def __init__(
