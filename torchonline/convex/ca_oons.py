@@ -158,6 +158,17 @@ class CAOONS(ConvexLearner):
         self.grows = horizon is None
         self.is_exportable = self.bases.is_exportable
         self._create_buffers()
+        self._begin_()
+
+    def reset(self) -> None:
+        super().reset()
+        self._begin_()
+
+    def _begin_(self) -> None:
+        """Let those sleep that are not awake in the first round."""
+        with torch.no_grad():
+            if self.grows:
+                self.meta.set_available(self._awake().expand_as(self.meta.available))
 
     def _tables(self) -> dict[str, Tensor]:
         return {"wakes": 2.0 ** torch.arange(self.levels, dtype=torch.float64) - 1.0}

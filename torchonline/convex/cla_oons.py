@@ -44,8 +44,9 @@ class CLAOONS(OptimisticNewton):
         dim: d.
         initial_scale: :math:`z_1` > 0, below or about the length of a gradient; None for the length of the first that is not 0,
             which is then not learnt from.
-        initial_radius: :math:`D_1` > 0, the length unit. preset: ``"default"``: kappa, cap, look 9, 18, 2.25 and the ridge
-            :math:`z/D_1`; ``"paper"``: 32, 64, 4 and :math:`4z^2`.
+        initial_radius: :math:`D_1` > 0, the length unit.
+        preset: ``"default"``: kappa, cap, look 9, 18, 2.25 and the ridge :math:`z/D_1`; ``"paper"``: 32, 64, 4 and
+            :math:`4z^2`, and a :math:`\max\|g\|` of at least 1.
         form: ``"eigen"`` or ``"sketch"``.
         sketch_size: directions that the sketch keeps.
         batch_shape: ``*B``, independent learners in one module.
@@ -71,7 +72,7 @@ class CLAOONS(OptimisticNewton):
         What differs: the constants, a ridge with units, and a start without a scale.
     """
 
-    statistics_depend_on = ("initial_scale", "initial_radius", "kappa", "cap", "look")
+    statistics_depend_on = ("initial_scale", "initial_radius", "kappa", "cap", "look", "ridge_number")
 
     scale: Tensor
     first_scale: Tensor

@@ -300,8 +300,7 @@ class MsMwCMaster(Experts):
 
     (Lemma 1 of the reference). It scales with the range of that expert, not with the largest. The constants of the default are
     five times smaller than the paper's, and allowed by the same proof. A loss out of its range is cut, and the round counted
-    in ``clipped``. With experts that are not always available nothing is proved, but for one that appears once and stays: from
-    there on, the guarantee holds for it.
+    in ``clipped``. With experts that are not always available weights are a heuristic: nothing is proved here.
 
     Cost of a round: O(NK) for K = O(ln(max r / min r) + ln T) rates.
 

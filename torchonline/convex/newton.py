@@ -47,6 +47,7 @@ PRESETS = {
     "scaled": Preset(32.0, 64.0, 4.0, "scaled"),
     "tight": Preset(9.0, 18.0, 2.25, "scaled"),
 }
+RIDGES = ("paper", "scaled", "adaptive")
 FORMS = ("eigen", "frozen", "sketch")
 
 
@@ -80,6 +81,7 @@ class OptimisticNewton(ConvexLearner):
         super().__init__(dim, entries=max(rows, dim) * rows, **options)
         self.form, self.sketch_size = form, sketch_size
         self.kappa, self.cap, self.look, self.ridge = constants
+        self.ridge_number = RIDGES.index(self.ridge)
         self._first = {"length": length, "rate": 1.0 / (self.cap * length * scale)}
         ridge = 4.0 * scale**2 if self.ridge == "paper" else scale / length
         self.curvature = self._curvature(ridge + self.look * self._first["rate"] * scale**2)

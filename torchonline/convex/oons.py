@@ -81,7 +81,7 @@ class OONS(OptimisticNewton):
         differs: smaller constants that the proof allows, the ridge, :math:`z_t` in place of its last value, and the forms.
     """
 
-    statistics_depend_on = ("lipschitz", "radius_bound", "initial_radius", "kappa", "cap", "look")
+    statistics_depend_on = ("lipschitz", "radius_bound", "initial_radius", "kappa", "cap", "look", "ridge_number")
     starts_apart = ("rate", "hint", "reach")
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
@@ -130,6 +130,7 @@ class OONS(OptimisticNewton):
         self.preset = preset
         self.start_hint, self._hint_of = self._hints(hint)
         self._create_buffers()
+        self._begin_()
 
     def _hints(self, hint: Any) -> "tuple[Tensor, tuple[Callable[[Tensor], Tensor], ...]]":
         """The first hint, ``(*B, d)``, and the function that gives the others, if one does."""
@@ -148,6 +149,16 @@ class OONS(OptimisticNewton):
             raise TypeError(f"hint: expected 'last', 'zero', a tensor or a function, got {type(hint).__name__}")
         self.is_scriptable = self.is_exportable = False
         return nothing, (hint,)
+
+    def reset(self) -> None:
+        super().reset()
+        self._begin_()
+
+    def _begin_(self) -> None:
+        """Take the first decision, which follows the first hint."""
+        with torch.no_grad():
+            if self.keeps_hint:
+                self._decide_()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         reach = None if self.is_bounded else self._first["length"]
