@@ -1,0 +1,148 @@
+"""Optimistic online Newton steps, in plain matrices, and the explicit bound on their regret."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import brentq
+
+# kappa of the correction, cap of the rate, look ahead of the curvature, and the ridge.
+PRESETS = {
+    "default": (9.0, 18.0, 2.25, "adaptive"),
+    "paper": (32.0, 64.0, 4.0, "paper"),
+    "scaled": (32.0, 64.0, 4.0, "scaled"),
+    "tight": (9.0, 18.0, 2.25, "scaled"),
+}
+# Of z in the first round, the unit of length, and the energy of the rounds before.
+RIDGES: dict[str, Callable[[float, float, float], float]] = {
+    "adaptive": lambda z, length, energy: math.sqrt(z**2 + energy) / length,
+    "paper": lambda z, length, energy: 4.0 * z**2,
+    "scaled": lambda z, length, energy: z / length,
+}
+
+
+def shrunk(vector: np.ndarray, length: float) -> np.ndarray:
+    """The vector itself, or the one of that length in its direction."""
+    norm = float(np.linalg.norm(vector))
+    return vector if norm <= length else vector * (length / norm)
+
+
+def project(A: np.ndarray, y: np.ndarray, radius: float) -> np.ndarray:
+    """The x with ``||x|| <= radius`` that minimises ``(x - y)' A (x - y)``: a root of the secular equation."""
+    if np.linalg.norm(y) <= radius:
+        return y
+    a, Q = np.linalg.eigh(A)
+    turned = Q.T @ y
+
+    def excess(mu: float) -> float:
+        return float(np.linalg.norm(a / (a + mu) * turned)) - radius
+
+    low, high = (value * (float(np.linalg.norm(y)) / radius - 1.0) for value in (a[0], a[-1]))
+    mu = brentq(excess, 0.5 * low, 2.0 * high, xtol=1e-300, rtol=1e-15)
+    return Q @ (a / (a + mu) * turned)
+
+
+class OONSReference:
+    """One learner: :meth:`play` with a hint, then :meth:`learn` from the gradient.
+
+    ``form="frozen"`` keeps each multiple of the identity at its running maximum, rounded up to a power of two times the first.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        z: float,
+        radius: float = math.inf,
+        length: float | None = None,
+        preset: str = "default",
+        form: str = "eigen",
+        guard: bool = True,
+    ) -> None:
+        self.kappa, self.cap, self.look, self.ridge = PRESETS[preset]
+        # Whether an error longer than z is cut to it.
+        self.guard = guard
+        self.radius, self.form, self.clipped = radius, form, 0
+        # The unit of length: of the rate's second term and of the ridge.
+        self.length = radius if length is None else length
+        self.restart(dim, z)
+
+    def restart(self, dim: int, z: float) -> None:
+        self.z = self.first = z
+        self.centre, self.M, self.energy = np.zeros(dim), np.zeros((dim, dim)), 0.0
+        self.firsts: list[float] = []
+        self.doublings = [0, 0]
+
+    def rate(self) -> float:
+        longest = self.radius if math.isfinite(self.radius) else self.length
+        cap = 1.0 / (self.cap * longest * self.z)
+        return min(cap, 1.0 / (self.length * math.sqrt(self.energy))) if self.energy > 0.0 else cap
+
+    def multiples(self) -> list[float]:
+        """The ridge, and what the curvature looks ahead."""
+        now = [RIDGES[self.ridge](self.first, self.length, self.energy), self.look * self.eta * self.z**2]
+        if self.form == "eigen":
+            return now
+        self.firsts = self.firsts or now
+        for i, (value, first) in enumerate(zip(now, self.firsts, strict=True)):
+            self.doublings[i] = max(self.doublings[i], math.ceil(math.log2(value / first)))
+        return [first * 2.0**times for first, times in zip(self.firsts, self.doublings, strict=True)]
+
+    def play(self, hint: np.ndarray) -> np.ndarray:
+        self.hint, self.eta = hint, self.rate()
+        self.A = sum(self.multiples()) * np.eye(len(hint)) + self.M
+        self.x = self.argmin(hint)
+        return self.x
+
+    def argmin(self, linear: np.ndarray) -> np.ndarray:
+        """Of ``<x, linear> + ||x - centre||_A^2 / 2`` over the ball."""
+        return project(self.A, self.centre - np.linalg.solve(self.A, linear), self.radius)
+
+    def learn(self, gradient: np.ndarray) -> None:
+        e = shrunk(gradient - self.hint, self.z if self.guard else math.inf)
+        self.clipped += bool(np.linalg.norm(gradient - self.hint) > self.z)
+        v = (1.0 + self.kappa * self.eta * (self.x @ e)) * e
+        self.centre = self.argmin(self.hint + v)
+        self.M = self.M + self.eta * np.outer(v, v)
+        self.energy += float(e @ e)
+
+
+def least_slack(
+    plays: np.ndarray,
+    gradients: np.ndarray,
+    hints: np.ndarray,
+    *,
+    z: float,
+    radius: float,
+    preset: str,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bound minus regret of n learners over T rounds ``(T, n, d)``, for the comparator of the ball at which it is least.
+
+    The bound, of any comparator u, in which the energy is that of the rounds before, ``delta = kappa / cap``, and
+    ``v = (1 + s) e`` are the corrected errors::
+
+        (1 + 2 delta (1 + delta) / kappa) ln det(I + sum_t eta_t v_t v_t' / rho_1) / eta_T
+            + (rho_1 + look eta_1 z^2) |u|^2 / 2 + 2 R^2 (rho_T - rho_1)
+            + (kappa / 2 + 2 (1 + delta)^2) sum_t eta_t <u, e_t>^2 - sum_t rho_(t-1) |x_t - x_(t-1)|^2 / 4
+    """
+    kappa, cap, look, ridge = PRESETS[preset]
+    delta = kappa / cap
+    e = gradients - hints
+    squares = (e**2).sum(-1)
+    energy = np.cumsum(squares, axis=0) - squares
+    with np.errstate(divide="ignore"):
+        eta = np.minimum(1.0 / (cap * radius * z), 1.0 / (radius * np.sqrt(np.maximum(energy, 0.0))))
+    rho = np.vectorize(RIDGES[ridge])(z, radius, np.maximum(energy, 0.0))
+    v = (1.0 + kappa * eta * (plays * e).sum(-1))[..., None] * e
+    eye = np.eye(plays.shape[-1])
+    corrected = np.einsum("tn,tni,tnj->nij", eta, v, v)
+    errors = np.einsum("tn,tni,tnj->nij", eta, e, e)
+    logdet = np.linalg.slogdet(eye + corrected / rho[0][:, None, None])[1]
+    moves = (rho[:-1] * ((plays[1:] - plays[:-1]) ** 2).sum(-1)).sum(0)
+    free = (1.0 + 2.0 * delta * (1.0 + delta) / kappa) * logdet / eta[-1] + 2.0 * radius**2 * (rho[-1] - rho[0]) - moves / 4.0
+    first = (rho[0] + look * eta[0] * z**2)[:, None, None] * eye
+    curvature = first + (kappa + 4.0 * (1.0 + delta) ** 2) * errors
+    total = gradients.sum(0)
+    worst = np.stack([project(A, -np.linalg.solve(A, g), radius) for A, g in zip(curvature, total, strict=True)])
+    quadratic = np.einsum("ni,nij,nj->n", worst, curvature, worst) / 2.0
+    return free + quadratic + (total * worst).sum(-1) - (gradients * plays).sum((0, 2)), worst
