@@ -13,7 +13,13 @@ class CLAOONSReference:
     """``B`` is the largest error of a hint so far, ``D`` the radius, which doubles past the progress of the sum."""
 
     def __init__(
-        self, dim: int, *, initial_scale: float = 1.0, initial_radius: float = 1.0, preset: str = "default", gmax: float = 1.0
+        self,
+        dim: int,
+        *,
+        initial_scale: float = 1.0,
+        initial_radius: float = 1.0,
+        preset: str = "default",
+        gmax: float = 1.0,
     ) -> None:
         self.dim, self.B, self.D, self.first = dim, initial_scale, initial_radius, initial_radius
         self.learner = OONSReference(dim, z=self.B, radius=self.D, length=self.first, preset=PRESETS[preset])
@@ -33,7 +39,7 @@ class CLAOONSReference:
         self.gmax = max(self.gmax, length)
         self.progress += length / self.gmax
         reached = self.first * math.sqrt(self.progress)
-        self.reset = self.D < reached
+        self.reset = reached > self.D
         if self.reset:
             self.D = 2.0 * reached
             self.learner.radius = self.D

@@ -43,7 +43,9 @@ class MsMwCReference:
         self.logs = prox(self.logs, corrected, self.rates)
 
 
-def regret_bounds(prior: np.ndarray, rates: np.ndarray, errors: np.ndarray, weights: np.ndarray, kappa: float) -> np.ndarray:
+def regret_bounds(
+    prior: np.ndarray, rates: np.ndarray, errors: np.ndarray, weights: np.ndarray, kappa: float
+) -> np.ndarray:
     """Of the regret to each expert, from the weights played and the errors of the hints, ``(T, N)``.
 
     Where ``kappa rates |errors| <= 1`` throughout, and ``kappa >= 4``::

@@ -139,7 +139,11 @@ def least_slack(
     errors = np.einsum("tn,tni,tnj->nij", eta, e, e)
     logdet = np.linalg.slogdet(eye + corrected / rho[0][:, None, None])[1]
     moves = (rho[:-1] * ((plays[1:] - plays[:-1]) ** 2).sum(-1)).sum(0)
-    free = (1.0 + 2.0 * delta * (1.0 + delta) / kappa) * logdet / eta[-1] + 2.0 * radius**2 * (rho[-1] - rho[0]) - moves / 4.0
+    free = (
+        (1.0 + 2.0 * delta * (1.0 + delta) / kappa) * logdet / eta[-1]
+        + 2.0 * radius**2 * (rho[-1] - rho[0])
+        - moves / 4.0
+    )
     first = (rho[0] + look * eta[0] * z**2)[:, None, None] * eye
     curvature = first + (kappa + 4.0 * (1.0 + delta) ** 2) * errors
     total = gradients.sum(0)
