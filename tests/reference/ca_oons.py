@@ -47,8 +47,8 @@ class CAOONSReference:
         gradients = np.broadcast_to(gradients, self.points.shape)
         losses = (gradients * self.points).sum(-1) if values is None else values - at_origin
         most = self.longest * self.radii
-        self.clipped += int((np.abs(losses) > most).sum()) if self.meta == "values" else 0
-        self.losses = np.clip(losses, -most, most) if self.meta == "values" else losses
+        self.clipped += bool((np.abs(losses) > most).any())
+        self.losses = np.clip(losses, -most, most)
         self.master.learn(self.losses)
         for base, gradient in zip(self.bases, gradients, strict=True):
             base.learn(gradient)

@@ -45,7 +45,7 @@ def project(A: np.ndarray, y: np.ndarray, radius: float) -> np.ndarray:
 class OONSReference:
     """One learner: :meth:`play` with a hint, then :meth:`learn` from the gradient.
 
-    ``form="frozen"`` keeps each multiple of the identity at its running maximum, rounded up to a power of two times the first.
+    ``form="frozen"`` keeps the multiple of the identity at its running maximum, rounded up to a power of two times the first.
     """
 
     def __init__(
@@ -63,36 +63,35 @@ class OONSReference:
         # Whether an error longer than z is cut to it.
         self.guard = guard
         self.radius, self.form, self.clipped = radius, form, 0
-        # The unit of length: of the rate's second term and of the ridge.
-        self.length = radius if length is None else length
+        # The unit of length: of the rate's second term and of the ridge. Without a ball, decisions reach further and further.
+        self.length = self.reach = radius if length is None else length
         self.restart(dim, z)
 
     def restart(self, dim: int, z: float) -> None:
         self.z = self.first = z
         self.centre, self.M, self.energy = np.zeros(dim), np.zeros((dim, dim)), 0.0
-        self.firsts: list[float] = []
-        self.doublings = [0, 0]
-
-    def rate(self) -> float:
-        longest = self.radius if math.isfinite(self.radius) else self.length
-        cap = 1.0 / (self.cap * longest * self.z)
-        return min(cap, 1.0 / (self.length * math.sqrt(self.energy))) if self.energy > 0.0 else cap
-
-    def multiples(self) -> list[float]:
-        """The ridge, and what the curvature looks ahead."""
-        now = [RIDGES[self.ridge](self.first, self.length, self.energy), self.look * self.eta * self.z**2]
-        if self.form == "eigen":
-            return now
-        self.firsts = self.firsts or now
-        for i, (value, first) in enumerate(zip(now, self.firsts, strict=True)):
-            self.doublings[i] = max(self.doublings[i], math.ceil(math.log2(value / first)))
-        return [first * 2.0**times for first, times in zip(self.firsts, self.doublings, strict=True)]
+        self.start, self.doublings = 0.0, 0
 
     def play(self, hint: np.ndarray) -> np.ndarray:
-        self.hint, self.eta = hint, self.rate()
-        self.A = sum(self.multiples()) * np.eye(len(hint)) + self.M
+        ridge = RIDGES[self.ridge](self.first, self.length, self.energy)
+        if math.isinf(self.radius):
+            self.reach = max(self.reach, float(np.linalg.norm(self.centre) + np.linalg.norm(hint) / ridge))
+        else:
+            self.reach = self.radius
+        capped = 1.0 / (self.cap * self.reach * self.z)
+        self.eta = min(capped, 1.0 / (self.length * math.sqrt(self.energy))) if self.energy > 0.0 else capped
+        multiple = self.held(ridge + self.look * self.eta * self.z**2)
+        self.hint, self.A = hint, multiple * np.eye(len(hint)) + self.M
         self.x = self.argmin(hint)
         return self.x
+
+    def held(self, multiple: float) -> float:
+        """The running maximum, rounded up to a power of two times the first, of which only growth beyond rounding counts."""
+        if self.form == "eigen":
+            return multiple
+        self.start = self.start or multiple
+        self.doublings = max(self.doublings, math.ceil(math.log2(multiple / self.start) - 1e-9))
+        return self.start * 2.0**self.doublings
 
     def argmin(self, linear: np.ndarray) -> np.ndarray:
         """Of ``<x, linear> + ||x - centre||_A^2 / 2`` over the ball."""
@@ -115,8 +114,9 @@ def least_slack(
     z: float,
     radius: float,
     preset: str,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Bound minus regret of n learners over T rounds ``(T, n, d)``, for the comparator of the ball at which it is least.
+    drift: np.ndarray | float = 0.0,
+) -> np.ndarray:
+    """Bound minus regret of n learners over T rounds ``(T, n, d)``, at the comparator of the ball where that is least.
 
     The bound, of any comparator u, in which the energy is that of the rounds before, ``delta = kappa / cap``, and
     ``v = (1 + s) e`` are the corrected errors::
@@ -124,6 +124,8 @@ def least_slack(
         (1 + 2 delta (1 + delta) / kappa) ln det(I + sum_t eta_t v_t v_t' / rho_1) / eta_T
             + (rho_1 + look eta_1 z^2) |u|^2 / 2 + 2 R^2 (rho_T - rho_1)
             + (kappa / 2 + 2 (1 + delta)^2) sum_t eta_t <u, e_t>^2 - sum_t rho_(t-1) |x_t - x_(t-1)|^2 / 4
+
+    ``drift`` is by how much more than the ridge a form has raised the multiple of the identity.
     """
     kappa, cap, look, ridge = PRESETS[preset]
     delta = kappa / cap
@@ -149,4 +151,4 @@ def least_slack(
     total = gradients.sum(0)
     worst = np.stack([project(A, -np.linalg.solve(A, g), radius) for A, g in zip(curvature, total, strict=True)])
     quadratic = np.einsum("ni,nij,nj->n", worst, curvature, worst) / 2.0
-    return free + quadratic + (total * worst).sum(-1) - (gradients * plays).sum((0, 2)), worst
+    return free + quadratic + (total * worst).sum(-1) - (gradients * plays).sum((0, 2))
