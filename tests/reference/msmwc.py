@@ -25,22 +25,32 @@ def prox(logs: np.ndarray, costs: np.ndarray, rates: np.ndarray) -> np.ndarray:
     return result
 
 
+def prox_among(logs: np.ndarray, costs: np.ndarray, rates: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """The same of the weights that are there, whose sum stays; the others stay."""
+    some = np.where(there, logs, -np.inf)
+    if not np.isfinite(some).any():
+        return logs
+    share = logsumexp(some)
+    return np.where(there, share + prox(some - share, costs, rates), logs)
+
+
 class MsMwCReference:
-    """Experts of rates ``beta``: :meth:`play` with a hint, then :meth:`learn` from the losses."""
+    """Experts of rates ``beta``: :meth:`play` with a hint, then :meth:`learn` from the losses, of those who are ``there``."""
 
     def __init__(self, prior: np.ndarray, rates: np.ndarray, *, kappa: float) -> None:
         with np.errstate(divide="ignore"):
             self.logs = np.log(prior)
         self.prior, self.rates, self.kappa = prior, rates, kappa
 
-    def play(self, hint: np.ndarray) -> np.ndarray:
-        self.hint = hint
-        self.weights = np.exp(prox(self.logs, hint, self.rates))
+    def play(self, hint: np.ndarray, there: np.ndarray | bool = True) -> np.ndarray:
+        self.hint, self.there = hint, np.broadcast_to(there, self.logs.shape)
+        weights = np.where(self.there, np.exp(prox_among(self.logs, hint, self.rates, self.there)), 0.0)
+        self.weights = weights / (weights.sum() or 1.0)
         return self.weights
 
     def learn(self, losses: np.ndarray) -> None:
         corrected = losses + self.kappa * self.rates * (losses - self.hint) ** 2
-        self.logs = prox(self.logs, corrected, self.rates)
+        self.logs = prox_among(self.logs, corrected, self.rates, self.there)
 
 
 def regret_bounds(
@@ -95,9 +105,9 @@ class MasterReference:
             for members, rate in zip(self.members, self.rates, strict=True)
         ]
 
-    def play(self, hint: np.ndarray) -> np.ndarray:
-        self.rows = np.stack([middle.play(hint) for middle in self.middle])
-        self.shares = self.top.play(self.rows @ hint)
+    def play(self, hint: np.ndarray, there: np.ndarray | bool = True) -> np.ndarray:
+        self.rows = np.stack([middle.play(hint, there) for middle in self.middle])
+        self.shares = self.top.play(self.rows @ hint, (self.members & there).any(1))
         self.weights = self.shares @ self.rows
         return self.weights
 
