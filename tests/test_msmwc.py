@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize
 
 from tests.reference.msmwc import MasterReference, MsMwCReference, prox, regret_bounds
-from torchonline.convex.msmwc import MsMwC, MsMwCMaster
+from torchonline import MsMwC, MsMwCMaster
 from torchonline.linalg import entropy_prox
 
 KAPPAS = {"default": 6.0, "paper": 32.0}

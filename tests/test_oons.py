@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from tests.reference.oons import PRESETS, OONSReference, least_slack, project
-from torchonline.convex.oons import OONS
+from torchonline import OONS
 
 FORMS = ("eigen", "frozen", "sketch")
 
@@ -137,12 +137,14 @@ def test_hints(guess: str) -> None:
     assert int(learner.clipped) == cut == reference.clipped > 0
 
 
-def test_radius_of_each_learner() -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_radius_of_each_learner(form: str) -> None:
     radii, rows = (0.5, 2.0, 30.0), gradients_of(50, 2)
-    fleet = OONS(2, lipschitz=1.0, radius_bound=radii, batch_shape=(3,))
+    options: dict[str, Any] = {"lipschitz": 1.0, "form": form, "sketch_size": 1}
+    fleet = OONS(2, radius_bound=radii, batch_shape=(3,), **options)
     seen = decisions(fleet, np.repeat(rows[:, None], 3, axis=1))
     for i, radius in enumerate(radii):
-        alone = decisions(OONS(2, lipschitz=1.0, radius_bound=radius), rows)
+        alone = decisions(OONS(2, radius_bound=radius, **options), rows)
         np.testing.assert_allclose(seen[:, i], alone, rtol=0.0, atol=1e-10)
 
 

@@ -10,37 +10,39 @@ PRESETS = {"paper": "paper", "default": "tight"}
 
 
 class CLAOONSReference:
-    """``B`` is the largest error of a hint so far, ``D`` the radius, which doubles past the progress of the sum."""
+    """``B`` is the largest error of a hint so far, ``D`` the radius, which doubles when the sum of progress passes it.
+
+    Without an initial scale, the first gradient that is not 0 gives it, and no more.
+    """
 
     def __init__(
-        self,
-        dim: int,
-        *,
-        initial_scale: float = 1.0,
-        initial_radius: float = 1.0,
-        preset: str = "default",
-        gmax: float = 1.0,
+        self, dim: int, *, initial_scale: float | None = 1.0, initial_radius: float = 1.0, preset: str = "default"
     ) -> None:
-        self.dim, self.B, self.D, self.first = dim, initial_scale, initial_radius, initial_radius
+        self.dim, self.B, self.D, self.first = dim, initial_scale or 0.0, initial_radius, initial_radius
         self.learner = OONSReference(dim, z=self.B, radius=self.D, length=self.first, preset=PRESETS[preset])
-        self.hint, self.progress, self.gmax = np.zeros(dim), 0.0, gmax
+        self.hint, self.progress, self.resets = np.zeros(dim), 0.0, 0
+        # The paper takes the longest gradient for no shorter than 1.
+        self.longest = 1.0 if preset == "paper" else self.B
 
     def play(self) -> np.ndarray:
-        self.learner.z = self.B
-        self.x = self.learner.play(self.hint)
+        self.x = np.zeros(self.dim)
+        if self.B > 0.0:
+            self.learner.z = self.B
+            self.x = self.learner.play(self.hint)
         return self.x
 
     def learn(self, gradient: np.ndarray) -> None:
-        error = gradient - self.hint
+        error, length = gradient - self.hint, float(np.linalg.norm(gradient))
         before, self.B = self.B, max(self.B, float(np.linalg.norm(error)))
-        self.learner.learn(self.hint + before / self.B * error)
-        self.hint = gradient
-        length = float(np.linalg.norm(gradient))
-        self.gmax = max(self.gmax, length)
-        self.progress += length / self.gmax
+        if before > 0.0:
+            self.learner.learn(self.hint + before / self.B * error)
+        elif self.B > 0.0:
+            self.learner.restart(self.dim, self.B)
+        self.hint, self.longest = gradient, max(self.longest, length)
+        self.progress += length / (self.longest or 1.0)
         reached = self.first * math.sqrt(self.progress)
-        self.reset = reached > self.D
-        if self.reset:
+        if reached > self.D:
             self.D = 2.0 * reached
+            self.resets += 1
             self.learner.radius = self.D
             self.learner.restart(self.dim, self.B)

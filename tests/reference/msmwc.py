@@ -13,7 +13,8 @@ def prox(logs: np.ndarray, costs: np.ndarray, rates: np.ndarray) -> np.ndarray:
     held, c, beta = logs[inside], costs[inside], rates[inside]
 
     def excess(nu: float) -> float:
-        return float(logsumexp(held + beta * (nu - c)))
+        moved = held + beta * (nu - c)
+        return float(moved.max() + np.log(np.exp(moved - moved.max()).sum()))
 
     low, high = c.min(), c.max()
     if excess(low) >= 0.0 or excess(high) <= 0.0:  # all costs are equal, to rounding

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -106,7 +107,7 @@ class OONSReference:
         self.energy += float(e @ e)
 
 
-def least_slack(
+def bound(
     plays: np.ndarray,
     gradients: np.ndarray,
     hints: np.ndarray,
@@ -115,11 +116,10 @@ def least_slack(
     radius: float,
     preset: str,
     drift: np.ndarray | float = 0.0,
-) -> np.ndarray:
-    """Bound minus regret of n learners over T rounds ``(T, n, d)``, at the comparator of the ball where that is least.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of the regret of n learners over T rounds ``(T, n, d)`` to u: ``a + u' C u / 2``, with a ``(n)`` and C ``(n, d, d)``.
 
-    The bound, of any comparator u, in which the energy is that of the rounds before, ``delta = kappa / cap``, and
-    ``v = (1 + s) e`` are the corrected errors::
+    With the energy of the rounds before, ``delta = kappa / cap``, and the corrected errors ``v = (1 + s) e``::
 
         (1 + 2 delta (1 + delta) / kappa) ln det(I + sum_t eta_t v_t v_t' / rho_1) / eta_T
             + (rho_1 + look eta_1 z^2) |u|^2 / 2 + 2 R^2 (rho_T - rho_1)
@@ -131,24 +131,28 @@ def least_slack(
     delta = kappa / cap
     e = gradients - hints
     squares = (e**2).sum(-1)
-    energy = np.cumsum(squares, axis=0) - squares
+    energy = np.maximum(np.cumsum(squares, axis=0) - squares, 0.0)
     with np.errstate(divide="ignore"):
-        eta = np.minimum(1.0 / (cap * radius * z), 1.0 / (radius * np.sqrt(np.maximum(energy, 0.0))))
-    rho = np.vectorize(RIDGES[ridge])(z, radius, np.maximum(energy, 0.0))
+        eta = np.minimum(1.0 / (cap * radius * z), 1.0 / (radius * np.sqrt(energy)))
+    rho = np.vectorize(RIDGES[ridge])(z, radius, energy)
     v = (1.0 + kappa * eta * (plays * e).sum(-1))[..., None] * e
     eye = np.eye(plays.shape[-1])
     corrected = np.einsum("tn,tni,tnj->nij", eta, v, v)
     errors = np.einsum("tn,tni,tnj->nij", eta, e, e)
     logdet = np.linalg.slogdet(eye + corrected / rho[0][:, None, None])[1]
     moves = (rho[:-1] * ((plays[1:] - plays[:-1]) ** 2).sum(-1)).sum(0)
-    free = (
-        (1.0 + 2.0 * delta * (1.0 + delta) / kappa) * logdet / eta[-1]
-        + 2.0 * radius**2 * (rho[-1] - rho[0])
-        - moves / 4.0
-    )
+    free = (1.0 + 2.0 * delta * (1.0 + delta) / kappa) * logdet / eta[-1] - moves / 4.0
     first = (rho[0] + look * eta[0] * z**2)[:, None, None] * eye
     curvature = first + (kappa + 4.0 * (1.0 + delta) ** 2) * errors
+    return free + 2.0 * radius**2 * (rho[-1] - rho[0] + drift), curvature
+
+
+def least_slack(
+    plays: np.ndarray, gradients: np.ndarray, hints: np.ndarray, *, radius: float, **options: Any
+) -> np.ndarray:
+    """That bound minus the regret, ``(n)``, at the comparator of the ball where it is least."""
+    free, curvature = bound(plays, gradients, hints, radius=radius, **options)
     total = gradients.sum(0)
-    worst = np.stack([project(A, -np.linalg.solve(A, g), radius) for A, g in zip(curvature, total, strict=True)])
+    worst = np.stack([project(C, -np.linalg.solve(C, g), radius) for C, g in zip(curvature, total, strict=True)])
     quadratic = np.einsum("ni,nij,nj->n", worst, curvature, worst) / 2.0
     return free + quadratic + (total * worst).sum(-1) - (gradients * plays).sum((0, 2))

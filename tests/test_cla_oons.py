@@ -1,0 +1,85 @@
+"""CLA-OONS: trajectories and new starts as the reference's, where neither the comparator nor gradients are bounded by much."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.reference.cla_oons import CLAOONSReference
+from torchonline import CLAOONS
+
+
+def slopes(x: np.ndarray, t: int, size: float) -> np.ndarray:
+    """Of losses that are lowest at (6, -8), and a hundred times as large from the fiftieth round on."""
+    rng = np.random.default_rng(t)
+    off = x - np.array([6.0, -8.0]) + rng.standard_normal(2)
+    return size * (1.0 if t < 50 else 100.0) * off / np.sqrt(1.0 + off @ off)
+
+
+@pytest.mark.parametrize("initial_scale", [1.0, 1e-3, 50.0, None])
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_trajectories(preset: str, initial_scale: float | None) -> None:
+    for initial_radius, size in ((1.0, 1.0), (0.3, 2.0)):
+        options: dict[str, Any] = {"initial_scale": initial_scale, "initial_radius": initial_radius, "preset": preset}
+        learner, sketch = CLAOONS(2, **options), CLAOONS(2, form="sketch", sketch_size=2, **options)
+        reference, cut = CLAOONSReference(2, **options), 0
+        for t in range(150):
+            x = reference.play()
+            for each in (learner, sketch):
+                np.testing.assert_allclose(each.predict().numpy(), x, rtol=1e-9, atol=1e-9)
+                assert float(each.predict().norm()) <= float(each.radius) * (1.0 + 1e-12)
+            gradient = slopes(x, t, size) if t > 2 else np.zeros(2)
+            known = reference.B
+            reference.learn(gradient)
+            cut += known < reference.B
+            learner.step(torch.from_numpy(gradient))
+            sketch.step(torch.from_numpy(gradient))
+            assert int(learner.starts) == reference.resets
+            np.testing.assert_allclose(
+                [float(learner.radius), float(learner.scale)], [reference.D, reference.B], rtol=1e-12
+            )
+        assert int(learner.clipped) == cut
+        assert reference.resets >= 2
+        assert cut >= 1 or initial_scale == 50.0
+
+
+def test_radius_follows_the_progress() -> None:
+    """``D_T <= max(D_1, 2 D_1 sqrt(S_T))``, with S at most T."""
+    learner = CLAOONS(1)
+    for t in range(400):
+        learner.step(torch.tensor([-1.0 - t % 3]))
+        total, radius = float(learner.total), float(learner.radius)
+        assert total <= t + 1
+        assert total**0.5 <= radius <= max(1.0, 2.0 * total**0.5)
+    assert int(learner.starts) == 4
+
+
+def test_without_a_scale_nothing_is_played_until_there_is_one() -> None:
+    learner = CLAOONS(2, initial_scale=None, batch_shape=(2,))
+    for _ in range(3):
+        learner.step(torch.zeros(2, 2))
+        assert not learner.predict().any()
+    learner.step(torch.tensor([[0.0, 0.0], [3e-5, 4e-5]]))
+    assert learner.scale.tolist() == pytest.approx([0.0, 5e-5])
+    assert not learner.center.any()  # that gradient is a hint, and not learnt from
+    assert not learner.predict()[0].any()
+    assert learner.predict()[1].any()
+
+
+def test_scale_of_the_losses() -> None:
+    """Of no matter without a scale, or with one that follows, but to the paper's ridge; the first radius is a unit of length."""
+
+    def played(preset: str, scale: float | None, size: float, unit: float) -> np.ndarray:
+        learner, rows = CLAOONS(2, initial_scale=scale, initial_radius=unit, preset=preset), []
+        for t in range(100):
+            rows.append(learner.predict().numpy() / unit)
+            learner.step(torch.from_numpy(slopes(rows[-1], t, size / unit)))
+        return np.stack(rows)
+
+    for size, unit in ((3.0, 1.0), (1e-5, 1.0), (1.0, 7.0)):
+        for scale in (None, 1.0):
+            follows = None if scale is None else scale * size / unit
+            change = np.abs(played("default", follows, size, unit) - played("default", scale, 1.0, 1.0)).max()
+            assert change < 1e-10
+        assert np.abs(played("paper", None, size, unit) - played("paper", None, 1.0, 1.0)).max() > 1e-2
