@@ -26,8 +26,8 @@ def test_trajectories(preset: str, initial_scale: float | None) -> None:
         reference, cut = CLAOONSReference(2, **options), 0
         for t in range(150):
             x = reference.play()
-            for each in (learner, sketch):
-                np.testing.assert_allclose(each.predict().numpy(), x, rtol=1e-9, atol=1e-9)
+            for each, rounding in ((learner, 1e-9), (sketch, 1e-7)):
+                np.testing.assert_allclose(each.predict().numpy(), x, rtol=rounding, atol=rounding)
                 assert float(each.predict().norm()) <= float(each.radius) * (1.0 + 1e-12)
             gradient = slopes(x, t, size) if t > 2 else np.zeros(2)
             known = reference.B

@@ -14,6 +14,8 @@ from tests.reference.oons import PRESETS, OONSReference, least_slack, project
 from torchonline import OONS
 
 FORMS = ("eigen", "frozen", "sketch")
+# A sketch knows directions by the square of their size, and small ones to half of the digits.
+ROUNDING = {"eigen": 1e-9, "frozen": 1e-9, "sketch": 1e-7}
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -98,10 +100,12 @@ def test_trajectories(form: str, preset: str) -> None:
         hint = np.zeros(3)
         for gradient in gradients_of(120, 3, lipschitz):
             size = reference.reach
-            np.testing.assert_allclose(learner.predict().numpy(), reference.play(hint), rtol=0.0, atol=1e-9 * size)
+            np.testing.assert_allclose(
+                learner.predict().numpy(), reference.play(hint), rtol=0.0, atol=ROUNDING[form] * size
+            )
             learner.step(torch.from_numpy(gradient))
             reference.learn(gradient)
-            np.testing.assert_allclose(learner.center.numpy(), reference.centre, rtol=0.0, atol=1e-9 * size)
+            np.testing.assert_allclose(learner.center.numpy(), reference.centre, rtol=0.0, atol=ROUNDING[form] * size)
             hint = gradient
         assert math.isclose(float(learner.energy), reference.energy, rel_tol=1e-9)
 
@@ -145,7 +149,7 @@ def test_radius_of_each_learner(form: str) -> None:
     seen = decisions(fleet, np.repeat(rows[:, None], 3, axis=1))
     for i, radius in enumerate(radii):
         alone = decisions(OONS(2, radius_bound=radius, **options), rows)
-        np.testing.assert_allclose(seen[:, i], alone, rtol=0.0, atol=1e-10)
+        np.testing.assert_allclose(seen[:, i], alone, rtol=0.0, atol=ROUNDING[form] * radius)
 
 
 @pytest.mark.parametrize("size", [2, 5])
@@ -255,4 +259,4 @@ def test_scale_of_the_losses(preset: str, form: str) -> None:
 
     for losses, lengths in ((3.0, 1.0), (1e-4, 1.0), (1.0, 7.0)):
         change = np.abs(played(losses, lengths) - played(1.0, 1.0)).max()
-        assert change > 1e-2 if preset == "paper" else change < 1e-10
+        assert change > 1e-2 if preset == "paper" else change < 0.1 * ROUNDING[form]
