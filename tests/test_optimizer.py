@@ -259,7 +259,7 @@ P = nn.Parameter(torch.ones(2))
             [P],
             {"lr": 0.1},
             TypeError,
-            r"lr: expected an option of learner 'freegrad' \(initial_scale, lipschitz, validate\)",
+            r"lr: expected an option of learner 'freegrad' \(initial_scale, lipschitz, restarts, validate\)",
         ),
         ([P], {"maximize": True}, TypeError, "maximize: expected an option of learner 'freegrad'"),
         ([P], {"dtype": D}, TypeError, "dtype: expected an option of learner 'freegrad'"),

@@ -19,15 +19,24 @@ class FreeGradReference:
     """One learner, with the sum of what it has paid."""
 
     def __init__(
-        self, dim: int, *, initial_scale: float = 1.0, lipschitz: float | None = None, exponent: float = 2.0
+        self,
+        dim: int,
+        *,
+        initial_scale: float = 1.0,
+        lipschitz: float | None = None,
+        restarts: bool = True,
+        exponent: float = 2.0,
     ) -> None:
+        self.restarts = restarts and lipschitz is None
+        self.starts = 0
+        self.length_sum = 0.0  # since the last start
         self.scale, self.known, self.exponent = initial_scale, lipschitz is not None, exponent
         self.h = self.h_1 = lipschitz or 0.0
         self.V = self.h**2
         self.S = np.zeros(dim)
         self.x = np.zeros(dim)
         self.clipped = 0
-        self.paid = 0.0  # the sum of <g~, x>
+        self.paid = 0.0  # the sum of <g~, x> since the last start
         self.regret_of_zero = 0.0  # the sum of <g, x>
         self.sum = np.zeros(dim)  # of g
         self.lost = 0.0  # the sum of |g - g~|
@@ -36,15 +45,21 @@ class FreeGradReference:
 
     def step(self, g: np.ndarray) -> None:
         length = math.sqrt(g @ g)
-        if self.h == 0.0:
-            if length == 0.0:
-                return
+        if length == self.h == 0.0:
+            return
+        x = self.x
+        if self.h == 0.0 or (self.restarts and length >= 2.0 * self.length_sum):
             self.h = self.h_1 = length
             self.V = length**2
+            self.S = np.zeros_like(self.S)
+            self.starts += 1
+            self.length_sum = self.paid = 0.0
+            x = np.zeros_like(x)  # for all that the new start knows
+        self.length_sum += length
         reach = max(self.h, length)
         g_cut = g * (self.h / reach)
         self.clipped += length > self.h
-        self.paid += g_cut @ self.x
+        self.paid += g_cut @ x
         self.regret_of_zero += g @ self.x
         self.sum = self.sum + g
         gap = math.sqrt((g - g_cut) @ (g - g_cut))
@@ -76,9 +91,11 @@ class FreeGradReference:
         c = self.scale * self.h_1**2 / math.sqrt(self.V)
         root = 2.0 * math.sqrt(self.V * math.log1p((2.0 * length * math.sqrt(self.V) / c) ** 2))
         tail = 4.0 * self.h * max(0.0, math.log(4.0 * self.h * length / c)) if length > 0.0 else 0.0
-        cut = (
-            self.lost_here + self.lost * length
-            if self.known
-            else (self.longest_decision + length) * (self.h - self.h_1)
-        )
-        return self.scale * self.h_1 + length * max(root, tail) + cut
+        wager = self.scale * self.h_1
+        if self.known:
+            cut = self.lost_here + self.lost * length
+        elif self.starts <= 1:
+            cut = (self.longest_decision + length) * (self.h - self.h_1)
+        else:
+            wager, cut = 2.0 * wager, (2.0 * self.longest_decision + length) * self.h
+        return wager + length * max(root, tail) + cut

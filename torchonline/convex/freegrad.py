@@ -9,6 +9,7 @@ from torchonline.arrays import (
     along,
     assign_,
     at_most,
+    column,
     dot,
     exp,
     largest,
@@ -42,6 +43,10 @@ class FreeGrad(ConvexLearner):
     Until then x = 0. With ``lipschitz`` = G, :math:`h = h_1 = G` and :math:`V = G^2` from the start and for good, and what is
     longer than G is cut to it. ``clipped`` counts the rounds in which :math:`\tilde g` was not g.
 
+    A first gradient that happens to be tiny would make :math:`h_1^2/h` so small that nothing is learnt for long. Therefore, where
+    G is not known, a gradient at least twice as long as all those since the last start together starts the update anew: it is
+    the first one, and what was learnt is forgotten. ``restarts=False`` never does.
+
     Guarantee. No step lets the wealth fall short: :math:`\langle\tilde g, x\rangle \le \Phi - \Phi'` for any
     :math:`\|\tilde g\| \le h`, and :math:`\Phi` falls in h. So for every sequence and every T
 
@@ -53,12 +58,15 @@ class FreeGrad(ConvexLearner):
               + U\max\Bigl\{2\sqrt{V\ln\bigl(1 + \tfrac{4U^2V^2}{\epsilon^2h_1^4}\bigr)},\
                             4h\ln_+\tfrac{4hU\sqrt V}{\epsilon h_1^2}\Bigr\} + (\max_t\|x_t\| + U)(h - h_1).
 
-    Without ``lipschitz`` the last term is the price of what is cut, since :math:`\|g_t - \tilde g_t\| = h_t - h_{t-1}` at
-    most: x is bounded by nothing there, and one late gradient that is much longer than all before can cost much. With
-    ``lipschitz``, h = G, and the term is :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`: 0 if no gradient is longer. The update
-    and the first inequality are recalled from memory of the paper and not read again; the inequality was tried on some
-    millions of points, in the tests too, and the bound follows from it by :math:`\sup_n(Un - \Phi)`. Convex losses have regret
-    of at most the sum on the left.
+    The last term is the price of what is cut, since :math:`\|g_t - \tilde g_t\| \le h_t - h_{t-1}`: x is bounded by nothing
+    here, and one late gradient much longer than all before can cost much. With ``lipschitz`` it is
+    :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`: 0 if no gradient is longer. After restarts, with V and :math:`h_1` of the last
+    start, the first term is :math:`2\epsilon h_1` and the last :math:`(2\max_t\|x_t\| + U)h`: what came between two starts is at
+    most half as long, in all, as the gradient that ended it, so that all before the last start is a geometric series.
+    Convex losses have regret of at most the sum on the left.
+
+    The update and the first inequality are recalled from memory of the paper and not read again; the inequality was tried on some
+    millions of points, and is in the tests. The bound follows from it by :math:`\sup_n(Un - \Phi)`.
 
     A loss of other units, f for cf (and cG for G), leaves all decisions as they are; ``initial_scale`` is their unit of length.
     Numbers are kept as ratios, so that gradients of length 1e-100 and 1e100 may meet in one stream. A decision can grow like
@@ -73,6 +81,7 @@ class FreeGrad(ConvexLearner):
             the decision. Regret at u = 0 is at most ``initial_scale`` times the first gradient's length; it enters
             otherwise by a logarithm.
         lipschitz: G > 0, a bound on the length of the gradients, if one is known; None if not.
+        restarts: whether a gradient that outweighs all before starts anew; of no effect with ``lipschitz``.
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state.
         device: where the state lives.
@@ -80,7 +89,8 @@ class FreeGrad(ConvexLearner):
 
     Shape:
         - ``decision``, x, and ``gradient_sum``, S: ``(*B, d)``.
-        - ``root_energy``, :math:`\sqrt V`; ``longest``, h; ``first``, :math:`h_1`; all 0 until there is a gradient: ``(*B)``.
+        - ``root_energy``, :math:`\sqrt V`; ``longest``, h; ``first``, :math:`h_1`; ``length_sum``, of the gradients since the
+          start: ``(*B)``; all 0 until there is a gradient.
         - ``rounds``, ``clipped``: ``(*B)``, int64.
 
     Example:
@@ -92,17 +102,18 @@ class FreeGrad(ConvexLearner):
         True
 
     Reference:
-        Mhammedi and Koolen, Lipschitz and comparator-norm adaptivity in online learning, COLT 2020. Not here: the restarts
-        and the constraint on x by which the paper pays for late long gradients. The logarithms of the bound are this
-        library's own.
+        Mhammedi and Koolen, Lipschitz and comparator-norm adaptivity in online learning, COLT 2020. Not here: the
+        constraint on x by which the paper pays for late long gradients. The rule of the restarts, which is simpler than the
+        paper's, and the logarithms of the bound are this library's own.
     """
 
-    statistics_depend_on = ("initial_scale", "lipschitz")
+    statistics_depend_on = ("initial_scale", "lipschitz", "restarts")
 
     gradient_sum: Tensor
     root_energy: Tensor
     longest: Tensor
     first: Tensor
+    length_sum: Tensor
     clipped: Tensor
 
     def __init__(
@@ -111,6 +122,7 @@ class FreeGrad(ConvexLearner):
         *,
         initial_scale: float = 1.0,
         lipschitz: float | None = None,
+        restarts: bool = True,
         batch_shape: tuple[int, ...] = (),
         dtype: torch.dtype = torch.float64,
         device: torch.device | str | None = None,
@@ -119,7 +131,12 @@ class FreeGrad(ConvexLearner):
         super().__init__(dim, batch_shape=batch_shape, dtype=dtype, device=device, validate=validate)
         self.initial_scale = positive("initial_scale", initial_scale)
         self.lipschitz = None if lipschitz is None else positive("lipschitz", lipschitz)
+        if not isinstance(restarts, bool):
+            raise TypeError(f"restarts: expected True or False, got {type(restarts).__name__}")
+        self.restarts = restarts
         self.grows = lipschitz is None
+        # What a gradient counts for against the sum of those before it, which has to be 0 for the first one of all.
+        self.weight = 0.5 if restarts and self.grows else 0.0
         self.log_scale = math.log(self.initial_scale)
         self.log_largest = math.log(LARGEST[dtype])
         self._create_buffers()
@@ -131,21 +148,22 @@ class FreeGrad(ConvexLearner):
             "root_energy": start,
             "longest": start,
             "first": start,
+            "length_sum": start,
             "clipped": torch.zeros((), dtype=torch.int64),
         }
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         length = euclidean(gradients)
-        # At the first gradient all three are its length; before, 0.
-        begun = self.longest > 0.0
-        longest = where(begun, self.longest, length)
-        first = where(begun, self.first, length)
-        root_energy = where(begun, self.root_energy, length)
+        starts = self.weight * length >= self.length_sum
+        longest = where(starts, length, self.longest)
+        first = where(starts, length, self.first)
+        root_energy = where(starts, length, self.root_energy)
+        total = where(column(starts), 0.0 * self.gradient_sum, self.gradient_sum)
+        length_sum = where(starts, length, self.length_sum + length)
 
         reach = maximum(longest, length)
         kept = longest / or_one(reach)
-        cut = along(kept, gradients) * gradients
-        total = self.gradient_sum + cut
+        total = total + along(kept, gradients) * gradients
         root_energy = hypotenuse(root_energy, kept * length)
         clipped, rounds = self.clipped, self.rounds
         clipped += length > longest
@@ -156,6 +174,7 @@ class FreeGrad(ConvexLearner):
         assign_(self.root_energy, root_energy)
         assign_(self.longest, longest)
         assign_(self.first, first)
+        assign_(self.length_sum, length_sum)
         self._decide(total, or_one(root_energy), or_one(longest), or_one(first))
 
     def _decide(self, total: Tensor, root_energy: Tensor, longest: Tensor, first: Tensor) -> None:

@@ -64,7 +64,7 @@ class ParameterFree(torch.optim.Optimizer):
     ``step`` returns. Lightning's automatic optimization gives such a closure; it must not accumulate batches, and what
     ``training_step`` logs is logged each time.
 
-    Cost of a step: the learner's. ``"freegrad"``: O(d) for d values, three times their memory. ``"oons"``, ``"cla"``: O(d^3),
+    Cost of a step: the learner's. ``"freegrad"``: O(d) for d values, and three vectors. ``"oons"``, ``"cla"``: O(d^3),
     or O(d^2) and less in other forms. ``"ca-linear"``, ``"ca-values"``: as many of those as it has radii.
 
     Args:
@@ -277,8 +277,8 @@ def _begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
     cls, settled, largest = LEARNERS[kind]
     parameters = inspect.signature(cls).parameters
     known = {name: parameter.default for name, parameter in parameters.items() if name not in DECIDED | settled.keys()}
-    for option in group.keys() - RESERVED:
-        if option not in known:
+    for option in group:
+        if option not in known and option not in RESERVED:
             raise TypeError(f"{option}: expected an option of learner {kind!r} ({', '.join(known)}), got another")
     for option, default in known.items():
         if group.setdefault(option, default) is inspect.Parameter.empty:
