@@ -77,9 +77,8 @@ class FreeGrad(ConvexLearner):
 
     Args:
         dim: d, number of coordinates.
-        initial_scale: :math:`\epsilon > 0`, the unit of length: what is wagered on the comparator being far away, in units of
-            the decision. Regret at u = 0 is at most ``initial_scale`` times the first gradient's length; it enters
-            otherwise by a logarithm.
+        initial_scale: :math:`\epsilon > 0`, the unit of length: what is wagered on the comparator being far away. It is
+            paid, times a gradient's length, if the comparator is 0, and otherwise counts by a logarithm.
         lipschitz: G > 0, a bound on the length of the gradients, if one is known; None if not.
         restarts: whether a gradient that outweighs all before starts anew; of no effect with ``lipschitz``.
         batch_shape: ``*B``, independent learners in one module.

@@ -1,0 +1,295 @@
+"""A frozen encoder whose last layer learns online, without a learning rate, against SGD and Adam with eleven each.
+
+A small encoder is trained on 300 labelled digits and frozen. Then digits come one by one, drawn from the other 1497: the layer
+says how likely each class is, pays the logarithmic loss, is told the label and learns from it (prequential evaluation: every
+prediction is made before its label is seen). Meanwhile the world drifts: the mix of the classes turns around twice, and the
+scanner fades, so that images lose 60 % of their contrast. Two layers learn on the same streams:
+
+- calibration: 10 x 10 weights and 10 biases on the encoder's own logits, from the identity, 110 parameters;
+- new head: weights and biases on its 32 hidden features, from zero, 330 parameters.
+
+ParameterFree, by FreeGrad and by CLA-OONS, has its defaults. SGD and Adam have one run for each rate of a grid from 1e-4 to 10 on
+the same streams; the table shows the rates that turn out best, middle and worst, and what the rate that is best for the one layer
+does to the other. FreeGrad's unit of length, ``initial_scale``, is put through the same grid, to see how much hangs on it.
+Nobody knows the best ones before the end. What is proved of ParameterFree is regret against layers that stand still, which in
+this world is not the best that there is.
+
+Prints logarithmic loss (mean and standard deviation over seeds), accuracy and calibration error; draws the losses on the grid and
+by round.
+
+    python examples/online_calibration.py    # a few minutes; seconds with --smoke
+"""
+
+import argparse
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn import functional
+
+from torchonline import ParameterFree
+from torchonline.datasets import digits
+
+ROUNDS, SEEDS, CLASSES, HIDDEN = 3000, 5, 10, 32
+# Of learning rates, and of initial scales.
+GRID = [10.0 ** (k / 2) for k in range(-8, 3)]
+DEFAULT = GRID.index(1.0)
+TUNED: dict[str, Callable[..., torch.optim.Optimizer]] = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}
+
+
+@dataclass
+class Task:
+    """A layer that learns: its inputs with a 1 for the bias, ``(T, S, d)``, and its parameters at the start, ``(10, d)``."""
+
+    inputs: Tensor
+    start: Tensor
+
+
+@dataclass
+class Run:
+    """What some copies of a layer said of each image, for each number of the grid, if there is one, and seed, ``(T, R, S)``."""
+
+    loss: Tensor
+    confidence: Tensor
+    hit: Tensor
+
+    def losses(self) -> Tensor:
+        """The mean loss over the stream, ``(R, S)``; infinite where a layer ended in no number."""
+        return self.loss.nan_to_num(nan=math.inf).mean(0)
+
+    def calibration_error(self, index: int) -> float:
+        """How far, on average, the share of hits is from the confidence, in ten bins of confidence and over all seeds."""
+        confidence, hit = self.confidence[:, index].flatten(), self.hit[:, index].flatten()
+        bins = (10.0 * confidence).long().clamp(0, 9)
+        gaps = torch.zeros(10, dtype=torch.float64).index_add(0, bins, (hit - confidence).double())
+        return float(gaps.abs().sum() / len(confidence))
+
+
+def train_encoder() -> tuple[nn.Module, nn.Module]:
+    """The hidden layer and the output layer of a network, after training on the labelled digits."""
+    images, labels = digits(labelled=300)[0].tensors
+    torch.manual_seed(0)
+    hidden, output = nn.Sequential(nn.Linear(64, HIDDEN), nn.ReLU()), nn.Linear(HIDDEN, CLASSES)
+    optimizer = torch.optim.Adam([*hidden.parameters(), *output.parameters()], lr=1e-2)
+    for _ in range(200):
+        optimizer.zero_grad()
+        functional.cross_entropy(output(hidden(images)), labels).backward()
+        optimizer.step()
+    return hidden.requires_grad_(False), output.requires_grad_(False)
+
+
+def stream(rounds: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Images, ``(T, 64)``, and labels, ``(T)``, of a world that drifts; an image may come more than once."""
+    images, labels = digits(labelled=300)[1].tensors
+    generator = torch.Generator().manual_seed(seed)
+    time = torch.arange(rounds).unsqueeze(-1) / rounds
+    mix = 1.0 + 0.9 * torch.cos(2.0 * math.pi * (2.0 * time - torch.arange(CLASSES) / CLASSES))
+    drawn = torch.multinomial(mix, 1, generator=generator).squeeze(-1)
+    index = torch.empty(rounds, dtype=torch.int64)
+    for digit in range(CLASSES):
+        pool, here = (labels == digit).nonzero().squeeze(-1), drawn == digit
+        index[here] = pool[torch.randint(len(pool), (int(here.sum()),), generator=generator)]
+    return (1.0 - 0.6 * time) * images[index], drawn
+
+
+def make_tasks(rounds: int, seeds: int) -> tuple[dict[str, Task], Tensor]:
+    """The two layers with their inputs, and the labels, ``(T, S)``."""
+    hidden, output = train_encoder()
+    streams = [stream(rounds, seed) for seed in range(seeds)]
+    images, labels = (torch.stack(values, 1) for values in zip(*streams, strict=True))
+    ones, features = torch.ones(rounds, seeds, 1), hidden(images)
+    tasks = {
+        "calibration": Task(torch.cat([output(features), ones], -1), torch.eye(CLASSES, CLASSES + 1)),
+        "new head": Task(torch.cat([features, ones], -1), torch.zeros(CLASSES, HIDDEN + 1)),
+    }
+    return tasks, labels
+
+
+def play(
+    task: Task,
+    labels: Tensor,
+    shape: tuple[int, ...],
+    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer | None],
+    advance: Callable[[], None],
+) -> Run:
+    """Predict, then learn, round by round; ``shape`` is the number of parameter groups, and how many layers each has."""
+    groups = [nn.Parameter(task.start.expand(*shape[1:], *task.start.shape).clone()) for _ in range(shape[0])]
+    optimizer = make(groups)
+    notes: list[tuple[Tensor, ...]] = []
+    for inputs, truth in zip(task.inputs, labels, strict=True):
+        layers = torch.stack(groups).view(-1, len(truth), *task.start.shape)
+        logits = torch.einsum("rsod,sd->rso", layers, inputs)
+        truth = truth.expand(logits.shape[:-1])
+        loss = functional.cross_entropy(logits.flatten(0, 1), truth.flatten(), reduction="none").view(truth.shape)
+        confidence, guess = logits.detach().softmax(-1).max(-1)
+        notes.append((loss.detach(), confidence, (guess == truth).float()))
+        if optimizer is not None:
+            # No copy has a part in another's loss: the gradient of the sum is that of each.
+            optimizer.zero_grad()
+            loss.sum().backward()
+            optimizer.step()
+        advance()
+    return Run(*(torch.stack(values) for values in zip(*notes, strict=True)))
+
+
+def with_rates(
+    optimizer: Callable[..., torch.optim.Optimizer], groups: Iterable[nn.Parameter]
+) -> torch.optim.Optimizer:
+    """One optimizer with a group for each rate, of the layers of all seeds: SGD and Adam treat each entry for itself."""
+    return optimizer([{"params": [group], "lr": rate} for group, rate in zip(groups, GRID, strict=True)])
+
+
+def with_scales(groups: Sequence[nn.Parameter]) -> ParameterFree:
+    """FreeGrad, with a group for each scale and seed."""
+    scales = [scale for scale in GRID for _ in range(len(groups) // len(GRID))]
+    return ParameterFree([{"params": [group], "initial_scale": e} for group, e in zip(groups, scales, strict=True)])
+
+
+def second_order(groups: Iterable[nn.Parameter]) -> ParameterFree:
+    """CLA-OONS, with a group for each seed; its exact form would take a 330 x 330 eigendecomposition a round."""
+    return ParameterFree([{"params": [group]} for group in groups], learner="cla", form="sketch")
+
+
+def play_all(task: Task, labels: Tensor, start: Callable[[str], Callable[[], None]]) -> dict[str, Run]:
+    """Every optimizer on one task, and none."""
+    seeds, grid = labels.size(1), len(GRID)
+    kinds: dict[str, tuple[tuple[int, ...], Callable[..., torch.optim.Optimizer | None]]] = {
+        "no learning": ((seeds,), lambda groups: None),
+        "FreeGrad": ((grid * seeds,), with_scales),
+        "CLA-OONS": ((seeds,), second_order),
+    }
+    kinds |= {name: ((grid, seeds), partial(with_rates, tuned)) for name, tuned in TUNED.items()}
+    return {name: play(task, labels, shape, make, start(name)) for name, (shape, make) in kinds.items()}
+
+
+def order(run: Run) -> list[int]:
+    """The numbers of the grid, by index, from the least mean loss to the largest."""
+    return run.losses().mean(-1).argsort().tolist()
+
+
+def picks(run: Run) -> dict[str, int]:
+    """What turned out best, in the middle and worst on the grid."""
+    ranked = order(run)
+    return {"best": ranked[0], "median": ranked[len(ranked) // 2], "worst": ranked[-1]}
+
+
+def make_table(name: str, results: dict[str, dict[str, Run]]) -> Table:
+    table = Table(title=f"{name}: a prediction before each label, means over seeds")
+    table.add_column("learnt by", no_wrap=True)
+    for header in ("log loss", "± sd", "accuracy", "cal. error"):
+        table.add_column(header, justify="right")
+
+    def add(label: str, run: Run, index: int = 0) -> None:
+        losses = run.losses()[index]
+        spread = losses.std() if len(losses) > 1 else losses.new_zeros(())
+        numbers = (losses.mean(), spread, run.hit[:, index].mean(), run.calibration_error(index))
+        table.add_row(label, *(f"{number:.3f}" for number in numbers))
+
+    runs, (other,) = results[name], (task for task in results if task != name)
+    add("no learning", runs["no learning"])
+    add("FreeGrad, default", runs["FreeGrad"], DEFAULT)
+    add("CLA-OONS, default", runs["CLA-OONS"])
+    for label, index in picks(runs["FreeGrad"]).items():
+        add(f"FreeGrad, {label} scale: {GRID[index]:.2g}", runs["FreeGrad"], index)
+    for tuned in TUNED:
+        shown = picks(runs[tuned]) | {f"{other}'s best": order(results[other][tuned])[0]}
+        for label, index in shown.items():
+            add(f"{tuned}, {label} rate: {GRID[index]:.2g}", runs[tuned], index)
+    return table
+
+
+def summary(name: str, runs: dict[str, Run]) -> str:
+    """How many rates of each grid the defaults beat, and by how much the best one beats them."""
+    mine = {"FreeGrad": runs["FreeGrad"].losses()[DEFAULT].mean(), "CLA-OONS": runs["CLA-OONS"].losses()[0].mean()}
+    parts = []
+    for learner, loss in mine.items():
+        for tuned in TUNED:
+            theirs = runs[tuned].losses().mean(-1)
+            more, share = int((theirs > loss).sum()), float(theirs.min() / loss)
+            parts.append(
+                f"{more} of {len(GRID)} rates of {tuned} have more loss than {learner}, the best has {share:.2f} of it"
+            )
+    return f"{name}: " + "; ".join(parts) + "."
+
+
+def plot(results: dict[str, dict[str, Run]], path: Path) -> None:
+    figure, axes = plt.subplots(2, len(results), figsize=(11, 8), layout="constrained", squeeze=False)
+    for column, (name, runs) in enumerate(results.items()):
+        by_number, by_round = axes[:, column]
+        for tried, text in (
+            ("SGD", "SGD, by rate"),
+            ("Adam", "Adam, by rate"),
+            ("FreeGrad", "FreeGrad, by initial scale"),
+        ):
+            losses = runs[tried].losses()
+            (line,) = by_number.plot(GRID, losses.mean(-1), "o-", label=text)
+            by_number.fill_between(
+                GRID, losses.amin(-1), losses.amax(-1), color=line.get_color(), alpha=0.2, linewidth=0
+            )
+        for single, style in (("CLA-OONS", "-"), ("no learning", "--")):
+            by_number.axhline(float(runs[single].losses().mean()), color="C3", linestyle=style, label=single)
+        by_number.set(
+            title=name, xlabel="learning rate, or initial scale", ylabel="log loss", xscale="log", yscale="log"
+        )
+        window = max(1, len(runs["SGD"].loss) // 15)
+        shown = {f"SGD, {label}": ("SGD", index) for label, index in picks(runs["SGD"]).items() if label != "worst"}
+        shown |= {"FreeGrad": ("FreeGrad", DEFAULT), "CLA-OONS": ("CLA-OONS", 0), "no learning": ("no learning", 0)}
+        for text, (single, index) in shown.items():
+            means = runs[single].loss[:, index].mean(-1).unfold(0, window, window).mean(-1)
+            by_round.plot(window * (torch.arange(len(means)) + 0.5), means, label=text)
+        by_round.set(xlabel="round", ylabel=f"log loss, mean of {window} rounds", yscale="log")
+        for axis in (by_number, by_round):
+            axis.grid(alpha=0.3)
+            axis.legend(fontsize=8)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--output", type=Path, default=Path("outputs"))
+    parser.add_argument("--smoke", action="store_true", help="a few rounds, to see that it runs")
+    options = parser.parse_args()
+    if options.rounds < 1 or options.seeds < 1:
+        parser.error(f"--rounds and --seeds: expected at least 1, got {options.rounds} and {options.seeds}")
+    options.output.mkdir(parents=True, exist_ok=True)
+    rounds, seeds = (40, 2) if options.smoke else (options.rounds, options.seeds)
+
+    console = Console()
+    tasks, labels = make_tasks(rounds, seeds)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+
+        def start(text: str) -> Callable[[], None]:
+            return partial(progress.advance, progress.add_task(text, total=rounds))
+
+        results = {
+            name: play_all(task, labels, lambda what, name=name: start(f"{name}: {what}"))
+            for name, task in tasks.items()
+        }
+    console.print(f"{rounds} rounds, {seeds} seeds, a grid of {len(GRID)} from {GRID[0]:g} to {GRID[-1]:g}")
+    for name in results:
+        console.print(make_table(name, results))
+    for name, runs in results.items():
+        console.print(summary(name, runs))
+    path = options.output / "online_calibration.png"
+    plot(results, path)
+    console.print(f"Losses on the grid and by round: {path}")
+
+
+if __name__ == "__main__":
+    main()
