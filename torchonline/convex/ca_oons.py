@@ -36,20 +36,22 @@ class CAOONS(ConvexLearner):
     - ``"paper"``: :math:`\langle\nabla f_t(x_t^j), x_t^j\rangle`, as printed. For a loss that is not linear its regret is
       linear in T: it rewards a learner for the slope where that learner stands. It is here to be seen failing, and warns.
 
-    Guarantee. For convex losses with gradients no longer than ``lipschitz``, and every u, for ``"values"``, in expectation over
-    losses drawn with variances :math:`\sigma_t^2` around L-smooth expectations that drift by :math:`\Sigma_t`,
+    Guarantee, by default. With :math:`D = \max\{\|u\|, \text{scale0}\} \le D_N`, for convex losses with gradients no longer
+    than ``lipschitz``: for ``"values"``, in expectation over losses drawn with variances :math:`\sigma_t^2` around convex,
+    L-smooth expectations that drift by :math:`\Sigma_t`,
 
-    .. math:: \text{regret} = \tilde O\big(\|u\|\sqrt{\sigma^2_{1:T} + \Sigma^2_{1:T}} + L\|u\|^2 + G\|u\| +
-    G\,\text{scale0}\big),
+    .. math:: \text{regret} = \tilde O\big(D\sqrt{\sigma^2_{1:T} + \Sigma^2_{1:T}} + LD^2 + GD\big),
 
-    and for ``"linear"``, surely, :math:`\tilde O(\|u\|\sqrt{\sum_t\|g_t - g_{t-1}\|^2} + G\|u\| + G\,\text{scale0})`, which
-    is the former if losses are linear, and :math:`\tilde O(G\|u\|\sqrt T)` always (Theorem 4.1 of the reference, whose
-    equation (5) is false: docs/parameter_free.md). The logarithms are of T, N and d. A value further from that at the origin
-    than G :math:`D_j` is cut and counted in
-    ``meta.clipped``: then nothing is promised; a squared loss on an unbounded domain wants ``"linear"``.
+    and for ``"linear"``, surely, :math:`\tilde O(D\sqrt{\sum_t\|g_t - g_{t-1}\|^2} + GD)`, which is the former if losses are
+    linear, and :math:`\tilde O(GD\sqrt T)` always (Theorem 4.1 of the reference, whose equation (5) is false:
+    docs/parameter_free.md). For :math:`\|u\| > D_N` it is :math:`2GT\|u\|`. The logarithms are of T, N, d and D/scale0.
 
-    Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`, which costs
-    another :math:`O(G\|u\|^2/\text{scale0})` (proof: docs/parameter_free.md).
+    A value further from that at the origin than G :math:`D_j` is cut and counted in ``meta.clipped``: then nothing is promised;
+    a squared loss on an unbounded domain wants ``"linear"``.
+
+    Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`, which costs at
+    most :math:`3G\|u\|^2/\text{scale0}` more; T is :math:`2^{30}` in the logarithms of the weights (proof:
+    docs/parameter_free.md).
 
     Cost of a round: that of N learners at once, and O(N (N + ln T)) for their weights.
 

@@ -29,14 +29,16 @@ class CLAOONS(OptimisticNewton):
     Decisions stay in the ball of radius :math:`D_t`. When :math:`D_t < D_1\sqrt{S_t}` it becomes :math:`2D_1\sqrt{S_t}`, and
     the learner starts anew, at the origin.
 
-    Guarantee. For convex losses with gradients no longer than any G, and every u, with :math:`e_t` the errors,
+    Guarantee. By default, for convex losses with gradients no longer than any G :math:`\ge z_1`, and every u, with
+    :math:`e_t` the errors,
 
     .. math::
         \text{regret} = \tilde O\big((D_1 + \|u\|^2/D_1)\sqrt{\textstyle\sum_t\|g_t - g_{t-1}\|^2} + G\,D_T + G\|u\|^3/D_1^2
         + G\|u\|^2/D_1\big), \qquad D_T \le \max\{D_1, 2D_1\sqrt{S_T}\},
 
-    without G or :math:`\|u\|` being known (Theorem 5.1 of the reference, corrected: docs/parameter_free.md). In practice
-    :class:`~torchonline.FreeGrad` is simpler and much cheaper.
+    without G or :math:`\|u\|` being known (Theorem 5.1 of the reference, corrected: docs/parameter_free.md). The
+    logarithms are of T and :math:`G/z_1`. :math:`G\,D_T` is of order :math:`GD_1\sqrt T` unless gradients vanish. A sketch adds
+    :math:`2D^2` times what it has lost, for each start. In practice :class:`~torchonline.FreeGrad` is simpler and much cheaper.
 
     Cost of a round: ``"eigen"``, O(d^3); ``"sketch"``, O(dr) for r = ``sketch_size``.
 

@@ -43,9 +43,9 @@ class FreeGrad(ConvexLearner):
     Until then x = 0. With ``lipschitz`` = G, :math:`h = h_1 = G` and :math:`V = G^2` from the start and for good, and what is
     longer than G is cut to it. ``clipped`` counts the rounds in which :math:`\tilde g` was not g.
 
-    A first gradient that happens to be tiny would make :math:`h_1^2/h` so small that nothing is learnt for long. Therefore, where
-    G is not known, a gradient at least twice as long as all those since the last start together starts the update anew: it is
-    the first one, and what was learnt is forgotten. ``restarts=False`` never does.
+    A first gradient that happens to be tiny would make :math:`h_1^2/h` so small that nothing is learnt for long. Therefore,
+    where G is not known, a gradient at least twice as long as all those since the last start together starts the update anew:
+    it is the first one, and what was learnt is forgotten. ``restarts=False`` never does.
 
     Guarantee. No step lets the wealth fall short: :math:`\langle\tilde g, x\rangle \le \Phi - \Phi'` for any
     :math:`\|\tilde g\| \le h`, and :math:`\Phi` falls in h. So for every sequence and every T
@@ -61,12 +61,12 @@ class FreeGrad(ConvexLearner):
     The last term is the price of what is cut, since :math:`\|g_t - \tilde g_t\| \le h_t - h_{t-1}`: x is bounded by nothing
     here, and one late gradient much longer than all before can cost much. With ``lipschitz`` it is
     :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`: 0 if no gradient is longer. After restarts, with V and :math:`h_1` of the last
-    start, the first term is :math:`2\epsilon h_1` and the last :math:`(2\max_t\|x_t\| + U)h`: what came between two starts is at
-    most half as long, in all, as the gradient that ended it, so that all before the last start is a geometric series.
-    Convex losses have regret of at most the sum on the left.
+    start, it is :math:`(2\max_t\|x_t\| + U)h`: what came between two starts is at most half as long, in all, as the gradient
+    that ended it, so that all before the last start is a geometric series. Convex losses have regret of at most the sum on the
+    left.
 
-    The update and the first inequality are recalled from memory of the paper and not read again; the inequality was tried on some
-    millions of points, and is in the tests. The bound follows from it by :math:`\sup_n(Un - \Phi)`.
+    The update is recalled from memory of the paper and not read again. The first inequality is proved in
+    docs/parameter_free.md, for every V > 0, and in the tests; the bound follows from it by :math:`\sup_n(Un - \Phi)`.
 
     A loss of other units, f for cf (and cG for G), leaves all decisions as they are; ``initial_scale`` is their unit of length.
     Numbers are kept as ratios, so that gradients of length 1e-100 and 1e100 may meet in one stream. A decision can grow like

@@ -1,7 +1,7 @@
 r"""Multi-scale multiplicative weights with correction: how to follow the best of experts whose losses differ in size.
 
-The weights :math:`w_t` of N experts are taken before their losses :math:`\ell_t` are known, by a hint :math:`h_t` of these. With
-:math:`\varphi(w) = \sum_jw_j\ln w_j/\beta_j`, :math:`D_\varphi` its Bregman divergence and the rates :math:`\beta`,
+The weights :math:`w_t` of N experts are taken before their losses :math:`\ell_t` are known, by a hint :math:`h_t` of these.
+With :math:`\varphi(w) = \sum_jw_j\ln w_j/\beta_j`, :math:`D_\varphi` its Bregman divergence and the rates :math:`\beta`,
 
 .. math::
     w_t = \arg\min_w\langle w, h_t\rangle + D_\varphi(w, w'_t),\qquad
@@ -137,7 +137,7 @@ class Experts(ConvexLearner):
         None for a hint is the losses, and for who is there, those that were.
         """
         cut = self._cut(losses)
-        increase_(self.clipped, (abs(losses - cut) > 1e-9 * abs(losses)).any(-1))
+        increase_(self.clipped, (abs(losses - cut) > 1e-6 * (abs(losses) + abs(self.hint))).any(-1))
         self._learn_(cut)
         assign_(self.hint, cut if hint is None else hint)
         if available is not None:
@@ -203,8 +203,9 @@ class MsMwC(Experts):
         + \sum_j\frac{w'_{1,j}}{\beta_j} + \text{kappa}\,\beta_i\sum_t(\ell_{t,i} - h_{t,i})^2
         - \frac{\text{kappa}}{2}\sum_t\sum_j\beta_jw_{t,j}(\ell_{t,j} - h_{t,j})^2 .
 
-    A loss further from its hint than that is moved towards it, and the round counted in ``clipped``. With experts that are not
-    always available, weights are a heuristic: nothing is proved here of rounds in which some are missing.
+    A loss further from its hint than that is moved towards it, and the round counted in ``clipped``. Where all rates are
+    equal, it holds with any experts missing: over the rounds in which i is available, with :math:`\ln(1/w'_{1,i})/\beta` for
+    the first two terms. Where they differ, nothing is proved of rounds in which some are missing.
 
     Cost of a round: O(N), times the few steps of a root search where rates differ.
 
@@ -288,19 +289,22 @@ class MsMwC(Experts):
 class MsMwCMaster(Experts):
     r"""MsMwC-Master: many :class:`MsMwC` at rates of their own, and one over them; no rate to choose.
 
-    A round is that of :class:`MsMwC`, for experts whose losses are known to lie within ranges :math:`\pm r_j` that may differ by
-    much. With :math:`r_1` the least of them, the grid :math:`\beta_q = 1/(4\,\text{kappa}\,r_12^q)` has one rate for each q
-    such that :math:`r_j \le r_12^q \le r_j\sqrt T` for some j. For each there is an MsMwC over the experts with
-    :math:`r_j \le r_12^q`, all at the rate :math:`2\beta_q`. An MsMwC over these, at the rates :math:`\beta_q`, has the last
-    word.
+    A round is that of :class:`MsMwC`, for experts whose losses are known to lie within ranges :math:`\pm r_j` that may differ
+    by much. With :math:`r_1` the least of them, the grid :math:`\beta_q = 1/(4\,\text{kappa}\,r_12^q)` has one rate for each
+    q such that :math:`r_j \le r_12^q \le r_j\sqrt T` for some j, and the least q with :math:`r_j \le r_12^q` for each j. For
+    each there is an MsMwC over the experts with :math:`r_j \le r_12^q`, all at the rate :math:`2\beta_q`. An MsMwC over
+    these, at the rates :math:`\beta_q`, has the last word.
 
     Guarantee. While losses stay in their ranges, the regret against each expert i is of order
 
-    .. math:: r_i\ln(NT) + \sqrt{\ln(NT)\,\textstyle\sum_t(\ell_{t,i} - h_{t,i})^2}
+    .. math:: r_i\Gamma_i + \sqrt{\Gamma_i\textstyle\sum_t(\ell_{t,i} - h_{t,i})^2} + Kr_1,\qquad
+              \Gamma_i = \ln\big(\sqrt N\max\{2, \sqrt T\}\,r_i/r_1\big),
 
-    (Lemma 1 of the reference). It scales with the range of that expert, not with the largest. The constants of the default are
-    five times smaller than the paper's, and allowed by the same proof. A loss out of its range is cut, and the round counted
-    in ``clipped``. With experts that are not always available weights are a heuristic: nothing is proved here.
+    (Lemma 1 of the reference; docs/parameter_free.md has the constants). It scales with the range of that expert, not with
+    the largest. The constants of the default are five times smaller than the paper's, and allowed by the same proof. A loss
+    out of its range is cut, and the round counted in ``clipped``. Of experts that are not always available it is proved for
+    one that appears in round s and stays, if that of the least range is always there: from then on, with :math:`3(s - 1)`
+    times the largest range of those there before more. Otherwise nothing is.
 
     Cost of a round: O(NK) for K = O(ln(max r / min r) + ln T) rates.
 

@@ -5,7 +5,8 @@ With the hint :math:`m_t`, known before the round, and :math:`e_t = g_t - m_t`, 
 .. math::
     \eta_t &= \min\Big\{\frac{1}{\text{cap}\,R_tz_t}, \frac{1}{\ell\sqrt{V_t}}\Big\},\quad V_t = \sum_{s<t}\|e_s\|^2,\qquad
     A_t = (\rho_t + \text{look}\,\eta_tz_t^2)\,I + \sum_{s<t}\eta_sv_sv_s^\top, \\
-    x_t &= \Pi_{A_t}(x'_t - A_t^{-1}m_t),\qquad s_t = \text{kappa}\,\eta_t\langle x_t, e_t\rangle,\qquad v_t = (1 + s_t)\,e_t, \\
+    x_t &= \Pi_{A_t}(x'_t - A_t^{-1}m_t),\qquad s_t = \text{kappa}\,\eta_t\langle x_t, e_t\rangle,\qquad
+    v_t = (1 + s_t)\,e_t, \\
     x'_{t+1} &= \Pi_{A_t}\big(x'_t - A_t^{-1}(m_t + v_t)\big),
 
 where :math:`\Pi_A` projects on the ball of radius :math:`R_t` in the norm of A. Both projections are in one matrix, which is
@@ -26,8 +27,8 @@ from torchonline.convex.learner import ConvexLearner
 class Preset(NamedTuple):
     r"""Constants of the step.
 
-    The proof asks for kappa/2 of at least :math:`2(1 + \delta)^2` and look of at least :math:`(1 + \delta)^2`, where
-    :math:`\delta = \text{kappa}/\text{cap} \le 1/2`.
+    The proof asks for kappa above :math:`(1 + \delta)^2` and look of at least :math:`(1 + \delta)^2`, where
+    :math:`\delta = \text{kappa}/\text{cap} \le 1`.
 
     Attributes:
         kappa, cap, look: see above.

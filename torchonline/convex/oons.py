@@ -22,29 +22,35 @@ class OONS(OptimisticNewton):
         gradients, _ = torchonline.gradients(loss, learner, x, y)    # or a formula, at learner.predict()
         learner.step(gradients)
 
-    The update is that of :mod:`torchonline.convex.newton`, with R = ``radius_bound``, :math:`\ell = R` and z = 2 ``lipschitz``. A
-    hint :math:`m_t` is a guess of the next gradient; the better it is, the less is paid.
+    The update is that of :mod:`torchonline.convex.newton`, with R = ``radius_bound``, :math:`\ell = R` and z = 2
+    ``lipschitz``. A hint :math:`m_t` is a guess of the next gradient; the better it is, the less is paid.
 
     Guarantee. On every sequence of gradients no longer than ``lipschitz``, for every u in the ball and every T,
 
     .. math::
         \sum_{t \le T}\langle g_t, x_t - u\rangle \le{}& \Big(1 + \frac{2\delta(1 + \delta)}{\text{kappa}}\Big)\frac{1}{\eta_T}
         \ln\frac{\det\bar A_T}{\det\bar A_0}
-        + \Big(\frac{\text{kappa}}{2} + 2(1 + \delta)^2\Big)\sum_t\eta_t\langle u, e_t\rangle^2 \\
+        + \frac{\text{kappa}^2}{4(\text{kappa} - (1 + \delta)^2)}\sum_t\eta_t\langle u, e_t\rangle^2 \\
         &+ \tfrac12(\rho_1 + \text{look}\,\eta_1z^2)\|u\|^2 + 2R^2(\rho_T - \rho_1),
 
-    where :math:`\bar A_T = \rho_1I + \sum_{t \le T}\eta_tv_tv_t^\top`, :math:`\bar A_0 = \rho_1I` and :math:`\delta` = kappa/cap.
-    That is :math:`O(R\sqrt{\sum_t\|g_t - m_t\|^2}\,d\ln T)`: where losses are drawn with variances :math:`\sigma_t^2` around
-    expectations that drift by :math:`\Sigma_t`, of order :math:`\sqrt{\sigma^2_{1:T} + \Sigma^2_{1:T}}`, and a logarithm (Theorem
-    3.1 of the reference; docs/parameter_free.md has the proof with these constants). If losses are convex, the sum bounds the
-    regret. Rounds that ``clipped`` counts are outside of it.
+    where :math:`\bar A_T = \rho_1I + \sum_{t \le T}\eta_tv_tv_t^\top`, :math:`\bar A_0 = \rho_1I` and :math:`\delta` =
+    kappa/cap. By default that is of order :math:`d\ln T\,(R\sqrt{\sum_t\|g_t - m_t\|^2} + GR)`. Where losses are drawn with
+    variances :math:`\sigma_t^2` around convex, L-smooth expectations that drift by :math:`\Sigma_t`, and hints are the last
+    gradients, the expected regret is of order :math:`R\sqrt{\sigma^2_{1:T} + \Sigma^2_{1:T}} + LR^2 + GR`, times powers of
+    :math:`d\ln T` (Theorem 3.1 of the reference; docs/parameter_free.md has the proofs with constants). If losses are convex,
+    the sum bounds the regret. Where ``clipped`` counts, the bound is about the gradients as cut.
 
-    An unbounded domain, ``radius_bound=math.inf``, has :math:`\ell` = ``initial_radius``, no projection, and for :math:`R_t` the
-    largest :math:`\|x'_s\| + \|m_s\|/\rho_s` so far. The same bound holds, with :math:`\eta_T` what it has become.
+    An unbounded domain, ``radius_bound=math.inf``, has :math:`\ell` = ``initial_radius``, no projection, and for :math:`R_t`
+    the largest :math:`\|x'_s\| + \|m_s\|/\rho_s` so far. The bound holds for every u, with
+    :math:`\tfrac12(\|u\| + X)^2(\rho_T - \rho_1)` for its last term, X the largest :math:`\|x'_t\|`, and, for the preset
+    ``"paper"``, :math:`1 + (1 + \delta)^2/\text{look}` for its first factor. X and :math:`\eta_T` are known afterwards only,
+    so that no rate in T follows.
 
-    Cost of a round: ``"eigen"``, O(d^3), one eigendecomposition, exact. ``"frozen"``, O(d^2), and O(d^3) in rounds that leave the
-    ball and some ten more in all: the multiple of I is held, or doubled, and the bound holds with twice its rise. ``"sketch"``,
-    O(dr) for r = ``sketch_size``: the bound holds with :math:`2R^2` times what the sketch has lost of the spectrum more.
+    Cost of a round: ``"eigen"``, O(d^3), one eigendecomposition, exact. ``"frozen"``, O(d^2), and O(d^3) in rounds that leave
+    the ball and some ten more in all: the multiple of I is held, or doubled, and the bound holds with :math:`2R^2(2c - c_1)`
+    for its last term, c the largest multiple that was asked for; where none is above :math:`c_1`, as with a constant ridge,
+    that term is 0. ``"sketch"``, O(dr + r^3) for r = ``sketch_size``: the bound holds with :math:`2R^2` times what the sketch
+    has lost of the spectrum more.
 
     Args:
         dim: d.
@@ -53,8 +59,8 @@ class OONS(OptimisticNewton):
         radius_bound: R > 0, of the ball of decisions, a number or one for each learner, ``(*B)``; ``inf`` for no ball.
         initial_radius: :math:`\ell` > 0, about the size of what is looked for, where there is no ball.
         preset: ``"default"``: kappa, cap, look 9, 18, 2.25 and an adaptive ridge; ``"tight"``: with the ridge z/R; ``"scaled"``:
-            32, 64, 4 and z/R; ``"paper"``: 32, 64, 4 and :math:`4z^2`. The last is no ratio of anything: with it decisions change
-            when all losses, and ``lipschitz``, are multiplied by a number. With the others they do not.
+            32, 64, 4 and z/R; ``"paper"``: 32, 64, 4 and :math:`4z^2`. The last is no ratio of anything: with it decisions
+            change when all losses, and ``lipschitz``, are multiplied by a number. With the others they do not.
         hint: ``"last"``, the gradient before; ``"zero"``; a tensor, ``(d)`` or ``(*B, d)``; or a function of a round's gradient,
             ``(*B, d)`` to the same, that is called in its step. :meth:`set_hint` sets the next one.
         form: ``"eigen"``, ``"frozen"`` or ``"sketch"``.
@@ -77,8 +83,9 @@ class OONS(OptimisticNewton):
         tensor([-0.6000,  0.8000], dtype=torch.float64)
 
     Reference:
-        Wang, Barik, Zhao and Tan, Parameter-free algorithms for the Stochastically Extended Adversarial model, Algorithm 1. What
-        differs: smaller constants that the proof allows, the ridge, :math:`z_t` in place of its last value, and the forms.
+        Wang, Barik, Zhao and Tan, Parameter-free algorithms for the Stochastically Extended Adversarial model, Algorithm 1.
+        What differs: smaller constants that the proof allows, the ridge, :math:`z_t` in place of its last value, and the
+        forms.
     """
 
     statistics_depend_on = ("lipschitz", "radius_bound", "initial_radius", "kappa", "cap", "look", "ridge_number")
@@ -201,7 +208,7 @@ class OONS(OptimisticNewton):
                 hint = self._next_hint(gradients)
         hint = self._cut(hint)
         error, scale = gradients - self.hint, number(self.scale)
-        far = number(dot(error, error)) > scale * scale * (1.0 + 1e-9)
+        far = number(dot(error, error)) > scale * scale * (1.0 + 1e-6)
         if may_hold(far):
             increase_(self.clipped, far)
         self._learn_(no_longer(error, scale), number(self.length) if self.is_bounded else None)
