@@ -52,6 +52,9 @@ class Learner(nn.Module):
     statistics_depend_on: tuple[str, ...] = ()
     options_tolerance = 1e-6
 
+    # Buffers that rounding decides, such as eigenvectors, which have any sign: what is made of them, it does not.
+    undetermined: tuple[str, ...] = ()
+
     # Buffers that are not the same in all learners of a fleet before the first round.
     starts_apart: tuple[str, ...] = ()
 
@@ -100,7 +103,8 @@ class Learner(nn.Module):
         tables = self._tables()
         self.unchanging = ("constants", *tables)
         for name, value in tables.items():
-            self.register_buffer(name, value.to(dtype=options["dtype"], device=options["device"]))
+            value = value.to(dtype=options["dtype"], device=options["device"])
+            self.register_buffer(name, value.clone(memory_format=torch.contiguous_format))
 
     def _dtype_of(self, name: str) -> torch.dtype:
         """The type of a buffer of real numbers."""
@@ -168,23 +172,28 @@ class Learner(nn.Module):
         return self.__dict__ | {"_view": None}
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
-        """Why the entries of a state dict whose names begin so are not a state of this learner."""
-        buffers = {prefix + name: buffer for name, buffer in self._buffers.items() if buffer is not None}
-        loaded = {
-            name: value
-            for name, value in state_dict.items()
-            if name.startswith(prefix) and "." not in name.removeprefix(prefix)
-        }
-        if not loaded:  # a state dict without this learner is for nn.Module to judge
+        """Why the entries of a state dict whose names begin so are not a state of this learner and its parts."""
+        entries = {name: value for name, value in state_dict.items() if name.startswith(prefix)}
+        if not entries:  # a state dict without this learner is for nn.Module to judge
             return []
+        buffers = {prefix + name: buffer for name, buffer in self._buffers.items() if buffer is not None}
+        # Of the names with dots, those that lead nowhere: nn.Module would load all others before it refused them.
+        loaded = {
+            name: x for name, x in entries.items() if name.removeprefix(prefix).split(".")[0] not in self._modules
+        }
         problems = [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))]
         problems = problems or [
             f"{prefix}{name}: the state was learnt with {theirs:.12g}, this learner has {mine:.12g}"
             for (name, mine), theirs in zip(self._options(), loaded[prefix + "constants"].tolist(), strict=True)
             if not math.isclose(mine, theirs, rel_tol=self.options_tolerance)
         ]
-        theirs_too = (part._load_problems(state_dict, f"{prefix}{name}.") for name, part in self.parts().items())
-        return [*problems, *(problem for part in theirs_too for problem in part)]
+        for name, part in self.parts().items():
+            theirs_too = f"{prefix}{name}."
+            if any(entry.startswith(theirs_too) for entry in entries):
+                problems += part._load_problems(state_dict, theirs_too)
+            else:
+                problems.append(f"{prefix}{name}: expected the entries of this part, got none")
+        return problems
 
     def _load_from_state_dict(
         self,

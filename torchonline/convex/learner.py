@@ -113,7 +113,7 @@ class ConvexLearner(Learner):
                     values = values.reshape(self.rounds.shape)
             self._observe(gradients, values)
 
-    # What follows is eager Python only: TorchScript and torch.export never reach it.
+    # What follows is eager Python only: TorchScript never reaches it, and an exported program leaves out what looks at values.
 
     def _step_eagerly(self, gradients: Tensor, values: Tensor | None) -> None:
         """Check the arguments of a step, then learn: on NumPy views where that is faster."""
@@ -139,6 +139,8 @@ class ConvexLearner(Learner):
             # What is given may lie in the memory that a step writes.
             gradients = gradients.clone() if is_readable(gradients) else gradients
             values = None if values is None else values.detach()
+            if values is not None and is_readable(values):
+                values = values.clone()
             if not autocasts(gradients):
                 self._observe(gradients, values)
                 return
@@ -163,6 +165,6 @@ class ConvexLearner(Learner):
             check_array(self.response, rows)
             if numbers is not None:
                 check_array("values", numbers)
-        # A copy: what is given may lie in the memory that a step writes.
-        view.run(view.learner._observe, rows.copy(), numbers)
+        # Copies: what is given may lie in the memory that a step writes. One number is NumPy's scalar.
+        view.run(view.learner._observe, rows.copy(), None if numbers is None else numbers.copy()[()])
         view.mark_written()
