@@ -259,7 +259,8 @@ def _invert_where_eagerly_(inverse: Tensor, matrix: Tensor, due: Tensor) -> bool
 
 
 def _inverted_where(inverse: Tensor, matrix: Tensor, due: Tensor) -> Tensor:
-    return torch.where(due.unsqueeze(-1).unsqueeze(-1), torch.linalg.inv(matrix), inverse)
+    # LAPACK's result is by columns, and both branches of a program have one layout.
+    return torch.where(due.unsqueeze(-1).unsqueeze(-1), torch.linalg.inv(matrix), inverse).contiguous()
 
 
 def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:

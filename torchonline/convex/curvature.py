@@ -51,7 +51,7 @@ class Curvature(Learner):
     Args:
         dim: d.
         start: c before the first round, one for each learner, ``(*B)``, float64.
-        batch_shape, dtype, device: as in :class:`~torchonline.learner.Learner`.
+        batch_shape, dtype, device, validate: as in :class:`~torchonline.learner.Learner`.
     """
 
     shift: Tensor
@@ -66,8 +66,9 @@ class Curvature(Learner):
         batch_shape: tuple[int, ...],
         dtype: torch.dtype,
         device: torch.device | str | None,
+        validate: bool,
     ) -> None:
-        super().__init__(dim, batch_shape=batch_shape, dtype=dtype, device=device)
+        super().__init__(dim, batch_shape=batch_shape, dtype=dtype, device=device, validate=validate)
         self.start = start
         # A float32 sum of many outer products needs compensation; a float64 one does not.
         self.compensated = dtype == torch.float32
@@ -105,6 +106,8 @@ class Curvature(Learner):
 
 class EigenCurvature(Curvature):
     """The matrix by its eigenvectors: any c, exact, O(d^3) a round."""
+
+    undetermined = ("vectors",)
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
         lost: Tensor | None
@@ -213,9 +216,11 @@ class SketchCurvature(Curvature):
     empties them again, and ``extra`` is raised by as much, and counts in c: A is never less than without a sketch.
 
     Args:
-        dim, start, batch_shape, dtype, device: as in :class:`Curvature`.
+        dim, start, batch_shape, dtype, device, validate: as in :class:`Curvature`.
         size: r.
     """
+
+    undetermined = ("rows", "gram")
 
     size: int
     rows: Tensor
@@ -232,9 +237,10 @@ class SketchCurvature(Curvature):
         batch_shape: tuple[int, ...],
         dtype: torch.dtype,
         device: torch.device | str | None,
+        validate: bool,
     ) -> None:
         self.size = size
-        super().__init__(dim, start, batch_shape=batch_shape, dtype=dtype, device=device)
+        super().__init__(dim, start, batch_shape=batch_shape, dtype=dtype, device=device, validate=validate)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return {

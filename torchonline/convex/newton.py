@@ -78,7 +78,8 @@ class OptimisticNewton(ConvexLearner):
         self, dim: int, *, length: Tensor, scale: Tensor, constants: Preset, form: str, sketch_size: int, **options: Any
     ) -> None:
         one_of("form", form, FORMS)
-        rows = 2 * positive_integer("sketch_size", sketch_size) if form == "sketch" else positive_integer("dim", dim)
+        dim, sketch_size = positive_integer("dim", dim), positive_integer("sketch_size", sketch_size)
+        rows = 2 * sketch_size if form == "sketch" else dim
         super().__init__(dim, entries=max(rows, dim) * rows, **options)
         self.form, self.sketch_size = form, sketch_size
         self.kappa, self.cap, self.look, self.ridge = constants
@@ -90,7 +91,7 @@ class OptimisticNewton(ConvexLearner):
         self.is_exportable = form != "sketch"
 
     def _curvature(self, start: Tensor) -> Curvature:
-        options: dict[str, Any] = {"batch_shape": self.batch_shape, **self._initial_options}
+        options: dict[str, Any] = {"batch_shape": self.batch_shape, "validate": self.validate, **self._initial_options}
         if self.form == "sketch":
             return SketchCurvature(self.dim, start, self.sketch_size, **options)
         return (EigenCurvature if self.form == "eigen" else FrozenCurvature)(self.dim, start, **options)
