@@ -347,7 +347,7 @@ def roundoff(x: Tensor) -> float:
 
 def autocasts(x: Tensor) -> bool:
     """Whether automatic mixed precision would round the products of a float32 state with ``x``. Eager Python only."""
-    return isinstance(x, Tensor) and torch.is_autocast_enabled(x.device.type)
+    return isinstance(x, Tensor) and not x.is_meta and torch.is_autocast_enabled(x.device.type)
 
 
 def exactly(x: Tensor) -> torch.autocast:

@@ -59,7 +59,7 @@ class OGD(ConvexLearner):
         Zinkevich, Online convex programming and generalized infinitesimal gradient ascent, ICML 2003.
     """
 
-    statistics_depend_on = ("step_size", "radius_bound")
+    statistics_depend_on = ("step_size", "radius_bound", "is_constant")
 
     def __init__(
         self,

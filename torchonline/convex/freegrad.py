@@ -19,7 +19,7 @@ from torchonline.arrays import (
     sqrt,
     where,
 )
-from torchonline.checks import LARGEST, positive
+from torchonline.checks import LARGEST, positive_size
 from torchonline.convex.learner import ConvexLearner
 
 
@@ -128,8 +128,8 @@ class FreeGrad(ConvexLearner):
         validate: bool = True,
     ) -> None:
         super().__init__(dim, batch_shape=batch_shape, dtype=dtype, device=device, validate=validate)
-        self.initial_scale = positive("initial_scale", initial_scale)
-        self.lipschitz = None if lipschitz is None else positive("lipschitz", lipschitz)
+        self.initial_scale = positive_size("initial_scale", initial_scale, dtype)
+        self.lipschitz = None if lipschitz is None else positive_size("lipschitz", lipschitz, dtype)
         if not isinstance(restarts, bool):
             raise TypeError(f"restarts: expected True or False, got {type(restarts).__name__}")
         self.restarts = restarts

@@ -21,8 +21,10 @@ from torch.jit import is_scripting
 
 from torchonline.arrays import (
     assign_,
+    autocasts,
     clip,
     count_,
+    exactly,
     exp,
     increase_,
     is_readable,
@@ -99,6 +101,10 @@ class Experts(ConvexLearner):
             check_shape("hint", hint, self.decision.shape)
             if self.validate and is_readable(hint):
                 check_values("hint", hint)
+            if autocasts(hint):
+                with exactly(hint):
+                    self.set_hint(hint)
+                return
         with torch.no_grad():
             assign_(self.hint, hint.detach().to(self.decision.dtype))
             self._decide_()
@@ -124,6 +130,10 @@ class Experts(ConvexLearner):
             check_shape("mask", mask, self.available.shape)
             if self.validate and is_readable(mask) and not bool(mask.any(-1).all()):
                 raise ValueError("mask: expected an available expert for each learner, got one with none")
+            if autocasts(mask):
+                with exactly(mask):
+                    self.set_available(mask)
+                return
         with torch.no_grad():
             assign_(self.available, mask)
             self._decide_()
@@ -355,10 +365,11 @@ class MsMwCMaster(Experts):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        if not isinstance(ranges, (Tensor, tuple, list)) or len(ranges) == 0:
+        listed = ranges.tolist() if isinstance(ranges, Tensor) else ranges
+        if not isinstance(listed, (tuple, list)) or len(listed) == 0:
             raise TypeError(f"ranges: expected a number above 0 for each expert, got {ranges!r}")
         check_state_dtype(dtype)
-        numbers = positive_numbers("ranges", ranges, len(ranges), dtype)
+        numbers = positive_numbers("ranges", listed, len(listed), dtype)
         one_of("preset", preset, tuple(KAPPAS))
         unit = 1.0 if preset == "paper" else min(numbers)
         levels = grid(numbers, rounds_at_most("horizon", horizon), unit)

@@ -8,7 +8,19 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import as_array, assign_, dot, increase_, is_readable, maximum, may_hold, number, sqrt
+from torchonline.arrays import (
+    as_array,
+    assign_,
+    autocasts,
+    dot,
+    exactly,
+    increase_,
+    is_readable,
+    maximum,
+    may_hold,
+    number,
+    sqrt,
+)
 from torchonline.checks import check_shape, check_state_dtype, check_tensor, check_values, one_of, positive_size, sizes
 from torchonline.convex.newton import PRESETS, OptimisticNewton
 from torchonline.linalg import no_longer
@@ -193,6 +205,10 @@ class OONS(OptimisticNewton):
             check_shape("hint", hint, self.decision.shape)
             if self.validate and is_readable(hint):
                 check_values("hint", hint)
+            if autocasts(hint):
+                with exactly(hint):
+                    self.set_hint(hint)
+                return
         with torch.no_grad():
             assign_(self.hint, self._cut(hint.detach().to(self.decision.dtype)))
             self._decide_()
