@@ -1,14 +1,15 @@
-"""Learners as files that go on choosing and learning where torchonline is not installed.
+"""Learners as files that go on deciding and learning where torchonline is not installed.
 
 Each door is checked against the eager module before it returns; none changes the module it is given.
 
 - :func:`to_torchscript`: the whole module, with all its methods, as a TorchScript file for Python or C++.
-- :func:`to_program`: one learn-then-choose round as a ``torch.export`` program; :func:`compile_program` makes it machine
+- :func:`to_program`: one learn-then-decide round as a ``torch.export`` program; :func:`compile_program` makes it machine
   code.
-- :func:`to_onnx`: the scores alone, with the state as explicit inputs. ONNX has no state, so the learning stays outside.
+- :func:`to_onnx`: the scores of a policy alone, with the state as explicit inputs. ONNX has no state, so the learning stays
+  outside.
 
-A *module* is a policy, or an encoder with a policy on it such as :class:`torchonline.models.BanditHead`. Of a private learner
-(:mod:`torchonline.privacy`) a file holds what has been released,
+A *module* is a policy, an encoder with a policy on it such as :class:`torchonline.models.BanditHead`, or a convex learner. Of a
+private learner (:mod:`torchonline.privacy`) a file holds what has been released,
 :meth:`~torchonline.privacy.learner.PrivateLearner.released`, and nothing else: it decides, and does not learn.
 """
 
@@ -28,21 +29,22 @@ from torchonline.bandits.policies import Policy
 from torchonline.learner import Learner
 from torchonline.privacy.learner import PrivateLearner
 from torchonline.privacy.total import private_learners
-from torchonline.trials import PolicyTrial, agree, agree_on_state, seeded, trial_of
+from torchonline.trials import PolicyTrial, agree, agree_on_state, trial_of
 
 
 def to_torchscript(
     module: nn.Module, path: str | Path | None = None, *, example: Tensor | None = None
 ) -> torch.jit.ScriptModule:
-    """Compile a policy or head, with the state it has now, to TorchScript; verify it; write it to ``path``.
+    """Compile a policy, head or convex learner, with the state it has now, to TorchScript; verify it; write it to ``path``.
 
-    The file has ``forward`` (scores), ``select`` and ``step`` and needs nothing but torch (or libtorch) to load. It
-    checks no arguments.
+    The file has ``forward`` (scores), ``select`` and ``step``, or ``predict``, ``queries`` and ``step``, and needs nothing but
+    torch (or libtorch) to load. It checks no arguments.
 
     Args:
-        module: a policy, or an encoder with a policy on it; or a private learner, of which only public values are compiled.
+        module: a policy, an encoder with a policy on it or a convex learner; or a private learner, of which only public values
+            are compiled.
         path: where to write the file, ``.pt`` by custom; nothing is written if None.
-        example: the inputs of a decision as ``select`` takes them. Needed when ``module`` is no policy.
+        example: the inputs of a decision as ``select`` takes them. Needed for an encoder with a policy on it.
 
     Returns:
         The scripted module, independent of ``module``.
@@ -62,26 +64,9 @@ def to_torchscript(
         return _script_of_released(_released(module, example), path)
     _refuse_python(module, "module")
     trial = trial_of(module, example)
-    with warnings.catch_warnings():
-        # The format is asked for; torch 2.13 warns that it is on its way out.
-        warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
-        subject = _copy(module)
-        for part in subject.modules():
-            # A LightningModule, as an encoder may be, raises on some properties until it hears of scripting.
-            if hasattr(type(part), "_jit_is_scripting"):
-                part.__dict__["_jit_is_scripting"] = True
-        scripted = torch.jit.script(subject)
-        file = io.BytesIO()
-        torch.jit.save(scripted, file)
-        file.seek(0)
-        loaded = torch.jit.load(file)
-    eager = _copy(module)
-    for decision in trial.decisions():
-        choice = seeded(eager.select, decision.inputs, decision.mask)
-        agree("a choice", choice, seeded(loaded.select, decision.inputs, decision.mask))
-        past = trial.past(decision, choice)
-        eager.step(*past, decision.reward)
-        loaded.step(*past, decision.reward)
+    scripted, file = _as_script(_copy(module))
+    loaded, eager = torch.jit.load(file), _copy(module)
+    trial.compare(eager, loaded)
     agree_on_state(eager, dict(loaded.named_buffers()), trial.tolerance)
     _write(path, file)
     return scripted
@@ -90,20 +75,21 @@ def to_torchscript(
 def to_program(
     module: nn.Module, path: str | Path | None = None, *, example: Tensor | None = None
 ) -> torch.export.ExportedProgram:
-    """Export one learn-then-choose round, with the state it starts from, as a ``torch.export`` program; verify; write.
+    """Export one learn-then-decide round, with the state it starts from, as a ``torch.export`` program; verify; write.
 
     The program is :class:`~torchonline.rounds.Round` for a policy and :class:`~torchonline.rounds.HeadRound` for an encoder
     with a policy on it: one call learns from an earlier decision and makes N new ones. N and K may vary from call to
-    call. Because a program's state cannot be shared between programs, choosing and learning are one call; ``learn=False``
-    chooses only, and one throw-away arm learns only. It checks no arguments, takes them in the dtype of the state (of
-    ``example``, for a head), and counts each round with the learner's own ``noise_scale``.
+    call. For a convex learner it is :class:`~torchonline.rounds.ConvexRound`: one call learns from the gradients at the last
+    queries, and returns the next decision and queries. Because a program's state cannot be shared between programs, deciding
+    and learning are one call; ``learn=False`` decides only, and one throw-away arm learns only. It checks no arguments, takes
+    them in the dtype of the state (of ``example``, for a head), and counts each round with the learner's own ``noise_scale``.
     ``torch.export.load(path).module()`` runs it without torchonline; :func:`compile_program` compiles it.
 
     Args:
-        module: a policy, or an encoder with a policy on it; or a private learner, whose program is its decision, or the scores
-            of N contexts, from public values.
+        module: a policy, an encoder with a policy on it or a convex learner; or a private learner, whose program is its
+            decision, or the scores of N contexts, from public values.
         path: where to write the file, which must end in ``.pt2``; nothing is written if None.
-        example: the inputs of a decision as ``select`` takes them. Needed when ``module`` is no policy.
+        example: the inputs of a decision as ``select`` takes them. Needed for an encoder with a policy on it.
 
     Raises:
         ValueError: ``path`` does not end in ``.pt2``, or ``module`` has a learner that torch.export cannot follow.
@@ -128,28 +114,11 @@ def to_program(
             )
     trial = trial_of(module, example)
     subject = trial.round(_copy(module))
-    # Without gradients from the start: switches of gradient mode inside a graph are lost on the way to a file.
-    with torch.no_grad():
-        program = torch.export.export(
-            subject, trial.round_arguments(), dynamic_shapes=trial.dynamic_shapes(), strict=False
-        )
-    file = io.BytesIO()
-    torch.export.save(program, file)
-    file.seek(0)
-    loaded = torch.export.load(file).module()
-    eager = trial.round(_copy(module))
+    program, file = _as_program(subject, trial.round_arguments(), trial.dynamic_shapes())
+    loaded, eager = torch.export.load(file).module(), trial.round(_copy(module))
     # A buffer that no round reads or writes may be left out of the program.
     unused = {name: buffer.clone() for name, buffer in eager.named_buffers()}
-    past = trial.no_past()
-    for number, decision in enumerate(trial.decisions()):
-        learn = torch.full(trial.batch, number % 3 > 0, device=trial.device)
-        before = {name: buffer.clone() for name, buffer in loaded.named_buffers()}
-        arguments = (*past, decision.reward, learn, decision.inputs, decision.mask)
-        choice = seeded(eager, *arguments)
-        agree("a choice", choice, seeded(loaded, *arguments))
-        if not bool(learn.any()) and not all(torch.equal(before[name], b) for name, b in loaded.named_buffers()):
-            raise RuntimeError("export: the program learnt in a round with learn=False")
-        past = trial.past(decision, choice)
+    trial.compare_rounds(eager, loaded)
     agree_on_state(eager, unused | dict(loaded.named_buffers()), trial.tolerance)
     _write(path, file)
     return program
@@ -174,8 +143,10 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
         fast = compile_program(to_program(policy), "round.pt2")
         choices = fast(x, reward, learn, arms, mask)
     """
+    # Folded, a buffer of one number, which evolves, would stay what it starts with (torch 2.13).
+    options = {"joint_graph_constant_folding": False}
     with _torch_warns_about_itself():
-        written = torch._inductor.aoti_compile_and_package(program, package_path=str(path))
+        written = torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
         return torch._inductor.aoti_load_package(written)
 
 
@@ -289,14 +260,8 @@ def _released(learner: PrivateLearner, example: Tensor | None) -> nn.Module:
 
 def _script_of_released(public: nn.Module, path: str | Path | None) -> torch.jit.ScriptModule:
     """TorchScript of what a private learner has released, verified and written."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
-        scripted = torch.jit.script(public)
-        file = io.BytesIO()
-        torch.jit.save(scripted, file)
-        file.seek(0)
-        loaded = torch.jit.load(file)
-    _agree_on_released(public, loaded, path, file)
+    scripted, file = _as_script(public)
+    _agree_on_released(public, torch.jit.load(file), path, file)
     return scripted
 
 
@@ -304,11 +269,7 @@ def _program_of_released(public: Any, path: str | Path | None) -> torch.export.E
     """A program of what a private learner has released, verified and written; the contexts may be any number."""
     inputs = public.example()
     shapes = tuple({x.dim() - 2: torch.export.Dim("decisions", min=1)} for x in inputs)
-    with torch.no_grad():
-        program = torch.export.export(public, inputs, dynamic_shapes=shapes, strict=False)
-    file = io.BytesIO()
-    torch.export.save(program, file)
-    file.seek(0)
+    program, file = _as_program(public, inputs, shapes)
     _agree_on_released(public, torch.export.load(file).module(), path, file)
     return program
 
@@ -322,6 +283,35 @@ def _agree_on_released(public: Any, loaded: Any, path: str | Path | None, file: 
     if extra:
         raise RuntimeError(f"export: expected public buffers only in the file, got {sorted(extra)} besides")
     _write(path, file)
+
+
+def _as_script(subject: nn.Module) -> tuple[torch.jit.ScriptModule, io.BytesIO]:
+    """A module as TorchScript, and as a file."""
+    with warnings.catch_warnings():
+        # The format is asked for; torch 2.13 warns that it is on its way out.
+        warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+        for part in subject.modules():
+            # A LightningModule, as an encoder may be, raises on some properties until it hears of scripting.
+            if hasattr(type(part), "_jit_is_scripting"):
+                part.__dict__["_jit_is_scripting"] = True
+        scripted = torch.jit.script(subject)
+        file = io.BytesIO()
+        torch.jit.save(scripted, file)
+    file.seek(0)
+    return scripted, file
+
+
+def _as_program(
+    subject: nn.Module, arguments: tuple[Tensor, ...], shapes: tuple[dict[int, Any], ...]
+) -> tuple[torch.export.ExportedProgram, io.BytesIO]:
+    """A module as a program, and as a file."""
+    # Without gradients from the start: switches of gradient mode inside a graph are lost on the way to a file.
+    with torch.no_grad():
+        program = torch.export.export(subject, arguments, dynamic_shapes=shapes, strict=False)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    return program, file
 
 
 def _learners(module: Any) -> Iterator[Learner]:

@@ -1,4 +1,4 @@
-"""A round in one call, as exported programs play it: learn from an earlier decision, then choose."""
+"""A round in one call, as exported programs play it: learn from an earlier decision, then decide."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.bandits.policies import Policy
+from torchonline.convex.learner import ConvexLearner
 from torchonline.learner import Learner
 
 
@@ -57,6 +58,31 @@ class HeadRound(nn.Module):
         with torch.no_grad(), only_where(learn, self.head.policy.estimator):
             self.head.step(past, action, reward)
         return self.head.select(inputs, mask)
+
+
+class ConvexRound(nn.Module):
+    """One round of a convex learner in one call: learn from the gradients of the last, then decide.
+
+    Args:
+        learner: a convex learner of batch shape ``*B``, whose queries are N points. It keeps to the hint it was made with.
+
+    Shape:
+        - gradients: ``(*B, N, d)``, at the queries of the last call; values: of the loss there, ``(*B, N)``, anything where
+          the learner needs none; learn: ``(*B)``, bool. Where ``learn`` is False nothing is learnt, and no buffer of that
+          learner changes, whatever gradients and values hold.
+        - Output: the next decision, ``(*B, d)``, and the next queries, ``(*B, N, d)``.
+    """
+
+    def __init__(self, learner: ConvexLearner) -> None:
+        super().__init__()
+        self.learner = learner
+
+    def forward(self, gradients: Tensor, values: Tensor, learn: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            each = learn.unsqueeze(-1)
+            with only_where(learn, self.learner):
+                self.learner.step(torch.where(each.unsqueeze(-1), gradients, 0.0), torch.where(each, values, 0.0))
+        return self.learner.predict(), self.learner.queries()
 
 
 def step_where(learn: Tensor, policy: Policy, x: Tensor, reward: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""What an exported module has to do like the eager one before it is handed out: decisions of varying size, and a verdict."""
+"""What an exported module has to do like the eager one before it is handed out: some rounds, and a verdict."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,12 +8,53 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.bandits.policies import Policy
-from torchonline.rounds import HeadRound, Round
+from torchonline.convex.learner import ConvexLearner
+from torchonline.learner import Learner
+from torchonline.rounds import ConvexRound, HeadRound, Round
 
 # How far an exported module may be from the eager one after the rounds of the check, relative to the scale of what is
 # compared: all in double precision, or with a part in a lower one.
 DOUBLE, LOWER = 1e-8, 1e-2
 ROUNDS_CHECKED = 12
+
+
+class Trial:
+    """Rounds that an eager and an exported module play side by side.
+
+    Args:
+        learner: what learns in the module.
+        state: one of its buffers of real numbers.
+    """
+
+    def __init__(self, learner: Learner, state: Tensor) -> None:
+        self.batch, self.dim = learner.batch_shape, learner.dim
+        self.options: dict[str, Any] = {"dtype": state.dtype, "device": state.device}
+        self.device = state.device
+        self.tolerance = DOUBLE if state.dtype == torch.float64 else LOWER
+
+    def compare(self, eager: Any, exported: Any) -> None:
+        """Play on both modules, and raise where they differ."""
+        raise NotImplementedError
+
+    def compare_rounds(self, eager: Any, program: Any) -> None:
+        """Play on a module with the round in one call and on the program made of it, and raise where they differ."""
+        raise NotImplementedError
+
+    def round(self, module: Any) -> nn.Module:
+        """The round in one call."""
+        raise NotImplementedError
+
+    def round_arguments(self) -> tuple[Tensor, ...]:
+        """Arguments to export the round with."""
+        raise NotImplementedError
+
+    def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
+        """Which of the arguments' dimensions vary from call to call."""
+        raise NotImplementedError
+
+    def learns(self, number: int) -> Tensor:
+        """Whether to learn in a round, ``(*B)``."""
+        return torch.full(self.batch, number % 3 > 0, device=self.device)
 
 
 @dataclass
@@ -25,16 +66,29 @@ class Decision:
     reward: Tensor
 
 
-class PolicyTrial:
-    """Rounds for a policy: random arms."""
+class PolicyTrial(Trial):
+    """Rounds for a policy: random arms, of varying number."""
 
     def __init__(self, policy: Policy) -> None:
+        super().__init__(policy.estimator, policy.estimator.theta_hat)
         self.estimator = policy.estimator
-        state = self.estimator.theta_hat
-        self.batch, self.dim = self.estimator.batch_shape, self.estimator.dim
-        self.options: dict[str, Any] = {"dtype": state.dtype, "device": state.device}
-        self.device = state.device
-        self.tolerance = DOUBLE if state.dtype == torch.float64 else LOWER
+
+    def compare(self, eager: Any, exported: Any) -> None:
+        for decision in self.decisions():
+            choice = seeded(eager.select, decision.inputs, decision.mask)
+            agree("a choice", choice, seeded(exported.select, decision.inputs, decision.mask))
+            past = self.past(decision, choice)
+            eager.step(*past, decision.reward)
+            exported.step(*past, decision.reward)
+
+    def compare_rounds(self, eager: Any, program: Any) -> None:
+        past = self.no_past()
+        for number, decision in enumerate(self.decisions()):
+            learn = self.learns(number)
+            arguments = (*past, decision.reward, learn, decision.inputs, decision.mask)
+            choice = seeded(eager, *arguments)
+            agree("a choice", choice, played(program, learn, *arguments))
+            past = self.past(decision, choice)
 
     def decisions(self) -> Iterator[Decision]:
         """What is played, the same each time."""
@@ -59,18 +113,15 @@ class PolicyTrial:
         """What ``step`` takes besides the reward where nothing is to be learnt."""
         return (torch.zeros(*self.batch, self.dim, **self.options),)
 
-    def round(self, policy: Any) -> nn.Module:
-        """The round in one call."""
-        return Round(policy)
+    def round(self, module: Any) -> nn.Module:
+        return Round(module)
 
     def round_arguments(self) -> tuple[Tensor, ...]:
-        """Arguments to export the round with."""
         decision = next(decision for decision in self.decisions() if decision.mask.size(-2) > 1)
         learn = torch.ones(self.batch, dtype=torch.bool, device=self.device)
         return (*self.no_past(), decision.reward, learn, decision.inputs, decision.mask)
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
-        """Which of the arguments' dimensions vary from call to call."""
         free = {
             len(self.batch): torch.export.Dim("decisions", min=1),
             len(self.batch) + 1: torch.export.Dim("arms", min=1),
@@ -119,8 +170,8 @@ class HeadTrial(PolicyTrial):
     def no_past(self) -> tuple[Tensor, ...]:
         return torch.zeros_like(self.example), torch.zeros(self.batch, dtype=torch.int64, device=self.device)
 
-    def round(self, head: Any) -> nn.Module:
-        return HeadRound(head)
+    def round(self, module: Any) -> nn.Module:
+        return HeadRound(module)
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         first = len(self.batch)
@@ -131,35 +182,104 @@ class HeadTrial(PolicyTrial):
         return (past, {}, {}, {}, {first: decisions, first + 1: arms}, {first: decisions, first + 1: arms})
 
 
-def trial_of(module: nn.Module, example: Tensor | None) -> PolicyTrial:
+class ConvexTrial(Trial):
+    """Rounds for a convex learner: quadratic losses about random points."""
+
+    def __init__(self, learner: ConvexLearner) -> None:
+        super().__init__(learner, learner.decision)
+        self.points = learner.points
+
+    def compare(self, eager: Any, exported: Any) -> None:
+        for centre in self.centres():
+            agree("a decision", eager.predict(), exported.predict(), self.tolerance)
+            agree("a query", queries := eager.queries(), exported.queries(), self.tolerance)
+            past = self.past(queries, centre)
+            eager.step(*past)
+            exported.step(*past)
+
+    def compare_rounds(self, eager: Any, program: Any) -> None:
+        queries = eager.learner.queries()
+        for number, centre in enumerate(self.centres()):
+            learn = self.learns(number)
+            arguments = (*self.past(queries, centre), learn)
+            decision, queries = eager(*arguments)
+            theirs = played(program, learn, *arguments)
+            agree("a decision", decision, theirs[0], self.tolerance)
+            agree("a query", queries, theirs[1], self.tolerance)
+
+    def centres(self) -> Iterator[Tensor]:
+        """Where the losses are 0, ``(*B, 1, d)``, the same each time."""
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(ROUNDS_CHECKED):
+            yield torch.randn((*self.batch, 1, self.dim), generator=generator, dtype=torch.float64).to(**self.options)
+
+    def past(self, queries: Tensor, centre: Tensor) -> tuple[Tensor, ...]:
+        """The gradients and values of a loss at the queries."""
+        gradients = queries - centre
+        return gradients, 0.5 * (gradients * gradients).sum(-1)
+
+    def round(self, module: Any) -> nn.Module:
+        return ConvexRound(module)
+
+    def round_arguments(self) -> tuple[Tensor, ...]:
+        gradients = torch.zeros((*self.batch, self.points, self.dim), **self.options)
+        return gradients, gradients[..., 0].clone(), torch.ones(self.batch, dtype=torch.bool, device=self.device)
+
+    def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
+        return ({}, {}, {})
+
+
+def trial_of(module: nn.Module, example: Tensor | None) -> Trial:
     """The trial that fits a module; ``example`` is a decision's inputs, for a head."""
     if isinstance(module, Policy):
         return PolicyTrial(module)
+    if isinstance(module, ConvexLearner):
+        return ConvexTrial(module)
     if not isinstance(getattr(module, "policy", None), Policy):
-        raise TypeError(f"module: expected a Policy or a head with a policy on it, got {type(module).__name__}")
+        raise TypeError(
+            f"module: expected a Policy, a head with a policy on it or a ConvexLearner, got {type(module).__name__}"
+        )
     if example is None:
         raise ValueError("example: expected the inputs of a decision, which a head needs; got None")
     return HeadTrial(module, example)
 
 
-def seeded(function: Any, *arguments: Tensor) -> Tensor:
+def seeded(function: Any, *arguments: Tensor) -> Any:
     """Call with the same random draws each time, and leave the global ones alone."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return function(*arguments)
 
 
+def played(program: Any, learn: Tensor, *arguments: Tensor) -> Any:
+    """What a program returns; raise if it learns where nobody is to, by ``learn``."""
+    before = {name: buffer.clone() for name, buffer in program.named_buffers()}
+    result = seeded(program, *arguments)
+    if not bool(learn.any()) and not all(torch.equal(before[name], buffer) for name, buffer in program.named_buffers()):
+        raise RuntimeError("export: the program learnt in a round with learn=False")
+    return result
+
+
 def agree(what: str, ours: Tensor, theirs: Tensor, tolerance: float = 0.0) -> None:
     """Raise unless the two are equal, up to ``tolerance`` times their scale."""
     one, other = ours.double(), theirs.double()
-    scale = 1.0 + one.abs().max().item()
-    if one.shape != other.shape or not bool(((one - other).abs() <= tolerance * scale).all()):
+    finite = one[one.isfinite()].abs()  # where infinity is meant, it is equal
+    scale = 1.0 + (finite.max().item() if finite.numel() else 0.0)
+    if one.shape != other.shape or not bool(((one == other) | ((one - other).abs() <= tolerance * scale)).all()):
         raise RuntimeError(f"export: {what} differs between the eager and the exported module: {ours} and {theirs}")
 
 
 def agree_on_state(eager: nn.Module, theirs: dict[str, Tensor], tolerance: float) -> None:
-    """Raise unless each buffer of the eager module is there and equal."""
+    """Raise unless each buffer of the eager module is there, and equal where the rounds determine it."""
+    loose = undetermined(eager)
     for name, buffer in eager.named_buffers():
         if name not in theirs:
             raise RuntimeError(f"export: the exported module has no buffer {name}")
-        agree(f"buffer {name}", buffer, theirs[name], tolerance if buffer.is_floating_point() else 0.0)
+        if name not in loose:
+            agree(f"buffer {name}", buffer, theirs[name], tolerance if buffer.is_floating_point() else 0.0)
+
+
+def undetermined(module: nn.Module) -> set[str]:
+    """The names of a module's buffers that rounding decides."""
+    learners = {path: part for path, part in module.named_modules() if isinstance(part, Learner)}
+    return {f"{path}.{name}".lstrip(".") for path, part in learners.items() for name in part.undetermined}
