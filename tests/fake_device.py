@@ -16,7 +16,9 @@ from typing import Any
 
 import torch
 
-from tests.learners import CASES, DIM, estimator_of
+from tests import convex_learners, learners
+from tests.learners import DIM, estimator_of
+from torchonline.convex.learner import ConvexLearner
 
 DEVICE = "imaginary"
 
@@ -62,6 +64,14 @@ def install() -> None:
     backend_registration._setup_privateuseone_for_python_backend(DEVICE, Absent())
 
 
+@functools.cache
+def fakes() -> Any:
+    """The mode in which tensors have no values. Constants of the host, which options may be, are taken for fakes of the host."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
 def pretend_to_be_real() -> int:
     """Make the library take fake tensors for real ones, as it would the tensors of a real accelerator."""
     modules = [module for name, module in sys.modules.items() if name.startswith("torchonline.")]
@@ -71,8 +81,8 @@ def pretend_to_be_real() -> int:
     return len(patched)
 
 
-def use(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Ask a learner everything and teach it, with tensors of the device."""
+def use_bandit(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
+    """Ask a bandit everything and teach it, with tensors of the device; the answers."""
     like = {"device": DEVICE, "dtype": dtype}
     arms, outputs = torch.randn(*batch_shape, 5, DIM, **like), estimator_of(learner).output_shape
     learner.step(arms[..., 0, :], torch.zeros((*batch_shape, *outputs), **like))
@@ -87,33 +97,63 @@ def use(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> None:
         learner.step(arms[..., 0, :].bfloat16(), torch.zeros((*batch_shape, *outputs), **half))
         seen += [learner.width(arms), learner.radius(), *learner.interval(arms)]
         learner.reset()
+    return seen
+
+
+def use_convex(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
+    """Ask a convex learner everything and teach it, with tensors of the device; the answers."""
+    for kind in (dtype, torch.bfloat16):
+        gradients = torch.randn(*batch_shape, learner.points, learner.dim, device=DEVICE, dtype=kind)
+        if hasattr(learner, "set_hint"):
+            learner.set_hint(gradients[..., 0, :])
+        if hasattr(learner, "set_available"):
+            learner.set_available(torch.ones(*batch_shape, learner.dim, device=DEVICE, dtype=torch.bool))
+        learner.step(gradients, gradients[..., 0])
+    seen = [learner.predict(), learner(), learner.queries()]
+    learner.reset()
+    return seen
+
+
+def use(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Ask a learner everything and teach it: its answers and its buffers are on the device."""
+    ask = use_convex if isinstance(learner, ConvexLearner) else use_bandit
+    seen = ask(learner, batch_shape, dtype)
     strangers = {str(tensor.device) for tensor in [*seen, *learner.buffers()]} - {f"{DEVICE}:0"}
     if strangers:
         raise RuntimeError(f"found tensors on {sorted(strangers)}")
 
 
+def placed(build: Any, **options: Any) -> Any:
+    """A learner on the device: made on the host, where a constructor may look at its arguments, and moved there."""
+    learner, elsewhere = build(**options), build(**options, device="meta")
+    strangers = [name for name, buffer in elsewhere.named_buffers() if buffer.device.type != "meta"]
+    if strangers:
+        raise RuntimeError(f"device: expected it to hold for all buffers, found others: {strangers}")
+    with fakes() as mode:
+        for module in learner.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                module.register_buffer(name, mode.from_tensor(buffer))
+        return learner.to(DEVICE)
+
+
 def problems(build: Any) -> Iterator[str]:
-    """What goes wrong with a learner that is alone, in single precision and moved there, or in a fleet made on the device."""
+    """What goes wrong with a learner that is alone, in single precision, or in a fleet."""
     for batch_shape, dtype in (((), torch.float32), ((3,), torch.float64)):
-        options = {"batch_shape": batch_shape, "dtype": dtype, "validate": False}
         try:
-            # A policy has no memory of its own to move.
-            moved = batch_shape == () and not hasattr(build(**options), "select")
-            use(build(**options).to(DEVICE) if moved else build(**options, device=DEVICE), batch_shape, dtype)
+            learner = placed(build, batch_shape=batch_shape, dtype=dtype, validate=False)
+            with fakes():
+                use(learner, batch_shape, dtype)
         except Exception as error:
             yield f"{batch_shape} {dtype}: {type(error).__name__}: {str(error).splitlines()[0]}"
 
 
 def main() -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     install()
     if pretend_to_be_real() == 0:
         raise RuntimeError("the library no longer asks is_readable: say here how it knows a tensor with values")
-    cases = {str(case): case for case in CASES}
-    with FakeTensorMode():
-        for line in sys.stdin:
-            print(json.dumps(list(problems(cases[line.rstrip()].build))), flush=True)
+    cases = {str(case): case for case in (*learners.CASES, *convex_learners.CASES)}
+    for line in sys.stdin:
+        print(json.dumps(list(problems(cases[line.rstrip()].build))), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,12 @@
 """What constructors refuse, what a bad row among good ones does, and switched-off checks. The rest is rule 9."""
 
 import inspect
-import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-import torchonline
-from tests.bad_arguments import bad_selects, bad_steps
+from tests.bad_arguments import BAD_OPTIONS, bad_selects, bad_steps
 from tests.learners import (
     BATCH_SHAPES,
     CASES,
@@ -29,48 +26,6 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.linear_model import LinearModel
 from torchonline.bandits.policies import Policy
 
-NOT_A_NUMBER = ["1", None, [1.0], True, 1j]
-NOT_FINITE = [math.nan, math.inf, -math.inf]
-NOT_POSITIVE = [0.0, -1.0, *NOT_FINITE, *NOT_A_NUMBER]
-
-# For each argument of a constructor, values that no learner may take.
-BAD_OPTIONS: dict[str, list[Any]] = {
-    "dim": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
-    "outputs": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
-    "horizon": [0, -5, 10.5, True, "9", None],
-    "restart_every": [0, -5, 10.5, True, "9", 8.0],
-    "discount": [0.0, 1.0, 0.5, -0.9, *NOT_FINITE, *NOT_A_NUMBER],
-    "noise_scale": [-1.0, *NOT_FINITE, *NOT_A_NUMBER],
-    "theta_bound": NOT_POSITIVE,
-    "feature_bound": NOT_POSITIVE,
-    "ridge": NOT_POSITIVE,
-    "delta": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
-    "alpha": NOT_POSITIVE,
-    "minimum_scale": NOT_POSITIVE,
-    "repeats": [0, -5, 10.5, True, "9", None],
-    **dict.fromkeys(
-        (
-            "truncation",
-            "radius_factor",
-            "moment_factor",
-            "ridge_factor",
-            "scale_factor",
-            "linear_factor",
-            "warm_up_factor",
-        ),
-        NOT_POSITIVE,
-    ),
-    "moment_order": [1.0, 2.1, 0.5, 0.0, *NOT_FINITE, *NOT_A_NUMBER],
-    "noise": ["gaussian", "", "Moment", None, 1.0],
-    "radius": ["theory", "", None, 1.0],
-    "radius_scale": NOT_POSITIVE,
-    "batch_shape": [3, "23", (0,), (-1,), (2.0,), (True,), None, {2}],
-    "dtype": [torch.float16, torch.bfloat16, torch.int64, torch.complex64, "float64", np.float64, None],
-    "device": ["nowhere", 1.5],
-    "validate": [1, 0, None, "yes"],
-    "link": ["logistic", 1.0, torch.sigmoid, torch.nn.Sigmoid(), torchonline.Logistic],
-    "estimator": [None, "OFUL", torch.nn.Linear(3, 1), Estimator],
-}
 CLASSES = public_classes(LinearModel, Estimator, Policy)
 BAD_CONSTRUCTIONS = [
     pytest.param(cls, name, value, id=f"{cls.__name__}-{name}={getattr(value, '__name__', value)!r:.20}")

@@ -2,22 +2,24 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from tests.learners import Case
+Check = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A property of all learners: ``check`` raises AssertionError where a learner lacks it."""
+    """A property of all learners: ``check``, of a case, raises AssertionError where a learner lacks it."""
 
     number: int
-    check: Callable[[Case], None]
+    check: Check
 
     def __str__(self) -> str:
         return self.check.__name__
 
 
 RULES: list[Rule] = []
+CONVEX_RULES: list[Rule] = []
 
 # (class name, rule name) to the reason why that class need not keep that rule.
 EXEMPTIONS: dict[tuple[str, str], str] = {
@@ -68,11 +70,14 @@ EXEMPTIONS |= {
 }
 
 
-def rule(number: int) -> Callable[[Callable[[Case], None]], Callable[[Case], None]]:
-    """Make a check part of the contract, under one of its ten numbers."""
+CONVEX_EXEMPTIONS: dict[tuple[str, str], str] = {}
 
-    def register(check: Callable[[Case], None]) -> Callable[[Case], None]:
-        RULES.append(Rule(number, check))
+
+def rule(number: int, rules: list[Rule] = RULES) -> Callable[[Check], Check]:
+    """Make a check part of a contract, the bandits' unless another is named, under one of its ten numbers."""
+
+    def register(check: Check) -> Check:
+        rules.append(Rule(number, check))
         return check
 
     return register
@@ -87,6 +92,7 @@ def table(outcomes: dict[str, bool]) -> Iterator[str]:
     for learner in learners:
         marks = [outcomes.get(f"{number} {learner}") for number in numbers]
         yield learner.ljust(width) + "".join({None: "  .", True: "  +", False: "  -"}[mark] for mark in marks)
-    yield f"{len(learners)} learners, {len(EXEMPTIONS)} exemptions"
-    for (name, broken), reason in EXEMPTIONS.items():
+    exemptions = EXEMPTIONS | CONVEX_EXEMPTIONS
+    yield f"{len(learners)} learners, {len(exemptions)} exemptions"
+    for (name, broken), reason in exemptions.items():
         yield f"exempt: {name} from {broken}: {reason}"
