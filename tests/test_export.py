@@ -1,5 +1,6 @@
 """Exported policies and heads: they agree with the eager module, learn where torchonline is not, and refuse to lie."""
 
+import copy
 import functools
 import io
 import os
@@ -12,10 +13,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.learners import VARIANTS
+from tests.convex_learners import ConvexCase, play, stream
+from tests.convex_toys import Descent
+from tests.learners import VARIANTS, differences, snapshot
 from torchonline import (
+    CAOONS,
     GLBOMD,
     OFUL,
+    OONS,
+    FreeGrad,
     Greedy,
     HeavyTailRegression,
     HeavyTailUCB,
@@ -25,6 +31,7 @@ from torchonline import (
     RidgeRegression,
     ThompsonSampling,
 )
+from torchonline.arrays import along, dot, increase_
 from torchonline.bandits.policies import Policy
 from torchonline.export import compile_program, to_onnx, to_program, to_torchscript
 from torchonline.links import Link
@@ -291,6 +298,26 @@ def test_compiled_program_agrees(tmp_path: Path) -> None:
         assert choice.item() == policy.select(arms).item()
 
 
+class Slowed(Descent):
+    """Divides by a buffer of one number, as it is before the round."""
+
+    def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
+        decision = self.decision
+        decision -= gradients / along(self.energy, gradients)
+        increase_(self.energy, dot(gradients, gradients))
+
+
+def test_compiled_program_of_a_convex_learner_agrees(tmp_path: Path) -> None:
+    """A number that evolves is not taken for a constant."""
+    learner = Slowed(3)
+    program = compile_program(to_program(learner), tmp_path / "round.pt2")
+    for loss in stream(20, (), 3, 0):
+        gradients, values = loss.gradients(learner.queries())
+        learner.step(gradients)
+        decision, _ = program(gradients, values, torch.tensor(True))
+        torch.testing.assert_close(decision, learner.predict(), rtol=1e-12, atol=1e-12)
+
+
 class Drifting(Policy):
     """A policy whose compiled form is another."""
 
@@ -298,6 +325,98 @@ class Drifting(Policy):
         if torch.jit.is_scripting() or torch.compiler.is_compiling():
             return -self.estimator.predictor(arms)
         return self.estimator.predictor(arms)
+
+
+CONVEX = {
+    "CAOONS": ConvexCase(CAOONS, (("meta", "values"), ("horizon", 16))),
+    "OONS": ConvexCase(OONS),
+    "FreeGrad": ConvexCase(FreeGrad),
+}
+# Plays losses with a file, where torchonline is not, and saves the decisions.
+FRESH_CONVEX = """
+import sys, torch
+sys.modules["torchonline"] = None
+for path in sys.argv[1:]:
+    is_script = path.endswith(".pt")
+    learner = torch.jit.load(path) if is_script else torch.export.load(path).module()
+    queries, losses = torch.load(path + ".losses")
+    decisions = []
+    for a, b in losses:
+        residual = queries @ a - b
+        root = torch.sqrt(1.0 + residual**2)
+        gradients, values = (residual / root).unsqueeze(-1) * a, root - 1.0
+        if is_script:
+            learner.step(gradients, values)
+            decision, queries = learner.predict(), learner.queries()
+        else:
+            decision, queries = learner(gradients, values, torch.tensor(True))
+        decisions.append(decision)
+    torch.save((torch.stack(decisions), dict(learner.named_buffers())), path + ".learnt")
+"""
+
+
+def test_files_of_convex_learners_go_on_learning_in_a_process_without_torchonline(tmp_path: Path) -> None:
+    learners = {}
+    for name, case in CONVEX.items():
+        learner, losses = case.build(), case.stream(60)
+        play(learner, losses[:20])
+        to_torchscript(learner, tmp_path / f"{name}.pt")
+        learners[f"{name}.pt"] = learner
+        if name != "CAOONS":  # which takes long, and is another part of the same
+            to_program(learner, tmp_path / f"{name}.pt2")
+            learners[f"{name}.pt2"] = copy.deepcopy(learner)
+    for name, learner in learners.items():
+        losses = [(loss.a, loss.b) for loss in CONVEX[name.split(".")[0]].stream(60)[20:]]
+        torch.save((learner.queries(), losses), tmp_path / f"{name}.losses")
+    paths = [str(tmp_path / name) for name in learners]
+    command = [sys.executable, "-I", "-W", "ignore", "-c", FRESH_CONVEX, *paths]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    for name, learner in learners.items():
+        decisions, state = torch.load(tmp_path / f"{name}.learnt")
+        for decision, loss in zip(decisions, CONVEX[name.split(".")[0]].stream(60)[20:], strict=True):
+            learner.step(*loss.gradients(learner.queries()))
+            torch.testing.assert_close(decision, learner.predict(), rtol=1e-9, atol=1e-9)
+        assert int(state["rounds" if name.endswith(".pt") else "learner.rounds"]) == 60
+
+
+@pytest.mark.parametrize("export", [to_torchscript, to_program])
+def test_exporting_a_convex_learner_takes_its_state_and_changes_nothing(export, tmp_path: Path) -> None:
+    """With a hint said and learnt in both precisions; the file starts where the learner is."""
+    for dtype in (torch.float64, torch.float32):
+        learner = OONS(3, lipschitz=1.0, batch_shape=(2,), dtype=dtype)
+        play(learner, CONVEX["OONS"].stream(12, (2,)))
+        learner.set_hint(torch.full((2, 3), 0.1))
+        before = snapshot(learner)
+        exported = export(learner, tmp_path / "learner.pt2")
+        assert differences(before, snapshot(learner)) == []
+        if export is to_torchscript:
+            assert torch.equal(exported.predict(), learner.predict())
+            assert torch.equal(torch.jit.load(tmp_path / "learner.pt2").queries(), learner.queries())
+            continue
+        nothing = torch.zeros(2, 1, 3, dtype=dtype), torch.zeros(2, 1, dtype=dtype), torch.tensor([False, False])
+        for program in (exported.module(), torch.export.load(tmp_path / "learner.pt2").module()):
+            decision, queries = program(*nothing)
+            assert torch.equal(decision, learner.predict())
+            assert torch.equal(queries, learner.queries())
+
+
+class DriftingDescent(Descent):
+    """A convex learner whose compiled form learns at another rate."""
+
+    def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
+        rate = 0.5
+        if torch.jit.is_scripting() or torch.compiler.is_compiling():
+            rate = 0.6
+        decision = self.decision
+        decision -= rate * gradients
+
+
+@pytest.mark.parametrize("export", [to_torchscript, to_program])
+def test_a_convex_learner_that_compiles_to_something_else_is_refused(export, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="a decision differs"):
+        export(DriftingDescent(3), tmp_path / "learner.pt2")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("export", [to_torchscript, to_program])
