@@ -27,6 +27,10 @@ WRITTEN = {
     ],
     "examples/papers/hvt_ucb_coverage.py": ["hvt_ucb_coverage.png"],
     "examples/papers/hvt_ucb_speed.py": ["hvt_ucb_speed.png"],
+    "examples/papers/parameter_free.py": [
+        "parameter_free.json",
+        *(f"parameter_free_{name}.png" for name in ("growth", "noise", "comparator")),
+    ],
     "examples/papers/private_oco.py": [
         "private_oco.json",
         *(f"private_oco_{name}.png" for name in ("1.5", "inf", "bandit")),
@@ -93,6 +97,20 @@ SAID = {
     ],
     "examples/papers/hvt_ucb_coverage.py": ["one-sided Pareto 1.5", "HeavyTailUCB: at most"],
     "examples/papers/hvt_ucb_speed.py": ["HEAVY-OFUL, cold gradient descent", "times as long as one at t = 50"],
+    "examples/papers/parameter_free.py": [
+        *(
+            "fixed noise: regret",
+            "constant noise: regret",
+            "hardest: regret",
+            "OONS, constant noise: slope in T",
+            "hardest: slopes that",
+        ),
+        "CA-OONS, meta paper, preset paper: slope in T",
+        "drift to and fro, without noise: regret after 4 rounds",
+        "The additive constant is G sqrt(T) = 3.",
+        *("least constant with which it holds", "What CA-OONS pays for", "hindsight"),
+        *("OONS, tight", "Optimistic OMD", "OFTRL", "KT", "Mirror descent", "CLA-OONS", "FreeGrad", "AdaGrad, tuned"),
+    ],
     "examples/papers/private_oco_speed.py": ["the same in NumPy", "BLT after 1000 steps: 6608 bytes"],
     "examples/papers/private_oco.py": [
         "p = 1.5: suboptimality after T records, mean ± sd of 2 trials",

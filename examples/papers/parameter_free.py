@@ -1,0 +1,620 @@
+r"""Parameter-free online learning: regret against T, noise, drift and the comparator, and the counter-example to equation (5).
+
+The learners of Wang, Barik, Zhao and Tan (Parameter-free algorithms for the Stochastically Extended Adversarial model), FreeGrad
+and six baselines play ``SEAStream``, where the length of the noise, sigma, that of the adversary's steps, drift, and the best
+point u are known. The theory's rate is |u| sqrt((sigma^2 + drift^2) T), up to logarithms, and terms that do not grow with T.
+Regret is that of expected losses, :math:`\sum_t F_t(x_t) - F_t(u)`, which has the same mean as that of the losses themselves and
+less spread; all learners play the same 20 trials in 5 dimensions, side by side in one fleet each. What they are told:
+
+- *G and R*: the length of the longest gradient that there can be, and a radius: 2|u|, or |u| for linear losses. OGD has the step
+  size R/(G sqrt(t)) and AdaGrad sqrt(2) R, as their theory asks; optimistic OMD and OFTRL are told the smoothness, too;
+- *G*: CA-OONS, which is told T too, coin betting (KT) and parameter-free mirror descent;
+- *nothing*: CLA-OONS and FreeGrad;
+- *hindsight*: the best, by the mean over the trials that it plays, and the median of a grid: OGD over 15 step sizes and two
+  schedules, AdaGrad over 17. Three of ours and of theirs have their only number tuned too, the unit of length, over 5.
+
+Four experiments:
+
+1. Growth in T. *Fixed noise* is Huber losses with sigma = 1: the problem stays as it is, and T grows. *Constant noise* is the
+   same with sigma = 8/sqrt(T), where sigma^2_{1:T} is 64 whatever T. *Hardest* is linear losses of slope 1/sqrt(T) on the ball,
+   with sigma = 1: from T rounds one can just about tell where u is, so no learner's regret grows more slowly than sqrt(T).
+   Slopes are those of log-log lines, with 95 % intervals from 2000 resamples of the trials.
+2. The counter-example: f(x) = Huber(x - 4) on the line, without noise. CA-OONS as printed (meta="paper") against the two metas
+   that replace equation (5), with the paper's constants and with the default ones.
+3. Noise and drift, one at a time and beside the other: Huber losses, |u| = 1, T = 2048. The adversary goes to and fro, so that
+   each hint is wrong by the whole drift; and round a polygon of 16 corners, where it pays to follow it: regret falls below 0.
+4. The comparator: |u| = 0.1, 1, 10, 100, Huber losses, sigma = 0.5, drift = 0.1, T = 4096. CA-OONS should pay at most twice
+   what the best OGD pays, and G sqrt(T), the price of a unit ball. Where it does not, the last table says why: what the best
+   of its learners pays; what the weights over them do, whose rate for the j-th is at most 1/(24 G R_j); and that in a ball of
+   radius 2|u| others pay several times what the best OGD does, which knows in hindsight that it need not fear the worst case.
+
+Prints tables and verdicts, draws figures, and writes all numbers to OUTPUT/parameter_free.json. A finished run is kept in
+OUTPUT/parameter_free and not repeated, whatever has changed since: empty that folder to start anew.
+
+    python examples/papers/parameter_free.py --workers 2    # some twenty minutes of processor time; seconds with --smoke
+"""
+
+import argparse
+import json
+import math
+import multiprocessing
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from torchonline import CAOONS, CLAOONS, OONS, FreeGrad
+from torchonline.baselines import OFTRL, OGD, AdaGrad, CoinBetting, OptimisticOMD, ParameterFreeMirrorDescent
+from torchonline.environments import SEAStream
+
+TRIALS, DIM, SEED = 20, 5, 1
+ROUNDS, SWEEP_ROUNDS, NORM_ROUNDS = (1024, 2048, 4096, 8192, 16384), 2048, 4096
+LENGTHS, NORMS = (0.0, 0.03, 0.1, 0.3, 1.0), (0.1, 1.0, 10.0, 100.0)
+STEP_SIZES, UNITS = tuple(2.0**k for k in range(-8, 7)), (0.01, 0.1, 1.0, 10.0, 100.0)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A stream."""
+
+    loss: str
+    rounds: int  # T
+    sigma: float
+    drift: float = 0.0
+    norm: float = 1.0  # of u
+    scale: float = 1.0
+    period: int = 2
+    dim: int = DIM
+
+    def stream(self, trials: int) -> SEAStream:
+        return SEAStream(
+            self.dim,
+            loss=self.loss,
+            sigma=self.sigma,
+            drift=self.drift,
+            comparator_norm=self.norm,
+            scale=self.scale,
+            period=self.period,
+            batch_shape=(trials,),
+            seed=SEED,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.loss}, T = {self.rounds}, sigma = {self.sigma:.4g}, drift = {self.drift:g}, u = {self.norm:g}, "
+            f"scale = {self.scale:.4g}, period = {self.period}, d = {self.dim}"
+        )
+
+
+class Told:
+    """What learners may be told of a setting."""
+
+    def __init__(self, setting: Setting, trials: int) -> None:
+        stream = setting.stream(trials)
+        self.dim, self.rounds, self.trials = setting.dim, setting.rounds, trials
+        self.lipschitz, self.smoothness = stream.lipschitz, stream.smoothness
+        self.radius = setting.norm if setting.loss == "linear" else 2.0 * setting.norm
+        self.nothing = {"batch_shape": (trials,)}
+        self.slopes = self.nothing | {"lipschitz": self.lipschitz}
+        self.ball = self.nothing | {"radius_bound": self.radius}
+        self.both = self.slopes | self.ball
+
+
+Grid = dict[str, Any]  # learners by what was chosen of the grid
+
+
+def one(make: Callable[[Told], Any]) -> Callable[[Told], Grid]:
+    """A grid of one point."""
+    return lambda told: {"": make(told)}
+
+
+def oons(told: Told, **options: Any) -> OONS:
+    return OONS(told.dim, radius_bound=(told.radius,) * told.trials, **told.slopes, **options)
+
+
+def ca_oons(told: Told, **options: Any) -> CAOONS:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "meta: 'paper' has regret linear", UserWarning)
+        return CAOONS(told.dim, **{"horizon": told.rounds} | told.slopes | options)
+
+
+def tuned_ogd(told: Told) -> Grid:
+    return {
+        f"{step:g}{'' if schedule == 'constant' else ' / sqrt(t)'}": OGD(
+            told.dim, step_size=step, schedule=schedule, **told.nothing
+        )
+        for schedule in ("constant", "sqrt")
+        for step in STEP_SIZES
+    }
+
+
+def tuned_adagrad(told: Told) -> Grid:
+    return {f"{step:g}": AdaGrad(told.dim, step_size=step, **told.nothing) for step in (*STEP_SIZES, 128.0, 256.0)}
+
+
+def over_units(make: Callable[[Told, float], Any]) -> Callable[[Told], Grid]:
+    return lambda told: {f"{unit:g}": make(told, unit) for unit in UNITS}
+
+
+# By what they are told.
+IN_BALL: dict[str, Callable[[Told], Grid]] = {
+    "OONS": one(oons),
+    "OONS, paper": one(lambda told: oons(told, preset="paper")),
+    "OONS, tight": one(lambda told: oons(told, preset="tight")),
+    "Optimistic OMD": one(lambda told: OptimisticOMD(told.dim, smoothness=told.smoothness, **told.both)),
+    "OFTRL": one(lambda told: OFTRL(told.dim, smoothness=told.smoothness, **told.both)),
+    "OGD": one(lambda told: OGD(told.dim, step_size=told.radius / told.lipschitz, **told.ball)),
+    "AdaGrad": one(lambda told: AdaGrad(told.dim, step_size=math.sqrt(2.0) * told.radius, **told.ball)),
+}
+TOLD_G: dict[str, Callable[[Told], Grid]] = {
+    "CA-OONS": one(ca_oons),
+    "CA-OONS, linear": one(lambda told: ca_oons(told, meta="linear")),
+    "CA-OONS, no horizon": one(lambda told: ca_oons(told, horizon=None)),
+    "CA-OONS, paper's constants": one(lambda told: ca_oons(told, preset="paper")),
+    "KT": one(lambda told: CoinBetting(told.dim, **told.slopes)),
+    "Mirror descent": one(lambda told: ParameterFreeMirrorDescent(told.dim, **told.slopes)),
+}
+TOLD_NOTHING: dict[str, Callable[[Told], Grid]] = {
+    "CLA-OONS": one(lambda told: CLAOONS(told.dim, **told.nothing)),
+    "CLA-OONS, paper": one(lambda told: CLAOONS(told.dim, preset="paper", **told.nothing)),
+    "FreeGrad": one(lambda told: FreeGrad(told.dim, **told.nothing)),
+}
+HINDSIGHT: dict[str, Callable[[Told], Grid]] = {
+    "OGD, tuned": tuned_ogd,
+    "AdaGrad, tuned": tuned_adagrad,
+    "KT, tuned": over_units(lambda told, unit: CoinBetting(told.dim, initial_wealth=unit, **told.slopes)),
+    "FreeGrad, tuned": over_units(lambda told, unit: FreeGrad(told.dim, initial_scale=unit, **told.nothing)),
+    "CA-OONS, linear, tuned": over_units(lambda told, unit: ca_oons(told, meta="linear", scale0=unit)),
+}
+GROUPS = {"G and R": IN_BALL, "G": TOLD_G, "nothing": TOLD_NOTHING, "hindsight": HINDSIGHT}
+TOLD = {name: what for what, group in GROUPS.items() for name in group}
+# Those of the counter-example.
+EXAMPLES: dict[str, Callable[[Told], Grid]] = {
+    f"{meta}, preset {preset}": one(lambda told, meta=meta, preset=preset: ca_oons(told, meta=meta, preset=preset))
+    for preset in ("paper", "default")
+    for meta in ("paper", "values", "linear")
+}
+CONTENDERS = IN_BALL | TOLD_G | TOLD_NOTHING | HINDSIGHT | EXAMPLES
+FREE = ("CA-OONS", "CA-OONS, linear", "KT", "Mirror descent", "CLA-OONS", "FreeGrad")
+SWEPT = ("OONS", "Optimistic OMD", "OFTRL", "OGD", "AdaGrad", *FREE)
+
+# The regret of each trial, by what was chosen of the grid; and of CA-OONS, that of each of its learners, means over trials.
+Run = dict[str, Any]
+
+
+def play(name: str, setting: Setting, trials: int) -> Run:
+    """All trials and the whole grid of one contender side by side, on one stream."""
+    torch.set_num_threads(1)
+    stream = setting.stream(trials)
+    grid = CONTENDERS[name](Told(setting, trials))
+    total = {choice: torch.zeros(trials, dtype=torch.float64) for choice in grid}
+    bases: Any = 0.0
+    for _ in range(setting.rounds):
+        for choice, learner in grid.items():
+            total[choice] += stream.expected_regret(learner.predict())
+            if isinstance(learner, CAOONS) and len(grid) == 1:
+                bases = bases + stream.expected_regret(learner.bases.decision)
+            points = learner.queries()
+            learner.step(stream.gradients(points), stream.values(points) if learner.needs_values else None)
+        stream.advance()
+    found: Run = {"regret": {choice: regret.tolist() for choice, regret in total.items()}}
+    return found | {"bases": bases.mean(0).tolist()} if isinstance(bases, torch.Tensor) else found
+
+
+def kept(name: str, setting: Setting, trials: int, folder: Path) -> Run:
+    """A run from the folder, or a new one that is put there."""
+    path = folder / f"{name}, {setting}, {trials}.json".replace("/", "-")
+    if not path.exists():
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(play(name, setting, trials)))
+        unfinished.replace(path)
+    return json.loads(path.read_text())
+
+
+Results = dict[tuple[str, Setting], Run]
+
+
+class Regrets:
+    """What was played, looked up."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+
+    def grid(self, name: str, setting: Setting) -> dict[str, np.ndarray]:
+        return {choice: np.array(regret) for choice, regret in self.results[name, setting]["regret"].items()}
+
+    def choice(self, name: str, setting: Setting) -> str:
+        """The best of the grid."""
+        grid = self.grid(name, setting)
+        return min(grid, key=lambda choice: grid[choice].mean())
+
+    def of(self, name: str, setting: Setting) -> np.ndarray:
+        """Of each trial, with the best choice."""
+        return self.grid(name, setting)[self.choice(name, setting)]
+
+    def mean(self, name: str, setting: Setting) -> float:
+        return float(self.of(name, setting).mean())
+
+    def median(self, name: str, setting: Setting) -> float:
+        """The mean over trials of the median choice."""
+        return float(np.median([regret.mean() for regret in self.grid(name, setting).values()]))
+
+    def cell(self, name: str, setting: Setting) -> str:
+        return spread(self.of(name, setting))
+
+
+def short(number: float) -> str:
+    """Three digits."""
+    size = abs(number)
+    return f"{number:.2f}" if size < 10 else f"{number:.1f}" if size < 100 else f"{number:.0f}"
+
+
+def spread(regret: np.ndarray) -> str:
+    error = regret.std(ddof=1) / math.sqrt(len(regret)) if len(regret) > 1 else 0.0
+    return f"{short(regret.mean())} ± {short(error)}"
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Of a log-log line, and 95 % of what resampled trials give; NaN where a regret is not above 0."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def fit(cls, x: Sequence[float], regrets: Sequence[np.ndarray]) -> "Slope":
+        """A trial is the same noise at all x, and is drawn with all of them."""
+        table = np.stack(regrets, -1)  # (trials, points)
+        draws = np.random.default_rng(SEED).integers(0, len(table), (2000, len(table)))
+        means = np.concatenate([table.mean(0)[None], table[draws].mean(1)])
+        if not (means > 0.0).all():
+            return cls(math.nan, math.nan, math.nan)
+        offset = np.log(x) - np.mean(np.log(x))
+        slopes = np.log(means) @ offset / (offset @ offset)
+        return cls(float(slopes[0]), *map(float, np.quantile(slopes[1:], (0.025, 0.975))))
+
+    def within(self, low: float, high: float) -> bool:
+        """Whether all of the interval is."""
+        return low <= self.low and self.high <= high
+
+    def __str__(self) -> str:
+        if math.isnan(self.value):
+            return "none"
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+def yes(holds: bool) -> str:
+    return "yes" if holds else "NO"
+
+
+# What grows with T, and what the theory says of its slope.
+GROWTHS: dict[str, tuple[Callable[[int], Setting], float]] = {
+    "fixed noise": (lambda rounds: Setting("huber", rounds, 1.0), 0.5),
+    "constant noise": (lambda rounds: Setting("huber", rounds, 8.0 / math.sqrt(rounds)), 0.0),
+    "hardest": (lambda rounds: Setting("linear", rounds, 1.0, scale=1.0 / math.sqrt(rounds)), 0.5),
+}
+
+
+def example_setting(rounds: int) -> Setting:
+    return Setting("huber", rounds, 0.0, norm=4.0, dim=1)
+
+
+def sweeps(rounds: int) -> dict[str, list[Setting]]:
+    """By what is swept."""
+    base = Setting("huber", rounds, 0.0)
+    return {
+        "sigma, without drift": [replace(base, sigma=x) for x in LENGTHS],
+        "sigma, drift 0.3": [replace(base, sigma=x, drift=0.3) for x in LENGTHS],
+        "drift to and fro, without noise": [replace(base, drift=x) for x in LENGTHS],
+        "drift to and fro, sigma 0.3": [replace(base, drift=x, sigma=0.3) for x in LENGTHS],
+        "drift round 16 corners, without noise": [replace(base, drift=x, period=16) for x in LENGTHS],
+    }
+
+
+def comparator_settings(rounds: int) -> list[Setting]:
+    return [Setting("huber", rounds, 0.5, drift=0.1, norm=norm) for norm in NORMS]
+
+
+def growth_players(growth: str) -> list[str]:
+    """Losses without a minimum are for learners in a ball."""
+    return [*IN_BALL] if growth == "hardest" else [*IN_BALL, *FREE]
+
+
+def growth_table(regrets: Regrets, growth: str, rounds: Sequence[int]) -> Table:
+    make, theory = GROWTHS[growth]
+    settings = [make(length) for length in rounds]
+    title = f"{growth}: regret after T rounds, mean ± standard error, and its slope, 95 % interval; theory: {theory:g}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("learner", no_wrap=True)
+    for header in (*map(str, rounds), "slope"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for name in growth_players(growth):
+        slope = Slope.fit(rounds, [regrets.of(name, setting) for setting in settings])
+        cells = (regrets.cell(name, setting) for setting in settings)
+        table.add_row(name, *cells, str(slope))
+    return table
+
+
+def growth_verdicts(regrets: Regrets, rounds: Sequence[int]) -> list[str]:
+    asked = {"constant noise": (-math.inf, 0.1), "fixed noise": (0.25, 0.5)}
+    said = []
+    for growth, (low, high) in asked.items():
+        slope = Slope.fit(rounds, [regrets.of("OONS", GROWTHS[growth][0](length)) for length in rounds])
+        limits = f"{low:g} to {high:g}" if low > 0.0 else f"below {high:g}"
+        said.append(f"OONS, {growth}: slope in T {slope}; {limits}: {yes(slope.within(low, high))}")
+    for growth, (make, theory) in GROWTHS.items():
+        slopes = {
+            name: Slope.fit(rounds, [regrets.of(name, make(length)) for length in rounds])
+            for name in growth_players(growth)
+        }
+        above = [f"{name} {slope}" for name, slope in slopes.items() if slope.low > theory + 0.1]
+        said.append(f"{growth}: slopes that are surely 0.1 above the theory's: {'; '.join(above) or 'none'}")
+    return said
+
+
+def example_table(regrets: Regrets, rounds: Sequence[int]) -> Table:
+    table = Table(
+        title="The counter-example to equation (5): regret after T rounds, without noise", title_justify="left"
+    )
+    table.add_column("CA-OONS, meta", no_wrap=True)
+    for header in (*map(str, rounds), "slope"):
+        table.add_column(header, justify="right")
+    for name in EXAMPLES:
+        found = [regrets.mean(name, example_setting(length)) for length in rounds]
+        table.add_row(name, *map(short, found), f"{example_slope(regrets, name, rounds):.3f}")
+    return table
+
+
+def example_slope(regrets: Regrets, name: str, rounds: Sequence[int]) -> float:
+    return Slope.fit(rounds, [regrets.of(name, example_setting(length)) for length in rounds]).value
+
+
+def example_verdicts(regrets: Regrets, rounds: Sequence[int]) -> list[str]:
+    said = []
+    for name in EXAMPLES:
+        slope = example_slope(regrets, name, rounds)
+        fails = name.startswith("paper")
+        holds = abs(slope - 1.0) < 0.05 if fails else slope < 0.1
+        said.append(f"CA-OONS, meta {name}: slope in T {slope:.3f}; {'1.0' if fails else 'below 0.1'}: {yes(holds)}")
+    return said
+
+
+def swept(setting: Setting, sweep: str) -> float:
+    return setting.sigma if sweep.startswith("sigma") else setting.drift
+
+
+def sweep_table(regrets: Regrets, sweep: str, settings: Sequence[Setting]) -> Table:
+    title = f"{sweep}: regret after {settings[0].rounds} rounds, mean ± standard error, and its slope from 0.1 on"
+    table = Table(title=f"{title}; that of the bound is 1", title_justify="left")
+    table.add_column("learner", no_wrap=True)
+    for setting in settings:
+        table.add_column(f"{swept(setting, sweep):g}", justify="right", no_wrap=True)
+    large = [setting for setting in settings if swept(setting, sweep) >= 0.1]
+    table.add_column("slope", justify="right", no_wrap=True)
+    for name in SWEPT:
+        slope = Slope.fit([swept(setting, sweep) for setting in large], [regrets.of(name, each) for each in large])
+        table.add_row(name, *(regrets.cell(name, setting) for setting in settings), str(slope))
+    return table
+
+
+def comparator_table(regrets: Regrets, settings: Sequence[Setting]) -> Table:
+    title = f"The comparator: regret after {settings[0].rounds} rounds, mean ± standard error"
+    table = Table(title=f"{title}; of a grid, that of the best, and the median", title_justify="left")
+    table.add_column("learner", no_wrap=True)
+    for header in ("told", *(f"|u| = {setting.norm:g}" for setting in settings)):
+        table.add_column(header, justify="right", no_wrap=True)
+    for name in TOLD:
+        cells = []
+        for setting in settings:
+            cells.append(regrets.cell(name, setting))
+            if len(regrets.grid(name, setting)) > 1:
+                cells[-1] += f"\nat {regrets.choice(name, setting)}\nmedian {short(regrets.median(name, setting))}"
+        table.add_row(name, TOLD[name], *cells)
+    return table
+
+
+def allowance(setting: Setting) -> float:
+    """The additive constant: G sqrt(T)."""
+    return Told(setting, 1).lipschitz * math.sqrt(setting.rounds)
+
+
+def comparator_verdicts(regrets: Regrets, settings: Sequence[Setting]) -> list[str]:
+    said = [f"The additive constant is G sqrt(T) = {allowance(settings[0]):.0f}."]
+    for name in ("CA-OONS", *FREE[1:]):
+        parts, excess = [], []
+        for setting in settings:
+            ours, best = regrets.mean(name, setting), regrets.mean("OGD, tuned", setting)
+            excess.append(ours - 2.0 * best)
+            holds = excess[-1] <= allowance(setting)
+            parts.append(f"{setting.norm:g}: {short(ours / best)} times, {yes(holds)}")
+        said.append(
+            f"{name}, at most 2 x the best OGD and the constant, by |u|: {'; '.join(parts)}; "
+            f"least constant with which it holds: {short(max(0.0, *excess))}"
+        )
+    return said
+
+
+def why_table(regrets: Regrets, settings: Sequence[Setting]) -> Table:
+    """Only with values are the learners' own regrets what the weights choose from; linear losses are those of the mean."""
+    table = Table(
+        title="What CA-OONS pays for, beside those that are told R, and two terms of bounds", title_justify="left"
+    )
+    headers = (
+        "|u|",
+        "CA-OONS",
+        "its best learner's",
+        "of radius",
+        "the weights'",
+        "OONS",
+        "OFTRL",
+        "OGD",
+        "OGD, tuned",
+    )
+    for header in (*headers, "L|u|^2", "G|u| sqrt(T)"):
+        table.add_column(header, justify="right")
+    for setting in settings:
+        bases = regrets.results["CA-OONS", setting]["bases"]
+        ours, best = regrets.mean("CA-OONS", setting), min(bases)
+        radius = 2.0 ** (1 + bases.index(best))
+        others = (regrets.mean(rival, setting) for rival in headers[5:])
+        bounds = (Told(setting, 1).smoothness * setting.norm**2, setting.norm * allowance(setting))
+        numbers = map(short, (*others, *bounds))
+        table.add_row(f"{setting.norm:g}", short(ours), short(best), f"{radius:g}", short(ours - best), *numbers)
+    return table
+
+
+COLOURS = plt.get_cmap("tab20").colors  # type: ignore[attr-defined]
+ORDER = (*IN_BALL, *FREE, "OGD, tuned", "AdaGrad, tuned")
+
+
+def draw(axis: Any, name: str, x: Sequence[float], found: Sequence[np.ndarray]) -> None:
+    low, high = np.quantile(found, (0.1, 0.9), axis=1)
+    colour = COLOURS[ORDER.index(name)] if name in ORDER else None
+    axis.plot(x, np.mean(found, axis=1), label=name, color=colour, marker="o", markersize=3)
+    axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def draw_theory(axis: Any, x: Sequence[float], slope: float, at: float, label: str) -> None:
+    axis.plot(x, at * (np.array(x) / x[0]) ** slope, "k--", label=label)
+
+
+def finish(figure: Any, axes: Any, path: Path) -> None:
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    lines = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(lines.values(), lines.keys(), fontsize=8, loc="outside right center")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def plot_growth(regrets: Regrets, rounds: Sequence[int], path: Path) -> None:
+    figure, axes = plt.subplots(1, 4, figsize=(18.0, 4.6), layout="constrained")
+    for axis, (growth, (make, theory)) in zip(axes, GROWTHS.items(), strict=False):
+        for name in growth_players(growth):
+            draw(axis, name, rounds, [regrets.of(name, make(length)) for length in rounds])
+        at = float(np.abs(regrets.of("OONS", make(rounds[0]))).mean())
+        draw_theory(axis, rounds, theory, at, "the theory's slope")
+        axis.set(title=growth, xlabel="T", xscale="log", yscale="log")
+    for name, style in zip(EXAMPLES, ("r-", "r--", "r:", "b-", "b--", "b:"), strict=True):
+        axes[-1].plot(rounds, [regrets.mean(name, example_setting(length)) for length in rounds], style, label=name)
+    axes[-1].set(title="the counter-example", xlabel="T", xscale="log", yscale="log")
+    axes[0].set_ylabel("regret: mean, 10 % to 90 % of trials")
+    finish(figure, axes, path)
+
+
+def plot_sweeps(regrets: Regrets, found: dict[str, list[Setting]], path: Path) -> None:
+    figure, axes = plt.subplots(1, len(found), figsize=(4.0 * len(found) + 2.0, 4.6), layout="constrained")
+    for axis, (sweep, settings) in zip(axes, found.items(), strict=True):
+        x = [swept(setting, sweep) for setting in settings]
+        for name in SWEPT:
+            draw(axis, name, x, [regrets.of(name, setting) for setting in settings])
+        axis.set(title=sweep, xlabel="drift" if "drift " in sweep[:6] else "sigma")
+        axis.set_xscale("symlog", linthresh=0.01)
+        axis.set_yscale("symlog", linthresh=1.0)
+    axes[0].set_ylabel("regret: mean, 10 % to 90 % of trials")
+    finish(figure, axes, path)
+
+
+def plot_comparator(regrets: Regrets, settings: Sequence[Setting], path: Path) -> None:
+    figure, axis = plt.subplots(figsize=(9.0, 5.4), layout="constrained")
+    norms = [setting.norm for setting in settings]
+    for name in ORDER:
+        draw(axis, name, norms, [regrets.of(name, setting) for setting in settings])
+    draw_theory(axis, norms, 1.0, allowance(settings[0]) * norms[0], "G|u| sqrt(T)")
+    axis.set(xlabel="|u|", ylabel="regret: mean, 10 % to 90 % of trials", xscale="log", yscale="log")
+    finish(figure, [axis], path)
+
+
+def all_jobs(rounds: Sequence[int], sweep_rounds: int, norm_rounds: int) -> list[tuple[str, Setting]]:
+    """Each once, the longest first."""
+    growth = [
+        (name, GROWTHS[kind][0](length)) for kind in GROWTHS for length in rounds for name in growth_players(kind)
+    ]
+    example = [(name, example_setting(length)) for length in rounds for name in EXAMPLES]
+    noise = [(name, each) for settings in sweeps(sweep_rounds).values() for each in settings for name in SWEPT]
+    comparator = [(name, each) for each in comparator_settings(norm_rounds) for name in TOLD]
+    jobs = dict.fromkeys((*growth, *example, *noise, *comparator))
+    return sorted(jobs, key=lambda job: -job[1].rounds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=TRIALS)
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--output", type=Path, default=Path("outputs"))
+    parser.add_argument("--smoke", action="store_true", help="a few rounds of everything, to see that it runs")
+    options = parser.parse_args()
+    for name in ("trials", "workers"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name}: expected at least 1, got {getattr(options, name)}")
+    trials, rounds, sweep_rounds, norm_rounds = options.trials, ROUNDS, SWEEP_ROUNDS, NORM_ROUNDS
+    if options.smoke:
+        trials, rounds, sweep_rounds, norm_rounds = 2, (8, 16), 4, 4
+
+    console = Console()
+    folder = options.output / "parameter_free"
+    folder.mkdir(parents=True, exist_ok=True)
+    jobs, results = all_jobs(rounds, sweep_rounds, norm_rounds), {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("runs", total=len(jobs))
+        # Without noise all trials of the counter-example are one, but for the sign.
+        calls = [(*job, 1 if job[0] in EXAMPLES else trials, folder) for job in jobs]
+        if options.workers == 1:
+            for job, call in zip(jobs, calls, strict=True):
+                results[job] = kept(*call)
+                progress.advance(task)
+        else:
+            spawn = multiprocessing.get_context("spawn")
+            with ProcessPoolExecutor(options.workers, mp_context=spawn) as pool:
+                futures = {pool.submit(kept, *call): job for job, call in zip(jobs, calls, strict=True)}
+                for future in as_completed(futures):
+                    results[futures[future]] = future.result()
+                    progress.advance(task)
+
+    regrets, found, settings = Regrets(results), sweeps(sweep_rounds), comparator_settings(norm_rounds)
+    console.print(f"{trials} trials, d = {DIM}. Told: R = 2|u|, or |u| for linear losses; G as it is.")
+    for growth in GROWTHS:
+        console.print(growth_table(regrets, growth, rounds))
+    for line in growth_verdicts(regrets, rounds):
+        console.print(line)
+    console.print(example_table(regrets, rounds))
+    for line in example_verdicts(regrets, rounds):
+        console.print(line)
+    for sweep, swept_settings in found.items():
+        console.print(sweep_table(regrets, sweep, swept_settings))
+    console.print(comparator_table(regrets, settings))
+    for line in comparator_verdicts(regrets, settings):
+        console.print(line)
+    console.print(why_table(regrets, settings))
+
+    path = options.output / "parameter_free.json"
+    path.write_text(json.dumps([{"learner": name, **vars(setting), **run} for (name, setting), run in results.items()]))
+    console.print(f"All numbers: {path}")
+    path = options.output / "parameter_free_growth.png"
+    plot_growth(regrets, rounds, path)
+    console.print(f"Regret against T: {path}")
+    path = options.output / "parameter_free_noise.png"
+    plot_sweeps(regrets, found, path)
+    console.print(f"Regret against noise and drift: {path}")
+    path = options.output / "parameter_free_comparator.png"
+    plot_comparator(regrets, settings, path)
+    console.print(f"Regret against the comparator: {path}")
+
+
+if __name__ == "__main__":
+    main()
