@@ -31,6 +31,7 @@ WRITTEN = {
         "parameter_free.json",
         *(f"parameter_free_{name}.png" for name in ("growth", "noise", "comparator")),
     ],
+    "examples/papers/parameter_free_speed.py": ["parameter_free_speed.png"],
     "examples/papers/private_oco.py": [
         "private_oco.json",
         *(f"private_oco_{name}.png" for name in ("1.5", "inf", "bandit")),
@@ -110,6 +111,11 @@ SAID = {
         "The additive constant is G sqrt(T) = 3.",
         *("least constant with which it holds", "What CA-OONS pays for", "hindsight"),
         *("OONS, tight", "Optimistic OMD", "OFTRL", "KT", "Mirror descent", "CLA-OONS", "FreeGrad", "AdaGrad, tuned"),
+    ],
+    "examples/papers/parameter_free_speed.py": [
+        "OGD in NumPy",
+        "OONS, frozen, d = 32:",
+        "CA-OONS, values, sketch, d = 32:",
     ],
     "examples/papers/private_oco_speed.py": ["the same in NumPy", "BLT after 1000 steps: 6608 bytes"],
     "examples/papers/private_oco.py": [

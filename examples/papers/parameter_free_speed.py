@@ -1,0 +1,235 @@
+"""What a step of each parameter-free learner costs: beside OFUL's, one OONS's and plain NumPy's; and whether it stays so.
+
+Each learner plays a stream of its own, Huber losses with noise and drift. Steps of all that are compared are timed in turn, on
+one thread, the gradients being there already; what is printed are ratios of medians.
+
+- At d = 32 beside a step of OFUL: OONS in each form, in the ball of radius 2|u|, which it seldom leaves, and without a ball;
+  CLA-OONS, FreeGrad and the baselines. Asked: OONS, frozen, at most twice an OFUL step.
+- CA-OONS with 14 learners beside one OONS of the same form, d = 2, 8 and 32, for both metas, and what it is made of: 14 OONS in
+  one batch, and the weights over them. Asked: at most three times.
+- At d = 32 beside the update of OGD in two lines of NumPy: what checks, buffers and counters cost.
+- Steps late in a long run beside early ones, and bytes of buffers.
+
+Prints tables and verdicts, and draws the times of a step.
+
+    OMP_NUM_THREADS=1 python examples/papers/parameter_free_speed.py    # a minute; seconds with --smoke
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from torchonline import CAOONS, CLAOONS, OFUL, OONS, FreeGrad, MsMwCMaster
+from torchonline.baselines import OFTRL, OGD, AdaGrad, CoinBetting, OptimisticOMD, ParameterFreeMirrorDescent
+from torchonline.environments import SEAStream
+
+DIM, DIMS, FORMS, METAS = 32, (2, 8, 32), ("eigen", "frozen", "sketch"), ("linear", "values")
+HORIZON = 2**14  # of 14 learners
+NUMPY = "OGD in NumPy"
+
+
+def stream_of(dim: int, batch_shape: tuple[int, ...] = ()) -> SEAStream:
+    return SEAStream(dim, loss="huber", sigma=0.5, drift=0.1, batch_shape=batch_shape)
+
+
+class Game:
+    """A convex learner and its stream; a round returns the seconds of its step."""
+
+    def __init__(self, learner: Any) -> None:
+        self.learner, self.stream = learner, stream_of(learner.dim, learner.batch_shape)
+
+    def __call__(self) -> float:
+        points = self.learner.queries()
+        gradients = self.stream.gradients(points)
+        values = self.stream.values(points) if self.learner.needs_values else None
+        start = time.perf_counter()
+        self.learner.step(gradients, values)
+        elapsed = time.perf_counter() - start
+        self.stream.advance()
+        return elapsed
+
+
+def oful_round(dim: int) -> Callable[[], float]:
+    """One step of OFUL on random unit features."""
+    policy, generator = OFUL(dim), torch.Generator().manual_seed(0)
+    x = torch.nn.functional.normalize(torch.randn(997, dim, generator=generator, dtype=torch.float64), dim=-1)
+    rewards, rounds = x[:, 0] + 0.1, iter(range(10**9))
+
+    def play() -> float:
+        t = next(rounds) % 997
+        start = time.perf_counter()
+        policy.step(x[t], rewards[t])
+        return time.perf_counter() - start
+
+    return play
+
+
+def numpy_round(dim: int) -> Callable[[], float]:
+    """OGD with no checks."""
+    stream, x, t = stream_of(dim), np.zeros(dim), 0
+
+    def play() -> float:
+        nonlocal x, t
+        g = stream.gradients(torch.from_numpy(x)).numpy()
+        start = time.perf_counter()
+        t += 1
+        x = x - 0.5 / math.sqrt(t) * g
+        elapsed = time.perf_counter() - start
+        stream.advance()
+        return elapsed
+
+    return play
+
+
+def at_one_size() -> dict[str, Callable[[], float]]:
+    """All of d = 32, OFUL first."""
+    told: dict[str, Any] = {"dim": DIM, "lipschitz": stream_of(DIM).lipschitz}
+    ball = told | {"radius_bound": 2.0}
+    learners = {
+        **{f"OONS, {form}": OONS(form=form, **ball) for form in FORMS},
+        **{f"OONS, {form}, no ball": OONS(form=form, **told) for form in FORMS},
+        "CLA-OONS": CLAOONS(DIM),
+        "CLA-OONS, sketch": CLAOONS(DIM, form="sketch"),
+        "FreeGrad": FreeGrad(DIM),
+        "KT": CoinBetting(**told),
+        "Mirror descent": ParameterFreeMirrorDescent(**told),
+        "Optimistic OMD": OptimisticOMD(smoothness=1.0, **ball),
+        "OFTRL": OFTRL(smoothness=1.0, **ball),
+        "OGD": OGD(DIM, step_size=0.5),
+        "AdaGrad": AdaGrad(DIM),
+    }
+    games: dict[str, Callable[[], float]] = {name: Game(learner) for name, learner in learners.items()}
+    return {"OFUL": oful_round(DIM), **games, NUMPY: numpy_round(DIM)}
+
+
+def weights_round(game: Game) -> Callable[[], float]:
+    """One step of weights like those of a CA-OONS, on the losses that its learners would have if losses were linear."""
+    meta: Any = MsMwCMaster(game.learner.meta.ranges, horizon=HORIZON)
+
+    def play() -> float:
+        losses = game.learner.bases.decision @ game.learner.bases.hint[0]
+        start = time.perf_counter()
+        meta.step(losses)
+        return time.perf_counter() - start
+
+    return play
+
+
+def experts_beside_one(dim: int, form: str) -> dict[str, Callable[[], float]]:
+    """One OONS, CA-OONS with 14, and its parts."""
+    told: dict[str, Any] = {"dim": dim, "lipschitz": stream_of(dim).lipschitz, "form": form}
+    games = {meta: Game(CAOONS(horizon=HORIZON, meta=meta, **told)) for meta in METAS}
+    radii = tuple(2.0**j for j in range(1, HORIZON.bit_length()))
+    fleet = Game(OONS(radius_bound=radii, batch_shape=(len(radii),), **told))
+    one = Game(OONS(radius_bound=2.0, **told))
+    return {"OONS": one, **games, "14 OONS": fleet, "weights": weights_round(games["linear"])}
+
+
+def in_turn(rounds: dict[str, Callable[[], float]], repeats: int) -> dict[str, float]:
+    """Median seconds of a step of each, done in turn so that what else the machine does meets all; the first tenth is let go."""
+    times = [[play() for play in rounds.values()] for _ in range(repeats)]
+    return dict(zip(rounds, np.median(times[repeats // 10 :], axis=0).tolist(), strict=True))
+
+
+def long_run(steps: int, progress: Progress) -> dict[str, tuple[float, int, int]]:
+    """Of each learner, a step of the last tenth as a multiple of one of the first, and bytes of buffers before and after."""
+    told: dict[str, Any] = {"dim": 8, "lipschitz": stream_of(8).lipschitz}
+    games = {
+        "OONS, eigen": Game(OONS(radius_bound=2.0, **told)),
+        "OONS, frozen": Game(OONS(radius_bound=2.0, form="frozen", **told)),
+        "OONS, sketch": Game(OONS(radius_bound=2.0, form="sketch", sketch_size=4, **told)),
+        "CA-OONS, linear": Game(CAOONS(horizon=HORIZON, meta="linear", **told)),
+        "CLA-OONS": Game(CLAOONS(8)),
+        "FreeGrad": Game(FreeGrad(8)),
+    }
+    held = {name: bytes_of(game) for name, game in games.items()}
+    tenths = [in_turn(games, steps // 10) for _ in progress.track(range(10), description="a long run")]
+    return {name: (tenths[-1][name] / tenths[0][name], held[name], bytes_of(game)) for name, game in games.items()}
+
+
+def bytes_of(game: Game) -> int:
+    return sum(buffer.numel() * buffer.element_size() for buffer in game.learner.buffers())
+
+
+def yes(holds: bool) -> str:
+    return "yes" if holds else "NO"
+
+
+def main() -> None:
+    """Measure, print, draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("outputs"))
+    parser.add_argument("--smoke", action="store_true", help="a few steps")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    repeats, steps = (20, 100) if options.smoke else (2000, 20_000)
+    torch.set_num_threads(1)
+    console = Console()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("steps in turn", total=1 + len(DIMS) * len(FORMS))
+        times = in_turn(at_one_size(), repeats)
+        progress.advance(task)
+        experts: dict[tuple[int, str], dict[str, float]] = {}
+        for dim in DIMS:
+            for form in FORMS:
+                experts[dim, form] = in_turn(experts_beside_one(dim, form), repeats)
+                progress.advance(task)
+        flat = long_run(steps, progress)
+
+    table = Table(title=f"Median time of a step at d = {DIM}")
+    table.add_column("learner", no_wrap=True)
+    for header in ("microseconds", "OFUL = 1", f"{NUMPY} = 1"):
+        table.add_column(header, justify="right")
+    for name, seconds in times.items():
+        table.add_row(name, f"{1e6 * seconds:.0f}", f"{seconds / times['OFUL']:.2f}", f"{seconds / times[NUMPY]:.1f}")
+    console.print(table)
+    for name in ("OONS, frozen", "OONS, frozen, no ball"):
+        ratio = times[name] / times["OFUL"]
+        console.print(f"{name}, d = {DIM}: {ratio:.2f} OFUL steps; at most 2: {yes(ratio <= 2.0)}")
+    console.print(f"FreeGrad, d = {DIM}: {times['FreeGrad'] / times[NUMPY]:.1f} times {NUMPY}")
+
+    table = Table(title=f"Median time of a step of CA-OONS with {HORIZON.bit_length() - 1} learners, one OONS = 1")
+    for header in ("d", "form", *METAS, "14 OONS", "weights"):
+        table.add_column(header, justify="right")
+    ratios = {key: {name: seconds / row["OONS"] for name, seconds in row.items()} for key, row in experts.items()}
+    for (dim, form), row in ratios.items():
+        table.add_row(str(dim), form, *(f"{ratio:.2f}" for name, ratio in row.items() if name != "OONS"))
+    console.print(table)
+    for (dim, form), row in ratios.items():
+        for meta in METAS:
+            holds = yes(row[meta] <= 3.0)
+            console.print(f"CA-OONS, {meta}, {form}, d = {dim}: {row[meta]:.2f} steps of OONS; at most 3: {holds}")
+
+    for name, (ratio, before, after) in flat.items():
+        console.print(
+            f"{name}, d = 8: the last tenth of {steps} steps takes {ratio:.2f} times as long as the first; {after} bytes of "
+            f"buffers, {before} before"
+        )
+
+    path = options.output / "parameter_free_speed.png"
+    figure, axis = plt.subplots(figsize=(8, 5), layout="constrained")
+    axis.barh(list(times)[::-1], [1e6 * seconds for seconds in times.values()][::-1])
+    axis.set(xlabel=f"microseconds of a step, median, d = {DIM}", xscale="log")
+    axis.grid(alpha=0.3, axis="x")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    console.print(f"Times: {path}")
+
+
+if __name__ == "__main__":
+    main()
