@@ -24,7 +24,7 @@ from torchonline.arrays import (
     exp,
     fill_,
     largest,
-    logsumexp,
+    log,
     matvec,
     may_hold,
     minimum,
@@ -217,15 +217,17 @@ def entropy_prox(log_weights: Tensor, cost: Tensor, rates: Tensor) -> Tensor:
     highest = column(largest(where(log_weights > -math.inf, cost, log_weights)))
     pull = exp(log_weights) * rates
     level = column((pull * cost).sum(-1) / pull.sum(-1))  # the root, where all changes are small
-    logs = log_weights + rates * (level - cost)
-    excess = column(logsumexp(logs))
+    logs, excess = log_weights, level
     for _ in range(24):
+        logs = log_weights + rates * (level - cost)
+        top = column(largest(logs))
+        weights = exp(logs - top)
+        total = column(weights.sum(-1))
+        excess = top + log(total)
         if not may_hold(abs(excess) > 16.0 * roundoff(cost)):
             break
         # From the left of the root a step may pass all that can be, from the right it cannot.
-        level = minimum(level - excess / column((exp(logs - excess) * rates).sum(-1)), highest)
-        logs = log_weights + rates * (level - cost)
-        excess = column(logsumexp(logs))
+        level = minimum(level - excess * total / column((weights * rates).sum(-1)), highest)
     return logs - excess
 
 
