@@ -147,7 +147,8 @@ class Experts(ConvexLearner):
         None for a hint is the losses, and for who is there, those that were.
         """
         cut = self._cut(losses)
-        increase_(self.clipped, (abs(losses - cut) > 1e-6 * (abs(losses) + abs(self.hint))).any(-1))
+        if may_hold(cut != losses):
+            increase_(self.clipped, (abs(losses - cut) > 1e-6 * (abs(losses) + abs(self.hint))).any(-1))
         self._learn_(cut)
         assign_(self.hint, cut if hint is None else hint)
         if available is not None:
@@ -159,23 +160,27 @@ class Experts(ConvexLearner):
         """Losses, as far as they may go."""
         raise NotImplementedError
 
+    def _mask(self) -> Tensor | None:
+        """Who is available, ``(*B, N)``; None where everyone is, if that is at hand."""
+        return self.available if may_hold(~self.available) else None
+
 
 def masked(logs: Tensor, mask: Tensor) -> Tensor:
     """Minus infinity where a mask is False."""
     return where(mask, logs, logs - math.inf)
 
 
-def shares(logs: Tensor, mask: Tensor) -> Tensor:
+def shares(logs: Tensor, mask: Tensor | None) -> Tensor:
     """Weights that sum to 1 over the last axis, by their logarithms, among those that a mask has; 0 where it has none."""
-    if not may_hold(~mask):
+    if mask is None:
         return exp(logs - logsumexp(logs)[..., None])
     some = masked(logs, mask)
     return exp(some - log_share(some))
 
 
-def among(before: Tensor, logs: Tensor, mask: Tensor) -> Tensor:
+def among(before: Tensor, logs: Tensor, mask: Tensor | None) -> Tensor:
     """New logarithms for those that a mask has, such that their share of the sum is what it was before; the others' stay."""
-    if not may_hold(~mask):
+    if mask is None:
         return logs - logsumexp(logs)[..., None]
     then, now = masked(before, mask), masked(logs, mask)
     return where(now > -math.inf, now - log_share(now) + log_share(then), before)
@@ -187,9 +192,9 @@ def log_share(logs: Tensor) -> Tensor:
     return logsumexp(where(some, logs, 0.0 * some))[..., None]
 
 
-def prox_among(log_weights: Tensor, cost: Tensor, rates: Tensor, mask: Tensor) -> Tensor:
+def prox_among(log_weights: Tensor, cost: Tensor, rates: Tensor, mask: Tensor | None) -> Tensor:
     """:func:`~torchonline.linalg.entropy_prox` of those that a mask has, who share what they had before; others stay."""
-    if not may_hold(~mask):
+    if mask is None:
         return entropy_prox(log_weights, cost, rates)
     some = masked(log_weights, mask)
     share = log_share(some)
@@ -289,11 +294,11 @@ class MsMwC(Experts):
     def _learn_(self, losses: Tensor) -> None:
         surprise = losses - self.hint
         cost = losses + self.kappa * self.rates * surprise * surprise
-        assign_(self.log_weights, prox_among(self.log_weights, cost, self.rates, self.available))
+        assign_(self.log_weights, prox_among(self.log_weights, cost, self.rates, self._mask()))
 
     def _decide_(self) -> None:
-        weights = prox_among(self.log_weights, self.hint, self.rates, self.available)
-        assign_(self.decision, shares(weights, self.available))
+        mask = self._mask()
+        assign_(self.decision, shares(prox_among(self.log_weights, self.hint, self.rates, mask), mask))
 
 
 class MsMwCMaster(Experts):
@@ -412,22 +417,22 @@ class MsMwCMaster(Experts):
         cost = own + self.kappa * self.rates * missed * missed
         square = self.kappa * surprise * surprise
         moved = self.middle - self.twice * (losses[..., None, :] + self.twice * square[..., None, :])
-        assign_(self.top, prox_among(self.top, cost, self.rates, self._usable()))
-        assign_(self.middle, among(self.middle, moved, self.available[..., None, :]))
+        mask = self._mask()
+        rows = None if mask is None else mask[..., None, :]
+        assign_(self.top, prox_among(self.top, cost, self.rates, self._usable(rows)))
+        assign_(self.middle, among(self.middle, moved, rows))
 
     def _decide_(self) -> None:
-        hint = self._cut(self.hint)
-        usable = self._usable()
-        expected = self.middle - self.twice * hint[..., None, :]
-        assign_(self.inner, shares(expected, self.available[..., None, :]))
+        hint, mask = self._cut(self.hint), self._mask()
+        rows = None if mask is None else mask[..., None, :]
+        usable = self._usable(rows)
+        assign_(self.inner, shares(self.middle - self.twice * hint[..., None, :], rows))
         top = prox_among(self.top, matvec(self.inner, hint), self.rates, usable)
         assign_(self.decision, matvec(self.inner.mT, shares(top, usable)))
 
-    def _usable(self) -> Tensor:
-        """Which rates have an expert that is available, ``(*B, K)``."""
-        if not may_hold(~self.available):
-            return self.top > -math.inf
-        return (masked(self.middle, self.available[..., None, :]) > -math.inf).any(-1)
+    def _usable(self, rows: Tensor | None) -> Tensor | None:
+        """Which rates have an expert that a mask has, ``(*B, K)``."""
+        return None if rows is None else (masked(self.middle, rows) > -math.inf).any(-1)
 
 
 def grid(ranges: Sequence[float], horizon: int, unit: float) -> tuple[float, ...]:
