@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, assign_, dot, exp, increase_, row_dots, smallest, sqrt
+from torchonline.arrays import along, assign_, count_, dot, exp, increase_, row_dots, smallest, sqrt
 from torchonline.checks import positive
 from torchonline.convex.learner import ConvexLearner
 
@@ -37,8 +37,7 @@ class Descent(ConvexLearner):
         increase_(self.energy, dot(gradients, gradients))
         decision = self.decision
         decision -= along(self.rate / sqrt(self.energy), gradients) * gradients
-        rounds = self.rounds
-        rounds += 1
+        count_(self.rounds)
 
 
 class Mixture(ConvexLearner):
@@ -81,5 +80,4 @@ class Mixture(ConvexLearner):
         weights = exp(0.1 * (along(smallest(lost), lost) - lost))
         weights = weights / along(weights.sum(-1), weights)
         assign_(self.decision, row_dots(self.bases.decision.swapaxes(-1, -2), weights[..., None, :]))
-        rounds = self.rounds
-        rounds += 1
+        count_(self.rounds)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, assign_, at_most, dot, increase_, real, roundoff, sqrt
+from torchonline.arrays import along, assign_, at_most, count_, dot, increase_, real, roundoff, sqrt
 from torchonline.checks import positive_size
 from torchonline.convex.learner import ConvexLearner
 from torchonline.linalg import shortened
@@ -99,12 +99,12 @@ class CoinBetting(ConvexLearner):
         }
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        rounds, total = self.rounds, self.total
-        rounds += 1
+        total = self.total
+        count_(self.rounds)
         length = sqrt(dot(gradients, gradients))
         increase_(self.clipped, length > self.lipschitz)
         coin = shortened(gradients, length, self.lipschitz) / -self.lipschitz
         total += coin
         wealth = at_most(self.wealth + dot(coin, self.decision), self.initial_wealth * most(coin))
         assign_(self.wealth, wealth)
-        assign_(self.decision, along(wealth / (real(rounds, coin) + 1.0), total) * total)
+        assign_(self.decision, along(wealth / (real(self.rounds, coin) + 1.0), total) * total)

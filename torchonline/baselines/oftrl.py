@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, assign_, dot, increase_, sqrt
+from torchonline.arrays import along, assign_, count_, dot, increase_, sqrt
 from torchonline.checks import positive_size
 from torchonline.convex.learner import ConvexLearner
 from torchonline.linalg import shortened
@@ -99,8 +99,8 @@ class OFTRL(ConvexLearner):
         }
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        rounds, total = self.rounds, self.total
-        rounds += 1
+        total = self.total
+        count_(self.rounds)
         total += gradients
         error = gradients - self.hint
         increase_(self.penalty, self.square / self.penalty * dot(error, error))

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, assign_, dot, real, sqrt
+from torchonline.arrays import along, assign_, count_, dot, real, sqrt
 from torchonline.checks import one_of, positive_size
 from torchonline.convex.learner import ConvexLearner
 from torchonline.linalg import shortened
@@ -81,12 +81,11 @@ class OGD(ConvexLearner):
         self._create_buffers()
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        rounds = self.rounds
-        rounds += 1
+        count_(self.rounds)
         if self.is_constant:
             x = self.decision - self.step_size * gradients
         else:
-            x = self.decision - along(self.step_size / sqrt(real(rounds, gradients)), gradients) * gradients
+            x = self.decision - along(self.step_size / sqrt(real(self.rounds, gradients)), gradients) * gradients
         if self.radius_bound < math.inf:
             x = shortened(x, sqrt(dot(x, x)), self.radius_bound)
         assign_(self.decision, x)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, assign_, dot, increase_, sqrt
+from torchonline.arrays import along, assign_, count_, dot, increase_, sqrt
 from torchonline.checks import positive_size
 from torchonline.convex.learner import ConvexLearner
 from torchonline.linalg import shortened
@@ -93,8 +93,7 @@ class OptimisticOMD(ConvexLearner):
         }
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        rounds = self.rounds
-        rounds += 1
+        count_(self.rounds)
         rate = self.diameter / sqrt(self.offset + self.energy)
         center = self.center - along(rate, gradients) * gradients
         center = shortened(center, sqrt(dot(center, center)), self.radius_bound)

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, assign_, dot, expm1, increase_, log, log1p, minimum, sqrt, where
+from torchonline.arrays import along, assign_, count_, dot, expm1, increase_, log, log1p, minimum, sqrt, where
 from torchonline.baselines.coin_betting import most
 from torchonline.checks import one_of, positive_size
 from torchonline.convex.learner import ConvexLearner
@@ -120,8 +120,8 @@ class ParameterFreeMirrorDescent(ConvexLearner):
         }
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        rounds, total = self.rounds, self.total
-        rounds += 1
+        total = self.total
+        count_(self.rounds)
         length = sqrt(dot(gradients, gradients))
         increase_(self.clipped, length > self.lipschitz)
         # From here on Z is the unit of gradients.

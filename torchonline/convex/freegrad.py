@@ -10,8 +10,10 @@ from torchonline.arrays import (
     assign_,
     at_most,
     column,
+    count_,
     dot,
     exp,
+    increase_,
     largest,
     log,
     maximum,
@@ -164,9 +166,8 @@ class FreeGrad(ConvexLearner):
         kept = longest / or_one(reach)
         total = total + along(kept, gradients) * gradients
         root_energy = hypotenuse(root_energy, kept * length)
-        clipped, rounds = self.clipped, self.rounds
-        clipped += length > longest
-        rounds += 1
+        increase_(self.clipped, length > longest)
+        count_(self.rounds)
         if self.grows:
             longest = reach
         assign_(self.gradient_sum, total)
@@ -174,9 +175,9 @@ class FreeGrad(ConvexLearner):
         assign_(self.longest, longest)
         assign_(self.first, first)
         assign_(self.length_sum, length_sum)
-        self._decide(total, or_one(root_energy), or_one(longest), or_one(first))
+        self._decide_(total, or_one(root_energy), or_one(longest), or_one(first))
 
-    def _decide(self, total: Tensor, root_energy: Tensor, longest: Tensor, first: Tensor) -> None:
+    def _decide_(self, total: Tensor, root_energy: Tensor, longest: Tensor, first: Tensor) -> None:
         """Take the decision of a state, in ratios: n^2/V and V/h^2 may be far out of range, their roots q and p are not."""
         direction = total / along(root_energy, total)
         p, q = root_energy / longest, euclidean(direction)
