@@ -35,6 +35,14 @@ def test_functions_of_one_number(name: str, value: float) -> None:
         assert torch.equal(same_on_both(getattr(arrays, name), number), getattr(torch, name)(number))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, D])
+def test_divisors(dtype: torch.dtype) -> None:
+    """Of numbers from 0 on: something tiny, or 1, in place of 0, and all others that are not tiny as they are."""
+    for x in (torch.tensor(0.0, dtype=dtype), torch.tensor([0.0, 1e-36, 0.3, 7.0], dtype=dtype)):
+        assert torch.equal(same_on_both(arrays.or_one, x), torch.where(x > 0.0, x, 1.0))
+        assert torch.equal(same_on_both(arrays.nonzero, x), torch.where(x > 0.0, x, 1e-37))
+
+
 @pytest.mark.parametrize("y", NUMBERS.tolist())
 @pytest.mark.parametrize("x", NUMBERS.tolist())
 def test_functions_of_two_numbers(x: float, y: float) -> None:

@@ -255,6 +255,11 @@ def nonzero(x: Tensor) -> Tensor:
     return at_least(x, 1e-37)
 
 
+def or_one(x: Tensor) -> Tensor:
+    """``x >= 0`` as a divisor of what is 0 where it is: 1 in place of 0."""
+    return x + (x == 0.0)
+
+
 def at_most(x: Tensor, ceiling: float) -> Tensor:
     """``min(x, ceiling)`` for a plain number ``ceiling``."""
     if not is_scripting():

@@ -31,6 +31,7 @@ from torchonline.arrays import (
     nonzero,
     norms,
     number,
+    or_one,
     roundoff,
     row_dots,
     smallest,
@@ -303,13 +304,13 @@ def ball_factors(point: Tensor, weights: Tensor, bound: float) -> Tensor:
         bound: the radius S > 0.
     """
     top = column(largest(weights))
-    weights = at_least(weights / (top + (top == 0.0)), roundoff(weights))
+    weights = at_least(weights / or_one(top), roundoff(weights))
     mu = column(smallest(weights)) * at_least(norms(point, 2.0) / bound - 1.0, 0.0)
     for _ in range(16):
         solution = weights / (weights + mu) * point
         norm = norms(solution, 2.0)
         slope = column(row_dots(solution, solution / (weights + mu)))
-        rise = at_least((norm / bound - 1.0) * norm * norm / (slope + (slope == 0.0)), 0.0)
+        rise = at_least((norm / bound - 1.0) * norm * norm / or_one(slope), 0.0)
         mu = mu + rise
         if not may_hold(rise > 4.0 * roundoff(weights) * mu):
             break

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, assign_, count_, dot, increase_, may_hold, sqrt
+from torchonline.arrays import along, assign_, count_, dot, increase_, may_hold, or_one, sqrt
 from torchonline.checks import one_of, positive_size
 from torchonline.convex.learner import ConvexLearner
 from torchonline.linalg import project_ball_weighted, shortened
@@ -98,7 +98,7 @@ class AdaGrad(ConvexLearner):
         count_(self.rounds)
         increase_(self.energy, gradients * gradients if self.is_diagonal else dot(gradients, gradients))
         # Where the sum of squares is 0, or too small to be told from it, so is the gradient: then by 1.
-        scale = sqrt(self.energy + (self.energy == 0.0))
+        scale = sqrt(or_one(self.energy))
         x = self.decision - self.step_size * (gradients / along(scale, gradients))
         if self.radius_bound < math.inf:
             length = sqrt(dot(x, x))

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, assign_, count_, dot, expm1, increase_, log, log1p, minimum, sqrt, where
+from torchonline.arrays import along, assign_, count_, dot, expm1, increase_, log, log1p, minimum, or_one, sqrt, where
 from torchonline.baselines.coin_betting import most
 from torchonline.checks import one_of, positive_size
 from torchonline.convex.learner import ConvexLearner
@@ -138,4 +138,4 @@ class ParameterFreeMirrorDescent(ConvexLearner):
         alpha = self.initial_scale / (sqrt(V) * depth * depth)
         exponent = where(n <= 6.0 * V, n * n / (36.0 * V), n / 3.0 - V)
         size = alpha * expm1(minimum(exponent, log1p(longest / alpha)))
-        assign_(self.decision, along(size / (n + (n == 0.0)), theta) * theta)
+        assign_(self.decision, along(size / or_one(n), theta) * theta)

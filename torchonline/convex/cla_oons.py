@@ -3,7 +3,20 @@
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, assign_, dot, fill_, increase_, maximum, may_hold, nonzero, number, sqrt, where
+from torchonline.arrays import (
+    along,
+    assign_,
+    dot,
+    fill_,
+    increase_,
+    maximum,
+    may_hold,
+    nonzero,
+    number,
+    or_one,
+    sqrt,
+    where,
+)
 from torchonline.checks import check_state_dtype, one_of, positive_size, sizes
 from torchonline.convex.newton import PRESETS, OptimisticNewton
 
@@ -151,7 +164,7 @@ class CLAOONS(OptimisticNewton):
         if may_hold(due):
             self._start_anew_(due, reach)
         # Any number will do for a scale while all has been 0.
-        known = where(scale > 0.0, scale, scale + 1.0)
+        known = or_one(scale)
         ridge = self._ridge(where(scale > 0.0, self.first_scale, known))
         self._play_(ridge, known, number(self.radius), number(self.radius))
 

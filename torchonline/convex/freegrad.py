@@ -18,6 +18,7 @@ from torchonline.arrays import (
     log,
     maximum,
     minimum,
+    or_one,
     sqrt,
     where,
 )
@@ -199,8 +200,3 @@ def hypotenuse(x: Tensor, y: Tensor) -> Tensor:
     """The root of ``x^2 + y^2`` for numbers from 0 on, likewise."""
     ratio = minimum(x, y) / or_one(maximum(x, y))
     return maximum(x, y) * sqrt(1.0 + ratio * ratio)
-
-
-def or_one(x: Tensor) -> Tensor:
-    """A number from 0 on, or 1 in the place of 0."""
-    return where(x > 0.0, x, x + 1.0)
