@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.jit import is_scripting
 
 from torchonline.arrays import as_array, autocasts, exactly, is_readable
-from torchonline.checks import check_array, check_tensor, check_values, shape_text
+from torchonline.checks import check_array, check_shape, check_tensor, check_values, shape_text
 from torchonline.learner import SMALL_STEP, Learner, NumpyView
 
 
@@ -168,3 +168,12 @@ class ConvexLearner(Learner):
         # Copies: what is given may lie in the memory that a step writes. One number is NumPy's scalar.
         view.run(view.learner._observe, rows.copy(), None if numbers is None else numbers.copy()[()])
         view.mark_written()
+
+
+def checked_hint(hint: Any, like: Tensor, validate: bool) -> Tensor:
+    """A hint, in the type and of the shape of a decision or of gradients. Eager Python only."""
+    hint = check_tensor("hint", hint, like)
+    check_shape("hint", hint, like.shape)
+    if validate and is_readable(hint):
+        check_values("hint", hint)
+    return hint

@@ -36,14 +36,12 @@ from torchonline.arrays import (
 from torchonline.checks import (
     check_shape,
     check_state_dtype,
-    check_tensor,
-    check_values,
     kind,
     one_of,
     positive_integer,
     positive_size,
 )
-from torchonline.convex.learner import ConvexLearner
+from torchonline.convex.learner import ConvexLearner, checked_hint
 from torchonline.linalg import entropy_prox
 
 # kappa of the corrections: the proof needs 4.
@@ -97,10 +95,7 @@ class Experts(ConvexLearner):
             ValueError: its shape, device or values are wrong. No buffer has changed.
         """
         if not is_scripting():
-            hint = check_tensor("hint", hint, self.decision)
-            check_shape("hint", hint, self.decision.shape)
-            if self.validate and is_readable(hint):
-                check_values("hint", hint)
+            hint = checked_hint(hint, self.decision, self.validate)
             if autocasts(hint):
                 with exactly(hint):
                     self.set_hint(hint)

@@ -15,13 +15,13 @@ from torchonline.arrays import (
     dot,
     exactly,
     increase_,
-    is_readable,
     maximum,
     may_hold,
     number,
     sqrt,
 )
 from torchonline.checks import check_shape, check_state_dtype, check_tensor, check_values, one_of, positive_size, sizes
+from torchonline.convex.learner import checked_hint
 from torchonline.convex.newton import PRESETS, OptimisticNewton
 from torchonline.linalg import no_longer
 
@@ -201,10 +201,7 @@ class OONS(OptimisticNewton):
             ValueError: its shape, device or values are wrong. No buffer has changed.
         """
         if not is_scripting():
-            hint = check_tensor("hint", hint, self.decision)
-            check_shape("hint", hint, self.decision.shape)
-            if self.validate and is_readable(hint):
-                check_values("hint", hint)
+            hint = checked_hint(hint, self.decision, self.validate)
             if autocasts(hint):
                 with exactly(hint):
                     self.set_hint(hint)
@@ -235,10 +232,7 @@ class OONS(OptimisticNewton):
     def _next_hint(self, gradients: Tensor) -> Any:
         """What the function of the constructor makes of gradients, tensors or arrays. Eager Python only."""
         given = gradients if isinstance(gradients, Tensor) else torch.from_numpy(gradients)
-        hint = check_tensor("hint", self._hint_of[0](given.clone()), given)
-        check_shape("hint", hint, given.shape)
-        if self.validate and is_readable(hint):
-            check_values("hint", hint)
+        hint = checked_hint(self._hint_of[0](given.clone()), given, self.validate)
         return hint.detach() if isinstance(gradients, Tensor) else as_array(hint)
 
     def _decide_(self) -> None:
