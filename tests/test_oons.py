@@ -237,8 +237,8 @@ def test_regret_of_the_forms_is_within_the_bound(form: str) -> None:
 def test_half_the_constants_are_within_the_bound_too(preset: str) -> None:
     """No sequence can leave it.
 
-    Young's inequality with constants that are not all two proves the same bound for kappa / 2, since delta is then 1/4; and
-    ``ln(1 + q) >= 2 q / (2 + q)`` proves it for look / 2.
+    The bound for kappa / 2, where delta is 1/4, is below that for kappa; and ``ln(1 + q) >= 2 q / (2 + q)`` proves it for
+    look / 2.
     """
     kappa, _, look, _ = PRESETS[preset]
     for change in ({"kappa": kappa / 2.0}, {"look": look / 2.0}):

@@ -123,7 +123,7 @@ def bound(
 
         (1 + 2 delta (1 + delta) / kappa) ln det(I + sum_t eta_t v_t v_t' / rho_1) / eta_T
             + (rho_1 + look eta_1 z^2) |u|^2 / 2 + 2 R^2 (rho_T - rho_1)
-            + (kappa / 2 + 2 (1 + delta)^2) sum_t eta_t <u, e_t>^2 - sum_t rho_(t-1) |x_t - x_(t-1)|^2 / 4
+            + kappa^2 / (4 (kappa - (1 + delta)^2)) sum_t eta_t <u, e_t>^2 - sum_t rho_(t-1) |x_t - x_(t-1)|^2 / 4
 
     ``drift`` is by how much more than the ridge a form has raised the multiple of the identity.
     """
@@ -143,7 +143,7 @@ def bound(
     moves = (rho[:-1] * ((plays[1:] - plays[:-1]) ** 2).sum(-1)).sum(0)
     free = (1.0 + 2.0 * delta * (1.0 + delta) / kappa) * logdet / eta[-1] - moves / 4.0
     first = (rho[0] + look * eta[0] * z**2)[:, None, None] * eye
-    curvature = first + (kappa + 4.0 * (1.0 + delta) ** 2) * errors
+    curvature = first + kappa**2 / (2.0 * (kappa - (1.0 + delta) ** 2)) * errors
     return free + 2.0 * radius**2 * (rho[-1] - rho[0] + drift), curvature
 
 
