@@ -192,7 +192,8 @@ class ConvexTrial(Trial):
     def compare(self, eager: Any, exported: Any) -> None:
         for centre in self.centres():
             agree("a decision", eager.predict(), exported.predict(), self.tolerance)
-            agree("a query", queries := eager.queries(), exported.queries(), self.tolerance)
+            queries = eager.queries()
+            agree("a query", queries, exported.queries(), self.tolerance)
             past = self.past(queries, centre)
             eager.step(*past)
             exported.step(*past)

@@ -4,6 +4,7 @@ Three ways to hold it, with the same methods: :class:`EigenCurvature` knows its 
 its inverse, for a multiple c that hardly moves, and :class:`SketchCurvature` keeps a few directions.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -192,7 +193,7 @@ class FrozenCurvature(Curvature):
         # Rounding must not pass for growth.
         due = shift > number(self.shift) * (1.0 + 1e-9)
         if may_hold(due):
-            doublings = -((-log(shift / self.first) / 0.6931471805599453) // 1.0)  # rounded up
+            doublings = -((-log(shift / self.first) / math.log(2.0)) // 1.0)  # rounded up
             grown = where(due, self.first * 2.0**doublings, self.shift)
             entries = diagonal(self.matrix)
             entries += column(grown - self.shift)
@@ -209,7 +210,7 @@ class FrozenCurvature(Curvature):
 
 
 class SketchCurvature(Curvature):
-    r"""A few directions, by compensated frequent directions: O(dr) a round, and O(r^3), for r = ``size``.
+    r"""A few directions, by compensated frequent directions: O(dr + r^3) a round for r = ``size``.
 
     In place of the sum stand 2r rows S, with :math:`S^\top S \le \sum_s v_sv_s^\top \le S^\top S + \text{extra}\cdot I`. The
     first r are filled one by one. When they are full, the squares of all singular values are lowered by the (r+1)-th, which
