@@ -27,7 +27,7 @@ class CAOONS(ConvexLearner):
         learner.predict()
 
     There are :class:`~torchonline.OONS` learners of radius :math:`D_j = \text{scale0}\cdot2^j`, j = 1, ..., N, with the N of
-    :math:`D_N \ge T`, and an :class:`~torchonline.MsMwCMaster` that weighs them: the decision is
+    :math:`D_N \ge T\max\{1, \text{scale0}\}`, and an :class:`~torchonline.MsMwCMaster` that weighs them: the decision is
     :math:`x_t = \sum_jw_{t,j}x_t^j`. What it takes for their losses, ``meta``, matters:
 
     - ``"values"``: :math:`f_t(x_t^j) - f_t(0)`, expected to be what they were. Each learner has its own gradient, so there

@@ -56,7 +56,7 @@ class CLAOONS(OptimisticNewton):
     was seen to grow almost like T for tens of thousands of rounds, to a hundred times that of :class:`~torchonline.FreeGrad`
     (docs/parameter_free.md), which is also simpler and cheaper.
 
-    Cost of a round: ``"eigen"``, O(d^3); ``"sketch"``, O(dr) for r = ``sketch_size``.
+    Cost of a round: ``"eigen"``, O(d^3); ``"sketch"``, O(dr + r^3) for r = ``sketch_size``.
 
     Args:
         dim: d.
