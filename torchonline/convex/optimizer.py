@@ -71,7 +71,8 @@ class ParameterFree(torch.optim.Optimizer):
         params: parameters, or groups of them, as all optimizers take them. A group may have its own ``learner`` and options.
         learner: ``"freegrad"``, :class:`FreeGrad`, which needs to know nothing; ``"oons"``, :class:`OONS`; ``"cla"``,
             :class:`CLAOONS`; ``"ca-linear"`` and ``"ca-values"``, :class:`CAOONS` with that ``meta``.
-        options: of the learner's constructor, such as ``initial_scale``, the unit of length, or ``lipschitz``.
+        options: of the learner's constructor, such as ``lipschitz``. The unit of length is ``initial_scale`` of FreeGrad,
+            ``initial_radius`` of OONS and CLAOONS, and ``scale0`` of CAOONS; ``initial_scale`` of CLAOONS is that of gradients.
 
     Attributes:
         learners: of each group.
@@ -281,8 +282,9 @@ def _begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
         if option not in known and option not in RESERVED:
             raise TypeError(f"{option}: expected an option of learner {kind!r} ({', '.join(known)}), got another")
     for option, default in known.items():
-        if group.setdefault(option, default) is inspect.Parameter.empty:
+        if option not in group and default is inspect.Parameter.empty:
             raise TypeError(f"{option}: expected a value, which learner {kind!r} needs, got none")
+        group.setdefault(option, default)
     device = group["params"][0].device if group["params"] else None
     for p in group["params"]:
         if not p.is_floating_point():
