@@ -58,6 +58,14 @@ def positive_integer(name: str, value: Any) -> int:
     return int(value)
 
 
+def rounds_at_most(name: str, value: Any) -> int:
+    """A number of rounds that a float can count."""
+    number = positive_integer(name, value)
+    if number > 2**53:
+        raise ValueError(f"{name}: expected an integer from 1 to 2^53, got a larger one")
+    return number
+
+
 def seed_number(value: Any) -> int:
     """An integer that torch's generators take for a seed."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):

@@ -7,9 +7,17 @@ import torch
 from torch import Tensor
 
 from torchonline.arrays import assign_, column, count_, matvec, real, row_dots, where
-from torchonline.checks import LARGEST, check_size, check_state_dtype, one_of, positive_integer, positive_size
+from torchonline.checks import (
+    LARGEST,
+    check_size,
+    check_state_dtype,
+    one_of,
+    positive_integer,
+    positive_size,
+    rounds_at_most,
+)
 from torchonline.convex.learner import ConvexLearner
-from torchonline.convex.msmwc import MsMwCMaster, rounds_at_most
+from torchonline.convex.msmwc import MsMwCMaster
 from torchonline.convex.oons import OONS
 
 METAS = ("values", "linear", "paper")

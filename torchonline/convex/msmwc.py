@@ -40,6 +40,7 @@ from torchonline.checks import (
     one_of,
     positive_integer,
     positive_size,
+    rounds_at_most,
 )
 from torchonline.convex.learner import ConvexLearner, checked_hint
 from torchonline.linalg import entropy_prox
@@ -446,11 +447,3 @@ def positive_numbers(name: str, value: Any, count: int, dtype: torch.dtype) -> t
     if len(numbers) != count:
         raise ValueError(f"{name}: expected {count} numbers above 0, got {len(numbers)}")
     return tuple(positive_size(name, number, dtype) for number in numbers)
-
-
-def rounds_at_most(name: str, value: Any) -> int:
-    """A number of rounds that a float can count."""
-    number = positive_integer(name, value)
-    if number > 2**53:
-        raise ValueError(f"{name}: expected an integer from 1 to 2^53, got a larger one")
-    return number
