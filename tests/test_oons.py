@@ -141,6 +141,18 @@ def test_hints(guess: str) -> None:
     assert int(learner.clipped) == cut == reference.clipped > 0
 
 
+def test_a_hint_that_stays_is_not_that_of_a_learner_whose_hints_move() -> None:
+    """It would stay where the other's last one was."""
+    kinds = [OONS(2, lipschitz=1.0, hint=hint) for hint in ("last", doubled, "zero", torch.ones(2).double())]
+    for one in kinds:
+        for other in kinds:
+            if one.keeps_hint == other.keeps_hint:
+                one.load_state_dict(other.state_dict())
+            else:
+                with pytest.raises(RuntimeError, match="keeps_hint"):
+                    one.load_state_dict(other.state_dict())
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_radius_of_each_learner(form: str) -> None:
     radii, rows = (0.5, 2.0, 30.0), gradients_of(50, 2)

@@ -100,7 +100,16 @@ class OONS(OptimisticNewton):
         forms.
     """
 
-    statistics_depend_on = ("lipschitz", "radius_bound", "initial_radius", "kappa", "cap", "look", "ridge_number")
+    statistics_depend_on = (
+        "lipschitz",
+        "radius_bound",
+        "initial_radius",
+        "kappa",
+        "cap",
+        "look",
+        "ridge_number",
+        "keeps_hint",
+    )
     starts_apart = ("rate", "hint", "reach")
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
