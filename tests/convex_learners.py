@@ -76,8 +76,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "CAOONS": [
         {},
         {"horizon": None, "form": "frozen"},
-        {"meta": "linear", "preset": "tight"},
-        {"meta": "linear", "horizon": None, "form": "sketch", "sketch_size": 2},
+        {"meta": "linear", "preset": "tight", "horizon": None, "form": "sketch", "sketch_size": 2},
         {"meta": "paper", "preset": "paper", "scale0": 0.25},
     ],
     "CLAOONS": [
