@@ -79,7 +79,7 @@ class CoinBetting(ConvexLearner):
         self,
         dim: int,
         *,
-        lipschitz: float = 1.0,
+        lipschitz: float,
         initial_wealth: float = 1.0,
         batch_shape: tuple[int, ...] = (),
         dtype: torch.dtype = torch.float64,

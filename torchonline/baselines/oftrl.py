@@ -52,7 +52,7 @@ class OFTRL(ConvexLearner):
         - penalty, :math:`R^2/\eta_t`; rounds: ``(*B)``.
 
     Example:
-        >>> learner = OFTRL(2, radius_bound=10.0)
+        >>> learner = OFTRL(2, radius_bound=10.0, lipschitz=1.0)
         >>> for _ in range(500):
         ...     learner.step(learner.predict() - torch.tensor([3.0, 4.0]))  # the gradient of |x - (3, 4)|^2 / 2
         >>> bool((learner.predict() - torch.tensor([3.0, 4.0])).norm() < 0.01)
@@ -76,7 +76,7 @@ class OFTRL(ConvexLearner):
         dim: int,
         *,
         radius_bound: float,
-        lipschitz: float = 1.0,
+        lipschitz: float,
         smoothness: float = 0.0,
         batch_shape: tuple[int, ...] = (),
         dtype: torch.dtype = torch.float64,

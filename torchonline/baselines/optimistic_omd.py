@@ -70,7 +70,7 @@ class OptimisticOMD(ConvexLearner):
         dim: int,
         *,
         radius_bound: float,
-        lipschitz: float = 1.0,
+        lipschitz: float,
         smoothness: float = 0.0,
         batch_shape: tuple[int, ...] = (),
         dtype: torch.dtype = torch.float64,

@@ -95,7 +95,7 @@ class ParameterFreeMirrorDescent(ConvexLearner):
         dim: int,
         *,
         initial_scale: float = 1.0,
-        lipschitz: float = 1.0,
+        lipschitz: float,
         hint: str = "last",
         radius_bound: float = math.inf,
         batch_shape: tuple[int, ...] = (),
