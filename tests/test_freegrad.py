@@ -375,3 +375,12 @@ def test_a_gradient_that_is_no_number_changes_nothing() -> None:
     assert differences(before, snapshot(learner)) == []
     learner.reset()
     assert differences(snapshot(FreeGrad(2)), snapshot(learner)) == []
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_decisions_stay_finite_in_another_type(batch_shape: tuple[int, ...]) -> None:
+    learner = FreeGrad(2, batch_shape=batch_shape).float()
+    for _ in range(500):
+        learner.step(torch.ones(*batch_shape, 2))
+    assert bool((learner.predict().abs() > 1e12).all())
+    assert bool(learner.predict().isfinite().all())

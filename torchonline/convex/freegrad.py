@@ -19,6 +19,7 @@ from torchonline.arrays import (
     maximum,
     minimum,
     or_one,
+    roundoff,
     sqrt,
     where,
 )
@@ -140,7 +141,8 @@ class FreeGrad(ConvexLearner):
         # What a gradient counts for against the sum of those before it, which has to be 0 for the first one of all.
         self.weight = 0.5 if restarts and self.grows else 0.0
         self.log_scale = math.log(self.initial_scale)
-        self.log_largest = math.log(LARGEST[dtype])
+        # In single and in double precision: the state may not stay in the type it has now.
+        self.log_largest = (math.log(LARGEST[torch.float32]), math.log(LARGEST[torch.float64]))
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -184,7 +186,8 @@ class FreeGrad(ConvexLearner):
         p, q = root_energy / longest, euclidean(direction)
         r = p / (p + q)  # V / (V + hn)
         exponent = self.log_scale + 2.0 * log(first) - log(longest) - log(root_energy) + 0.5 * q * q * r
-        factor = 0.5 * (1.0 + r) / (p + q) * exp(at_most(exponent, self.log_largest))
+        ceiling = self.log_largest[0] if roundoff(total) > 1e-12 else self.log_largest[1]
+        factor = 0.5 * (1.0 + r) / (p + q) * exp(at_most(exponent, ceiling))
         # From 0, so that no gradient leaves 0 and not -0.
         assign_(self.decision, 0.0 - along(factor, total) * direction)
 
