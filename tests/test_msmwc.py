@@ -197,3 +197,14 @@ def test_experts_that_are_not_available() -> None:
         alone.set_hint(torch.zeros(2))
         assert abs(float(learner.predict()[1]) - 1.0 / 3.0) < 1e-12
         np.testing.assert_allclose(1.5 * learner.predict()[mask].numpy(), alone.predict().numpy(), rtol=0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_weights_of_those_far_behind_sum_to_one(batch_shape: tuple[int, ...]) -> None:
+    learner = MsMwC(3, rate=10.0, batch_shape=batch_shape, dtype=torch.float32)
+    losses = torch.tensor([-1e9, 0.0, 0.0]).expand(*batch_shape, 3)
+    learner.set_hint(losses)
+    for _ in range(4):
+        learner.step(losses)
+    learner.set_available(torch.tensor([False, True, True]).expand(*batch_shape, 3))
+    torch.testing.assert_close(learner.predict(), torch.tensor([0.0, 0.5, 0.5]).expand(*batch_shape, 3))

@@ -28,9 +28,11 @@ from torchonline.arrays import (
     exp,
     increase_,
     is_readable,
+    largest,
     logsumexp,
     matvec,
     may_hold,
+    nonzero,
     where,
 )
 from torchonline.checks import (
@@ -168,10 +170,14 @@ def masked(logs: Tensor, mask: Tensor) -> Tensor:
 
 def shares(logs: Tensor, mask: Tensor | None) -> Tensor:
     """Weights that sum to 1 over the last axis, by their logarithms, among those that a mask has; 0 where it has none."""
+    # From the largest one, which may be far below 0: next to it, the logarithm of a sum would lose its digits.
     if mask is None:
-        return exp(logs - logsumexp(logs)[..., None])
+        weights = exp(logs - largest(logs)[..., None])
+        return weights / weights.sum(-1)[..., None]
     some = masked(logs, mask)
-    return exp(some - log_share(some))
+    found = (some > -math.inf).any(-1)[..., None]
+    weights = exp(some - largest(where(found, some, 0.0 * found))[..., None])
+    return weights / nonzero(weights.sum(-1)[..., None])
 
 
 def among(before: Tensor, logs: Tensor, mask: Tensor | None) -> Tensor:
