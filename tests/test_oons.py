@@ -272,3 +272,14 @@ def test_scale_of_the_losses(preset: str, form: str) -> None:
     for losses, lengths in ((3.0, 1.0), (1e-4, 1.0), (1.0, 7.0)):
         change = np.abs(played(losses, lengths) - played(1.0, 1.0)).max()
         assert change > 1e-2 if preset == "paper" else change < 0.1 * ROUNDING[form]
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_a_hint_may_lie_in_the_memory_of_the_learner(batch_shape: tuple[int, ...]) -> None:
+    learners: list[OONS] = []
+    for hint in (lambda g: learners[0].center, lambda g: learners[1].center.clone()):
+        learners.append(OONS(2, lipschitz=1.0, radius_bound=0.5, hint=hint, batch_shape=batch_shape))
+        for _ in range(4):
+            learners[-1].step(torch.full((*batch_shape, 2), 0.5, dtype=torch.float64))
+    assert bool((learners[0].hint != 0.0).all())
+    assert torch.equal(learners[0].hint, learners[1].hint)

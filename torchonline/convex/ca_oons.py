@@ -39,7 +39,7 @@ class CAOONS(ConvexLearner):
     :math:`x_t = \sum_jw_{t,j}x_t^j`. What it takes for their losses, ``meta``, matters:
 
     - ``"values"``: :math:`f_t(x_t^j) - f_t(0)`, expected to be what they were. Each learner has its own gradient, so there
-      are N queries, and the origin is one more, of which the value counts and the gradient does not.
+      are N queries, and the origin is one more, of which the value counts and the gradient, which must be finite, does not.
     - ``"linear"``: :math:`\langle g_t, x_t^j\rangle` with the gradient at the decision, which all learners share: one query.
     - ``"paper"``: :math:`\langle\nabla f_t(x_t^j), x_t^j\rangle`, as printed. For a loss that is not linear its regret is
       linear in T: it rewards a learner for the slope where that learner stands. It is here to be seen failing, and warns.

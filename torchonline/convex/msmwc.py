@@ -146,7 +146,8 @@ class Experts(ConvexLearner):
         """
         cut = self._cut(losses)
         if may_hold(cut != losses):
-            increase_(self.clipped, (abs(losses - cut) > 1e-6 * (abs(losses) + abs(self.hint))).any(-1))
+            far = abs(losses - cut) > 1e-6 * (abs(losses) + abs(self.hint))
+            increase_(self.clipped, (far & self.available).any(-1))
         self._learn_(cut)
         assign_(self.hint, cut if hint is None else hint)
         if available is not None:

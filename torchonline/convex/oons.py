@@ -241,8 +241,9 @@ class OONS(OptimisticNewton):
     def _next_hint(self, gradients: Tensor) -> Any:
         """What the function of the constructor makes of gradients, tensors or arrays. Eager Python only."""
         given = gradients if isinstance(gradients, Tensor) else torch.from_numpy(gradients)
-        hint = checked_hint(self._hint_of[0](given.clone()), given, self.validate)
-        return hint.detach() if isinstance(gradients, Tensor) else as_array(hint)
+        # A copy: what the function returns may lie in the memory that the step writes.
+        hint = checked_hint(self._hint_of[0](given.clone()), given, self.validate).detach().clone()
+        return hint if isinstance(gradients, Tensor) else as_array(hint)
 
     def _decide_(self) -> None:
         """Take the next decision."""

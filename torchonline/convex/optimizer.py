@@ -55,7 +55,8 @@ class ParameterFree(torch.optim.Optimizer):
     a network that is not convex.
 
     A group in which no parameter has a gradient is left alone; a single one that has none counts as zeros. The parameters
-    belong to the optimizer: what else writes to them is undone by the next step. There is no rate to schedule. Gradients are
+    belong to the optimizer: what else writes to them is undone by the next step. What would be too large for their type
+    is written as its largest number. There is no rate to schedule. Gradients are
     the learner's data, which should not be accumulated, scaled or clipped by something else: ``lipschitz`` is for that.
 
     ``"ca-values"`` compares the values of the loss at several points, and ``step`` needs a closure as :class:`torch.optim.LBFGS`
@@ -198,7 +199,9 @@ class ParameterFree(torch.optim.Optimizer):
             params = self.param_groups[index]["params"]
             rows = (self.centres[index] + decision).split([p.numel() for p in params])
             for p, row in zip(params, rows, strict=True):
-                p.copy_(row.view(p.shape))
+                # The largest number of the parameter's type in the place of infinity: the learner itself has room for more.
+                largest = torch.finfo(p.dtype).max
+                p.copy_(row.view(p.shape).clamp(-largest, largest))
 
     def _gradient(self, index: int) -> Tensor | None:
         """The gradient of a group, ``(d)``, in the type of its learner; None if there is none at all."""
@@ -291,6 +294,8 @@ def _begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
             raise TypeError(f"params: expected real floating-point tensors, got {p.dtype}")
         if p.device != device:
             raise ValueError(f"params: expected the tensors of a group on one device, got {device} and {p.device}")
+        if not bool(torch.isfinite(p).all()):
+            raise ValueError("params: expected finite values, which the learner is centred at, got NaN or infinity")
     dim = sum(p.numel() for p in group["params"])
     if dim == 0:
         raise ValueError("params: expected at least one value in a group, got none")
