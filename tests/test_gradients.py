@@ -55,3 +55,11 @@ def test_wrong_shapes_are_refused_by_name() -> None:
         gradients(loss, learner, x, y[:2])
     with pytest.raises(ValueError, match=r"loss: expected one number for each point, got shape \(4\)"):
         gradients(lambda theta, x, y: theta * x - y, learner, x, y)
+
+
+def test_what_is_no_tensor_is_refused_by_name() -> None:
+    learner = learner_of(())
+    with pytest.raises(TypeError, match="data: expected tensors, got float"):
+        gradients(lambda theta, y: theta.sum() * y, learner, 3.0)
+    with pytest.raises(TypeError, match="loss: expected one number for each point, as a tensor, got tuple"):
+        gradients(lambda theta: (theta.sum(), theta), learner)
