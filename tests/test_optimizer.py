@@ -219,6 +219,10 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
     broken = ParameterFree(other.parameters()).state_dict()
     del broken["learners"][0]["learner"]["first"]
     wrong["first"] = broken
+    for text, centre in (("got torch.complex128 of shape .5.", torch.ones(5) * 1j), ("got NoneType", None)):
+        broken = ParameterFree(other.parameters()).state_dict()
+        broken["learners"][0]["centre"] = centre if centre is None else centre.to(torch.complex128)
+        wrong[f"expected the centre of group 0 as a tensor, {text}"] = broken
     for text, state in wrong.items():
         with pytest.raises((ValueError, RuntimeError), match=text):
             optimizer.load_state_dict(state)
@@ -439,7 +443,11 @@ def test_a_closure_that_fails_changes_nothing() -> None:
             raise RuntimeError("half way")
         return head.weight.sum()
 
+    def several_numbers() -> Tensor:
+        return head.weight.flatten()
+
     for closure, refusal, text in (
+        (several_numbers, ValueError, "closure: expected the loss as one number, got torch.float"),
         (None, TypeError, "closure: expected a function that returns the loss, which 'ca-values' needs, got None"),
         (nothing, TypeError, "closure: expected a function that returns the loss, got one that returns None"),
         (no_number, ValueError, "values of group 0: expected finite values, got nan"),

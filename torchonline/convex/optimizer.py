@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.checks import check_values, one_of, shape_text
+from torchonline.checks import check_values, kind, one_of, shape_text
 from torchonline.convex.ca_oons import CAOONS
 from torchonline.convex.cla_oons import CLAOONS
 from torchonline.convex.freegrad import FreeGrad
@@ -173,6 +173,8 @@ class ParameterFree(torch.optim.Optimizer):
                     loss = closure()
                 if loss is None:
                     raise TypeError("closure: expected a function that returns the loss, got one that returns None")
+                if isinstance(loss, Tensor) and loss.numel() != 1:
+                    raise ValueError(f"closure: expected the loss as one number, got {kind(loss)}")
                 values.append(float(loss.detach() if isinstance(loss, Tensor) else loss))
                 gradients.append(self._gradient(index))
         if all(gradient is None for gradient in gradients):
@@ -243,7 +245,10 @@ class ParameterFree(torch.optim.Optimizer):
         if not len(saved) == len(groups) == len(self.param_groups):
             raise ValueError(f"state_dict: expected {len(self.param_groups)} groups, got {len(saved)}")
         for index, (mine, theirs) in enumerate(zip(self.param_groups, groups, strict=True)):
-            shape, loaded = self.centres[index].shape, saved[index]["centre"].shape
+            shape, centre = self.centres[index].shape, saved[index]["centre"]
+            if not isinstance(centre, Tensor) or not centre.is_floating_point():
+                raise ValueError(f"state_dict: expected the centre of group {index} as a tensor, got {kind(centre)}")
+            loaded = centre.shape
             if loaded != shape or len(mine["params"]) != len(theirs["params"]):
                 raise ValueError(
                     f"state_dict: expected {len(mine['params'])} parameters, together {shape_text(shape)}, in group {index}, "
@@ -277,16 +282,16 @@ def _flat(tensors: list[Tensor]) -> Tensor:
 
 def _begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
     """The centre and the learner of a group; its options are checked, and completed by those that were not given."""
-    kind = one_of("learner", group["learner"], tuple(LEARNERS))
-    cls, settled, largest = LEARNERS[kind]
+    chosen = one_of("learner", group["learner"], tuple(LEARNERS))
+    cls, settled, largest = LEARNERS[chosen]
     parameters = inspect.signature(cls).parameters
     known = {name: parameter.default for name, parameter in parameters.items() if name not in DECIDED | settled.keys()}
     for option in group:
         if option not in known and option not in RESERVED:
-            raise TypeError(f"{option}: expected an option of learner {kind!r} ({', '.join(known)}), got another")
+            raise TypeError(f"{option}: expected an option of learner {chosen!r} ({', '.join(known)}), got another")
     for option, default in known.items():
         if option not in group and default is inspect.Parameter.empty:
-            raise TypeError(f"{option}: expected a value, which learner {kind!r} needs, got none")
+            raise TypeError(f"{option}: expected a value, which learner {chosen!r} needs, got none")
         group.setdefault(option, default)
     device = group["params"][0].device if group["params"] else None
     for p in group["params"]:
@@ -301,7 +306,7 @@ def _begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
         raise ValueError("params: expected at least one value in a group, got none")
     if dim > largest and group.get("form") != "sketch":
         raise ValueError(
-            f"params: expected at most {largest} values in a group of learner {kind!r}, which keeps matrices, got {dim}; "
+            f"params: expected at most {largest} values in a group of learner {chosen!r}, which keeps matrices, got {dim}; "
             "'freegrad' is O(d), and so is form='sketch'"
         )
     learner = cls(dim, device=device, **settled, **{option: group[option] for option in known})
