@@ -208,3 +208,12 @@ def test_weights_of_those_far_behind_sum_to_one(batch_shape: tuple[int, ...]) ->
         learner.step(losses)
     learner.set_available(torch.tensor([False, True, True]).expand(*batch_shape, 3))
     torch.testing.assert_close(learner.predict(), torch.tensor([0.0, 0.5, 0.5]).expand(*batch_shape, 3))
+
+
+def test_who_is_absent_is_not_counted_as_cut() -> None:
+    learner = MsMwC(2, rate=0.1)
+    learner.set_available(torch.tensor([True, False]))
+    learner.step(torch.tensor([0.1, 1e6]))
+    assert learner.clipped.item() == 0
+    learner.step(torch.tensor([1e6, 0.0]))
+    assert learner.clipped.item() == 1

@@ -458,3 +458,24 @@ def test_a_closure_that_fails_changes_nothing() -> None:
         assert same(bits(head, optimizer), before)
     optimizer.step(lambda: torch.tensor(1.0))
     assert same(bits(head, optimizer), before), "a group without a gradient"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_parameters_stay_finite(dtype: torch.dtype) -> None:
+    """What a learner in double precision has room for, a parameter may not: it gets its largest number."""
+    parameter = torch.nn.Parameter(torch.zeros(2, dtype=dtype))
+    optimizer = ParameterFree([parameter])
+    for _ in range(400):
+        parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+    assert parameter.tolist() == [-torch.finfo(dtype).max] * 2
+    for _ in range(400):
+        parameter.grad = -torch.ones_like(parameter)
+        optimizer.step()
+    assert parameter.min() > -1.0
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_centre_is_finite(value: float) -> None:
+    with pytest.raises(ValueError, match=r"^params: expected finite values"):
+        ParameterFree([torch.nn.Parameter(torch.tensor([1.0, value]))])
