@@ -53,7 +53,7 @@ class CLAOONS(OptimisticNewton):
     are of T and :math:`G/z_1`. :math:`G\,D_T` is of order :math:`GD_1\sqrt T` unless gradients vanish. A sketch adds
     :math:`2D^2` times what it has lost, for each start. It is here because the paper has it. The cap of :math:`\eta` falls as
     :math:`D_t` grows, and each start empties the curvature, so that for long it steps by its ridge alone: in noise its regret
-    was seen to grow almost like T for tens of thousands of rounds, to a hundred times that of :class:`~torchonline.FreeGrad`
+    was seen to grow almost like T for sixteen thousand rounds, to some forty times that of :class:`~torchonline.FreeGrad`
     (docs/parameter_free.md), which is also simpler and cheaper.
 
     Cost of a round: ``"eigen"``, O(d^3); ``"sketch"``, O(dr + r^3) for r = ``sketch_size``.
