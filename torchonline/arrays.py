@@ -108,8 +108,6 @@ def along(scalar: Tensor, x: Tensor) -> Tensor:
 
 def sqrt(x: Tensor) -> Tensor:
     if not is_scripting():
-        if type(x) is float and x >= 0.0:  # Python's own
-            return math.sqrt(x)
         if isinstance(x, ARRAYS):
             return np.sqrt(x)
     return torch.sqrt(x)

@@ -86,8 +86,8 @@ class CAOONS(ConvexLearner):
         >>> learner = CAOONS(1, lipschitz=1.0, horizon=1000, meta="linear")
         >>> for _ in range(1000):
         ...     learner.step((learner.predict() - 4.0).clamp(-1.0, 1.0))  # the slope of Huber's loss, lowest at 4
-        >>> learner.predict()
-        tensor([4.0000], dtype=torch.float64)
+        >>> bool(abs(learner.predict() - 4.0) < 0.01)
+        True
 
     Reference:
         Wang, Barik, Zhao and Tan, Parameter-free algorithms for the Stochastically Extended Adversarial model, Algorithm 2.
