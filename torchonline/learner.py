@@ -51,6 +51,8 @@ class Learner(nn.Module):
     # Options that the statistics depend on: loading a checkpoint made with others is refused.
     statistics_depend_on: tuple[str, ...] = ()
     options_tolerance = 1e-6
+    # The arguments that those come from, where they have other names.
+    argument_of: dict[str, str] = {}
 
     # Buffers that rounding decides, such as eigenvectors, which have any sign: what is made of them, it does not.
     undetermined: tuple[str, ...] = ()
@@ -118,6 +120,10 @@ class Learner(nn.Module):
         values = [(name, getattr(self, name) or 0.0) for name in self.statistics_depend_on]
         return [(name, float(number)) for name, v in values for number in (v if isinstance(v, tuple) else (v,))]
 
+    def _argument(self, name: str) -> str:
+        """What an error calls an option: by its argument."""
+        return f"{self.argument_of[name]} ({name})" if name in self.argument_of else name
+
     def _constants(self) -> Tensor:
         """The options that the statistics depend on, for checkpoints."""
         return torch.tensor([number for _, number in self._options()], dtype=torch.float64)
@@ -183,7 +189,7 @@ class Learner(nn.Module):
         }
         problems = [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))]
         problems = problems or [
-            f"{prefix}{name}: the state was learnt with {theirs:.12g}, this learner has {mine:.12g}"
+            f"{prefix}{self._argument(name)}: the state was learnt with {theirs:.12g}, this learner has {mine:.12g}"
             for (name, mine), theirs in zip(self._options(), loaded[prefix + "constants"].tolist(), strict=True)
             if not math.isclose(mine, theirs, rel_tol=self.options_tolerance)
         ]

@@ -60,6 +60,7 @@ class OGD(ConvexLearner):
     """
 
     statistics_depend_on = ("step_size", "radius_bound", "is_constant")
+    argument_of = {"is_constant": "schedule"}
 
     def __init__(
         self,

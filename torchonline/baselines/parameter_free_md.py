@@ -84,6 +84,7 @@ class ParameterFreeMirrorDescent(ConvexLearner):
     """
 
     statistics_depend_on = ("initial_scale", "lipschitz", "optimism", "radius_bound")
+    argument_of = {"optimism": "hint"}
 
     total: Tensor
     hint: Tensor

@@ -95,6 +95,7 @@ class CAOONS(ConvexLearner):
     """
 
     statistics_depend_on = ("horizon", "scale0", "mode_number")
+    argument_of = {"mode_number": "meta"}
 
     wakes: Tensor
 

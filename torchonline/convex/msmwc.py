@@ -62,6 +62,8 @@ class Experts(ConvexLearner):
         options: those of :class:`~torchonline.convex.learner.ConvexLearner`.
     """
 
+    argument_of = {"kappa": "preset"}
+
     hint: Tensor
     available: Tensor
     clipped: Tensor

@@ -73,6 +73,7 @@ class OptimisticNewton(ConvexLearner):
     length: Tensor
 
     starts_apart: tuple[str, ...] = ("rate",)
+    argument_of = dict.fromkeys(("kappa", "cap", "look", "ridge_number"), "preset") | {"keeps_hint": "hint"}
 
     def __init__(
         self, dim: int, *, length: Tensor, scale: Tensor, constants: Preset, form: str, sketch_size: int, **options: Any
