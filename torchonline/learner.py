@@ -244,20 +244,19 @@ class NumpyView:
         state: the arrays that evolve.
     """
 
-    def __init__(self, learner: Learner, parts: "dict[str, Any] | None" = None) -> None:
+    def __init__(self, learner: Learner, parts: "dict[str, Any]") -> None:
         self.buffers = tuple(learner._buffers.values())
         self.tensors = list(learner.state().values())
         self.wide = [tensor for tensor in self.tensors if tensor.dim() > 1]
         self.addresses = [tensor.data_ptr() for tensor in self.tensors]
-        views: dict[str, NumpyView] = parts or {}
-        self.parts = [(learner.parts()[name], view) for name, view in views.items()]
+        self.parts = [(learner.parts()[name], view) for name, view in parts.items()]
         self.learner: Any = object.__new__(type(learner))
         self.learner.__dict__.update(learner.__dict__)
         self.learner.__dict__.update(learner._modules)  # at hand, where nn.Module would search
         for name, buffer in learner._buffers.items():
             self.learner.__dict__[name] = None if buffer is None else buffer.detach().numpy()
         self.state = [self.learner.__dict__[name] for name in learner.state() if "." not in name]
-        for name, view in views.items():
+        for name, view in parts.items():
             self.learner.__dict__[name] = view.learner
             self.state += view.state
 

@@ -140,6 +140,14 @@ def add_outer_compensated_(matrix: Tensor, lost: Tensor, u: Tensor, v: Tensor) -
     matrix.copy_(total)
 
 
+def add_square_(matrix: Tensor, lost: Tensor | None, a: Tensor) -> None:
+    """``matrix += a a'``, by Kahan's summation where there is room for what is lost."""
+    if lost is not None:
+        add_outer_compensated_(matrix, lost, a, a)
+    else:
+        add_outer_(matrix, a, a)
+
+
 def grow_(matrix: Tensor, lost: Tensor | None, inverse: Tensor, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
     r"""Add :math:`aa^\top` to a matrix V and follow with its inverse, by Sherman and Morrison, exactly symmetric.
 
@@ -151,10 +159,7 @@ def grow_(matrix: Tensor, lost: Tensor | None, inverse: Tensor, a: Tensor, produ
         product: :math:`V^{-1}a`, shape ``(*B, d)``.
         quadratic: :math:`a^\top V^{-1}a`, shape ``(*B)``.
     """
-    if lost is not None:
-        add_outer_compensated_(matrix, lost, a, a)
-    else:
-        add_outer_(matrix, a, a)
+    add_square_(matrix, lost, a)
     u = product / along(sqrt(1.0 + quadratic), product)
     subtract_outer_(inverse, u, u)
 
@@ -279,6 +284,11 @@ def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
 def shortened(x: Tensor, length: Tensor, bound: float) -> Tensor:
     """Vectors ``(*B, d)`` of some lengths ``(*B)``, and of the same direction and length ``bound`` where theirs is larger."""
     return x * along(bound / at_least(length, bound), x)
+
+
+def in_ball(point: Tensor, bound: float) -> Tensor:
+    """The nearest points of a Euclidean ball, ``(*B, d)``."""
+    return shortened(point, sqrt(dot(point, point)), bound)
 
 
 def no_longer(x: Tensor, bound: Tensor) -> Tensor:

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, assign_, count_, dot, increase_, sqrt
+from torchonline.arrays import along, assign_, count_, dot, increase_
 from torchonline.checks import positive_size
 from torchonline.convex.learner import ConvexLearner
-from torchonline.linalg import shortened
+from torchonline.linalg import in_ball
 
 
 class OFTRL(ConvexLearner):
@@ -106,4 +106,4 @@ class OFTRL(ConvexLearner):
         increase_(self.penalty, self.square / self.penalty * dot(error, error))
         assign_(self.hint, gradients)
         lowest = along(self.square / self.penalty, total) * (total + gradients) * -0.5
-        assign_(self.decision, shortened(lowest, sqrt(dot(lowest, lowest)), self.radius_bound))
+        assign_(self.decision, in_ball(lowest, self.radius_bound))

@@ -5,10 +5,10 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, assign_, count_, dot, real, sqrt
+from torchonline.arrays import along, assign_, count_, real, sqrt
 from torchonline.checks import one_of, positive_size
 from torchonline.convex.learner import ConvexLearner
-from torchonline.linalg import shortened
+from torchonline.linalg import in_ball
 
 SCHEDULES = ("sqrt", "constant")
 
@@ -88,5 +88,5 @@ class OGD(ConvexLearner):
         else:
             x = self.decision - along(self.step_size / sqrt(real(self.rounds, gradients)), gradients) * gradients
         if self.radius_bound < math.inf:
-            x = shortened(x, sqrt(dot(x, x)), self.radius_bound)
+            x = in_ball(x, self.radius_bound)
         assign_(self.decision, x)

@@ -6,7 +6,7 @@ from torch import Tensor
 from torchonline.arrays import along, assign_, count_, dot, increase_, sqrt
 from torchonline.checks import positive_size
 from torchonline.convex.learner import ConvexLearner
-from torchonline.linalg import shortened
+from torchonline.linalg import in_ball
 
 
 class OptimisticOMD(ConvexLearner):
@@ -96,11 +96,11 @@ class OptimisticOMD(ConvexLearner):
         count_(self.rounds)
         rate = self.diameter / sqrt(self.offset + self.energy)
         center = self.center - along(rate, gradients) * gradients
-        center = shortened(center, sqrt(dot(center, center)), self.radius_bound)
+        center = in_ball(center, self.radius_bound)
         error = gradients - self.hint
         increase_(self.energy, dot(error, error))
         rate = self.diameter / sqrt(self.offset + self.energy)
         x = center - along(rate, gradients) * gradients
         assign_(self.center, center)
         assign_(self.hint, gradients)
-        assign_(self.decision, shortened(x, sqrt(dot(x, x)), self.radius_bound))
+        assign_(self.decision, in_ball(x, self.radius_bound))

@@ -33,7 +33,7 @@ from torchonline.learner import Learner
 from torchonline.linalg import (
     add_diagonal,
     add_outer_,
-    add_outer_compensated_,
+    add_square_,
     ball_factors,
     coordinate_vector,
     diagonal,
@@ -87,7 +87,7 @@ class Curvature(Learner):
 
     def shift_(self, shift: Tensor) -> None:
         """Set c, ``(*B)``."""
-        raise NotImplementedError
+        assign_(self.shift, shift)
 
     def solve(self, x: Tensor) -> Tensor:
         """``A^-1 x``, of ``(*B, d)``."""
@@ -126,16 +126,10 @@ class EigenCurvature(Curvature):
         }
 
     def add_(self, v: Tensor) -> None:
-        if self.lost is not None:
-            add_outer_compensated_(self.matrix, self.lost, v, v)
-        else:
-            add_outer_(self.matrix, v, v)
+        add_square_(self.matrix, self.lost, v)
         values, vectors = eigh(self.matrix)
         assign_(self.values, at_least(values, 0.0))
         assign_(self.vectors, vectors)
-
-    def shift_(self, shift: Tensor) -> None:
-        assign_(self.shift, shift)
 
     def solve(self, x: Tensor) -> Tensor:
         return matvec(self.vectors, matvec(self.vectors.mT, x) / (self.values + column(self.shift)))
@@ -273,9 +267,6 @@ class SketchCurvature(Curvature):
         entries = diagonal(self.gram)
         entries += kept
         increase_(self.extra, lowest)
-
-    def shift_(self, shift: Tensor) -> None:
-        assign_(self.shift, shift)
 
     def solve(self, x: Tensor) -> Tensor:
         c = self.shift + self.extra
