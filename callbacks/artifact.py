@@ -7,7 +7,7 @@ from typing import Any
 import pytorch_lightning as pl
 from torch import Tensor
 
-from torchonline.checks import one_of, positive_integer
+from torchonline.core.checks import one_of, positive_integer
 from torchonline.export import to_program, to_torchscript
 
 WRITERS: dict[str, tuple[str, Callable[..., Any]]] = {

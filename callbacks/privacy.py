@@ -6,9 +6,9 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities.combined_loader import CombinedLoader
 
-from torchonline.checks import positive, positive_integer, within
-from torchonline.privacy.learner import PrivateLearner
-from torchonline.privacy.total import private_learners, total_ledger
+from torchonline.core.checks import positive, positive_integer, within
+from torchonline.privacy.composition import private_learners, total_ledger
+from torchonline.privacy.learners.base import PrivateLearner
 
 ANOTHER_PASS = (
     "PrivacySpendLogger: expected one pass through the loader, got the start of another by a learner that has learnt; the same "
@@ -24,7 +24,7 @@ class PrivacySpendLogger(pl.Callback):
     record or what is computed from one.
 
     *Several learners* in a module are taken to be fed with the same people, who are released by each of them. What is
-    logged is the total of their ledgers (:func:`~torchonline.privacy.total.total_ledger`), which is more than any one of
+    logged is the total of their ledgers (:func:`~torchonline.privacy.composition.total_ledger`), which is more than any one of
     them has spent; learners of different adjacency have no total, and are refused. To look at one, name it. A learner that
     is made of others speaks for them. A fleet counts as one learner: each of its streams must have people of its own.
 
@@ -66,7 +66,7 @@ class PrivacySpendLogger(pl.Callback):
             watches all.
         continuations: number of runs that have published states, if you know better than the learners' count of loads: 1
             if a run was resumed from the very last state that it had published. See
-            :meth:`~torchonline.privacy.learner.PrivateLearner.privacy_spent`.
+            :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`.
 
     Attributes:
         last_step: :math:`t^*`, a number of the learner's steps; None before a fit, or without ``stop_at``.

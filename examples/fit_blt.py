@@ -1,4 +1,4 @@
-"""How the table of torchonline.privacy.blt was fitted, and how close it comes to the least noise that is possible.
+"""How the table of torchonline.privacy.mechanisms.blt was fitted, and how close it comes to the least noise that is possible.
 
 For each degree b, from 2^30 rounds down to 2^3, a minimum of 3/4 log(rms) + 1/4 log(max) + log(column norm) is found by
 BFGS, each from the last. The unknowns are the decays of the encoder C and of its inverse, which lie between each other; in
@@ -33,9 +33,9 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from torchonline.privacy import gaussian_mu, noise_source
-from torchonline.privacy.blt import HORIZONS, TABLE, column_norm, errors, parameters, trace_lower_bound
-from torchonline.privacy.generalized_gaussian import GeneralizedGaussianTree
-from torchonline.privacy.toeplitz import SquareRoot
+from torchonline.privacy.mechanisms.blt import HORIZONS, TABLE, column_norm, errors, parameters, trace_lower_bound
+from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
+from torchonline.privacy.mechanisms.toeplitz import SquareRoot
 
 SHARE_OF_MAX, PENALTY = 0.25, 1e-5
 

@@ -7,7 +7,7 @@ does not seem to exist, although the very largest alone do not settle it. Learne
 health, with a parameter for each arm and feature, d = 28.
 
 Evaluation. Each learner goes through families in random order and learns from those person-years in which the family was on
-the plan it would have chosen; `torchonline.offline.replay`. Its mean cost is the self-normalised inverse-propensity mean
+the plan it would have chosen; `torchonline.off_policy.replay`. Its mean cost is the self-normalised inverse-propensity mean
 over those. The design's probabilities are not in the file: they are estimated by counts within site and year. Noise scale,
 bound on the parameter, features' scale and radius_scale come from a quarter of the families, the results from the others.
 
@@ -45,7 +45,7 @@ from torch.nn.functional import one_hot
 from torchonline import OFUL, HeavyTailUCB, HvtUCB, RidgeRegression, ThompsonSampling
 from torchonline.bandits.policies import Policy
 from torchonline.datasets import health_insurance
-from torchonline.offline import bootstrap_means, effective_sample_size, propensities, replay, self_normalised_mean
+from torchonline.off_policy import bootstrap_means, effective_sample_size, propensities, replay, self_normalised_mean
 
 ARMS = ("free", "25-50 %", "95 %", "deductible")
 # By plan of `health_insurance`: 25 %, mixed and 50 % are one arm, since only together were they offered at every site.

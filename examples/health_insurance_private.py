@@ -50,7 +50,7 @@ from torch import Tensor
 
 from torchonline import DPTOFW
 from torchonline.datasets import health_insurance
-from torchonline.offline import bootstrap_means
+from torchonline.off_policy import bootstrap_means
 from torchonline.privacy import gaussian_epsilon, gaussian_mu, noise_source
 
 # A round number for all people: 2.8 visits to a doctor's office in 1993, 3.0 in 1992 and in 1997, a person and year, by the

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from torchonline.arrays import is_readable
 from torchonline.bandits.policies import Policy
-from torchonline.checks import check_shape, check_tensor, check_values, one_of, positive_integer, shape_text
+from torchonline.core.checks import check_shape, check_tensor, check_values, one_of, positive_integer, shape_text
+from torchonline.core.ops import is_readable
 
 
 class BanditHead(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from torchonline.checks import check_shape, one_of, positive, positive_integer
+from torchonline.core.checks import check_shape, one_of, positive, positive_integer
 from torchonline.models.bandit_head import BanditHead, of_chosen
 from torchonline.models.replay import Replay
 

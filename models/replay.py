@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchonline.checks import positive_integer
+from torchonline.core.checks import positive_integer
 
 
 class Replay(nn.Module):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from torchonline.checks import positive_integer, seed_number
+from torchonline.core.checks import positive_integer, seed_number
 
 
 class RoundLoader:

@@ -11,9 +11,9 @@ NEEDED = {
     "torchonline/__init__.py",
     "torchonline/py.typed",
     "torchonline/bandits/heavy_tail.py",
-    "torchonline/convex/frank_wolfe.py",
+    "torchonline/privacy/learners/frank_wolfe.py",
     "torchonline/environments/linear.py",
-    "torchonline/privacy/blt.py",
+    "torchonline/privacy/mechanisms/blt.py",
     "torchonline/models/bandit_head.py",
     "torchonline/callbacks/regret.py",
 }

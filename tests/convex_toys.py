@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, assign_, count_, dot, exp, increase_, row_dots, smallest, sqrt
-from torchonline.checks import positive
 from torchonline.convex.learner import ConvexLearner
+from torchonline.core.checks import positive
+from torchonline.core.ops import along, assign_, count_, dot, exp, increase_, row_dots, smallest, sqrt
 
 
 class Descent(ConvexLearner):

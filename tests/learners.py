@@ -17,10 +17,10 @@ from torch import Tensor, nn
 import torchonline
 import torchonline.baselines
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.generalized import GeneralizedEstimator
+from torchonline.bandits.glm.base import GeneralizedEstimator
 from torchonline.bandits.linear_model import LinearModel
 from torchonline.bandits.policies import Policy
-from torchonline.baselines.likelihood import LikelihoodEstimator
+from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator
 
 
 def cosh(z: Tensor) -> Tensor:

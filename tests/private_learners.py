@@ -9,9 +9,9 @@ from torch import Tensor
 import torchonline
 import torchonline.baselines
 from tests.learners import public_classes
-from torchonline.bandits.private import PrivateBandit
-from torchonline.convex.private_frank_wolfe import PrivateFrankWolfe
-from torchonline.privacy.learner import PrivateLearner
+from torchonline.privacy.learners.base import PrivateLearner
+from torchonline.privacy.learners.dphdb import PrivateBandit
+from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe
 
 DIM = 3
 HORIZON = 30

@@ -7,23 +7,23 @@ if not (_Path(__file__).parent / "models").is_dir():
     __path__.append(str(_Path(__file__).parent.parent))
 
 from torchonline.bandits.discounted import DiscountedHeavyTailRegression
-from torchonline.bandits.glm import GLBOMD, GLMRegression
+from torchonline.bandits.glm.local import LocalGLB, LocalGLMRegression
+from torchonline.bandits.glm.mirror_descent import GLBOMD, GLMRegression
 from torchonline.bandits.heavy_tail import HeavyTailRegression, HeavyTailUCB
 from torchonline.bandits.huber import HuberRegression, HvtUCB
-from torchonline.bandits.local_glm import LocalGLB, LocalGLMRegression
 from torchonline.bandits.policies import UCB, Greedy, ThompsonSampling
-from torchonline.bandits.private import DPHDB
 from torchonline.bandits.ridge import OFUL, RidgeRegression
 from torchonline.bandits.system_identification import SystemIdentification
 from torchonline.convex.ca_oons import CAOONS
 from torchonline.convex.cla_oons import CLAOONS
-from torchonline.convex.frank_wolfe import DPPOFW, DPTOFW
+from torchonline.convex.experts.msmwc import MsMwC, MsMwCMaster
 from torchonline.convex.freegrad import FreeGrad
 from torchonline.convex.gradients import gradients
-from torchonline.convex.msmwc import MsMwC, MsMwCMaster
 from torchonline.convex.oons import OONS
 from torchonline.convex.optimizer import ParameterFree
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Logistic, Poisson
+from torchonline.privacy.learners.dphdb import DPHDB
+from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
 
 __version__ = "0.1.0"
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.utils.data import Dataset, TensorDataset
 
-from torchonline.checks import check_indices, check_shape, kind, positive_integer, seed_number, sizes
+from torchonline.core.checks import check_indices, check_shape, kind, positive_integer, seed_number, sizes
 from torchonline.environments.noise import Noise
 
 # The published groups of the Health Insurance Experiment's fee-for-service plans, by the numbers that its files use.

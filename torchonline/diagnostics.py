@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.checks import positive, positive_integer, shape_text, sizes, within
+from torchonline.core.checks import positive, positive_integer, shape_text, sizes, within
 from torchonline.metrics import ExactMetric, check_floats, check_rounds
 
 # The fixed bets against the promise, from one that is quick to win and to lose to one that waits for rare large noise.

@@ -1,7 +1,7 @@
 """The linear algebra of one-pass learners: rank-one updates of a matrix and of its inverse, and projections.
 
 All functions take ``*B`` independent problems at once, cost O(d^2) unless they say otherwise, and run on tensors and on
-NumPy views alike (see :mod:`torchonline.arrays`). A trailing underscore means that the first argument is written in
+NumPy views alike (see :mod:`torchonline.core.ops`). A trailing underscore means that the first argument is written in
 place.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from torch.jit import is_scripting
 
-from torchonline.arrays import (
+from torchonline.core.ops import (
     ARRAYS,
     along,
     at_least,

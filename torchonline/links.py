@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.jit import is_scripting
 
-from torchonline.arrays import ARRAYS, at_least, exp, expm1, log, log1p, sigmoid, sigmoid_slope, where
-from torchonline.checks import non_negative, positive, positive_integer
+from torchonline.core.checks import non_negative, positive, positive_integer
+from torchonline.core.ops import ARRAYS, at_least, exp, expm1, log, log1p, sigmoid, sigmoid_slope, where
 
 # Points of the grids on which a maximum over an interval is looked for.
 GRID = 1 << 13

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from torchonline.arrays import without_cast
-from torchonline.checks import mismatch, positive_integer, shape_text, sizes, within
+from torchonline.core.checks import mismatch, positive_integer, shape_text, sizes, within
+from torchonline.core.ops import without_cast
 from torchonline.privacy.accounting import ADJACENCIES, GaussianAccountant, PureAccountant, ZCDPAccountant
-from torchonline.privacy.learner import PrivateLearner
-from torchonline.privacy.total import total_ledger
+from torchonline.privacy.composition import total_ledger
+from torchonline.privacy.learners.base import PrivateLearner
 
 ACCOUNTANTS = (GaussianAccountant, ZCDPAccountant, PureAccountant)
 
@@ -297,7 +297,7 @@ class PrivacySpent(ExactMetric):
     with it does, since the run that goes on releases everybody before once more. :meth:`reset` does nothing.
 
     It holds after a number of steps that was fixed in advance: see
-    :meth:`~torchonline.privacy.learner.PrivateLearner.privacy_spent`.
+    :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`.
 
     Cost of an update or of reading: that of a ledger, independent of the number of steps for most mechanisms.
 

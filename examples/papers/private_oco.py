@@ -64,12 +64,12 @@ from rich.table import Table
 from torch import Tensor
 
 from torchonline import DPHDB, DPTOFW, OFUL
-from torchonline.arrays import beside
 from torchonline.baselines import DPFTRL, DPUCB, LocalMD, NoisySFW
+from torchonline.core.ops import beside
 from torchonline.privacy.accounting import Event, NonPrivateEvent
 from torchonline.privacy.audit import AuditResult, epsilon_lower_bound
+from torchonline.privacy.mechanisms.trees import Tree
 from torchonline.privacy.noise import noise_source
-from torchonline.privacy.trees import Tree
 
 TRIALS, BANDIT_TRIALS, EPSILON, RADIUS, NOISE = 10, 5, 1.0, 2.0, 0.05
 # beta D + L for the squared loss: |x|_q = 1 makes beta = 2; D = 4; and L = 2 (2 + 1) without the noise in y.

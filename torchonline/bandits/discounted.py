@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.arrays import along, dot, log, matvec, trace
 from torchonline.bandits.heavy_tail import HeavyTailRegression
-from torchonline.checks import positive_integer, within
+from torchonline.core.checks import positive_integer, within
+from torchonline.core.ops import along, dot, log, matvec, trace
 from torchonline.linalg import coordinate_vector, grow_, subtract_outers_
 
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, converted, exactly, maximum, minimum, row_dots, rows_times, sqrt
 from torchonline.bandits.linear_model import LinearModel
-from torchonline.checks import positive
+from torchonline.core.checks import positive
+from torchonline.core.ops import along, converted, exactly, maximum, minimum, row_dots, rows_times, sqrt
 
 
 class Estimator(LinearModel):

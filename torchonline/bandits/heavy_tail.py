@@ -5,7 +5,12 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.arrays import (
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
+from torchonline.bandits.linear_model import default_ridge
+from torchonline.bandits.policies import UCB
+from torchonline.core.checks import non_negative, one_of, within
+from torchonline.core.ops import (
     along,
     at_least,
     clip,
@@ -17,11 +22,6 @@ from torchonline.arrays import (
     sqrt,
     trace,
 )
-from torchonline.bandits.certificate import HeavyTailCertificate
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.linear_model import default_ridge
-from torchonline.bandits.policies import UCB
-from torchonline.checks import non_negative, one_of, within
 
 
 class HeavyTailRegression(HeavyTailCertificate, Estimator):

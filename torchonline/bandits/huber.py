@@ -7,10 +7,23 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, at_least, clip, dot, log, log1p, matvec, maximum, real, sqrt, started_power, where
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
-from torchonline.checks import non_negative, one_of, positive, positive_integer, within
+from torchonline.core.checks import non_negative, one_of, positive, positive_integer, within
+from torchonline.core.ops import (
+    along,
+    at_least,
+    clip,
+    dot,
+    log,
+    log1p,
+    matvec,
+    maximum,
+    real,
+    sqrt,
+    started_power,
+    where,
+)
 from torchonline.linalg import grow_, project_ball_
 
 

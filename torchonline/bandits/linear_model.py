@@ -9,7 +9,20 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import (
+from torchonline.core.checks import (
+    LARGEST,
+    ORDINARY,
+    check_array,
+    check_shape,
+    check_size,
+    check_tensor,
+    check_values,
+    positive,
+    positive_integer,
+    shape_text,
+)
+from torchonline.core.learner import SMALL_STEP, Learner, NumpyView
+from torchonline.core.ops import (
     ARRAYS,
     as_array,
     at_least,
@@ -25,19 +38,6 @@ from torchonline.arrays import (
     rows_times,
     sqrt,
 )
-from torchonline.checks import (
-    LARGEST,
-    ORDINARY,
-    check_array,
-    check_shape,
-    check_size,
-    check_tensor,
-    check_values,
-    positive,
-    positive_integer,
-    shape_text,
-)
-from torchonline.learner import SMALL_STEP, Learner, NumpyView
 from torchonline.linalg import fill_identity_, refine_inverse_
 
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, as_array, autocasts, exactly, is_readable, roundoff, trace
 from torchonline.bandits.estimator import Estimator
-from torchonline.checks import check_array, check_shape, check_tensor, check_values, shape_text
-from torchonline.learner import SMALL_PRODUCT, NumpyView
+from torchonline.core.checks import check_array, check_shape, check_tensor, check_values, shape_text
+from torchonline.core.learner import SMALL_PRODUCT, NumpyView
+from torchonline.core.ops import along, as_array, autocasts, exactly, is_readable, roundoff, trace
 from torchonline.linalg import add_diagonal
 
 
@@ -206,5 +206,5 @@ class Greedy(Policy):
         return self.estimator.predictor(arms)
 
 
-# The scores that are written against torchonline.arrays, and so run on NumPy views.
+# The scores that are written against torchonline.core.ops, and so run on NumPy views.
 ON_ARRAYS = (UCB.forward, Greedy.forward)

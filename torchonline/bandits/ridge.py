@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import along, dot, fill_, increase_, log1p, matvec, sqrt
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
-from torchonline.checks import positive, within
+from torchonline.core.checks import positive, within
+from torchonline.core.ops import along, dot, fill_, increase_, log1p, matvec, sqrt
 from torchonline.linalg import grow_
 
 

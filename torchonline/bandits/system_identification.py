@@ -7,7 +7,10 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import (
+from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
+from torchonline.bandits.linear_model import default_ridge
+from torchonline.core.checks import LARGEST, check_size, check_state_dtype, positive, positive_integer, within
+from torchonline.core.ops import (
     along,
     at_least,
     clip,
@@ -23,9 +26,6 @@ from torchonline.arrays import (
     sqrt,
     trace,
 )
-from torchonline.bandits.certificate import HeavyTailCertificate
-from torchonline.bandits.linear_model import default_ridge
-from torchonline.checks import LARGEST, check_size, check_state_dtype, positive, positive_integer, within
 from torchonline.linalg import add_outer_
 
 

@@ -7,29 +7,29 @@ They are here to be compared with. Constants that we know from memory or have in
 we have not its text, are named in the docstrings; those that are worth a try with other values are arguments.
 """
 
-from torchonline.baselines.adagrad import AdaGrad
-from torchonline.baselines.coin_betting import CoinBetting
-from torchonline.baselines.crmm import CRMM, CRMMRegression
-from torchonline.baselines.crtm import CRTM, CRTMRegression
-from torchonline.baselines.dp_ftrl import DPFTRL
-from torchonline.baselines.dp_ucb import DPUCB
-from torchonline.baselines.ecolog import ECOLog, ECOLogRegression
-from torchonline.baselines.glm_ucb import GLMUCB, GLMUCBRegression
-from torchonline.baselines.gloc import GLOC, GLOCRegression
-from torchonline.baselines.heavy_oful import HeavyOFUL, HeavyOFULRegression
-from torchonline.baselines.local_md import LocalMD
-from torchonline.baselines.menu import MENU, MENURegression
-from torchonline.baselines.noisy_sfw import NoisySFW
-from torchonline.baselines.noisy_sgd import NoisySGD
-from torchonline.baselines.oftrl import OFTRL
-from torchonline.baselines.ofuglb import OFUGLB, OFUGLBRegression
-from torchonline.baselines.oful_mlogb import MLogBRegression, OFULMLogB
-from torchonline.baselines.ofulog_r import OFULogR, OFULogRRegression
-from torchonline.baselines.ogd import OGD
-from torchonline.baselines.optimistic_omd import OptimisticOMD
-from torchonline.baselines.parameter_free_md import ParameterFreeMirrorDescent
-from torchonline.baselines.rs_glincb import RSGLinCB, RSGLinCBRegression
-from torchonline.baselines.tofu import TOFU, TOFURegression
+from torchonline.baselines.convex.adagrad import AdaGrad
+from torchonline.baselines.convex.coin_betting import CoinBetting
+from torchonline.baselines.convex.oftrl import OFTRL
+from torchonline.baselines.convex.ogd import OGD
+from torchonline.baselines.convex.optimistic_omd import OptimisticOMD
+from torchonline.baselines.convex.parameter_free_md import ParameterFreeMirrorDescent
+from torchonline.baselines.generalized_linear.ecolog import ECOLog, ECOLogRegression
+from torchonline.baselines.generalized_linear.glm_ucb import GLMUCB, GLMUCBRegression
+from torchonline.baselines.generalized_linear.gloc import GLOC, GLOCRegression
+from torchonline.baselines.generalized_linear.ofuglb import OFUGLB, OFUGLBRegression
+from torchonline.baselines.generalized_linear.oful_mlogb import MLogBRegression, OFULMLogB
+from torchonline.baselines.generalized_linear.ofulog_r import OFULogR, OFULogRRegression
+from torchonline.baselines.generalized_linear.rs_glincb import RSGLinCB, RSGLinCBRegression
+from torchonline.baselines.heavy_tailed.crmm import CRMM, CRMMRegression
+from torchonline.baselines.heavy_tailed.crtm import CRTM, CRTMRegression
+from torchonline.baselines.heavy_tailed.heavy_oful import HeavyOFUL, HeavyOFULRegression
+from torchonline.baselines.heavy_tailed.menu import MENU, MENURegression
+from torchonline.baselines.heavy_tailed.tofu import TOFU, TOFURegression
+from torchonline.baselines.private.dp_ftrl import DPFTRL
+from torchonline.baselines.private.dp_ucb import DPUCB
+from torchonline.baselines.private.local_md import LocalMD
+from torchonline.baselines.private.noisy_sfw import NoisySFW
+from torchonline.baselines.private.noisy_sgd import NoisySGD
 
 __all__ = [
     "CRMM",

@@ -6,8 +6,10 @@ import warnings
 import torch
 from torch import Tensor
 
-from torchonline.arrays import assign_, column, count_, matvec, real, row_dots, where
-from torchonline.checks import (
+from torchonline.convex.experts.msmwc import MsMwCMaster
+from torchonline.convex.learner import ConvexLearner
+from torchonline.convex.oons import OONS
+from torchonline.core.checks import (
     LARGEST,
     check_size,
     check_state_dtype,
@@ -16,9 +18,7 @@ from torchonline.checks import (
     positive_size,
     rounds_at_most,
 )
-from torchonline.convex.learner import ConvexLearner
-from torchonline.convex.msmwc import MsMwCMaster
-from torchonline.convex.oons import OONS
+from torchonline.core.ops import assign_, column, count_, matvec, real, row_dots, where
 
 METAS = ("values", "linear", "paper")
 # Of a learner without a horizon.

@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor
 
-from torchonline.arrays import (
+from torchonline.convex.optimistic_newton import PRESETS, OptimisticNewton
+from torchonline.core.checks import check_state_dtype, one_of, positive_size, sizes
+from torchonline.core.ops import (
     along,
     assign_,
     dot,
@@ -17,8 +19,6 @@ from torchonline.arrays import (
     sqrt,
     where,
 )
-from torchonline.checks import check_state_dtype, one_of, positive_size, sizes
-from torchonline.convex.newton import PRESETS, OptimisticNewton
 
 # The drift of an adaptive ridge is not bounded where the radius is much larger than the comparator.
 CLA_PRESETS = {"default": PRESETS["tight"], "paper": PRESETS["paper"]}
@@ -32,7 +32,7 @@ class CLAOONS(OptimisticNewton):
         gradients, _ = torchonline.gradients(loss, learner, x, y)    # or a formula, at learner.predict()
         learner.step(gradients)
 
-    The update is that of :mod:`torchonline.convex.newton`, with the last gradient for a hint, :math:`\ell = D_1`, the largest
+    The update is that of :mod:`convex.optimistic_newton`, with the last gradient for a hint, :math:`\ell = D_1`, the largest
     error so far for :math:`z_t`, and, so that no error is longer than it was known to be, an error that is longer cut to it:
 
     .. math::

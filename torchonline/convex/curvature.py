@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchonline.arrays import (
+from torchonline.core.learner import Learner
+from torchonline.core.ops import (
     along,
     assign_,
     at_least,
@@ -29,7 +30,6 @@ from torchonline.arrays import (
     sqrt,
     where,
 )
-from torchonline.learner import Learner
 from torchonline.linalg import (
     add_diagonal,
     add_outer_,
@@ -52,7 +52,7 @@ class Curvature(Learner):
     Args:
         dim: d.
         start: c before the first round, one for each learner, ``(*B)``, float64.
-        batch_shape, dtype, device, validate: as in :class:`~torchonline.learner.Learner`.
+        batch_shape, dtype, device, validate: as in :class:`~torchonline.core.learner.Learner`.
     """
 
     shift: Tensor

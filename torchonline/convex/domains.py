@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.arrays import at_least, norms, sign
-from torchonline.checks import positive, positive_integer
+from torchonline.core.checks import positive, positive_integer
+from torchonline.core.ops import at_least, norms, sign
 from torchonline.linalg import coordinate_vector
 
 TINY = 1e-300

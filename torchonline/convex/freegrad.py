@@ -5,7 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.arrays import (
+from torchonline.convex.learner import ConvexLearner
+from torchonline.core.checks import LARGEST, positive_size
+from torchonline.core.ops import (
     along,
     assign_,
     at_most,
@@ -23,8 +25,6 @@ from torchonline.arrays import (
     sqrt,
     where,
 )
-from torchonline.checks import LARGEST, positive_size
-from torchonline.convex.learner import ConvexLearner
 
 
 class FreeGrad(ConvexLearner):

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import as_array, autocasts, exactly, is_readable
-from torchonline.checks import check_array, check_shape, check_tensor, check_values, shape_text
-from torchonline.learner import SMALL_STEP, Learner, NumpyView
+from torchonline.core.checks import check_array, check_shape, check_tensor, check_values, shape_text
+from torchonline.core.learner import SMALL_STEP, Learner, NumpyView
+from torchonline.core.ops import as_array, autocasts, exactly, is_readable
 
 
 class ConvexLearner(Learner):

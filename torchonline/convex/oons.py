@@ -8,7 +8,18 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import (
+from torchonline.convex.learner import checked_hint
+from torchonline.convex.optimistic_newton import PRESETS, OptimisticNewton
+from torchonline.core.checks import (
+    check_shape,
+    check_state_dtype,
+    check_tensor,
+    check_values,
+    one_of,
+    positive_size,
+    sizes,
+)
+from torchonline.core.ops import (
     as_array,
     assign_,
     autocasts,
@@ -20,9 +31,6 @@ from torchonline.arrays import (
     number,
     sqrt,
 )
-from torchonline.checks import check_shape, check_state_dtype, check_tensor, check_values, one_of, positive_size, sizes
-from torchonline.convex.learner import checked_hint
-from torchonline.convex.newton import PRESETS, OptimisticNewton
 from torchonline.linalg import no_longer
 
 
@@ -34,7 +42,7 @@ class OONS(OptimisticNewton):
         gradients, _ = torchonline.gradients(loss, learner, x, y)    # or a formula, at learner.predict()
         learner.step(gradients)
 
-    The update is that of :mod:`torchonline.convex.newton`, with R = ``radius_bound``, :math:`\ell = R` and z = 2
+    The update is that of :mod:`torchonline.convex.optimistic_newton`, with R = ``radius_bound``, :math:`\ell = R` and z = 2
     ``lipschitz``. A hint :math:`m_t` is a guess of the next gradient; the better it is, the less is paid.
 
     Guarantee. On every sequence of gradients no longer than ``lipschitz``, for every u in the ball and every T,

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.checks import check_values, kind, one_of, shape_text
 from torchonline.convex.ca_oons import CAOONS
 from torchonline.convex.cla_oons import CLAOONS
 from torchonline.convex.freegrad import FreeGrad
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.oons import OONS
+from torchonline.core.checks import check_values, kind, one_of, shape_text
 
 # By name: the learner, what the name says of its options, and the largest group whose matrices it can have. A step of that
 # size takes seconds.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchonline.checks import check_shape, kind, positive, seed_number
+from torchonline.core.checks import check_shape, kind, positive, seed_number
 from torchonline.environments.simulated import SimulatedBandit
 from torchonline.links import Link
 

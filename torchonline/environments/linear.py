@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.checks import finite_number, positive_integer
+from torchonline.core.checks import finite_number, positive_integer
 from torchonline.environments.noise import Noise
 from torchonline.environments.simulated import SimulatedBandit
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torchonline.checks import positive, within
+from torchonline.core.checks import positive, within
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.checks import (
+from torchonline.core.checks import (
     check_state_dtype,
     check_tensor,
     non_negative,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.checks import (
+from torchonline.core.checks import (
     check_indices,
     check_shape,
     check_state_dtype,

@@ -15,7 +15,6 @@ from torchonline.privacy.accounting import (
     ZCDPEvent,
 )
 from torchonline.privacy.audit import AuditResult, clopper_pearson, epsilon_lower_bound
-from torchonline.privacy.blt import trace_lower_bound
 from torchonline.privacy.calibration import (
     gaussian_delta,
     gaussian_epsilon,
@@ -25,10 +24,11 @@ from torchonline.privacy.calibration import (
     zcdp_rho,
 )
 from torchonline.privacy.clipping import clipped
-from torchonline.privacy.learner import PrivateLearner
+from torchonline.privacy.composition import private_learners, total_ledger
+from torchonline.privacy.learners.base import PrivateLearner
+from torchonline.privacy.mechanisms.blt import trace_lower_bound
+from torchonline.privacy.mechanisms.prefix_sums import PrefixSum, prefix_sum
 from torchonline.privacy.noise import NoiseSource, noise_source
-from torchonline.privacy.prefix_sums import PrefixSum, prefix_sum
-from torchonline.privacy.total import private_learners, total_ledger
 
 __all__ = [
     "Accountant",

@@ -18,7 +18,7 @@ What they compute is in :mod:`torchonline.privacy.calibration`.
 import math
 from dataclasses import dataclass
 
-from torchonline.checks import non_negative, one_of, positive, positive_integer
+from torchonline.core.checks import non_negative, one_of, positive, positive_integer
 from torchonline.privacy.calibration import (
     from_0,
     gaussian_delta,

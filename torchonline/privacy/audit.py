@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.checks import check_shape, check_values, kind, non_negative, positive_integer, shape_text, within
+from torchonline.core.checks import check_shape, check_values, kind, non_negative, positive_integer, shape_text, within
 
 # Games with so many different releases are not repeated by chance.
 SURELY_DIFFERENT = 10

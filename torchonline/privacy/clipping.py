@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.jit import is_scripting
 
-from torchonline.arrays import ARRAYS, fill_, minimum, norms
+from torchonline.core.ops import ARRAYS, fill_, minimum, norms
 
 # Noise is calibrated to a bound that is larger by this: far more than rounding, in float64, lets a clipped norm exceed it.
 MARGIN = 1e-6

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.checks import finite_number, one_of, positive_integer, seed_number, sizes
+from torchonline.core.checks import finite_number, one_of, positive_integer, seed_number, sizes
 
 # One object for each process: a source that knows another one was made before a fork.
 _process = object()

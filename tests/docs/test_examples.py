@@ -1,0 +1,159 @@
+"""Every example runs to its end, in a process of its own, with ``--smoke``."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").rglob("*.py"))
+WRITTEN = {
+    "examples/drift.py": ["drift.png"],
+    "examples/fit_blt.py": ["fit_blt.png"],
+    "examples/health_insurance.py": ["hill.png", "running_cost.png"],
+    "examples/health_insurance_private.py": ["price.png", "coefficients.png"],
+    "examples/neural_linear_digits.py": ["regret.png", "head.pt", "head.pt2", "logs"],
+    "examples/linear_mdp.py": ["linear_mdp.png"],
+    "examples/noise_scale.py": ["noise_scale.png"],
+    "examples/online_calibration.py": ["online_calibration.png"],
+    "examples/papers/glb_omd.py": [f"glb_omd_{name}.png" for name in ("logistic", "poisson", "covertype", "time")],
+    "examples/papers/glb_omd_coverage.py": ["glb_omd_coverage.png"],
+    "examples/papers/glb_omd_speed.py": ["glb_omd_speed.png"],
+    "examples/papers/hvt_ucb.py": [
+        f"hvt_ucb_{name}.png" for name in ("student_t", "gaussian", "wrong_moment", "infinite_variance")
+    ],
+    "examples/papers/hvt_ucb_coverage.py": ["hvt_ucb_coverage.png"],
+    "examples/papers/hvt_ucb_speed.py": ["hvt_ucb_speed.png"],
+    "examples/papers/parameter_free.py": [
+        "parameter_free.json",
+        *(f"parameter_free_{name}.png" for name in ("growth", "noise", "comparator")),
+    ],
+    "examples/papers/parameter_free_speed.py": ["parameter_free_speed.png"],
+    "examples/papers/private_oco.py": [
+        "private_oco.json",
+        *(f"private_oco_{name}.png" for name in ("1.5", "inf", "bandit")),
+    ],
+    "examples/papers/private_oco_speed.py": ["private_oco_speed.png"],
+    "examples/system_identification.py": ["system_identification.png"],
+}
+SAID = {
+    "examples/drift.py": ["OFUL, restarted", "HeavyTailUCB, restarted", "discounted (heuristic)", "Regret curves"],
+    "examples/fit_blt.py": ["degree 2: ", "Largest difference from the table", "13.4x", "15.4x", "16.3x"],
+    "examples/health_insurance.py": [
+        "of 30 + 90 families",
+        "always 95 %",
+        "HeavyTailUCB, order 2",
+        "Costs are not health.",
+    ],
+    "examples/health_insurance_private.py": [
+        "56 persons to learn from, 11 of other families held out",
+        "private mean",
+        "fit to all at once",
+        "visits at 95 % coinsurance",
+        "has spent 1.000 by its ledger",
+        "Not covered by any epsilon",
+    ],
+    "examples/neural_linear_digits.py": [
+        "TorchScript file, in a process without torchonline: 500 of 500 choices are the head's",
+        "program file, in a process without torchonline: 500 of 500 choices are the head's",
+        "rounds learnt: 200 when the file was written, 300 now",
+    ],
+    "examples/linear_mdp.py": ["HeavyTailRegression", "RidgeRegression", "greedy", "uniform", "no variance"],
+    "examples/noise_scale.py": ["Student-t, df 2.1", "two-point, q 0.0001", "pure noise"],
+    "examples/online_calibration.py": [
+        "a grid of 11 from 0.0001 to 10",
+        "FreeGrad, default",
+        "CLA-OONS, default",
+        "Adam, new head's best rate",
+        "of 11 rates of SGD have more loss than FreeGrad",
+    ],
+    "examples/papers/glb_omd.py": [
+        "means over 10 trials of fixed arms",
+        "Covertype: 400 rows",
+        "logistic, S = 3, fixed arms",
+        "Poisson, S = 7, redrawn arms",
+        "Covertype, tuned (heuristic)",
+        "For logistic rewards only, and left out: ECOLog, OFUL-MLogB, OFULog-r",
+        *(
+            "LocalGLB, in the ball",
+            "GLB-OMD, theorem",
+            "Thompson",
+            "Greedy",
+            "GLOC",
+            "GLM-UCB",
+            "RS-GLinCB",
+            "OFUGLB-e",
+        ),
+    ],
+    "examples/papers/glb_omd_speed.py": ["OFUGLB, scipy", "exported program", "LocalGLB: a round at t = 20"],
+    "examples/papers/glb_omd_coverage.py": ["logistic, S = 8", "GLBOMD: at most", "LocalGLB: at most"],
+    "examples/papers/hvt_ucb.py": [
+        "moment norm 4.388 at order 1.99",
+        "Student-t 2.1 noise, told 1.31, redrawn arms, tuned",
+        "Pareto 1.5 noise, fixed arms, theory",
+        *("HeavyTailUCB, symmetric", "HvtUCB", "OFUL", "HeavyOFUL", "CRTM", "CRMM", "TOFU", "MENU"),
+    ],
+    "examples/papers/hvt_ucb_coverage.py": ["one-sided Pareto 1.5", "HeavyTailUCB: at most"],
+    "examples/papers/hvt_ucb_speed.py": ["HEAVY-OFUL, cold gradient descent", "times as long as one at t = 50"],
+    "examples/papers/parameter_free.py": [
+        *(
+            "fixed noise: regret",
+            "constant noise: regret",
+            "hardest: regret",
+            "OONS, constant noise: slope in T",
+            "hardest: slopes that",
+        ),
+        "CA-OONS, meta paper, preset paper: slope in T",
+        "drift to and fro, without noise: regret after 4 rounds",
+        "The additive constant is G sqrt(T) = 3.",
+        *("least constant with which it holds", "What CA-OONS pays for", "hindsight"),
+        *("OONS, tight", "Optimistic OMD", "OFTRL", "KT", "Mirror descent", "CLA-OONS", "FreeGrad", "AdaGrad, tuned"),
+    ],
+    "examples/papers/parameter_free_speed.py": [
+        "OGD in NumPy",
+        "OONS, frozen, d = 32:",
+        "CA-OONS, values, sketch, d = 32:",
+    ],
+    "examples/papers/private_oco_speed.py": ["the same in NumPy", "BLT after 1000 steps: 6608 bytes"],
+    "examples/papers/private_oco.py": [
+        "p = 1.5: suboptimality after T records, mean ± sd of 2 trials",
+        "as printed, NOT PRIVATE",
+        "equation (3.2)",
+        "no privacy",
+        "tuned on the",
+        "at least",
+        "Audit of as printed, NOT PRIVATE, p = 1.5, T = 40, d = 5",
+        *("NoisySFW", "DP-FTRL", "LocalMD"),
+        *("UCB, no privacy", "DP-HDB, printed", "DP-HDB, tuned", "DP-UCB, original"),
+    ],
+    "examples/system_identification.py": ["SystemIdentification", "4 x HeavyTailRegression", "least squares", "0.894"],
+}
+
+
+def small_covertype(folder: Path) -> list[str]:
+    """A file that has the form of the Covertype data, and nothing to learn."""
+    draw = random.Random(0).randrange
+    rows = [[draw(1000) for _ in range(10)] + [0] * 44 + [draw(1, 3)] for _ in range(400)]
+    path = folder / "covtype.csv"
+    path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+    return ["--covertype", str(path)]
+
+
+# What an example is given besides.
+GIVEN = {"examples/papers/glb_omd.py": small_covertype}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_example_runs(example: str, tmp_path: Path) -> None:
+    given = GIVEN[example](tmp_path) if example in GIVEN else []
+    command = [sys.executable, str(ROOT / example), "--smoke", "--output", str(tmp_path), *given]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for text in SAID[example]:
+        assert text in done.stdout
+    for name in WRITTEN[example]:
+        assert (tmp_path / name).exists(), sorted(path.name for path in tmp_path.iterdir())

@@ -1,0 +1,38 @@
+"""What the README tells a reader to run does run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_there_are_code_blocks() -> None:
+    assert len(BLOCKS) >= 2
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_code_block_runs(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(BLOCKS[number], f"README.md, block {number}", "exec"), {})
+    if "print" in BLOCKS[number]:
+        assert capsys.readouterr().out
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`?make (\w+)", README)) <= targets
+
+
+def test_links_lead_somewhere() -> None:
+    for document in ("README.md", "CONTRIBUTING.md"):
+        for target in re.findall(r"\]\((?!http)([^)#]+)\)", (ROOT / document).read_text()):
+            assert (ROOT / target).exists(), f"{document} links to {target}"
+
+
+def test_printed_by_names_a_script() -> None:
+    for script in re.findall(r"<!-- printed by (\S+)", README):
+        assert (ROOT / script).is_file(), script

@@ -1,0 +1,309 @@
+"""DPTOFW and DPPOFW: the plain algorithm without noise, noise as promised, and options that do what they say."""
+
+import itertools
+import math
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import pytest
+import torch
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+from torch import Tensor
+
+from tests.private_tools import KnownNoise, feed, records
+from torchonline import DPPOFW, DPTOFW
+from torchonline.convex.domains import CrossPolytope, LpBall, Polytope
+from torchonline.privacy.calibration import zcdp_epsilon, zcdp_rho
+from torchonline.privacy.clipping import MARGIN, clipped
+from torchonline.privacy.learners.vertex_choice import NoisyVertex, harmonic
+from torchonline.privacy.mechanisms.generalized_gaussian import smoothness
+
+RELATION = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+PROMISE: dict[str, Any] = {"horizon": 40, "epsilon": 1.0, "delta": 1e-3}
+
+
+def plain_frank_wolfe(
+    rows: list[tuple[Any, Any]], norm: float, radius: float, scheme: str, scale: float, clip: float, clip_norm: float
+) -> np.ndarray:
+    """The algorithm in NumPy, gradient by gradient: no noise."""
+    dim = len(rows[0][0])
+    before = now = np.zeros(dim)
+    total, decisions = np.zeros(dim), [now]
+    for t, (x, y) in enumerate(rows, 1):
+        at_now, at_before = (2.0 * (x @ theta - y) * x for theta in (now, before))
+        g = t * at_now - (t - 1) * at_before if scheme == "unbiased" else (t + 1) * at_now - t * at_before
+        g = g * min(1.0, clip / np.linalg.norm(g, clip_norm))
+        total = total + g
+        d = total / (t if scheme == "unbiased" else t + 1)
+        if norm == 1:
+            j = np.abs(d).argmax()
+            v = np.zeros(dim)
+            v[j] = -radius * np.sign(d[j])
+        elif norm == math.inf:
+            v = -radius * np.sign(d)
+        else:
+            q = norm / (norm - 1.0)
+            v = -radius * np.sign(d) * np.abs(d) ** (q - 1.0) / np.linalg.norm(d, q) ** (q - 1.0)
+        before, now = now, now + min(1.0, scale / (t + 1)) * (v - now)
+        decisions.append(now)
+    return np.array(decisions)
+
+
+@pytest.mark.parametrize("norm", [1.0, 1.2, 1.5, 2.0, 4.0, math.inf])
+@pytest.mark.parametrize("scheme", ["unbiased", "paper"])
+@pytest.mark.parametrize(("scale", "clip"), [(1.0, math.inf), (0.5, 0.8), (3.0, 2.5)])
+def test_without_noise_it_is_the_plain_algorithm(norm: float, scheme: str, scale: float, clip: float) -> None:
+    rows = list(records(40, 4))
+    options: dict[str, Any] = {"horizon": 40, "epsilon": math.inf, "delta": 0.5, "clip": clip, "radius_bound": 1.7}
+    learner = DPTOFW(4, norm=norm, scheme=scheme, step_scale=scale, **options)
+    plain = plain_frank_wolfe([(x.numpy(), y.numpy()) for x, y in rows], norm, 1.7, scheme, scale, clip, 2)
+    np.testing.assert_allclose(feed(learner, rows).numpy(), plain, rtol=0.0, atol=1e-10)
+    assert learner.privacy_spent(1e-3) == math.inf
+
+
+@pytest.mark.parametrize("mechanism", ["auto", "gumbel", "laplace"])
+def test_the_polytope_without_noise(mechanism: str) -> None:
+    rows = list(records(40, 4))
+    options: dict[str, Any] = {"horizon": 40, "epsilon": math.inf, "delta": 0.5, "clip": 0.9, "mechanism": mechanism}
+    learner = DPPOFW(4, radius_bound=1.7, **options)
+    plain = plain_frank_wolfe([(x.numpy(), y.numpy()) for x, y in rows], 1.0, 1.7, "unbiased", 1.0, 0.9, np.inf)
+    np.testing.assert_allclose(feed(learner, rows).numpy(), plain, rtol=0.0, atol=1e-10)
+    corners = 1.7 * torch.cat([torch.eye(4), -torch.eye(4)])
+    given = DPPOFW(4, vertices=corners, **options)
+    np.testing.assert_allclose(feed(given, rows).numpy(), plain, rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", [1.0, 1.05, 1.5, 2.0, 3.0, 50.0, math.inf])
+def test_the_oracle_minimises(norm: float) -> None:
+    """The value is -R times the dual norm, the point is on the sphere, and no random point of the ball is better."""
+    domain = LpBall(5, norm=norm, radius=2.0)
+    q = math.inf if norm == 1.0 else 1.0 if norm == math.inf else norm / (norm - 1.0)
+    generator = torch.Generator().manual_seed(0)
+    directions = torch.randn(200, 5, generator=generator, dtype=torch.float64) ** 3
+    directions *= 10.0 ** torch.randint(-200, 200, (200, 1), generator=generator).double()
+    v = domain.minimizer(directions)
+    values = (directions * v).sum(-1)
+    largest = directions.abs().amax(-1)
+    dual = largest * torch.linalg.vector_norm(directions / largest.unsqueeze(-1), q, dim=-1)
+    torch.testing.assert_close(values / dual, torch.full((200,), -2.0).double(), rtol=1e-10, atol=0.0)
+    torch.testing.assert_close(torch.linalg.vector_norm(v, norm, dim=-1), torch.full((200,), 2.0).double())
+    assert torch.equal(domain.minimizer(torch.zeros(5).double()).abs(), torch.zeros(5).double())
+
+
+def test_ties_go_to_the_lowest_vertex() -> None:
+    tied = torch.tensor([1.0, -1.0, 1.0]).double()
+    assert LpBall(3, norm=1.0).minimizer(tied).tolist() == [-1.0, 0.0, 0.0]
+    assert CrossPolytope(3).minimizer(tied).tolist() == [-1.0, 0.0, 0.0]
+    assert Polytope(torch.tensor([[2.0], [-1.0], [-1.0]])).minimizer(torch.ones(1).double()).tolist() == [-1.0]
+
+
+def largest_move(clip: float, clip_norm: float, order: float, dim: int) -> float:
+    """How far two clipped contributions are apart in some norm, at the worst of signs, coordinates and random vectors."""
+    generator = torch.Generator().manual_seed(0)
+    vectors = torch.cat([torch.randn(500, dim, generator=generator), torch.eye(dim), torch.ones(1, dim)]) * 100.0
+    g = clipped(vectors, clip, clip_norm)
+    return 2.0 * float(torch.linalg.vector_norm(g, order, dim=-1).max())
+
+
+@pytest.mark.parametrize(("cls", "norm"), list(itertools.product([DPTOFW], [1.5, 2.0, math.inf])) + [(DPPOFW, None)])
+def test_sensitivity_is_that_of_the_clipping(cls: Any, norm: float | None) -> None:
+    """What the mechanism is calibrated to is what two records can differ by, but for the margin."""
+    options = PROMISE | ({} if norm is None else {"norm": norm}) | {"clip": 0.7, "mechanism": "blt"}
+    learner = cls(6, **options)
+    worst = largest_move(0.7, learner.clip_norm, 2.0, 6)
+    assert worst <= learner.choice.mechanism.sensitivity <= worst * (1.0 + 2.0 * MARGIN)
+    halved = cls(6, adjacency="zero_out", **options)
+    assert math.isclose(halved.choice.mechanism.noise_scale, 0.5 * learner.choice.mechanism.noise_scale, rel_tol=1e-12)
+    assert learner.privacy_ledger().adjacency == "replace_one"
+    assert halved.privacy_ledger().adjacency == "zero_out"
+
+
+@pytest.mark.parametrize("law", ["gumbel", "laplace"])
+def test_score_noise_is_enough_and_two_thirds_of_it_is_not(law: str) -> None:
+    """The zCDP of all steps, from the scales that are drawn, by another library's accountant."""
+    n, epsilon, delta, clip, radius = 200, 0.8, 1e-4, 0.6, 1.3
+    learner = DPPOFW(500, horizon=n, epsilon=epsilon, delta=delta, clip=clip, radius_bound=radius, mechanism=law)
+    steps = torch.arange(1, n + 1, dtype=torch.float64)
+    ranges = 2.0 * radius * 2.0 * clip / steps  # l1 diameter times the move in the maximum norm, over t
+
+    def oracle(factor: float) -> float:
+        ratio = ranges / (factor * learner.choice.scale / steps.sqrt())
+        rho = float((ratio.square() / (8.0 if law == "gumbel" else 2.0)).sum())
+        orders = np.concatenate([1.0 + np.geomspace(1e-2, 1.0, 400), np.geomspace(2.0, 2000.0, 3000)])
+        accountant = RdpAccountant(orders, RELATION)
+        return accountant.compose(dp_accounting.ZCDpEvent(rho)).get_epsilon(delta)
+
+    assert abs(oracle(1.0) - epsilon) < 1e-3
+    assert oracle(1.0) <= epsilon
+    assert oracle(2.0 / 3.0) > 1.2 * epsilon
+    for step in (1, 50, 200):
+        expected = zcdp_epsilon(zcdp_rho(epsilon, delta) * harmonic(step) / harmonic(n), delta)
+        while int(learner.rounds) < step:
+            learner.step(None)
+        assert math.isclose(learner.privacy_spent(delta), expected, rel_tol=1e-9)
+    assert learner.privacy_spent(delta) <= epsilon
+
+
+def test_scores_get_noise_of_their_law() -> None:
+    """Draws are as the formula says: the scale of step t is that of step 1 over the square root of t."""
+    learner = DPPOFW(3, mechanism="gumbel", **PROMISE)
+    assert isinstance(learner.choice, NoisyVertex)
+    rho = zcdp_rho(1.0, 1e-3)
+    range_ = 2.0 * 2.0 * (1.0 + MARGIN)
+    assert math.isclose(learner.choice.scale, range_ * math.sqrt(harmonic(40) / (8.0 * rho)), rel_tol=1e-12)
+    laplace = DPPOFW(3, mechanism="laplace", **PROMISE)
+    assert math.isclose(laplace.choice.scale, 2.0 * learner.choice.scale, rel_tol=1e-12)
+    # One unit of noise on vertex 4, -e_2, makes it win until the scores differ by the scale.
+    learner.choice.source = KnownNoise(torch.eye(6, dtype=torch.float64)[[4]])
+    learner.step(torch.zeros(2, 3))
+    assert learner.predict().tolist() == [0.0, -0.5, 0.0]
+
+
+@pytest.mark.parametrize(("dim", "horizon", "kind"), [(130, 100, "blt"), (131, 100, "gumbel"), (2, 1, "gumbel")])
+def test_auto_reads_sizes_only(dim: int, horizon: int, kind: str) -> None:
+    assert DPPOFW(dim, horizon=horizon, epsilon=1.0, delta=1e-3).mechanism == kind
+
+
+@pytest.mark.parametrize("norm", [1.2, 1.5, 2.0, 3.0, math.inf])
+def test_the_papers_noise_is_booked_as_what_it_is(norm: float) -> None:
+    """(3.2) with a correct sampler: an epsilon of 1 is claimed, some 0.1 is spent, and the booked zCDP covers the move."""
+    learner = DPTOFW(5, horizon=1000, epsilon=1.0, delta=1e-3, norm=norm, mechanism="paper")
+    tree = learner.choice.mechanism
+    q = norm / (norm - 1.0) if norm < math.inf else 1.0
+    r, kappa = smoothness(q, 5)
+    height = math.ceil(math.log2(1000)) + 1
+    assert math.isclose(tree.noise_scale**2, 2.0 * height**2 * kappa * math.log(height / 1e-3) * 4.0, rel_tol=1e-5)
+    assert tree.order == r
+    for _ in range(1000):
+        learner.step(None)
+    rho = 10 * kappa * (2.0 * (1.0 + MARGIN)) ** 2 / (2.0 * tree.noise_scale**2)
+    assert math.isclose(learner.privacy_spent(1e-3), zcdp_epsilon(rho, 1e-3), rel_tol=1e-9)
+    assert 0.05 < learner.privacy_spent(1e-3) < 0.2
+
+
+def test_the_papers_formula_is_refused_where_it_is_false() -> None:
+    with pytest.raises(ValueError, match="epsilon: expected at most 1"):
+        DPTOFW(5, horizon=100, epsilon=140.0, delta=0.01, mechanism="paper")
+    DPTOFW(5, horizon=100, epsilon=136.0, delta=0.01, mechanism="paper")
+
+
+def test_a_source_that_cannot_draw_the_law_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="noise_source: expected 'torch' to draw generalized_gaussian, got 'csprng'"):
+        DPTOFW(20, norm=1.2, mechanism="paper", noise_source="csprng", **PROMISE)
+    DPTOFW(3, norm=1.2, mechanism="paper", noise_source="csprng", **PROMISE)  # of so few features it is normal noise
+
+
+def test_indices_and_factors_of_the_papers_norm() -> None:
+    """R is in [2, q], and kappa bounds (r-1) |x|_r^2 / |x|_q^2 over vectors."""
+    for q, dim in itertools.product((2.0, 3.0, 11.0, math.inf), (2, 5, 20, 1000)):
+        r, kappa = smoothness(q, dim)
+        assert 2.0 <= r <= max(q, 2.0)
+        ones = torch.ones(dim, dtype=torch.float64)
+        ratio = float(torch.linalg.vector_norm(ones, r) / torch.linalg.vector_norm(ones, q))
+        assert kappa >= (r - 1.0) * ratio**2 * (1.0 - 1e-12)
+
+
+def test_gaussian_spending_agrees_with_another_accountant() -> None:
+    """From the noise in use and the largest column of the dense encoder, with a record's move of 2C."""
+    learner = DPTOFW(3, horizon=300, epsilon=2.0, delta=1e-4, clip=0.4)
+    mechanism = learner.choice.mechanism
+    column = float(mechanism.materialize(300)[1].norm(dim=0).max())
+    event = dp_accounting.GaussianDpEvent(mechanism.noise_scale / (0.8 * column))
+    assert abs(PLDAccountant(RELATION).compose(event).get_epsilon(1e-4) - 2.0) < 1e-3
+    # Under replace-one that library doubles a sensitivity of its own.
+    replace = PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE)
+    event = dp_accounting.GaussianDpEvent(mechanism.noise_scale / (0.4 * column))
+    assert abs(replace.compose(event).get_epsilon(1e-4) - 2.0) < 1e-3
+
+
+def test_float32_decisions_follow_float64_ones() -> None:
+    rows = list(records(40, 4))
+    learners = [DPTOFW(4, dtype=dtype, seed=5, **PROMISE) for dtype in (torch.float64, torch.float32)]
+    exact, single = (feed(learner, rows) for learner in learners)
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), exact, rtol=0.0, atol=1e-4)
+    assert learners[1].noisy_sum.dtype == torch.float64
+
+
+def test_stronger_noise_where_more_is_promised() -> None:
+    """A smaller epsilon costs: over a fleet the error at 0.1 is above that at 1, and that above none."""
+    errors = []
+    for epsilon in (0.1, 1.0, math.inf):
+        learner = DPTOFW(3, horizon=400, epsilon=epsilon, delta=1e-3, batch_shape=(50,), seed=2)
+        target = torch.tensor([0.5, -0.3, 0.1]).double()
+        for _ in range(400):
+            learner.step(learner.queries() - target)
+        errors.append(float((learner.predict() - target).norm(dim=-1).mean()))
+    assert errors[0] > 1.5 * errors[1] > 2.0 * errors[2]
+
+
+@pytest.mark.parametrize(
+    ("cls", "changes", "error", "message"),
+    [
+        (DPTOFW, {"norm": 0.5}, ValueError, "norm: expected an order"),
+        (DPTOFW, {"norm": math.nan}, ValueError, "norm: expected a finite number"),
+        (DPTOFW, {"clip": math.inf}, ValueError, "clip: expected a finite number"),
+        (DPTOFW, {"clip": 0.0}, ValueError, "clip: expected a number above 0"),
+        (DPTOFW, {"mechanism": "gumbel"}, ValueError, "mechanism: expected one of"),
+        (DPTOFW, {"scheme": "biased"}, ValueError, "scheme: expected one of"),
+        (DPTOFW, {"step_scale": -1.0}, ValueError, "step_scale: expected a number above 0"),
+        (DPTOFW, {"max_participations": 2}, ValueError, "max_participations: expected 1"),
+        (DPTOFW, {"adjacency": "add_remove"}, ValueError, "adjacency: expected one of"),
+        (DPTOFW, {"noise_source": "discrete"}, ValueError, "noise_source: expected another than 'discrete'"),
+        (DPTOFW, {"radius_bound": 0.0}, ValueError, "radius_bound: expected"),
+        (DPTOFW, {"epsilon": -1.0}, ValueError, "epsilon: expected"),
+        (DPTOFW, {"delta": 0.0}, ValueError, "delta: expected"),
+        (DPTOFW, {"horizon": 0}, ValueError, "horizon: expected"),
+        (DPPOFW, {"mechanism": "paper"}, ValueError, "mechanism: expected one of"),
+        (DPPOFW, {"vertices": torch.eye(4)}, ValueError, "vertices: expected shape"),
+        (DPPOFW, {"vertices": torch.full((2, 3), torch.nan)}, ValueError, "vertices: expected finite"),
+        (DPPOFW, {"vertices": [[1.0, 2.0, 3.0]]}, TypeError, "vertices: expected a floating-point tensor"),
+        (DPPOFW, {"noise_source": "discrete", "mechanism": "gumbel"}, ValueError, "noise_source: expected"),
+    ],
+)
+def test_bad_options_are_refused_by_name(
+    cls: Any, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        cls(3, **(PROMISE | changes))
+
+
+def test_a_norm_of_contributions_is_the_clip_at_most() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for order in (1.0, 2.0, 12.0, 200.0, math.inf):
+        g = torch.randn(300, 7, generator=generator, dtype=torch.float64)
+        g = g * 10.0 ** torch.randint(-300, 300, (300, 1), generator=generator).double()
+        h = clipped(g, 0.02, order)
+        size = torch.linalg.vector_norm(h / 0.02, order, dim=-1)
+        assert float(size.max()) <= 1.0 + 1e-12
+        short = torch.linalg.vector_norm(g.clamp(-1e3, 1e3), math.inf, dim=-1) * 7.0 < 0.02
+        torch.testing.assert_close(h[short], g[short], rtol=1e-12, atol=0.0)
+
+
+def test_small_entries_of_a_high_norm_are_clipped() -> None:
+    """Where the powers underflow without scaling, nothing would be."""
+    for values, order in ((torch.full((100,), 0.02).double(), 200.0), (torch.full((10**5,), 1e-4), 12.0)):
+        size = float(values[0]) * len(values) ** (1.0 / order)
+        clip = 0.5 * size
+        h = clipped(values, clip, order)
+        assert math.isclose(float(h[0]), 0.5 * float(values[0]), rel_tol=1e-6)
+
+
+def naive(g: Tensor, bound: float, order: float) -> Tensor:
+    return g * min(1.0, bound / max(float((g.abs() ** order).sum() ** (1.0 / order)), 1e-300))
+
+
+def test_without_the_scaling_they_would_not_be() -> None:
+    values = torch.full((100,), 0.02).double()
+    assert torch.equal(naive(values, 0.01, 200.0), values)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_no_number_counts_as_nothing(bad: float) -> None:
+    g = torch.ones(3, 4)
+    g[1, 2] = bad
+    h = clipped(g, 1.0)
+    assert torch.equal(h[1], torch.zeros(4).double())
+    torch.testing.assert_close(h[[0, 2]], torch.full((2, 4), 0.5).double())

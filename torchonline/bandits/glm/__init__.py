@@ -1,0 +1,1 @@
+"""Generalized linear bandits: a link between the predictor and the mean reward."""

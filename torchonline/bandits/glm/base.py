@@ -1,0 +1,261 @@
+"""What generalized linear learners share: a link between predictor and reward, and a radius by the method of mixtures."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.bandits.estimator import Estimator
+from torchonline.core.checks import LARGEST, check_shape, check_size, check_tensor, check_values, positive, within
+from torchonline.core.ops import (
+    along,
+    assign_,
+    at_least,
+    at_most,
+    clip,
+    column,
+    fill_,
+    increase_compensated_,
+    is_readable,
+    logsumexp,
+    maximum,
+    minimum,
+    sqrt,
+)
+from torchonline.linalg import grow_
+from torchonline.links import Link, Logistic
+
+# Nodes of the Gauss-Legendre rule that the prior of a round's predictor lives on.
+NODES = 32
+
+
+def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link, float]:
+    """A link, :class:`Logistic` for None, and the largest predictor, for which it has been checked."""
+    bound = 1.0
+    for name, value in (("theta_bound", theta_bound), ("feature_bound", feature_bound)):
+        number = positive(name, value)
+        if not 1e-12 <= number <= 1e12:
+            raise ValueError(f"{name}: expected from 1e-12 to 1e12, got {value}")
+        bound *= number
+    link = Logistic() if link is None else link
+    if not isinstance(link, Link):
+        raise TypeError(f"link: expected a torchonline.links.Link, got {type(link).__name__}")
+    link.check_bound(bound)
+    if not link.is_global:  # lengths of features are compared with their bound to six digits
+        Link.check_bound(link, bound * (1.0 + 1e-5))
+    return link, bound
+
+
+def checked_min_slope(link: Link, theta_bound: float, bound: float) -> float:
+    """The smallest slope of a link, which some divide by; one of as good as 0 is the fault of ``theta_bound``."""
+    slope = link.min_slope(bound)
+    if slope < 1e-12:
+        raise ValueError(
+            f"theta_bound: expected one within which the link has slopes of at least 1e-12, "
+            f"got {theta_bound}, and a slope of {slope:.2g}"
+        )
+    return slope
+
+
+class GeneralizedEstimator(Estimator):
+    r"""Base of all generalized linear models: the mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link.
+
+    Confidence sets and policies work on the predictor :math:`x^\top\theta`, which orders the arms as their means do;
+    ``forward`` and ``interval`` return mean rewards. A round's ``noise_scale`` is the square root of its dispersion: the
+    average of n tries has 1 / sqrt(n) times that of one.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        link: Link,
+        theta_bound: float,
+        feature_bound: float,
+        ridge: float,
+        delta: float,
+        radius_scale: float,
+        batch_shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device | str | None,
+        validate: bool,
+    ) -> None:
+        super().__init__(
+            dim,
+            noise_scale=link.noise_scale,
+            theta_bound=theta_bound,
+            ridge=ridge,
+            radius_scale=radius_scale,
+            batch_shape=batch_shape,
+            dtype=dtype,
+            device=device,
+            validate=validate,
+        )
+        self.link = link
+        self.feature_bound = float(feature_bound)
+        self.delta = within("delta", delta, 0.0, 1.0)
+        # A round without noise would outweigh all others for ever.
+        self.smallest_noise_scale = 1e-20 * self.noise_scale
+        # The largest |x'theta| that the constants hold for.
+        self.predictor_bound = self.theta_bound * self.feature_bound
+        self.concordance = link.self_concordance(self.predictor_bound)
+        # Beyond it the link has no mean that could be computed: there it is taken to be that of the end.
+        self.end = link.reach if link.is_global or math.isinf(link.reach) else self.predictor_bound
+        # What is longer than that is refused.
+        self.longest = self.feature_bound
+
+    def _options(self) -> list[tuple[str, float]]:
+        return super()._options() + self.link.signature()
+
+    def possible_reward(self, values: Tensor) -> Tensor:
+        return self.link.possible(values)
+
+    def _response(self, predictor: Tensor) -> Tensor:
+        return self.link.mean(at_least(at_most(predictor, self.end), -self.end))
+
+    def _count_curvature_(self, x: Tensor, product: Tensor, curvature: Tensor, quadratic: Tensor) -> None:
+        """``V += curvature x x'``, for ``product = V^-1 x`` and ``quadratic = curvature x'V^-1 x``; and the count of rounds.
+
+        The first thing that a round writes, since x may lie in any buffer.
+        """
+        root = along(sqrt(curvature), x)
+        grow_(self.V, self.V_lost, self.V_inv, root * x, root * product, quadratic)
+        if self._count_round():
+            self._refine_(self.V_inv, self.V)
+
+    # What follows is eager Python only.
+
+    def _is_ordinary(self, reward: Any) -> bool:
+        return reward == 0.0 or reward == 1.0  # which every link takes
+
+    def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
+        super()._check_rewards(reward, noise_scale)
+        if self.validate:
+            impossible = self.link.possible(reward) != reward
+            if bool(impossible.any()):
+                raise ValueError(
+                    f"reward: expected {self.link.rewards()}, as {type(self.link).__name__} has it, "
+                    f"got {reward[impossible][0].item()}"
+                )
+
+    def _may_look(self, value: Any) -> bool:
+        """Whether checks of values are asked for, and this is one that can be looked at."""
+        return self.validate and (not isinstance(value, Tensor) or is_readable(value))
+
+    def _check_cost(self, cost: Tensor) -> None:
+        """Refuse a round whose cost in radius, or what else it adds, is not finite."""
+        if not self._may_look(cost):
+            return
+        largest = abs(cost) if isinstance(cost, float) else abs(cost).max()
+        if not largest < math.inf:
+            raise ValueError(
+                f"reward: expected one whose cost the state's dtype can hold, got one of {float(largest):g}"
+            )
+
+    def _check_length(self, square: Tensor) -> None:
+        """Refuse a round whose features, of squared lengths ``square``, are longer than the constants hold for."""
+        if not self._may_look(square):
+            return
+        longest = math.sqrt(square if isinstance(square, float) else square.max())
+        if longest > self.longest * (1.0 + 1e-6):
+            raise ValueError(
+                f"x: expected features of norm at most {self.longest:g}, which feature_bound and the link allow, "
+                f"got {longest:.9g}"
+            )
+
+
+class MixtureEstimator(GeneralizedEstimator):
+    r"""A generalized linear model whose radius adds up what each round has cost, by the method of mixtures.
+
+    With the loss :math:`l(z) = (m(z) - rz)/g` of a round and a prior P on its predictor that is fixed before its reward,
+    :math:`\prod \int e^{-l}dP\,/\,e^{-l(z^*)}` is a supermartingale, so that by Ville's inequality, with probability at least
+    1 - ``delta``, the losses of the truth never exceed those of the mixture, :math:`-\log\int e^{-l}dP`, by more than
+    :math:`\log(1/\delta)` in all. A subclass turns that into a radius. The prior is the normal law that the statistics
+    suggest, on :data:`NODES` Gauss-Legendre nodes within 6 standard deviations and :math:`\pm S\|x\|`; being discrete it is a
+    prior as good as any, and has no quadrature error. A round that tells the predictor to within less than the distance of
+    two nodes is charged for that: its cost is valid, and larger than it could be.
+    """
+
+    if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
+        squared_radius_lost: Tensor | None
+    squared_radius: Tensor
+    misspecified: Tensor
+    nodes: Tensor
+    log_weights: Tensor
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        zero = torch.zeros((), dtype=torch.float64)
+        return super()._initial_state() | {
+            "squared_radius": zero + self._squared_start(self.theta_bound),
+            "squared_radius_lost": zero if self.compensated else None,
+            "misspecified": torch.tensor(False),
+        }
+
+    def _tables(self) -> dict[str, Tensor]:
+        nodes, weights = np.polynomial.legendre.leggauss(NODES)
+        return {"nodes": torch.from_numpy(nodes), "log_weights": torch.from_numpy(weights).log()}
+
+    def _squared_start(self, distance: float) -> float:
+        """The squared radius before the first round, for a parameter that may be ``distance`` from the start."""
+        raise NotImplementedError
+
+    def _forget_(self, due: Tensor) -> None:
+        self._forget_regression_(due)
+        fill_(self.squared_radius, due, self._squared_start(self.theta_bound))
+        if self.squared_radius_lost is not None:
+            fill_(self.squared_radius_lost, due, 0.0)
+        assign_(self.misspecified, self.misspecified & ~due)
+
+    @torch.jit.export
+    def radius(self) -> Tensor:
+        return self.radius_scale * sqrt(at_least(self.squared_radius, 0.0))
+
+    def _regret_of_mixture(
+        self, z: Tensor, quadratic: Tensor, bound: Tensor, y: Tensor, reward: Tensor, weight: Tensor
+    ) -> Tensor:
+        """What a round's loss under the mixture is above that at y: ``(*B)``, for the prior N(z, quadratic) on +-bound."""
+        centre, reach = clip(z, bound), 6.0 * sqrt(quadratic)
+        low, high = maximum(centre - reach, -bound), minimum(centre + reach, bound)
+        node = column(0.5 * (low + high)) + column(0.5 * (high - low)) * self.nodes
+        distance = node - column(centre)
+        prior = self.log_weights - distance * distance * column(0.5 / quadratic)
+        loss = self.link.log_partition(node) - column(self.link.log_partition(y)) - column(reward) * (node - column(y))
+        return logsumexp(prior) - logsumexp(prior - column(weight) * loss)
+
+    def _widen_(self, cost: Tensor) -> None:
+        """Add the cost of a round to the squared radius; below 0 it says that the model is wrong."""
+        increase_compensated_(self.squared_radius, self.squared_radius_lost, cost)
+        assign_(self.misspecified, self.misspecified | (self.squared_radius < 0.0))
+
+    def warm_start(self, theta: Tensor, distance: float | None = None) -> None:
+        r"""Start from a guess of the parameter instead of 0; before the first round, in eager Python.
+
+        Args:
+            theta: the guess, ``(*B, d)``, of a norm of at most ``theta_bound``.
+            distance: how far from it the true parameter may be; None for :math:`S + \|\theta\|`, which needs no knowledge.
+                The confidence sets hold if it is right. :meth:`reset` forgets the guess.
+
+        Raises:
+            TypeError: ``theta`` is no floating-point tensor.
+            ValueError: a shape or value is wrong, or rounds have been learnt.
+        """
+        theta = check_tensor("theta", theta, self.theta_hat)
+        check_shape("theta", theta, self.features_shape)
+        check_values("theta", theta)
+        length = torch.linalg.vector_norm(theta.detach(), dim=-1)
+        if float(length.max()) > self.theta_bound * (1.0 + 1e-6):
+            raise ValueError(
+                f"theta: expected a norm of at most theta_bound = {self.theta_bound:g}, got {float(length.max()):g}"
+            )
+        if bool((self.rounds > 0).any()):
+            raise ValueError(f"theta: expected before the first round, got after {int(self.rounds.max())}")
+        known = self.theta_bound + length
+        if distance is not None:
+            check_size("distance", positive("distance", distance), LARGEST[theta.dtype], theta.dtype)
+            known = torch.full_like(length, distance)
+        with torch.no_grad():
+            self.theta_hat.copy_(theta)
+            start = self._squared_start(0.0)
+            self.squared_radius.copy_(start + (self._squared_start(1.0) - start) * known**2)

@@ -1,0 +1,268 @@
+"""Generalized linear regression with local curvature, and LocalGLB, the bandit on it."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.jit import is_scripting
+
+from torchonline.bandits.glm.base import MixtureEstimator, checked_link
+from torchonline.bandits.policies import UCB
+from torchonline.core.checks import positive_integer
+from torchonline.core.ops import (
+    along,
+    at_least,
+    clip,
+    column,
+    dot,
+    matvec,
+    maximum,
+    minimum,
+    number,
+    pair,
+    smallest,
+    sqrt,
+    where,
+)
+from torchonline.links import Link
+
+
+class LocalGLMRegression(MixtureEstimator):
+    r"""One-pass generalized linear regression whose confidence set measures the curvature of the loss where the truth is.
+
+    For clicks, conversions, ratings in [0, 1], counts and waiting times: the mean reward is :math:`\mu(x^\top\theta^*)`, with
+    the mean :math:`\mu = m'` of a link. A round, with :math:`z = x^\top\hat\theta`, :math:`u = V^{-1}x`, :math:`q = x^\top u` and
+    the dispersion :math:`g = \text{noise\_scale}^2`:
+
+    1. ``x`` is known, and with it the interval [low, high] that the confidence set leaves for the predictor
+       :math:`x^\top\theta^*`: :math:`z \pm \text{radius}\sqrt q`, cut to :math:`\pm S\|x\|`;
+    2. the reward r comes, and a proximal step finds the new predictor :math:`y`, by Newton's method on one number,
+
+       .. math:: y = \arg\min_{|y|\le S\|x\|} \frac{m(y) - ry}g + \frac{(y-z)^2}{2q},\qquad
+                 \hat\theta \leftarrow \hat\theta - \frac{z-y}q\,u;
+
+    3. the matrix grows by the least curvature that the loss can have between y and that interval,
+       :math:`V \leftarrow V + c\,xx^\top`, with :math:`c\,(b-y)^2 \le 2D_m(b, y)/g` for all b in [low, high] (:math:`D_m` is the
+       divergence of m), and the squared radius by what the round has cost.
+
+    Widths are :math:`\|x\|_{V^{-1}}`. As the set shrinks, c tends to the slope :math:`\mu'(y)/g`, and V to the Fisher
+    information, whatever S is.
+
+    Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
+    whose exponential moments are not larger: see :mod:`torchonline.links`), then with probability at least 1 - ``delta``, for
+    all rounds and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. It holds from the
+    first round, for any ``ridge``, any way of choosing x, and any horizon. Proof: docs/generalized_linear.md. What is proved is
+    coverage. The regret of UCB over it is measured (docs/glb_omd.md); a theorem that bounds it we have not.
+    ``radius_scale`` other than 1 is a heuristic. It multiplies the radius of choices; the update uses the radius of the proof.
+
+    ``misspecified`` becomes True, and stays so, when the squared radius falls below 0. If the assumptions hold that happens
+    with probability ``delta`` at most; it seldom does when they do not.
+
+    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.glm.base.NODES` exponentials and 6 Newton steps on one number,
+    after log2(RSL) halvings of where it may be (10 at most; 3 at least where features may be of any length, and none where R
+    is 0); two d x d matrices (three in float32), whatever the round. No projection, no eigenvalues, no step that depends on
+    the data. A root that Newton's method has not reached costs radius, and no guarantee.
+
+    Raises, from ``step`` besides what the contract says: ValueError if ``reward`` is none that the link has; if ``x`` is longer
+    than ``feature_bound`` (Gamma and CustomLink) or than what can be computed (Poisson, :math:`S\|x\| \le 80`); if one round
+    outweighs all that the state's dtype can resolve.
+
+    Args:
+        dim: d, number of features.
+        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``.
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
+        feature_bound: L > 0, a bound on the norm of features. It matters for Gamma and CustomLink, whose constants hold on a
+            bounded range of predictors, and is enforced there. Features for other links may be of any length; but where
+            :math:`S\|x\|` is beyond both SL and 8, they may cost radius.
+        ridge: :math:`\lambda > 0`; None for d / (1 + R S L), with the link's self-concordance R.
+        delta: probability in (0, 1) that the confidence set ever fails.
+        radius_scale: multiplies the radius.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64, or torch.float32 where the last digits do not matter: a radius of proof needs float64.
+        device: where the state lives.
+        validate: whether values are checked in each call.
+
+    Shape:
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``squared_radius``, ``misspecified`` (bool), ``rounds``,
+          ``(*B)``.
+
+    Example:
+        >>> learner = LocalGLMRegression(2, theta_bound=3.0)
+        >>> x = torch.tensor([1.0, 0.0])
+        >>> for reward in [1.0, 1.0, 1.0, 0.0] * 25:
+        ...     learner.step(x, torch.tensor(reward))
+        >>> low, high = learner.interval(x)
+        >>> print(f"{learner(x):.2f}, between {low:.2f} and {high:.2f}")
+        0.74, between 0.49 and 0.90
+
+    Reference:
+        The estimator is of this library, after the one-pass estimators of Zhang, Xu, Zhao and Sugiyama, Generalized Linear
+        Bandits: Almost Optimal Regret with One-Pass Update, 2025 (:class:`GLMRegression` here), and of Faury, Abeille, Jun and
+        Calauzenes, Jointly Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022. It differs in the local
+        curvature, in a radius that is evaluated instead of bounded, and in having no projection.
+    """
+
+    statistics_depend_on = ("concordance", "theta_bound", "ridge", "delta", "noise_scale")
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        link: Link | None = None,
+        theta_bound: float = 1.0,
+        feature_bound: float = 1.0,
+        ridge: float | None = None,
+        delta: float = 0.01,
+        radius_scale: float = 1.0,
+        batch_shape: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        validate: bool = True,
+    ) -> None:
+        link, bound = checked_link(link, theta_bound, feature_bound)
+        usual = positive_integer("dim", dim) / (1.0 + link.self_concordance(bound) * bound)
+        super().__init__(
+            dim,
+            link=link,
+            theta_bound=theta_bound,
+            feature_bound=feature_bound,
+            ridge=usual if ridge is None else ridge,
+            delta=delta,
+            radius_scale=radius_scale,
+            batch_shape=batch_shape,
+            dtype=dtype,
+            device=device,
+            validate=validate,
+        )
+        # Constants that hold everywhere leave no more to ask of features than that predictors can be computed.
+        if link.is_global:
+            self.longest = link.reach / self.theta_bound
+        self.is_unimodal = link.is_unimodal
+        self.steepest = link.steepest
+        # Halvings of where the root may be, 2 bounds at most, bring Newton's method within 2 / R of it. From there it comes
+        # nearer by at least about 1 / R in a step, and four steps more, each of which about squares the error, end at the last
+        # digits. Where features may be longer than they are said to be, predictors of 8 / R are allowed for.
+        farthest = max(self.concordance * bound, 8.0 if link.is_global and self.concordance > 0.0 else 1.0)
+        self.halvings = min(10, math.ceil(math.log2(farthest)))
+        self.newton_steps = 6
+        self._create_buffers()
+
+    def _squared_start(self, distance: float) -> float:
+        return self.ridge * distance**2 - 2.0 * math.log(self.delta)
+
+    def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        theta_hat = self.theta_hat
+        weight, square = 1.0 / (noise_scale * noise_scale), dot(x, x)
+        if not is_scripting():
+            self._check_length(square)
+        product = matvec(self.V_inv, x)
+        q = number(at_least(dot(x, product), 1e-30))
+        z, bound = number(dot(x, theta_hat)), number(self.theta_bound * sqrt(square))
+        # The interval in which the confidence set has the true predictor; a little more, for rounding.
+        error = number((1.0 + 1e-9) * sqrt(at_least(self.squared_radius, 0.0) * q))
+        low, high = clip(z - error, bound), clip(z + error, bound)
+
+        move = self._move(z, q * weight, bound, reward)
+        y, pull = z + move, -move / q
+        excess = weight * (self.link.mean(y) - reward) - pull
+        cost = 2.0 * self._regret_of_mixture(z, q, bound, y, reward, weight) - pull * pull * q
+        cost = cost + 2.0 * maximum(excess * (y - low), excess * (y - high))
+        gain = weight * self._curvature(y, low, high)
+        quadratic = gain * q
+        if not is_scripting():
+            self._check_quadratic(x, quadratic)
+            self._check_cost(cost)
+
+        self._count_curvature_(x, product, gain, quadratic)
+        self._widen_(cost)
+        theta_hat -= along(pull, x) * product
+
+    def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
+        """The root u of ``f(u) = u + s (mean(z + u) - reward)`` for which ``z + u`` is within the bound, by Newton's method.
+
+        Since f' >= 1, the root is between any u and u - f(u); halvings shorten that. From the point there that is nearest to
+        where the mean is steepest, up to the root, f is convex or concave so that no step of Newton's method goes beyond the
+        root; it may, with a link whose slope is not unimodal.
+        """
+        link = self.link
+        first, last = -bound - z, bound - z
+        start = minimum(maximum(0.0 * z, first), last)
+        end = start - (start + s * (link.mean(z + start) - reward))
+        low, high = maximum(minimum(start, end), first), minimum(maximum(start, end), last)
+        for _ in range(self.halvings):
+            middle = 0.5 * (low + high)
+            is_above = middle + s * (link.mean(z + middle) - reward) > 0.0
+            low, high = where(is_above, low, middle), where(is_above, middle, high)
+        u = minimum(maximum(at_least(z + low, self.steepest) - z, low), high)
+        for _ in range(self.newton_steps):
+            mean, slope = link.mean_and_slope(z + u)
+            u = minimum(maximum(u - (u + s * (mean - reward)) / (1.0 + s * slope), low), high)
+        return u
+
+    def _curvature(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """The largest weight that the loss is sure to have, wherever between ``low`` and ``high`` the truth is."""
+        distance = maximum(abs(low - y), abs(high - y))
+        curvature = 2.0 * self.link.slope(y) / (2.0 + self.concordance * distance)
+        if self.is_unimodal:
+            curvature = maximum(curvature, self._curvature_at_ends(y, low, high))
+        return curvature
+
+    def _curvature_at_ends(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        link = self.link
+        if not is_scripting():
+            if isinstance(y, float):  # of one learner: two numbers cost less than an array of two
+                return minimum(link.curvature(low, y, self.concordance), link.curvature(high, y, self.concordance))
+        return smallest(link.curvature(pair(low, high), column(y), self.concordance))
+
+
+class LocalGLB(UCB):
+    """Optimism over :class:`LocalGLMRegression`: the library's bandit for clicks, ratings and counts.
+
+    The arguments, the guarantee and the cost are the estimator's. The confidence set is proved, the regret is measured: in the
+    experiment of the paper of GLB-OMD (docs/glb_omd.md; 20 arms that stay, 3000 rounds, mean and standard deviation over 100
+    trials) it is 15.2 (8.1) for clicks with S = 3 and 8.6 (6.5) with S = 5, where :class:`~torchonline.baselines.OFUGLB`, which
+    goes over all rounds in each, has 29.1 (29.6) and 16.2 (16.4). For counts with S = 3 it is 172 (95), and OFUGLB has less, 102
+    (154).
+
+    Example:
+        >>> policy = LocalGLB(2, theta_bound=3.0)  # clicks
+        >>> arms = torch.eye(2)
+        >>> for _ in range(200):
+        ...     choice = policy.select(arms)
+        ...     policy.step(arms[choice], choice.double())  # the second arm is always clicked, the first never
+        >>> policy.select(arms)
+        tensor(1)
+        >>> policy.estimator(arms).argmax()  # of the estimated means
+        tensor(1)
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        link: Link | None = None,
+        theta_bound: float = 1.0,
+        feature_bound: float = 1.0,
+        ridge: float | None = None,
+        delta: float = 0.01,
+        radius_scale: float = 1.0,
+        batch_shape: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        validate: bool = True,
+    ) -> None:
+        super().__init__(
+            LocalGLMRegression(
+                dim,
+                link=link,
+                theta_bound=theta_bound,
+                feature_bound=feature_bound,
+                ridge=ridge,
+                delta=delta,
+                radius_scale=radius_scale,
+                batch_shape=batch_shape,
+                dtype=dtype,
+                device=device,
+                validate=validate,
+            )
+        )

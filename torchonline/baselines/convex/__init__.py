@@ -1,0 +1,1 @@
+"""Online convex learners to compare with."""

@@ -1,0 +1,1 @@
+"""Heavy-tailed linear bandits to compare with."""

@@ -1,0 +1,1 @@
+"""Private learners to compare with."""

@@ -1,0 +1,241 @@
+"""DP-UCB: private linear upper confidence bounds on a tree of noisy matrices (Shariff and Sheffet, NeurIPS 2018)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchonline.core.checks import non_negative, one_of, positive, within
+from torchonline.privacy.accounting import Event
+from torchonline.privacy.clipping import MARGIN
+from torchonline.privacy.learners.dphdb import PrivateBandit, ReleasedBandit
+from torchonline.privacy.mechanisms.base import Mechanism, NoNoise
+from torchonline.privacy.mechanisms.prefix_sums import calibrated
+from torchonline.privacy.mechanisms.trees import Tree
+
+
+class DPUCB(PrivateBandit):
+    r"""Private LinUCB with a parameter for each arm: ridge regression on noisy statistics, and a bonus that knows of the noise.
+
+    Arm k pays :math:`x^\top\theta_k` on average, :math:`\|\theta_k\| \le S`. With contexts in units of L and rewards in units
+    of B, so that v = (x, r) has :math:`\|x\| \le 1` and :math:`|r| \le 1`, each arm has a sum of matrices
+
+    .. math:: M_t = \sum_{s \le t} v_s v_s^\top\,1\{a_s = k\} + N_t = \begin{pmatrix} G & u \\ u^\top & \cdot \end{pmatrix},
+              \qquad V = G + (2\Upsilon + \lambda) I,\quad \hat\theta = V^{-1}u,
+
+    and the arm with the largest :math:`x^\top\hat\theta + \beta_t\|x\|_{V^{-1}}` is pulled. :math:`N_t` is the noise of a tree
+    (:class:`Tree`) on the upper triangles, mirrored. *Every* arm's tree takes a step in *every*
+    round, on a zero matrix where the arm was not pulled: a tree whose clock is the arm's pulls would shift everybody later.
+
+    With n rounds, K arms, a tree of height h, :math:`\sigma` the scale of a node's noise, :math:`\tau = \sigma\sqrt h`,
+    :math:`\Upsilon` a constant that bounds the noise's spectral norm, :math:`\rho_- = \Upsilon + \lambda`,
+    :math:`\rho_+ = 3\Upsilon + \lambda` and R = ``noise_scale``,
+
+    .. math:: \beta_t = R\sqrt{2\log\tfrac{2K}\alpha + d\log\Bigl(\frac{\rho_+}{\rho_-} + \frac t{d\rho_-}\Bigr)} + S\sqrt{\rho_+}
+              + \frac\tau{\sqrt{\rho_-}}\Bigl(\sqrt d + \sqrt{2\log\tfrac{6nK}\alpha}\Bigr)
+
+    in these units: pulls and records enter through the noisy sums only. Eigenvalues of V below :math:`\rho_-` are raised to it;
+    where the bound of the norm holds there are none.
+
+    Guarantee, of privacy: joint differential privacy, see :class:`PrivateBandit`. A person moves
+    one arm's sum by the difference of two outer products, or two arms' sums by one each, by at most
+    :math:`\sqrt{2^2 + 2^2} = 2\sqrt2` in the Frobenius norm, since the inner product of two outer products is not negative;
+    which covers late rewards too. Of the confidence set: with probability :math:`1 - \alpha`, always
+    :math:`|x^\top(\theta_k - \hat\theta_k)| \le \beta_t\|x\|_{V^{-1}}`, if no context or reward is clipped and what rewards
+    deviate by is R-sub-Gaussian (Shariff and Sheffet, Proposition 4, and a union over arms). As for :math:`\Upsilon`: the
+    noise's quadratic form on the sphere has no larger increments than :math:`2\tau\langle g, x\rangle` (Sudakov and Fernique),
+    and is :math:`\sqrt2\,\tau`-Lipschitz in the normal numbers.
+
+    Cost of a round: O(K (d^2 log n + m d^2)) for m rewards; O(K d^3) for a call of ``select``, however many decisions.
+
+    Args:
+        dim: number of features d.
+        arms: K.
+        horizon: n, number of rounds.
+        epsilon, delta: of the whole run; epsilon ``inf`` for no noise, which leaves LinUCB.
+        constants: ``"exact"``: the least noise that exact Gaussian accounting allows for that sensitivity,
+            :math:`\sigma = 2\sqrt2\sqrt{h}/\mu(\epsilon, \delta)`, h = ``n.bit_length()``, and
+            :math:`\Upsilon = 2\tau(\sqrt d + \sqrt{\log(6nK/\alpha)})`. ``"original"``: the paper's
+            :math:`\sigma = 8\sqrt h\log(4/\delta)/\epsilon`, h = ceil(log2 n) + 1, and
+            :math:`\Upsilon = \sqrt{2h}\,\sigma(4\sqrt d + 2\log(2n/\alpha))`.
+        feature_clip: L; contexts are scaled down to :math:`\|x\|_2 \le L`. One below their norms makes less of the noise, and
+            which arm is best does not depend on a context's length; but the confidence set is then a heuristic.
+        reward_clip: B; rewards are cut to [-B, B].
+        theta_bound: S, a bound on the norm of each arm's parameter.
+        noise_scale: R, in units of the reward; B is always enough.
+        ridge: :math:`\lambda > 0`.
+        alpha: in (0, 1), the probability that a confidence set misses.
+        noise_source, seed, adjacency, max_participations: as in :class:`~torchonline.DPHDB`.
+        batch_shape, device, validate: as in :class:`~torchonline.DPHDB`. All state is float64.
+
+    Shape:
+        - x: ``(*B, ..., d)`` to decide, ``(*B, d)`` or ``(*B, m, d)`` to learn; scores: ``(*B, ..., K)``.
+        - noisy_sum: ``(*B, K, (d + 1)(d + 2) / 2)``, public; secret_nodes: ``(*B, K, h, (d + 1)(d + 2) / 2)``.
+
+    Example:
+        >>> from torchonline.baselines import DPUCB
+        >>> bandit = DPUCB(2, arms=2, horizon=1000, epsilon=1.0, delta=1e-4)
+        >>> x = torch.tensor([0.6, 0.8])
+        >>> k = bandit.select(x)
+        >>> bandit.step(x, k, torch.tensor(0.5))
+        >>> bandit.privacy_spent(1e-4) < 1.0
+        True
+
+    Reference:
+        Shariff and Sheffet, Differentially private contextual linear bandits, NeurIPS 2018. Here each arm has a parameter of its
+        own, an upper triangle of normal numbers is mirrored where theirs averages two, and there is a ridge besides.
+    """
+
+    noisy_sum: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        arms: int,
+        horizon: int,
+        epsilon: float,
+        delta: float,
+        constants: str = "exact",
+        feature_clip: float = 1.0,
+        reward_clip: float = 1.0,
+        theta_bound: float = 1.0,
+        noise_scale: float = 1.0,
+        ridge: float = 1.0,
+        alpha: float = 0.01,
+        noise_source: str = "torch",
+        seed: int | None = None,
+        adjacency: str = "replace_one",
+        max_participations: int = 1,
+        batch_shape: tuple[int, ...] = (),
+        device: torch.device | str | None = None,
+        validate: bool = True,
+    ) -> None:
+        super().__init__(
+            dim,
+            arms=arms,
+            feature_clip=feature_clip,
+            feature_norm=2.0,
+            reward_clip=positive("reward_clip", reward_clip),
+            horizon=horizon,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            max_participations=max_participations,
+            noise_source=noise_source,
+            seed=seed,
+            batch_shape=batch_shape,
+            device=device,
+            validate=validate,
+        )
+        self.is_original = one_of("constants", constants, ("exact", "original")) == "original"
+        self.theta_bound = positive("theta_bound", theta_bound)
+        self.noise_scale = non_negative("noise_scale", noise_scale)
+        self.ridge = positive("ridge", ridge)
+        self.alpha = within("alpha", alpha, 0.0, 1.0)
+        self.mechanism = self._mechanism()
+        self.upper = torch.triu_indices(dim + 1, dim + 1)
+        # The largest standard deviation of a prefix's noise, and a bound on the spectral norm of all that are d x d.
+        height = self._height()
+        self.deviation = self.mechanism.noise_scale * math.sqrt(height)
+        self.log_rounds = math.log(6.0 * self.horizon * self.arm_count / self.alpha)
+        if self.is_original:
+            of_rounds = 2.0 * math.log(2.0 * self.horizon / self.alpha)
+            self.noise_norm = math.sqrt(2.0) * self.deviation * (4.0 * math.sqrt(dim) + of_rounds)
+        else:
+            self.noise_norm = 2.0 * self.deviation * (math.sqrt(dim) + math.sqrt(self.log_rounds))
+        self._create_buffers()
+
+    def _height(self) -> int:
+        """H of the tree."""
+        return (self.horizon - 1).bit_length() + 1 if self.is_original else self.horizon.bit_length()
+
+    def _mechanism(self) -> Mechanism:
+        sensitivity = (math.sqrt(8.0) if self.adjacency == "replace_one" else 2.0) * (1.0 + MARGIN)
+        exact = calibrated(
+            "tree",
+            self.horizon,
+            sensitivity=sensitivity,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            source=self.source,
+        )
+        if not self.is_original or isinstance(exact, NoNoise):
+            return exact
+        scale = 8.0 * math.sqrt(self._height()) * math.log(4.0 / self.delta) / self.epsilon
+        if scale < exact.noise_scale:
+            raise ValueError(
+                f"epsilon: expected a smaller one, for which the original constants are enough, got {self.epsilon:g}"
+            )
+        return Tree(self.horizon, sensitivity=sensitivity, noise_scale=scale, source=self.source)
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        size = self.upper.size(1)
+        state = {"noisy_sum": self.mechanism.zero(size)} | self.mechanism.initial_state(size)
+        return {name: value.expand(self.arm_count, *value.shape) for name, value in state.items()}
+
+    def radius(self) -> float:
+        r""":math:`\beta` after the rounds so far, for contexts and rewards in units of their bounds."""
+        low, high = self.noise_norm + self.ridge, 3.0 * self.noise_norm + self.ridge
+        growth = self.dim * math.log(high / low + self._memory.rounds / (self.dim * low))
+        of_rewards = (
+            self.noise_scale / self.reward_clip * math.sqrt(2.0 * math.log(2.0 * self.arm_count / self.alpha) + growth)
+        )
+        of_theta = self.theta_bound * self.feature_clip / self.reward_clip * math.sqrt(high)
+        of_noise = self.deviation / math.sqrt(low) * (math.sqrt(self.dim) + math.sqrt(2.0 * self.log_rounds))
+        return of_rewards + of_theta + of_noise
+
+    def _learn(self, x: Tensor, action: Tensor, reward: Tensor, step: int) -> None:
+        v = torch.cat([x / self.feature_clip, reward.unsqueeze(-1) / self.reward_clip], -1)
+        products = v[..., self.upper[0]] * v[..., self.upper[1]]
+        pulled = action.unsqueeze(-1) == torch.arange(self.arm_count, device=action.device)
+        summand = pulled.to(v.dtype).mT @ products
+        self.noisy_sum.add_(self.mechanism.change(self._buffers, summand, step))
+
+    def released(self) -> "ReleasedDPUCB":
+        """Decides by the parameters and the bonuses of now: for TorchScript."""
+        matrix = self.noisy_sum.new_zeros((*self.noisy_sum.shape[:-1], self.dim + 1, self.dim + 1))
+        matrix[..., self.upper[0], self.upper[1]] = self.noisy_sum
+        matrix[..., self.upper[1], self.upper[0]] = self.noisy_sum
+        values, vectors = torch.linalg.eigh(matrix[..., :-1, :-1])
+        values = (values + 2.0 * self.noise_norm + self.ridge).clamp(min=self.noise_norm + self.ridge)
+        inverse = (vectors / values.unsqueeze(-2)) @ vectors.mT
+        theta = (inverse @ matrix[..., :-1, -1:]).squeeze(-1)
+        # In the caller's units.
+        unit = self.reward_clip / self.feature_clip
+        return ReleasedDPUCB(
+            unit * theta,
+            (unit * self.radius()) ** 2 * inverse,
+            feature_clip=self.feature_clip,
+            feature_norm=self.feature_norm,
+        )
+
+    def _event(self, steps: int) -> Event:
+        return self.mechanism.event(steps)
+
+    def _parameters_of_noise(self) -> list[tuple[str, float]]:
+        return super()._parameters_of_noise() + self.mechanism.parameters()
+
+
+class ReleasedDPUCB(ReleasedBandit):
+    """Upper confidence bounds of a :class:`DPUCB`, as it has published them.
+
+    Args:
+        theta: ``(*B, K, d)``.
+        bonus: ``(*B, K, d, d)``; the square of an arm's bonus is x' bonus x.
+        feature_clip, feature_norm: those of the learner.
+    """
+
+    bonus: Tensor
+
+    def __init__(self, theta: Tensor, bonus: Tensor, *, feature_clip: float, feature_norm: float) -> None:
+        super().__init__(theta, feature_clip=feature_clip, feature_norm=feature_norm)
+        self.register_buffer("bonus", bonus)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The upper confidence bound of each arm: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
+        row = self.context(x)
+        arms = row.unsqueeze(-3)
+        squares = ((arms @ self.bonus) * arms).sum(-1).mT
+        # Which rounding may leave a little below 0.
+        return self.of_arms(row @ self.theta.mT + squares.clamp(min=0.0).sqrt(), x)

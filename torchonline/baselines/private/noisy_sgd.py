@@ -1,0 +1,220 @@
+"""Noisy SGD over many passes (Bassily, Smith and Thakurta, FOCS 2014; Abadi et al., CCS 2016): it keeps all records at hand."""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
+from torchonline.core.checks import positive, positive_integer, sizes, within
+from torchonline.privacy.calibration import gaussian_mu
+from torchonline.privacy.clipping import MARGIN, clipped
+from torchonline.privacy.noise import NoiseSource
+from torchonline.privacy.noise import noise_source as make_source
+
+
+class NoisySGD:
+    r"""Projected SGD on random batches, with noise in each step: for records that are all there from the start.
+
+    In step k, with :math:`B_k` a random subset that has each of the n records with probability q = b/n, independently,
+
+    .. math:: \theta_{k+1} = \Pi\Big(\theta_k - \frac{\eta}{b}\Big(\sum_{z\in B_k} g_z + N(0, \sigma^2 I)\Big)\Big),\qquad
+              g_z = \mathrm{clip}_C(\nabla f(\theta_k; z)),\qquad \theta_1 = 0 .
+
+    The sum is divided by the *expected* size b, not by the size, which depends on the records that are there.
+
+    Guarantee: all :math:`\theta_k` together are (epsilon, delta)-differentially private when one record is replaced by any other.
+    In a step a record is in the sum with probability q, and moves it by at most 2C; the curve of the subsampled Gaussian
+    mechanism, for replacement, and its composition over all steps are computed by Google's dp-accounting, with
+    errors on the safe side. (For a record that is added or removed it is another, smaller number, not to be compared.)
+    It is an extra: ``pip install "torchonline[privacy]"``. Which records were drawn is secret. Number of records, steps,
+    sizes and all options are public.
+
+    Where losses are convex and no gradient is longer than C, the excess of the average :math:`\bar\theta` over n given records is
+    at most :math:`R_2G/\sqrt T` in the mean, :math:`G^2 = C^2(1 + 1/b) + d\sigma^2/b^2`, with the default
+    :math:`\eta = R_2/(G\sqrt T)`, :math:`R_2` the largest Euclidean norm in the ball, and T steps: SGD with gradients that have
+    the right mean, and a mean square of at most :math:`G^2`.
+
+    Cost: T steps of O(bd), and O(n) draws for the subset; a second or so for the noise level.
+
+    Args:
+        dim: number of features d.
+        records: n.
+        epsilon, delta: of the whole fit; epsilon ``inf`` for no noise.
+        norm: p, of the ball: 1, 2 or ``inf``.
+        radius_bound: R, its radius.
+        learning_rate: eta; None for the one above.
+        clip: C, for the gradient of each record. ``inf`` only where epsilon is, and with a learning rate.
+        steps: T; None for n.
+        batch_size: b, from 1 to n, the expected size of a batch; None for :math:`\sqrt n`.
+        noise_source: ``"torch"`` or ``"csprng"``.
+        seed: for tests; whoever knows it can remove the noise.
+        batch_shape: ``*B``, runs on the same records with randomness of their own, to see how they scatter. To publish B of them
+            spends more than epsilon.
+
+    Attributes:
+        noise_multiplier: sigma / C.
+
+    Example:
+        >>> target = torch.tensor([0.6, 0.0]).double()
+        >>> data = target + 0.1 * torch.randn(400, 2, generator=torch.Generator().manual_seed(0)).double()
+        >>> sgd = NoisySGD(2, records=400, epsilon=1.0, delta=1e-3, seed=0)
+        >>> average, last = sgd.fit(lambda theta, x: 0.5 * (theta - x).square().sum(), data)
+        >>> bool((average - target).norm() < 0.2)
+        True
+
+    Reference:
+        Bassily, Smith and Thakurta, Private empirical risk minimization, FOCS 2014: n^2 steps of one record. Abadi et al., Deep
+        learning with differential privacy, CCS 2016. On accounting for replacement: Lebeda, Regehr, Kamath and Steinke, Avoiding
+        pitfalls for privacy accounting of subsampled mechanisms under composition, 2024.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        records: int,
+        epsilon: float,
+        delta: float,
+        norm: float = 2.0,
+        radius_bound: float = 1.0,
+        learning_rate: float | None = None,
+        clip: float = 1.0,
+        steps: int | None = None,
+        batch_size: float | None = None,
+        noise_source: str | NoiseSource = "torch",
+        seed: int | None = None,
+        batch_shape: tuple[int, ...] = (),
+    ) -> None:
+        self.dim = positive_integer("dim", dim)
+        self.records = positive_integer("records", records)
+        self.epsilon = math.inf if epsilon == math.inf else positive("epsilon", epsilon)
+        self.delta = within("delta", delta, 0.0, 1.0)
+        self.norm = projectable("norm", norm)
+        self.radius_bound = positive("radius_bound", radius_bound)
+        self.clip = math.inf if clip == math.inf == self.epsilon else positive("clip", clip)
+        self.steps = self.records if steps is None else positive_integer("steps", steps)
+        self.batch_size = math.sqrt(self.records) if batch_size is None else positive("batch_size", batch_size)
+        if not 1.0 <= self.batch_size <= self.records:
+            raise ValueError(f"batch_size: expected a number from 1 to {self.records}, got {batch_size}")
+        self.batch_shape = sizes("batch_shape", batch_shape)
+        self.source = noise_source if isinstance(noise_source, NoiseSource) else make_source(noise_source, seed)
+        self.source.require("normal")
+        self.rate = self.batch_size / self.records
+        self.noise_multiplier = 0.0
+        if self.epsilon < math.inf:
+            self.noise_multiplier = calibrated_multiplier(self.epsilon, self.delta, self.rate, self.steps)
+        self.learning_rate = self._best_rate() if learning_rate is None else positive("learning_rate", learning_rate)
+        self._fitted = False
+
+    def __repr__(self) -> str:
+        seeded = ", seeded: no protection against whoever knows the seed" if self.source.is_seeded else ""
+        return f"NoisySGD({self.dim}, records={self.records}, epsilon={self.epsilon:g}, delta={self.delta:g}{seeded})"
+
+    def _best_rate(self) -> float:
+        """The learning rate with the smallest bound."""
+        if self.clip == math.inf:
+            raise ValueError(
+                "learning_rate: expected a number, since none is the best where clip is infinite, got None"
+            )
+        noise = self.dim * (self.noise_multiplier / self.batch_size) ** 2
+        size = self.clip * math.sqrt(1.0 + 1.0 / self.batch_size + noise)
+        return euclidean_radius(self.dim, self.norm, self.radius_bound) / (size * math.sqrt(self.steps))
+
+    def fit(self, loss: Callable[..., Tensor], *data: Tensor) -> tuple[Tensor, Tensor]:
+        """Learn from all records, once.
+
+        Args:
+            loss: of a point ``(d)`` and one record, a number; made of torch operations.
+            data: what the loss takes besides, each ``(n, ...)``, on one device, where all is computed; real numbers as float64.
+
+        Returns:
+            The average of the iterates, and the last one: ``(*B, d)``, float64, both public.
+
+        Raises:
+            RuntimeError: it has been called before, and the budget is spent.
+            TypeError, ValueError: ``data`` is no tensors of n rows.
+        """
+        if self._fitted:
+            raise RuntimeError("fit: expected one call, got another; the privacy budget is spent")
+        if not data or not all(isinstance(values, Tensor) for values in data):
+            raise TypeError(
+                f"data: expected tensors, got {', '.join(type(values).__name__ for values in data) or 'none'}"
+            )
+        if any(values.dim() == 0 or len(values) != self.records for values in data):
+            raise ValueError(f"data: expected {self.records} rows in each, got shapes {[tuple(v.shape) for v in data]}")
+        self._fitted = True
+        device = data[0].device
+        data = tuple(values.to(torch.float64) if values.is_floating_point() else values for values in data)
+        slopes = torch.vmap(torch.func.grad(loss))
+        runs = math.prod(self.batch_shape)
+        theta = torch.zeros((runs, self.dim), dtype=torch.float64, device=device)
+        average = torch.zeros_like(theta)
+        # A normal number is below this with the probability of a record.
+        quantile = torch.special.ndtri(torch.tensor(self.rate, dtype=torch.float64))
+        scale = self.noise_multiplier * self.clip * (1.0 + MARGIN) if self.noise_multiplier > 0.0 else 0.0
+        with torch.no_grad():
+            for step in range(1, self.steps + 1):
+                average.lerp_(theta, 1.0 / step)
+                run, record = (self.source.normal((runs, self.records)) <= quantile).to(device).nonzero(as_tuple=True)
+                total = scale * self.source.normal((runs, self.dim)).to(device)
+                if len(run):
+                    contributions = clipped(slopes(theta[run], *(values[record] for values in data)), self.clip)
+                    total.index_add_(0, run, contributions)
+                theta = projected(
+                    theta.sub(total, alpha=self.learning_rate / self.batch_size), self.norm, self.radius_bound
+                )
+        return average.reshape(*self.batch_shape, self.dim), theta.reshape(*self.batch_shape, self.dim)
+
+    def privacy_spent(self, delta: float) -> float:
+        """The epsilon of a whole fit at some delta, in (0, 1), when one record is replaced."""
+        if self.noise_multiplier == 0.0:
+            return math.inf
+        return subsampled_epsilon(self.noise_multiplier, within("delta", delta, 0.0, 1.0), self.rate, self.steps)
+
+
+def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps: int) -> float:
+    """The epsilon of some steps, each of which sums a random subset and adds Gaussian noise, when one record is replaced.
+
+    Args:
+        noise_multiplier: standard deviation of the noise / the longest summand, C. (A record moves a sum by 2C, which
+            dp-accounting knows of replacement.)
+        delta: in (0, 1).
+        rate: the probability that a record is in the subset.
+        steps: how many.
+    """
+    accounting = _accounting()
+    event = accounting.PoissonSampledDpEvent(rate, accounting.GaussianDpEvent(noise_multiplier))
+    accountant = accounting.pld.PLDAccountant(accounting.NeighboringRelation.REPLACE_ONE)
+    return float(accountant.compose(accounting.SelfComposedDpEvent(event, steps)).get_epsilon(delta))
+
+
+@lru_cache
+def calibrated_multiplier(epsilon: float, delta: float, rate: float, steps: int) -> float:
+    """The least noise multiplier whose :func:`subsampled_epsilon` is at most epsilon, or up to a thousandth more."""
+    # As if the subset amplified in full.
+    high = rate * 2.0 * math.sqrt(steps) / gaussian_mu(epsilon, delta)
+    while subsampled_epsilon(high, delta, rate, steps) > epsilon:
+        high *= 1.25
+    low = high / 1.25
+    while subsampled_epsilon(low, delta, rate, steps) <= epsilon:
+        low, high = low / 1.25, low
+    while high > 1.001 * low:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if subsampled_epsilon(middle, delta, rate, steps) <= epsilon else (middle, high)
+    return high
+
+
+def _accounting() -> Any:
+    """Google's dp-accounting, which is only wanted here."""
+    try:
+        import dp_accounting
+        import dp_accounting.pld
+    except ImportError as error:
+        raise ImportError(
+            'NoisySGD: expected dp-accounting, for its noise level; install it with pip install "torchonline[privacy]"'
+        ) from error
+    return dp_accounting

@@ -1,0 +1,1 @@
+"""Learners whose decision is a weight for each of several experts."""

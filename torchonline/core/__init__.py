@@ -1,0 +1,1 @@
+"""The runtime of all learners: state, steps, backends and checks."""

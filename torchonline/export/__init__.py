@@ -1,0 +1,6 @@
+"""Learners as files that go on deciding and learning where torchonline is not installed."""
+
+from torchonline.export.files import compile_program, to_onnx, to_program, to_torchscript
+from torchonline.export.released import released
+
+__all__ = ["compile_program", "released", "to_onnx", "to_program", "to_torchscript"]

@@ -1,0 +1,320 @@
+"""Learners as files that go on deciding and learning where torchonline is not installed.
+
+Each door is checked against the eager module before it returns; none changes the module it is given.
+
+- :func:`to_torchscript`: the whole module, with all its methods, as a TorchScript file for Python or C++.
+- :func:`to_program`: one learn-then-decide round as a ``torch.export`` program; :func:`compile_program` makes it machine
+  code.
+- :func:`to_onnx`: the scores of a policy alone, with the state as explicit inputs. ONNX has no state, so the learning stays
+  outside.
+
+A *module* is a policy, an encoder with a policy on it such as :class:`torchonline.models.BanditHead`, or a convex learner. Of a
+private learner (:mod:`torchonline.privacy`) a file holds what has been released,
+:meth:`~torchonline.privacy.learners.base.PrivateLearner.released`, and nothing else: it decides, and does not learn.
+"""
+
+import copy
+import io
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchonline.bandits.policies import Policy
+from torchonline.core.learner import Learner
+from torchonline.export.verification import PolicyTrial, agree, agree_on_state, trial_of
+from torchonline.privacy.learners.base import PrivateLearner
+
+
+def to_torchscript(
+    module: nn.Module, path: str | Path | None = None, *, example: Tensor | None = None
+) -> torch.jit.ScriptModule:
+    """Compile a policy, head or convex learner, with the state it has now, to TorchScript; verify it; write it to ``path``.
+
+    The file has ``forward`` (scores), ``select`` and ``step``, or ``predict``, ``queries`` and ``step``, and needs nothing but
+    torch (or libtorch) to load. It checks no arguments.
+
+    Args:
+        module: a policy, an encoder with a policy on it or a convex learner; or a private learner, of which only public values
+            are compiled.
+        path: where to write the file, ``.pt`` by custom; nothing is written if None.
+        example: the inputs of a decision as ``select`` takes them. Needed for an encoder with a policy on it.
+
+    Returns:
+        The scripted module, independent of ``module``.
+
+    Raises:
+        ValueError: ``module`` has a learner that is Python alone.
+        RuntimeError: the compiled module does not do what ``module`` does; nothing is written.
+
+    Example:
+        >>> policy = OFUL(2)
+        >>> scripted = to_torchscript(policy)
+        >>> scripted.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
+        >>> scripted.select(torch.eye(2)), policy.estimator.rounds
+        (tensor(0), tensor(0))
+    """
+    if isinstance(module, PrivateLearner):
+        return _script_of_released(_released(module, example), path)
+    _refuse_python(module, "module")
+    trial = trial_of(module, example)
+    scripted, file = _as_script(_copy(module))
+    loaded, eager = torch.jit.load(file), _copy(module)
+    trial.compare(eager, loaded)
+    agree_on_state(eager, dict(loaded.named_buffers()), trial.tolerance)
+    _write(path, file)
+    return scripted
+
+
+def to_program(
+    module: nn.Module, path: str | Path | None = None, *, example: Tensor | None = None
+) -> torch.export.ExportedProgram:
+    """Export one learn-then-decide round, with the state it starts from, as a ``torch.export`` program; verify; write.
+
+    The program is :class:`Round` for a policy and :class:`~torchonline.export.programs.HeadRound` for an encoder
+    with a policy on it: one call learns from an earlier decision and makes N new ones. N and K may vary from call to
+    call. For a convex learner it is :class:`ConvexRound`: one call learns from the gradients at the last
+    queries, and returns the next decision and queries. Because a program's state cannot be shared between programs, deciding
+    and learning are one call; ``learn=False`` decides only, and one throw-away arm learns only. It checks no arguments, takes
+    them in the dtype of the state (of ``example``, for a head), and counts each round with the learner's own ``noise_scale``.
+    ``torch.export.load(path).module()`` runs it without torchonline; :func:`compile_program` compiles it.
+
+    Args:
+        module: a policy, an encoder with a policy on it or a convex learner; or a private learner, whose program is its
+            decision, or the scores of N contexts, from public values.
+        path: where to write the file, which must end in ``.pt2``; nothing is written if None.
+        example: the inputs of a decision as ``select`` takes them. Needed for an encoder with a policy on it.
+
+    Raises:
+        ValueError: ``path`` does not end in ``.pt2``, or ``module`` has a learner that torch.export cannot follow.
+        RuntimeError: the program does not do what ``module`` does; nothing is written.
+
+    Example:
+        >>> program = to_program(OFUL(2)).module()
+        >>> x, reward, learn = torch.zeros(2).double(), torch.tensor(0.0).double(), torch.tensor(False)
+        >>> arms, mask = torch.eye(2).double().expand(3, 2, 2), torch.ones(3, 2, dtype=torch.bool)
+        >>> program(x, reward, learn, arms, mask)
+        tensor([0, 0, 0])
+    """
+    if path is not None and Path(path).suffix != ".pt2":
+        raise ValueError(f"path: expected a file name that ends in .pt2, got {str(path)!r}")
+    if isinstance(module, PrivateLearner):
+        return _program_of_released(_released(module, example), path)
+    for part in _learners(module):
+        if not part.is_exportable:
+            way_out = "to_torchscript takes it" if part.is_scriptable else "it is Python alone"
+            raise ValueError(
+                f"module: expected learners that torch.export can follow, got {type(part).__name__}; {way_out}"
+            )
+    trial = trial_of(module, example)
+    subject = trial.round(_copy(module))
+    program, file = _as_program(subject, trial.round_arguments(), trial.dynamic_shapes())
+    loaded, eager = torch.export.load(file).module(), trial.round(_copy(module))
+    # A buffer that no round reads or writes may be left out of the program.
+    unused = {name: buffer.clone() for name, buffer in eager.named_buffers()}
+    trial.compare_rounds(eager, loaded)
+    agree_on_state(eager, unused | dict(loaded.named_buffers()), trial.tolerance)
+    _write(path, file)
+    return program
+
+
+def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> Any:
+    """Compile a program to machine code with AOTInductor: the fastest way to play small rounds one by one.
+
+    Where a round is nothing but calls, at d of some tens, this makes it a few times faster than eager mode; where it is
+    matrix products it gains nothing. Needs torch 2.6 or later and a C++ compiler, and half a minute.
+
+    Args:
+        program: what :func:`to_program` returned.
+        path: where to write the package, which must end in ``.pt2``. ``torch._inductor.aoti_load_package`` loads it, in
+            Python without torchonline or in C++, on the kind of machine it was compiled on.
+
+    Returns:
+        The loaded package: called like the program's ``module()``, with a state of its own.
+
+    Example, with arguments as for the program::
+
+        fast = compile_program(to_program(policy), "round.pt2")
+        choices = fast(x, reward, learn, arms, mask)
+    """
+    # Folded, a buffer of one number, which evolves, would stay what it starts with (torch 2.13).
+    options = {"joint_graph_constant_folding": False}
+    with _torch_warns_about_itself():
+        written = torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
+        return torch._inductor.aoti_load_package(written)
+
+
+def to_onnx(policy: Policy, path: str | Path) -> list[str]:
+    """Write the scores of a policy as an ONNX graph whose inputs are the arms and the state.
+
+    ONNX graphs hold no state, and an update frozen into one would be silently wrong, so the learning stays with the
+    caller: feed the current buffers with each call. torch's exporter keeps Python numbers in single precision, so scores
+    agree to seven digits. Needs the ``onnx`` extra and torch 2.6 or later.
+
+    Args:
+        policy: one whose scores are not random.
+        path: where to write the file, ``.onnx`` by custom.
+
+    Returns:
+        The names of the graph's inputs: ``"arms"``, shape ``(*B, N, K, d)`` with N and K free, then the names of buffers
+        in ``policy.state_dict()``. The output, ``"scores"``, has shape ``(*B, N, K)``.
+
+    Raises:
+        TypeError: ``policy`` is no policy.
+        ValueError: its scores are random, or it has a learner that is Python alone.
+        RuntimeError: the graph does not compute the policy's scores; nothing is written.
+
+    Example:
+        >>> to_onnx(OFUL(2), folder / "scores.onnx")
+        ['arms', 'estimator.theta_hat', 'estimator.V_inv', 'estimator.logdet']
+    """
+    if not isinstance(policy, Policy):
+        raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
+    _refuse_python(policy, "policy")
+    from onnx.reference import ReferenceEvaluator
+
+    trial = PolicyTrial(policy)
+    arms = trial.round_arguments()[-2]
+    with torch.random.fork_rng():
+        if not torch.equal(policy(arms), policy(arms)):
+            raise ValueError(f"policy: expected one whose scores are not random, got {type(policy).__name__}")
+    state = dict(policy.named_buffers())
+    graph = torch.export.export(_Scorer(policy, list(state)).eval(), (arms, *state.values()), strict=False).graph
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    names = [name for name, node in zip(state, placeholders[1:], strict=True) if node.users]
+    with _torch_warns_about_itself():
+        program: Any = torch.onnx.export(
+            _Scorer(policy, names).eval(),
+            (arms, *(state[name] for name in names)),
+            input_names=["arms", *names],
+            output_names=["scores"],
+            dynamic_shapes=(trial.dynamic_shapes()[-1], tuple({} for _ in names)),
+            dynamo=True,
+            verbose=False,
+        )
+    evaluator = ReferenceEvaluator(program.model_proto)
+    for decision in trial.decisions():
+        inputs = {"arms": decision.inputs, **{name: state[name] for name in names}}
+        (scores,) = evaluator.run(None, {name: value.numpy() for name, value in inputs.items()})
+        agree("a score", policy(decision.inputs).detach(), torch.from_numpy(scores), max(trial.tolerance, 1e-6))
+    program.save(str(path))
+    return ["arms", *names]
+
+
+@contextmanager
+def _torch_warns_about_itself() -> Iterator[None]:
+    """Keep warnings of torch's compilers about their own code from the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+class _Scorer(nn.Module):
+    """A policy's scores as a function of arms and of some of its buffers; the rest must not matter."""
+
+    def __init__(self, policy: Policy, names: list[str]) -> None:
+        super().__init__()
+        self._policy = (_copy(policy),)
+        self._names = names
+
+    def forward(self, arms: Tensor, *state: Tensor) -> Tensor:
+        return torch.func.functional_call(self._policy[0], dict(zip(self._names, state, strict=True)), (arms,))
+
+
+def _released(learner: PrivateLearner, example: Tensor | None) -> nn.Module:
+    """What a private learner has released, which knows its own inputs."""
+    if example is not None:
+        raise ValueError(f"example: expected None for {type(learner).__name__}, whose inputs are known, got one")
+    return learner.released().eval()
+
+
+def _script_of_released(public: nn.Module, path: str | Path | None) -> torch.jit.ScriptModule:
+    """TorchScript of what a private learner has released, verified and written."""
+    scripted, file = _as_script(public)
+    _agree_on_released(public, torch.jit.load(file), path, file)
+    return scripted
+
+
+def _program_of_released(public: Any, path: str | Path | None) -> torch.export.ExportedProgram:
+    """A program of what a private learner has released, verified and written; the contexts may be any number."""
+    inputs = public.example()
+    shapes = tuple({x.dim() - 2: torch.export.Dim("decisions", min=1)} for x in inputs)
+    program, file = _as_program(public, inputs, shapes)
+    _agree_on_released(public, torch.export.load(file).module(), path, file)
+    return program
+
+
+def _agree_on_released(public: Any, loaded: Any, path: str | Path | None, file: io.BytesIO) -> None:
+    """Write a file that decides as what has been released, and holds no more."""
+    inputs = public.example()
+    agree("a decision", public(*inputs), loaded(*inputs), 1e-12)
+    agree_on_state(public, dict(loaded.named_buffers()), 0.0)
+    extra = {name for name, _ in loaded.named_buffers()} - {name for name, _ in public.named_buffers()}
+    if extra:
+        raise RuntimeError(f"export: expected public buffers only in the file, got {sorted(extra)} besides")
+    _write(path, file)
+
+
+def _as_script(subject: nn.Module) -> tuple[torch.jit.ScriptModule, io.BytesIO]:
+    """A module as TorchScript, and as a file."""
+    with warnings.catch_warnings():
+        # The format is asked for; torch 2.13 warns that it is on its way out.
+        warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+        for part in subject.modules():
+            # A LightningModule, as an encoder may be, raises on some properties until it hears of scripting.
+            if hasattr(type(part), "_jit_is_scripting"):
+                part.__dict__["_jit_is_scripting"] = True
+        scripted = torch.jit.script(subject)
+        file = io.BytesIO()
+        torch.jit.save(scripted, file)
+    file.seek(0)
+    return scripted, file
+
+
+def _as_program(
+    subject: nn.Module, arguments: tuple[Tensor, ...], shapes: tuple[dict[int, Any], ...]
+) -> tuple[torch.export.ExportedProgram, io.BytesIO]:
+    """A module as a program, and as a file."""
+    # Without gradients from the start: switches of gradient mode inside a graph are lost on the way to a file.
+    with torch.no_grad():
+        program = torch.export.export(subject, arguments, dynamic_shapes=shapes, strict=False)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    return program, file
+
+
+def _learners(module: Any) -> Iterator[Learner]:
+    """The learners in a module; none in what is no module, which is refused later."""
+    parts = module.modules() if isinstance(module, nn.Module) else ()
+    return (part for part in parts if isinstance(part, Learner))
+
+
+def _refuse_python(module: Any, name: str) -> None:
+    for part in _learners(module):
+        if not part.is_scriptable:
+            raise ValueError(f"{name}: expected learners that can be compiled, got {type(part).__name__}, Python alone")
+
+
+def _copy(module: nn.Module) -> Any:
+    """An independent copy in evaluation mode."""
+    return copy.deepcopy(module).eval()
+
+
+def _write(path: str | Path | None, file: io.BytesIO) -> None:
+    """Write the whole file or none of it."""
+    if path is None:
+        return
+    path = Path(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_bytes(file.getvalue())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

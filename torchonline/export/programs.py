@@ -1,0 +1,101 @@
+"""A round in one call, as exported programs play it: learn from an earlier decision, then decide."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchonline.bandits.policies import Policy
+from torchonline.convex.learner import ConvexLearner
+from torchonline.core.learner import Learner
+
+
+class Round(nn.Module):
+    """One round of a policy in one call: learn from the last decision, then choose.
+
+    Args:
+        policy: a policy whose learner has batch shape ``*B``.
+
+    Shape:
+        - x: features of an arm chosen earlier, ``(*B, d)``; reward: what it paid, ``(*B)``; learn: ``(*B)``, bool. Where
+          ``learn`` is False nothing is learnt, and no buffer of that learner changes, whatever x and reward hold.
+        - arms: ``(*B, N, K, d)``, N decisions among K arms; mask: ``(*B, N, K)``, bool, True where an arm is available.
+        - Output: the choices, ``(*B, N)``.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, x: Tensor, reward: Tensor, learn: Tensor, arms: Tensor, mask: Tensor) -> Tensor:
+        with torch.no_grad():
+            step_where(learn, self.policy, x, reward)
+        return self.policy.select(arms, mask)
+
+
+class HeadRound(nn.Module):
+    """One round of an encoder with a policy on it: :class:`Round` with raw inputs in place of features.
+
+    Args:
+        head: has ``select(inputs, mask)``, ``step(inputs, action, reward)`` and ``policy``.
+
+    Shape:
+        - past: the inputs of an earlier decision, as ``select`` takes them; action: the arm that was chosen, ``(*B)``;
+          reward and learn: ``(*B)``.
+        - inputs: those of N decisions, ``(*B, N, ...)``; mask: ``(*B, N, K)``.
+        - Output: the choices, ``(*B, N)``.
+    """
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.head: Any = head
+
+    def forward(
+        self, past: Tensor, action: Tensor, reward: Tensor, learn: Tensor, inputs: Tensor, mask: Tensor
+    ) -> Tensor:
+        with torch.no_grad(), only_where(learn, self.head.policy.estimator):
+            self.head.step(past, action, reward)
+        return self.head.select(inputs, mask)
+
+
+class ConvexRound(nn.Module):
+    """One round of a convex learner in one call: learn from the gradients of the last, then decide.
+
+    Args:
+        learner: a convex learner of batch shape ``*B``, whose queries are N points. It keeps to the hint it was made with.
+
+    Shape:
+        - gradients: ``(*B, N, d)``, at the queries of the last call; values: of the loss there, ``(*B, N)``, anything where
+          the learner needs none; learn: ``(*B)``, bool. Where ``learn`` is False nothing is learnt, and no buffer of that
+          learner changes, whatever gradients and values hold.
+        - Output: the next decision, ``(*B, d)``, and the next queries, ``(*B, N, d)``.
+    """
+
+    def __init__(self, learner: ConvexLearner) -> None:
+        super().__init__()
+        self.learner = learner
+
+    def forward(self, gradients: Tensor, values: Tensor, learn: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            each = learn.unsqueeze(-1)
+            with only_where(learn, self.learner):
+                self.learner.step(torch.where(each.unsqueeze(-1), gradients, 0.0), torch.where(each, values, 0.0))
+        return self.learner.predict(), self.learner.queries()
+
+
+def step_where(learn: Tensor, policy: Policy, x: Tensor, reward: Tensor) -> None:
+    """A step of the learners for which ``learn`` is True, ``(*B)``; the others get a round of zeros, and forget it."""
+    x = torch.where(learn.unsqueeze(-1), x, 0.0)
+    with only_where(learn, policy.estimator):
+        policy.step(x, torch.where(learn, reward, 0.0))
+
+
+@contextmanager
+def only_where(learn: Tensor, learner: Learner) -> Iterator[None]:
+    """Put back what happens inside to each learner's state where ``learn`` is False."""
+    state = [(buffer, buffer.clone()) for buffer in learner.state().values()]
+    yield
+    for buffer, before in state:
+        buffer.copy_(torch.where(learn.reshape(learn.shape + (1,) * (buffer.dim() - learn.dim())), buffer, before))

@@ -1,0 +1,55 @@
+"""What several private learners on one stream have released of it together."""
+
+from collections.abc import Iterable
+
+from torch import nn
+
+from torchonline.privacy.accounting import Ledger
+from torchonline.privacy.learners.base import PrivateLearner
+
+
+def private_learners(module: nn.Module) -> dict[str, PrivateLearner]:
+    """The private learners in a module, by name. One that is made of others answers for them, and they are left out."""
+    found: dict[str, PrivateLearner] = {}
+    for name, part in module.named_modules():
+        is_inside = any(name.startswith(f"{outer}." if outer else "") for outer in found)
+        if isinstance(part, PrivateLearner) and not is_inside:
+            found[name] = part
+    return found
+
+
+def total_ledger(
+    learners: Iterable[PrivateLearner], *, continuations: int | None = None, more_steps: int = 0
+) -> Ledger:
+    """All that learners which are fed with the same people have released of them: the events of each ledger, added.
+
+    Gaussian events alone are together mu-GDP with the root of the sum of all squared mu, and rho of zCDP adds up, however the
+    learners take turns; so two of equal promise spend more than that promise. Where each has people of its own, ask
+    each for itself: nobody then loses more than the largest.
+
+    Args:
+        learners: of one adjacency.
+        continuations: of each, see :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`.
+        more_steps: how many more steps each of them takes before; none goes on after its horizon.
+
+    Raises:
+        ValueError: there is no learner, or they protect different neighbours.
+
+    Example:
+        >>> twins = [DPTOFW(2, horizon=100, epsilon=1.0, delta=1e-3) for _ in range(2)]
+        >>> f"{total_ledger(twins[:1], more_steps=100).epsilon(1e-3):.3f}"
+        '1.000'
+        >>> f"{total_ledger(twins, more_steps=100).epsilon(1e-3):.3f}"
+        '1.514'
+    """
+    ledgers = []
+    for learner in learners:
+        steps = min(learner.horizon, int(learner.rounds) + more_steps)
+        ledgers.append(learner.privacy_ledger(continuations, steps=steps or None))
+    adjacencies = {ledger.adjacency for ledger in ledgers}
+    if len(adjacencies) != 1:
+        got = " and ".join(map(repr, sorted(adjacencies))) or "none"
+        raise ValueError(f"learners: expected some of one adjacency, since epsilons of two do not add up, got {got}")
+    events = tuple(event for ledger in ledgers for event in ledger.events)
+    notes = tuple(dict.fromkeys(note for ledger in ledgers for note in ledger.notes))
+    return Ledger(adjacencies.pop(), events, notes)

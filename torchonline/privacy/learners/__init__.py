@@ -1,0 +1,1 @@
+"""Learners whose published decisions are differentially private."""

@@ -1,0 +1,1 @@
+"""Additive mechanisms: noise on prefix sums."""

@@ -1,0 +1,207 @@
+r"""Noise for sums that are published after every record: how much, and how it is correlated from one to the next.
+
+A stream :math:`g_1, ..., g_n` is summed, and each prefix :math:`S_t = g_1 + ... + g_t` is released as :math:`S_t + N_t`. With
+independent noise, prefixes would need :math:`\sqrt n` times the noise of one; correlated noise does with
+:math:`O(\log n)`.
+
+All are matrix mechanisms. With A the n x n matrix of ones on and below the diagonal, A = BC and independent normal Z,
+
+.. math:: AG + BZ = B(CG + Z),
+
+so that to release all prefixes is to release CG + Z once. A record :math:`g_i` moves it by the column
+:math:`C_{\cdot i}` times the change of :math:`g_i`, at most :math:`s_2`, and
+
+.. math:: \mu = s_2\,\max_i\|C_{\cdot i}\|_2 / \sigma
+
+is its privacy in the sense of Gaussian differential privacy, whether or not later records depend on what was released before
+(Denisov, McMahan, Rush, Smith and Thakurta, NeurIPS 2022; Jain, Kalemaj, Raskhodnikova, Sivakumar and Smith, ICML 2023):
+before step i both worlds have the same law; given the outputs until then, g_i and its replacement are constants. Each of C's rows
+must read records of its own time or before, and each record enters one step.
+
+===========  ===========================  =============================  =========================================
+name         class                        memory                         noise at n = 10,000, epsilon 1, delta 1/n
+===========  ===========================  =============================  =========================================
+"blt"        :class:`BLT`                 5 d                            12.1 (root mean square), 12.9 (largest)
+"sqrt"       :class:`SquareRoot`          n d                            12.2, 12.7
+"honaker"    :class:`HonakerTree`         d log2(n)                      22.7, 32.2
+"tree"       :class:`Tree`                d log2(n)                      30.3, 43.0
+===========  ===========================  =============================  =========================================
+
+The noise is for :math:`s_2 = 1`; no matrix mechanism has less than 11.6 (:func:`blt.trace_lower_bound`).
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchonline.core.checks import one_of, positive, positive_integer, sizes
+from torchonline.privacy.accounting import Event
+from torchonline.privacy.calibration import gaussian_mu
+from torchonline.privacy.learners.base import PrivateLearner
+from torchonline.privacy.mechanisms.base import Mechanism, NoNoise
+from torchonline.privacy.mechanisms.discrete import DiscreteTree
+from torchonline.privacy.mechanisms.toeplitz import BLT, SquareRoot
+from torchonline.privacy.mechanisms.trees import HonakerTree, Tree
+from torchonline.privacy.noise import NoiseSource
+
+MECHANISMS: dict[str, type[Mechanism]] = {cls.name: cls for cls in (BLT, Tree, HonakerTree, SquareRoot)}
+
+
+def calibrated(
+    name: str,
+    horizon: int,
+    *,
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    source: NoiseSource,
+    radius: float | None = None,
+) -> Mechanism:
+    """The mechanism of that name with the least noise that is (epsilon, delta)-differentially private over its horizon.
+
+    Args:
+        name: a key of ``MECHANISMS``.
+        horizon: n, the number of steps.
+        sensitivity: how far a record can move its summand, in the Euclidean norm.
+        epsilon: of all steps; no noise if it is infinite.
+        delta: of all steps.
+        source: of the noise. A discrete one is for the tree, in integers.
+        radius: the longest summand, half of the sensitivity or all of it; all if None.
+    """
+    cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]
+    if epsilon == math.inf:
+        return NoNoise(horizon)
+    if source.name == "discrete":
+        if cls is not Tree:
+            raise ValueError(
+                f"noise_source: expected another than 'discrete', or mechanism='tree', got mechanism={name!r}"
+            )
+        return DiscreteTree(
+            horizon, sensitivity=sensitivity, radius=radius or sensitivity, epsilon=epsilon, delta=delta, source=source
+        )
+    scale = sensitivity * cls(horizon, sensitivity=1.0, noise_scale=1.0, source=source).column_norm(horizon)
+    return cls(horizon, sensitivity=sensitivity, noise_scale=scale / gaussian_mu(epsilon, delta), source=source)
+
+
+class PrefixSum(PrivateLearner):
+    """The noise of one prefix after another, for a sum that is kept elsewhere: what :func:`prefix_sum` makes.
+
+    ``state_dict()`` is secret, all but the counts. Copies and loads never repeat noise, and are counted, as in
+    :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+    """
+
+    secret_noise: Tensor
+
+    statistics_depend_on = ("sensitivity",)
+
+    def __init__(
+        self, mechanism: str, horizon: int, shape: tuple[int, ...], *, sensitivity: float, **options: Any
+    ) -> None:
+        shape = sizes("shape", shape)
+        super().__init__(shape[-1] if shape else 1, horizon=horizon, batch_shape=shape[:-1], **options)
+        self.shape = shape
+        self.sensitivity = positive("sensitivity", sensitivity)
+        self.mechanism = calibrated(
+            mechanism,
+            self.horizon,
+            sensitivity=self.sensitivity,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            source=self.source,
+        )
+        self._create_buffers()
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        return {"secret_noise": self.mechanism.zero(self.dim), **self.mechanism.initial_state(self.dim)}
+
+    def next(self) -> Tensor:
+        """The noise of the next prefix: of ``shape``, float64. After ``horizon`` calls it raises: the budget is spent."""
+        step = self._next_step()
+        with torch.no_grad():
+            self._begin(step)
+            noise = self.secret_noise
+            noise += self.mechanism.change(self._buffers, torch.zeros_like(noise), step)
+            return self.mechanism.value(noise).reshape(self.shape).clone()
+
+    def forward(self) -> Tensor:
+        """Refused: this is noise, and no decision."""
+        raise TypeError("prefix_sum: expected a learner that decides, got noise, which next() draws")
+
+    def released(self) -> nn.Module:
+        """Refused: all of it is secret."""
+        raise TypeError("prefix_sum: expected a learner that has released something, got noise, all of which is secret")
+
+    def materialize(self, n: int) -> tuple[Tensor, Tensor]:
+        """The factors B and C for n steps, dense: for tests."""
+        return self.mechanism.materialize(positive_integer("n", n))
+
+    def rms(self, n: int) -> float:
+        """Root mean square, over the first n steps, of the standard deviation of one coordinate's noise."""
+        return self.mechanism.noise_scale * self.mechanism.errors(positive_integer("n", n))[0]
+
+    def largest(self, n: int) -> float:
+        """The largest standard deviation of one coordinate's noise in the first n steps."""
+        return self.mechanism.noise_scale * self.mechanism.errors(positive_integer("n", n))[1]
+
+    def _event(self, steps: int) -> Event:
+        return self.mechanism.event(steps)
+
+    def _parameters_of_noise(self) -> list[tuple[str, float]]:
+        return self.mechanism.parameters()
+
+
+def prefix_sum(
+    mechanism: str,
+    horizon: int,
+    shape: tuple[int, ...],
+    *,
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    noise_source: str = "torch",
+    seed: int | None = None,
+    adjacency: str = "replace_one",
+) -> PrefixSum:
+    r"""Noise that makes all prefixes of a sum (epsilon, delta)-differentially private, one after another.
+
+    The caller keeps the sum, adds each record's summand once, in its own step, and releases ``sum + noise.next()``. That one
+    record moves its summand by at most ``sensitivity`` is the caller's to enforce, by
+    :func:`~torchonline.privacy.clipping.clipped`; under replace-one it is twice the bound of the clipping.
+
+    Cost of a step: see the table above.
+
+    Args:
+        mechanism: ``"blt"``, ``"sqrt"``, ``"honaker"`` or ``"tree"``.
+        horizon: n, the number of steps.
+        shape: of a summand, ``(*B, d)`` or ``()``. The dimensions before the last are a fleet's: sums of other people each, and
+            the sensitivity is that of each.
+        sensitivity: s_2, in the Euclidean norm.
+        epsilon: of all steps; ``inf`` for none.
+        delta: of all steps, in (0, 1).
+        noise_source: ``"torch"``, ``"csprng"``; or ``"discrete"``, for the tree and for summands that are multiples of
+            ``mechanism.grid``, rounded before their sensitivity is measured.
+        seed: for tests.
+        adjacency: the relation that ``sensitivity`` was measured under, for the ledger.
+
+    Example:
+        >>> noise = prefix_sum("blt", 1000, (5,), sensitivity=1.0, epsilon=1.0, delta=1e-3)
+        >>> total = torch.zeros(5).double()
+        >>> for record in torch.full((3, 5), 0.2).double():
+        ...     total += record
+        ...     released = total + noise.next()
+        >>> round(noise.rms(1000), 2), noise.privacy_spent(1e-3) < 1.0
+        (7.87, True)
+    """
+    return PrefixSum(
+        mechanism,
+        horizon,
+        shape,
+        sensitivity=sensitivity,
+        epsilon=epsilon,
+        delta=delta,
+        noise_source=noise_source,
+        seed=seed,
+        adjacency=adjacency,
+    )

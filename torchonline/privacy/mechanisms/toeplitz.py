@@ -1,0 +1,111 @@
+"""Prefix-sum mechanisms whose factors are Toeplitz matrices: the least noise."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.core.ops import beside
+from torchonline.privacy.mechanisms import blt
+from torchonline.privacy.mechanisms.base import Mechanism, State, summary
+from torchonline.privacy.noise import NoiseSource
+
+
+class BLT(Mechanism):
+    r"""Buffered linear Toeplitz: exponentially decaying sums of past noise, as many as ``len(decay)``, are all its memory.
+
+    .. math:: c_0 = 1,\quad c_k = \sum_j w_j\lambda_j^{k-1};\qquad
+              y_t = z_t - \sum_j w_j s_j,\quad s_j \leftarrow \lambda_j s_j + y_t,\quad N_t = N_{t-1} + y_t .
+
+    Any :math:`0 < \lambda_j < 1` and :math:`w_j > 0` that do not depend on data are private, since sigma is computed from the
+    very numbers in use; those of :func:`torchonline.privacy.mechanisms.blt.parameters` are fitted to the horizon.
+
+    Reference:
+        Dvijotham, McMahan, Pillutla, Steinke and Thakurta, Efficient and near-optimal noise generation for streaming
+        differential privacy, FOCS 2024.
+    """
+
+    name = "blt"
+
+    def __init__(
+        self,
+        horizon: int,
+        *,
+        sensitivity: float,
+        noise_scale: float,
+        source: NoiseSource,
+        parameters: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+    ) -> None:
+        super().__init__(horizon, sensitivity=sensitivity, noise_scale=noise_scale, source=source)
+        self.decay, self.weight = blt.parameters(horizon) if parameters is None else parameters
+        self._decay = np.array(self.decay)[:, None]
+        self._weight = np.array(self.weight)
+
+    def initial_state(self, dim: int) -> dict[str, Tensor]:
+        return {"secret_memory": torch.zeros((len(self.decay), dim), dtype=torch.float64)}
+
+    def _increment(self, state: State, step: int) -> Tensor:
+        memory: Tensor = state["secret_memory"]
+        noise = self._draw(memory)
+        noise -= beside(self._weight, memory) @ memory
+        memory *= beside(self._decay, memory)
+        memory += noise[..., None, :]
+        return noise
+
+    def column_norm(self, steps: int) -> float:
+        return blt.column_norm(self.decay, self.weight, steps)
+
+    def materialize(self, n: int) -> tuple[Tensor, Tensor]:
+        powers = torch.tensor(self.decay, dtype=torch.float64) ** torch.arange(n - 1).unsqueeze(-1)
+        return _factors(torch.cat([torch.ones(1, dtype=torch.float64), powers @ torch.from_numpy(self._weight)]))
+
+    def errors(self, n: int) -> tuple[float, float]:
+        return blt.errors(self.decay, self.weight, n)
+
+    def parameters(self) -> list[tuple[str, float]]:
+        pairs = enumerate(zip(self.decay, self.weight, strict=True))
+        return super().parameters() + [
+            (f"{name} {j}", v) for j, p in pairs for name, v in zip(("decay", "weight"), p, strict=True)
+        ]
+
+
+class SquareRoot(Mechanism):
+    r"""The square root of the prefix sums, :math:`C = B`, :math:`c_k = \binom{2k}{k}/4^k`. It keeps all draws: for short streams.
+
+    Reference:
+        Fichtenberger, Henzinger and Upadhyay, Constant matters: fine-grained error bound on differentially private continual
+        observation, ICML 2023.
+    """
+
+    name = "sqrt"
+
+    def __init__(self, horizon: int, *, sensitivity: float, noise_scale: float, source: NoiseSource) -> None:
+        super().__init__(horizon, sensitivity=sensitivity, noise_scale=noise_scale, source=source)
+        k = np.arange(1, horizon)
+        self._coefficients = np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
+        self._backwards = np.diff(self._coefficients, prepend=0.0)[::-1].copy()
+
+    def initial_state(self, dim: int) -> dict[str, Tensor]:
+        return {"secret_draws": torch.zeros((self.horizon, dim), dtype=torch.float64)}
+
+    def _increment(self, state: State, step: int) -> Tensor:
+        draws: Tensor = state["secret_draws"]
+        draws[..., step - 1, :] = self._draw(draws)
+        return beside(self._backwards, draws)[-step:] @ draws[..., :step, :]
+
+    def column_norm(self, steps: int) -> float:
+        return float(np.linalg.norm(self._coefficients[:steps]))
+
+    def materialize(self, n: int) -> tuple[Tensor, Tensor]:
+        return _factors(torch.from_numpy(self._coefficients[:n]))
+
+    def errors(self, n: int) -> tuple[float, float]:
+        return summary(torch.from_numpy(self._coefficients[:n] ** 2).cumsum(0))
+
+
+def _factors(coefficients: Tensor) -> tuple[Tensor, Tensor]:
+    """B and C for a lower-triangular Toeplitz C."""
+    n = len(coefficients)
+    lag = torch.arange(n).unsqueeze(-1) - torch.arange(n)
+    encoder = torch.where(lag >= 0, coefficients[lag.clamp(min=0)], 0.0)
+    ones = torch.ones((n, n), dtype=torch.float64).tril()
+    return torch.linalg.solve_triangular(encoder, ones, upper=False, left=False), encoder

@@ -1,0 +1,118 @@
+"""Prefix-sum mechanisms on a binary tree: simple, and with two to three times the noise of the Toeplitz ones."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchonline.privacy.mechanisms.base import Mechanism, State, summary
+
+
+class Tree(Mechanism):
+    """A binary tree of noisy partial sums: a prefix is the sum of as many nodes as its number has binary ones.
+
+    Node e covers the records after e - lowbit(e) up to e, where lowbit is the largest power of two that divides e. Record i is in
+    nodes i, i + lowbit(i), ..., at most ``n.bit_length()`` of them. Each step draws one node's noise.
+
+    Reference:
+        Chan, Shi and Song, Private and continual release of statistics, ICALP 2010; Dwork, Naor, Pitassi and Rothblum,
+        Differential privacy under continual observation, STOC 2010.
+    """
+
+    name = "tree"
+
+    def initial_state(self, dim: int) -> dict[str, Tensor]:
+        # Level k holds the node of that size that is in use, as it is where bit k of the step's number is 1; else 0.
+        return {"secret_nodes": torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)}
+
+    def _increment(self, state: State, step: int) -> Tensor:
+        nodes: Tensor = state["secret_nodes"]
+        level = _lowest_bit(step)
+        return _replace_(nodes, level, self._draw(nodes))
+
+    def column_norm(self, steps: int) -> float:
+        return math.sqrt(steps.bit_length())
+
+    def materialize(self, n: int) -> tuple[Tensor, Tensor]:
+        encoder, decoder = torch.zeros((n, n), dtype=torch.float64), torch.zeros((n, n), dtype=torch.float64)
+        for step in range(1, n + 1):
+            encoder[step - 1, step - (1 << _lowest_bit(step)) : step] = 1.0
+            node = step
+            while node:
+                decoder[step - 1, node - 1] = 1.0
+                node -= 1 << _lowest_bit(node)
+        return decoder, encoder
+
+    def errors(self, n: int) -> tuple[float, float]:
+        return summary(_over_bits(n, torch.ones(n.bit_length(), dtype=torch.float64)))
+
+
+class HonakerTree(Mechanism):
+    r"""The tree with noise in its right children too, from which each partial sum is estimated once more.
+
+    A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of its nodes of height j), :math:`w_j =
+    2^j/(2^{k+1}-1)`, at a variance of :math:`\sigma^2\,2^k/(2^{k+1}-1)`: half of the tree's. A step draws two numbers on
+    average.
+
+    Reference:
+        Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below, which can be
+        released as the stream goes on.
+    """
+
+    name = "honaker"
+
+    def initial_state(self, dim: int) -> dict[str, Tensor]:
+        return {"secret_subtrees": torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)}
+
+    def _increment(self, state: State, step: int) -> Tensor:
+        subtrees: Tensor = state["secret_subtrees"]
+        noise = self._draw(subtrees)
+        for height in range(1, _lowest_bit(step) + 1):
+            # Two of the height below become one: (2^(k+1) - 1) N_k = 2^k z + (2^k - 1)(N_left + N_right).
+            below = 2.0**height - 1.0
+            noise = 2.0**height * self._draw(subtrees) + below * (noise + subtrees[..., height - 1, :])
+            noise /= 2.0 ** (height + 1) - 1.0
+        return _replace_(subtrees, _lowest_bit(step), noise)
+
+    def column_norm(self, steps: int) -> float:
+        return math.sqrt(steps.bit_length())
+
+    def materialize(self, n: int) -> tuple[Tensor, Tensor]:
+        rows: list[Tensor] = []
+        estimates: list[Tensor] = []
+        stack: list[Tensor] = []
+        for step in range(1, n + 1):
+            for height in range(_lowest_bit(step) + 1):
+                row = torch.zeros(n, dtype=torch.float64)
+                row[step - (1 << height) : step] = 1.0
+                rows.append(row)
+                estimate = torch.zeros(2 * n, dtype=torch.float64)
+                if height:
+                    estimate = (2.0**height - 1.0) * (stack.pop() + stack.pop())
+                estimate[len(rows) - 1] = 2.0**height
+                stack.append(estimate / (2.0 ** (height + 1) - 1.0))
+            estimates.append(torch.stack(stack).sum(0))
+        return torch.stack(estimates)[:, : len(rows)], torch.stack(rows)
+
+    def errors(self, n: int) -> tuple[float, float]:
+        size = 2.0 ** torch.arange(n.bit_length(), dtype=torch.float64)
+        return summary(_over_bits(n, size / (2.0 * size - 1.0)))
+
+
+def _lowest_bit(step: int) -> int:
+    """The number of zeros at the end of a number's binary form."""
+    return (step & -step).bit_length() - 1
+
+
+def _replace_(nodes: Tensor, level: int, noise: Tensor) -> Tensor:
+    """Put a node in the place of all smaller ones, and return by how much the sum of all has changed."""
+    change = noise - nodes[..., :level, :].sum(-2)
+    nodes[..., :level, :] = 0
+    nodes[..., level, :] = noise
+    return change
+
+
+def _over_bits(n: int, values: Tensor) -> Tensor:
+    """For t = 1, ..., n the sum of the values whose numbers are those of t's binary ones."""
+    steps = torch.arange(1, n + 1).unsqueeze(-1)
+    return ((steps >> torch.arange(len(values))) & 1).to(torch.float64) @ values
