@@ -8,8 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.bandits.policies import Policy
-from torchonline.core.checks import check_shape, check_tensor, check_values, one_of, positive_integer, shape_text
-from torchonline.core.ops import is_readable
+from torchonline.core.backend import is_readable
+from torchonline.core.checks import (
+    check_shape,
+    check_values,
+    one_of,
+    positive_integer,
+    shape_text,
+)
+from torchonline.core.inputs import check_tensor
 
 
 class BanditHead(nn.Module):

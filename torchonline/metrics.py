@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from torchonline.core.backend import without_cast
 from torchonline.core.checks import mismatch, positive_integer, shape_text, sizes, within
-from torchonline.core.ops import without_cast
 from torchonline.privacy.accounting import ADJACENCIES, GaussianAccountant, PureAccountant, ZCDPAccountant
 from torchonline.privacy.composition import total_ledger
 from torchonline.privacy.learners.base import PrivateLearner

@@ -9,7 +9,6 @@ from torchonline.bandits.policies import Policy
 from torchonline.core.checks import (
     check_indices,
     check_shape,
-    check_tensor,
     check_values,
     kind,
     non_negative,
@@ -17,6 +16,7 @@ from torchonline.core.checks import (
     seed_number,
     shape_text,
 )
+from torchonline.core.inputs import check_tensor
 from torchonline.export.programs import step_where
 
 

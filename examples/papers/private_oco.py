@@ -65,7 +65,7 @@ from torch import Tensor
 
 from torchonline import DPHDB, DPTOFW, OFUL
 from torchonline.baselines import DPFTRL, DPUCB, LocalMD, NoisySFW
-from torchonline.core.ops import beside
+from torchonline.core.backend import beside
 from torchonline.privacy.accounting import Event, NonPrivateEvent
 from torchonline.privacy.audit import AuditResult, epsilon_lower_bound
 from torchonline.privacy.mechanisms.trees import Tree

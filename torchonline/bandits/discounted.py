@@ -1,14 +1,16 @@
 """A heuristic for parameters that drift: one-pass heavy-tailed regression that forgets exponentially."""
 
 import math
+from typing import Unpack
 
-import torch
 from torch import Tensor
 
 from torchonline.bandits.heavy_tail import HeavyTailRegression
 from torchonline.core.checks import positive_integer, within
 from torchonline.core.ops import along, dot, log, matvec, trace
-from torchonline.linalg import coordinate_vector, grow_, subtract_outers_
+from torchonline.core.options import LearnerOptions
+from torchonline.core.precision_matrix import add_outer_, subtract_outers_
+from torchonline.linalg import coordinate_vector
 
 
 class DiscountedHeavyTailRegression(HeavyTailRegression):
@@ -82,10 +84,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         ridge: float | None = None,
         delta: float = 0.01,
         radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         # Before the base class, which writes the options down.
         memory = max(2, positive_integer("dim", dim))
@@ -101,10 +100,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
             ridge=ridge,
             delta=delta,
             radius_scale=radius_scale,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
         self.turn_weight = math.sqrt(dim * (1.0 - self.discount) * self.ridge)
 
@@ -137,7 +133,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         half = 0.5 * (dot(a, Pa) + rho)
         subtract_outers_(P, h, Pa - along(half, a) * h)
         root_rho = math.sqrt(rho)
-        grow_(V, V_lost, V_inv, a, Wa, quadratic)
-        grow_(A, A_lost, A_inv, root_rho * a, root_rho * Ra, rho_aRa)
-        # A running sum of logarithms would keep its rounding errors for ever; the trace forgets them.
+        add_outer_(self._precision(), a, Wa, quadratic)
+        add_outer_(self._weighted_precision(), root_rho * a, root_rho * Ra, rho_aRa)
+        # A running sum of logarithms would keep its rounding errors for ever. The trace forgets them.
         self.logdet[...] = self.dim * log(trace(A) / (self.dim * self.ridge))

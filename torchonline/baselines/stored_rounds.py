@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
+from torchonline.core.backend import is_at_hand
 from torchonline.core.checks import positive_integer
-from torchonline.core.ops import is_at_hand
 
 
 class HistoryEstimator(Estimator):

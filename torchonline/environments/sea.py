@@ -9,7 +9,6 @@ from torch import Tensor
 
 from torchonline.core.checks import (
     check_state_dtype,
-    check_tensor,
     non_negative,
     one_of,
     positive,
@@ -18,6 +17,7 @@ from torchonline.core.checks import (
     shape_text,
     sizes,
 )
+from torchonline.core.inputs import check_tensor
 
 
 class Profile(NamedTuple):

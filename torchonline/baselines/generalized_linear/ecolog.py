@@ -7,22 +7,19 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
-from torch.jit import is_scripting
 
 from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link
 from torchonline.bandits.policies import UCB
+from torchonline.core.backend import exactly, in_python, may_hold
 from torchonline.core.ops import (
-    ARRAYS,
     along,
     assign_,
     at_least,
     clip,
     dot,
-    exactly,
     increase_,
     log,
     matvec,
-    may_hold,
     real,
     sqrt,
     where,
@@ -151,8 +148,7 @@ class ECOLogRegression(GeneralizedEstimator):
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         weight, square = 1.0 / (noise_scale * noise_scale), dot(x, x)
-        if not is_scripting():
-            self._check_length(square)
+        self._check_length(square)
         product = matvec(self.V_inv, x)
         # With both rewards at once, the loss is twice that of a reward of one half.
         half = 0.5 * self.inverse_rate * weight
@@ -162,8 +158,7 @@ class ECOLogRegression(GeneralizedEstimator):
         excess = weight * (link.log_partition(either) - link.log_partition(y) - reward * (either - y))
         gain = weight * link.slope(y)
         quadratic = gain * dot(x, product)
-        if not is_scripting():
-            self._check_quadratic(x, quadratic)
+        self._check_growth(x, quadratic)
 
         self._count_curvature_(x, product, gain, quadratic)
         increase_(self.excess, at_least(excess, 0.0))
@@ -181,11 +176,31 @@ class ECOLogRegression(GeneralizedEstimator):
         outside = sqrt(dot(theta, theta)) > self.theta_bound
         return self._inside(theta, outside, (y, self.theta_hat, self.V, x, product, rate, reward))
 
+    def _inside_in_python(self, theta: Any, outside: Any, problem: Any) -> Any:
+        """Do as :func:`torchonline.linalg.project_ball_` does on arrays and in traced programs."""
+        if is_compiling():
+            return torch.cond(
+                outside.any(),
+                lambda theta, outside, *rest: torch.where(outside.unsqueeze(-1), self._in_ball(*rest), theta),
+                lambda theta, *_: theta.clone(),
+                (theta, outside, *problem),
+            )
+        if isinstance(theta, Tensor):
+            return self._inside_on_tensors(theta, outside, problem)
+        if outside.any():
+            *vectors, rate, reward = problem
+            values = (*vectors, rate + 0.0 * outside, reward + 0.0 * outside)
+            rows = [torch.from_numpy(np.asarray(value, dtype=theta.dtype)[outside]) for value in values]
+            with exactly(rows[0]):
+                theta[outside] = self._in_ball(*rows).numpy()
+        return theta
+
+    @in_python(_inside_in_python)
     def _inside(self, theta: Tensor, outside: Tensor, problem: Problem) -> Tensor:
-        """``theta``, with the minimum over the ball in its place where it is outside of it."""
-        if not is_scripting():
-            if isinstance(theta, ARRAYS) or is_compiling():
-                return self._inside_eagerly(theta, outside, problem)
+        """Return ``theta``, with the minimum over the ball in its place where it is outside of it."""
+        return self._inside_on_tensors(theta, outside, problem)
+
+    def _inside_on_tensors(self, theta: Tensor, outside: Tensor, problem: Problem) -> Tensor:
         if bool(outside.any()):
             y, centre, matrix, x, product, rate, reward = problem
             d, which = self.dim, outside.view(-1)
@@ -198,24 +213,6 @@ class ECOLogRegression(GeneralizedEstimator):
                 rate.reshape(-1)[which],
                 reward.reshape(-1)[which],
             )
-        return theta
-
-    @torch.jit.unused
-    def _inside_eagerly(self, theta: Any, outside: Any, problem: Any) -> Any:
-        """The cases that TorchScript does not know, as in :func:`torchonline.linalg.project_ball_`."""
-        if is_compiling():
-            return torch.cond(
-                outside.any(),
-                lambda theta, outside, *rest: torch.where(outside.unsqueeze(-1), self._in_ball(*rest), theta),
-                lambda theta, *_: theta.clone(),
-                (theta, outside, *problem),
-            )
-        if outside.any():
-            *vectors, rate, reward = problem
-            values = (*vectors, rate + 0.0 * outside, reward + 0.0 * outside)
-            rows = [torch.from_numpy(np.asarray(value, dtype=theta.dtype)[outside]) for value in values]
-            with exactly(rows[0]):
-                theta[outside] = self._in_ball(*rows).numpy()
         return theta
 
     def _in_ball(

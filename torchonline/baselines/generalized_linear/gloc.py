@@ -4,12 +4,11 @@ import math
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
 from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link, checked_min_slope
 from torchonline.bandits.policies import UCB
 from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, sqrt
-from torchonline.linalg import grow_, project_ball_
+from torchonline.linalg import project_ball_
 from torchonline.links import Link
 
 
@@ -133,28 +132,23 @@ class GLOCRegression(GeneralizedEstimator):
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, iterate = self.theta_hat, self.iterate
-        if not is_scripting():
-            self._check_length(dot(x, x))
+        self._check_length(dot(x, x))
         # All in units of the round's noise.
         a = x / along(noise_scale, x)
         product = matvec(self.V_inv, a)
         quadratic = dot(a, product)
-        if not is_scripting():
-            self._check_quadratic(x, quadratic)
+        self._check_growth(x, quadratic)
         share = 1.0 / (1.0 + quadratic)
         gradient = (self.link.mean(dot(x, iterate)) - reward) / noise_scale
         residual = dot(a, iterate) - dot(a, theta_hat)
-        if not is_scripting():
-            self._check_cost(gradient * gradient / self.smallest_slope)
+        self._check_cost(gradient * gradient / self.smallest_slope)
 
         increase_(self.loss, gradient * gradient * quadratic * share)
         increase_(self.residual, residual * residual * share)
         theta_hat += along(residual * share, x) * product
         iterate -= along(gradient * share / self.smallest_slope, x) * product
-        grow_(self.V, self.V_lost, self.V_inv, a, product, quadratic)
+        self._add_outer_(a, product, quadratic)
         project_ball_(iterate, self.V, self.theta_bound, self.validate)
-        if self._count_round():
-            self._refine_(self.V_inv, self.V)
 
 
 class GLOC(UCB):

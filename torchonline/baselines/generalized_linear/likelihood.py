@@ -47,7 +47,7 @@ class LikelihoodEstimator(HistoryEstimator, GeneralizedEstimator):
         weight = 1.0 / (noise_scale * noise_scale)
         self._check_length(dot(x, x))
         self._check_room()
-        self._check_quadratic(x, weight * dot(x, matvec(self.V_inv, x)))
+        self._check_growth(x, weight * dot(x, matvec(self.V_inv, x)))
         count = math.prod(self.batch_shape)
         # Copies: they may lie in the very buffers that a fit changes.
         rows = on_host(x).reshape(count, -1).copy()
@@ -121,7 +121,7 @@ class LevelSetEstimator(LikelihoodEstimator):
         The gradient in x is the parameter at which it is taken. Cost: some thirty passes over all different features
         of the rounds for each row, O(t d^2) each at most.
         """
-        self._check_rows(x)
+        x = self._checked_rows(x)
         value: Tensor = UpperBound.apply(x, self)
         return value
 

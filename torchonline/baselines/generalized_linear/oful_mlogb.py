@@ -4,7 +4,6 @@ import math
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
 from torchonline.bandits.glm.base import checked_link
 from torchonline.bandits.glm.mirror_descent import MirrorDescent
@@ -118,15 +117,13 @@ class MLogBRegression(MirrorDescent):
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         weight = 1.0 / (noise_scale * noise_scale)
-        if not is_scripting():
-            self._check_length(dot(x, x))
+        self._check_length(dot(x, x))
         product = matvec(self.V_inv, x)
         q = dot(x, product)
         theta = self._descend(x, reward, weight, dot(x, self.theta_hat), product, q)
         gain = weight * self.link.slope(dot(x, theta))
         quadratic = gain * q
-        if not is_scripting():
-            self._check_quadratic(x, quadratic)
+        self._check_growth(x, quadratic)
 
         self._count_curvature_(x, product, gain, quadratic)
         assign_(self.theta_hat, theta)

@@ -10,8 +10,16 @@ from torchonline.bandits.glm.base import checked_link, checked_min_slope
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator
 from torchonline.baselines.generalized_linear.solvers import minimise
+from torchonline.core.backend import autocasts, exactly, is_readable
 from torchonline.core.checks import check_values, positive, positive_integer, within
-from torchonline.core.ops import along, at_least, autocasts, exactly, is_readable, row_dots, rows_times, sqrt
+from torchonline.core.inputs import check_mask
+from torchonline.core.ops import (
+    along,
+    at_least,
+    row_dots,
+    rows_times,
+    sqrt,
+)
 from torchonline.links import Link
 
 
@@ -250,7 +258,8 @@ class RSGLinCB(UCB):
     def select(self, arms: Tensor, mask: Tensor | None = None) -> Tensor:
         """:meth:`Policy.select`, in which an arm that is not available starts no warm-up and rules out no other."""
         if mask is not None:
-            arms = self._check_select(self.estimator, arms, mask)
+            arms = self._checked_arms(self.estimator, arms)
+            mask = check_mask("mask", mask, arms.shape[:-1], arms, self.estimator.validate)
             if self.estimator.validate and is_readable(arms):
                 check_values("arms", arms)
             # In its place is the first one that is.

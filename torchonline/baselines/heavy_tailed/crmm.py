@@ -9,7 +9,8 @@ from torchonline.bandits.policies import UCB
 from torchonline.baselines.heavy_tailed.repeated_arms import EpochEstimator
 from torchonline.core.checks import non_negative, positive_integer, within
 from torchonline.core.ops import along, dot, increase_, matvec, sqrt
-from torchonline.linalg import grow_, project_ball_
+from torchonline.core.precision_matrix import add_outer_
+from torchonline.linalg import project_ball_
 
 
 class CRMMRegression(EpochEstimator):
@@ -132,7 +133,7 @@ class CRMMRegression(EpochEstimator):
         residual = median - dot(x, self.theta_hat)
         half = math.sqrt(0.5)
         increase_(self.spread, residual * residual * 2.0 * quadratic / (1.0 + quadratic))
-        grow_(self.V, self.V_lost, self.V_inv, half * x, half * product, quadratic)
+        add_outer_(self._precision(), half * x, half * product, quadratic)
         self.theta_hat += along(residual / (1.0 + quadratic), x) * product
         project_ball_(self.theta_hat, self.V, self.theta_bound, self.validate)
 

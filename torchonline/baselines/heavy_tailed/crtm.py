@@ -4,13 +4,12 @@ import math
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import non_negative, positive, positive_integer, within
 from torchonline.core.ops import along, at_least, dot, matvec, real, sqrt, started_power, where
-from torchonline.linalg import grow_, project_ball_
+from torchonline.linalg import project_ball_
 
 
 class CRTMRegression(Estimator):
@@ -134,18 +133,15 @@ class CRTMRegression(Estimator):
         product = matvec(self.V_inv, x)
         square = at_least(dot(x, product), 0.0)
         quadratic = 0.5 * square
-        if not is_scripting():
-            self._check_quadratic(x, quadratic)
+        self._check_growth(x, quadratic)
         threshold = self.threshold_factor * (self.largest_mean + noise_scale) * growth
         kept = where(abs(reward) * sqrt(square) <= threshold, reward, 0.0 * reward)
         step = (kept - dot(x, theta_hat)) / (1.0 + quadratic)
         half = math.sqrt(0.5)
         a, g = half * x, half * product
-        grow_(self.V, self.V_lost, self.V_inv, a, g, quadratic)
+        self._add_outer_(a, g, quadratic)
         theta_hat += along(step, x) * product
         project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
-        if self._count_round():
-            self._refine_(self.V_inv, self.V)
 
 
 class CRTM(UCB):

@@ -5,14 +5,14 @@ import warnings
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
 from torchonline.bandits.linear_model import default_ridge
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.stored_rounds import HistoryEstimator, nonzero_norm
 from torchonline.core.checks import non_negative, positive, within
 from torchonline.core.ops import along, clip, dot, matvec, real, started_power
-from torchonline.linalg import grow_, project_ball_
+from torchonline.core.precision_matrix import add_outer_
+from torchonline.linalg import project_ball_
 
 
 class HeavyOFULRegression(HistoryEstimator):
@@ -187,9 +187,8 @@ class HeavyOFULRegression(HistoryEstimator):
         sigma = torch.maximum(sigma.clamp(min=self.minimum_scale), noise_scale)
         w = q / sigma
         quadratic = w * w
-        if not is_scripting():
-            self._check_room()
-            self._check_quadratic(x, quadratic)
+        self._check_room()
+        self._check_growth(x, quadratic)
         growth = self.tau0 * real(self.rounds + 1, self.theta_hat) ** self.power
         threshold = growth * (1.0 + quadratic).sqrt() / w.clamp(min=1e-30)
         inverse = 1.0 / sigma
@@ -197,7 +196,7 @@ class HeavyOFULRegression(HistoryEstimator):
         g = along(inverse, x) * product
         # First of all writes: it fails, in TorchScript, where there is no room.
         self._append(self.history, a)
-        grow_(self.V, self.V_lost, self.V_inv, a, g, quadratic)
+        add_outer_(self._precision(), a, g, quadratic)
         self._append(self.history_reward, scaled_reward)
         self._append(self.history_threshold, threshold)
         # The quadratic that the loss is near `centre`, with the new round as it is there.
@@ -211,8 +210,7 @@ class HeavyOFULRegression(HistoryEstimator):
         is_lost = nonzero_norm(self.theta_hat - self.centre) > self.room
         if bool(is_lost.any()):
             self._minimise(is_lost)
-        if self._count_round():
-            self._refine_(self.V_inv, self.V)
+        self._end_round_()
 
     def _minimise(self, is_lost: Tensor) -> None:
         """Move theta_hat to the minimum of the loss over the ball, going over all rounds, in the learners that lost it."""

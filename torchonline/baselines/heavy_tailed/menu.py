@@ -9,7 +9,7 @@ from torchonline.bandits.policies import UCB
 from torchonline.baselines.heavy_tailed.repeated_arms import EpochEstimator
 from torchonline.core.checks import non_negative, positive, positive_integer, within
 from torchonline.core.ops import along, dot, matvec, real, started_power
-from torchonline.linalg import grow_
+from torchonline.core.precision_matrix import add_outer_
 
 
 class MENURegression(EpochEstimator):
@@ -129,7 +129,7 @@ class MENURegression(EpochEstimator):
         product = matvec(self.V_inv, x)
         quadratic = dot(x, product)
         residuals = rewards - matvec(self.theta_each, x)
-        grow_(self.V, self.V_lost, self.V_inv, x, product, quadratic)
+        add_outer_(self._precision(), x, product, quadratic)
         step = product / (1.0 + quadratic).unsqueeze(-1)
         self.theta_each += residuals.unsqueeze(-1) * step.unsqueeze(-2)
         # All distances in the norm of V: from differences, so that those of a pair are equal to the last bit.

@@ -2,11 +2,11 @@
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
 from torchonline.bandits.estimator import Estimator
+from torchonline.core.backend import may_hold
 from torchonline.core.checks import positive_integer
-from torchonline.core.ops import dot, matvec, may_hold
+from torchonline.core.ops import dot, matvec
 
 
 class EpochEstimator(Estimator):
@@ -41,9 +41,7 @@ class EpochEstimator(Estimator):
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        if not is_scripting():
-            if self.validate:
-                self._check_quadratic(x, dot(x, matvec(self.V_inv, x)))
+        self._check_growth(x, dot(x, matvec(self.V_inv, x)))
         goes_on = (x == self.epoch_x).all(-1)
         pulls = self.pulls * goes_on + 1
         ends = pulls == self.repeats
@@ -55,5 +53,4 @@ class EpochEstimator(Estimator):
         self.epoch_reward.copy_(rewards)
         self.pulls.copy_(pulls * ~ends)
         self.epochs += ends
-        if self._count_round():
-            self._refine_(self.V_inv, self.V)
+        self._end_round_()

@@ -4,13 +4,18 @@ import math
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
 from torchonline.bandits.policies import UCB
 from torchonline.baselines.stored_rounds import HistoryEstimator, nonzero_norm
+from torchonline.core.backend import may_hold
 from torchonline.core.checks import non_negative, positive, within
-from torchonline.core.ops import dot, matvec, may_hold, real, started_power
-from torchonline.linalg import grow_
+from torchonline.core.ops import (
+    dot,
+    matvec,
+    real,
+    started_power,
+)
+from torchonline.core.precision_matrix import add_outer_
 
 
 class TOFURegression(HistoryEstimator):
@@ -141,12 +146,11 @@ class TOFURegression(HistoryEstimator):
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         product = matvec(self.V_inv, x)
         quadratic = dot(x, product)
-        if not is_scripting():
-            self._check_room()
-            self._check_quadratic(x, quadratic)
+        self._check_room()
+        self._check_growth(x, quadratic)
         m = reward.unsqueeze(-1) * x
         self._append(self.history, m)
-        grow_(self.V, self.V_lost, self.V_inv, x.clone(), product, quadratic)
+        add_outer_(self._precision(), x.clone(), product, quadratic)
         values, vectors = torch.linalg.eigh(self.V)
         # No eigenvalue is below ridge, but for rounding.
         root = torch.matmul(vectors * values.clamp(min=self.ridge).rsqrt().unsqueeze(-2), vectors.mT)
@@ -160,8 +164,7 @@ class TOFURegression(HistoryEstimator):
         if may_hold(is_lost):
             self._go_over_all(rows, is_lost)
         self.theta_hat.copy_(matvec(root, (root * self.kept).sum(-1)))
-        if self._count_round():
-            self._refine_(self.V_inv, self.V)
+        self._end_round_()
 
     def _go_over_all(self, rows: Tensor, is_lost: Tensor) -> None:
         """Find out anew which terms of which rows are kept, in the learners that have lost count."""
