@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from markdown_it import MarkdownIt
 from threadpoolctl import ThreadpoolController
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +80,13 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     good = "[a](other.md) [b](other.md#a-title-x-and-y) [c](https://example.org/none) `[d](none.md)`"
     page.write_text(f"# Here\n\n{good} [e](#here) [f](none.md) [g](other.md#no-title) [h](#there)\n")
     assert broken_links(page) == ["none.md", "other.md#no-title", "#there"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_formulas_keep_their_underscores(path: Path) -> None:
+    """An underscore beside a bracket or a bar opens emphasis, and is gone from the page: such a formula needs backticks."""
+    tokens = [token for block in MarkdownIt().parse(path.read_text()) for token in block.children or ()]
+    assert not any(token.type.endswith("_open") and token.markup.startswith("_") for token in tokens)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
