@@ -18,7 +18,7 @@ from torchmetrics import MetricCollection
 
 from torchonline import HeavyTailUCB
 from torchonline.diagnostics import BETS, NoiseDiagnostic, NoiseReport, NoiseScaleWarning, hill_index
-from torchonline.environments import Gaussian, LinearBandit, Noise, Pareto, StudentT, TwoPoint
+from torchonline.environments import GaussianNoise, LinearBandit, Noise, Pareto, StudentT, TwoPoint
 
 ALPHA = 0.05
 
@@ -59,7 +59,7 @@ def share_warned(noise: Noise, order: float, told: float, rounds: int, runs: int
 @pytest.mark.parametrize(
     ("noise", "order"),
     [
-        (Gaussian(), 2.0),
+        (GaussianNoise(), 2.0),
         (StudentT(2.1), 2.0),
         (StudentT(2.1), 1.99),
         (StudentT(1.5), 1.4),
@@ -72,7 +72,7 @@ def test_false_alarms_are_as_rare_as_promised(noise: Noise, order: float) -> Non
     limit = ALPHA + 3.0 * math.sqrt(ALPHA * (1.0 - ALPHA) / runs)
     assert share_warned(noise, order, noise.moment_norm(order), 2000, runs) <= limit
     # What the count is worth: a tenth less than the truth is seen where the noise hides nothing.
-    if noise == Gaussian():
+    if noise == GaussianNoise():
         assert share_warned(noise, order, 0.9, 2000, runs) > 0.9
 
 
@@ -268,7 +268,7 @@ def test_an_infinite_moment_is_seen_and_a_finite_one_is_not() -> None:
 
     assert share(Pareto(1.2, symmetric=True)) > 0.95
     assert share(Pareto(3.0, symmetric=True)) < 0.01
-    assert share(Gaussian()) == 0.0
+    assert share(GaussianNoise()) == 0.0
 
 
 def test_what_hill_cannot_say_is_nan() -> None:

@@ -48,13 +48,13 @@ from torch import Tensor
 
 from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
 from torchonline.baselines import CRMM, CRTM, MENU, TOFU, HeavyOFUL
-from torchonline.environments import Gaussian, LinearBandit, Noise, Pareto, StudentT
+from torchonline.environments import GaussianNoise, LinearBandit, Noise, Pareto, StudentT
 from torchonline.metrics import has_missed
 
 DIM, ARMS, ROUNDS, DELTA = 2, 50, 18000, 0.05
 LAWS: dict[str, Noise] = {
     "Student-t 2.1": StudentT(2.1),
-    "Gaussian": Gaussian(),
+    "Gaussian": GaussianNoise(),
     "Student-t 1.5": StudentT(1.5),
     "Pareto 1.5": Pareto(1.5),
 }

@@ -26,14 +26,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
-from torchonline.environments import Gaussian, LinearBandit, Noise, Pareto, StudentT, TwoPoint
+from torchonline.environments import GaussianNoise, LinearBandit, Noise, Pareto, StudentT, TwoPoint
 from torchonline.metrics import has_missed
 
 ARMS, DELTA = 20, 0.05
 LEARNERS = ("HeavyTailUCB", "OFUL", "HvtUCB x 0.001")
 # Each with the order of the moment that is told.
 LAWS: dict[str, tuple[Noise, float]] = {
-    "Gaussian": (Gaussian(), 2.0),
+    "Gaussian": (GaussianNoise(), 2.0),
     "Student-t 2.1": (StudentT(2.1), 2.0),
     "one-sided Pareto 2.5": (Pareto(2.5), 2.0),
     "two-point 0.01": (TwoPoint(0.01), 2.0),

@@ -396,3 +396,15 @@ def test_bad_points_are_refused_by_name(method: str, argument: Any, error: type[
 def test_no_lag_but_one() -> None:
     with pytest.raises(ValueError, match=r"^lag: expected 0 or 1, got 2"):
         SEAStream(3).expected_gradients(torch.zeros(3), lag=2)
+
+
+def test_repr_says_what_was_asked_for() -> None:
+    assert repr(SEAStream(2)) == "SEAStream(dim=2)"
+    one_number = SEAStream(2, loss="huber", sigma=0.5, drift=torch.full((3,), 0.1), period=5, batch_shape=(3,), seed=1)
+    assert repr(one_number) == (
+        "SEAStream(dim=2, loss='huber', sigma=0.5, drift=0.1, period=5, batch_shape=(3,), seed=1)"
+    )
+    several = SEAStream(1, sigma=torch.tensor([0.5, 1.0]), batch_shape=(2,), dtype=torch.float32)
+    assert repr(several) == (
+        "SEAStream(dim=1, sigma=<torch.float64 of shape (2)>, batch_shape=(2,), dtype=torch.float32)"
+    )
