@@ -521,3 +521,9 @@ def test_constructor_errors(error: type[Exception], text: str, options: dict[str
 def test_hill_errors(error: type[Exception], text: str, values: Any, k: int) -> None:
     with pytest.raises(error, match=text):
         hill_index(values, k)
+
+
+def test_repr_says_what_was_asked_for() -> None:
+    assert repr(NoiseDiagnostic()) == "NoiseDiagnostic()"
+    changed = NoiseDiagnostic(1.5, (3,), alpha=0.05, largest=64)
+    assert repr(changed) == "NoiseDiagnostic(moment_order=1.5, batch_shape=(3,), alpha=0.05, largest=64)"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchonline import HeavyTailRegression, RidgeRegression
 from torchonline.environments import SEAStream
-from torchonline.metrics import CumulativeRegret, ExactMetric, GradientVariation, has_missed
+from torchonline.metrics import CumulativeRegret, ExactMetric, GradientVariation, PrivacySpent, has_missed
 
 matplotlib.use("Agg")
 
@@ -326,3 +326,18 @@ def test_bad_gradients_change_nothing(error: type[Exception], text: str, gradien
     assert same(metric, before)
     with pytest.raises(TypeError, match=r"^batch_shape: expected a tuple of integers, got int"):
         GradientVariation(2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (CumulativeRegret(), "CumulativeRegret()"),
+        (CumulativeRegret((2, 3), points=8), "CumulativeRegret(batch_shape=(2, 3), points=8)"),
+        (CumulativeRegret((3,)).to("meta"), "CumulativeRegret(batch_shape=(3,), device='meta')"),
+        (GradientVariation((4,)), "GradientVariation(batch_shape=(4,))"),
+        (PrivacySpent(1e-5), "PrivacySpent(delta=1e-05)"),
+        (PrivacySpent(1e-3, continuations=2), "PrivacySpent(delta=0.001, continuations=2)"),
+    ],
+)
+def test_repr_says_what_was_asked_for(made: ExactMetric, text: str) -> None:
+    assert repr(made) == text

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive, positive_integer, shape_text, sizes, within
-from torchonline.metrics import ExactMetric, check_floats, check_rounds
+from torchonline.metrics.base import ExactMetric, check_floats, check_rounds
 
 # The fixed bets against the promise, from one that is quick to win and to lose to one that waits for rare large noise.
 BETS = 2.0 ** -torch.arange(1.0, 17.0, dtype=torch.float64)
