@@ -386,8 +386,8 @@ def test_a_state_of_another_shape_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"moment_order": 1.99}, "metric.moment_order: the state was made with 1.99, this metric has 1.5"),
-        ({"alpha": 0.02}, "metric.alpha: the state was made with 0.02, this metric has 0.01"),
+        ({"moment_order": 1.99}, "metric.moment_order: expected a state made with 1.5, got one made with 1.99"),
+        ({"alpha": 0.02}, "metric.alpha: expected a state made with 0.01, got one made with 0.02"),
     ],
 )
 def test_a_state_of_another_promise_is_refused(changes: dict[str, Any], text: str) -> None:
