@@ -299,3 +299,10 @@ def test_bad_options_are_refused_by_name(changes: dict, error: type[Exception], 
     options = {"inputs": INPUTS, "labels": LABELS, "arms": 3, "rounds": 5, "noise": GaussianNoise()} | changes
     with pytest.raises(error, match=f"^{name}: expected"):
         ClassificationBandit(**options)
+
+
+def test_repr_says_what_was_asked_for() -> None:
+    assert repr(stream(seed=3)) == (
+        "ClassificationBandit(inputs=<torch.float32 of shape (6, 2)>, labels=<torch.int64 of shape (6)>, arms=3, "
+        "rounds=20, noise=GaussianNoise(scale=0.1), batch_shape=(3,), seed=3)"
+    )
