@@ -295,6 +295,25 @@ class TestBanditHead:
             head.select(torch.randn(ARMS, FEATURES), torch.zeros(ARMS, dtype=torch.bool))
 
 
+def test_repr_says_what_was_asked_for() -> None:
+    plain = BanditHead(nn.Linear(FEATURES, DIM), OFUL(DIM))
+    assert plain.extra_repr() == ""
+    assert repr(plain).startswith("BanditHead(\n  (encoder): Linear(in_features=4, out_features=3, bias=True)\n")
+    outer = BanditHead(nn.Flatten(), OFUL(6), actions=torch.eye(ARMS, 3), combine="outer", feature_dims=3)
+    assert outer.extra_repr() == "actions=<torch.float64 of shape (5, 3)>, combine='outer', feature_dims=3"
+    assert NeuralLinearBandit(plain).extra_repr() == ""
+    trained = NeuralLinearBandit(plain, feedback="batch", train_encoder_every=50, encoder_learning_rate=0.01)
+    assert trained.extra_repr() == "feedback='batch', train_encoder_every=50, encoder_learning_rate=0.01"
+    assert repr(trained.replay) == "Replay(size=2000)"
+    trained.replay.push(torch.zeros(6, 1, FEATURES), torch.zeros(6, dtype=torch.int64), torch.zeros(6))
+    assert repr(trained.replay) == "Replay(size=2000, inputs=<torch.float32 of shape (2000, 1, 4)>)"
+    loader = RoundLoader(torch.zeros(20, 5, 4), torch.zeros(20, 5), batch_size=10)
+    tensors = "(<torch.float32 of shape (20, 5, 4)>, <torch.float32 of shape (20, 5)>)"
+    assert repr(loader) == f"RoundLoader(tensors={tensors}, batch_size=10)"
+    shuffled = RoundLoader(torch.zeros(3), rounds=8, shuffle=True, seed=1)
+    assert repr(shuffled) == ("RoundLoader(tensors=(<torch.float32 of shape (3)>,), rounds=8, shuffle=True, seed=1)")
+
+
 class TestReplay:
     def test_keeps_the_last_rounds_in_order_however_they_come(self) -> None:
         inputs, action, reward = torch.randn(23, 2, 4), torch.arange(46).reshape(23, 2), torch.randn(23, 2)
