@@ -228,7 +228,9 @@ class TestBudget:
         assert int(module.heads["only"].rounds) == 7
 
     def test_no_room_for_one_step(self) -> None:
-        with pytest.raises(ValueError, match=r"stop_at: expected at least 0\.38.*, what one more step .*, got 0.1"):
+        with pytest.raises(
+            ValueError, match=r"stop_at: expected at least 0\.38.*, the epsilon after one more step, got 0.1"
+        ):
             fit(Regression(), PrivacySpendLogger(DELTA, stop_at=0.1))
 
     def test_a_horizon_that_is_over_is_no_budget_left(self) -> None:
