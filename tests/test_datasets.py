@@ -1,4 +1,4 @@
-"""Digits, health insurance, cover types, and classification as a bandit."""
+"""Tests of the data loaders and of ClassificationBandit."""
 
 import csv
 import random
@@ -52,7 +52,7 @@ def test_digits_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_health_insurance_is_the_file() -> None:
-    """Against the csv module, row by row; and the counts that are known of the experiment's public file."""
+    """The data agree with the csv module and with the known counts."""
     path = Path(find_spec("statsmodels").submodule_search_locations[0], "datasets/randhie/src/randhie.csv")
     with path.open() as file:
         rows = list(csv.DictReader(file))
@@ -140,7 +140,7 @@ def test_health_insurance_reads_without_importing_statsmodels() -> None:
 
 
 def covertype_rows(count: int = 9) -> list[list[int]]:
-    """As in the file: ten numbers, one of 4 areas, one of 40 soils, a label from 1 to 7."""
+    """Return random rows in the format of the file."""
     draw = random.Random(0).randrange
     rows = []
     for number in range(count):

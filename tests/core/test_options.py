@@ -1,4 +1,4 @@
-"""The text of constructor options."""
+"""Tests of the text of constructor options."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from torchonline.core.options import described
 
 
 class Anything:
-    """Takes options of all kinds."""
+    """Class with options of all kinds."""
 
     def __init__(self, dim: int, *rest: float, link: object, scale: Any = 1.0, device: Any = None) -> None:
         self.dim, self.rest, self.link, self.scale, self.device = dim, rest, link, scale, device

@@ -1,4 +1,4 @@
-"""Noise laws against scipy, and the promises of linear and generalized linear bandits."""
+"""Tests of the noise laws, the linear and the generalized linear bandits."""
 
 import math
 from itertools import pairwise
@@ -38,7 +38,7 @@ LAWS = [*CONTINUOUS, TwoPoint(0.01), TwoPoint(0.7, scale=3.0)]
 
 
 def magnitude(noise: Noise) -> list[tuple[stats.rv_continuous, float, float]]:
-    """The standard law as scipy has it: pieces (law of X, shift, sign) whose mixture is sign * (X - shift)."""
+    """Return the standard law as a mixture of sign * (X - shift), X from scipy."""
     if isinstance(noise, GaussianNoise):
         return [(stats.norm(), 0.0, 1.0)]
     if isinstance(noise, StudentT):
@@ -58,7 +58,7 @@ def cdf(noise: Noise, values: np.ndarray) -> np.ndarray:
 
 
 def moment_by_quadrature(noise: Noise, order: float) -> float:
-    """E|eta|^order from the density; with x = +-e^u, power tails fall exponentially."""
+    """Integrate E|eta|^order; with x = +-e^u, power tails fall exponentially."""
     pieces = magnitude(noise)
     total = 0.0
     for law, shift, _ in pieces:
@@ -67,7 +67,7 @@ def moment_by_quadrature(noise: Noise, order: float) -> float:
             def integrand(u: float, law=law, shift=shift, side=side) -> float:
                 return math.exp((order + 1.0) * u + float(law.logpdf(shift + side * math.exp(u))))
 
-            # The density of Pareto's law ends at 1, where |X - shift| = shift - 1.
+            # The density of Pareto's law starts at 1, where |X - shift| = shift - 1.
             breaks = [-60.0, math.log(shift - 1.0)] if shift > 1.0 and side < 0 else [-60.0, 0.0, 10.0, 300.0]
             for low, high in pairwise(breaks):
                 part, _ = integrate.quad(integrand, low, high, epsabs=1e-12, epsrel=1e-11, limit=500)
@@ -107,7 +107,7 @@ def test_moment_norm_of_two_points_is_a_sum(order: float) -> None:
 
 
 def test_moment_norms_that_papers_quote() -> None:
-    # Wang et al. (ICML 2025), section 6, give 1.31 for the first.
+    # Wang et al. (ICML 2025), section 6, give 1.31 for the first law.
     assert StudentT(2.1).moment_norm(1.99) == pytest.approx(4.388, abs=5e-4)
     assert StudentT(2.1).moment_norm(2.0) == pytest.approx(math.sqrt(21.0), rel=1e-13)
     assert GaussianNoise(scale=3.0).moment_norm(2) == pytest.approx(3.0, rel=1e-14)
@@ -282,7 +282,7 @@ def test_a_learner_beats_uniform_play(batch_shape: tuple[int, ...], redraw: bool
 
 
 def test_a_drifting_parameter_turns_in_a_plane() -> None:
-    """By the angle that was asked for, at its own length, and only when it is time."""
+    """Check the angle, the norm and the rounds of the turns."""
     environment = DriftingBandit(
         5, 7, noise=GaussianNoise(), angle=0.3, every=4, theta_norm=2.0, batch_shape=(3,), seed=1
     )
@@ -300,7 +300,7 @@ def test_a_drifting_parameter_turns_in_a_plane() -> None:
 
 
 def test_a_drifting_bandit_starts_as_a_linear_one() -> None:
-    """The same first parameter and arms under one seed; and turns wait for no redrawn arms."""
+    """One seed gives the same start, and redrawn arms do not stop the turns."""
     options = {"noise": GaussianNoise(), "batch_shape": (2,), "seed": 3}
     still, drifting = LinearBandit(3, 5, **options), DriftingBandit(3, 5, angle=1.0, **options)
     assert torch.equal(still.theta, drifting.theta)
@@ -366,13 +366,13 @@ def no_rewards(z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def fractions(z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Beta(3 p, 3 (1 - p)), by a ratio of gamma draws."""
+    """Draw from Beta(3 p, 3 (1 - p)) by a ratio of gamma draws."""
     p = torch.sigmoid(z.double())
     heads, tails = (torch._standard_gamma(3.0 * share, generator=generator) for share in (p, 1.0 - p))
     return heads / (heads + tails)
 
 
-# A link, its law of rewards where it has none, and by hand: the mean, the slope, the variance of a reward.
+# A link, a law of rewards if the link has none, and formulas of the mean, the slope and the variance of a reward.
 LINKS = [
     (Gaussian(0.5), None, lambda z: z, lambda z: 1.0 + 0.0 * z, lambda z: 0.25 + 0.0 * z),
     (Logistic(), None, stats.logistic.cdf, stats.logistic.pdf, stats.logistic.pdf),
@@ -409,14 +409,14 @@ def test_a_generalized_round_is_what_it_says(link: Link, law, mean, slope, _, re
             assert (regret == 0.0).all()
         assert torch.equal(link.possible(reward), reward)
         assert torch.equal(environment.arms(), arms) is not redraw
-    # The minimum of a slope is at an end, but for the cubic link, whose minimum is 1 at 0, found on a grid.
+    # The slope is least at an end of the range. The cubic link is the exception: its minimum is 1 at 0, found on a grid.
     least = 1.0 if law is no_rewards else min(slope(np.array(-2.5)), slope(np.array(2.5)))
     assert environment.kappa() == pytest.approx(1.0 / least, rel=1e-3 if law is no_rewards else 1e-10)
 
 
 @pytest.mark.parametrize(("link", "law", "mean", "slope", "variance"), LINKS, ids=lambda value: type(value).__name__)
 def test_rewards_have_the_mean_and_variance_of_the_link(link: Link, law, mean, slope, variance) -> None:
-    """Within 4.5 standard errors, by standardised rewards of 20,000 trials, each with arms of its own."""
+    """Standardised rewards of 20,000 trials agree within 4.5 standard errors."""
     count = 20000
     environment = GeneralizedLinearBandit(2, 1, link=link, rewards=law, theta_norm=2.0, batch_shape=(count,), seed=4)
     x, reward, regret = environment.pull(torch.zeros(count, dtype=torch.int64))
@@ -456,7 +456,7 @@ def test_arms_are_uniform_in_the_ball() -> None:
 
 @pytest.mark.parametrize("link", [Logistic(), Poisson(), Gamma(4.0)], ids=lambda link: type(link).__name__)
 def test_what_is_pulled_changes_no_arms_of_a_generalized_bandit(link: Link) -> None:
-    """Although Poisson and gamma draws take as many random numbers as it happens."""
+    """Poisson and gamma draws take a random number of random numbers."""
     first, second, other = (
         GeneralizedLinearBandit(2, 4, link=link, theta_norm=3.0, redraw=True, batch_shape=(6,), seed=seed)
         for seed in (5, 5, 6)
