@@ -2,7 +2,7 @@
 
 One DPTOFW of each kind, with 100 features, learns records with given gradients. Blocks of 50 steps of all learners are timed
 in alternation on one thread. The script prints the medians in microseconds and relative to the step without noise. Then one
-of the learners makes 100,000 more steps, during which the script counts the memory of the learner and of Python.
+learner makes 100,000 steps, during which the script counts the memory of the learner and of Python.
 
     OMP_NUM_THREADS=1 python examples/papers/private_oco_speed.py    # a minute; seconds with --smoke
 """
