@@ -72,6 +72,20 @@ def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
     return torch.from_numpy(np.array(array, order="C", dtype=array.dtype.newbyteorder("="))).to(device)
 
 
+def as_indices(name: str, value: Any, device: torch.device) -> Tensor:
+    """Return an int64 tensor as a plain one, and an integer or (lists or arrays of) integers as a new int64 tensor."""
+    if not isinstance(value, Tensor):
+        array = (
+            np.asarray(value) if not isinstance(value, (str, bytes, type(None), bool)) else np.empty(0, dtype=object)
+        )
+        if array.dtype.kind not in "iu":
+            raise TypeError(f"{name}: expected an int64 tensor or integers, got {type(value).__name__}")
+        return torch.from_numpy(array.astype(np.int64)).to(device)
+    if value.dtype != torch.int64:
+        raise TypeError(f"{name}: expected torch.int64, got {value.dtype}")
+    return as_plain(name, value)
+
+
 def as_plain(name: str, value: Tensor) -> Tensor:
     """Return a tensor of a subclass as a plain tensor on the same memory, so that its values can be checked.
 
