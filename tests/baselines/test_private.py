@@ -377,7 +377,8 @@ def test_bad_shapes_and_types_leave_no_trace(cls: Any) -> None:
         (torch.zeros(2, 3, 3, dtype=D), ValueError),
         (torch.zeros(made.points, 4, dtype=D), ValueError),
         (torch.zeros(made.points, 3, dtype=torch.int64), TypeError),
-        ([[0.0, 0.0, 0.0]], TypeError),
+        (["0.0", "0.0", "0.0"], TypeError),
+        ([[0.0], [0.0, 0.0]], TypeError),
     ):
         with pytest.raises(error, match="gradients: expected"):
             made.step(bad)
@@ -421,7 +422,7 @@ def test_a_fork_draws_new_noise_and_is_counted(cls: Any) -> None:
     assert "seeded" in repr(copied)  # its past noise is
 
 
-SECRETS = {DPFTRL: ["secret_memory"], NoisySFW: ["secret_sum"], LocalMD: ["secret_gradients", "secret_path"]}
+SECRETS = {DPFTRL: ["secret_memory"], NoisySFW: ["secret_sum"], LocalMD: ["secret_gradient_sum", "secret_iterate_sum"]}
 
 
 @EACH

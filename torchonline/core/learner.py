@@ -66,6 +66,13 @@ class Learner(nn.Module):
     # Buffers that are symmetric positive definite matrices.
     positive_definite: tuple[str, ...] = ()
 
+    # Buffers that may hold negative integers. All other integers are counts.
+    signed: tuple[str, ...] = ()
+
+    # Attributes that cannot be set after construction, besides the constructor's arguments, and why, for the error.
+    fixed_besides: tuple[str, ...] = ()
+    why_fixed = "which constants and statistics derive from"
+
     # True in the copies that compute on NumPy arrays.
     is_view = False
 
@@ -231,7 +238,7 @@ class Learner(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.__dict__ and name in _options_of(type(self)) and self.__dict__[name] != value:
             raise AttributeError(
-                f"{name}: expected {self.__dict__[name]!r}, which constants and statistics derive from, got {value!r}; "
+                f"{name}: expected {self.__dict__[name]!r}, {self.why_fixed}, got {value!r}; "
                 f"construct another {type(self).__name__}"
             )
         super().__setattr__(name, value)
@@ -246,9 +253,7 @@ class Learner(nn.Module):
                 name: buffer if buffer is None or buffer.is_shared() else buffer.detach().clone()
                 for name, buffer in self._buffers.items()
             }
-            state["_modules"] = {
-                name: part._as_it_is() if isinstance(part, Learner) else part for name, part in self._modules.items()
-            }
+            state["_modules"] = {name: _as_it_is(module) for name, module in self._modules.items()}
         return state | {"_view": None}
 
     def _as_it_is(self) -> "Learner":
@@ -291,19 +296,23 @@ class Learner(nn.Module):
         for part, path in modules:
             migrate_(part, state_dict, path)
         problems = self._load_problems(state_dict, prefix)
-        for part, _ in modules[1:]:
-            part.__dict__["_is_loaded"] = True
-        if problems:
-            error_msgs.extend(problems)
-            return
         lists = (local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
         def load() -> None:
             for part, path in modules:
                 part._load_own(state_dict, path, *lists)
 
-        with self._lock:
-            all_or_nothing(self, list(self.state().values()), True, load)
+        if problems:
+            error_msgs.extend(problems)
+        else:
+            # With assign=True, a snapshot of the old buffers would not bring them back.
+            is_whole = not local_metadata.get("assign_to_params_buffers", False)
+            with self._lock:
+                all_or_nothing(self, list(self.state().values()), is_whole, load)
+            for part, _ in modules:
+                part.__dict__["_is_torn"] = False
+        for part, _ in modules[1:]:
+            part.__dict__["_is_loaded"] = True
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
         """Return why the entries under a prefix are no state of this learner and its parts."""
@@ -321,5 +330,17 @@ class Learner(nn.Module):
 
 @cache
 def _options_of(cls: type[Learner]) -> frozenset[str]:
-    """Return the names that cannot be set after construction: the constructor's arguments but ``validate``."""
-    return frozenset(inspect.signature(cls).parameters) - {"validate"} | frozenset(cls.statistics_depend_on)
+    """Return the names of the attributes that cannot be set after construction."""
+    own = frozenset(inspect.signature(cls).parameters) - {"validate"}
+    return own | frozenset(cls.statistics_depend_on) | frozenset(cls.fixed_besides)
+
+
+def _as_it_is(module: nn.Module | None) -> nn.Module | None:
+    """Return a learner's stand-in, a list or dict of modules with the stand-ins of its learners, or another module itself."""
+    if isinstance(module, Learner):
+        return module._as_it_is()
+    if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+        twin = copy.copy(module)
+        twin.__dict__["_modules"] = {name: _as_it_is(part) for name, part in module._modules.items()}
+        return twin
+    return module

@@ -83,7 +83,7 @@ def _broken_values(learner: "Learner", loaded: Mapping[str, Any], prefix: str) -
         own = name.removeprefix(prefix)
         if value.is_floating_point() and bool(value.isnan().any()):
             problems.append(f"{name}: expected numbers, got NaN")
-        elif value.dtype == torch.int64 and bool((value < 0).any()):
+        elif value.dtype == torch.int64 and own not in learner.signed and bool((value < 0).any()):
             problems.append(f"{name}: expected counts of at least 0, got {int(value.min())}")
         elif own in learner.positive_definite and not _is_positive_definite(value):
             problems.append(f"{name}: expected a symmetric positive definite matrix, got none")

@@ -49,7 +49,7 @@ def torn_error(learner: "Learner") -> RuntimeError:
     """Return the error of a learner that an interrupted call has left half written."""
     return RuntimeError(
         f"state: expected the whole state of {type(learner).__name__}, got one that an interrupted step or load has left half "
-        "written; call reset() or load_state_dict()"
+        f"written; {getattr(learner, 'remedy_of_torn', 'call reset() or load_state_dict()')}"
     )
 
 
@@ -62,11 +62,12 @@ def all_or_nothing(
         learner: is marked as torn while the method runs.
         state: the tensors or arrays that the method may write.
         is_whole: whether to take a snapshot. Without one, any exception leaves the learner marked, but for a
-            :func:`~torchonline.core.checks.refusal`.
+            :func:`~torchonline.core.checks.refusal`. A learner that was marked before stays marked.
         method: what to call.
         arguments: what to call it with.
     """
     marks = learner.__dict__
+    was_torn = marks["_is_torn"]
     before = list(map(_copy, state)) if is_whole else None
     try:
         marks["_is_torn"] = True
@@ -79,7 +80,7 @@ def all_or_nothing(
                 _restore_(value, old)
         elif not getattr(error, "is_refusal", False):
             raise
-        marks["_is_torn"] = False
+        marks["_is_torn"] = was_torn
         raise
 
 

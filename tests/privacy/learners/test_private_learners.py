@@ -74,7 +74,8 @@ def test_a_wrong_shape_is_refused_and_changes_nothing(case: PrivateCase) -> None
         before, good = snapshot(learner), gradients_for(learner)
         wrong = {
             "a string": "x",
-            "a list": good.tolist(),
+            "a ragged list": [[1.0], [1.0, 2.0]],
+            "a list of strings": ["1.0", "2.0"],
             "integers": good.to(torch.int64),
             "complex numbers": good.to(torch.complex128),
             "a feature too few": good[..., 1:],
@@ -602,9 +603,8 @@ def test_a_clock_that_is_written_from_outside_is_a_run_more(case: PrivateCase) -
     learner, alone = case.build(), case.build()
     run(learner, 20)
     run(alone, 20)
-    early = {name: torch.zeros_like(value) for name, value in learner.state().items()}
-    for name, value in early.items():
-        getattr(learner, name).copy_(value)
+    for value in learner.state().values():
+        value.zero_()
     assert learner.privacy_spent(1e-3) == alone.privacy_spent(1e-3, continuations=2)
     learner.step(*record_for(learner))
     assert (int(learner.rounds), int(learner.furthest), int(learner.continuations)) == (1, 20, 2)

@@ -260,5 +260,5 @@ def test_noise_is_no_learner() -> None:
 
 
 def test_a_source_of_its_own_has_no_seed() -> None:
-    with pytest.raises(ValueError, match="seed: expected None beside a noise source"):
+    with pytest.raises(ValueError, match="seed: expected None with a noise source"):
         PrefixSum("blt", 8, (3,), sensitivity=1.0, epsilon=1.0, delta=1e-3, noise_source=KnownNoise(), seed=3)

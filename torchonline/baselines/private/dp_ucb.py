@@ -1,72 +1,80 @@
 """DP-UCB: private linear upper confidence bounds on a tree of noisy matrices (Shariff and Sheffet, NeurIPS 2018)."""
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.core.checks import non_negative, one_of, positive, within
+from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.clipping import MARGIN
-from torchonline.privacy.learners.dphdb import PrivateBandit, ReleasedBandit
+from torchonline.privacy.learners.bandit import PrivateBandit
+from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.learners.released import ReleasedBandit
 from torchonline.privacy.mechanisms.base import Mechanism, NoNoise
 from torchonline.privacy.mechanisms.prefix_sums import calibrated
 from torchonline.privacy.mechanisms.trees import Tree
 
 
 class DPUCB(PrivateBandit):
-    r"""Private LinUCB with a parameter for each arm: ridge regression on noisy statistics, and a bonus that knows of the noise.
+    r"""Private LinUCB: ridge regression for each arm on noisy statistics, and a bonus for the noise.
 
-    Arm k pays :math:`x^\top\theta_k` on average, :math:`\|\theta_k\| \le S`. With contexts in units of L and rewards in units
-    of B, so that v = (x, r) has :math:`\|x\| \le 1` and :math:`|r| \le 1`, each arm has a sum of matrices
+    Arm k pays :math:`x^\top\theta_k` on average, :math:`\|\theta_k\| \le S`. Let contexts be in units of L and rewards in
+    units of B, so that v = (x, r) has :math:`\|x\| \le 1` and :math:`|r| \le 1`. Each arm has a sum of matrices
 
     .. math:: M_t = \sum_{s \le t} v_s v_s^\top\,1\{a_s = k\} + N_t = \begin{pmatrix} G & u \\ u^\top & \cdot \end{pmatrix},
               \qquad V = G + (2\Upsilon + \lambda) I,\quad \hat\theta = V^{-1}u,
 
     and the arm with the largest :math:`x^\top\hat\theta + \beta_t\|x\|_{V^{-1}}` is pulled. :math:`N_t` is the noise of a tree
-    (:class:`Tree`) on the upper triangles, mirrored. *Every* arm's tree takes a step in *every*
-    round, on a zero matrix where the arm was not pulled: a tree whose clock is the arm's pulls would shift everybody later.
+    (:class:`~torchonline.privacy.mechanisms.trees.Tree`) on the upper triangles, mirrored. *Every* arm's tree takes a step in
+    *every* round, on a zero matrix if the arm was not pulled. A tree whose clock counts the arm's pulls would shift everybody
+    later.
 
-    With n rounds, K arms, a tree of height h, :math:`\sigma` the scale of a node's noise, :math:`\tau = \sigma\sqrt h`,
-    :math:`\Upsilon` a constant that bounds the noise's spectral norm, :math:`\rho_- = \Upsilon + \lambda`,
-    :math:`\rho_+ = 3\Upsilon + \lambda` and R = ``noise_scale``,
+    Let n be the number of rounds, K that of arms, h the height of the tree, :math:`\sigma` the scale of a node's noise,
+    :math:`\tau = \sigma\sqrt h`, :math:`\Upsilon` a bound of the noise's spectral norm, :math:`\rho_- = \Upsilon + \lambda`,
+    :math:`\rho_+ = 3\Upsilon + \lambda` and R = ``noise_scale``. In these units
 
     .. math:: \beta_t = R\sqrt{2\log\tfrac{2K}\alpha + d\log\Bigl(\frac{\rho_+}{\rho_-} + \frac t{d\rho_-}\Bigr)} + S\sqrt{\rho_+}
               + \frac\tau{\sqrt{\rho_-}}\Bigl(\sqrt d + \sqrt{2\log\tfrac{6nK}\alpha}\Bigr)
 
-    in these units: pulls and records enter through the noisy sums only. Eigenvalues of V below :math:`\rho_-` are raised to it;
-    where the bound of the norm holds there are none.
+    Pulls and records enter through the noisy sums only. Eigenvalues of V below :math:`\rho_-` are raised to :math:`\rho_-`.
+    There are none if the bound of the norm holds.
 
-    Guarantee, of privacy: joint differential privacy, see :class:`PrivateBandit`. A person moves
-    one arm's sum by the difference of two outer products, or two arms' sums by one each, by at most
-    :math:`\sqrt{2^2 + 2^2} = 2\sqrt2` in the Frobenius norm, since the inner product of two outer products is not negative;
-    which covers late rewards too. Of the confidence set: with probability :math:`1 - \alpha`, always
-    :math:`|x^\top(\theta_k - \hat\theta_k)| \le \beta_t\|x\|_{V^{-1}}`, if no context or reward is clipped and what rewards
-    deviate by is R-sub-Gaussian (Shariff and Sheffet, Proposition 4, and a union over arms). As for :math:`\Upsilon`: the
-    noise's quadratic form on the sphere has no larger increments than :math:`2\tau\langle g, x\rangle` (Sudakov and Fernique),
-    and is :math:`\sqrt2\,\tau`-Lipschitz in the normal numbers.
+    Guarantee, privacy: joint differential privacy, see :class:`~torchonline.privacy.learners.bandit.PrivateBandit`. A person
+    moves one arm's sum by the difference of two outer products, or two arms' sums by one outer product each. In the Frobenius
+    norm this is at most :math:`\sqrt{2^2 + 2^2} = 2\sqrt2`, because the inner product of two outer products is not negative.
+    Late rewards are covered too.
 
-    Cost of a round: O(K (d^2 log n + m d^2)) for m rewards; O(K d^3) for a call of ``select``, however many decisions.
+    Guarantee, confidence set: with probability :math:`1 - \alpha`, at all times
+    :math:`|x^\top(\theta_k - \hat\theta_k)| \le \beta_t\|x\|_{V^{-1}}`, if no context or reward is clipped and the noise of the
+    rewards is R-sub-Gaussian (Shariff and Sheffet, Proposition 4, and a union over arms). For :math:`\Upsilon`: the noise's
+    quadratic form on the sphere has no larger increments than :math:`2\tau\langle g, x\rangle` (Sudakov and Fernique), and is
+    :math:`\sqrt2\,\tau`-Lipschitz in the normal numbers.
+
+    Cost of a round: O(K (d^2 log n + m d^2)) for m rewards. Cost of a call of ``select``: O(K d^3), for any number of decisions.
 
     Args:
         dim: number of features d.
-        arms: K.
-        horizon: n, number of rounds.
+        arms: K, the number of arms.
+        horizon: n, the number of rounds.
         epsilon, delta: of the whole run; epsilon ``inf`` for no noise, which leaves LinUCB.
-        constants: ``"exact"``: the least noise that exact Gaussian accounting allows for that sensitivity,
+        constants: ``"exact"``, the least noise that exact Gaussian accounting allows for this sensitivity,
             :math:`\sigma = 2\sqrt2\sqrt{h}/\mu(\epsilon, \delta)`, h = ``n.bit_length()``, and
-            :math:`\Upsilon = 2\tau(\sqrt d + \sqrt{\log(6nK/\alpha)})`. ``"original"``: the paper's
+            :math:`\Upsilon = 2\tau(\sqrt d + \sqrt{\log(6nK/\alpha)})`. ``"original"``, the paper's
             :math:`\sigma = 8\sqrt h\log(4/\delta)/\epsilon`, h = ceil(log2 n) + 1, and
             :math:`\Upsilon = \sqrt{2h}\,\sigma(4\sqrt d + 2\log(2n/\alpha))`.
-        feature_clip: L; contexts are scaled down to :math:`\|x\|_2 \le L`. One below their norms makes less of the noise, and
-            which arm is best does not depend on a context's length; but the confidence set is then a heuristic.
-        reward_clip: B; rewards are cut to [-B, B].
+        feature_clip: L; contexts are scaled down to :math:`\|x\|_2 \le L`. An L below their norms reduces the effect of the
+            noise, and which arm is best does not depend on a context's length, but the confidence set is then a heuristic.
+        reward_clip: B; rewards are clipped to [-B, B].
         theta_bound: S, a bound on the norm of each arm's parameter.
         noise_scale: R, in units of the reward; B is always enough.
         ridge: :math:`\lambda > 0`.
         alpha: in (0, 1), the probability that a confidence set misses.
         noise_source, seed, adjacency, max_participations: as in :class:`~torchonline.DPHDB`.
-        batch_shape, device, validate: as in :class:`~torchonline.DPHDB`. All state is float64.
+        batch_shape, device, validate: as in :class:`~torchonline.DPHDB`.
+        dtype: ``torch.float64`` only, because all state is float64.
 
     Shape:
         - x: ``(*B, ..., d)`` to decide, ``(*B, d)`` or ``(*B, m, d)`` to learn; scores: ``(*B, ..., K)``.
@@ -82,8 +90,9 @@ class DPUCB(PrivateBandit):
         True
 
     Reference:
-        Shariff and Sheffet, Differentially private contextual linear bandits, NeurIPS 2018. Here each arm has a parameter of its
-        own, an upper triangle of normal numbers is mirrored where theirs averages two, and there is a ridge besides.
+        Shariff and Sheffet, Differentially private contextual linear bandits, NeurIPS 2018. What differs: each arm has a
+        parameter of its own; the noise is one upper triangle of normal numbers, mirrored, where theirs is the average of two;
+        and a ridge is added.
     """
 
     noisy_sum: Tensor
@@ -93,9 +102,6 @@ class DPUCB(PrivateBandit):
         dim: int,
         *,
         arms: int,
-        horizon: int,
-        epsilon: float,
-        delta: float,
         constants: str = "exact",
         feature_clip: float = 1.0,
         reward_clip: float = 1.0,
@@ -103,30 +109,17 @@ class DPUCB(PrivateBandit):
         noise_scale: float = 1.0,
         ridge: float = 1.0,
         alpha: float = 0.01,
-        noise_source: str = "torch",
-        seed: int | None = None,
-        adjacency: str = "replace_one",
-        max_participations: int = 1,
-        batch_shape: tuple[int, ...] = (),
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[PrivateOptions],
     ) -> None:
+        if options.get("dtype", torch.float64) is not torch.float64:
+            raise ValueError(f"dtype: expected torch.float64, in which all state is, got {options['dtype']}")
         super().__init__(
             dim,
             arms=arms,
             feature_clip=feature_clip,
             feature_norm=2.0,
             reward_clip=positive("reward_clip", reward_clip),
-            horizon=horizon,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            max_participations=max_participations,
-            noise_source=noise_source,
-            seed=seed,
-            batch_shape=batch_shape,
-            device=device,
-            validate=validate,
+            **options,
         )
         self.is_original = one_of("constants", constants, ("exact", "original")) == "original"
         self.theta_bound = positive("theta_bound", theta_bound)
@@ -147,7 +140,7 @@ class DPUCB(PrivateBandit):
         self._create_buffers()
 
     def _height(self) -> int:
-        """H of the tree."""
+        """Return the height h of the tree."""
         return (self.horizon - 1).bit_length() + 1 if self.is_original else self.horizon.bit_length()
 
     def _mechanism(self) -> Mechanism:
@@ -175,7 +168,7 @@ class DPUCB(PrivateBandit):
         return {name: value.expand(self.arm_count, *value.shape) for name, value in state.items()}
 
     def radius(self) -> float:
-        r""":math:`\beta` after the rounds so far, for contexts and rewards in units of their bounds."""
+        r"""Return :math:`\beta` after the rounds so far, for contexts and rewards in units of their bounds."""
         low, high = self.noise_norm + self.ridge, 3.0 * self.noise_norm + self.ridge
         growth = self.dim * math.log(high / low + self._memory.rounds / (self.dim * low))
         of_rewards = (
@@ -192,8 +185,9 @@ class DPUCB(PrivateBandit):
         summand = pulled.to(v.dtype).mT @ products
         self.noisy_sum.add_(self.mechanism.change(self._buffers, summand, step))
 
+    @one_at_a_time
     def released(self) -> "ReleasedDPUCB":
-        """Decides by the parameters and the bonuses of now: for TorchScript."""
+        """Return a module that decides by the present parameters and bonuses, for export."""
         matrix = self.noisy_sum.new_zeros((*self.noisy_sum.shape[:-1], self.dim + 1, self.dim + 1))
         matrix[..., self.upper[0], self.upper[1]] = self.noisy_sum
         matrix[..., self.upper[1], self.upper[0]] = self.noisy_sum
@@ -218,11 +212,11 @@ class DPUCB(PrivateBandit):
 
 
 class ReleasedDPUCB(ReleasedBandit):
-    """Upper confidence bounds of a :class:`DPUCB`, as it has published them.
+    """The upper confidence bounds that a :class:`DPUCB` has published.
 
     Args:
-        theta: ``(*B, K, d)``.
-        bonus: ``(*B, K, d, d)``; the square of an arm's bonus is x' bonus x.
+        theta: parameters of all arms, ``(*B, K, d)``.
+        bonus: matrices of all arms, ``(*B, K, d, d)``. The square of an arm's bonus is x' bonus x.
         feature_clip, feature_norm: those of the learner.
     """
 
@@ -233,9 +227,9 @@ class ReleasedDPUCB(ReleasedBandit):
         self.register_buffer("bonus", bonus)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The upper confidence bound of each arm: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
+        """Return the upper confidence bound of each arm: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
         row = self.context(x)
         arms = row.unsqueeze(-3)
         squares = ((arms @ self.bonus) * arms).sum(-1).mT
-        # Which rounding may leave a little below 0.
+        # Rounding may leave a square a little below 0.
         return self.of_arms(row @ self.theta.mT + squares.clamp(min=0.0).sqrt(), x)

@@ -1,111 +1,139 @@
-"""What the private rivals share: a decision in a ball, a contribution of each record that is clipped, and a clock."""
+"""Base classes of the private baselines that learn online from gradients."""
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.convex.domains import norm_order
 from torchonline.core.checks import positive
+from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.accounting import Event, GaussianEvent
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import clipped
+from torchonline.privacy.learners.options import PrivateOptions
 from torchonline.privacy.learners.point import PrivatePoint
 
 
 class PrivateOptimizer(PrivatePoint):
-    r"""Base of the private rivals that learn online: the round, without the rule.
+    r"""Base class of the private online baselines: the round, without the rule.
 
-    A round is that of :class:`~torchonline.DPTOFW`. A subclass says at which points it wants gradients (:meth:`queries`), what of
-    them is a record's contribution (:meth:`_combined`), which is then clipped, and what is learnt from it (:meth:`_learn`).
+    A round is that of :class:`~torchonline.DPTOFW`. A subclass says at which points it wants gradients (:meth:`queries`), how a
+    record's contribution follows from them before it is clipped (:meth:`_combined`), and how to learn from it (:meth:`_learn`).
 
     Args:
         dim: number of features d.
-        norm: p, of the ball :math:`\|\theta\|_p \le R`, 1 to infinity.
+        norm: p, of the ball :math:`\|\theta\|_p \le R`, from 1 to infinity.
         radius_bound: R > 0.
-        options: those of :class:`~torchonline.privacy.learners.point.PrivatePoint`.
+        clip: C, the bound that contributions are clipped to; ``inf`` only if epsilon is.
+        clip_norm: the order of the norm that contributions are clipped in.
+        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
     """
 
-    # At how many points it wants gradients.
+    # The number of points at which it wants gradients.
     points = 1
 
-    def __init__(self, dim: int, *, norm: float, radius_bound: float, **options: Any) -> None:
-        super().__init__(dim, **options)
+    def __init__(
+        self,
+        dim: int,
+        *,
+        norm: float,
+        radius_bound: float,
+        clip: float,
+        clip_norm: float = 2.0,
+        **options: Unpack[PrivateOptions],
+    ) -> None:
+        super().__init__(dim, clip=clip, clip_norm=clip_norm, **options)
         self.norm = norm_order("norm", norm)
         self.radius_bound = positive("radius_bound", radius_bound)
 
+    @one_at_a_time
     def queries(self) -> Tensor:
-        """The points at which the next record's gradients are wanted, ``(*B, N, d)``."""
+        """Return the points for the next record's gradients, ``(*B, N, d)``."""
         return self.theta.unsqueeze(-2).clone()
 
-    def step(self, gradients: Tensor | None, values: Tensor | None = None) -> None:
+    @one_at_a_time
+    def step(self, gradients: Tensor | None, values: Any = None) -> None:
         """Learn from one record, or from None.
 
         Args:
-            gradients: of the record's loss, at the points of :meth:`queries` in their order, ``(*B, N, d)``; or ``(*B, d)`` if
-                there is one. None for a record that is missing: it takes its step all the same. What is NaN, infinite or long is
-                cut, not refused.
-            values: of the loss, which are not looked at.
+            gradients: of the record's loss, at the points of :meth:`queries` in their order, ``(*B, N, d)``; or ``(*B, d)`` for
+                one point. None for a missing record, which takes its step all the same. NaN, infinite and long gradients are
+                clipped, not refused.
+            values: of the loss. Ignored.
 
         Raises:
-            RuntimeError: the horizon is over, and the budget spent.
-            TypeError: ``gradients`` is no floating-point tensor.
-            ValueError: its shape or device is wrong. No buffer has changed.
+            RuntimeError: the horizon is over and the budget spent, or an interrupted step has left the state half written.
+            TypeError: ``gradients`` holds no floating-point numbers. No buffer has changed.
+            ValueError: the shape or device of ``gradients`` is wrong. No buffer has changed.
         """
         step = self._next_step()
         with torch.no_grad():
             contribution = self._contribution(gradients, step)
-            self._begin(step)
-            self._learn(contribution, step)
+            self._take(step, self._learn, contribution, step)
 
     def _contribution(self, gradients: Tensor | None, step: int) -> Tensor:
-        """What a record adds in its step: ``(*B, d)``, float64, of norm at most ``clip``."""
-        if gradients is None:
-            return self._nothing()
+        """Return what a record adds in its step: ``(*B, d)``, float64, of norm at most ``clip``."""
         return clipped(self._combined(self._checked(gradients, self.points), step), self.clip, self.clip_norm)
 
     def _combined(self, gradients: Tensor, step: int) -> Tensor:
-        """The contribution before it is clipped: ``(*B, N, d)`` to ``(*B, d)``."""
+        """Return the contribution before it is clipped: ``(*B, N, d)`` to ``(*B, d)``."""
         return gradients.squeeze(-2)
 
     def _learn(self, contribution: Tensor, step: int) -> None:
-        """Take a contribution, ``(*B, d)``, in the step of that number."""
+        """Learn from a contribution, ``(*B, d)``, in the step of that number."""
         raise NotImplementedError
+
+    def _best_rate(self) -> float:
+        """Return the learning rate for a finite clip."""
+        raise NotImplementedError
+
+    def _rate_or_best(self, learning_rate: float | None) -> float:
+        """Return the learning rate, or :meth:`_best_rate` for None."""
+        if learning_rate is not None:
+            return positive("learning_rate", learning_rate)
+        if self.clip == math.inf:
+            raise ValueError(
+                "learning_rate: expected a number, since none is the best where clip is infinite, got None"
+            )
+        return self._best_rate()
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         return [("norm", self.norm), ("radius_bound", self.radius_bound), ("clip", self.clip)]
 
 
 class DisjointBatches(PrivateOptimizer):
-    r"""Base of those that cut the stream into batches, and release one vector with Gaussian noise after each.
+    r"""Base class of the baselines that release one noisy vector after each batch of records.
 
-    Within a batch nothing is released. At its end comes a vector that its records determine, given what was released before, of
-    which one record moves at most s in the Euclidean norm, plus :math:`N(0, (s/\mu)^2 I)`; all that is public is a
-    function of these vectors.
+    The stream is cut into batches. Within a batch nothing is released. At its end a vector is released with noise
+    :math:`N(0, (s/\mu)^2 I)`. Given the earlier releases, the vector is a function of the batch's records, of which one record
+    moves it by at most s in the Euclidean norm. All public values are functions of these releases.
 
-    *Each batch gets the whole budget.* Let record i be replaced, in batch k. The batches before k have the same law in both
-    worlds. Given what they released, the other records of batch k are the same in both, for a record may depend on what is
-    public only; so the vector of batch k moves by at most s, and its release is :math:`\mu`-GDP. What follows is a function of
-    what was released, the same in both worlds, and of fresh noise: post-processing. Averaged over what came before, the
-    trade-off between the worlds stays above the curve of :math:`\mu`, since that is convex. So all of it is :math:`\mu`-GDP, and
-    (epsilon, delta)-private for :math:`\mu` of :func:`~torchonline.privacy.calibration.gaussian_mu`. In the words of
-    :mod:`torchonline.privacy.mechanisms.prefix_sums`, C has one row for each batch, with entries 1, and columns of norm 1.
+    *Each batch gets the whole budget*, because each record is in one batch only: the run is (epsilon, delta)-private for the
+    :math:`\mu` of :func:`~torchonline.privacy.calibration.gaussian_mu`. Proof: docs/privacy.md.
 
     Args:
-        ends: the numbers of the steps that end a batch, rising, up to the horizon: functions of the horizon.
+        options: those of :class:`PrivateOptimizer`.
+
+    Attributes:
+        ends: the last steps of the batches, rising, up to the horizon.
+        noise_multiplier: :math:`1/\mu`, the standard deviation of the noise in units of the sensitivity.
     """
 
-    def __init__(self, dim: int, *, ends: tuple[int, ...], **options: Any) -> None:
+    def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
         self.source.require("normal")
-        self.ends = ends
-        self._sizes = {end: end - start for start, end in zip((0, *ends[:-1]), ends, strict=True)}
-        # The standard deviation of the noise, in units of the sensitivity.
+        self.ends = self._last_steps(self.horizon)
+        self._sizes = {end: end - start for start, end in zip((0, *self.ends[:-1]), self.ends, strict=True)}
         self.noise_multiplier = 0.0 if self.epsilon == math.inf else 1.0 / gaussian_mu(self.epsilon, self.delta)
 
+    def _last_steps(self, horizon: int) -> tuple[int, ...]:
+        """Return the last steps of the batches, a function of the horizon only."""
+        raise NotImplementedError
+
     def _noise(self, sensitivity: float) -> Tensor:
-        """Noise for a vector that one record moves by so much: ``(*B, d)``, where the state is."""
+        """Return noise for a vector that one record moves by ``sensitivity``: ``(*B, d)``, float64."""
         if self.noise_multiplier == 0.0:
             return torch.zeros_like(self.theta, dtype=torch.float64)
         draw = self.source.normal(tuple(self.theta.shape)) * (self.noise_multiplier * sensitivity)

@@ -1,57 +1,59 @@
-"""Private online Frank-Wolfe with the noise on the sum of gradients, DPTOFW, or on the choice of a vertex, DPPOFW."""
+"""Private online Frank-Wolfe: DPTOFW with noise on the sum of gradients, and DPPOFW on a polytope."""
 
 import math
+from typing import Unpack
 
-import torch
 from torch import Tensor
 
 from torchonline.convex.domains import CrossPolytope, LpBall, Polytope, Vertices
-from torchonline.core.checks import one_of, positive_integer
+from torchonline.core.checks import one_of
 from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe, PrivateVertexFrankWolfe
+from torchonline.privacy.learners.options import PrivateOptions
 from torchonline.privacy.learners.vertex_choice import Choice, NoisySum
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
+from torchonline.privacy.mechanisms.names import VERTEX_LAWS
 from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
 
 
 class DPTOFW(PrivateFrankWolfe):
-    r"""Private online Frank-Wolfe on an :math:`\ell_p` ball, 1 < p <= infinity, or 1: noise on the sum of gradients.
+    r"""Private online Frank-Wolfe on an :math:`\ell_p` ball, with noise on the sum.
 
-    A round, for one record, whose loss has gradients at the two points of ``queries()``::
+    The order p is from 1 to infinity. A round, for one record, whose loss has gradients at the two points of ``queries()``::
 
         gradients, _ = torchonline.gradients(loss, learner, x, y)
-        learner.step(gradients)    # or learner.step(None), for a record that is missing
+        learner.step(gradients)    # or learner.step(None), for a missing record
         learner.predict()          # public
 
-    The update is that of :mod:`torchonline.privacy.learners.frank_wolfe_base`, with :math:`v_t` the minimiser for
+    The update is that of :mod:`torchonline.privacy.learners.frank_wolfe_base`, with :math:`v_t` the minimizer for
     :math:`d_t = (S_t + N_t)/t` and the noise :math:`N_t` of a prefix-sum mechanism.
 
     Guarantee: the sequence of all decisions, and of all :math:`d_t`, is (epsilon, delta)-differentially private under the
-    conditions of :class:`PrivateLearner`; for the Gaussian mechanisms with exact accounting. It is a
-    theorem about real numbers: with ``noise_source="discrete"`` about this program's integers too. Nothing is promised of
-    the losses: the clipping biases what it cuts.
+    conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`; for the Gaussian mechanisms with exact accounting.
+    This is a theorem about real numbers; with ``noise_source="discrete"`` it is about this program's integers too. There is no
+    guarantee for the losses, because clipping biases long contributions. Proof: docs/privacy.md.
 
-    Cost of a step: O(5 d) and as much memory for ``"blt"``, O(d log n) for the trees, O(n d) for ``"sqrt"``.
+    Cost of a step: O(5 d) time and memory for ``"blt"``, O(d log n) for the trees, O(n d) for ``"sqrt"``.
 
     Args:
         dim: number of features d.
         horizon: n, the number of steps.
         epsilon, delta: of the whole run; epsilon ``inf`` for no noise.
-        norm: p, of the ball.
-        radius_bound: R, its radius.
-        clip: C, in the Euclidean norm, for the combined gradient g of the round (about the size of one gradient, whatever t
-            is). Too small biases, too large costs noise in proportion. ``inf`` only where epsilon is.
+        norm: p, the order of the ball's norm.
+        radius_bound: R, the radius of the ball.
+        clip: C, the bound of the combined gradient g of the round, in the Euclidean norm. g has about the size of one gradient,
+            whatever t is. Too small a clip biases, and noise grows in proportion to it. ``inf`` only if epsilon is.
         mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"`` (:mod:`torchonline.privacy.mechanisms.prefix_sums`); or
-            ``"paper"``, the tree with the generalized Gaussian noise of the paper, five times and more what is needed, booked
-            as the zCDP that it has.
+            ``"paper"``, the tree with the paper's generalized Gaussian noise. That is five times the noise needed and more, and
+            is booked as the zCDP that it has.
         scheme: ``"unbiased"``, or ``"paper"``: :math:`g_t = (t+1)\nabla f(\theta_t) - t\nabla f(\theta_{t-1})` over t + 1,
             which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
-        noise_source: ``"torch"``; ``"csprng"``, randomness of the operating system; ``"discrete"``, exact in integers, for
+        noise_source: ``"torch"``; ``"csprng"``, randomness of the operating system; or ``"discrete"``, exact in integers, for
             ``mechanism="tree"``. See :mod:`torchonline.privacy.noise`.
-        seed: for tests; whoever knows it can remove the noise.
+        seed: for tests. Whoever knows it can remove the noise.
         adjacency, max_participations: see :class:`~torchonline.privacy.learners.base.PrivateLearner`.
-        batch_shape: ``*B``, independent learners with a stream of other people each.
-        dtype: of the decisions; sums and noise are float64.
+        batch_shape: ``*B``, independent learners, each with a stream of other people.
+        dtype: of the decisions. Sums and noise are float64.
         device: where the state lives. Noise is drawn on the CPU.
         validate: of no effect, see :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
@@ -71,8 +73,8 @@ class DPTOFW(PrivateFrankWolfe):
 
     Reference:
         Han, Liang, Liang, Wang, Yao and Zhang, On private online convex optimization: optimal algorithms in lp-geometry and high
-        dimensional contextual bandits, 2022. Here gradients are clipped instead of promised to be short; the weights are
-        unbiased; the noise is a BLT's, calibrated exactly, some fifteen times less than the paper's; and the generalized
+        dimensional contextual bandits, 2022. What differs: gradients are clipped instead of assumed to be short; the weights
+        are unbiased; the noise is a BLT's, calibrated exactly, some fifteen times less than the paper's; and the generalized
         Gaussian of ``mechanism="paper"`` has the scale and the index that its theorem needs.
     """
 
@@ -82,23 +84,13 @@ class DPTOFW(PrivateFrankWolfe):
         self,
         dim: int,
         *,
-        horizon: int,
-        epsilon: float,
-        delta: float,
         norm: float = 2.0,
         radius_bound: float = 1.0,
         clip: float = 1.0,
         mechanism: str = "blt",
         scheme: str = "unbiased",
         step_scale: float = 1.0,
-        noise_source: str = "torch",
-        seed: int | None = None,
-        adjacency: str = "replace_one",
-        max_participations: int = 1,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[PrivateOptions],
     ) -> None:
         super().__init__(
             dim,
@@ -108,17 +100,7 @@ class DPTOFW(PrivateFrankWolfe):
             mechanism=one_of("mechanism", mechanism, (*MECHANISMS, "paper")),
             scheme=scheme,
             step_scale=step_scale,
-            horizon=horizon,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            max_participations=max_participations,
-            noise_source=noise_source,
-            seed=seed,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
 
     def _choice(self) -> Choice:
@@ -139,27 +121,28 @@ class DPTOFW(PrivateFrankWolfe):
 
 
 class DPPOFW(PrivateVertexFrankWolfe):
-    r"""Private online Frank-Wolfe on a polytope, by default the :math:`\ell_1` ball: sparse decisions in high dimension.
+    r"""Private online Frank-Wolfe on a polytope: sparse decisions in high dimension.
 
-    A round is that of :class:`DPTOFW`. With ``mechanism="gumbel"`` or ``"laplace"`` the vertex is chosen by noisy scores,
+    The default polytope is the :math:`\ell_1` ball. A round is that of :class:`DPTOFW`. With ``mechanism="gumbel"`` or
+    ``"laplace"`` the vertex is chosen by noisy scores (:class:`~torchonline.privacy.learners.vertex_choice.NoisyVertex`),
 
-    .. math:: v_t = \arg\min_v\,\langle d_t, v\rangle - b_t\,G_{t,v},\qquad b_t = \Delta_1\sqrt{H_n/(8\rho)}/\sqrt t,
+    .. math:: v_t = \arg\min_v\,\langle d_t, v\rangle - b_t\,G_{t,v},\qquad b_t = \Delta_1\sqrt{H_n/(8\rho)}/\sqrt t .
 
-    (:class:`NoisyVertex`): the noise grows with the logarithm of the number of vertices only, but
-    shrinks as :math:`1/\sqrt t`. That of a prefix-sum mechanism on :math:`d_t` shrinks as :math:`\sqrt d/t`, and is less when
-    there are more steps than features. ``"auto"`` takes Gumbel noise if d > 1.3 n, else ``"blt"``; it reads d and n only.
+    This noise grows with the logarithm of the number of vertices only, but shrinks as :math:`1/\sqrt t`. The noise of a
+    prefix-sum mechanism on :math:`d_t` shrinks as :math:`\sqrt d/t`, and is less if there are more steps than features.
+    ``"auto"`` takes Gumbel noise if d > 1.3 n, else ``"blt"``. It reads d and n only.
 
-    Guarantee: as for :class:`DPTOFW`, for the sequence of decisions. Scores, sums, the margin of a choice and the gap of
-    Frank and Wolfe are not published, and ``public_state()`` has no direction when the noise is on the choice.
+    Guarantee: that of :class:`DPTOFW`, for the sequence of decisions. Scores, sums, the margin of a choice and the Frank-Wolfe
+    gap are not published. With noise on the choice, ``public_state()`` has no direction.
 
-    Cost of a step: O(md) for m vertices given one by one, O(d) on the ball.
+    Cost of a step: O(md) for m vertices that are given one by one, O(d) on the ball.
 
     Args:
         dim: number of features d.
         horizon, epsilon, delta, scheme, step_scale, noise_source, seed, adjacency, max_participations: as in :class:`DPTOFW`.
-        radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`; not used with ``vertices``.
-        vertices: ``(m, d)``, of another polytope; chosen without looking at data.
-        clip: C, in the maximum norm, for the combined gradient.
+        radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`. Not used with ``vertices``.
+        vertices: ``(m, d)``, of another polytope. Choose them without looking at data.
+        clip: C, the bound of the combined gradient in the maximum norm.
         mechanism: ``"auto"``, ``"gumbel"``, ``"laplace"``, ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``.
         batch_shape, dtype, device, validate: as in :class:`DPTOFW`.
 
@@ -175,54 +158,37 @@ class DPPOFW(PrivateVertexFrankWolfe):
         ('blt', True)
 
     Reference:
-        As for :class:`DPTOFW`. The paper's Laplace noise is for sums of counts; for these scores the range is what counts, and
-        Gumbel noise by zero-concentrated privacy is three to four times less.
+        That of :class:`DPTOFW`. What differs: the paper's Laplace noise is for sums of counts; for these scores the range is what
+        counts, and Gumbel noise by zero-concentrated privacy is three to four times less.
     """
 
     def __init__(
         self,
         dim: int,
         *,
-        horizon: int,
-        epsilon: float,
-        delta: float,
         radius_bound: float = 1.0,
         vertices: Tensor | None = None,
         clip: float = 1.0,
         mechanism: str = "auto",
         scheme: str = "unbiased",
         step_scale: float = 1.0,
-        noise_source: str = "torch",
-        seed: int | None = None,
-        adjacency: str = "replace_one",
-        max_participations: int = 1,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[PrivateOptions],
     ) -> None:
         domain: Vertices = CrossPolytope(dim, radius=radius_bound) if vertices is None else Polytope(vertices)
         if domain.dim != dim:
             raise ValueError(f"vertices: expected shape (m, {dim}), got ({domain.count}, {domain.dim})")
-        if one_of("mechanism", mechanism, ("auto", "gumbel", "laplace", *MECHANISMS)) == "auto":
-            mechanism = "gumbel" if dim > 1.3 * positive_integer("horizon", horizon) else "blt"
         super().__init__(
             dim,
             domain=domain,
             clip=clip,
             clip_norm=math.inf,
-            mechanism=mechanism,
+            mechanism=one_of("mechanism", mechanism, ("auto", *VERTEX_LAWS, *MECHANISMS)),
             scheme=scheme,
             step_scale=step_scale,
-            horizon=horizon,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            max_participations=max_participations,
-            noise_source=noise_source,
-            seed=seed,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
+
+    def _named(self, mechanism: str) -> str:
+        if mechanism != "auto":
+            return mechanism
+        return "gumbel" if self.dim > 1.3 * self.horizon else "blt"

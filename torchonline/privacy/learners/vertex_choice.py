@@ -1,4 +1,4 @@
-"""How a sum of private contributions becomes a vertex: by noise on the sum, or by noise on the choice."""
+"""Private choice of a vertex: from a noisy sum, or by noisy scores."""
 
 import math
 from typing import Any, Protocol
@@ -9,36 +9,34 @@ from torch import Tensor
 from torchonline.convex.domains import Domain, Vertices
 from torchonline.privacy.accounting import Event, ZCDPEvent
 from torchonline.privacy.mechanisms.base import Mechanism
+from torchonline.privacy.mechanisms.names import number_of
 from torchonline.privacy.noise import NoiseSource
-
-# Where a name stands here is what a checkpoint says of it.
-MECHANISM_NAMES = ("none", "blt", "tree", "honaker", "sqrt", "paper", "discrete", "gumbel", "laplace")
 
 
 class Choice(Protocol):
-    """How a sum of contributions becomes a vertex: where the noise is.
+    """Rule that adds contributions to a sum and chooses a vertex, with noise in one of the two.
 
     Attributes:
-        takes_arrays: whether the state and the contribution may be NumPy arrays, and the vertex one.
+        takes_arrays: whether the state and the contribution may be NumPy arrays. The vertex is then an array too.
     """
 
     takes_arrays: bool
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        """The buffers of one learner before the first step; those that are secret say so in their names."""
+        """Return the buffers of one learner before the first step. The names of secret buffers begin with ``secret``."""
 
     def vertex(self, state: Any, contribution: Tensor, step: int, divisor: float) -> Tensor:
-        """Add a contribution ``(*B, d)``, and choose ``(*B, d)``."""
+        """Add a contribution ``(*B, d)`` to the sum, and choose a vertex ``(*B, d)`` for the sum over ``divisor``."""
 
     def event(self, steps: int) -> Event:
-        """What some steps release of a record."""
+        """Return what ``steps`` steps release of a record."""
 
     def parameters(self) -> list[tuple[str, float]]:
-        """The numbers that the noise in a state depends on, by name."""
+        """Return the numbers that the noise in a state depends on, by name."""
 
 
 class NoisySum:
-    """Noise on the sum: the vertex, and the direction with it, are functions of what a prefix-sum mechanism releases."""
+    """Noise on the sum. Direction and vertex are functions of what a prefix-sum mechanism releases."""
 
     def __init__(self, domain: Domain, mechanism: Mechanism) -> None:
         self.domain = domain
@@ -57,18 +55,29 @@ class NoisySum:
         return self.mechanism.event(steps)
 
     def parameters(self) -> list[tuple[str, float]]:
-        return [("mechanism", float(MECHANISM_NAMES.index(self.mechanism.name)))] + self.mechanism.parameters()
+        return [number_of(self.mechanism.name)] + self.mechanism.parameters()
 
 
 class NoisyVertex:
-    r"""Noise on the scores of all vertices, fresh in every step; only the lowest is released, and the sum stays secret.
+    r"""Fresh noise on the scores of all vertices in every step. The lowest vertex is released, and the sum stays secret.
 
-    When a record is replaced, the scores' differences move by at most :math:`\Delta_t = \Delta_1/t`,
-    :math:`\Delta_1 = \mathrm{diam}_1(V)\cdot 2C` with the contributions clipped to C in the maximum norm.
-    Gumbel noise of scale b makes the choice an exponential mechanism: bounded range :math:`\Delta_t/b`,
-    hence :math:`(\Delta_t/b)^2/8`-zCDP; Laplace noise, :math:`(\Delta_t/b)^2/2`. With
-    :math:`b_t = \Delta_1\sqrt{H_n/(8\rho)}/\sqrt t`, and 2 in the place of 8 for Laplace, n steps are :math:`\rho`-zCDP and
-    t steps :math:`\rho H_t/H_n`.
+    If a record is replaced, the differences of the scores move by at most :math:`\Delta_t = \Delta_1/t`, with
+    :math:`\Delta_1 = \mathrm{diam}_1(V)\cdot 2C` for contributions clipped to C in the maximum norm.
+
+    - Gumbel noise of scale b makes the choice an exponential mechanism. Its bounded range is :math:`\Delta_t/b`, so it is
+      :math:`(\Delta_t/b)^2/8`-zCDP.
+    - Laplace noise of scale b is :math:`(\Delta_t/b)^2/2`-zCDP.
+
+    With :math:`b_t = \Delta_1\sqrt{H_n/(8\rho)}/\sqrt t`, and 2 in the place of 8 for Laplace noise, n steps are
+    :math:`\rho`-zCDP and t steps are :math:`\rho H_t/H_n`-zCDP.
+
+    Args:
+        domain: the polytope V.
+        law: ``"gumbel"`` or ``"laplace"``.
+        horizon: n, the number of steps.
+        sensitivity: 2C, or C under ``"zero_out"``: how far a record moves the sum in the maximum norm.
+        rho: of all n steps.
+        source: of the noise.
     """
 
     takes_arrays = False
@@ -101,9 +110,9 @@ class NoisyVertex:
         return ZCDPEvent(self.rho * harmonic(steps) / harmonic(self.horizon))
 
     def parameters(self) -> list[tuple[str, float]]:
-        return [("mechanism", float(MECHANISM_NAMES.index(self.law))), ("noise_scale", self.scale)]
+        return [number_of(self.law), ("noise_scale", self.scale)]
 
 
 def harmonic(n: int) -> float:
-    """``1 + 1/2 + ... + 1/n``."""
+    """Return ``1 + 1/2 + ... + 1/n``."""
     return float(torch.special.digamma(torch.tensor(n + 1.0, dtype=torch.float64))) + 0.57721566490153286

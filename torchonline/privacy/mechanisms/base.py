@@ -1,4 +1,4 @@
-"""What a prefix-sum mechanism is: a factorisation, a noise scale, and a source of noise."""
+"""Base class of the prefix-sum mechanisms: a factorization, a noise scale, and a source of noise."""
 
 import math
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.core.backend import on_arrays
 from torchonline.privacy.accounting import Event, GaussianEvent, NonPrivateEvent
 from torchonline.privacy.noise import NoiseSource, noise_source
 
@@ -14,16 +15,16 @@ State = dict[str, Any]
 
 
 class Mechanism:
-    """Base of all mechanisms: a factorisation of the prefix sums, a noise scale, and a source of noise. It has no state.
+    """Base class of all mechanisms: a factorization of the prefix sums, a noise scale, and a source of noise.
 
-    All methods that compute run on tensors and on NumPy views of them alike. What evolves is kept by its owner, as buffers:
-    the noisy sum, which is public, and those that :meth:`initial_state` begins and :meth:`change` writes in, as secret as the
-    records, which their names say.
+    A mechanism has no state. Its owner keeps as buffers what evolves: the noisy sum, which is public, and the buffers that
+    :meth:`initial_state` returns and :meth:`change` writes. The latter are as secret as the records, and their names say so. All
+    methods that compute run on tensors and on NumPy views of them alike.
 
     Args:
         horizon: n, the number of steps.
         sensitivity: s_2, how far a record can move its summand in the Euclidean norm.
-        noise_scale: sigma, of the independent draws.
+        noise_scale: sigma, the standard deviation of the independent draws.
         source: of these draws.
     """
 
@@ -38,58 +39,67 @@ class Mechanism:
         self.source = source
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        """The secrets before the first step, for sums of one learner, which have size d."""
+        """Return the secret buffers before the first step, for one learner's sums of size d."""
         raise NotImplementedError
 
     def zero(self, dim: int) -> Tensor:
-        """The noisy sum before the first step."""
+        """Return the noisy sum before the first step, ``(d)``."""
         return torch.zeros(dim, dtype=torch.float64)
 
     def change(self, state: State, summand: Tensor, step: int) -> Tensor:
-        """What a step, counted from 1, adds to the noisy sum: ``(*B, d)``. It may be called once for each step, in order."""
+        """Return what a step, counted from 1, adds to the noisy sum: ``(*B, d)``. Call it once for each step, in order."""
         change = self._increment(state, step)
         change += summand
         return change
 
     def value(self, noisy_sum: Tensor) -> Tensor:
-        """The noisy sum in the units of the summands: float64."""
+        """Return the noisy sum in the units of the summands, float64."""
         return noisy_sum
 
     def _increment(self, state: State, step: int) -> Tensor:
-        """The noise of this prefix, less that of the prefix before: ``(*B, d)``."""
+        """Return the noise of this prefix minus that of the prefix before: ``(*B, d)``."""
         raise NotImplementedError
 
     def column_norm(self, steps: int) -> float:
-        """The largest norm of C's columns after some steps."""
+        """Return the largest norm of C's columns after ``steps`` steps."""
         raise NotImplementedError
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        """B and C as dense matrices, for n steps: their product is the matrix of ones on and below the diagonal."""
+        """Return B and C for n steps as dense matrices. Their product has ones on and below the diagonal."""
         raise NotImplementedError
 
     def errors(self, n: int) -> tuple[float, float]:
-        """Root mean square and maximum over n steps of the noise's standard deviation, one coordinate, at sigma = 1."""
+        """Return root mean square and maximum, over n steps, of a coordinate's standard deviation at sigma = 1."""
         raise NotImplementedError
 
     def event(self, steps: int) -> Event:
-        """What has been released of a record after some steps, a number fixed in advance."""
+        """Return what ``steps`` steps, a number fixed in advance, release of a record."""
         return GaussianEvent(self.noise_scale / (self.sensitivity * self.column_norm(steps)))
 
     def parameters(self) -> list[tuple[str, float]]:
-        """The numbers that the noise in a state depends on, by name."""
+        """Return the numbers that the noise in a state depends on, by name."""
         return [("sensitivity", self.sensitivity), ("noise_scale", self.noise_scale)]
 
+    def _draw_array(self, memory: Any) -> Any:
+        noise = self.source.normal_array(_draw_shape(memory))
+        noise *= self.noise_scale
+        return noise
+
+    @on_arrays(_draw_array)
     def _draw(self, memory: Tensor) -> Tensor:
-        """Independent normal numbers of standard deviation sigma, ``(*B, d)``, to go with a memory ``(*B, m, d)``."""
-        shape = (*memory.shape[:-2], memory.shape[-1])
-        is_array = isinstance(memory, np.ndarray)
-        noise: Any = self.source.normal_array(shape) if is_array else self.source.normal(shape).to(memory.device)
+        """Return independent N(0, sigma^2) draws, ``(*B, d)``, in the form of a memory ``(*B, m, d)``."""
+        noise = self.source.normal(_draw_shape(memory)).to(memory.device)
         noise *= self.noise_scale
         return noise
 
 
+def _draw_shape(memory: Tensor | np.ndarray) -> tuple[int, ...]:
+    """Return the shape of one draw for a memory ``(*B, m, d)``: ``(*B, d)``."""
+    return (*memory.shape[:-2], memory.shape[-1])
+
+
 class NoNoise(Mechanism):
-    """The sums themselves."""
+    """The sums themselves, without noise and without privacy."""
 
     name = "none"
 
@@ -116,5 +126,5 @@ class NoNoise(Mechanism):
 
 
 def summary(variances: Tensor) -> tuple[float, float]:
-    """Root mean square and maximum of standard deviations."""
+    """Return root mean square and maximum of standard deviations, from variances."""
     return math.sqrt(variances.mean()), math.sqrt(variances.max())

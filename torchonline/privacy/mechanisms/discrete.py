@@ -1,17 +1,18 @@
-r"""The tree in integers: sums and noise without rounding, so that what is proved of it is proved of the program.
+r"""Binary tree in integers: exact sums and exact noise.
 
 Floating-point noise has holes: which numbers can come out depends on the secret (Mironov, CCS 2012), and no theorem about real
-numbers speaks of them. Here a contribution is rounded to a grid, summed in int64, and each node of the tree gets the discrete
-Gaussian of Canonne, Kamath and Steinke (The discrete Gaussian for differential privacy, NeurIPS 2020), which is
-:math:`s^2/(2\sigma^2)`-zCDP for integers that move by at most s, as the continuous one is.
+numbers covers them. Here a contribution is rounded to a grid and summed in int64, and each node of the tree gets discrete
+Gaussian noise (Canonne, Kamath and Steinke, The discrete Gaussian for differential privacy, NeurIPS 2020). For integers that move
+by at most s it is :math:`s^2/(2\sigma^2)`-zCDP, as the continuous noise is. So the proof is about this program's integers.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import beside
+from torchonline.core.backend import beside, on_arrays
 from torchonline.privacy.accounting import Event, ZCDPEvent
 from torchonline.privacy.calibration import zcdp_rho
 from torchonline.privacy.mechanisms.base import State
@@ -23,18 +24,18 @@ RESOLUTION = 20
 
 
 class DiscreteTree(Tree):
-    """The tree whose sums are integers: multiples of ``grid``.
+    """Binary tree whose sums are integers: multiples of ``grid``.
 
     Args:
-        horizon: n.
+        horizon: n, the number of steps.
         sensitivity: how far a record can move its summand, in the Euclidean norm.
-        radius: the longest summand; ``sensitivity`` is once or twice that.
+        radius: the length of the longest summand. ``sensitivity`` is once or twice ``radius``.
         epsilon, delta: of the whole run.
-        source: one that draws discrete normal numbers.
+        source: draws discrete normal numbers.
 
     Attributes:
-        grid: the spacing of the sums, a power of two. Summands are rounded towards 0, and one that would then be too long, as
-            none is but by rounding, counts as 0.
+        grid: the spacing of the sums, a power of two. Summands are rounded towards 0. A summand that is then too long, which
+            only rounding can cause, counts as 0.
     """
 
     name = "discrete"
@@ -44,8 +45,8 @@ class DiscreteTree(Tree):
         self, horizon: int, *, sensitivity: float, radius: float, epsilon: float, delta: float, source: NoiseSource
     ) -> None:
         rho = zcdp_rho(epsilon, delta) / horizon.bit_length()
-        records = round(sensitivity / radius)  # how many summands' lengths a record moves: 2 or 1
-        # A power of two, by which floating-point numbers are divided exactly.
+        records = round(sensitivity / radius)  # a record moves the sum by the length of 1 or 2 summands
+        # Floating-point numbers are divided exactly by a power of two.
         self.grid = 2.0 ** (math.floor(math.log2(sensitivity / math.sqrt(2.0 * rho))) - RESOLUTION)
         self.longest = math.ceil(radius / self.grid)
         if self.longest > 1 << 30:
@@ -65,10 +66,12 @@ class DiscreteTree(Tree):
         fits = whole.square().sum(-1, keepdim=True) <= self.longest**2
         return super().change(state, beside(torch.where(fits, whole, 0), summand), step)
 
-    def value(self, noisy_sum: Tensor) -> Tensor:
-        if isinstance(noisy_sum, Tensor):
-            noisy_sum = noisy_sum.to(torch.float64)  # torch would make it float32
+    def _value_of_array(self, noisy_sum: Any) -> Any:
         return noisy_sum * self.grid
+
+    @on_arrays(_value_of_array)
+    def value(self, noisy_sum: Tensor) -> Tensor:
+        return noisy_sum.to(torch.float64) * self.grid  # torch alone would return float32
 
     def event(self, steps: int) -> Event:
         return ZCDPEvent(steps.bit_length() * (self.moved / self.sigma) ** 2 / 2.0)

@@ -1,9 +1,8 @@
-r"""The tree of the paper of DP-TOFW, with generalized Gaussian noise: kept to compare with, and dominated by plain Gaussian
-noise.
+r"""Binary tree with the generalized Gaussian noise of the DP-TOFW paper, for comparison. Plain Gaussian noise is smaller.
 
 The law :math:`\mathcal G_r(\sigma^2)` has the density :math:`\propto \exp(-\|z\|_r^2/(2\sigma^2))`. For r at least 2,
-:math:`\|\cdot\|_r^2` is (r-1)-smooth, and noise of that law on what a record can move by s in the norm of order q is
-:math:`\kappa s^2/(2\sigma^2)`-zCDP, :math:`\kappa = (r-1)\,d^{2(1/r-1/q)}`, r in [2, q].
+:math:`\|\cdot\|_r^2` is (r-1)-smooth. If a record moves a sum by at most s in the norm of order q, then noise of that law makes
+the sum :math:`\kappa s^2/(2\sigma^2)`-zCDP, with :math:`\kappa = (r-1)\,d^{2(1/r-1/q)}` and r in [2, q].
 """
 
 import math
@@ -17,10 +16,10 @@ from torchonline.privacy.noise import NoiseSource
 
 
 def smoothness(order: float, dim: int) -> tuple[float, float]:
-    r"""The index r in [2, q] that the paper's rule :math:`\min\{q, \max\{2, \log d\}\}` gives, and its kappa; 2 and 1 for q
-    below 2.
+    r"""Return the index r in [2, q] by the rule :math:`\min\{q, \max\{2, \log d\}\}`, and its kappa.
 
-    The paper prints :math:`\min\{q-1, \log d - 1\}`, which is below 2, and no norm's, for few features.
+    For q below 2 they are 2 and 1. The paper prints :math:`\min\{q-1, \log d - 1\}`, which for few features is below 2 and the
+    index of no norm.
     """
     if order < 2.0:
         return 2.0, 1.0
@@ -29,17 +28,21 @@ def smoothness(order: float, dim: int) -> tuple[float, float]:
 
 
 class GeneralizedGaussianTree(Tree):
-    r"""The tree with the noise scale that the paper prints, :math:`\sigma^2 = 2h^2\kappa\log(h/\delta)s^2/\varepsilon^2` with
-    h = ceil(log2 n) + 1.
+    r"""Binary tree with the paper's noise scale.
 
-    That is five times what its own zCDP needs, and more beside exact accounting. It is booked as the zCDP that it has, not as
-    the formula says.
+    .. math:: \sigma^2 = 2h^2\kappa\log(h/\delta)s^2/\varepsilon^2,\qquad h = \lceil\log_2 n\rceil + 1 .
+
+    This is five times what its own zCDP needs, and more beside exact accounting. The ledger books the zCDP that the noise has,
+    not what the formula says.
 
     Args:
-        horizon: n.
-        order: q, of the norm in which ``sensitivity`` is measured; the Euclidean one for q below 2, where the noise is normal.
-        dim: d.
-        epsilon, delta: as in the formula, which does what it says for n at least 2 and epsilon up to a limit.
+        horizon: n, the number of steps.
+        order: q, of the norm in which ``sensitivity`` is measured; the Euclidean norm for q below 2, where the noise is normal.
+        dim: number of features d.
+        sensitivity: s, how far a record can move its summand in that norm.
+        epsilon, delta: as in the formula. The formula is enough for n at least 2 and epsilon up to a limit; beyond, the
+            constructor raises a ValueError.
+        source: of the noise.
     """
 
     name = "paper"

@@ -1,22 +1,22 @@
-r"""Noise for sums that are published after every record: how much, and how it is correlated from one to the next.
+r"""Noise for prefix sums that are published after every record: mechanisms, calibration, and a standalone source of noise.
 
 A stream :math:`g_1, ..., g_n` is summed, and each prefix :math:`S_t = g_1 + ... + g_t` is released as :math:`S_t + N_t`. With
-independent noise, prefixes would need :math:`\sqrt n` times the noise of one; correlated noise does with
-:math:`O(\log n)`.
+independent noise, the prefixes would need :math:`\sqrt n` times the noise of one sum. Correlated noise needs
+:math:`O(\log n)` times as much.
 
-All are matrix mechanisms. With A the n x n matrix of ones on and below the diagonal, A = BC and independent normal Z,
+All mechanisms here are matrix mechanisms. Let A be the n x n matrix of ones on and below the diagonal, A = BC, and Z independent
+and normal. Then
 
 .. math:: AG + BZ = B(CG + Z),
 
-so that to release all prefixes is to release CG + Z once. A record :math:`g_i` moves it by the column
-:math:`C_{\cdot i}` times the change of :math:`g_i`, at most :math:`s_2`, and
+so releasing all prefixes is releasing CG + Z once. A record :math:`g_i` moves CG + Z by the column :math:`C_{\cdot i}` times the
+change of :math:`g_i`, at most :math:`s_2`. In the sense of Gaussian differential privacy its privacy is
 
-.. math:: \mu = s_2\,\max_i\|C_{\cdot i}\|_2 / \sigma
+.. math:: \mu = s_2\,\max_i\|C_{\cdot i}\|_2 / \sigma,
 
-is its privacy in the sense of Gaussian differential privacy, whether or not later records depend on what was released before
-(Denisov, McMahan, Rush, Smith and Thakurta, NeurIPS 2022; Jain, Kalemaj, Raskhodnikova, Sivakumar and Smith, ICML 2023):
-before step i both worlds have the same law; given the outputs until then, g_i and its replacement are constants. Each of C's rows
-must read records of its own time or before, and each record enters one step.
+whether or not later records depend on what was released before (Denisov, McMahan, Rush, Smith and Thakurta, NeurIPS 2022; Jain,
+Kalemaj, Raskhodnikova, Sivakumar and Smith, ICML 2023). Two conditions: each row of C reads only records of its own time or
+before, and each record enters one step. Proof: docs/privacy.md.
 
 ===========  ===========================  =============================  =========================================
 name         class                        memory                         noise at n = 10,000, epsilon 1, delta 1/n
@@ -27,7 +27,7 @@ name         class                        memory                         noise a
 "tree"       :class:`Tree`                d log2(n)                      30.3, 43.0
 ===========  ===========================  =============================  =========================================
 
-The noise is for :math:`s_2 = 1`; no matrix mechanism has less than 11.6 (:func:`blt.trace_lower_bound`).
+The noise in the table is for :math:`s_2 = 1`. No matrix mechanism has less than 11.6 (:func:`blt.trace_lower_bound`).
 """
 
 import math
@@ -37,6 +37,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.core.checks import one_of, positive, positive_integer, sizes
+from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.learners.base import PrivateLearner
@@ -59,16 +60,16 @@ def calibrated(
     source: NoiseSource,
     radius: float | None = None,
 ) -> Mechanism:
-    """The mechanism of that name with the least noise that is (epsilon, delta)-differentially private over its horizon.
+    """Return a mechanism with the least noise that is (epsilon, delta)-differentially private over its horizon.
 
     Args:
         name: a key of ``MECHANISMS``.
         horizon: n, the number of steps.
         sensitivity: how far a record can move its summand, in the Euclidean norm.
-        epsilon: of all steps; no noise if it is infinite.
+        epsilon: of all steps; infinite for no noise.
         delta: of all steps.
-        source: of the noise. A discrete one is for the tree, in integers.
-        radius: the longest summand, half of the sensitivity or all of it; all if None.
+        source: of the noise. A discrete source is for the tree, in integers.
+        radius: the length of the longest summand: the sensitivity or half of it. None for the sensitivity.
     """
     cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]
     if epsilon == math.inf:
@@ -86,10 +87,14 @@ def calibrated(
 
 
 class PrefixSum(PrivateLearner):
-    """The noise of one prefix after another, for a sum that is kept elsewhere: what :func:`prefix_sum` makes.
+    """Noise for one prefix after another of a sum that is kept elsewhere. :func:`prefix_sum` makes it.
 
-    ``state_dict()`` is secret, all but the counts. Copies and loads never repeat noise, and are counted, as in
+    All of ``state_dict()`` is secret, but for the counts. Copies and loads never repeat noise, and are counted, as in
     :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+
+    Args:
+        mechanism, horizon, shape, sensitivity: see :func:`prefix_sum`.
+        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`, but for ``horizon`` and ``batch_shape``.
     """
 
     secret_noise: Tensor
@@ -116,33 +121,41 @@ class PrefixSum(PrivateLearner):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return {"secret_noise": self.mechanism.zero(self.dim), **self.mechanism.initial_state(self.dim)}
 
+    @one_at_a_time
     def next(self) -> Tensor:
-        """The noise of the next prefix: of ``shape``, float64. After ``horizon`` calls it raises: the budget is spent."""
+        """Return the noise of the next prefix, of ``shape``, float64.
+
+        Raises:
+            RuntimeError: it has been called ``horizon`` times and the budget is spent, or an interrupted call has left the state
+                half written.
+        """
         step = self._next_step()
         with torch.no_grad():
-            self._begin(step)
-            noise = self.secret_noise
-            noise += self.mechanism.change(self._buffers, torch.zeros_like(noise), step)
-            return self.mechanism.value(noise).reshape(self.shape).clone()
+            self._take(step, self._add_noise, step)
+            return self.mechanism.value(self.secret_noise).reshape(self.shape).clone()
+
+    def _add_noise(self, step: int) -> None:
+        noise = self.secret_noise
+        noise += self.mechanism.change(self._buffers, torch.zeros_like(noise), step)
 
     def forward(self) -> Tensor:
-        """Refused: this is noise, and no decision."""
+        """Raise a TypeError, because this is noise and no decision."""
         raise TypeError("prefix_sum: expected a learner that decides, got noise, which next() draws")
 
     def released(self) -> nn.Module:
-        """Refused: all of it is secret."""
+        """Raise a TypeError, because all of the noise is secret."""
         raise TypeError("prefix_sum: expected a learner that has released something, got noise, all of which is secret")
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        """The factors B and C for n steps, dense: for tests."""
+        """Return the factors B and C for n steps as dense matrices, for tests."""
         return self.mechanism.materialize(positive_integer("n", n))
 
     def rms(self, n: int) -> float:
-        """Root mean square, over the first n steps, of the standard deviation of one coordinate's noise."""
+        """Return the root mean square, over the first n steps, of the standard deviation of a coordinate's noise."""
         return self.mechanism.noise_scale * self.mechanism.errors(positive_integer("n", n))[0]
 
     def largest(self, n: int) -> float:
-        """The largest standard deviation of one coordinate's noise in the first n steps."""
+        """Return the largest standard deviation of a coordinate's noise in the first n steps."""
         return self.mechanism.noise_scale * self.mechanism.errors(positive_integer("n", n))[1]
 
     def _event(self, steps: int) -> Event:
@@ -164,26 +177,26 @@ def prefix_sum(
     seed: int | None = None,
     adjacency: str = "replace_one",
 ) -> PrefixSum:
-    r"""Noise that makes all prefixes of a sum (epsilon, delta)-differentially private, one after another.
+    r"""Return noise that makes all prefixes of a sum (epsilon, delta)-differentially private, one after another.
 
-    The caller keeps the sum, adds each record's summand once, in its own step, and releases ``sum + noise.next()``. That one
-    record moves its summand by at most ``sensitivity`` is the caller's to enforce, by
-    :func:`~torchonline.privacy.clipping.clipped`; under replace-one it is twice the bound of the clipping.
+    The caller keeps the sum, adds each record's summand once, in its own step, and releases ``sum + noise.next()``. The caller
+    must enforce that one record moves its summand by at most ``sensitivity``, with
+    :func:`~torchonline.privacy.clipping.clipped`. Under replace-one the sensitivity is twice the bound of the clipping.
 
-    Cost of a step: see the table above.
+    Cost of a step: see the table of :mod:`torchonline.privacy.mechanisms.prefix_sums`.
 
     Args:
         mechanism: ``"blt"``, ``"sqrt"``, ``"honaker"`` or ``"tree"``.
         horizon: n, the number of steps.
-        shape: of a summand, ``(*B, d)`` or ``()``. The dimensions before the last are a fleet's: sums of other people each, and
-            the sensitivity is that of each.
+        shape: of a summand, ``(*B, d)`` or ``()``. The dimensions before the last are those of a fleet: sums over other people
+            each, and each sum has the sensitivity.
         sensitivity: s_2, in the Euclidean norm.
-        epsilon: of all steps; ``inf`` for none.
+        epsilon: of all steps; ``inf`` for no noise.
         delta: of all steps, in (0, 1).
-        noise_source: ``"torch"``, ``"csprng"``; or ``"discrete"``, for the tree and for summands that are multiples of
+        noise_source: ``"torch"`` or ``"csprng"``; or ``"discrete"``, for the tree and for summands that are multiples of
             ``mechanism.grid``, rounded before their sensitivity is measured.
-        seed: for tests.
-        adjacency: the relation that ``sensitivity`` was measured under, for the ledger.
+        seed: for tests. Whoever knows it can remove the noise.
+        adjacency: the relation under which ``sensitivity`` was measured, for the ledger.
 
     Example:
         >>> noise = prefix_sum("blt", 1000, (5,), sensitivity=1.0, epsilon=1.0, delta=1e-3)

@@ -1,4 +1,4 @@
-"""Prefix-sum mechanisms whose factors are Toeplitz matrices: the least noise."""
+"""Prefix-sum mechanisms with Toeplitz factors: the least noise of the mechanisms here."""
 
 import numpy as np
 import torch
@@ -11,13 +11,17 @@ from torchonline.privacy.noise import NoiseSource
 
 
 class BLT(Mechanism):
-    r"""Buffered linear Toeplitz: exponentially decaying sums of past noise, as many as ``len(decay)``, are all its memory.
+    r"""Buffered linear Toeplitz mechanism: its memory is ``len(decay)`` exponentially decaying sums of past noise.
 
     .. math:: c_0 = 1,\quad c_k = \sum_j w_j\lambda_j^{k-1};\qquad
               y_t = z_t - \sum_j w_j s_j,\quad s_j \leftarrow \lambda_j s_j + y_t,\quad N_t = N_{t-1} + y_t .
 
-    Any :math:`0 < \lambda_j < 1` and :math:`w_j > 0` that do not depend on data are private, since sigma is computed from the
-    very numbers in use; those of :func:`torchonline.privacy.mechanisms.blt.parameters` are fitted to the horizon.
+    Any :math:`0 < \lambda_j < 1` and :math:`w_j > 0` that do not depend on data are private, because sigma is computed from the
+    numbers in use. The default numbers, of :func:`torchonline.privacy.mechanisms.blt.parameters`, are fitted to the horizon.
+
+    Args:
+        horizon, sensitivity, noise_scale, source: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
+        parameters: decays and weights; None for the default ones.
 
     Reference:
         Dvijotham, McMahan, Pillutla, Steinke and Thakurta, Efficient and near-optimal noise generation for streaming
@@ -69,7 +73,9 @@ class BLT(Mechanism):
 
 
 class SquareRoot(Mechanism):
-    r"""The square root of the prefix sums, :math:`C = B`, :math:`c_k = \binom{2k}{k}/4^k`. It keeps all draws: for short streams.
+    r"""Square-root factorization of the prefix sums: :math:`C = B`, :math:`c_k = \binom{2k}{k}/4^k`.
+
+    It keeps all draws, so it is for short streams.
 
     Reference:
         Fichtenberger, Henzinger and Upadhyay, Constant matters: fine-grained error bound on differentially private continual
@@ -103,7 +109,7 @@ class SquareRoot(Mechanism):
 
 
 def _factors(coefficients: Tensor) -> tuple[Tensor, Tensor]:
-    """B and C for a lower-triangular Toeplitz C."""
+    """Return B and C for a lower-triangular Toeplitz C, given by its first column."""
     n = len(coefficients)
     lag = torch.arange(n).unsqueeze(-1) - torch.arange(n)
     encoder = torch.where(lag >= 0, coefficients[lag.clamp(min=0)], 0.0)

@@ -1,4 +1,4 @@
-"""Prefix-sum mechanisms on a binary tree: simple, and with two to three times the noise of the Toeplitz ones."""
+"""Prefix-sum mechanisms on a binary tree: simple, with two to three times the noise of the Toeplitz mechanisms."""
 
 import math
 
@@ -9,10 +9,10 @@ from torchonline.privacy.mechanisms.base import Mechanism, State, summary
 
 
 class Tree(Mechanism):
-    """A binary tree of noisy partial sums: a prefix is the sum of as many nodes as its number has binary ones.
+    """Binary tree of noisy partial sums. A prefix adds up as many nodes as its number has binary ones.
 
-    Node e covers the records after e - lowbit(e) up to e, where lowbit is the largest power of two that divides e. Record i is in
-    nodes i, i + lowbit(i), ..., at most ``n.bit_length()`` of them. Each step draws one node's noise.
+    Node e covers the records after e - lowbit(e) up to e, where lowbit(e) is the largest power of two that divides e. Record i is
+    in the nodes i, i + lowbit(i), ..., at most ``n.bit_length()`` of them. Each step draws one node's noise.
 
     Reference:
         Chan, Shi and Song, Private and continual release of statistics, ICALP 2010; Dwork, Naor, Pitassi and Rothblum,
@@ -22,7 +22,7 @@ class Tree(Mechanism):
     name = "tree"
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        # Level k holds the node of that size that is in use, as it is where bit k of the step's number is 1; else 0.
+        # Level k holds the noise of the node of size 2^k that is in use, which is so if bit k of the step is 1; else 0.
         return {"secret_nodes": torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)}
 
     def _increment(self, state: State, step: int) -> Tensor:
@@ -48,11 +48,11 @@ class Tree(Mechanism):
 
 
 class HonakerTree(Mechanism):
-    r"""The tree with noise in its right children too, from which each partial sum is estimated once more.
+    r"""Binary tree with noise in the right children too, which gives a second estimate of each partial sum.
 
-    A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of its nodes of height j), :math:`w_j =
-    2^j/(2^{k+1}-1)`, at a variance of :math:`\sigma^2\,2^k/(2^{k+1}-1)`: half of the tree's. A step draws two numbers on
-    average.
+    A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of its nodes of height j), with
+    :math:`w_j = 2^j/(2^{k+1}-1)`. The variance is :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the tree's. A step draws two numbers
+    on average.
 
     Reference:
         Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below, which can be
@@ -68,7 +68,7 @@ class HonakerTree(Mechanism):
         subtrees: Tensor = state["secret_subtrees"]
         noise = self._draw(subtrees)
         for height in range(1, _lowest_bit(step) + 1):
-            # Two of the height below become one: (2^(k+1) - 1) N_k = 2^k z + (2^k - 1)(N_left + N_right).
+            # Two subtrees of the height below become one: (2^(k+1) - 1) N_k = 2^k z + (2^k - 1)(N_left + N_right).
             below = 2.0**height - 1.0
             noise = 2.0**height * self._draw(subtrees) + below * (noise + subtrees[..., height - 1, :])
             noise /= 2.0 ** (height + 1) - 1.0
@@ -100,12 +100,12 @@ class HonakerTree(Mechanism):
 
 
 def _lowest_bit(step: int) -> int:
-    """The number of zeros at the end of a number's binary form."""
+    """Return the number of zeros at the end of a number's binary form."""
     return (step & -step).bit_length() - 1
 
 
 def _replace_(nodes: Tensor, level: int, noise: Tensor) -> Tensor:
-    """Put a node in the place of all smaller ones, and return by how much the sum of all has changed."""
+    """Put a node in the place of all smaller nodes, and return the change of the sum over all nodes."""
     change = noise - nodes[..., :level, :].sum(-2)
     nodes[..., :level, :] = 0
     nodes[..., level, :] = noise
@@ -113,6 +113,6 @@ def _replace_(nodes: Tensor, level: int, noise: Tensor) -> Tensor:
 
 
 def _over_bits(n: int, values: Tensor) -> Tensor:
-    """For t = 1, ..., n the sum of the values whose numbers are those of t's binary ones."""
+    """Return, for t = 1, ..., n, the sum of ``values`` over the positions of t's binary ones."""
     steps = torch.arange(1, n + 1).unsqueeze(-1)
     return ((steps >> torch.arange(len(values))) & 1).to(torch.float64) @ values

@@ -1,0 +1,178 @@
+"""Base class of the private contextual bandits."""
+
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.core.checks import check_shape, positive, positive_integer, shape_text
+from torchonline.core.inputs import check_mask
+from torchonline.core.stepping import one_at_a_time
+from torchonline.privacy.clipping import clipped
+from torchonline.privacy.learners.base import PrivateLearner
+from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.learners.released import ReleasedBandit
+from torchonline.privacy.records import record_actions, record_values
+
+
+class PrivateBandit(PrivateLearner):
+    r"""Base class of the private bandits: K arms, one context for all arms, one person in a round.
+
+    A round, for the caller::
+
+        k = bandit.select(x)
+        bandit.step(x, k, reward)    # or bandit.step(None), if no reward has come
+
+    **Joint differential privacy.** Two worlds differ in person i: in her context, and in the function that says what each arm
+    would pay her. In both worlds all later persons may be chosen by somebody who sees the public states. The joint law of all
+    public states and of all actions :math:`a_j,\ j \ne i`, is (epsilon, delta)-private in person i, even for all others together.
+
+    **Not covered** is her own action :math:`a_i`, because it has to depend on her. If her action is published, or her reward, or
+    a log of :math:`(x_i, a_i, r_i)`, there is no guarantee. Besides the conditions of
+    :class:`~torchonline.privacy.learners.base.PrivateLearner`, the reward of person j must depend on her, on :math:`a_j` and on
+    public states only, never on the action or the reward of another person (no shared stock, no interference). Each person has
+    one round and one reward, and which round does not depend on any data.
+
+    **Late rewards.** A step takes all rewards that arrived in its round, each with its context and action. It clips the
+    contribution of each reward separately, at the present state, and adds them up. The clock counts rounds, never arrivals: one
+    step for each reward would shift everybody after it, and would not be private. A person still moves one summand, even if the
+    delay of her reward depends on her data. (In an estimator's ``step`` the rows are rounds in order. Here they belong to one
+    round.)
+
+    Values are never refused, because an error would tell of them. A context with NaN or infinity is decided upon as 0. Its
+    record contributes 0, and so does a record whose reward is not finite, or whose action is no arm: such actions pad the rows
+    of a fleet's learners to one length. A decision without an available arm is arm 0.
+
+    Args:
+        dim: number of features d.
+        arms: K, the number of arms.
+        feature_clip: the length that contexts are scaled down to.
+        feature_norm: the order of the norm of this length.
+        reward_clip: rewards are clipped to this magnitude.
+        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        arms: int,
+        feature_clip: float,
+        feature_norm: float,
+        reward_clip: float,
+        **options: Unpack[PrivateOptions],
+    ) -> None:
+        super().__init__(dim, **options)
+        if self.source.name == "discrete":
+            raise ValueError(
+                "noise_source: expected 'torch' or 'csprng', since contributions are not integers, got 'discrete'"
+            )
+        self.arm_count = positive_integer("arms", arms)
+        self.feature_clip = positive("feature_clip", feature_clip)
+        self.feature_norm = feature_norm
+        self.reward_clip = self._clip_bound("reward_clip", reward_clip)
+
+    def released(self) -> ReleasedBandit:
+        """Return a module with the current rule of decision and public values only, for export."""
+        raise NotImplementedError
+
+    def _learn(self, x: Tensor, action: Tensor, reward: Tensor, step: int) -> None:
+        """Learn from the rewards of a round.
+
+        Args:
+            x: clipped contexts, ``(*B, m, d)``.
+            action: the arm of each reward, ``(*B, m)``.
+            reward: clipped rewards, ``(*B, m)``.
+            step: the number of the round, from 1 on.
+        """
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the score of each arm, float64: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
+        self._refuse_tracing()
+        x = self._checked_context(x, None)
+        with torch.no_grad():
+            return self.released()(x)
+
+    @one_at_a_time
+    def select(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Choose an arm for each decision, the lowest of equals. The choice is for its own person only.
+
+        Changes no state.
+
+        Args:
+            x: contexts, ``(*B, ..., d)``: one decision, or many from the same state.
+            mask: True where an arm is available, ``(*B, ..., K)``; None for all arms.
+
+        Returns:
+            ``(*B, ...)``, int64.
+
+        Raises:
+            TypeError: ``x`` holds no floating-point numbers, or ``mask`` is no boolean tensor.
+            ValueError: a shape or device is wrong.
+        """
+        self._refuse_tracing()
+        x = self._checked_context(x, None)
+        if mask is not None:
+            # Never its values: a decision without an available arm is no error.
+            mask = check_mask("mask", mask, (*x.shape[:-1], self.arm_count), x, validate=False)
+        with torch.no_grad():
+            return self._select(x, mask)
+
+    @one_at_a_time
+    def step(self, x: Tensor | None, action: Tensor | None = None, reward: Tensor | None = None) -> None:
+        """End a round: learn from the rewards that have arrived in it, and publish the next state.
+
+        Args:
+            x: the context that was decided upon, ``(*B, d)``, or those of all rewards that arrived, ``(*B, m, d)``, m >= 0.
+                None if no reward has arrived.
+            action: the arm of each reward, int64, ``(*B)`` or ``(*B, m)``.
+            reward: the rewards, shaped like ``action``.
+
+        Raises:
+            RuntimeError: the horizon is over and the budget spent, or an interrupted step has left the state half written.
+            TypeError: an argument is of the wrong type. No buffer has changed.
+            ValueError: a shape or device is wrong. No buffer has changed.
+        """
+        step = self._next_step()
+        with torch.no_grad(), np.errstate(all="ignore"):  # the step of a small arm runs on arrays
+            arrived = self._arrived(x, action, reward)
+            self._take(step, self._learn, *arrived, step)
+
+    def _select(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return self.released().select(x, mask)
+
+    def _checked_context(self, x: Tensor, most: int | None) -> Tensor:
+        """Return contexts as float64, ``(*B, ..., d)``, with at most ``most`` dimensions for ``...``, or raise."""
+        x = record_values("x", x, self.constants)
+        between = x.dim() - self.batch_dims - 1
+        fits = between >= 0 and x.shape[: self.batch_dims] == self.batch_shape and x.size(-1) == self.dim
+        if not fits or (most is not None and between > most):
+            wanted = shape_text((*self.batch_shape, "..." if most is None else "[m]", self.dim))
+            raise ValueError(f"x: expected shape {wanted}, got {shape_text(x.shape)}")
+        return x
+
+    def _arrived(self, x: Tensor | None, action: Any, reward: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the contexts, actions and rewards of a round, clipped: ``(*B, m, d)``, ``(*B, m)``, ``(*B, m)``."""
+        if x is None:
+            if action is not None or reward is not None:
+                raise ValueError("x: expected the context of the reward, got None")
+            # A context of 0 contributes nothing.
+            x = self.constants.new_zeros((*self.batch_shape, 1, self.dim))
+            return x, x[..., 0].to(torch.int64), x[..., 0]
+        x = self._checked_context(x, 1)
+        action = record_actions("action", action, x.device)
+        check_shape("action", action, x.shape[:-1])
+        reward = record_values("reward", reward, self.constants)
+        check_shape("reward", reward, x.shape[:-1])
+        if x.dim() == self.batch_dims + 1:
+            x, action, reward = x.unsqueeze(-2), action.unsqueeze(-1), reward.unsqueeze(-1)
+        counts = reward.isfinite() & x.isfinite().all(-1)
+        x = torch.where(counts.unsqueeze(-1), x, 0.0)
+        reward = torch.where(counts, reward.clamp(-self.reward_clip, self.reward_clip), 0.0)
+        return clipped(x, self.feature_clip, self.feature_norm), action, reward
+
+    def _parameters_of_noise(self) -> list[tuple[str, float]]:
+        own = [("arms", float(self.arm_count)), ("feature_clip", self.feature_clip), ("reward_clip", self.reward_clip)]
+        return own + super()._parameters_of_noise()

@@ -1,0 +1,122 @@
+"""Modules of released values: decisions of private learners, without secrets, for export and serving."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from torchonline.links import Link
+from torchonline.privacy.clipping import clipped
+
+
+class Released(nn.Module):
+    """A published decision, and nothing else.
+
+    Args:
+        theta: the decision, ``(*B, d)``.
+    """
+
+    theta: Tensor
+
+    def __init__(self, theta: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("theta", theta.detach().clone())
+
+    def forward(self) -> Tensor:
+        """Return the decision, ``(*B, d)``."""
+        return self.theta
+
+    def predict(self) -> Tensor:
+        """Return the decision, ``(*B, d)``."""
+        return self.theta
+
+    def example(self) -> tuple[Tensor, ...]:
+        """Return the arguments for an export: none."""
+        return ()
+
+
+class ReleasedBandit(nn.Module):
+    """Base class of the modules that private bandits release: they decide by public values only.
+
+    Args:
+        theta: parameters of all arms, ``(*B, K, d)``.
+        feature_clip, feature_norm: see :class:`~torchonline.privacy.learners.bandit.PrivateBandit`.
+    """
+
+    theta: Tensor
+
+    def __init__(self, theta: Tensor, *, feature_clip: float, feature_norm: float) -> None:
+        super().__init__()
+        self.feature_clip = feature_clip
+        self.feature_norm = feature_norm
+        self.register_buffer("theta", theta.detach().to(torch.float64, copy=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the score of each arm: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
+        raise NotImplementedError
+
+    def admitted(self, x: Tensor, mask: Tensor | None = None) -> Tensor | None:
+        """Return the mask of the arms to choose from, ``(*B, ..., K)``; None for all arms."""
+        return mask
+
+    @torch.jit.export
+    def select(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the available arm with the highest score, the lowest of equals: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        return highest(self.forward(x), self.admitted(x, mask))
+
+    def example(self) -> tuple[Tensor, ...]:
+        """Return the arguments for an export: the contexts of three decisions."""
+        theta = self.theta
+        x = torch.linspace(-1.0, 1.0, 3 * theta.size(-1), dtype=theta.dtype, device=theta.device)
+        return (x.reshape(3, -1).expand(theta.shape[:-2] + (3, theta.size(-1))),)
+
+    def context(self, x: Tensor) -> Tensor:
+        """Clip contexts and put them in a row: ``(*B, ..., d)`` to ``(*B, n, d)``."""
+        x = clipped(x, self.feature_clip, self.feature_norm)
+        return x.reshape(list(self.theta.shape[:-2]) + [-1, x.size(-1)])
+
+    def of_arms(self, values: Tensor, x: Tensor) -> Tensor:
+        """Undo :meth:`context` for values of arms: ``(*B, n, K)`` to ``(*B, ..., K)``, with the dimensions of ``x``."""
+        return values.reshape(list(x.shape[:-1]) + [values.size(-1)])
+
+
+class ReleasedDPHDB(ReleasedBandit):
+    """The parameters that a :class:`~torchonline.DPHDB` has published, and its rule after the warm-up.
+
+    Args:
+        theta: parameters of all arms, ``(*B, K, d)``.
+        theta_warm: parameters at the end of the warm-up, ``(*B, K, d)``.
+        link, gap, feature_clip, feature_norm: those of the learner.
+    """
+
+    theta_warm: Tensor
+
+    def __init__(
+        self, theta: Tensor, theta_warm: Tensor, *, link: Link, gap: float, feature_clip: float, feature_norm: float
+    ) -> None:
+        super().__init__(theta, feature_clip=feature_clip, feature_norm=feature_norm)
+        self.link = link
+        self.gap = gap
+        self.register_buffer("theta_warm", theta_warm.detach().to(torch.float64, copy=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the estimated mean reward of each arm: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
+        return self.means(x, self.theta)
+
+    def means(self, x: Tensor, theta: Tensor) -> Tensor:
+        """Return mean rewards at parameters ``(*B, K, d)``: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
+        return self.of_arms(self.link.mean(self.context(x) @ theta.mT), x)
+
+    def admitted(self, x: Tensor, mask: Tensor | None = None) -> Tensor | None:
+        """Return the mask of the available arms near the best one at the end of the warm-up, ``(*B, ..., K)``."""
+        warm = self.means(x, self.theta_warm)
+        if mask is not None:
+            warm = warm.masked_fill(~mask, -math.inf)
+        return warm.amax(-1, keepdim=True) - warm < 0.5 * self.gap
+
+
+def highest(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the index of the highest score where a mask is True, the first of equals: ``(..., K)`` to ``(...)``."""
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return scores.argmax(-1)

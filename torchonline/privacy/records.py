@@ -1,0 +1,62 @@
+"""Conversion of records to tensors. Errors depend on types, shapes and devices, never on values."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.core.inputs import as_indices, check_tensor
+
+
+def record_values(name: str, value: Any, state: Tensor) -> Tensor:
+    """Return the numbers of a record as a float64 tensor without a gradient, or raise.
+
+    Integers that no float holds are rounded, and too large ones become infinite, where
+    :func:`~torchonline.core.inputs.check_tensor` refuses both.
+
+    Args:
+        name: what errors call the argument.
+        value: a floating-point tensor, a NumPy array, or (lists of) numbers.
+        state: a float64 buffer of the learner.
+    """
+    if not isinstance(value, Tensor):
+        value = _with_integers(value, np.float64, np.inf)
+    return check_tensor(name, value, state).detach()
+
+
+def record_actions(name: str, value: Any, device: torch.device) -> Tensor:
+    """Return the actions of a record as an int64 tensor, or raise. An integer that int64 cannot hold becomes -1, no arm.
+
+    Args:
+        name: what errors call the argument.
+        value: an int64 tensor, a NumPy array, or (lists of) integers.
+        device: of the learner's state.
+    """
+    if not isinstance(value, Tensor):
+        value = _with_integers(value, np.int64, -1)
+    action = as_indices(name, value, device)
+    if action.device != device:
+        raise ValueError(f"{name}: expected a tensor on {device}, got one on {action.device}")
+    return action
+
+
+def _with_integers(value: Any, dtype: Any, beyond: float) -> Any:
+    """Return integers as an array of ``dtype``, with ``beyond`` for those that it cannot hold. Return anything else as it is."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):  # ragged lists and the like, which the caller refuses
+        return value
+    if array.dtype.kind in "iu":
+        return array.astype(dtype)  # a uint64 that int64 cannot hold becomes negative
+    numbers = (int,) if dtype is np.int64 else (int, float)
+    if array.dtype.kind != "O" or not array.size or any(type(entry) not in numbers for entry in array.flat):
+        return value
+
+    def held(entry: Any) -> Any:
+        try:
+            return dtype(entry)
+        except OverflowError:
+            return dtype(beyond)
+
+    return np.array([held(entry) for entry in array.flat], dtype=dtype).reshape(array.shape)
