@@ -275,9 +275,10 @@ class Learner(nn.Module):
         return twin
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        if self._is_torn:
-            raise torn_error(self)
-        super()._save_to_state_dict(destination, prefix, keep_vars)
+        with self._lock:  # during another thread's step the mark is set
+            if self._is_torn:
+                raise torn_error(self)
+            super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def _load_from_state_dict(
         self,

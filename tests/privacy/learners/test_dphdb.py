@@ -668,7 +668,9 @@ def test_a_state_of_other_options_is_refused_as_a_whole() -> None:
     for change in changes:
         other = dphdb(**change)
         before = snapshot(other)
-        with pytest.raises(RuntimeError, match=r"Error\(s\) in loading state_dict for DPHDB:\n\t.*(learnt with|expected)"):
+        with pytest.raises(
+            RuntimeError, match=r"Error\(s\) in loading state_dict for DPHDB:\n\t.*(learnt with|expected)"
+        ):
             other.load_state_dict(snapshot(learnt))
         assert differences(before, snapshot(other)) == [], change
     for missing in ("arms.2.theta", "arms.1.", "theta_warm", ("theta_warm", "constants", "rounds", "furthest", "cont")):
