@@ -474,7 +474,7 @@ class TestSeveralLearners:
         seeded = [learner(seed=1), learner(seed=2)]
         assert total_ledger(seeded).notes == ("seeded: no protection against whoever knows the seed",)
         assert total_ledger(seeded).events == ()
-        with pytest.raises(ValueError, match=r"learners: expected some of one adjacency.* got none"):
+        with pytest.raises(ValueError, match=r"learners: expected learners of one adjacency.* got none"):
             total_ledger([])
 
 
@@ -608,9 +608,9 @@ class TestMetric:
         before = copy.deepcopy(metric)
         with pytest.raises(TypeError, match="learners: expected private learners, got Linear"):
             metric.update(nn.Linear(2, 2))
-        with pytest.raises(ValueError, match="learners: expected some of one adjacency"):
+        with pytest.raises(ValueError, match="learners: expected learners of one adjacency"):
             metric.update()
-        with pytest.raises(ValueError, match="learners: expected some of one adjacency"):
+        with pytest.raises(ValueError, match="learners: expected learners of one adjacency"):
             metric.update(learner(), learner(adjacency="zero_out"))
         with pytest.raises(ValueError, match="expected adjacency 'replace_one', as before, got 'zero_out'"):
             metric.update(learner(adjacency="zero_out"))

@@ -387,7 +387,7 @@ def test_a_failed_compose_changes_nothing(kind: type[Accountant], unknown: tuple
     for event in unknown:
         assert not accountant.supports(event)
         with pytest.raises(
-            TypeError, match=rf"^spent: expected what {kind.__name__} supports, got .*{type(event).__name__}"
+            TypeError, match=rf"^spent: expected an event that {kind.__name__} supports, got .*{type(event).__name__}"
         ):
             accountant.compose(event)
         with pytest.raises(TypeError, match=r"^spent"):
@@ -404,7 +404,7 @@ def test_a_failed_compose_changes_nothing(kind: type[Accountant], unknown: tuple
 
 def test_a_ledger_with_events_that_nobody_adds_up_says_so() -> None:
     with pytest.raises(
-        TypeError, match=r"^events: expected ones that some accountant supports together, got .*Unknown"
+        TypeError, match=r"^events: expected events that one accountant supports together, got .*Unknown"
     ):
         Ledger("replace_one", [GaussianEvent(1.0), Unknown()]).epsilon(1e-5)
 

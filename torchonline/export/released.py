@@ -1,4 +1,4 @@
-"""Copies of modules in which each private learner is replaced by its public values."""
+"""Copies of modules without the secrets of private learners."""
 
 import copy
 from typing import Any
@@ -9,15 +9,15 @@ from torchonline.privacy.composition import private_learners
 
 
 def released(module: nn.Module) -> Any:
-    """A copy of a module in which each private learner is what it has released: the door for modules of your own.
+    """Return a copy of a module with released values in place of private learners.
 
-    ``torch.export``, ``torch.jit.trace``, ``torch.save`` and their like take all buffers of a module along, used or not, and with
-    them the secrets of a private learner inside. Give them this copy. ``torch.jit.script`` refuses a module with a private
-    learner in it.
+    ``torch.export``, ``torch.jit.trace``, ``torch.save`` and similar functions save all buffers of a module, used or not, so they
+    would save the secrets of a private learner inside. Give them this copy. ``torch.jit.script`` refuses a module that contains a
+    private learner.
 
     Args:
-        module: any; a private learner itself becomes what it has released, which has ``forward`` and, where there was one,
-            ``predict`` or ``select``.
+        module: any module. A private learner itself becomes its ``released()``, which has ``forward`` and, if the learner has
+            them, ``predict`` or ``select``.
 
     Example:
         >>> parent = torch.nn.ModuleDict({"learner": DPTOFW(2, horizon=10, epsilon=1.0, delta=0.01)})
@@ -26,6 +26,6 @@ def released(module: nn.Module) -> Any:
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module: expected an nn.Module, got {type(module).__name__}")
-    # A copy finds in its memo what takes the place of the learners.
+    # deepcopy takes from its memo what replaces the learners.
     memo: dict[int, Any] = {id(learner): learner.released() for learner in private_learners(module).values()}
     return copy.deepcopy(module, memo)

@@ -1,4 +1,4 @@
-"""Differential privacy under continual release: noise, what it costs, and what has been spent."""
+"""Differential privacy under continual release: noise, calibration, accounting."""
 
 from torchonline.privacy.accounting import (
     Accountant,

@@ -1,18 +1,18 @@
-r"""What differential privacy costs: events, the ledger that lists them, and accountants that add them up.
+r"""Privacy accounting: events, ledgers, and accountants that add events up.
 
 A mechanism is :math:`(\varepsilon,\delta)`-differentially private for a relation of neighbouring streams if for any two
 neighbours and any set A of outputs :math:`P(A) \le e^\varepsilon P'(A) + \delta`. Three measures add up under adaptive
-composition, where what a mechanism does may depend on the outputs before it, though its own measure may not:
+composition: a mechanism may depend on the outputs before it, but its measure may not.
 
 ====================  ==========================================  ===========================================================
-measure               of whom                                     to :math:`(\varepsilon,\delta)`
+measure               mechanisms                                  to :math:`(\varepsilon,\delta)`
 ====================  ==========================================  ===========================================================
 :math:`\mu^2`         Gaussian noise                              exact: Balle and Wang 2018; Dong, Roth and Su 2022
 :math:`\rho`, zCDP    all                                         Canonne, Kamath and Steinke 2020, after Bun and Steinke 2016
 :math:`\varepsilon`   Laplace noise, the exponential mechanism    Kairouz, Oh and Viswanath 2015
 ====================  ==========================================  ===========================================================
 
-What they compute is in :mod:`torchonline.privacy.calibration`.
+The formulas are in :mod:`torchonline.privacy.calibration`.
 """
 
 import math
@@ -34,24 +34,33 @@ ADJACENCIES = ("replace_one", "zero_out")
 
 @dataclass(frozen=True)
 class Event:
-    """Base of what a mechanism did; for which neighbours, the :class:`Ledger` says. Parameters are numbers of at least 0."""
+    """Base class of the events: what a mechanism released.
+
+    The :class:`Ledger` says for which neighbours. Parameters are numbers of at least 0.
+    """
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             object.__setattr__(self, name, non_negative(name, value))
 
     def costs(self) -> dict[str, float]:
-        """What it adds to ``"mu_squared"``, to ``"rho"`` and to ``"epsilon"``; a measure that does not apply is left out."""
+        """Return the costs in ``"mu_squared"``, ``"rho"`` and ``"epsilon"``.
+
+        A measure that does not apply is left out.
+        """
         return {}
 
 
 @dataclass(frozen=True)
 class GaussianEvent(Event):
-    """Gaussian noise, independent in all coordinates: mu-GDP, with mu = 1 / noise_multiplier, and mu^2 / 2-zCDP.
+    """Gaussian noise, independent in all coordinates.
 
-    ``noise_multiplier``, above 0, is standard deviation over l2 sensitivity. A matrix mechanism, which releases prefix sums with
-    correlated noise, is one event: its sensitivity is that of a record times the largest column norm of the encoder, if each
-    record is in one row of its input. The discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP.
+    It is mu-GDP with mu = 1 / noise_multiplier, and mu^2 / 2-zCDP. A matrix mechanism, which releases prefix sums with correlated
+    noise, is one event. If each record is in one row of its input, its sensitivity is that of a record times the largest column
+    norm of the encoder. The discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP.
+
+    Args:
+        noise_multiplier: standard deviation over l2 sensitivity, above 0.
 
     Reference: Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke 2016, Proposition 1.6.
     """
@@ -67,7 +76,13 @@ class GaussianEvent(Event):
 
 @dataclass(frozen=True)
 class ZCDPEvent(Event):
-    """Anything whose Renyi divergence of each order alpha > 1 is at most alpha rho (Bun and Steinke 2016, Definition 1.1)."""
+    """Zero-concentrated privacy: Renyi divergence at most alpha rho, all alpha > 1.
+
+    Args:
+        rho: at least 0.
+
+    Reference: Bun and Steinke 2016, Definition 1.1.
+    """
 
     rho: float
 
@@ -77,7 +92,12 @@ class ZCDPEvent(Event):
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """Anything (epsilon, 0)-private, as Laplace noise of scale (l1 sensitivity) / epsilon is; it is epsilon^2 / 2-zCDP.
+    """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP.
+
+    For example, Laplace noise of scale (l1 sensitivity) / epsilon.
+
+    Args:
+        epsilon: at least 0.
 
     Reference: Bun and Steinke 2016, Proposition 1.4.
     """
@@ -90,10 +110,14 @@ class PureEvent(Event):
 
 @dataclass(frozen=True)
 class BoundedRangeEvent(Event):
-    """The exponential mechanism: log-ratios of probabilities lie in an interval of length epsilon. It is epsilon^2 / 8-zCDP.
+    """The exponential mechanism: bounded range epsilon, and so epsilon^2 / 8-zCDP.
 
-    Only the winner of scores with independent Gumbel noise of scale b is released; epsilon b is the most by which the
-    difference of two scores changes between neighbours. It is (epsilon, 0)-private too.
+    The log-ratios of probabilities lie in an interval of length epsilon. For example, the winner of scores with independent
+    Gumbel noise of scale b, if only the winner is released, and the difference of two scores changes between neighbours by at
+    most epsilon b. The mechanism is (epsilon, 0)-private too.
+
+    Args:
+        epsilon: at least 0.
 
     Reference: Cesar and Rogers 2021, on the bounded range of Dong, Durfee and Rogers 2020.
     """
@@ -106,7 +130,7 @@ class BoundedRangeEvent(Event):
 
 @dataclass(frozen=True)
 class NonPrivateEvent(Event):
-    """Records were released: no epsilon is large enough."""
+    """A release without privacy: no epsilon is large enough."""
 
     def costs(self) -> dict[str, float]:
         return dict.fromkeys(("mu_squared", "rho", "epsilon"), math.inf)
@@ -114,7 +138,12 @@ class NonPrivateEvent(Event):
 
 @dataclass(frozen=True)
 class RepeatedEvent(Event):
-    """An event that happened ``count`` times, a number fixed in advance, each with noise of its own."""
+    """An event that happened several times, each time with new noise.
+
+    Args:
+        event: what happened.
+        count: how many times, a number fixed in advance.
+    """
 
     event: Event
     count: int
@@ -130,14 +159,15 @@ class RepeatedEvent(Event):
 
 @dataclass(frozen=True)
 class Ledger:
-    """All that was released about a stream, for which neighbours, and what it spends.
+    """All releases about a stream, and what they spend.
 
-    Under ``"replace_one"`` two streams differ in one record, which may be any; under ``"zero_out"`` one record is replaced by the
-    null record, which contributes 0. The second halves the sensitivity: never compare epsilons of different relations.
+    Under ``"replace_one"`` two neighbouring streams differ in one record, which may be any other. Under ``"zero_out"`` one record
+    is replaced by the null record, which contributes 0. The second halves the sensitivity: never compare epsilons of different
+    relations.
 
     Args:
         adjacency: ``"replace_one"`` or ``"zero_out"``, for which every event was computed.
-        events: what was done, in any order.
+        events: the releases, in any order.
         notes: warnings in words.
 
     Example:
@@ -159,24 +189,28 @@ class Ledger:
             object.__setattr__(self, name, tuple(values))
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon over the accountants that support all events, for a delta in [0, 1)."""
+        """Return the smallest epsilon of the accountants that support all events.
+
+        Args:
+            delta: in [0, 1).
+        """
         accountants = [kind(self.adjacency) for kind in (GaussianAccountant, ZCDPAccountant, PureAccountant)]
         able = [accountant for accountant in accountants if all(map(accountant.supports, self.events))]
         if not able:
-            raise TypeError(f"events: expected ones that some accountant supports together, got {self.events}")
+            raise TypeError(f"events: expected events that one accountant supports together, got {self.events}")
         for accountant in able:
             accountant.compose(self)
         return min(accountant.epsilon(delta) for accountant in able)
 
 
 class Accountant:
-    """Base of the accountants: ``total`` is the sum of one kind of cost.
+    """Base class of the accountants. ``total`` is the sum of one kind of cost.
 
     Args:
         adjacency: ``"replace_one"`` or ``"zero_out"``, for which every event was computed.
     """
 
-    cost: str  # of those that events name
+    cost: str  # a key of Event.costs()
 
     def __init__(self, adjacency: str) -> None:
         self.adjacency = one_of("adjacency", adjacency, ADJACENCIES)
@@ -186,30 +220,43 @@ class Accountant:
         return f"{type(self).__name__}({self.adjacency!r}, total={self.total:g})"
 
     def supports(self, event: Event) -> bool:
-        """Whether the cost of an event is known."""
+        """Return whether the cost of an event is known."""
         return isinstance(event, Event) and self.cost in event.costs()
 
     def compose(self, spent: Event | Ledger) -> None:
-        """Add an event, or all of a ledger for the same relation of neighbours; or raise, and add nothing."""
+        """Add an event, or all events of a ledger for the same relation of neighbours.
+
+        After an error nothing is added.
+        """
         if isinstance(spent, Ledger) and spent.adjacency != self.adjacency:
             raise ValueError(f"spent: expected a ledger for {self.adjacency!r}, got one for {spent.adjacency!r}")
         events = spent.events if isinstance(spent, Ledger) else (spent,)
         for event in events:
             if not self.supports(event):
-                raise TypeError(f"spent: expected what {type(self).__name__} supports, got {event!r}")
+                raise TypeError(f"spent: expected an event that {type(self).__name__} supports, got {event!r}")
         self.total = math.fsum([self.total, *(event.costs()[self.cost] for event in events)])
 
     def epsilon(self, delta: float) -> float:
-        """An epsilon at which all of it together is (epsilon, delta)-private, for a delta in [0, 1)."""
+        """Return an epsilon at which all events together are (epsilon, delta)-private.
+
+        Args:
+            delta: in [0, 1).
+        """
         raise NotImplementedError
 
     def delta(self, epsilon: float) -> float:
-        """A delta at which all of it together is (epsilon, delta)-private, for an epsilon of at least 0."""
+        """Return a delta at which all events together are (epsilon, delta)-private.
+
+        Args:
+            epsilon: at least 0.
+        """
         raise NotImplementedError
 
 
 class GaussianAccountant(Accountant):
-    """Gaussian noise alone, exactly: the squares of mu add up (Dong, Roth and Su 2022, Corollary 3.3).
+    """Accountant of Gaussian noise only, exact: the squares of mu add up.
+
+    Reference: Dong, Roth and Su 2022, Corollary 3.3.
 
     Example:
         >>> accountant = GaussianAccountant("replace_one")
@@ -228,7 +275,9 @@ class GaussianAccountant(Accountant):
 
 
 class ZCDPAccountant(Accountant):
-    """Every kind of event here: rho adds up (Bun and Steinke 2016, Lemma 2.3).
+    """Accountant of all kinds of events: rho adds up.
+
+    Reference: Bun and Steinke 2016, Lemma 2.3.
 
     Example:
         >>> accountant = ZCDPAccountant("replace_one")
@@ -247,9 +296,10 @@ class ZCDPAccountant(Accountant):
 
 
 class PureAccountant(Accountant):
-    r"""Pure privacy alone: epsilon adds up, to :math:`\varepsilon_0`, and :math:`\varepsilon_0` is enough at a delta of 0.
+    r"""Accountant of pure privacy only: epsilon adds up.
 
-    At any other :math:`\varepsilon` randomized response is the worst of all that is :math:`(\varepsilon_0, 0)`-private, with
+    The sum :math:`\varepsilon_0` is enough at a delta of 0. At any other :math:`\varepsilon` randomized response is the worst of
+    all :math:`(\varepsilon_0, 0)`-private mechanisms, with
     :math:`\delta = (e^{\varepsilon_0} - e^\varepsilon) / (1 + e^{\varepsilon_0})` (Kairouz, Oh and Viswanath 2015).
 
     Example:

@@ -1,4 +1,4 @@
-"""An audit: a lower bound on the epsilon of a mechanism, from games in which its releases give two streams away."""
+"""Privacy audit: a lower bound on a mechanism's epsilon, from membership games."""
 
 import math
 from collections.abc import Callable
@@ -10,24 +10,24 @@ from torch import Tensor
 
 from torchonline.core.checks import check_shape, check_values, kind, non_negative, positive_integer, shape_text, within
 
-# Games with so many different releases are not repeated by chance.
+# Games with this many different releases are not repeated by chance.
 SURELY_DIFFERENT = 10
 
 
 @dataclass(frozen=True, repr=False)
 class AuditResult:
-    """What an audit has shown; :func:`epsilon_lower_bound` says what that means.
+    """Result of an audit; see :func:`epsilon_lower_bound`.
 
     Attributes:
-        epsilon: the lower bound, at least 0; 0 where the games show nothing.
-        limit: the largest bound that so many games can give, whatever the mechanism.
-        delta, confidence, pairs: as given.
-        games: how many fresh games were counted in each world.
+        epsilon: the lower bound, at least 0. It is 0 if the games show nothing.
+        limit: the largest bound that this number of games can give, whatever the mechanism.
+        delta, confidence, pairs: the arguments of the audit.
+        games: the number of fresh games in each world.
         statistic: "column 0" and so on, or "discriminant".
-        direction: ">=" or "<": the event is that the statistic is on this side of ``threshold``.
+        direction: ">=" or "<". The event is that the statistic is on this side of ``threshold``.
         threshold: in the units of the statistic.
-        likely: the world, 0 or 1, in which the event was the likelier in the pilot games.
-        hits: in how many of the fresh games of world 0 and of world 1 the event came.
+        likely: the world, 0 or 1, in which the event was likelier in the pilot games.
+        hits: the numbers of fresh games of world 0 and of world 1 in which the event occurred.
     """
 
     epsilon: float
@@ -55,52 +55,54 @@ class AuditResult:
 def epsilon_lower_bound(
     play: Callable[[int, int], Tensor], *, delta: float, games: int = 4000, confidence: float = 0.95, pairs: int = 1
 ) -> AuditResult:
-    r"""A lower bound on the epsilon of a mechanism, from games in two worlds that differ in one record.
+    r"""Return a lower bound on a mechanism's epsilon, from games in two worlds.
 
-    The caller fixes two neighbouring streams, one for each world. A game runs the mechanism on one of them and returns
-    statistics of what it releases. There are four calls, each of all its games at once::
+    The caller fixes two neighbouring streams, which differ in one record, one for each world. A game runs the mechanism on one
+    stream and returns statistics of what the mechanism releases. There are four calls, each of which plays all its games::
 
         pilot = play(0, games), play(1, games)   # choose an event: a statistic, a direction, a threshold
         fresh = play(0, games), play(1, games)   # count it
 
-    The statistics to choose from are the columns of what ``play`` returns and, if there are several, their linear discriminant
-    (Fisher's), fitted on the first half of the pilot games; the event is then chosen on the second half. Let p be the rate of
-    the event in the world where it was the likelier in the pilot games, and q that in the other. Then, with Clopper-Pearson's
-    bounds on the fresh games, each wrong with probability at most (1 - ``confidence``) / (2 ``pairs``),
+    The statistics are the columns of what ``play`` returns and, for several columns, Fisher's linear discriminant. The
+    discriminant is fitted on the first half of the pilot games, and the event is then chosen on the second half. Let p be the
+    rate of the event in the world where it was likelier in the pilot games, and q its rate in the other world. With
+    Clopper-Pearson's bounds on the fresh games, each wrong with probability at most (1 - ``confidence``) / (2 ``pairs``),
 
     .. math:: \hat\varepsilon = \max\Big(0, \log\frac{p_{\text{low}} - \delta}{q_{\text{high}}}\Big).
 
     Guarantee. If the mechanism is (epsilon, ``delta``)-private for a relation in which the two streams are neighbours, then
     :math:`p \le e^\varepsilon q + \delta`, so the bound exceeds epsilon with probability at most 1 - ``confidence``. Of ``pairs``
-    audits (other streams, other statistics, a second try) this holds for the largest bound. The conditions are the caller's.
-    Streams and ``pairs`` are fixed before any game. The games of a world, pilot games among them, are independent and of one
-    law: ``play`` must not seed anew in each call, nor share noise between the learners of a fleet (the two worlds may share
-    theirs). Only what is released enters: public states, and for joint privacy no action of the user whose record differs. An
-    event chosen on the very games that count it gives no bound.
+    audits (other streams, other statistics, a second try) this holds for the largest bound. The caller must keep the conditions:
+
+    - Streams and ``pairs`` are fixed before any game.
+    - The games of a world, pilot games included, are independent and of one law: ``play`` must not seed anew in each call, nor
+      share noise between the learners of a fleet (the two worlds may share theirs).
+    - Statistics depend on releases only: public states, and for joint privacy no action of the user whose record differs.
+    - An event that is chosen on the games that count it gives no bound.
 
     A high value refutes a claim. A low value proves nothing:
 
-    - It speaks of one pair of streams and one event; others may give away more. What changes the spread of a statistic and not
-      its size shows in a column of squares or distances: any function of the release may be a column.
+    - It is about one pair of streams and one event. Others may give away more. A change in the spread of a statistic, and not
+      in its size, shows in a column of squares or distances: any function of the release may be a column.
     - Games are few. With 4000 in each world and ``delta`` 1e-3, a Gaussian mechanism whose epsilon is 1, 2, 3, 5 or 8, audited
-      by its best statistic, shows about 0.5, 1.1, 1.8, 2.8 or 4.0 in the median; nothing, not even a release without noise,
-      shows more than 6.99 (``limit``). With two thirds of the noise that epsilon = 3 needs the true one is 5, and the audit
-      shows 2.8: what is wrong by such factors is for the accountant to say, and for tests of the law of the noise.
+      by its best statistic, shows about 0.5, 1.1, 1.8, 2.8 or 4.0 in the median. Nothing, not even a release without noise,
+      shows more than 6.99 (``limit``). With two thirds of the noise that epsilon = 3 needs, the true epsilon is 5 and the audit
+      shows 2.8. Errors by such factors are found by the accountant, and by tests of the law of the noise.
 
     Cost: 4 ``games`` games; to choose among k columns O(k games log games + k^2 games + k^3).
 
     Args:
-        play: takes the world, 0 or 1, and the number of games; a fleet of batch_shape ``(games,)`` plays them all at once.
-        delta: at which epsilon is bounded, in [0, 1).
-        games: in each call, at least 2.
+        play: takes the world, 0 or 1, and the number of games. A fleet of batch_shape ``(games,)`` plays them all at once.
+        delta: the delta of the bounded epsilon, in [0, 1).
+        games: the number of games in each call, at least 2.
         confidence: in (0, 1).
-        pairs: of how many audits the largest bound will be quoted.
+        pairs: the number of audits whose largest bound will be quoted.
 
     Shape:
         - ``play(world, games)``: ``(games,)``, or ``(games, k)`` for k statistics; floating point, finite.
 
     Raises:
-        TypeError: ``play`` cannot be called, or returns no floating-point tensor; an argument is of another type.
+        TypeError: ``play`` cannot be called, or returns no floating-point tensor; an argument is of the wrong type.
         ValueError: an argument is out of range; ``play`` returns another shape, NaN or infinity, or the same games twice.
 
     Example:
@@ -112,8 +114,8 @@ def epsilon_lower_bound(
         2 of world 0; no result is above 5.6)
 
     Reference:
-        Jagielski, Ullman and Oprea, Auditing differentially private machine learning, NeurIPS 2020. Here the caller names the
-        statistics, and the event is chosen on games of its own.
+        Jagielski, Ullman and Oprea, Auditing differentially private machine learning, NeurIPS 2020. What differs: the caller
+        names the statistics, and the event is chosen on games of its own.
     """
     if not callable(play):
         raise TypeError(f"play: expected a function of the world and the number of games, got {kind(play)}")
@@ -152,15 +154,15 @@ def epsilon_lower_bound(
 
 
 def clopper_pearson(hits: int, games: int, miss: float) -> tuple[float, float]:
-    r"""Lower and upper bound on a probability, each wrong with probability at most ``miss``.
+    r"""Return Clopper and Pearson's lower and upper bound on a probability.
 
-    The lower bound is the largest p with :math:`P(\mathrm{Bin}(\text{games}, p) \ge \text{hits}) \le \text{miss}`, by bisection;
-    the upper one is 1 minus that of the games without a hit. Cost: O(games) for each of about sixty halvings.
+    The lower bound is the largest p with :math:`P(\mathrm{Bin}(\text{games}, p) \ge \text{hits}) \le \text{miss}`, by bisection.
+    The upper bound is 1 minus the lower bound for the games without a hit. Cost: O(games) for each of about sixty halvings.
 
     Args:
         hits: from 0 to ``games``.
-        games: how many independent trials there were.
-        miss: in (0, 0.5).
+        games: the number of independent trials.
+        miss: the probability that each bound is wrong, at most; in (0, 0.5).
 
     Example:
         >>> [round(bound, 4) for bound in clopper_pearson(5, 100, 0.025)]
@@ -183,7 +185,7 @@ def _lower_end(hits: int, games: int, miss: float) -> float:
         return 0.0
     count = torch.arange(hits, games + 1, dtype=torch.float64)
     log_ways = math.lgamma(games + 1) - (count + 1).lgamma() - (games - count + 1).lgamma()
-    low, high = 0.0, hits / games  # where so many hits or more have probability 0, and at least a half
+    low, high = 0.0, hits / games  # there, this many hits or more have probability 0, and at least a half
     while low < (middle := (low + high) / 2) < high:
         tail = (log_ways + count * math.log(middle) + (games - count) * math.log1p(-middle)).exp().sum().item()
         low, high = (middle, high) if tail <= miss else (low, middle)
@@ -191,13 +193,13 @@ def _lower_end(hits: int, games: int, miss: float) -> float:
 
 
 def _bound(likely_hits: int, rare_hits: int, games: int, delta: float, miss: float) -> float:
-    """The lower bound on epsilon, from the hits in the two worlds."""
+    """Return the lower bound on epsilon, from the hits in the two worlds."""
     low, high = clopper_pearson(likely_hits, games, miss)[0], clopper_pearson(rare_hits, games, miss)[1]
     return math.log((low - delta) / high) if low - delta > high else 0.0
 
 
 def _played(play: Callable[[int, int], Any], games: int) -> Tensor:
-    """Games in both worlds, ``(2, games, k)``."""
+    """Play games in both worlds, and return the statistics, ``(2, games, k)``."""
     worlds: list[Tensor] = []
     for value in (play(0, games), play(1, games)):
         if not isinstance(value, Tensor) or not value.is_floating_point():
@@ -211,26 +213,36 @@ def _played(play: Callable[[int, int], Any], games: int) -> Tensor:
 
 
 def _discriminant(values: Tensor) -> Tensor:
-    """Fisher's direction between two worlds ``(2, games, k)``: the inverse covariance times the difference of the means."""
+    """Return Fisher's discriminant between two worlds, ``(2, games, k)`` to ``(k)``.
+
+    It is the inverse covariance times the difference of the means.
+    """
     means = values.mean(1)
     spread = (values - means.unsqueeze(1)).flatten(0, 1)
     scale = spread.square().mean(0).sqrt()
     scale = scale.where(scale > 0, 1.0)
     spread = spread / scale
-    # The small ridge finds noise that is in two columns, which is then all but divided by 0.
+    # The small ridge keeps noise that two columns share from being divided by 0.
     correlation = spread.mT @ spread / len(spread) + 1e-8 * torch.eye(len(scale), dtype=torch.float64)
     return torch.linalg.solve(correlation, (means[1] - means[0]) / scale) / scale
 
 
 def _candidates(values: Tensor, weights: Tensor) -> Tensor:
-    """The columns of ``(2, games, k)``, and after several their weighted sum."""
+    """Return the columns of ``(2, games, k)``, and the weighted sum of several."""
     return torch.cat([values, (values * weights).sum(-1, keepdim=True)], -1) if len(weights) > 1 else values
 
 
 def _best_event(values: Tensor, delta: float) -> tuple[int, bool, int, float]:
-    """A column of ``(2, games, k)``, whether from the threshold up, the likelier world, and the threshold.
+    """Return the event with the largest approximate bound on epsilon.
 
-    They maximise the bound on epsilon with Wilson's approximate ends, at three standard errors against luck in the tails.
+    The bound uses Wilson's approximate ends, at three standard errors against luck in the tails.
+
+    Args:
+        values: statistics of both worlds, ``(2, games, k)``.
+        delta: the delta of the bounded epsilon.
+
+    Returns:
+        The number of the column, whether the event is from the threshold up, the likelier world, and the threshold.
     """
     games = values.size(1)
     best, event = -math.inf, (0, True, 1, 0.0)

@@ -1,6 +1,7 @@
-r"""From noise to (epsilon, delta) and back: exact for Gaussian noise, and as good as is known for zero-concentrated privacy.
+r"""Calibration: from noise to (epsilon, delta) and back.
 
-All is computed with plain floating-point numbers, and speaks of mechanisms in real arithmetic.
+It is exact for Gaussian noise. For zero-concentrated privacy it is the best conversion that is known. All results are
+floating-point numbers, about mechanisms in real arithmetic.
 """
 
 import math
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-# Calibration stops short of the budget by this share, for rounding: that of the roots below is a thousandth of it.
+# Calibration stays below the budget by this share, for rounding. The error of the roots below is a thousandth of it.
 MARGIN = 1e-9
 
 # The trapezoidal rule on log t for integrals of exp(-t^2 / 2) f(t) over t > 0: its error is below roundoff.
@@ -19,13 +20,14 @@ WEIGHTS = NODES * np.exp(-0.5 * NODES * NODES) / 8.0
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    r"""The smallest delta at which a mu-GDP mechanism is sure to be (epsilon, delta)-private; Gaussian noise attains it.
+    r"""Return the delta of mu-GDP at an epsilon: the smallest that always holds.
 
-    With :math:`a = \varepsilon/\mu - \mu/2` and :math:`b = \varepsilon/\mu + \mu/2` it is
+    All mu-GDP mechanisms are (epsilon, delta)-private with it, and Gaussian noise attains it. With :math:`a = \varepsilon/\mu -
+    \mu/2` and :math:`b = \varepsilon/\mu + \mu/2` it is
 
     .. math:: \Phi(-a) - e^\varepsilon\,\Phi(-b) = \varphi(a) \int_0^\infty e^{-t^2/2}\,(e^{-at} - e^{-bt})\,dt,
 
-    computed from the integral, in which nothing cancels: to 12 digits for an epsilon up to 1000, and 0 below 1e-308.
+    computed from the integral, in which nothing cancels: to 12 digits for an epsilon up to 1000. A delta below 1e-308 is 0.
 
     Args:
         mu: at least 0, or infinity: the distance of the two Gaussians in standard deviations.
@@ -50,9 +52,10 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon at which a mu-GDP mechanism is sure to be (epsilon, delta)-private, to 11 digits.
+    """Return the epsilon of mu-GDP at a delta: the smallest that always holds.
 
-    It is the root of :func:`gaussian_delta`, from above; infinite for a delta of 0, unless mu is 0.
+    All mu-GDP mechanisms are (epsilon, delta)-private with it. It is the root of :func:`gaussian_delta`, from above, to 11
+    digits. It is infinite for a delta of 0, unless mu is 0.
 
     Args:
         mu: at least 0, or infinity.
@@ -71,13 +74,15 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    r"""The largest mu whose mu-GDP mechanisms are (epsilon, delta)-private, less one part in 10^9.
+    r"""Return the largest mu that is enough for (epsilon, delta)-privacy.
+
+    All mu-GDP mechanisms are (epsilon, delta)-private with it. The result is less by one part in 10^9.
 
     Gaussian noise of standard deviation (l2 sensitivity) / mu is the least that has this privacy:
     :math:`\mu = \sup\{m : \Phi(m/2 - \varepsilon/m) - e^\varepsilon\,\Phi(-m/2 - \varepsilon/m) \le \delta\}`.
 
     Args:
-        epsilon: at least 0, or infinity, for which mu is.
+        epsilon: at least 0, or infinity, for which mu is infinite.
         delta: in (0, 1).
 
     Example:
@@ -93,7 +98,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
-    r"""A delta at which all rho-zCDP mechanisms are (epsilon, delta)-private.
+    r"""Return a delta that holds for all rho-zCDP mechanisms, at an epsilon.
 
     It is :math:`\min_{\alpha>1} e^{(\alpha-1)(\alpha\rho-\varepsilon)}(1-1/\alpha)^{\alpha-1}/\alpha`, and at most 1. The
     derivative of the logarithm, :math:`(2\alpha-1)\rho + \log(1-1/\alpha) - \varepsilon`, rises, so one root is the minimum.
@@ -119,7 +124,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    r"""An epsilon at which all rho-zCDP mechanisms are (epsilon, delta)-private.
+    r"""Return an epsilon that holds for all rho-zCDP mechanisms, at a delta.
 
     It is :math:`\min_{\alpha>1} \alpha\rho + \log(1-1/\alpha) - \log(\delta\alpha)/(\alpha-1)`, and at least 0. The minimum is
     where :math:`\rho(\alpha-1)^2 + \log\alpha = \log(1/\delta)`, whose left side rises. At a delta of 0 it is infinite.
@@ -147,10 +152,12 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """The largest rho of which :func:`zcdp_epsilon` makes no more than epsilon, less one part in 10^9.
+    """Return the largest rho with a :func:`zcdp_epsilon` of at most epsilon.
+
+    The result is less by one part in 10^9.
 
     Args:
-        epsilon: at least 0, or infinity, for which rho is.
+        epsilon: at least 0, or infinity, for which rho is infinite.
         delta: in (0, 1).
 
     Example:
@@ -164,7 +171,10 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def _turn(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """Bisection for where a condition on positive numbers stops to hold: it does at the first of the two, equal to 13 digits."""
+    """Bisect for the positive number at which a condition stops to hold.
+
+    The condition holds at the first result and not at the second. They agree to 13 digits.
+    """
     low = high = 1.0
     while not holds(low):
         low, high = low / 16.0, low
@@ -177,7 +187,7 @@ def _turn(holds: Callable[[float], bool]) -> tuple[float, float]:
 
 
 def from_0(name: str, value: Any) -> float:
-    """A number of at least 0, or infinity."""
+    """Return ``value`` as a float of at least 0, perhaps infinite, or raise."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
     try:
@@ -190,7 +200,7 @@ def from_0(name: str, value: Any) -> float:
 
 
 def probability(value: Any, *, above_0: bool = False) -> float:
-    """A delta, in [0, 1) or in (0, 1)."""
+    """Return ``value`` as a delta in [0, 1), or in (0, 1), or raise."""
     delta = from_0("delta", value)
     if delta >= 1.0 or (above_0 and delta == 0.0):
         raise ValueError(f"delta: expected a number in {'(' if above_0 else '['}0, 1), got {value}")

@@ -1,4 +1,4 @@
-"""Sensitivity that is enforced: whatever a record holds, its contribution is a vector of a ball."""
+"""Clipping of contributions to a ball, whatever a record holds."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from torchonline.core.backend import on_arrays
 from torchonline.core.ops import fill_, minimum, norms
 
-# Noise is calibrated to a bound that is larger by this: far more than rounding, in float64, lets a clipped norm exceed it.
+# Noise is calibrated to a bound that is larger by this share, far more than the rounding of a clipped norm in float64.
 MARGIN = 1e-6
 
 
@@ -23,13 +23,13 @@ def _clipped(contribution: Tensor, bound: float, order: float) -> Tensor:
 
 @on_arrays(_clipped)
 def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
-    r"""A contribution, scaled to a norm of at most ``bound``; 0 where an entry is NaN or infinite.
+    r"""Scale contributions to a norm of at most ``bound``.
 
     .. math:: g \mapsto g\,\min\{1, C/\|g\|_a\}
 
-    over the last dimension. A contribution with an entry that is no number becomes 0 as a whole: to raise, or to leave
-    the record out, would tell of it. The entries are scaled by the largest before the norm is taken, without which
-    powers of small ones underflow, and vectors longer than the bound pass: float32 entries of 1e-4 in the norm of order 12.
+    over the last dimension. A contribution with a NaN or infinite entry becomes 0 as a whole, because an error, or leaving the
+    record out, would tell of it. The entries are divided by the largest before the norm is taken. Otherwise powers of small
+    entries would underflow, and vectors longer than the bound would pass: float32 entries of 1e-4 in the norm of order 12.
 
     Cost: O(d), and no branch on a value.
 
@@ -39,8 +39,8 @@ def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
         order: a of the norm, from 1 to infinity.
 
     Returns:
-        ``(..., d)``, float64, a new tensor (a NumPy array, which is float64, gives another); of norm at most C but for
-        rounding, some 1e-16 sqrt(d) of it, which :data:`MARGIN` covers.
+        ``(..., d)``, float64, a new tensor (for a float64 NumPy array, a new array). The norm exceeds C by rounding only, some
+        1e-16 sqrt(d) of it, which :data:`MARGIN` covers.
 
     Example:
         >>> clipped(torch.tensor([[3.0, 4.0], [0.3, 0.4], [1.0, torch.nan]]), 1.0)

@@ -1,4 +1,4 @@
-"""What several private learners on one stream have released of it together."""
+"""Accounting of several private learners on one stream."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,10 @@ from torchonline.privacy.learners.base import PrivateLearner
 
 
 def private_learners(module: nn.Module) -> dict[str, PrivateLearner]:
-    """The private learners in a module, by name. One that is made of others answers for them, and they are left out."""
+    """Return the private learners in a module, by name.
+
+    The parts of a private learner are left out, because its ledger covers them.
+    """
     found: dict[str, PrivateLearner] = {}
     for name, part in module.named_modules():
         is_inside = any(name.startswith(f"{outer}." if outer else "") for outer in found)
@@ -21,16 +24,16 @@ def private_learners(module: nn.Module) -> dict[str, PrivateLearner]:
 def total_ledger(
     learners: Iterable[PrivateLearner], *, continuations: int | None = None, more_steps: int = 0
 ) -> Ledger:
-    """All that learners which are fed with the same people have released of them: the events of each ledger, added.
+    """Return the ledger of all releases of learners that learn from the same people.
 
-    Gaussian events alone are together mu-GDP with the root of the sum of all squared mu, and rho of zCDP adds up, however the
-    learners take turns; so two of equal promise spend more than that promise. Where each has people of its own, ask
-    each for itself: nobody then loses more than the largest.
+    It has the events of all ledgers. Gaussian events only are together mu-GDP, with the root of the sum of all squared mu, and
+    rho of zCDP adds up, however the learners take turns. So two learners of equal promise spend more than that promise. If each
+    learner has people of its own, ask each for its own ledger: nobody then loses more than the largest epsilon.
 
     Args:
-        learners: of one adjacency.
+        learners: private learners of one adjacency.
         continuations: of each, see :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`.
-        more_steps: how many more steps each of them takes before; none goes on after its horizon.
+        more_steps: count so many more steps of each learner, up to its horizon.
 
     Raises:
         ValueError: there is no learner, or they protect different neighbours.
@@ -49,7 +52,9 @@ def total_ledger(
     adjacencies = {ledger.adjacency for ledger in ledgers}
     if len(adjacencies) != 1:
         got = " and ".join(map(repr, sorted(adjacencies))) or "none"
-        raise ValueError(f"learners: expected some of one adjacency, since epsilons of two do not add up, got {got}")
+        raise ValueError(
+            f"learners: expected learners of one adjacency, since epsilons of two do not add up, got {got}"
+        )
     events = tuple(event for ledger in ledgers for event in ledger.events)
     notes = tuple(dict.fromkeys(note for ledger in ledgers for note in ledger.notes))
     return Ledger(adjacencies.pop(), events, notes)

@@ -1,6 +1,7 @@
-r"""Exact sampler of the discrete Gaussian: Karney's algorithm, in integer arithmetic on many draws at a time.
+r"""Exact sampler of the discrete Gaussian.
 
-The discrete Gaussian has :math:`P(Z = z) \propto e^{-z^2/(2\sigma^2)}` on the integers. All integers here stay below 2^63.
+It is Karney's algorithm, in integer arithmetic on many draws at a time. The discrete Gaussian has :math:`P(Z = z) \propto
+e^{-z^2/(2\sigma^2)}` on the integers. All integers here stay below 2^63.
 
 Reference:
     Karney, Sampling exactly from the normal distribution, ACM TOMS 42, 2016, Algorithm D. Canonne, Kamath and Steinke, The
@@ -30,7 +31,9 @@ def draws(count: int, sigma: int) -> np.ndarray:
 
 
 def proposals(count: int, sigma: int) -> np.ndarray:
-    r"""Return the draws that are left of ``count`` proposals. They are independent, with the law of the discrete Gaussian.
+    r"""Return the draws that are left of ``count`` proposals.
+
+    They are independent, with the law of the discrete Gaussian.
 
     The absolute value is k sigma + j, 0 <= j < sigma. With x = j / sigma its weight is
 
@@ -55,7 +58,10 @@ def proposals(count: int, sigma: int) -> np.ndarray:
 
 
 def all_succeed(trials: np.ndarray, *factors: Fraction) -> np.ndarray:
-    """Return whether all of so many trials succeed, each with probability exp(-p), p the product of the factors."""
+    """Return whether all of so many trials succeed.
+
+    Each succeeds with probability exp(-p), p the product of the factors.
+    """
     which = np.repeat(np.arange(trials.size), trials)
     succeeds = with_probability_exp(*((num[which], den[which]) for num, den in factors))
     kept = np.ones(trials.size, dtype=bool)
@@ -81,7 +87,10 @@ def with_probability_exp(first: Fraction, *others: Fraction) -> np.ndarray:
 
 
 def below(bounds: np.ndarray) -> np.ndarray:
-    """Return uniform integers from 0 to each bound - 1: 63 random bits modulo the bound, drawn again below 2^63 mod bound."""
+    """Return uniform integers from 0 to each bound - 1.
+
+    They are 63 random bits modulo the bound, drawn again below 2^63 mod bound.
+    """
     words, again = np.empty_like(bounds), np.arange(bounds.size)
     refused = ((2**63 - 1) % bounds + 1) % bounds
     while again.size:

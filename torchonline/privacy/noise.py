@@ -52,7 +52,7 @@ class NoiseSource:
         self._refuse("normal")
 
     def normal_array(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Draw from N(0, 1) into an array, without a check of the shape, for fast small steps."""
+        """Draw an array from N(0, 1), for fast small steps. The shape is not checked."""
         return self.normal(shape).numpy()
 
     def laplace(self, shape: tuple[int, ...]) -> Tensor:
@@ -64,10 +64,11 @@ class NoiseSource:
         self._refuse("gumbel")
 
     def generalized_gaussian(self, shape: tuple[int, ...], order: float) -> Tensor:
-        r"""Draw vectors ``(..., d)`` with density proportional to :math:`\exp(-\|z\|_r^2/2)`, float64.
+        r"""Draw vectors ``(..., d)`` from a generalized Gaussian law, float64.
 
-        The square of the norm has the law Gamma(d/2, scale 2), and is independent of the direction :math:`z/\|z\|_r`. The square
-        of the norm of :math:`\sigma z` has the law Gamma(d/2, scale :math:`2\sigma^2`). For r = 2 the law of z is N(0, I).
+        The density is proportional to :math:`\exp(-\|z\|_r^2/2)`. The square of the norm has the law Gamma(d/2, scale 2), and
+        is independent of the direction :math:`z/\|z\|_r`. The square of the norm of :math:`\sigma z` has the law Gamma(d/2,
+        scale :math:`2\sigma^2`). For r = 2 the law of z is N(0, I).
 
         Args:
             shape: at least one size. The last one is d.
@@ -76,7 +77,9 @@ class NoiseSource:
         self._refuse("generalized_gaussian")
 
     def discrete_normal(self, shape: tuple[int, ...], sigma: int) -> Tensor:
-        r"""Draw from the discrete Gaussian, :math:`P(Z = z) \propto e^{-z^2/(2\sigma^2)}` on the integers, exactly; int64.
+        r"""Draw from the discrete Gaussian, exactly, int64.
+
+        .. math:: P(Z = z) \propto e^{-z^2/(2\sigma^2)} \quad\text{on the integers.}
 
         Args:
             shape: of the result.
@@ -93,7 +96,10 @@ class NoiseSource:
         """Go on with new randomness from the operating system; a seed is forgotten."""
 
     def spawn(self) -> "NoiseSource":
-        """Return a source of the same name with noise of its own. Children of a seeded source have seeds of their own."""
+        """Return a source of the same name with noise of its own.
+
+        Children of a seeded source are seeded, each with noise of its own.
+        """
         return type(self)()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -224,12 +230,15 @@ class _Pseudorandom(NoiseSource):
 
 
 class _Csprng(NoiseSource):
-    """The source "csprng": inverse distribution functions, computed from the nearer tail."""
+    """The source "csprng": inverse distribution functions, from the nearer tail."""
 
     name = "csprng"
 
     def _tails(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Draw tails, True for the upper one, and their probabilities (k + 1/2) 2^-64, k < 2^63: above 0, at most 1/2."""
+        """Draw tails, True for the upper tail, and their probabilities.
+
+        A probability is (k + 1/2) 2^-64, k < 2^63: above 0, and at most 1/2.
+        """
         shape = sizes("shape", shape)
         words = np.frombuffer(os.urandom(8 * math.prod(shape)), dtype=np.int64)
         tail = ((words & (2**63 - 1)) + 0.5) * 2.0**-64

@@ -1,4 +1,4 @@
-"""Conversion of records to tensors. Errors depend on types, shapes and devices, never on values."""
+"""Conversion of records to tensors, without errors that depend on values."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from torchonline.core.inputs import as_indices, check_tensor
 
 
 def record_values(name: str, value: Any, state: Tensor) -> Tensor:
-    """Return the numbers of a record as a float64 tensor without a gradient, or raise.
+    """Return the numbers of a record as a float64 tensor, without a gradient.
 
     Integers that no float holds are rounded, and too large ones become infinite, where
     :func:`~torchonline.core.inputs.check_tensor` refuses both.
@@ -26,7 +26,9 @@ def record_values(name: str, value: Any, state: Tensor) -> Tensor:
 
 
 def record_actions(name: str, value: Any, device: torch.device) -> Tensor:
-    """Return the actions of a record as an int64 tensor, or raise. An integer that int64 cannot hold becomes -1, no arm.
+    """Return the actions of a record as an int64 tensor.
+
+    An integer that int64 cannot hold becomes negative, which is no arm.
 
     Args:
         name: what errors call the argument.
@@ -42,7 +44,13 @@ def record_actions(name: str, value: Any, device: torch.device) -> Tensor:
 
 
 def _with_integers(value: Any, dtype: Any, beyond: float) -> Any:
-    """Return integers as an array of ``dtype``, with ``beyond`` for those that it cannot hold. Return anything else as it is."""
+    """Return integers as an array of ``dtype``, and anything else as it is.
+
+    Args:
+        value: what a caller passed for numbers.
+        dtype: np.float64 or np.int64.
+        beyond: takes the place of Python integers that ``dtype`` cannot hold.
+    """
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError):  # ragged lists and the like, which the caller refuses

@@ -1,4 +1,4 @@
-"""DP-FTRL (Kairouz, McMahan, Song, Thakkar, Thakurta and Xu, ICML 2021): follow the regularized leader on a noisy sum."""
+"""DP-FTRL: regularized leader on a noisy sum (Kairouz et al., ICML 2021)."""
 
 import math
 from typing import Any, Unpack
@@ -17,7 +17,7 @@ from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS, calibrated
 
 
 class DPFTRL(PrivateOptimizer):
-    r"""Private dual averaging: a noisy sum of all gradients, and a Euclidean projection.
+    r"""Private dual averaging: a noisy sum of gradients, and a Euclidean projection.
 
     A round, for one record, whose loss has a gradient at the one point of ``queries()``::
 
@@ -119,7 +119,10 @@ class DPFTRL(PrivateOptimizer):
 
     @one_at_a_time
     def average(self) -> Tensor:
-        """Return the public average of all decisions at which records were met, ``(*B, d)``; at first the first decision."""
+        """Return the public average of all decisions before the present one, ``(*B, d)``.
+
+        Before any record it is the first decision.
+        """
         return self.average_theta.clone()
 
     def _initial_state(self) -> dict[str, Tensor | None]:

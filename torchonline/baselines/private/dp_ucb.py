@@ -1,4 +1,4 @@
-"""DP-UCB: private linear upper confidence bounds on a tree of noisy matrices (Shariff and Sheffet, NeurIPS 2018)."""
+"""DP-UCB: private linear bandit (Shariff and Sheffet, NeurIPS 2018)."""
 
 import math
 from typing import Unpack
@@ -19,7 +19,7 @@ from torchonline.privacy.mechanisms.trees import Tree
 
 
 class DPUCB(PrivateBandit):
-    r"""Private LinUCB: ridge regression for each arm on noisy statistics, and a bonus for the noise.
+    r"""Private LinUCB: ridge regression on noisy statistics, with a bonus for noise.
 
     Arm k pays :math:`x^\top\theta_k` on average, :math:`\|\theta_k\| \le S`. Let contexts be in units of L and rewards in
     units of B, so that v = (x, r) has :math:`\|x\| \le 1` and :math:`|r| \le 1`. Each arm has a sum of matrices
@@ -168,7 +168,10 @@ class DPUCB(PrivateBandit):
         return {name: value.expand(self.arm_count, *value.shape) for name, value in state.items()}
 
     def radius(self) -> float:
-        r"""Return :math:`\beta` after the rounds so far, for contexts and rewards in units of their bounds."""
+        r"""Return :math:`\beta` after the rounds so far.
+
+        It is for contexts and rewards in units of their bounds.
+        """
         low, high = self.noise_norm + self.ridge, 3.0 * self.noise_norm + self.ridge
         growth = self.dim * math.log(high / low + self._memory.rounds / (self.dim * low))
         of_rewards = (
@@ -227,7 +230,7 @@ class ReleasedDPUCB(ReleasedBandit):
         self.register_buffer("bonus", bonus)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the upper confidence bound of each arm: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
+        """Return the upper confidence bounds: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
         row = self.context(x)
         arms = row.unsqueeze(-3)
         squares = ((arms @ self.bonus) * arms).sum(-1).mT

@@ -1,4 +1,4 @@
-"""Localized mirror descent (Asi, Feldman, Koren and Talwar, ICML 2021), on a stream, with noise for gradients of any kind."""
+"""Localized mirror descent on a stream (Asi et al., ICML 2021)."""
 
 import math
 from typing import Unpack
@@ -13,11 +13,12 @@ from torchonline.privacy.learners.options import PrivateOptions
 
 
 class LocalMD(DisjointBatches):
-    r"""Private mirror descent in phases. Each phase starts at the last phase's noisy result, with much shorter steps.
+    r"""Private mirror descent in phases, with noise for gradients of any kind.
 
-    A round is that of :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``queries()``. Within a phase that point
-    moves with every record and is *secret*: nothing that is computed from it (a loss, a regret, a plot) may be published.
-    :meth:`predict` returns the centre c of the phase, which is public.
+    Each phase starts at the noisy result of the last phase, and takes much shorter steps. A round is that of
+    :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``queries()``. Within a phase that point moves with every
+    record and is *secret*: nothing that is computed from it (a loss, a regret, a plot) may be published. :meth:`predict`
+    returns the centre c of the phase, which is public.
 
     Phase i has :math:`m = n/2^i` records, and the last phase the remaining records too. With :math:`q = p/(p-1)`, gradients
     clipped to C in the norm of order q, and :math:`h(u) = \|u\|_p^2/(2(p-1))`,
@@ -97,7 +98,7 @@ class LocalMD(DisjointBatches):
         return phase_ends(horizon)
 
     def _best_rate(self) -> float:
-        """Return the learning rate of the first phase that balances its reach with its noise."""
+        """Return the rate of the first phase that balances its reach with its noise."""
         m = self.ends[0]
         noise = (m - 1) * self.noise_multiplier * self.dim ** (1.0 / self.norm)
         return self.radius_bound / (self.clip * math.sqrt((self.norm - 1.0) * m * (1.0 + 2.0 * noise)))
@@ -110,7 +111,10 @@ class LocalMD(DisjointBatches):
             return point.to(self.theta.dtype).unsqueeze(-2)
 
     def sensitivity(self, phase: int) -> float:
-        """Return how far one record can move the average of a phase, counted from 1, in the Euclidean norm."""
+        """Return how far one record can move the average of a phase.
+
+        Phases count from 1. The norm is Euclidean.
+        """
         m = self._sizes[self.ends[phase - 1]]
         share = 1.0 if self.adjacency == "replace_one" else (m - 1) / m
         return self._rate(phase) * self._longest(self.clip_norm) * (m - 1) * share
@@ -155,7 +159,10 @@ class LocalMD(DisjointBatches):
 
 
 def phase_ends(horizon: int) -> tuple[int, ...]:
-    """Return the last steps of the phases, of n/2 records, n/4, ..., 1. The last phase has the remaining records too."""
+    """Return the last steps of the phases, of n/2 records, n/4, ..., 1.
+
+    The last phase has the remaining records too.
+    """
     phases = max(1, horizon.bit_length() - 1)
     ends, end = [], 0
     for phase in range(1, phases + 1):

@@ -1,4 +1,4 @@
-"""Noisy stochastic Frank-Wolfe (Bassily, Guzman and Nandi, COLT 2021), on a stream."""
+"""Noisy stochastic Frank-Wolfe on a stream (Bassily et al., COLT 2021)."""
 
 import math
 from typing import Unpack
@@ -14,7 +14,7 @@ from torchonline.privacy.learners.options import PrivateOptions
 
 
 class NoisySFW(DisjointBatches):
-    r"""Private Frank-Wolfe with a recursive gradient: one noisy step for each batch of records.
+    r"""Private Frank-Wolfe with a recursive gradient: one noisy step for each batch.
 
     A round is that of :class:`~torchonline.DPTOFW`, with gradients at the two points of ``queries()``, this decision and the one
     before, which do not move within a batch. The first batch has :math:`b_0 = n/2` records, the others
@@ -97,7 +97,10 @@ class NoisySFW(DisjointBatches):
 
     @one_at_a_time
     def queries(self) -> Tensor:
-        """Return the two points for the next record's gradients, this decision and the one before: ``(*B, 2, d)``."""
+        """Return the points for the next record's gradients, ``(*B, 2, d)``.
+
+        They are this decision and the one before.
+        """
         return torch.stack([self.theta, self.theta_prev], -2)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -127,6 +130,9 @@ class NoisySFW(DisjointBatches):
 
 
 def batch_ends(horizon: int) -> tuple[int, ...]:
-    """Return the last steps of the batches, of n/2 records, then root n / 2 each. The last has the remaining records too."""
+    """Return the last steps of the batches, of n/2 records, then root n / 2 each.
+
+    The last batch has the remaining records too.
+    """
     first, size = max(1, horizon // 2), max(1, math.isqrt(horizon) // 2)
     return (*(first + size * k for k in range((horizon - first) // size)), horizon)

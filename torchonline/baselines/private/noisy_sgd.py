@@ -1,4 +1,7 @@
-"""Noisy SGD over many passes (Bassily, Smith and Thakurta, FOCS 2014; Abadi et al., CCS 2016): it keeps all records at hand."""
+"""Noisy SGD over many passes, with all records at hand.
+
+Bassily, Smith and Thakurta, FOCS 2014; Abadi et al., CCS 2016.
+"""
 
 import math
 from collections.abc import Callable
@@ -17,42 +20,43 @@ from torchonline.privacy.noise import noise_source as make_source
 
 
 class NoisySGD:
-    r"""Projected SGD on random batches, with noise in each step: for records that are all there from the start.
+    r"""Projected SGD on random batches with noise, for records that are all at hand.
 
-    In step k, with :math:`B_k` a random subset that has each of the n records with probability q = b/n, independently,
+    Let :math:`B_k` be a random subset that has each of the n records with probability q = b/n, independently. In step k
 
     .. math:: \theta_{k+1} = \Pi\Big(\theta_k - \frac{\eta}{b}\Big(\sum_{z\in B_k} g_z + N(0, \sigma^2 I)\Big)\Big),\qquad
               g_z = \mathrm{clip}_C(\nabla f(\theta_k; z)),\qquad \theta_1 = 0 .
 
-    The sum is divided by the *expected* size b, not by the size, which depends on the records that are there.
+    The sum is divided by the *expected* size b. The actual size depends on which records are there.
 
-    Guarantee: all :math:`\theta_k` together are (epsilon, delta)-differentially private when one record is replaced by any other.
-    In a step a record is in the sum with probability q, and moves it by at most 2C; the curve of the subsampled Gaussian
-    mechanism, for replacement, and its composition over all steps are computed by Google's dp-accounting, with
-    errors on the safe side. (For a record that is added or removed it is another, smaller number, not to be compared.)
-    It is an extra: ``pip install "torchonline[privacy]"``. Which records were drawn is secret. Number of records, steps,
-    sizes and all options are public.
+    Guarantee, privacy: all :math:`\theta_k` together are (epsilon, delta)-differentially private when one record is replaced by
+    any other. In a step a record is in the sum with probability q, and moves the sum by at most 2C. Google's dp-accounting
+    computes the curve of the subsampled Gaussian mechanism for replacement, and its composition over all steps, with errors on
+    the safe side. (For a record that is added or removed the epsilon is another, smaller number. Do not compare the two.) Which
+    records were drawn is secret. The number of records, steps, sizes and all options are public.
 
-    Where losses are convex and no gradient is longer than C, the excess of the average :math:`\bar\theta` over n given records is
-    at most :math:`R_2G/\sqrt T` in the mean, :math:`G^2 = C^2(1 + 1/b) + d\sigma^2/b^2`, with the default
-    :math:`\eta = R_2/(G\sqrt T)`, :math:`R_2` the largest Euclidean norm in the ball, and T steps: SGD with gradients that have
-    the right mean, and a mean square of at most :math:`G^2`.
+    Guarantee, excess risk: if losses are convex and no gradient is longer than C, the excess of the average :math:`\bar\theta`
+    over n given records is at most :math:`R_2G/\sqrt T` in the mean, :math:`G^2 = C^2(1 + 1/b) + d\sigma^2/b^2`, with the
+    default :math:`\eta = R_2/(G\sqrt T)`, T steps, and :math:`R_2` the largest Euclidean norm in the ball. This is SGD with
+    gradients that have the right mean, and a mean square of at most :math:`G^2`.
 
-    Cost: T steps of O(bd), and O(n) draws for the subset; a second or so for the noise level.
+    Needs dp-accounting, an extra: ``pip install "torchonline[privacy]"``.
+
+    Cost: T steps of O(bd) time, and O(n) draws in each for the subset; about a second for the noise level.
 
     Args:
         dim: number of features d.
-        records: n.
+        records: n, the number of records.
         epsilon, delta: of the whole fit; epsilon ``inf`` for no noise.
-        norm: p, of the ball: 1, 2 or ``inf``.
-        radius_bound: R, its radius.
-        learning_rate: eta; None for the one above.
-        clip: C, for the gradient of each record. ``inf`` only where epsilon is, and with a learning rate.
-        steps: T; None for n.
+        norm: p, the order of the ball's norm: 1, 2 or ``inf``.
+        radius_bound: R, the radius of the ball.
+        learning_rate: eta; None for the default above.
+        clip: C, the bound of each record's gradient. ``inf`` only if epsilon is, and with a learning rate.
+        steps: T, the number of steps; None for n.
         batch_size: b, from 1 to n, the expected size of a batch; None for :math:`\sqrt n`.
         noise_source: ``"torch"`` or ``"csprng"``.
-        seed: for tests; whoever knows it can remove the noise.
-        batch_shape: ``*B``, runs on the same records with randomness of their own, to see how they scatter. To publish B of them
+        seed: for tests. Whoever knows it can remove the noise.
+        batch_shape: ``*B``, runs on the same records with randomness of their own, to see how they scatter. Publishing B of them
             spends more than epsilon.
 
     Attributes:
@@ -115,7 +119,7 @@ class NoisySGD:
         return f"NoisySGD({self.dim}, records={self.records}, epsilon={self.epsilon:g}, delta={self.delta:g}{seeded})"
 
     def _best_rate(self) -> float:
-        """The learning rate with the smallest bound."""
+        """Return the learning rate with the smallest bound."""
         if self.clip == math.inf:
             raise ValueError(
                 "learning_rate: expected a number, since none is the best where clip is infinite, got None"
@@ -125,18 +129,18 @@ class NoisySGD:
         return euclidean_radius(self.dim, self.norm, self.radius_bound) / (size * math.sqrt(self.steps))
 
     def fit(self, loss: Callable[..., Tensor], *data: Tensor) -> tuple[Tensor, Tensor]:
-        """Learn from all records, once.
+        """Learn from all records. Call it once.
 
         Args:
-            loss: of a point ``(d)`` and one record, a number; made of torch operations.
-            data: what the loss takes besides, each ``(n, ...)``, on one device, where all is computed; real numbers as float64.
+            loss: takes a point ``(d)`` and one record, and returns a number, by torch operations.
+            data: the other arguments of the loss, each ``(n, ...)``, on the device that computes. Real numbers become float64.
 
         Returns:
-            The average of the iterates, and the last one: ``(*B, d)``, float64, both public.
+            The average of the iterates, and the last iterate: ``(*B, d)``, float64, both public.
 
         Raises:
             RuntimeError: it has been called before, and the budget is spent.
-            TypeError, ValueError: ``data`` is no tensors of n rows.
+            TypeError, ValueError: ``data`` are not tensors of n rows.
         """
         if self._fitted:
             raise RuntimeError("fit: expected one call, got another; the privacy budget is spent")
@@ -153,7 +157,7 @@ class NoisySGD:
         runs = math.prod(self.batch_shape)
         theta = torch.zeros((runs, self.dim), dtype=torch.float64, device=device)
         average = torch.zeros_like(theta)
-        # A normal number is below this with the probability of a record.
+        # A normal number is below this quantile with the probability of a record.
         quantile = torch.special.ndtri(torch.tensor(self.rate, dtype=torch.float64))
         scale = self.noise_multiplier * self.clip * (1.0 + MARGIN) if self.noise_multiplier > 0.0 else 0.0
         with torch.no_grad():
@@ -170,21 +174,25 @@ class NoisySGD:
         return average.reshape(*self.batch_shape, self.dim), theta.reshape(*self.batch_shape, self.dim)
 
     def privacy_spent(self, delta: float) -> float:
-        """The epsilon of a whole fit at some delta, in (0, 1), when one record is replaced."""
+        """Return the epsilon of a whole fit at some delta, when one record is replaced.
+
+        Args:
+            delta: in (0, 1).
+        """
         if self.noise_multiplier == 0.0:
             return math.inf
         return subsampled_epsilon(self.noise_multiplier, within("delta", delta, 0.0, 1.0), self.rate, self.steps)
 
 
 def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps: int) -> float:
-    """The epsilon of some steps, each of which sums a random subset and adds Gaussian noise, when one record is replaced.
+    """Return the epsilon of noisy sums over random subsets, if a record is replaced.
 
     Args:
-        noise_multiplier: standard deviation of the noise / the longest summand, C. (A record moves a sum by 2C, which
-            dp-accounting knows of replacement.)
+        noise_multiplier: standard deviation of the noise over C, the length of the longest summand. (A replaced record moves a
+            sum by 2C, which dp-accounting takes into account.)
         delta: in (0, 1).
         rate: the probability that a record is in the subset.
-        steps: how many.
+        steps: the number of sums.
     """
     accounting = _accounting()
     event = accounting.PoissonSampledDpEvent(rate, accounting.GaussianDpEvent(noise_multiplier))
@@ -194,8 +202,11 @@ def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps
 
 @lru_cache
 def calibrated_multiplier(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """The least noise multiplier whose :func:`subsampled_epsilon` is at most epsilon, or up to a thousandth more."""
-    # As if the subset amplified in full.
+    """Return the least noise multiplier that is enough for epsilon.
+
+    Its :func:`subsampled_epsilon` is at most epsilon. The result may be up to a thousandth larger than the least.
+    """
+    # The noise if subsampling amplified in full.
     high = rate * 2.0 * math.sqrt(steps) / gaussian_mu(epsilon, delta)
     while subsampled_epsilon(high, delta, rate, steps) > epsilon:
         high *= 1.25
@@ -209,7 +220,7 @@ def calibrated_multiplier(epsilon: float, delta: float, rate: float, steps: int)
 
 
 def _accounting() -> Any:
-    """Google's dp-accounting, which is only wanted here."""
+    """Import Google's dp-accounting, which nothing else needs."""
     try:
         import dp_accounting
         import dp_accounting.pld

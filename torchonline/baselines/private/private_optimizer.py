@@ -74,7 +74,7 @@ class PrivateOptimizer(PrivatePoint):
             self._take(step, self._learn, contribution, step)
 
     def _contribution(self, gradients: Tensor | None, step: int) -> Tensor:
-        """Return what a record adds in its step: ``(*B, d)``, float64, of norm at most ``clip``."""
+        """Return what a record adds: ``(*B, d)``, float64, of norm at most ``clip``."""
         return clipped(self._combined(self._checked(gradients, self.points), step), self.clip, self.clip_norm)
 
     def _combined(self, gradients: Tensor, step: int) -> Tensor:
@@ -104,7 +104,7 @@ class PrivateOptimizer(PrivatePoint):
 
 
 class DisjointBatches(PrivateOptimizer):
-    r"""Base class of the baselines that release one noisy vector after each batch of records.
+    r"""Base class of the baselines that release one noisy vector after each batch.
 
     The stream is cut into batches. Within a batch nothing is released. At its end a vector is released with noise
     :math:`N(0, (s/\mu)^2 I)`. Given the earlier releases, the vector is a function of the batch's records, of which one record
@@ -133,7 +133,7 @@ class DisjointBatches(PrivateOptimizer):
         raise NotImplementedError
 
     def _noise(self, sensitivity: float) -> Tensor:
-        """Return noise for a vector that one record moves by ``sensitivity``: ``(*B, d)``, float64."""
+        """Return noise, ``(*B, d)``, for a vector of a given sensitivity."""
         if self.noise_multiplier == 0.0:
             return torch.zeros_like(self.theta, dtype=torch.float64)
         draw = self.source.normal(tuple(self.theta.shape)) * (self.noise_multiplier * sensitivity)

@@ -1,4 +1,4 @@
-"""Euclidean projections onto balls: the point of the ball that is nearest."""
+"""Euclidean projections onto balls."""
 
 import math
 from typing import Any
@@ -10,32 +10,37 @@ from torchonline.convex.domains import norm_order
 
 
 def projectable(name: str, value: Any) -> float:
-    """The order of a norm whose ball has a Euclidean projection in closed form: 1, 2 or infinity."""
+    """Return the order of a ball with a simple Euclidean projection, or raise."""
     order = norm_order(name, value)
     if order not in (1.0, 2.0, math.inf):
         raise ValueError(
-            f"{name}: expected 1, 2 or infinity, to whose balls a Euclidean projection is exact and simple, got {value}"
+            f"{name}: expected 1, 2 or infinity, for which a Euclidean projection is exact and simple, got {value}"
         )
     return order
 
 
 def euclidean_radius(dim: int, order: float, radius: float) -> float:
-    """The largest Euclidean norm in a ball of radius R: R, or R times the root of d in the maximum norm."""
+    """Return the largest Euclidean norm in a ball of radius R.
+
+    It is R for the orders 1 and 2, and R times the root of d for infinity.
+    """
     return radius * math.sqrt(dim) if order == math.inf else radius
 
 
 def projected(point: Tensor, order: float, radius: float) -> Tensor:
-    r"""The point of the ball :math:`\|v\|_p \le R`, p in {1, 2, infinity}, that is nearest in the Euclidean norm.
+    r"""Project onto the ball :math:`\|v\|_p \le R` in the Euclidean norm.
+
+    For p = 2, infinity and 1 in this order,
 
     .. math:: x\,\min\{1, R/\|x\|_2\}, \qquad \max\{-R, \min\{x, R\}\}, \qquad \mathrm{sign}(x)\,(|x| - \tau)_+,
 
-    with :math:`\tau = \max\{0, \max_k (|x|_{(1)} + ... + |x|_{(k)} - R)/k\}` over the largest entries, for p = 1.
+    with :math:`\tau = \max\{0, \max_k (|x|_{(1)} + ... + |x|_{(k)} - R)/k\}` over the largest entries.
 
     Cost: O(d), and O(d log d) for p = 1.
 
     Args:
         point: x, ``(*, d)``.
-        order: p.
+        order: p: 1, 2 or infinity.
         radius: R.
 
     Example:

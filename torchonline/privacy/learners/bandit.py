@@ -17,9 +17,9 @@ from torchonline.privacy.records import record_actions, record_values
 
 
 class PrivateBandit(PrivateLearner):
-    r"""Base class of the private bandits: K arms, one context for all arms, one person in a round.
+    r"""Base class of the private bandits: K arms, one person in a round.
 
-    A round, for the caller::
+    All arms share one context. A round, for the caller::
 
         k = bandit.select(x)
         bandit.step(x, k, reward)    # or bandit.step(None), if no reward has come
@@ -74,7 +74,7 @@ class PrivateBandit(PrivateLearner):
         self.reward_clip = self._clip_bound("reward_clip", reward_clip)
 
     def released(self) -> ReleasedBandit:
-        """Return a module with the current rule of decision and public values only, for export."""
+        """Return a module with public values only that decides, for export."""
         raise NotImplementedError
 
     def _learn(self, x: Tensor, action: Tensor, reward: Tensor, step: int) -> None:
@@ -97,9 +97,9 @@ class PrivateBandit(PrivateLearner):
 
     @one_at_a_time
     def select(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Choose an arm for each decision, the lowest of equals. The choice is for its own person only.
+        """Choose an arm for each decision, the lowest of equals.
 
-        Changes no state.
+        The choice is for its own person only. Changes no state.
 
         Args:
             x: contexts, ``(*B, ..., d)``: one decision, or many from the same state.
@@ -122,7 +122,7 @@ class PrivateBandit(PrivateLearner):
 
     @one_at_a_time
     def step(self, x: Tensor | None, action: Tensor | None = None, reward: Tensor | None = None) -> None:
-        """End a round: learn from the rewards that have arrived in it, and publish the next state.
+        """End a round: learn from the rewards that arrived, and publish the next state.
 
         Args:
             x: the context that was decided upon, ``(*B, d)``, or those of all rewards that arrived, ``(*B, m, d)``, m >= 0.
@@ -144,7 +144,12 @@ class PrivateBandit(PrivateLearner):
         return self.released().select(x, mask)
 
     def _checked_context(self, x: Tensor, most: int | None) -> Tensor:
-        """Return contexts as float64, ``(*B, ..., d)``, with at most ``most`` dimensions for ``...``, or raise."""
+        """Return contexts as float64, or raise.
+
+        Args:
+            x: ``(*B, ..., d)``.
+            most: the largest number of dimensions for ``...``; None for any.
+        """
         x = record_values("x", x, self.constants)
         between = x.dim() - self.batch_dims - 1
         fits = between >= 0 and x.shape[: self.batch_dims] == self.batch_shape and x.size(-1) == self.dim
@@ -154,7 +159,11 @@ class PrivateBandit(PrivateLearner):
         return x
 
     def _arrived(self, x: Tensor | None, action: Any, reward: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the contexts, actions and rewards of a round, clipped: ``(*B, m, d)``, ``(*B, m)``, ``(*B, m)``."""
+        """Return the contexts, actions and rewards of a round, clipped, or raise.
+
+        Returns:
+            ``(*B, m, d)``, ``(*B, m)``, ``(*B, m)``.
+        """
         if x is None:
             if action is not None or reward is not None:
                 raise ValueError("x: expected the context of the reward, got None")

@@ -1,4 +1,4 @@
-"""The contract of the private learners: a horizon, a privacy budget, a ledger, and a public part of the state."""
+"""Contract of the private learners: horizon, budget, ledger, public state."""
 
 import inspect
 import math
@@ -22,7 +22,9 @@ SEEDED = "seeded: no protection against whoever knows the seed"
 
 
 class PrivateLearner(ClockedLearner):
-    """Base class of all private learners: what they publish, over all steps, reveals little of any one record.
+    """Base class of all private learners.
+
+    All that a private learner publishes, over all steps, reveals little of any one record.
 
     **Protected** is one record: two streams are neighbours when they differ in one record. The sequence of all public states is
     (epsilon, delta)-differentially private, even if later records are chosen by somebody who has seen the earlier states.
@@ -127,7 +129,7 @@ class PrivateLearner(ClockedLearner):
         raise NotImplementedError
 
     def _event(self, steps: int) -> Event | None:
-        """Return what ``steps`` steps of one run with noise release of a record; None for nothing."""
+        """Return what ``steps`` steps of a run with noise release; None for nothing."""
         raise NotImplementedError
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
@@ -186,11 +188,14 @@ class PrivateLearner(ClockedLearner):
         }
 
     def reset(self) -> None:
-        """Raise a RuntimeError, because a release cannot be taken back, and its count must not be lost."""
+        """Raise a RuntimeError, because a release cannot be taken back.
+
+        The count of releases must not be lost.
+        """
         raise RuntimeError("reset: expected a new learner instead, since what this one has released stays released")
 
     def extra_repr(self) -> str:
-        """Return the options that differ from their defaults, the adjacency, sizes, and a warning if there is a seed."""
+        """Return the options that differ, the sizes, and a warning if there is a seed."""
         adjacency = f"adjacency={self.adjacency!r}"
         return ", ".join(filter(None, (super().extra_repr(), adjacency, SEEDED if self._is_seeded() else "")))
 

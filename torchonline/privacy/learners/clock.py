@@ -1,4 +1,4 @@
-"""The clock of the private learners: each step counts, and no copy, load or interruption turns it back."""
+"""Clock of the private learners: no copy, load or interruption turns it back."""
 
 import copy
 import os
@@ -17,7 +17,9 @@ is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch
 
 
 class Clock(NamedTuple):
-    """The object's own copy of the counts. Loading or overwriting buffers does not change it.
+    """The object's own copy of the counts.
+
+    Loading or overwriting buffers does not change it.
 
     Attributes:
         rounds: the steps of this run.
@@ -33,7 +35,7 @@ class Clock(NamedTuple):
 
 
 class ClockedLearner(Learner):
-    """Base class of the private learners' clock: counts steps and runs, and keeps noise from being used twice.
+    """Base class that counts steps and runs, and never draws noise twice.
 
     Four int64 buffers count, one number each for all learners of a fleet:
 
@@ -57,7 +59,10 @@ class ClockedLearner(Learner):
     remedy_of_torn = "call load_state_dict() or construct a new learner; an interrupted step counts as taken"
 
     def _next_step(self) -> int:
-        """Return the number of the next step, from 1 on. Write nothing, unless the clock was moved from outside."""
+        """Return the number of the next step, from 1 on.
+
+        Nothing is written, unless the clock was moved from outside.
+        """
         self._refuse_tracing()
         rounds, memory = int(self.rounds), self._memory
         if rounds != memory.rounds or os.getpid() != memory.process:
@@ -89,7 +94,7 @@ class ClockedLearner(Learner):
             raise
 
     def _begin(self, step: int) -> None:
-        """Advance the clock before anything else, so that an interrupted step still counts as spent."""
+        """Advance the clock first, so that an interrupted step still counts as spent."""
         self.rounds.add_(1)
         self._remember(step)
 
@@ -104,7 +109,7 @@ class ClockedLearner(Learner):
         return self.source.is_seeded or bool(self.seeded)
 
     def _counts(self) -> tuple[int, int, int]:
-        """Return the rounds, the largest number of steps of any run, and the number of runs.
+        """Return the rounds, the most steps of any run, and the number of runs.
 
         The largest of the buffers and of this object's own copy counts. Where they differ, somebody has written the clock from
         outside (an average of weights, a broadcast, an older state), or has forked the process: that is one more run.

@@ -20,9 +20,10 @@ from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
 
 
 class DPHDB(PrivateBandit):
-    r"""Private high-dimensional contextual bandit: one private Frank-Wolfe learner for each arm.
+    r"""Private high-dimensional contextual bandit.
 
-    Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`, with a known link :math:`\mu`. A round::
+    Each arm has a private Frank-Wolfe learner. Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`,
+    with a known link :math:`\mu`. A round::
 
         k = bandit.select(x)
         bandit.step(x, k, reward)    # all rewards that arrived in this round; bandit.step(None) if none has
@@ -164,7 +165,7 @@ class DPHDB(PrivateBandit):
         return max(min(rounds, self.warmup), rounds - (self.arm_count - 1) * self.warmup)
 
     def _block(self, step: int) -> int | None:
-        """Return the arm whose block of the warm-up a round is in; None after the warm-up."""
+        """Return the arm whose block of the warm-up a round is in; None after it."""
         arm = (step - 1) // self.warmup
         return arm if arm < self.arm_count else None
 
@@ -185,14 +186,17 @@ class DPHDB(PrivateBandit):
             self.theta_warm[..., block, :] = self.arms[block].theta
 
     def _learn_arm(self, arm: PrivateVertexFrankWolfe, x: Tensor, reward: Tensor) -> None:
-        """Take one step of an arm's learner, on records in which x is 0 if another arm was pulled."""
+        """Take one step of an arm's learner. x is 0 if another arm was pulled."""
         slope = self.link.mean(x @ arm.queries().to(x.dtype).mT) - reward.unsqueeze(-1)
         gradients = slope.unsqueeze(-1) * x.unsqueeze(-2)
         arm.step_together(gradients)
 
     @one_at_a_time
     def released(self) -> ReleasedDPHDB:
-        """Return a module that decides greedily by the arms' present decisions, in the warm-up too, for export."""
+        """Return a module that decides greedily by the present decisions, for export.
+
+        It does so in the warm-up too.
+        """
         theta = torch.stack([arm.theta for arm in self.arms], -2)
         return ReleasedDPHDB(
             theta,

@@ -1,4 +1,4 @@
-"""Private online Frank-Wolfe: DPTOFW with noise on the sum of gradients, and DPPOFW on a polytope."""
+"""Private online Frank-Wolfe on balls, DPTOFW, and on polytopes, DPPOFW."""
 
 import math
 from typing import Unpack

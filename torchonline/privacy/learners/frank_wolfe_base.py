@@ -42,7 +42,9 @@ SCHEMES = ("unbiased", "paper")
 
 
 class PrivateFrankWolfe(PrivatePoint):
-    """Base class of the private Frank-Wolfe learners. A subclass says in :meth:`_choice` where the noise is.
+    """Base class of the private Frank-Wolfe learners.
+
+    A subclass says in :meth:`_choice` where the noise is.
 
     Args:
         dim: number of features d.
@@ -88,7 +90,7 @@ class PrivateFrankWolfe(PrivatePoint):
         raise NotImplementedError
 
     def _prefix_sum(self) -> Mechanism:
-        """Return the prefix-sum mechanism with the least noise for this learner's epsilon and delta."""
+        """Return the prefix-sum mechanism with the least noise for epsilon and delta."""
         if self.epsilon == math.inf:
             return NoNoise(self.horizon)
         return calibrated(
@@ -107,7 +109,10 @@ class PrivateFrankWolfe(PrivatePoint):
 
     @one_at_a_time
     def queries(self) -> Tensor:
-        """Return the two points for the next record's gradients, this decision and the one before: ``(*B, 2, d)``."""
+        """Return the points for the next record's gradients, ``(*B, 2, d)``.
+
+        They are this decision and the one before.
+        """
         self._refuse_tracing()
         return torch.stack([self.theta, self.theta_prev], -2)
 
@@ -133,7 +138,9 @@ class PrivateFrankWolfe(PrivatePoint):
 
     @one_at_a_time
     def step_together(self, gradients: Tensor) -> None:
-        """Take one step on several records of another learner: clip each contribution and add their sum.
+        """Take one step on several records of another learner.
+
+        Each contribution is clipped, and their sum is added.
 
         Args:
             gradients: at the two points of :meth:`queries`, ``(*B, m, 2, d)``, float64, m >= 0.
@@ -148,19 +155,25 @@ class PrivateFrankWolfe(PrivatePoint):
         return self.view_for(self.theta) if self.is_small and self.choice.takes_arrays else None
 
     def _combined(self, gradients: Tensor, step: int) -> Tensor:
-        """Combine a record's gradients at both points and clip: ``(..., 2, d)`` to ``(..., d)``, float64."""
+        """Combine a record's gradients and clip: ``(..., 2, d)`` to ``(..., d)``."""
         weight = step if self.scheme == "unbiased" else step + 1
         g = weight * gradients[..., 0, :] - (weight - 1) * gradients[..., 1, :]
         return clipped(g, self.clip, self.clip_norm)
 
     def _advance(self, contribution: Tensor, step: int, view: NumpyView | None) -> None:
-        """Take a step: add the contribution ``(*B, d)``, an array if there is a view, and publish the next decision."""
+        """Take a step: add the contribution and publish the next decision.
+
+        Args:
+            contribution: ``(*B, d)``, an array if there is a view.
+            step: its number, from 1 on.
+            view: what the step runs on; None for tensors.
+        """
         self._take(step, self._move, contribution, step, self._buffers if view is None else view.learner.__dict__)
         if view is not None:
             view.mark_written()
 
     def _move(self, contribution: Tensor, step: int, state: Any) -> None:
-        """Add a contribution and move the decision, in buffers by name, tensors or arrays."""
+        """Add a contribution and move the decision, in tensors or arrays by name."""
         divisor = step if self.scheme == "unbiased" else step + 1
         vertex = self.choice.vertex(state, contribution, step, divisor)
         theta = state["theta"]
@@ -176,7 +189,10 @@ class PrivateFrankWolfe(PrivatePoint):
 
 
 class PrivateVertexFrankWolfe(PrivateFrankWolfe):
-    """Base class of the learners on a polytope, with noise on the sum or on the choice of a vertex."""
+    """Base class of the learners on a polytope.
+
+    The noise is on the sum, or on the choice of a vertex.
+    """
 
     domain: Vertices
 

@@ -8,7 +8,7 @@ from torchonline.privacy.noise import NoiseSource
 
 
 class PrivateOptions(LearnerOptions, total=False):
-    """Options of all private learners, as ``**options: Unpack[PrivateOptions]`` in their constructors.
+    """Options of all private learners, for ``**options: Unpack[PrivateOptions]``.
 
     :class:`~torchonline.privacy.learners.base.PrivateLearner` explains them and sets their defaults.
     """
@@ -23,10 +23,10 @@ class PrivateOptions(LearnerOptions, total=False):
 
 
 def signature_with(signature: inspect.Signature, promise: inspect.Signature) -> inspect.Signature:
-    """Return a signature with ``**options: Unpack[PrivateOptions]`` written out, required keywords first.
+    """Return a signature with ``PrivateOptions`` expanded, required keywords first.
 
     Args:
-        signature: of a constructor, without self. One that ends in anything else comes back as it is.
+        signature: of a constructor, without self. Without ``**options: Unpack[PrivateOptions]`` it comes back as it is.
         promise: the signature of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
     """
     own = list(signature.parameters.values())

@@ -1,4 +1,4 @@
-"""Base class of the private convex learners: clips gradients and publishes a decision."""
+"""Base class of the private learners of a point."""
 
 from typing import Any, Unpack
 
@@ -14,7 +14,7 @@ from torchonline.privacy.records import record_values
 
 
 class PrivatePoint(PrivateLearner):
-    """Base class of the private learners that learn a point from gradients.
+    """Base class of the private learners of a point: clips gradients, publishes it.
 
     Args:
         dim: number of features d.
@@ -52,13 +52,16 @@ class PrivatePoint(PrivateLearner):
         return self.clip * (1.0 + MARGIN) * self.dim ** max(0.0, 1.0 / order - 1.0 / self.clip_norm)
 
     def _moved(self, order: float = 2.0) -> float:
-        """Return the sensitivity of a sum: two contributions if a record is replaced, one if it is left out."""
+        """Return the sensitivity of a sum, in the norm of this order.
+
+        It is two contributions if a record is replaced, and one if it is left out.
+        """
         return (2.0 if self.adjacency == "replace_one" else 1.0) * self._longest(order)
 
     def _checked(self, gradients: Any, points: int) -> Tensor:
-        """Return gradients at so many points, float64, ``(*B, N, d)``, or raise. Values raise nothing.
+        """Return gradients at so many points, float64, ``(*B, N, d)``, or raise.
 
-        For None, a missing record, return zeros.
+        Values raise nothing. For None, a missing record, return zeros.
         """
         shape = (*self.batch_shape, points, self.dim)
         if gradients is None:

@@ -1,4 +1,4 @@
-"""Modules of released values: decisions of private learners, without secrets, for export and serving."""
+"""Modules of released values only, for export and serving."""
 
 import math
 
@@ -36,7 +36,7 @@ class Released(nn.Module):
 
 
 class ReleasedBandit(nn.Module):
-    """Base class of the modules that private bandits release: they decide by public values only.
+    """Base class of what private bandits release: it decides by public values only.
 
     Args:
         theta: parameters of all arms, ``(*B, K, d)``.
@@ -56,12 +56,15 @@ class ReleasedBandit(nn.Module):
         raise NotImplementedError
 
     def admitted(self, x: Tensor, mask: Tensor | None = None) -> Tensor | None:
-        """Return the mask of the arms to choose from, ``(*B, ..., K)``; None for all arms."""
+        """Return the mask of the arms to choose from, ``(*B, ..., K)``; None for all."""
         return mask
 
     @torch.jit.export
     def select(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the available arm with the highest score, the lowest of equals: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        """Return the available arm with the highest score, the lowest of equals.
+
+        Shape: ``(*B, ..., d)`` to ``(*B, ...)``.
+        """
         return highest(self.forward(x), self.admitted(x, mask))
 
     def example(self) -> tuple[Tensor, ...]:
@@ -76,12 +79,14 @@ class ReleasedBandit(nn.Module):
         return x.reshape(list(self.theta.shape[:-2]) + [-1, x.size(-1)])
 
     def of_arms(self, values: Tensor, x: Tensor) -> Tensor:
-        """Undo :meth:`context` for values of arms: ``(*B, n, K)`` to ``(*B, ..., K)``, with the dimensions of ``x``."""
+        """Undo :meth:`context` for values of arms: ``(*B, n, K)`` to ``(*B, ..., K)``."""
         return values.reshape(list(x.shape[:-1]) + [values.size(-1)])
 
 
 class ReleasedDPHDB(ReleasedBandit):
-    """The parameters that a :class:`~torchonline.DPHDB` has published, and its rule after the warm-up.
+    """Published parameters of a :class:`~torchonline.DPHDB`.
+
+    It decides by the rule after the warm-up.
 
     Args:
         theta: parameters of all arms, ``(*B, K, d)``.
@@ -100,15 +105,15 @@ class ReleasedDPHDB(ReleasedBandit):
         self.register_buffer("theta_warm", theta_warm.detach().to(torch.float64, copy=True))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the estimated mean reward of each arm: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
+        """Return the estimated mean rewards: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
         return self.means(x, self.theta)
 
     def means(self, x: Tensor, theta: Tensor) -> Tensor:
-        """Return mean rewards at parameters ``(*B, K, d)``: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
+        """Return the mean rewards at parameters ``(*B, K, d)``, ``(*B, ..., K)``."""
         return self.of_arms(self.link.mean(self.context(x) @ theta.mT), x)
 
     def admitted(self, x: Tensor, mask: Tensor | None = None) -> Tensor | None:
-        """Return the mask of the available arms near the best one at the end of the warm-up, ``(*B, ..., K)``."""
+        """Return the mask of the available arms that the preselection keeps."""
         warm = self.means(x, self.theta_warm)
         if mask is not None:
             warm = warm.masked_fill(~mask, -math.inf)
@@ -116,7 +121,10 @@ class ReleasedDPHDB(ReleasedBandit):
 
 
 def highest(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the index of the highest score where a mask is True, the first of equals: ``(..., K)`` to ``(...)``."""
+    """Return the index of the highest score where a mask is True, the first of ties.
+
+    Shape: ``(..., K)`` to ``(...)``.
+    """
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     return scores.argmax(-1)

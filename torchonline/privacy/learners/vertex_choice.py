@@ -14,7 +14,9 @@ from torchonline.privacy.noise import NoiseSource
 
 
 class Choice(Protocol):
-    """Rule that adds contributions to a sum and chooses a vertex, with noise in one of the two.
+    """Rule that adds up contributions and chooses a vertex, with noise.
+
+    The noise is on the sum, or on the choice.
 
     Attributes:
         takes_arrays: whether the state and the contribution may be NumPy arrays. The vertex is then an array too.
@@ -23,10 +25,16 @@ class Choice(Protocol):
     takes_arrays: bool
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        """Return the buffers of one learner before the first step. The names of secret buffers begin with ``secret``."""
+        """Return the buffers of one learner before the first step.
+
+        The names of secret buffers begin with ``secret``.
+        """
 
     def vertex(self, state: Any, contribution: Tensor, step: int, divisor: float) -> Tensor:
-        """Add a contribution ``(*B, d)`` to the sum, and choose a vertex ``(*B, d)`` for the sum over ``divisor``."""
+        """Add a contribution to the sum, and choose a vertex for sum / ``divisor``.
+
+        Shape: ``(*B, d)`` to ``(*B, d)``.
+        """
 
     def event(self, steps: int) -> Event:
         """Return what ``steps`` steps release of a record."""
@@ -36,7 +44,10 @@ class Choice(Protocol):
 
 
 class NoisySum:
-    """Noise on the sum. Direction and vertex are functions of what a prefix-sum mechanism releases."""
+    """Noise on the sum.
+
+    Direction and vertex are functions of what a prefix-sum mechanism releases.
+    """
 
     def __init__(self, domain: Domain, mechanism: Mechanism) -> None:
         self.domain = domain
@@ -59,10 +70,11 @@ class NoisySum:
 
 
 class NoisyVertex:
-    r"""Fresh noise on the scores of all vertices in every step. The lowest vertex is released, and the sum stays secret.
+    r"""Noise on the scores of all vertices, new in every step.
 
-    If a record is replaced, the differences of the scores move by at most :math:`\Delta_t = \Delta_1/t`, with
-    :math:`\Delta_1 = \mathrm{diam}_1(V)\cdot 2C` for contributions clipped to C in the maximum norm.
+    The vertex with the lowest score is released, and the sum stays secret. If a record is replaced, the differences of the
+    scores move by at most :math:`\Delta_t = \Delta_1/t`, with :math:`\Delta_1 = \mathrm{diam}_1(V)\cdot 2C` for contributions
+    clipped to C in the maximum norm.
 
     - Gumbel noise of scale b makes the choice an exponential mechanism. Its bounded range is :math:`\Delta_t/b`, so it is
       :math:`(\Delta_t/b)^2/8`-zCDP.

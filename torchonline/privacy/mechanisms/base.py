@@ -1,4 +1,4 @@
-"""Base class of the prefix-sum mechanisms: a factorization, a noise scale, and a source of noise."""
+"""Base class of the prefix-sum mechanisms."""
 
 import math
 from typing import Any
@@ -15,11 +15,11 @@ State = dict[str, Any]
 
 
 class Mechanism:
-    """Base class of all mechanisms: a factorization of the prefix sums, a noise scale, and a source of noise.
+    """Base class of all mechanisms: a factorization, a noise scale, a noise source.
 
-    A mechanism has no state. Its owner keeps as buffers what evolves: the noisy sum, which is public, and the buffers that
-    :meth:`initial_state` returns and :meth:`change` writes. The latter are as secret as the records, and their names say so. All
-    methods that compute run on tensors and on NumPy views of them alike.
+    The factorization is that of the prefix sums. A mechanism has no state. Its owner keeps as buffers what evolves: the noisy
+    sum, which is public, and the buffers that :meth:`initial_state` returns and :meth:`change` writes. The latter are as secret
+    as the records, and their names say so. All methods that compute run on tensors and on NumPy views of them alike.
 
     Args:
         horizon: n, the number of steps.
@@ -39,7 +39,7 @@ class Mechanism:
         self.source = source
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        """Return the secret buffers before the first step, for one learner's sums of size d."""
+        """Return the secret buffers before the first step, for sums of size d."""
         raise NotImplementedError
 
     def zero(self, dim: int) -> Tensor:
@@ -47,7 +47,10 @@ class Mechanism:
         return torch.zeros(dim, dtype=torch.float64)
 
     def change(self, state: State, summand: Tensor, step: int) -> Tensor:
-        """Return what a step, counted from 1, adds to the noisy sum: ``(*B, d)``. Call it once for each step, in order."""
+        """Return what a step adds to the noisy sum, ``(*B, d)``.
+
+        Call it once for each step, in order. Steps count from 1.
+        """
         change = self._increment(state, step)
         change += summand
         return change
@@ -65,11 +68,17 @@ class Mechanism:
         raise NotImplementedError
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        """Return B and C for n steps as dense matrices. Their product has ones on and below the diagonal."""
+        """Return B and C for n steps as dense matrices.
+
+        Their product has ones on and below the diagonal, and zeros above.
+        """
         raise NotImplementedError
 
     def errors(self, n: int) -> tuple[float, float]:
-        """Return root mean square and maximum, over n steps, of a coordinate's standard deviation at sigma = 1."""
+        """Return root mean square and maximum of the noise over n steps.
+
+        The noise is the standard deviation of a coordinate at sigma = 1.
+        """
         raise NotImplementedError
 
     def event(self, steps: int) -> Event:
@@ -87,7 +96,7 @@ class Mechanism:
 
     @on_arrays(_draw_array)
     def _draw(self, memory: Tensor) -> Tensor:
-        """Return independent N(0, sigma^2) draws, ``(*B, d)``, in the form of a memory ``(*B, m, d)``."""
+        """Draw from N(0, sigma^2), ``(*B, d)``, in the form of a memory ``(*B, m, d)``."""
         noise = self.source.normal(_draw_shape(memory)).to(memory.device)
         noise *= self.noise_scale
         return noise

@@ -1,28 +1,29 @@
-r"""Buffered linear Toeplitz (BLT) matrices: the noise of private prefix sums, in the memory of a few of its vectors.
+r"""Buffered linear Toeplitz (BLT) matrices: noise of prefix sums in little memory.
 
-All n prefix sums of a stream are released as :math:`S_t + N_t`, with noise :math:`N = AC^{-1}Z`: A is the lower-triangular
+All n prefix sums of a stream are released as :math:`S_t + N_t`, with noise :math:`N = AC^{-1}Z`. A is the lower-triangular
 matrix of ones, Z has independent rows, and the encoder C is lower-triangular Toeplitz,
 
 .. math:: c_0 = 1,\qquad c_k = \sum_{j=1}^b w_j\lambda_j^{k-1},\qquad 0 < \lambda_j < 1,\; w_j > 0.
 
-With b vectors :math:`s_j`, zero at first, the noise of each round follows from a fresh row :math:`z_t`:
+With b vectors :math:`s_j`, zero at first, the noise of each round follows from a new row :math:`z_t`:
 
 1. :math:`y_t = z_t - \sum_j w_j s_j`;
 2. :math:`s_j \leftarrow \lambda_j s_j + y_t`;
 3. :math:`N_t = N_{t-1} + y_t`.
 
-Since :math:`S + N = AC^{-1}(CG + Z)` for the rows G that are summed, releasing the prefix sums tells no more than
-:math:`CG + Z`. A change of one row by at most s then shifts what is released by at most s times the largest column norm of C,
-which for a Toeplitz matrix is that of its first column (:func:`column_norm`). Privacy rests on that number alone, and holds for
-any decays and weights chosen without the data; how large the noise is, :func:`errors` says.
+Let G be the rows that are summed. Since :math:`S + N = AC^{-1}(CG + Z)`, releasing the prefix sums tells no more than :math:`CG
++ Z`. A change of one row by at most s shifts :math:`CG + Z` by at most s times the largest column norm of C, which for a
+Toeplitz matrix is that of its first column (:func:`column_norm`). Privacy depends on that number only, and holds for any decays
+and weights that are chosen without the data. :func:`errors` returns the size of the noise.
 
-Here are decays and weights for any horizon (:func:`parameters`), and the least that any matrices in place of
-:math:`AC^{-1}` and C could do (:func:`trace_lower_bound`).
+:func:`parameters` returns decays and weights for any horizon, and :func:`trace_lower_bound` the least noise of any matrices in
+place of :math:`AC^{-1}` and C.
 
 Reference:
     Dvijotham, McMahan, Pillutla, Steinke and Thakurta, Efficient and near-optimal noise generation for streaming differential
     privacy, FOCS 2024; McMahan, Xu and Zhang, A hassle-free algorithm for private learning in practice: don't use tree
-    aggregation, use BLTs, 2024, who minimise the largest error; here it is a mean of that and of the root mean square.
+    aggregation, use BLTs, 2024. What differs: they minimize the largest error, here it is a mean of the largest error and the
+    root mean square.
     :math:`c_k = \binom{2k}{k}/4^k`, which a BLT approximates, is the square-root factorisation of Fichtenberger, Henzinger
     and Upadhyay, Constant matters, ICML 2023.
 """
@@ -34,10 +35,10 @@ import numpy as np
 
 from torchonline.core.checks import positive, positive_integer, within
 
-# Below, a row for each horizon: log(decay / (1 - decay)) of each buffer, then log(weight) of each.
+# The table has a row for each of these horizons: log(decay / (1 - decay)) of each vector, then log(weight) of each.
 HORIZONS = tuple(2**e for e in (3, 4, 5, 6, 8, 10, 12, 15, 18, 21, 24, 27, 30))
 
-# Printed by examples/fit_blt.py. Two decimals are enough: at a minimum, errors change with the square of the rounding.
+# Printed by examples/fit_blt.py. Two decimals are enough, because at a minimum errors change with the square of the rounding.
 TABLE = {
     1: """
         1.12 -0.75 1.70 -0.78 2.24 -0.88 2.75 -1.02 3.75 -1.37 4.71 -1.77 5.65 -2.20 7.05 -2.86 8.44 -3.54 9.83 -4.23
@@ -86,19 +87,19 @@ TABLE = {
 
 
 def parameters(horizon: int, degree: int = 5) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    r"""Decays and weights of a BLT for that many rounds.
+    r"""Return decays and weights of a BLT for a horizon.
 
     Both are interpolated, linearly in the logarithm of the horizon, in a table of numerical minima of
 
     .. math:: \tfrac34\log\mathrm{rms} + \tfrac14\log\max + \log\|c\|
 
-    (:func:`errors` and :func:`column_norm` at n = horizon), which takes no time. For fewer than 8 rounds they are those for 8,
-    beyond :math:`2^{30}` those for :math:`2^{30}`: still private, with more noise than need be.
+    (:func:`errors` and :func:`column_norm` at n = horizon). For fewer than 8 rounds they are those for 8 rounds, and beyond
+    :math:`2^{30}` rounds those for :math:`2^{30}`: still private, with more noise than needed.
 
     Args:
-        horizon: the number of rounds n, above 0.
-        degree: the number b of vectors that are kept, from 1 to 6. More than 3 change little below a thousand rounds,
-            and more than 5 little below a million.
+        horizon: n, the number of rounds, above 0.
+        degree: b, the number of vectors that are kept, from 1 to 6. More than 3 change little below a thousand rounds,
+            and more than 5 change little below a million.
 
     Returns:
         ``(decay, weight)``: b decays in (0, 1), falling, and b weights above 0.
@@ -117,17 +118,16 @@ def parameters(horizon: int, degree: int = 5) -> tuple[tuple[float, ...], tuple[
 
 
 def column_norm(decay: Sequence[float], weight: Sequence[float], rounds: int) -> float:
-    r"""The largest norm of a column of C over that many rounds: the sensitivity of what is released, for rows within 1.
+    r"""Return the largest norm of a column of C: the sensitivity for rows within 1.
 
     .. math:: \|c\|^2 = \sum_{k<n} c_k^2 = 1 + \sum_{ij} w_iw_j\frac{1 - (\lambda_i\lambda_j)^{n-1}}{1 - \lambda_i\lambda_j}
 
-    All terms are positive and each is computed without cancellation, so that the result has a relative error of a few units in
-    the last place.
+    All terms are positive, and each is computed without cancellation, so the relative error is a few units in the last place.
 
     Args:
         decay: b decays, each in (0, 1).
         weight: b weights, each above 0.
-        rounds: n, above 0.
+        rounds: n, the number of rounds, above 0.
 
     Example:
         >>> column_norm((0.5,), (1.0,), 3)  # c = (1, 1, 1/2)
@@ -140,17 +140,18 @@ def column_norm(decay: Sequence[float], weight: Sequence[float], rounds: int) ->
 
 
 def errors(decay: Sequence[float], weight: Sequence[float], rounds: int) -> tuple[float, float]:
-    r"""How large the noise of the prefix sums is, for rows of unit noise: root mean square over the rounds, and largest.
+    r"""Return root mean square and maximum of the prefix sums' noise, for unit draws.
 
     With b the first column of :math:`AC^{-1}`, so that :math:`N_t = \sum_{k<t} b_k z_{t-k}`,
 
     .. math:: \mathrm{rms}^2 = \frac1n\sum_{t=1}^n\sum_{k<t} b_k^2,\qquad \max{}^2 = \sum_{k<n} b_k^2.
 
     Times :func:`column_norm` they are the noise at a sensitivity of 1, whatever the scale of C. The state :math:`x = (N, s)` of
-    the recursion moves by :math:`x \leftarrow Mx + \mathbf 1z`; its covariance
-    :math:`\sum_{k<n}M^k\mathbf 1\mathbf 1^\top M^{\top k}` for 2n rounds follows from that for n, so that about :math:`\log_2 n`
-    products of matrices of order b + 1 are enough. With decays and weights of the table, rounding leaves a relative error below
-    1e-12 up to 2e4 rounds, 1e-10 up to 1e6 and 1e-7 up to 1e9.
+    the recursion moves by :math:`x \leftarrow Mx + \mathbf 1z`. Its covariance
+    :math:`\sum_{k<n}M^k\mathbf 1\mathbf 1^\top M^{\top k}` for 2n rounds follows from that for n rounds.
+
+    Cost: about :math:`\log_2 n` products of matrices of order b + 1. With decays and weights of the table, the relative error is
+    below 1e-12 up to 2e4 rounds, 1e-10 up to 1e6 and 1e-7 up to 1e9.
 
     Args:
         decay: b decays, each in (0, 1).
@@ -183,16 +184,16 @@ def errors(decay: Sequence[float], weight: Sequence[float], rounds: int) -> tupl
 
 
 def trace_lower_bound(rounds: int) -> float:
-    r"""The least noise of any matrix mechanism: rms error times column norm is at least this.
+    r"""Return a lower bound on rms error times column norm of any matrix mechanism.
 
-    For any matrices with :math:`A = BC`, A the n x n lower-triangular matrix of ones, the nuclear norm is at most the product of
-    the Frobenius norms, and :math:`\|B\|_F = \sqrt n\,\mathrm{rms}`, :math:`\|C\|_F \le \sqrt n\max_i\|C_{\cdot i}\|`:
+    Let :math:`A = BC`, A the n x n lower-triangular matrix of ones. The nuclear norm of A is at most the product of the Frobenius
+    norms, and :math:`\|B\|_F = \sqrt n\,\mathrm{rms}`, :math:`\|C\|_F \le \sqrt n\max_i\|C_{\cdot i}\|`:
 
     .. math::
         \mathrm{rms}\cdot\max_i\|C_{\cdot i}\| \ge \frac{\|A\|_*}{n} = \frac1n\sum_{k=1}^n\frac1{2\sin\frac{(2k-1)\pi}{4n+2}}.
 
-    This is a bound on noise that is linear in independent rows, not on all mechanisms. From 6 to 47 rounds no lower-triangular
-    Toeplitz C seems to come within 7 % of it (by numerical minimisation). Takes time in proportion to n, and little memory.
+    This bounds noise that is linear in independent rows, not all mechanisms. From 6 to 47 rounds no lower-triangular
+    Toeplitz C seems to come within 7 % of it (by numerical minimization). Cost: time in proportion to n, and little memory.
 
     Args:
         rounds: n, above 0.
@@ -211,9 +212,9 @@ def trace_lower_bound(rounds: int) -> float:
 
 
 def _checked(decay: Sequence[float], weight: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Decays and weights as arrays of one length, or an error that names the argument."""
+    """Return decays and weights as arrays of equal length, or raise."""
     lam = np.array([within("decay", value, 0.0, 1.0) for value in decay])
     w = np.array([positive("weight", value) for value in weight])
     if not 0 < len(lam) == len(w):
-        raise ValueError(f"decay and weight: expected as many of one as of the other, got {len(lam)} and {len(w)}")
+        raise ValueError(f"decay and weight: expected equal numbers of both, above 0, got {len(lam)} and {len(w)}")
     return lam, w

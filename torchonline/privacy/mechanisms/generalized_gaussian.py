@@ -1,8 +1,9 @@
-r"""Binary tree with the generalized Gaussian noise of the DP-TOFW paper, for comparison. Plain Gaussian noise is smaller.
+r"""Binary tree with the generalized Gaussian noise of the DP-TOFW paper.
 
-The law :math:`\mathcal G_r(\sigma^2)` has the density :math:`\propto \exp(-\|z\|_r^2/(2\sigma^2))`. For r at least 2,
-:math:`\|\cdot\|_r^2` is (r-1)-smooth. If a record moves a sum by at most s in the norm of order q, then noise of that law makes
-the sum :math:`\kappa s^2/(2\sigma^2)`-zCDP, with :math:`\kappa = (r-1)\,d^{2(1/r-1/q)}` and r in [2, q].
+It is for comparison. Plain Gaussian noise is smaller. The law :math:`\mathcal G_r(\sigma^2)` has the density :math:`\propto
+\exp(-\|z\|_r^2/(2\sigma^2))`. For r at least 2, :math:`\|\cdot\|_r^2` is (r-1)-smooth. If a record moves a sum by at most s in
+the norm of order q, then noise of that law makes the sum :math:`\kappa s^2/(2\sigma^2)`-zCDP, with :math:`\kappa =
+(r-1)\,d^{2(1/r-1/q)}` and r in [2, q].
 """
 
 import math
@@ -16,10 +17,10 @@ from torchonline.privacy.noise import NoiseSource
 
 
 def smoothness(order: float, dim: int) -> tuple[float, float]:
-    r"""Return the index r in [2, q] by the rule :math:`\min\{q, \max\{2, \log d\}\}`, and its kappa.
+    r"""Return the index r in [2, q] of the paper's rule, and its kappa.
 
-    For q below 2 they are 2 and 1. The paper prints :math:`\min\{q-1, \log d - 1\}`, which for few features is below 2 and the
-    index of no norm.
+    The rule is :math:`\min\{q, \max\{2, \log d\}\}`. For q below 2 they are 2 and 1. The paper prints :math:`\min\{q-1, \log d
+    - 1\}`, which for few features is below 2 and the index of no norm.
     """
     if order < 2.0:
         return 2.0, 1.0

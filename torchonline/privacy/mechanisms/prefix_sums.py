@@ -1,4 +1,4 @@
-r"""Noise for prefix sums that are published after every record: mechanisms, calibration, and a standalone source of noise.
+r"""Noise for prefix sums that are published after every record.
 
 A stream :math:`g_1, ..., g_n` is summed, and each prefix :math:`S_t = g_1 + ... + g_t` is released as :math:`S_t + N_t`. With
 independent noise, the prefixes would need :math:`\sqrt n` times the noise of one sum. Correlated noise needs
@@ -60,7 +60,7 @@ def calibrated(
     source: NoiseSource,
     radius: float | None = None,
 ) -> Mechanism:
-    """Return a mechanism with the least noise that is (epsilon, delta)-differentially private over its horizon.
+    """Return a mechanism with the least noise for (epsilon, delta) over its horizon.
 
     Args:
         name: a key of ``MECHANISMS``.
@@ -87,10 +87,10 @@ def calibrated(
 
 
 class PrefixSum(PrivateLearner):
-    """Noise for one prefix after another of a sum that is kept elsewhere. :func:`prefix_sum` makes it.
+    """Noise for one prefix after another of a sum that is kept elsewhere.
 
-    All of ``state_dict()`` is secret, but for the counts. Copies and loads never repeat noise, and are counted, as in
-    :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+    :func:`prefix_sum` makes it. All of ``state_dict()`` is secret, but for the counts. Copies and loads never repeat noise, and
+    are counted, as in :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
     Args:
         mechanism, horizon, shape, sensitivity: see :func:`prefix_sum`.
@@ -151,11 +151,11 @@ class PrefixSum(PrivateLearner):
         return self.mechanism.materialize(positive_integer("n", n))
 
     def rms(self, n: int) -> float:
-        """Return the root mean square, over the first n steps, of the standard deviation of a coordinate's noise."""
+        """Return the root mean square, over n steps, of a coordinate's noise."""
         return self.mechanism.noise_scale * self.mechanism.errors(positive_integer("n", n))[0]
 
     def largest(self, n: int) -> float:
-        """Return the largest standard deviation of a coordinate's noise in the first n steps."""
+        """Return the largest standard deviation, over n steps, of a coordinate's noise."""
         return self.mechanism.noise_scale * self.mechanism.errors(positive_integer("n", n))[1]
 
     def _event(self, steps: int) -> Event:
@@ -177,11 +177,12 @@ def prefix_sum(
     seed: int | None = None,
     adjacency: str = "replace_one",
 ) -> PrefixSum:
-    r"""Return noise that makes all prefixes of a sum (epsilon, delta)-differentially private, one after another.
+    r"""Return noise for all prefixes of a sum, one after another.
 
-    The caller keeps the sum, adds each record's summand once, in its own step, and releases ``sum + noise.next()``. The caller
-    must enforce that one record moves its summand by at most ``sensitivity``, with
-    :func:`~torchonline.privacy.clipping.clipped`. Under replace-one the sensitivity is twice the bound of the clipping.
+    It makes the sequence of all prefixes (epsilon, delta)-differentially private. The caller keeps the sum, adds each record's
+    summand once, in its own step, and releases ``sum + noise.next()``. The caller must enforce that one record moves its
+    summand by at most ``sensitivity``, with :func:`~torchonline.privacy.clipping.clipped`. Under replace-one the sensitivity is
+    twice the bound of the clipping.
 
     Cost of a step: see the table of :mod:`torchonline.privacy.mechanisms.prefix_sums`.
 

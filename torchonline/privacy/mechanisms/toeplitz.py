@@ -1,4 +1,4 @@
-"""Prefix-sum mechanisms with Toeplitz factors: the least noise of the mechanisms here."""
+"""Prefix-sum mechanisms with Toeplitz factors: the least noise."""
 
 import numpy as np
 import torch
@@ -11,7 +11,9 @@ from torchonline.privacy.noise import NoiseSource
 
 
 class BLT(Mechanism):
-    r"""Buffered linear Toeplitz mechanism: its memory is ``len(decay)`` exponentially decaying sums of past noise.
+    r"""Buffered linear Toeplitz mechanism.
+
+    Its memory is ``len(decay)`` exponentially decaying sums of past noise.
 
     .. math:: c_0 = 1,\quad c_k = \sum_j w_j\lambda_j^{k-1};\qquad
               y_t = z_t - \sum_j w_j s_j,\quad s_j \leftarrow \lambda_j s_j + y_t,\quad N_t = N_{t-1} + y_t .
@@ -73,7 +75,9 @@ class BLT(Mechanism):
 
 
 class SquareRoot(Mechanism):
-    r"""Square-root factorization of the prefix sums: :math:`C = B`, :math:`c_k = \binom{2k}{k}/4^k`.
+    r"""Square-root factorization of the prefix sums.
+
+    .. math:: C = B,\qquad c_k = \binom{2k}{k}/4^k .
 
     It keeps all draws, so it is for short streams.
 

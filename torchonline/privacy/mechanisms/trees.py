@@ -1,4 +1,7 @@
-"""Prefix-sum mechanisms on a binary tree: simple, with two to three times the noise of the Toeplitz mechanisms."""
+"""Prefix-sum mechanisms on a binary tree.
+
+They are simple, with two to three times the noise of the Toeplitz mechanisms.
+"""
 
 import math
 
@@ -9,10 +12,11 @@ from torchonline.privacy.mechanisms.base import Mechanism, State, summary
 
 
 class Tree(Mechanism):
-    """Binary tree of noisy partial sums. A prefix adds up as many nodes as its number has binary ones.
+    """Binary tree of noisy partial sums.
 
-    Node e covers the records after e - lowbit(e) up to e, where lowbit(e) is the largest power of two that divides e. Record i is
-    in the nodes i, i + lowbit(i), ..., at most ``n.bit_length()`` of them. Each step draws one node's noise.
+    A prefix adds up as many nodes as its number has binary ones. Node e covers the records after e - lowbit(e) up to e, where
+    lowbit(e) is the largest power of two that divides e. Record i is in the nodes i, i + lowbit(i), ..., at most
+    ``n.bit_length()`` of them. Each step draws one node's noise.
 
     Reference:
         Chan, Shi and Song, Private and continual release of statistics, ICALP 2010; Dwork, Naor, Pitassi and Rothblum,
@@ -48,11 +52,11 @@ class Tree(Mechanism):
 
 
 class HonakerTree(Mechanism):
-    r"""Binary tree with noise in the right children too, which gives a second estimate of each partial sum.
+    r"""Binary tree with noise in the right children too.
 
-    A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of its nodes of height j), with
-    :math:`w_j = 2^j/(2^{k+1}-1)`. The variance is :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the tree's. A step draws two numbers
-    on average.
+    It gives a second estimate of each partial sum. A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of
+    its nodes of height j), with :math:`w_j = 2^j/(2^{k+1}-1)`. The variance is :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the
+    tree's. A step draws two numbers on average.
 
     Reference:
         Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below, which can be
@@ -105,7 +109,7 @@ def _lowest_bit(step: int) -> int:
 
 
 def _replace_(nodes: Tensor, level: int, noise: Tensor) -> Tensor:
-    """Put a node in the place of all smaller nodes, and return the change of the sum over all nodes."""
+    """Replace all smaller nodes by one node, and return the change of the total."""
     change = noise - nodes[..., :level, :].sum(-2)
     nodes[..., :level, :] = 0
     nodes[..., level, :] = noise
@@ -113,6 +117,6 @@ def _replace_(nodes: Tensor, level: int, noise: Tensor) -> Tensor:
 
 
 def _over_bits(n: int, values: Tensor) -> Tensor:
-    """Return, for t = 1, ..., n, the sum of ``values`` over the positions of t's binary ones."""
+    """Return the sums of ``values`` at the binary ones of t = 1, ..., n."""
     steps = torch.arange(1, n + 1).unsqueeze(-1)
     return ((steps >> torch.arange(len(values))) & 1).to(torch.float64) @ values
