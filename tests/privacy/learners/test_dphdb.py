@@ -677,7 +677,7 @@ def test_a_state_of_other_options_is_refused_as_a_whole() -> None:
         partial = {name: value for name, value in snapshot(learnt).items() if not name.startswith(missing)}
         other = dphdb()
         before = snapshot(other)
-        with pytest.raises(RuntimeError, match="expected an entry, got none"):
+        with pytest.raises(RuntimeError, match=r"expected (an entry|the entries of this part), got none"):
             other.load_state_dict(partial)
         assert differences(before, snapshot(other)) == []
     ucb = dpucb()

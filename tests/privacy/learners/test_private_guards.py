@@ -75,7 +75,7 @@ def state_of(learner: Any) -> dict[str, Tensor]:
 class Interruption:
     """Raises KeyboardInterrupt at one of the lines that the library runs, counted from 0.
 
-    Not at a ``with`` of a lock: Python visits that line once more before it releases the lock, and never ends a program there.
+    Not at a ``with``: tracing visits that line once more before the block is left, where Python itself raises nothing.
     """
 
     def __init__(self, line: int) -> None:
@@ -83,7 +83,7 @@ class Interruption:
         self.has_raised = False
 
     def _on_line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line" and not self.has_raised and not _takes_lock(frame):
+        if event == "line" and not self.has_raised and not _is_with(frame):
             if self.left == 0:
                 self.has_raised = True
                 raise KeyboardInterrupt
@@ -106,8 +106,8 @@ class Interruption:
         return False
 
 
-def _takes_lock(frame: FrameType) -> bool:
-    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip().startswith("with self._lock")
+def _is_with(frame: FrameType) -> bool:
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip().startswith("with ")
 
 
 def lines_of(call: Callable[[], Any]) -> int:
@@ -182,6 +182,7 @@ def test_an_interrupted_step_is_untouched_or_finished_or_refused(case: PrivateCa
         state = state_of(each)
         assert Interruption(line).during(each.step, *record)
         assert is_free(each._lock)
+        assert torch.is_grad_enabled()
         rounds = int(each.rounds)
         # The interruption is no run more, and what was taken is booked.
         assert each.privacy_ledger().events == (done if rounds > BEFORE else each).privacy_ledger().events

@@ -227,7 +227,7 @@ def test_any_horizon(degree: int) -> None:
         (lambda: column_norm((1.0,), (0.5,), 5), "decay: expected a number in"),
         (lambda: column_norm((math.nan,), (0.5,), 5), "decay: expected a finite number"),
         (lambda: column_norm((0.5,), (0.0,), 5), "weight: expected a number above 0"),
-        (lambda: column_norm((0.5, 0.6), (0.5,), 5), "decay and weight: expected as many"),
+        (lambda: column_norm((0.5, 0.6), (0.5,), 5), "decay and weight: expected equal numbers"),
         (lambda: errors((), (), 5), "decay and weight: expected"),
         (lambda: errors((0.5,), (-0.1,), 5), "weight: expected a number above 0"),
         (lambda: trace_lower_bound(0), "rounds: expected an integer above 0"),

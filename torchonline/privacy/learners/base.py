@@ -82,7 +82,8 @@ class PrivateLearner(ClockedLearner):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.__signature__ = signature_with(inspect.signature(cls), inspect.signature(PrivateLearner))
+        made: Any = cls
+        made.__signature__ = signature_with(inspect.signature(cls), inspect.signature(PrivateLearner))
 
     def __init__(
         self,
