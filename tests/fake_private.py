@@ -13,8 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.fake_device import DEVICE, install
 from tests.private_learners import CASES, DIM
+from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateLearner
-from torchonline.privacy.learners.dphdb import PrivateBandit
 
 
 def fake_record(learner: Any) -> tuple[torch.Tensor, ...]:

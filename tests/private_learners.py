@@ -9,8 +9,8 @@ from torch import Tensor
 import torchonline
 import torchonline.baselines
 from tests.learners import public_classes
+from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateLearner
-from torchonline.privacy.learners.dphdb import PrivateBandit
 from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe
 
 DIM = 3
