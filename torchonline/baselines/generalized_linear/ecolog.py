@@ -187,7 +187,7 @@ class ECOLogRegression(GeneralizedEstimator):
             )
         if isinstance(theta, Tensor):
             return self._inside_on_tensors(theta, outside, problem)
-        if outside.any():
+        if may_hold(outside):
             *vectors, rate, reward = problem
             values = (*vectors, rate + 0.0 * outside, reward + 0.0 * outside)
             rows = [torch.from_numpy(np.asarray(value, dtype=theta.dtype)[outside]) for value in values]
