@@ -56,6 +56,15 @@ def add_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor
     subtract_outer_product_(inverse, u, u)
 
 
+def scale_(V: PrecisionMatrix, factor: float) -> None:
+    """Multiply V by a positive number, and divide the inverse by it."""
+    matrix, inverse, lost = V
+    matrix *= factor
+    inverse *= 1.0 / factor
+    if lost is not None:
+        lost *= factor
+
+
 def refine_(V: PrecisionMatrix, rounds: Tensor, every: int = REFINE_EVERY) -> None:
     """Correct one column of the inverse; which one depends on the count of rounds, ``(*B)``."""
     matrix, inverse, _ = V
