@@ -25,7 +25,9 @@ P = ParamSpec("P")
 def takes_arguments_of(
     estimator: Callable[P, Estimator],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Give a policy's ``__init__`` the signature of an estimator, and the documentation of the estimator's arguments.
+    """Decorate a policy's ``__init__`` that passes its arguments on to an estimator.
+
+    The method gets the signature of the estimator's constructor and the documentation of its arguments.
 
     Example:
         >>> class Optimism(UCB):

@@ -1,6 +1,7 @@
-"""The history of estimators that revisit all rounds: buffers of a fixed size, of which a round fills one row.
+"""The history of estimators that revisit all rounds.
 
-Memory is O(horizon d), and a round costs O(t d) or more. A round beyond the horizon is refused.
+A history is a buffer of fixed size. Each round fills one row. A round beyond the horizon is refused. Memory is O(horizon d),
+and a round costs O(t d) or more.
 """
 
 import torch
@@ -17,12 +18,21 @@ def _check_room_in_python(rounds: Tensor, horizon: int) -> None:
 
 @in_python(_check_room_in_python)
 def check_room(rounds: Tensor, horizon: int) -> None:
-    """Refuse a round for which the history has no room. In TorchScript, :func:`append_` fails instead."""
+    """Refuse a round for which the history has no room.
+
+    In TorchScript, :func:`append_` fails instead.
+    """
     return
 
 
 def append_(history: Tensor, rounds: Tensor, value: Tensor) -> None:
-    """Write a row or a number of this round into a history: ``(*B, T, d)`` and ``(*B, d)``, or both without d."""
+    """Write a row or a number of this round into a history.
+
+    Args:
+        history: ``(*B, T, d)``, or ``(*B, T)``.
+        rounds: how many rounds the history has, ``(*B)``.
+        value: ``(*B, d)``, or ``(*B)``.
+    """
     at = rounds.unsqueeze(-1)
     if history.dim() > at.dim():
         at = at.unsqueeze(-1).expand_as(value.unsqueeze(-2))
@@ -32,12 +42,15 @@ def append_(history: Tensor, rounds: Tensor, value: Tensor) -> None:
 
 
 def count_filled(rounds: Tensor, horizon: int) -> int:
-    """Return how many rows of the history are filled, this round's included; ``horizon`` where the host cannot tell."""
+    """Return how many rows of the history are filled, this round's included.
+
+    It is ``horizon`` where the host cannot tell.
+    """
     if is_at_hand(rounds):
         return int(rounds.max()) + 1
     return horizon
 
 
 def nonzero_norm(x: Tensor) -> Tensor:
-    """Return Euclidean norms of at least 1e-30, to divide by: ``(..., d)`` to ``(...)``."""
+    """Return Euclidean norms, at least 1e-30, as divisors: ``(..., d)`` to ``(...)``."""
     return torch.linalg.vector_norm(x, dim=-1).clamp(min=1e-30)

@@ -1,4 +1,7 @@
-"""ECOLog: one-pass logistic regression by proximal steps, as in ada-OFU-ECOLog (Faury, Abeille, Jun and Calauzenes, 2022)."""
+"""ECOLog: one-pass logistic regression by proximal steps.
+
+The algorithm is ada-OFU-ECOLog of Faury, Abeille, Jun and Calauzenes, AISTATS 2022.
+"""
 
 import math
 from typing import Any, NamedTuple, Unpack
@@ -29,12 +32,14 @@ from torchonline.linalg import project_ball
 
 
 class Problem(NamedTuple):
-    """A round's problem: minimise ``|theta - centre|^2 / 2 + rate (m(z) - reward z)`` over the ball, at ``z = x'theta``.
+    """The proximal problem of a round.
+
+    Minimise ``|theta - centre|^2 / 2 + rate (m(z) - reward z)`` over the ball, at ``z = x'theta``, in the norm of ``matrix``.
 
     Attributes:
         y: z at the minimum without the ball, ``(*B)``.
         centre: ``(*B, d)``.
-        matrix: V, of the norm, ``(*B, d, d)``.
+        matrix: V, ``(*B, d, d)``.
         x: features, ``(*B, d)``.
         product: V^-1 x, ``(*B, d)``.
         rate: ``(*B)``.
@@ -51,7 +56,7 @@ class Problem(NamedTuple):
 
 
 class ECOLogRegression(GeneralizedEstimator):
-    r"""Logistic regression that minimises each round's loss near the last estimate, as in ada-OFU-ECOLog.
+    r"""Logistic regression by a proximal step on each round's loss, solved exactly.
 
     Round t, with the loss :math:`l_r(\theta) = (\log(1+e^z) - rz)/g` at :math:`z = x^\top\theta`, the logistic mean
     :math:`\sigma`, g = ``noise_scale``\ :sup:`2` and D = 2LS, which bounds the distance of any two predictors:
@@ -182,7 +187,7 @@ class ECOLogRegression(GeneralizedEstimator):
         assign_(self.theta_hat, theta)
 
     def _minimum(self, x: Tensor, product: Tensor, rate: Tensor, reward: Tensor) -> Tensor:
-        """Minimise ``|theta - theta_hat|^2 / 2 + rate (m(z) - reward z)`` over the ball, in the norm of V: ``(*B, d)``."""
+        """Return the minimum of a round's :class:`Problem` around theta_hat: ``(*B, d)``."""
         link = self.link
         z, gain = dot(x, self.theta_hat), rate * dot(x, product)
         # Newton's method cannot overshoot if it starts between the root and the steepest point of the mean.
@@ -215,7 +220,7 @@ class ECOLogRegression(GeneralizedEstimator):
 
     @in_python(_inside_in_python)
     def _inside(self, theta: Tensor, outside: Tensor, problem: Problem) -> Tensor:
-        """Return ``theta``, replaced by the minimum over the ball where it is ``outside`` the ball, ``(*B)``."""
+        """Replace theta by the minimum over the ball where it is ``outside``, ``(*B)``."""
         return self._inside_on_tensors(theta, outside, problem)
 
     def _inside_on_tensors(self, theta: Tensor, outside: Tensor, problem: Problem) -> Tensor:
@@ -234,7 +239,7 @@ class ECOLogRegression(GeneralizedEstimator):
         return theta
 
     def _in_ball(self, problem: Problem) -> Tensor:
-        """Return the minimum over the ball, where the minimum without it is outside; on tensors."""
+        """Return the minimum over the ball of problems with a minimum outside."""
         link, x, rate, reward = self.link, problem.x, problem.rate, problem.reward
         z, quadratic = dot(x, problem.centre), dot(x, problem.product)
         y, theta = clip(problem.y, self.theta_bound * sqrt(dot(x, x))), problem.centre

@@ -1,4 +1,7 @@
-"""GLM-UCB: maximum likelihood over all rounds, and the worst curvature (Filippi, Cappe, Garivier and Szepesvari, NIPS 2010)."""
+"""GLM-UCB: maximum likelihood over all rounds, and the worst curvature.
+
+Filippi, Cappe, Garivier and Szepesvari, NIPS 2010.
+"""
 
 import math
 import warnings
@@ -19,7 +22,7 @@ from torchonline.links import Link
 
 
 class GLMUCBRegression(LikelihoodEstimator):
-    r"""Maximum likelihood over all rounds, with a radius for the smallest slope of the link.
+    r"""Maximum likelihood over all rounds; the radius assumes the link's least slope.
 
     Round t, with :math:`c = \min\mu'` and :math:`C = \max\mu'` over :math:`|z| \le SL`, :math:`w_s = 1/\nu_s^2` for the round's
     ``noise_scale`` :math:`\nu_s`:
@@ -152,7 +155,7 @@ class GLMUCB(UCB):
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:
-        """Return upper confidence bounds of the mean reward: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        """Return upper bounds of mean rewards: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         estimator = self.estimator
         mean = estimator.forward(arms)
         return mean + estimator.steepest * along(estimator.radius(), mean) * estimator.width(arms)

@@ -1,4 +1,7 @@
-"""GLOC: ridge regression on the predictions of an online learner (Jun, Bhargava, Nowak and Willett, NeurIPS 2017)."""
+"""GLOC: ridge regression on the predictions of an online learner.
+
+Jun, Bhargava, Nowak and Willett, NeurIPS 2017.
+"""
 
 import math
 from typing import Any, Unpack

@@ -1,4 +1,4 @@
-"""Bases of the generalized linear models that are fitted to all rounds anew in each round, in NumPy."""
+"""Bases of the generalized linear models that fit all rounds anew, in NumPy."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ Member = tuple[int, ...]
 
 @on_arrays(lambda value: np.asarray(value, dtype=np.float64))
 def on_host(value: Tensor) -> Array:
-    """Return a tensor, an array or a number as a NumPy array in double precision, on the same memory where possible."""
+    """Return a value as a float64 NumPy array, on the same memory where possible."""
     return value.to(device="cpu", dtype=torch.float64).numpy()
 
 
 class LikelihoodEstimator(GeneralizedEstimator):
-    """Base of the generalized linear models that keep all rounds and fit them by Newton's method, in NumPy.
+    """Base of the models that keep all rounds and fit them anew by Newton's method.
 
     A subclass fits one learner of a fleet in :meth:`_fit`; the learners take turns. It runs in eager Python only: TorchScript and
     torch.export cannot compile it, and on an accelerator each round copies the history to the host.
@@ -71,7 +71,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
                 self._fit(member)
 
     def _fit(self, member: Member) -> None:
-        """Write what follows from the history of one learner, which includes the new round, to the learner's buffers."""
+        """Fit one learner to its history, the new round included, and write its buffers."""
         raise NotImplementedError
 
     def _loss(self, member: Member, ridge: float, kept: Array = slice(None)) -> Loss:
@@ -83,7 +83,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
         return Loss(self.link, self.concordance, rows, rewards, weights, ridge)
 
     def _read(self, name: str, index: Member) -> Array:
-        """Return a part of a buffer in double precision, on the buffer's own memory where possible."""
+        """Return a part of a buffer as :func:`on_host` does."""
         return on_host(getattr(self, name)[(*index, ...)])
 
     def _write(self, name: str, index: Member, value: Any) -> None:
@@ -92,19 +92,20 @@ class LikelihoodEstimator(GeneralizedEstimator):
         assign_(part, beside(np.asarray(value), part))
 
     def _write_with_inverse(self, name: str, member: Member, matrix: Array, least: float) -> None:
-        """Write a matrix without eigenvalues below ``least``, except by rounding, and its inverse."""
+        """Write a matrix and its inverse, :func:`inverse`."""
         self._write(name, member, matrix)
         self._write(f"{name}_inv", member, inverse(matrix, least))
 
 
 class LevelSetEstimator(LikelihoodEstimator):
-    r"""Base of the models with the confidence set :math:`\{\|\theta\| \le S,\ L(\theta) - L(\hat\theta) \le \text{level}\}`.
+    r"""Base of the models whose confidence set is a level set of the loss.
 
-    ``radius`` and ``width`` are those of an ellipsoid around this set; :meth:`upper_bound` is exact.
+    The set is :math:`\{\|\theta\| \le S,\ L(\theta) - L(\hat\theta) \le \text{level}\}`. ``radius`` and ``width`` are those
+    of an ellipsoid around this set; :meth:`upper_bound` is exact.
     """
 
     def level(self) -> Tensor:
-        """Return how far the loss may be above its minimum, times the square of ``radius_scale``: ``(*B)``."""
+        """Return the level, scaled by the square of ``radius_scale``: ``(*B)``."""
         raise NotImplementedError
 
     def _penalty(self, member: Member) -> float:
@@ -113,16 +114,16 @@ class LevelSetEstimator(LikelihoodEstimator):
 
     @on_rows
     def upper_bound(self, x: Tensor) -> Tensor:
-        r"""Return the largest :math:`x^\top\theta` of the confidence set: ``(*B, ..., d)`` to ``(*B, ...)``.
+        r"""Return the largest predictors of the set: ``(*B, ..., d)`` to ``(*B, ...)``.
 
-        It is exact to 1e-7 :math:`\|x\|S`. The gradient in x is the maximiser :math:`\theta`. Cost for each row of x: some thirty
-        passes over all different features of the rounds, at most O(t d^2) each.
+        The largest :math:`x^\top\theta` is exact to 1e-7 :math:`\|x\|S`. The gradient in x is the maximiser :math:`\theta`. Cost
+        for each row of x: about thirty passes over all different features of the rounds, at most O(t d^2) each.
         """
         value: Tensor = UpperBound.apply(x, self)
         return value
 
     def ends(self, x: Tensor) -> Tensor:
-        """Return the maximisers that :meth:`upper_bound` finds in the confidence set: ``(*B, ..., d)`` to the same shape."""
+        """Return the maximisers that :meth:`upper_bound` finds, shaped like x."""
         with torch.no_grad():
             rows = self.grouped(x).reshape(self.rounds.numel(), -1, self.dim)
             levels, members = on_host(self.level()).reshape(-1), list(np.ndindex(self.batch_shape))
@@ -133,19 +134,22 @@ class LevelSetEstimator(LikelihoodEstimator):
             return torch.from_numpy(found).to(self.theta_hat).reshape(x.shape)
 
     def _centre(self, member: Member, loss: Loss) -> tuple[Array, float]:
-        """Return the minimum of one learner's loss over the ball, and how far its loss is above that of theta_hat."""
+        """Return the loss's minimum over the ball, and its loss minus that of theta_hat."""
         estimate = self._read("theta_hat", member)
         norm = float(np.linalg.norm(estimate))
         if not norm > self.theta_bound:
             return estimate, 0.0
         centre = minimise(loss, estimate * (self.theta_bound / norm), self.theta_bound)
-        # This is at least the level where the model is wrong or the event of probability delta has happened.
+        # The difference reaches the level only if the model is wrong or the event of probability delta has happened.
         partition = loss.link.log_partition(loss.predictors(estimate))
         return centre, float(loss.rise(loss.predictors(centre), centre, partition, estimate))
 
 
 class UpperBound(torch.autograd.Function):
-    """The maximum of x'theta over a confidence set. By the envelope theorem, its gradient in x is the maximiser."""
+    """The maximum of x'theta over a confidence set.
+
+    By the envelope theorem, its gradient in x is the maximiser.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, estimator: LevelSetEstimator) -> Tensor:

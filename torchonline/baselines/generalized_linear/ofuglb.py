@@ -1,4 +1,7 @@
-"""OFUGLB: optimism over a level set of the likelihood (Lee, Yun and Jun, NeurIPS 2024)."""
+"""OFUGLB: optimism over a level set of the likelihood.
+
+Lee, Yun and Jun, NeurIPS 2024.
+"""
 
 import math
 from typing import Any, Unpack
@@ -17,7 +20,7 @@ from torchonline.links import Link
 
 
 class OFUGLBRegression(LevelSetEstimator):
-    r"""Maximum likelihood over all rounds, and the set of the parameters that are nearly as likely.
+    r"""Maximum likelihood over all rounds, with a level set of the likelihood.
 
     Round t, with :math:`w_s = 1/\nu_s^2` for the round's ``noise_scale`` :math:`\nu_s`:
 
@@ -119,7 +122,7 @@ class OFUGLBRegression(LevelSetEstimator):
         return super()._initial_state() | {"lipschitz": torch.zeros((), dtype=torch.float64)}
 
     def _squared_level(self) -> Tensor:
-        """Return b squared, a bound on the loss of the true parameter minus the minimum: ``(*B)``."""
+        """Return b squared, which bounds how far the truth's loss is above the minimum."""
         price = 2.0 * self.theta_bound / self.dim * self.lipschitz
         return self.dim * (at_most(price, 1.0) + log(at_least(price, 1.0))) - math.log(self.delta)
 
@@ -175,5 +178,5 @@ class OFUGLB(UCB):
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:
-        """Return the upper bounds of the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        """Return upper bounds of the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         return self.estimator.upper_bound(arms)

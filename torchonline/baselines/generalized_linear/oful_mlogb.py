@@ -1,4 +1,7 @@
-"""OFUL-MLogB: logistic bandits by one step of mirror descent a round (Zhang and Sugiyama, NeurIPS 2023)."""
+"""OFUL-MLogB: logistic bandits by one step of mirror descent a round.
+
+Zhang and Sugiyama, NeurIPS 2023.
+"""
 
 import math
 from typing import Any, Unpack

@@ -1,4 +1,7 @@
-"""OFULog-r: optimism over a level set of the penalised logistic likelihood (Abeille, Faury and Calauzenes, AISTATS 2021)."""
+"""OFULog-r: optimism over a level set of the penalised logistic likelihood.
+
+Abeille, Faury and Calauzenes, AISTATS 2021.
+"""
 
 import math
 from typing import Any, Unpack
@@ -17,7 +20,7 @@ from torchonline.core.options import LearnerOptions
 
 
 class OFULogRRegression(LevelSetEstimator):
-    r"""Penalised logistic regression on all rounds, and the set of the parameters of nearly minimal loss.
+    r"""Penalised logistic regression on all rounds, with a level set of the loss.
 
     After t rounds, with :math:`\lambda_t = d\log(2+t)` or a fixed ``ridge``, and :math:`w_s = 1/\nu_s^2` for the round's
     ``noise_scale`` :math:`\nu_s`:
@@ -137,7 +140,10 @@ class OFULogRRegression(LevelSetEstimator):
         return self.dim * log(rounds + 2.0) if self.grows else 0.0 * rounds + self.ridge
 
     def _root_level(self, ridge: float, logdet: float, length: float) -> float:
-        """Return b, for an estimate of norm ``length``: b squared bounds the loss of the true parameter minus the minimum."""
+        """Return b for an estimate of norm ``length``.
+
+        b squared bounds how far the loss of the true parameter is above the minimum.
+        """
         L, root = self.feature_bound, math.sqrt(ridge)
         # A chi-squared law is a gamma law.
         half, ends = torch.tensor(0.5 * self.dim), torch.tensor([1.0, 0.25], dtype=torch.float64) * ridge / L**2
@@ -199,5 +205,5 @@ class OFULogR(UCB):
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:
-        """Return the upper bounds of the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        """Return upper bounds of the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         return self.estimator.upper_bound(arms)

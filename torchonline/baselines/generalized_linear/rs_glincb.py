@@ -1,4 +1,7 @@
-"""RS-GLinCB: a warm-up by need, rare fits, and arms that are ruled out (Sawarni, Das, Barman and Sinha, NeurIPS 2024)."""
+"""RS-GLinCB: warm-up rounds on demand, rare fits, and eliminated arms.
+
+Sawarni, Das, Barman and Sinha, NeurIPS 2024.
+"""
 
 import math
 from typing import Any, Unpack
@@ -26,7 +29,9 @@ from torchonline.links import Link
 
 
 class RSGLinCBRegression(LikelihoodEstimator):
-    r"""Two maximum likelihood estimates: of the warm-up rounds, and of the other rounds, rarely fitted.
+    r"""Two maximum likelihood estimates: of warm-up rounds, and of the other rounds.
+
+    The second is rarely fitted.
 
     With :math:`\ell = d\log(T/\delta)`, :math:`\lambda = \ell L^2`, :math:`\kappa = 1/\min\mu'` over :math:`|z| \le SL`, R with
     :math:`|\mu''| \le R\mu'` there, :math:`\gamma = 25RSL\sqrt\ell` and :math:`w = 1/\nu^2` for the round's ``noise_scale``
@@ -145,7 +150,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
         gamma = self.warm_up_factor * R * bound * math.sqrt(logarithm)
         # A linear model has R = 0 and needs no warm-up.
         self.warm_up_from = 1.0 / (gamma**2 * kappa * R**2) if R > 0.0 else math.inf
-        self.warm_radius = gamma * math.sqrt(kappa)
+        self.warm_up_radius = gamma * math.sqrt(kappa)
         self.constant_radius = self.radius_factor * math.sqrt(logarithm)
         self._create_buffers()
 
@@ -186,7 +191,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
 
 
 class RSGLinCB(UCB):
-    r"""RS-GLinCB: optimism over :class:`RSGLinCBRegression`, after warm-up rounds and eliminations.
+    r"""RS-GLinCB: warm-up, elimination and optimism on :class:`RSGLinCBRegression`.
 
     If an arm of the decision has :math:`\|x\|^2_{V_o^{-1}} \ge 1/(\gamma^2\kappa R^2)`, the scores are
     :math:`\|x_k\|_{V_o^{-1}}`, and the round of the highest score is a warm-up round. Otherwise,
@@ -221,13 +226,16 @@ class RSGLinCB(UCB):
         square = row_dots(rows_times(rows, estimator.warm_up_V_inv), rows).reshape(scores.shape)
         width = sqrt(at_least(square, 1e-38))
         centre = rows_times(rows, estimator.warm_up_theta.unsqueeze(-1)).reshape(scores.shape)
-        error = estimator.warm_radius * width
+        error = estimator.warm_up_radius * width
         is_ruled_out = centre + error < (centre - error).amax(-1, keepdim=True)
         is_warm_up = (square >= estimator.warm_up_from).any(-1, keepdim=True)
         return torch.where(is_warm_up, width, scores.masked_fill(is_ruled_out, -math.inf))
 
     def select(self, arms: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return :meth:`Policy.select`. An unavailable arm starts no warm-up and rules out no other arm."""
+        """Return the index of the chosen arm of each decision: see :meth:`Policy.select`.
+
+        An unavailable arm starts no warm-up and rules out no other arm.
+        """
         if mask is not None:
             arms = self._checked_arms(self.estimator, arms)
             mask = check_mask("mask", mask, arms.shape[:-1], arms, self.estimator.validate)

@@ -1,6 +1,7 @@
-"""Two convex programs of maximum likelihood, by Newton's method in NumPy: the estimate, and the ends of a confidence set.
+"""Newton's method, in NumPy, for two convex programs of maximum likelihood.
 
-Both solvers stop at a stated precision. A solver that does not reach its precision raises a UserWarning.
+The programs are the estimate, and the ends of a confidence set in given directions. Both solvers stop at a stated precision. A
+solver that does not reach its precision gives a UserWarning.
 """
 
 import copy
@@ -25,7 +26,9 @@ CHUNK = 1 << 18
 
 
 class Loss:
-    r"""The loss :math:`\sum_s w_s(m(x_s^\top\theta) - r_sx_s^\top\theta) + \tfrac\lambda2\|\theta\|^2`, for maximum likelihood.
+    r"""The penalised negative log-likelihood of a history.
+
+    .. math:: L(\theta) = \sum_s w_s(m(x_s^\top\theta) - r_sx_s^\top\theta) + \tfrac\lambda2\|\theta\|^2
 
     Args:
         link: defines m.
@@ -71,7 +74,7 @@ class Loss:
         return risen + ((theta - start) * (0.5 * self.ridge * (theta + start) - self.score)).sum(-1)
 
     def gradient(self, z: Array, theta: Array) -> Array:
-        """Return the gradient at theta, where the predictors are z; or at each of several rows."""
+        """Return the gradient at theta, or at each of its rows, for predictors z."""
         pull = (self.weights * self.link.mean(z))[..., None, :] @ self.rows
         return pull[..., 0, :] - self.score + self.ridge * theta
 
@@ -81,9 +84,9 @@ class Loss:
 
 
 def inverse(matrix: Array, least: float) -> Array:
-    """Return the inverse of a symmetric matrix without eigenvalues below ``least``, except by rounding.
+    """Return the inverse of a symmetric matrix, NaN for one that is not finite.
 
-    The inverse of a matrix that is not finite is NaN.
+    No eigenvalue is below ``least``, except by rounding.
     """
     if not np.isfinite(matrix).all():
         return np.full_like(matrix, math.nan)
@@ -92,9 +95,9 @@ def inverse(matrix: Array, least: float) -> Array:
 
 
 def minimise(loss: Loss, start: Array, bound: float) -> Array:
-    r"""Return the minimum of a loss over the ball :math:`\|\theta\| \le S`, from a start in the ball.
+    r"""Return the minimum of a loss over the ball, :math:`\|\theta\| \le S`.
 
-    The minimum is NaN if the loss's score is not finite, as after a NaN in the history.
+    The start is in the ball. The minimum is NaN if the loss's score is not finite, as after a NaN in the history.
 
     Each step goes to the minimum over the ball of the loss's quadratic model, :func:`ball_minimum`. If that is far and does not
     lower the loss enough, the step goes a part of the way. The method stops when its next step could not lower the loss by
@@ -152,7 +155,7 @@ def ball_minimum(hessian: Array, gradient: Array, at: Array, bound: float) -> Ar
 
 
 def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, directions: Array) -> Array:
-    r"""Return where :math:`x^\top\theta` is largest in confidence sets: ``(M, K, d)`` to ``(M, K, d)``.
+    r"""Return where x'theta is largest in confidence sets: ``(M, K, d)``.
 
     A set holds all :math:`\|\theta\| \le S` with a loss at most a level above the loss at the set's centre. Each set has its own
     loss, centre, level and K directions x. The barrier method (Boyd and Vandenberghe, Convex Optimization, 2004, section 11.3)
@@ -208,7 +211,7 @@ class Sets:
         self.products = products.reshape(*loss.rows.shape[:2], centres.shape[1] ** 2)
 
     def take(self, which: Array) -> "Sets":
-        """Return some of the rows, each as often as it is named. A single row stays single."""
+        """Return some of the rows, perhaps repeatedly. A single row stays single."""
         if len(self.level) == 1:
             return self
         taken = copy.copy(self)
@@ -220,14 +223,17 @@ class Sets:
         return taken
 
     def slack(self, z: Array, theta: Array) -> Array:
-        """Return how far each theta, with predictors z, is inside the loss's set and inside the ball: ``(K, 2)``."""
+        """Return how far each theta is inside the loss's set and the ball, ``(K, 2)``."""
         inside = np.empty((len(theta), 2))
         inside[:, 0] = 1.0 - self.loss.rise(z, theta, self.partition, self.centre) / self.level
         inside[:, 1] = 0.5 * (1.0 - (theta * theta).sum(-1) / self.bound**2)
         return inside
 
     def interior(self) -> tuple[Array, Array]:
-        """Return a point of each set between 0 and the centre where the loss is low, ``(K, d)``, and whether one was found."""
+        """Return a point well inside each set, and whether there is one.
+
+        The point is between 0 and the centre, ``(K, d)``.
+        """
         inside, found = self.centre, np.zeros(len(self.level), bool)
         for share in 0.5 ** np.arange(1, 50):
             inside = np.where(found[:, None], inside, (1.0 - share) * self.centre)
@@ -238,9 +244,10 @@ class Sets:
 
 
 class Barrier:
-    r"""The barrier functions :math:`-s\,g^\top\theta - \sum\log\text{slack}`, one for each direction, at a point inside each set.
+    r"""Barrier functions, one for each direction, at points inside the sets.
 
-    The minimum of a barrier function is at most 2 / s below the maximum of :math:`g^\top\theta`.
+    The function of a direction g is :math:`-s\,g^\top\theta - \sum\log\text{slack}`. At its minimum, :math:`g^\top\theta` is at
+    most 2 / s below the maximum.
 
     Args:
         sets: one in each row, or one for all rows.
@@ -262,7 +269,7 @@ class Barrier:
             setattr(self, name, getattr(self, name)[which])
 
     def newton_step(self) -> tuple[Array, Array]:
-        """Return a Newton step, ``(K, d)``, and the decrease that its quadratic model promises, twice, ``(K)``."""
+        """Return a Newton step, ``(K, d)``, and its squared Newton decrement, ``(K)``."""
         sets, loss, slack, (_, dim) = self.sets, self.sets.loss, self.slack, self.goals.shape
         level, bound = sets.level[:, None], sets.bound
         walls = np.stack([loss.gradient(self.z, self.theta) / level, self.theta / bound**2], 1) / slack[..., None]
@@ -275,17 +282,17 @@ class Barrier:
         step = -np.linalg.solve(matrix + diagonal[:, None, None] * loss.diagonal, gradient[..., None])[..., 0]
         return step, -(gradient * step).sum(-1)
 
-    def move(self, step: Array, decrease: Array) -> None:
-        """Go a share of a Newton step that stays inside the sets and lowers the barrier functions."""
+    def move(self, step: Array, decrement: Array) -> None:
+        """Take the share of a step that stays inside and lowers the barrier functions."""
         theta, z, change = self.theta, self.z, self.sets.loss.predictors(step)
         # The whole step near the minimum of the barrier function, and a share that is likely to be inside far from it.
-        share = np.minimum(1.0, 2.0 / (1.0 + np.sqrt(decrease)))
+        share = np.minimum(1.0, 2.0 / (1.0 + np.sqrt(decrement)))
         gain = self.sharpness * (self.goals * step).sum(-1)
         moved, at_moved = theta + share[:, None] * step, z + share[:, None] * change
         left = self.sets.slack(at_moved, moved)
         for _ in range(80):
             risen = -share * gain - np.log(left / self.slack).sum(-1)
-            is_fine = (left > 0.0).all(-1) & (risen <= 1e-12 - 0.1 * share * decrease)
+            is_fine = (left > 0.0).all(-1) & (risen <= 1e-12 - 0.1 * share * decrement)
             short = np.flatnonzero(~is_fine)
             if not len(short):
                 break
@@ -297,7 +304,10 @@ class Barrier:
 
 
 def _ends(sets: Sets, directions: Array) -> Array:
-    """Return :func:`furthest` for rows of directions. The ball, the losses and the objective are scaled to about 1."""
+    """Return :func:`furthest` for rows of directions.
+
+    The ball, the losses and the objective are scaled to about 1.
+    """
     with np.errstate(all="ignore"):
         # Divide by the largest entry first, because the squares may be out of range.
         largest = abs(directions).max(-1)
@@ -323,10 +333,10 @@ def _ends(sets: Sets, directions: Array) -> Array:
         for _ in range(NEWTON_STEPS):
             if not len(rest):
                 return ends
-            step, decrease = barrier.newton_step()
-            barrier.move(step, decrease)
+            step, decrement = barrier.newton_step()
+            barrier.move(step, decrement)
             ends[rest] = barrier.theta
-            is_centred = decrease < 0.5
+            is_centred = decrement < 0.5
             going = ~(is_centred & (2.0 / barrier.sharpness <= GAP_TOLERANCE))
             barrier.sharpness = np.where(is_centred, 10.0 * barrier.sharpness, barrier.sharpness)
             if not going.all():

@@ -1,4 +1,7 @@
-"""CRMM: one-pass regression on medians of repeated rewards (Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023)."""
+"""CRMM: one-pass regression on medians of repeated rewards.
+
+Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023.
+"""
 
 import math
 from typing import Any, Unpack

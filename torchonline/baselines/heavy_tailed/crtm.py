@@ -1,4 +1,7 @@
-"""CRTM: one-pass regression on truncated rewards (Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023)."""
+"""CRTM: one-pass regression on truncated rewards.
+
+Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023.
+"""
 
 import math
 from typing import Any, Unpack

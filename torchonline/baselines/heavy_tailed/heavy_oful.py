@@ -1,4 +1,7 @@
-"""HEAVY-OFUL: adaptive Huber regression over all rounds, solved exactly (Huang, Zhong, Wang and Yang, NeurIPS 2023)."""
+"""HEAVY-OFUL: adaptive Huber regression over all rounds, solved exactly.
+
+Huang, Zhong, Wang and Yang, NeurIPS 2023.
+"""
 
 import math
 import warnings
@@ -19,7 +22,7 @@ from torchonline.linalg import project_ball_
 
 
 class HeavyOFULRegression(Estimator):
-    r"""Huber regression over all rounds so far, with the scales and the radius of HEAVY-OFUL.
+    r"""Adaptive Huber regression over all rounds so far, solved exactly.
 
     Round t, with :math:`q = \|x\|_{V^{-1}}`, p = ``moment_order`` :math:`= 1+\varepsilon` and
     :math:`e = (1-\varepsilon)/(2(1+\varepsilon))`:
@@ -215,7 +218,10 @@ class HeavyOFULRegression(Estimator):
         self._end_round_()
 
     def _add_to_quadratic_(self, a: Tensor, reward: Tensor, threshold: Tensor) -> None:
-        """Add a round, ``x / sigma``, ``r / sigma`` and tau, to the quadratic, as its loss is at ``expansion_point``."""
+        """Add the loss of a round around ``expansion_point`` to the quadratic.
+
+        The arguments are ``x / sigma``, ``r / sigma`` and tau.
+        """
         z = reward - dot(a, self.expansion_point)
         is_quadratic = z.abs() <= threshold
         self.hessian += (is_quadratic.to(a.dtype).unsqueeze(-1) * a).unsqueeze(-1) * a.unsqueeze(-2)
@@ -224,7 +230,7 @@ class HeavyOFULRegression(Estimator):
         self.expansion_radius.copy_(torch.minimum(self.expansion_radius, distance))
 
     def _minimise(self, is_due: Tensor) -> None:
-        """Move theta_hat to the minimum of the loss over the ball, in the learners that are due, and expand the loss there."""
+        """Go to the minimum over the ball where due, ``(*B)``, and expand the loss there."""
         n, ridge, theta = count_filled(self.rounds, self.horizon), self.ridge, self.theta_hat.clone()
         rows, thresholds = self.history[..., :n, :], self.history_threshold[..., :n]
         z = self.history_reward[..., :n] - matvec(rows, theta)
@@ -252,7 +258,7 @@ class HeavyOFULRegression(Estimator):
         self._expand_(is_due, theta, z, rows, thresholds)
 
     def _expand_(self, is_due: Tensor, theta: Tensor, z: Tensor, rows: Tensor, thresholds: Tensor) -> None:
-        """Write the quadratic that the loss is around theta, where the residuals are z, and how far it is valid."""
+        """Write the quadratic that the loss is around theta, and how far it is valid."""
         hessian = self._hessian(rows, z.abs() > thresholds)
         linear_term = matvec(hessian, theta) - self.ridge * theta + matvec(rows.mT, clip(z, thresholds))
         distance = (z.abs() - thresholds).abs() / nonzero_norm(rows)
@@ -268,7 +274,7 @@ class HeavyOFULRegression(Estimator):
     def _share(
         self, z: Tensor, change: Tensor, thresholds: Tensor, theta: Tensor, direction: Tensor, arrives: Tensor
     ) -> Tensor:
-        """Return the share of a step, at most 1, that takes the loss to its minimum along the step: ``(*B)``.
+        """Return the share of a step, at most 1, at which the loss is lowest: ``(*B)``.
 
         The slope of the loss along the step is increasing and piecewise linear. It bends where a round becomes quadratic or
         ceases to be. Sorting the bends finds its root.
@@ -308,7 +314,7 @@ class HeavyOFULRegression(Estimator):
 
 
 def side(z: Tensor, threshold: Tensor) -> Tensor:
-    """Return 1 and -1 where the Huber loss is linear, on the right and on the left, and 0 where it is quadratic."""
+    """Return the sign of z where the Huber loss is linear, 0 where it is quadratic."""
     return (z > threshold).to(torch.int8) - (z < -threshold).to(torch.int8)
 
 

@@ -1,4 +1,7 @@
-"""MENU: median of means under a well-designed allocation of decisions (Shao, Yu, King and Lyu, NeurIPS 2018)."""
+"""MENU: median of means under a well-designed allocation of decisions.
+
+Shao, Yu, King and Lyu, NeurIPS 2018.
+"""
 
 import math
 from typing import Any, Unpack
@@ -15,7 +18,7 @@ from torchonline.core.precision_matrix import add_outer_
 
 
 class MENURegression(EpochEstimator):
-    r"""Several ridge regressions side by side, and the one of least median distance to all of them.
+    r"""The ridge regression of least median distance to several others.
 
     An epoch is ``repeats`` = k rewards of one arm x. If another arm interrupts an epoch, the learner drops it. At the end of an
     epoch, the j-th reward goes to the j-th regression, :math:`\hat\theta_j`. All regressions share V:

@@ -11,11 +11,12 @@ from torchonline.core.checks import non_negative, positive_integer, within
 
 
 class EpochEstimator(Estimator):
-    """Base of the estimators that collect an epoch, which is ``repeats`` rewards of one arm, and then learn from it.
+    """Base of the estimators that learn from an epoch of rewards at a time.
 
-    The statistics stay constant during an epoch. So a UCB or greedy policy on fixed arms plays one arm throughout each epoch.
-    If another arm interrupts an epoch, the learner drops the epoch. So it never learns when arms change in every round, and a
-    caller who leaves epochs because of their rewards biases the remaining ones. ``epochs`` counts the completed epochs.
+    An epoch is ``repeats`` rewards of one arm. The statistics stay constant during an epoch. So a UCB or greedy policy on fixed
+    arms plays one arm throughout each epoch. If another arm interrupts an epoch, the learner drops the epoch. So it never learns
+    when arms change in every round, and a caller who leaves epochs because of their rewards biases the remaining ones. ``epochs``
+    counts the completed epochs.
     """
 
     renamed = {"epoch_reward": "epoch_rewards", "pulls": "epoch_pulls"}
@@ -61,7 +62,13 @@ class EpochEstimator(Estimator):
         }
 
     def _learn_epoch(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
-        """Learn from an epoch, ``(*B, d)`` and ``(*B, repeats)``, in the learners where it ``ends``, ``(*B)`` of 0 and 1."""
+        """Learn from an epoch in the learners where it ends.
+
+        Args:
+            x: the arm, ``(*B, d)``.
+            rewards: ``(*B, repeats)``.
+            ends: 1 where the epoch ends, otherwise 0, ``(*B)``.
+        """
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:

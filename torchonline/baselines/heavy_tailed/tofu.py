@@ -1,4 +1,7 @@
-"""TOFU: truncation based on historical information (Shao, Yu, King and Lyu, NeurIPS 2018)."""
+"""TOFU: truncation based on historical information.
+
+Shao, Yu, King and Lyu, NeurIPS 2018.
+"""
 
 import math
 from typing import Any, Unpack
@@ -171,7 +174,7 @@ class TOFURegression(Estimator):
         self._end_round_()
 
     def _check_all_terms(self, rows: Tensor, is_outdated: Tensor) -> None:
-        """Find anew which terms each row keeps, in the learners whose last check is outdated."""
+        """Find anew which terms each row keeps, where the last check is outdated."""
         history = self.history[..., : count_filled(self.rounds, self.horizon), :]
         size = torch.matmul(history, rows.mT).abs()
         kept_sums = torch.matmul((size <= 1.0).to(history.dtype).mT, history)
