@@ -11,7 +11,7 @@ from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
 from torchonline.bandits.linear_model import default_ridge
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import non_negative, one_of, within
-from torchonline.core.ops import along, clip, dot, maximum, minimum, sqrt
+from torchonline.core.ops import along, clip, dot, maximum, minimum, number, sqrt
 from torchonline.core.options import LearnerOptions
 
 
@@ -139,7 +139,7 @@ class HeavyTailRegression(HeavyTailCertificate, Estimator):
 
     @torch.jit.export
     def radius(self) -> Tensor:
-        return self.radius_scale * (sqrt(self.logdet + self.log_term) + self.bias)
+        return self.radius_scale * (sqrt(number(self.logdet) + self.log_term) + number(self.bias))
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, forecast = self.theta_hat, self._forecast(x)

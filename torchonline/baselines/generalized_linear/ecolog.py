@@ -199,7 +199,7 @@ class ECOLogRegression(GeneralizedEstimator):
         return self._inside(theta, outside, Problem(y, self.theta_hat, self.V, x, product, rate, reward))
 
     def _inside_of_arrays(self, theta: Any, outside: Any, problem: Problem) -> Any:
-        if outside.any():
+        if may_hold(outside):
             *vectors, rate, reward = problem
             values = (*vectors, rate + 0.0 * outside, reward + 0.0 * outside)
             rows = [torch.from_numpy(np.asarray(value, dtype=theta.dtype)[outside]) for value in values]

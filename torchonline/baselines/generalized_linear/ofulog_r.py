@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
-from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, Member
+from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, Member, on_host
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import dot, log, minimum, real, sqrt
@@ -167,7 +167,7 @@ class OFULogRRegression(LevelSetEstimator):
         return self.radius_scale * self.root_level * sqrt(stretch)
 
     def _penalty(self, member: Member) -> float:
-        return float(self.ridge_now()[member])
+        return float(on_host(self.ridge_now())[member])
 
     def _fit(self, member: Member) -> None:
         ridge = self._penalty(member)

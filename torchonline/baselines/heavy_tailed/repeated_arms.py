@@ -8,6 +8,7 @@ from torch import Tensor
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import non_negative, positive_integer, within
+from torchonline.core.ops import dot, matvec
 
 
 class EpochEstimator(Estimator):
@@ -72,7 +73,7 @@ class EpochEstimator(Estimator):
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        self._direction(x, x)  # for its check
+        self._check_growth(x, dot(x, matvec(self.V_inv, x)))
         goes_on = (x == self.epoch_x).all(-1)
         pulls = self.epoch_pulls * goes_on + 1
         ends = pulls == self.repeats

@@ -14,7 +14,7 @@ from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.stored_rounds import append_, check_room, count_filled, nonzero_norm
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import non_negative, positive, positive_integer, within
-from torchonline.core.ops import matvec, real, started_power
+from torchonline.core.ops import dot, matvec, real, started_power
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_
 
@@ -151,7 +151,9 @@ class TOFURegression(Estimator):
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         check_room(self.rounds, self.horizon)
-        product, quadratic = self._direction(x, x)
+        product = matvec(self.V_inv, x)
+        quadratic = dot(x, product)
+        self._check_growth(x, quadratic)
         m = reward.unsqueeze(-1) * x
         # The first write, because TorchScript fails here if the history is full.
         append_(self.history, self.rounds, m)
