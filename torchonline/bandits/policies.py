@@ -1,7 +1,10 @@
 """Policies: how an estimator's mean and uncertainty become a choice."""
 
+import inspect
 import math
-from typing import Any
+import re
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import torch
@@ -15,6 +18,35 @@ from torchonline.core.ops import along, roundoff, trace
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
 from torchonline.linalg import add_diagonal
+
+P = ParamSpec("P")
+
+
+def takes_arguments_of(
+    estimator: Callable[P, Estimator],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Decorate a policy's ``__init__`` that passes its arguments on to an estimator.
+
+    The method gets the signature of the estimator's constructor and the documentation of its arguments.
+
+    Example:
+        >>> class Optimism(UCB):
+        ...     @takes_arguments_of(RidgeRegression)
+        ...     def __init__(self, *arguments, **options):
+        ...         super().__init__(RidgeRegression(*arguments, **options))
+        >>> inspect.signature(Optimism) == inspect.signature(RidgeRegression)
+        True
+    """
+    signature = inspect.signature(estimator)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    section = re.search(r"^Args:\n(?: .*\n|\n)*", inspect.getdoc(estimator) or "", re.MULTILINE)
+
+    def decorate(method: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        method.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])  # type: ignore[attr-defined]
+        method.__doc__ = section.group().rstrip() if section else None
+        return method
+
+    return decorate
 
 
 def on_arms(forward: Any) -> Any:
