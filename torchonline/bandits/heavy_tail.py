@@ -12,7 +12,7 @@ from torchonline.bandits.linear_model import default_ridge
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import non_negative, one_of, within
 from torchonline.core.ops import along, clip, dot, maximum, minimum, number, sqrt
-from torchonline.core.options import LearnerOptions
+from torchonline.core.options import LearnerOptions, arguments_of
 
 
 class HeavyTailRegression(HeavyTailCertificate, Estimator):
@@ -194,20 +194,4 @@ class HeavyTailUCB(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            HeavyTailRegression(
-                dim,
-                noise=noise,
-                moment_order=moment_order,
-                noise_scale=noise_scale,
-                theta_bound=theta_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                restart_every=restart_every,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(HeavyTailRegression(**arguments_of(locals())))

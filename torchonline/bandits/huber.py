@@ -24,7 +24,7 @@ from torchonline.core.ops import (
     started_power,
     where,
 )
-from torchonline.core.options import LearnerOptions
+from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.linalg import project_ball_
 
 
@@ -270,24 +270,4 @@ class HvtUCB(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            HuberRegression(
-                dim,
-                horizon=horizon,
-                moment_order=moment_order,
-                noise_scale=noise_scale,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                alpha=alpha,
-                minimum_scale=minimum_scale,
-                radius=radius,
-                radius_scale=radius_scale,
-                restart_every=restart_every,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(HuberRegression(**arguments_of(locals())))

@@ -10,7 +10,7 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import positive, within
 from torchonline.core.ops import along, dot, increase_, log1p, matvec, number, sqrt
-from torchonline.core.options import LearnerOptions
+from torchonline.core.options import LearnerOptions, arguments_of
 
 
 class RidgeRegression(Estimator):
@@ -151,18 +151,4 @@ class OFUL(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            RidgeRegression(
-                dim,
-                noise_scale=noise_scale,
-                theta_bound=theta_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                restart_every=restart_every,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(RidgeRegression(**arguments_of(locals())))

@@ -107,3 +107,8 @@ def passed(cls: type, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> d
     except TypeError as error:
         raise TypeError(f"{cls.__name__}() {error}") from None
     return {name: value for name, value in bound.items() if name != "options"} | bound.get("options", {})
+
+
+def arguments_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the method whose ``locals()`` are given, to pass them all on."""
+    return {name: value for name, value in values.items() if name not in ("self", "__class__")}
