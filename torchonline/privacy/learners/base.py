@@ -74,9 +74,6 @@ class PrivateLearner(ClockedLearner):
     # Buffers in the dtype of the learner. All others are exact.
     decisions: tuple[str, ...] = ()
 
-    # Sums and noise of mechanisms on integers.
-    signed = ("noisy_sum", "secret_nodes", "secret_noise")
-
     fixed_besides = ("clip_norm", "feature_norm", "sensitivity")
     why_fixed = "which the noise is made for"
 
