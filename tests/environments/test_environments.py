@@ -480,7 +480,7 @@ def test_what_is_pulled_changes_no_arms_of_a_generalized_bandit(link: Link) -> N
         ({"link": "logistic"}, TypeError, "link: expected a torchonline.links.Link, got str"),
         ({"theta_norm": -1.0}, ValueError, "theta_norm: expected a number above 0"),
         ({"link": Gamma(2.0), "theta_norm": 2.0}, ValueError, "theta_norm: expected below 2, the reach of Gamma"),
-        ({"link": Poisson(), "theta_norm": 81.0}, ValueError, "theta_norm: expected below 80, the reach of Poisson"),
+        ({"link": Poisson(), "theta_norm": 36.0}, ValueError, "theta_norm: expected below 35, the reach of Poisson"),
         ({"link": LINKS[-1][0]}, ValueError, "rewards: expected a law, since CustomLink has none"),
         ({"rewards": 1.0}, TypeError, "rewards: expected a function of z and a generator, got float"),
         ({"redraw": 1}, TypeError, "redraw: expected True or False, got int"),
