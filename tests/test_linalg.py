@@ -60,7 +60,7 @@ def test_outer_products(batch: tuple[int, ...], dim: int) -> None:
 
 
 def grow_(V: Any, lost: Any, W: Any, a: Any, product: Any, quadratic: Any) -> None:
-    precision_matrix.add_outer_(precision_matrix.PrecisionMatrix(V, W, lost), a, product, quadratic)
+    precision_matrix.add_outer_((V, W, lost), a, product, quadratic)
 
 
 @pytest.mark.parametrize("compensated", [True, False])

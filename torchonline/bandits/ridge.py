@@ -9,8 +9,8 @@ from torch import Tensor
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import one_of, positive, within
-from torchonline.core.ops import along, dot, increase_, log1p, sqrt
-from torchonline.core.options import LearnerOptions
+from torchonline.core.ops import along, dot, increase_, log1p, matvec, number, sqrt
+from torchonline.core.options import LearnerOptions, arguments_of
 
 
 class RidgeRegression(Estimator):
@@ -113,7 +113,7 @@ class RidgeRegression(Estimator):
 
     @torch.jit.export
     def radius(self) -> Tensor:
-        log_terms = self.logdet + self.log_term
+        log_terms = number(self.logdet) + self.log_term
         if self.radius_kind == "classic":
             return self.radius_scale * (self.noise_scale * sqrt(log_terms) + self.bias_term)
         return self.radius_scale * (self.unit * sqrt(self.squared_noise * log_terms + self.squared_bias))
@@ -121,7 +121,9 @@ class RidgeRegression(Estimator):
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, weight = self.theta_hat, self.noise_scale / noise_scale
         a = along(weight, x) * x
-        V_inv_a, quadratic = self._direction(a, x)
+        V_inv_a = matvec(self.V_inv, a)
+        quadratic = dot(a, V_inv_a)
+        self._check_growth(x, quadratic)
         residual = weight * reward - dot(a, theta_hat)
         theta_hat += V_inv_a * along(residual / (1.0 + quadratic), x)
         increase_(self.logdet, log1p(quadratic))  # det(V + aa') = det V (1 + a'V^-1 a)
@@ -167,19 +169,4 @@ class OFUL(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            RidgeRegression(
-                dim,
-                noise_scale=noise_scale,
-                theta_bound=theta_bound,
-                ridge=ridge,
-                delta=delta,
-                radius=radius,
-                radius_scale=radius_scale,
-                restart_every=restart_every,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(RidgeRegression(**arguments_of(locals())))

@@ -25,7 +25,7 @@ from torchonline.core.ops import (
     sqrt,
     where,
 )
-from torchonline.core.options import LearnerOptions
+from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.links import Link
 
 
@@ -252,18 +252,4 @@ class LocalGLB(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            LocalGLMRegression(
-                dim,
-                link=link,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(LocalGLMRegression(**arguments_of(locals())))
