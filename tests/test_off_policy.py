@@ -47,7 +47,8 @@ def simulate(logs: int = LOGS, shock_scale: float = 2.0) -> Simulated:
 
 
 def policy(batch_shape: tuple[int, ...] = ()) -> OFUL:
-    return OFUL(2 * ARMS, noise_scale=2.0, theta_bound=7.0, radius_scale=0.3, batch_shape=batch_shape)
+    # The larger radius explores more, so that more rounds match and wrong weights show.
+    return OFUL(2 * ARMS, noise_scale=2.0, theta_bound=7.0, radius="classic", radius_scale=0.3, batch_shape=batch_shape)
 
 
 def errors(log: Simulated, groups: Tensor, probability: Tensor) -> tuple[float, float, float]:
