@@ -1,4 +1,7 @@
-"""Lightning callbacks that watch online learners. They only look: none changes a learner or draws a random number."""
+"""Lightning callbacks that log and export online learners.
+
+No callback changes a learner or draws a random number.
+"""
 
 from torchonline.callbacks.artifact import ArtifactExporter
 from torchonline.callbacks.privacy import PrivacySpendLogger

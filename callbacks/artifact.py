@@ -1,4 +1,4 @@
-"""The head that is learning, as files that can be served."""
+"""Export of the learning head during a fit."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,20 +17,20 @@ WRITERS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 
 class ArtifactExporter(pl.Callback):
-    """Writes ``module.head`` as files that choose and learn where torchonline is not installed.
+    """Callback that exports ``module.head`` to files which run without torchonline.
 
-    Into ``directory`` go ``head.pt`` (TorchScript) and ``head.pt2`` (a torch.export program): see
-    :mod:`torchonline.export`. Each is verified against the head, then replaces the one before in one move, so a server
-    that reads the directory sees a whole file at any time. The head is written at the end of the fit, and with
-    ``every_n_rounds`` also after each batch in which a multiple of that many rounds was reached.
+    The files in ``directory`` are ``head.pt`` (TorchScript) and ``head.pt2`` (a torch.export program); see
+    :mod:`torchonline.export`. Each new file is verified against the head and then replaces the old one atomically, so a
+    server that reads the directory always sees a complete file. The head is exported at the end of the fit. With
+    ``every_n_rounds`` it is also exported after each batch that reaches a multiple of ``every_n_rounds`` rounds.
 
-    The module is a :class:`~torchonline.models.NeuralLinearBandit`, or any other with a ``head`` and a buffer
-    ``rounds`` whose batches begin with the inputs of N rounds.
+    The module is a :class:`~torchonline.models.NeuralLinearBandit`, or another module with a ``head`` and a buffer
+    ``rounds``. The first element of each batch must be the inputs of N rounds.
 
     Args:
-        directory: made if it is not there.
-        every_n_rounds: rounds between two exports during the fit; None for one at its end.
-        formats: some of ``"torchscript"`` and ``"program"``.
+        directory: directory of the files, created if missing.
+        every_n_rounds: rounds between two exports during the fit. None exports only at the end.
+        formats: ``"torchscript"``, ``"program"``, or both.
 
     Example:
         >>> import torch
@@ -64,7 +64,7 @@ class ArtifactExporter(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write when it is time."""
+        """Export if the batch has reached a multiple of ``every_n_rounds``."""
         self._example = batch[0][0].detach()
         self._is_written = False
         rounds, played = int(pl_module.get_buffer("rounds")), len(batch[0])
@@ -72,7 +72,7 @@ class ArtifactExporter(pl.Callback):
             self._write(pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write what the fit has come to."""
+        """Export the final head."""
         if self._example is not None and not self._is_written:
             self._write(pl_module)
 

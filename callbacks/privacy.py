@@ -1,4 +1,4 @@
-"""What privacy a fit has spent, and an end to it."""
+"""Logging and limiting of the privacy that a fit spends."""
 
 from typing import Any
 
@@ -11,72 +11,75 @@ from torchonline.privacy.composition import private_learners, total_ledger
 from torchonline.privacy.learners.base import PrivateLearner
 
 ANOTHER_PASS = (
-    "PrivacySpendLogger: expected one pass through the loader, got the start of another by a learner that has learnt; the same "
-    "people would be released again, which no ledger here accounts for"
+    "PrivacySpendLogger: expected one pass through the loader, got the start of another by a learner that has made steps; the "
+    "same people would be released again, which no ledger here accounts for"
 )
 
 
 class PrivacySpendLogger(pl.Callback):
-    r"""Logs what the private learners of a module have spent, stops at a budget, and lets nobody be released unaccounted.
+    r"""Callback that logs the privacy spent by a module and enforces a budget.
 
-    After each batch: ``privacy_spent``, the epsilon at ``delta`` of everything that was released so far, in the logs and on
-    the progress bar. The x axis of the logs counts steps of the learner. Only clocks and ledgers are looked at, never a
-    record or what is computed from one.
+    After each batch it logs ``privacy_spent``, the epsilon at ``delta`` of everything released so far, to the loggers and to
+    the progress bar. The x axis of the logs counts steps of the learner. The callback reads only step counters and ledgers,
+    never a record or a value computed from records.
 
-    *Several learners* in a module are taken to be fed with the same people, who are released by each of them. What is
-    logged is the total of their ledgers (:func:`~torchonline.privacy.composition.total_ledger`), which is more than any one of
-    them has spent; learners of different adjacency have no total, and are refused. To look at one, name it. A learner that
-    is made of others speaks for them. A fleet counts as one learner: each of its streams must have people of its own.
+    *Several learners* in a module are assumed to get the same people, whom each of them releases. The logged value is the
+    epsilon of the sum of their ledgers (:func:`~torchonline.privacy.composition.total_ledger`), which exceeds that of any
+    single learner. Learners of different adjacency have no common total and raise an error. ``learner`` names a single
+    learner to watch. A learner that consists of others stands for them. A fleet counts as one learner, so each of its streams
+    must have its own people.
 
-    *The budget.* With ``stop_at`` the fit ends after the last batch that keeps within it, which is at the step
+    *Budget.* With ``stop_at`` the fit ends after the last batch within the budget, which is at step
 
     .. math:: t^* = \max\{t \le n : \varepsilon_t(\delta) \le \text{stop\_at}\},
 
-    computed before the first batch from the clocks and the ledgers. It is the same for all data, so the epsilon that is logged
-    there holds. If a batch is several steps, the fit ends where one more, as large as the largest so far, would go past
-    :math:`t^*`. The sizes of the batches must be chosen without looking at the data, and so must every other rule that stops
-    a fit: with ``EarlyStopping`` on a loss, quote the epsilon and delta of the constructor.
+    computed before the first batch from the counters and the ledgers. This step does not depend on the data, so the epsilon
+    logged there is valid. If a batch makes several steps, the fit ends when one more batch, as large as the largest so far,
+    would exceed :math:`t^*`. Batch sizes must be chosen without looking at the data, and so must every other stopping rule.
+    If ``EarlyStopping`` on a loss ends the fit, quote the constructor's epsilon and delta instead.
 
-    *One pass.* A person is in one step. So a pass through the loader may only begin with learners that have not seen a
-    step. It raises a RuntimeError
+    *One pass.* Each person belongs to one step, so only learners without steps may begin a pass through the loader. The
+    callback raises a RuntimeError
 
     - in a second epoch, before its first batch;
-    - in another fit of a learner that has learnt: with the same trainer, with a new one, after ``load_from_checkpoint``, or
-      resumed from a checkpoint whose epoch was over. For further people chain their loader to the first;
-    - in a fit that is resumed in the middle of an epoch with a loader that begins again, as a plain ``DataLoader`` does and
-      :class:`~torchonline.models.RoundLoader` does not;
-    - when a learner has made a step in validation, test or prediction, also in the sanity check before the fit: these loops
-      come again.
+    - in another fit of a learner that has made steps: with the same trainer, with a new one, after ``load_from_checkpoint``,
+      or resumed from a checkpoint whose epoch was finished. To add people, chain their loader to the first one;
+    - in a fit resumed in the middle of an epoch with a loader that starts again from the beginning, such as a plain
+      ``DataLoader``. A :class:`~torchonline.models.RoundLoader` continues;
+    - when a learner makes a step in validation, test, prediction or the sanity check before the fit: these loops repeat.
 
-    A fit that is resumed in the middle with a loader that goes on may finish its epoch. The learner has been loaded, so the
-    total is then that of two runs: see ``continuations``. ``max_steps``, ``limit_train_batches`` and validation that only
-    looks change nothing.
+    A fit resumed in the middle with a loader that continues may finish its epoch. Its learner was loaded, so the total is that
+    of two runs; see ``continuations``. ``max_steps``, ``limit_train_batches`` and validation without steps change nothing.
 
-    What it cannot see: a loader that hands out a person twice (sampling with replacement, ``RoundLoader(rounds=...)`` beyond
-    the length of its tensors, the shorter of two loaders, which Lightning repeats); another run on the same people from a
-    new learner; an encoder or a learning rate that was fitted to them. Losses and regrets that are logged beside it are
-    not covered by what it logs, and checkpoints are as secret as the records.
+    The callback cannot detect
 
-    Cost of a batch: that of an epsilon, about a millisecond.
+    - a loader that returns a person twice: sampling with replacement, ``RoundLoader(rounds=...)`` beyond the length of its
+      tensors, or the shorter of two loaders, which Lightning repeats;
+    - another run on the same people with a new learner;
+    - an encoder or a learning rate fitted to the same people.
+
+    The logged epsilon does not cover losses or regrets that are logged beside it. Checkpoints are as secret as the records.
+
+    Cost of a batch: computing an epsilon, about a millisecond.
 
     Args:
         delta: in (0, 1).
-        stop_at: epsilon, above 0; None never stops.
-        learner: name of the one to watch, such as ``"head.learner"``, which is logged as ``privacy_spent/head.learner``; None
+        stop_at: largest epsilon, above 0. None never stops.
+        learner: name of the learner to watch, such as ``"head.learner"``, logged as ``privacy_spent/head.learner``. None
             watches all.
-        continuations: number of runs that have published states, if you know better than the learners' count of loads: 1
-            if a run was resumed from the very last state that it had published. See
+        continuations: number of runs that have published states, where the learners' count of loads is wrong: 1 if a run
+            was resumed from the very last state that it had published. See
             :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`.
 
     Attributes:
-        last_step: :math:`t^*`, a number of the learner's steps; None before a fit, or without ``stop_at``.
+        last_step: :math:`t^*`, counted in the learner's steps. None before a fit, or without ``stop_at``.
 
     Raises:
-        RuntimeError: people would be released again, see above; there is more than one process; or a batch went past the
-            budget, because it had more steps than all before, or would have, because ``min_steps`` or ``min_epochs`` does not
-            let the trainer stop.
-        ValueError: there is no learner of that name, or none at all; they have different adjacencies; or ``stop_at`` is less
-            than what one more step would have spent.
+        RuntimeError: people would be released again (see above); there is more than one process; a batch exceeded the budget
+            because it made more steps than all batches before; or ``min_steps`` or ``min_epochs`` keep the trainer from
+            stopping within the budget.
+        ValueError: the module has no private learner, or none of that name; the learners have different adjacencies; or
+            ``stop_at`` is less than the epsilon after one more step.
 
     Example:
         >>> class Regression(pl.LightningModule):
@@ -85,7 +88,7 @@ class PrivacySpendLogger(pl.Callback):
         ...         self.automatic_optimization = False
         ...         self.learner = DPTOFW(2, horizon=40, epsilon=1.0, delta=1e-3)
         ...
-        ...     def configure_optimizers(self):  # the clock that Lightning counts batches by
+        ...     def configure_optimizers(self):  # by which Lightning counts batches
         ...         return torch.optim.SGD([torch.zeros((), requires_grad=True)], lr=1.0)
         ...
         ...     def training_step(self, batch, batch_idx):
@@ -122,24 +125,24 @@ class PrivacySpendLogger(pl.Callback):
         self._loader_was_saved, self._pass_was_over = False, False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Refuse to run in several processes."""
+        """Raise an error if there is more than one process."""
         if trainer.world_size > 1:
             raise RuntimeError(
                 f"PrivacySpendLogger: expected one process, got {trainer.world_size}: each would release its own people, "
-                "and the counts of all would be overwritten"
+                "and Lightning would overwrite the counts of all with those of the first"
             )
         self._loader_was_saved, self._pass_was_over = False, False
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Look where a checkpoint says that the loader stood."""
+        """Read the position of the loader from a checkpoint."""
         loops = checkpoint["loops"]["fit_loop"]
         self._loader_was_saved = bool(loops["state_dict"].get("combined_loader"))
         self._pass_was_over = loops["epoch_loop.batch_progress"]["is_last_batch"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Find the learners, and the step to stop after."""
+        """Find the learners and the last step within the budget."""
         self._learners = self._watched(pl_module)
         self._start = clocks(self._learners)
         self._taken, self._largest_batch, self._is_first_batch = 0, 1, True
@@ -149,22 +152,22 @@ class PrivacySpendLogger(pl.Callback):
             trainer.should_stop = True
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Refuse a second epoch."""
-        if not self._is_first_batch and self._have_learnt():
+        """Raise an error in a second epoch."""
+        if not self._is_first_batch and self._have_stepped():
             raise RuntimeError(ANOTHER_PASS)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Refuse what would release people again, or too much of them."""
-        if self._is_first_batch and self._have_learnt():
-            # max_steps lets Lightning go on with an epoch that was over.
+        """Raise an error if the batch would repeat people or exceed the budget."""
+        if self._is_first_batch and self._have_stepped():
+            # With max_steps Lightning may resume an epoch that was finished.
             if batch_idx == 0 or self._pass_was_over:
                 raise RuntimeError(ANOTHER_PASS)
             if not (self._loader_was_saved and _goes_on(trainer.train_dataloader)):
                 raise RuntimeError(
                     "PrivacySpendLogger: expected a loader that goes on where the checkpoint left it, with state_dict and "
-                    "load_state_dict then and now, as RoundLoader is, got one that begins again with the same people"
+                    "load_state_dict in both fits, like RoundLoader, got one that begins again with the same people"
                 )
         if self._is_over():
             raise RuntimeError(
@@ -176,7 +179,7 @@ class PrivacySpendLogger(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Log, and stop when it is time."""
+        """Log the epsilon and stop the fit at the end of the budget."""
         now = clocks(self._learners)
         taken = max(clock - start for clock, start in zip(now, self._start, strict=True))
         self._largest_batch = max(self._largest_batch, taken - self._taken)
@@ -185,34 +188,34 @@ class PrivacySpendLogger(pl.Callback):
         pl_module.log(
             key, torch.tensor(self._epsilon(), dtype=torch.float64), prog_bar=True, on_step=True, on_epoch=False
         )
-        # Lightning takes the x axis from a value of this name.
+        # Lightning takes the x axis from the value named "step".
         pl_module.log("step", torch.tensor(max(now), dtype=torch.float64), on_step=True, on_epoch=False)
         if self._left is not None and taken > self._left:
             raise RuntimeError(
                 f"PrivacySpendLogger: expected at most {self.last_step} steps, for stop_at={self.stop_at:g}, got {max(now)} "
-                "after a batch larger than those before it; let the first batch be the largest, and smaller than the budget"
+                "after a batch larger than those before it; make the first batch the largest, and smaller than the budget"
             )
         if self._is_over():
             trainer.should_stop = True
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Remember the clocks."""
+        """Remember the step counters."""
         self._before = clocks(self._watched(pl_module))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Refuse steps in a loop that comes again."""
+        """Raise an error if a learner has made a step."""
         now = clocks(self._watched(pl_module))
         if now != self._before:
             raise RuntimeError(
-                "PrivacySpendLogger: expected no step but in training, since other loops come again with the same people, got "
-                f"clocks of {now} after {self._before}"
+                "PrivacySpendLogger: expected no step but in training, because other loops repeat the same people, got "
+                f"step counters of {now} after {self._before}"
             )
 
     on_test_start = on_predict_start = on_validation_start
     on_test_end = on_predict_end = on_validation_end
 
     def _watched(self, pl_module: pl.LightningModule) -> list[PrivateLearner]:
-        """The learners whose spending is logged."""
+        """Return the watched learners."""
         found = private_learners(pl_module)
         if self.learner is not None:
             named = dict(pl_module.named_modules(remove_duplicate=False)).get(self.learner)
@@ -227,25 +230,28 @@ class PrivacySpendLogger(pl.Callback):
             )
         return list(found.values())
 
-    def _have_learnt(self) -> bool:
-        """Whether anybody has been released, be it by a state that is no longer here."""
+    def _have_stepped(self) -> bool:
+        """Return whether a learner has made a step, even if it was rewound since."""
         return any(max(int(learner.rounds), int(learner.furthest)) for learner in self._learners)
 
     def _epsilon(self, more_steps: int = 0) -> float:
-        """What is spent after so many more steps of each learner: of clocks and constructors alone."""
+        """Return the epsilon after ``more_steps`` more steps of each learner.
+
+        It depends only on step counters and constructor arguments.
+        """
         ledger = total_ledger(self._learners, continuations=self.continuations, more_steps=more_steps)
         return ledger.epsilon(self.delta)
 
     def _steps_left(self) -> int | None:
-        """How many steps of each learner the budget has room for; None without one."""
+        """Return the number of steps within the budget, or None without a budget."""
         after_one = self._epsilon(1)
         if self.stop_at is None:
             return None
         if after_one > self.stop_at:
             raise ValueError(
-                f"stop_at: expected at least {after_one:.6g}, what one more step will have spent, got {self.stop_at:g}"
+                f"stop_at: expected at least {after_one:.6g}, the epsilon after one more step, got {self.stop_at:g}"
             )
-        # Bisection: the budget has room for low, and none for high.
+        # Bisection: low steps are within the budget, high steps are not.
         low, high = 0, 1 + max(learner.horizon - int(learner.rounds) for learner in self._learners)
         while high - low > 1:
             middle = (low + high) // 2
@@ -253,17 +259,17 @@ class PrivacySpendLogger(pl.Callback):
         return low
 
     def _is_over(self) -> bool:
-        """Whether another batch as large as the largest would go past the budget."""
+        """Return whether one more batch, as large as the largest, exceeds the budget."""
         return self._left is not None and self._taken + self._largest_batch > self._left
 
 
 def clocks(learners: list[PrivateLearner]) -> list[int]:
-    """How many steps each has made."""
+    """Return the number of steps of each learner."""
     return [int(learner.rounds) for learner in learners]
 
 
 def _goes_on(loaders: Any) -> bool:
-    """Whether Lightning can resume all loaders where they stood."""
+    """Return whether Lightning can resume all loaders from their positions."""
     return all(
         hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
         for loader in CombinedLoader(loaders).flattened

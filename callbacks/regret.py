@@ -1,4 +1,4 @@
-"""Regret on the progress bar and in the logs."""
+"""Logging of regret."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ from torchonline.metrics import CumulativeRegret
 
 
 class RegretLogger(pl.Callback):
-    """Logs regret to the trainer's loggers and its progress bar.
+    """Callback that logs regret to the trainer's loggers and its progress bar.
 
-    After each batch of rounds: ``regret``, the total since the first round, and ``regret_per_round``, the mean over the
-    batch; both are means over a fleet. The x axis of the logs counts rounds. The total is in checkpoints, so a resumed
-    run goes on with it.
+    After each batch it logs ``regret``, the total since the first round, and ``regret_per_round``, the mean over the batch.
+    Both are averaged over a fleet. The x axis of the logs counts rounds. Checkpoints contain the total, so a resumed run
+    continues from it.
 
-    It reads ``outputs["regret"]``, shape ``(N, *B)``, of the module's ``training_step``, as
+    The callback reads ``outputs["regret"]``, shape ``(N, *B)``, from the module's ``training_step``, as
     :class:`~torchonline.models.NeuralLinearBandit` returns it.
 
     Attributes:
-        regret: the :class:`~torchonline.metrics.CumulativeRegret` of each learner, to compute or plot; None before the
-            first batch.
+        regret: a :class:`~torchonline.metrics.CumulativeRegret` with the totals and the curve of each learner. None before
+            the first batch.
 
     Example:
         >>> import torch
@@ -32,7 +32,7 @@ class RegretLogger(pl.Callback):
         >>> quiet |= {"enable_model_summary": False, "enable_checkpointing": False}
         >>> trainer = pl.Trainer(max_epochs=1, callbacks=[logger], **quiet)
         >>> trainer.fit(bandit, RoundLoader(torch.zeros(20, 5, 4), torch.eye(5)[1].repeat(20, 1)))
-        >>> logger.regret.compute()  # all arms look alike, and the first of equals is never the best
+        >>> logger.regret.compute()  # all arms look alike, so the first is chosen, which is never the best
         tensor(20., dtype=torch.float64)
     """
 
@@ -42,22 +42,22 @@ class RegretLogger(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Add a batch, and log."""
+        """Add the batch and log."""
         regret = outputs["regret"].detach().cpu()
         if self.regret is None:
             self.regret = CumulativeRegret(tuple(regret.shape[1:]))
         self.regret.update(regret)
         values = {"regret": self.regret.compute().mean(), "regret_per_round": regret.mean()}
         pl_module.log_dict(values, prog_bar=True, on_step=True, on_epoch=False)
-        # Lightning takes the x axis from a value of this name.
+        # Lightning takes the x axis from the value named "step".
         pl_module.log("step", self.regret.rounds.double(), on_step=True, on_epoch=False)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The totals and their curve."""
+        """Return the totals and their curve."""
         return {} if self.regret is None else self.regret.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Tensor]) -> None:
-        """Go on with totals from a checkpoint."""
+        """Continue from the totals of a checkpoint."""
         self.regret = None
         if state_dict:
             points, *batch_shape = state_dict["history"].shape

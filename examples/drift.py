@@ -1,14 +1,17 @@
-"""A linear bandit that drifts, under heavy tails: who forgets, and how.
+"""Comparison of learners on drifting linear bandits with heavy-tailed noise.
 
-Dimension 4, 20 fixed unit arms, 8000 rounds, Student-t noise with 2.1 degrees of freedom, 40 trials that run as one
-batched learner, in two worlds: one in which the parameter flips to its negative every 1700 rounds, and one in which it
-turns steadily, once around in 8000 rounds. Played by OFUL and HeavyTailUCB as they are, with ``restart_every``, and by the
-discounted heuristic. Each learner that forgets has a memory in rounds, H for ``restart_every=H`` and 1 / (1 - gamma) for
-``discount=gamma``; each world's is chosen from the same seven by mean regret over as many trials of another seed. Prints
-final regret against the best arm of each round, and draws the regret curves.
+Setting: dimension 4, 20 fixed unit arms, 8000 rounds, Student-t noise with 2.1 degrees of freedom, and 40 trials as one
+batched learner. In the first world the parameter flips its sign every 1700 rounds. In the second it turns steadily, once
+around in 8000 rounds.
 
-All learners are told the noise's standard deviation and have ridge = d. No theorem covers OFUL under this noise, nor
-HeavyTailUCB while the parameter turns, nor the heuristic anywhere; docs/drift.md says what is proved.
+Learners: OFUL and HeavyTailUCB, each without forgetting and with ``restart_every``, and the discounted heuristic. A learner
+that forgets has a memory in rounds: H for ``restart_every=H`` and 1 / (1 - gamma) for ``discount=gamma``. For each world its
+memory is the best of the same seven values, by mean regret over as many trials with another seed.
+
+The script prints the final regret against the best arm of each round, and draws the regret curves.
+
+All learners are told the noise's standard deviation and have ridge = d. No theorem covers OFUL under this noise,
+HeavyTailUCB while the parameter turns, or the heuristic in any setting. docs/drift.md says what is proved.
 
     python examples/drift.py    # a few minutes; seconds with --smoke
 """
@@ -62,14 +65,14 @@ FORGET: dict[str, Callable[[int, tuple[int, ...]], UCB]] = {
 
 @dataclass
 class Run:
-    """One learner in one world."""
+    """Result of one learner in one world."""
 
     memory: int | None
     regret: Tensor  # cumulative, (rounds, trials)
 
 
 def make_worlds(rounds: int) -> dict[str, Callable[..., DriftingBandit]]:
-    """The two kinds of drift, over so many rounds."""
+    """Return the two worlds for a number of rounds."""
     drifting = partial(DriftingBandit, DIM, ARMS, noise=NOISE)
     return {
         "flips": partial(drifting, angle=math.pi, every=rounds * 17 // 80),
@@ -78,7 +81,7 @@ def make_worlds(rounds: int) -> dict[str, Callable[..., DriftingBandit]]:
 
 
 def play(policy: UCB, environment: DriftingBandit, rounds: int, advance: Callable[[], None]) -> Tensor:
-    """Cumulative regret of all trials, side by side."""
+    """Return the cumulative regret of all trials."""
     regret = torch.empty((rounds, *environment.batch_shape), dtype=torch.float64)
     for t in range(rounds):
         x, reward, regret[t] = environment.pull(policy.select(environment.arms()))
@@ -139,7 +142,7 @@ def main() -> None:
     with Progress(*columns, console=console) as progress:
 
         def regret(world: Callable[..., DriftingBandit], policy: UCB, seed: int, task: object) -> Tensor:
-            # One seed: every learner meets the same arms, parameters and noise.
+            # With the same seed every learner meets the same arms, parameters and noise.
             environment = world(batch_shape=batch, seed=seed)
             return play(policy, environment, rounds, partial(progress.advance, task))
 

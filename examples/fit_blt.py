@@ -1,14 +1,17 @@
-"""How the table of torchonline.privacy.mechanisms.blt was fitted, and how close it comes to the least noise that is possible.
+"""Fit of the table in torchonline.privacy.mechanisms.blt.
 
-For each degree b, from 2^30 rounds down to 2^3, a minimum of 3/4 log(rms) + 1/4 log(max) + log(column norm) is found by
-BFGS, each from the last. The unknowns are the decays of the encoder C and of its inverse, which lie between each other; in
-them all errors are sums of positive terms, and weights are positive of themselves. Where there are more buffers than the
-horizon needs, a small penalty keeps the decays about evenly spaced in log odds, so that one can interpolate: 1e-5 times the
-squared differences of the logarithms of neighbouring gaps.
+For each degree b the script minimises 3/4 log(rms) + 1/4 log(max) + log(column norm) by BFGS, from 2^30 rounds down to 2^3.
+Each fit starts from the one before. The unknowns are the decays of the encoder C and of its inverse, which interlace. In
+these unknowns all errors are sums of positive terms, and the weights are positive automatically. If there are more buffers
+than the horizon needs, a small penalty keeps the decays about evenly spaced in log odds, which allows interpolation: 1e-5
+times the squared differences of the logarithms of neighbouring gaps.
 
-Printed: the table, in the form in which the source has it; rms and max error, with the decays and weights that the library
-ships, in units of the lower bound of any matrix mechanism; and the noise at epsilon 1, delta 1/n and unit replace-one
-sensitivity, beside that of binary trees calibrated by eq. (3.2) of the paper on private online Frank-Wolfe.
+The script prints
+
+- the table, in the form used in the source;
+- rms and max error with the decays and weights that the library ships, in units of the lower bound of any matrix mechanism;
+- the noise at epsilon 1, delta 1/n and unit replace-one sensitivity, beside that of binary trees calibrated by eq. (3.2) of
+  the paper on private online Frank-Wolfe.
 
     python examples/fit_blt.py    # about a minute; seconds with --smoke
 """
@@ -41,35 +44,35 @@ SHARE_OF_MAX, PENALTY = 0.25, 1e-5
 
 
 def gaps(theta: Tensor) -> tuple[Tensor, Tensor]:
-    """1 - decay, of the encoder and of its inverse: each of the second above its own of the first, and below the next."""
+    """Return 1 - decay of the encoder and of its inverse, which interlace."""
     log_odds = torch.cat([theta[:1], theta[1:].exp()]).cumsum(0)
     return torch.sigmoid(log_odds[0::2]), torch.sigmoid(log_odds[1::2])
 
 
 def differences(values: Tensor) -> Tensor:
-    """Of each to all others, as a product."""
+    """Return the product of each value's differences to all others."""
     return (values - values.unsqueeze(1) + torch.eye(len(values), dtype=values.dtype)).prod(1)
 
 
 def weights(theta: Tensor) -> Tensor:
-    """Of the encoder, by partial fractions."""
+    """Return the weights of the encoder, by partial fractions."""
     encoder, inverse = gaps(theta)
     return (inverse - encoder.unsqueeze(1)).prod(1) / differences(encoder)
 
 
 def loss(theta: Tensor, n: int) -> Tensor:
-    """What is minimised, by partial fractions: c_k and b_k are positive sums of powers."""
+    """Return the minimised function; c_k and b_k are positive sums of powers."""
     encoder, inverse = gaps(theta)
 
     def powers(gap: Tensor, terms: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Products of decays; one less each; and the sums of their powers."""
+        """Return products of decays, 1 minus the products, and sums of their powers."""
         log = torch.log1p(-gap)
         away = gap.unsqueeze(1) + gap - gap.unsqueeze(1) * gap
         return 1.0 - away, away, -torch.expm1(terms * (log.unsqueeze(1) + log)) / away
 
     weight = weights(theta)
     norm = 1.0 + weight @ powers(encoder, n - 1)[2] @ weight
-    # b_k = limit + sum_j share_j decay_j^k; what does not decay is summed apart.
+    # b_k = limit + sum_j share_j decay_j^k; the constant part is summed separately.
     limit = (encoder.log() - inverse.log()).sum().exp()
     share = -(encoder - inverse.unsqueeze(1)).prod(1) / (inverse * differences(inverse))
     decays, away, sums = powers(inverse, n)
@@ -81,7 +84,7 @@ def loss(theta: Tensor, n: int) -> Tensor:
 
 
 def fit(degree: int, advance: Callable[[], None]) -> str:
-    """One entry of the table."""
+    """Fit one entry of the table."""
     log_odds = np.linspace(-math.log(HORIZONS[-1]), 1.0, 2 * degree)
     theta, rows = np.concatenate([log_odds[:1], np.log(np.diff(log_odds))]), []
 
@@ -104,7 +107,7 @@ def fit(degree: int, advance: Callable[[], None]) -> str:
 
 
 def tree_noise(n: int, epsilon: float, delta: float) -> tuple[float, float]:
-    """Rms and largest noise of a prefix sum by a binary tree under eq. (3.2), for unit replace-one sensitivity."""
+    """Return rms and largest noise of a tree under eq. (3.2), unit sensitivity."""
     promise = {"sensitivity": 1.0, "epsilon": epsilon, "delta": delta}
     tree = GeneralizedGaussianTree(n, order=2.0, dim=1, source=noise_source("torch"), **promise)
     rms, largest = tree.errors(n)
@@ -112,7 +115,7 @@ def tree_noise(n: int, epsilon: float, delta: float) -> tuple[float, float]:
 
 
 def noise_table() -> Table:
-    """What the library's decays and weights of degree 5 give."""
+    """Return a table of errors and noise with the library's values of degree 5."""
     table = Table(title="Degree 5: error x column norm, and noise at epsilon 1, delta 1/n, sensitivity 1")
     headers = (
         "n",
@@ -140,13 +143,13 @@ def noise_table() -> Table:
 
 
 def square_root(n: int) -> float:
-    """Rms error times column norm of the square-root factorisation."""
+    """Return rms error times column norm of the square-root factorisation."""
     mechanism = SquareRoot(n, sensitivity=1.0, noise_scale=1.0, source=noise_source("torch"))
     return mechanism.column_norm(n) * mechanism.errors(n)[0]
 
 
 def plot(rounds: list[int], path: Path) -> Table:
-    """Draw rms error times column norm over n, in units of the bound, and give the largest values in a table."""
+    """Plot rms error times column norm over n, and return the largest values."""
     table = Table(title=f"rms x column norm / bound, over {len(rounds)} horizons from {rounds[0]} to {rounds[-1]}")
     for header in ("degree", "largest", "at n", "largest from 100 on", "at n"):
         table.add_column(header, justify="right")

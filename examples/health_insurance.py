@@ -1,25 +1,30 @@
-"""Choosing a health insurance plan for each person and year, by replay of the RAND Health Insurance Experiment.
+"""Choice of health insurance plans: a replay of the RAND experiment.
 
-From 1974 to 1982 families in six places of the United States were given one of several insurance plans at random. A round
-is one person in one year, the arms are free care, 25 to 50 % coinsurance, 95 % coinsurance and an individual deductible, the
-reward is minus the year's medical cost, whoever paid it. Costs are heavy-tailed: their Hill index is 1.6, so that a variance
-does not seem to exist, although the very largest alone do not settle it. Learners choose from age, sex, income and baseline
-health, with a parameter for each arm and feature, d = 28.
+From 1974 to 1982 families at six sites in the United States were randomly assigned to health insurance plans. A round is one
+person in one year. The arms are free care, 25 to 50 % coinsurance, 95 % coinsurance and an individual deductible. The reward
+is minus the year's medical cost, whoever paid it. The costs are heavy-tailed: their Hill index is 1.6, so they do not seem
+to have a variance, although the very largest costs alone do not settle it. The learners choose from age, sex, income and
+baseline health. They have a parameter for each arm and feature, d = 28.
 
-Evaluation. Each learner goes through families in random order and learns from those person-years in which the family was on
-the plan it would have chosen; `torchonline.off_policy.replay`. Its mean cost is the self-normalised inverse-propensity mean
-over those. The design's probabilities are not in the file: they are estimated by counts within site and year. Noise scale,
-bound on the parameter, features' scale and radius_scale come from a quarter of the families, the results from the others.
+Evaluation. Each learner passes through the families in random order. It learns from the person-years in which the family was
+on the plan that the learner chose; see `torchonline.off_policy.replay`. Its mean cost is the self-normalised
+inverse-propensity mean over these person-years. The assignment probabilities are not in the file; they are estimated by
+counts within site and year. A quarter of the families gives the noise scale, the bound on the parameter, the scale of the
+features and radius_scale. The results come from the other families.
 
-What this can show: what the choices along such a stream would have cost, if assignment had nothing to do with costs given site
-and year, and if those who left early are like those who stayed.
+What this can show: the cost of the choices along such a stream, if given site and year the assignment is independent of
+costs, and if the families who left early are like those who stayed.
 
-What it cannot show. (1) Which plan is good: the reward counts dollars, not health, and who pays is not in it; cost sharing
-makes people use less care, so the cheapest plan is a strict one almost by construction, and a constant policy may well be
-the best. No conclusion about welfare follows. (2) Small differences: with infinite variance the bootstrap of a mean is not
-consistent, so the intervals are indications; medians and means of cut costs stand beside them, and measure something else.
-(3) A live run: the learner sees about one person-year in four; years of one family are decided at once. (4) Anything about
-attrition: who left is missing from later years. (5) That a linear model holds: no theorem covers this stream to the letter.
+What it cannot show:
+
+1. Which plan is good. The reward counts dollars, neither health nor who pays. Cost sharing makes people use less care, so
+   the cheapest plan is a strict one almost by construction, and a constant policy may well be best. No conclusion about
+   welfare follows.
+2. Small differences. With infinite variance the bootstrap of a mean is not consistent, so the intervals are only
+   indications. The tables also have medians and means of cut costs, which measure something else.
+3. A live run. The learner sees the reward of about one person-year in four, and decides all years of a family at once.
+4. Attrition. Persons who left are missing from later years.
+5. Whether a linear model holds. No theorem covers this stream exactly.
 
     python examples/health_insurance.py [--smoke] [--output outputs/health_insurance]    # a few minutes
 """
@@ -48,11 +53,11 @@ from torchonline.datasets import health_insurance
 from torchonline.off_policy import bootstrap_means, effective_sample_size, propensities, replay, self_normalised_mean
 
 ARMS = ("free", "25-50 %", "95 %", "deductible")
-# By plan of `health_insurance`: 25 %, mixed and 50 % are one arm, since only together were they offered at every site.
+# Arm of each plan of `health_insurance`. 25 %, mixed and 50 % are one arm: only together were they offered at every site.
 ARM_OF_PLAN = torch.tensor([0, 1, 1, 1, 2, 3])
 COLUMNS = ("xage", "child", "female", "linc", "disea", "xghindx")
 DIM = len(ARMS) * (1 + len(COLUMNS))
-# Below the tail index of the costs, which the script prints.
+# Below the tail index of the costs that the script prints.
 MOMENT_ORDER = 1.2
 UNIT = 100.0  # rewards are in hundreds of dollars
 SCALES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
@@ -61,31 +66,31 @@ LEARNERS = ("HeavyTailUCB", "HeavyTailUCB, order 2", "HvtUCB", "OFUL", "LinTS")
 
 @dataclass
 class Log:
-    """The experiment as a log of N person-years."""
+    """Log of the experiment, N person-years."""
 
-    features: Tensor  # of each arm, (N, K, d)
+    features: Tensor  # (N, K, d), one row per arm
     action: Tensor  # (N)
     cost: Tensor  # dollars, (N)
-    propensity: Tensor  # of each arm, (N, K)
+    propensity: Tensor  # (N, K), one per arm
     person: Tensor  # (N)
     family: Tensor  # (N)
-    incomplete: Tensor  # charges for a hospital stay are missing, (N)
+    incomplete: Tensor  # (N), whether charges for a hospital stay are missing
     tuning: Tensor  # families, in random order
     evaluation: Tensor  # families, in random order
 
     def rows(self, families: Tensor) -> Tensor:
-        """Which person-years are of these families, (N)."""
+        """Return the mask of the person-years of some families, (N)."""
         return torch.isin(self.family, families)
 
     def weights(self, choices: Tensor) -> Tensor:
-        """Importance weights of choices, (..., N) twice."""
+        """Return the importance weights of choices, (..., N)."""
         propensity = self.propensity.gather(1, self.action.unsqueeze(1)).squeeze(1)
         return (choices == self.action) / propensity
 
 
 @dataclass
 class Promises:
-    """What the learners are told, from the tuning families."""
+    """Constants for the learners, from the tuning families."""
 
     noise_scale: float  # moment norm of order MOMENT_ORDER
     deviation: float
@@ -95,14 +100,14 @@ class Promises:
 
 @dataclass
 class Result:
-    """A policy on the evaluation families."""
+    """Result of a policy on the evaluation families."""
 
-    weights: Tensor  # (orders, N), one row for a policy that does not learn
-    shares: Tensor  # of the person-years, (K)
+    weights: Tensor  # (orders, N); a policy that does not learn has one row
+    shares: Tensor  # (K), shares of the arms in the person-years
 
 
 def read(families: int | None) -> Log:
-    """The log, or a random part of it; a quarter of the families is for tuning."""
+    """Return the log, or a random part; a quarter of the families is for tuning."""
     context, plan, cost, site, year, person, family = health_insurance((*COLUMNS, "inpmis")).tensors
     context, incomplete = context[:, :-1], context[:, -1] == 1
     action = ARM_OF_PLAN[plan]
@@ -112,13 +117,13 @@ def read(families: int | None) -> Log:
     known = context[torch.isin(family, tuning)]
     context = (context - known.mean(0)) / known.std(0)
     context = torch.cat((torch.ones(len(context), 1, dtype=torch.float64), context), 1)
-    # Arm k has the context in block k, and zeros elsewhere.
+    # The features of arm k are the context in block k, and zeros elsewhere.
     blocks = torch.eye(len(ARMS), dtype=torch.float64).unsqueeze(-1) * context[:, None, None, :]
     return Log(blocks.flatten(2), action, cost, propensity, person, family, incomplete, tuning, evaluation)
 
 
 def promises(log: Log) -> Promises:
-    """Moment norms of what a ridge regression on the tuning families leaves, and bounds from it. Estimates, not knowledge."""
+    """Estimate moment norms and bounds by a ridge regression on the tuning families."""
     rows = log.rows(log.tuning)
     x = log.features[rows].gather(1, log.action[rows, None, None].expand(-1, 1, DIM)).squeeze(1)
     reward = -log.cost[rows] / UNIT
@@ -133,7 +138,7 @@ def promises(log: Log) -> Promises:
 
 
 def make_policy(name: str, radius_scale: float, told: Promises, horizon: int, orders: int) -> Policy:
-    """A fleet, one learner for each order of the families."""
+    """Return a fleet with one learner for each order of the families."""
     options = {"theta_bound": told.theta_bound, "radius_scale": radius_scale, "batch_shape": (orders,)}
     if name == "HeavyTailUCB":
         return HeavyTailUCB(DIM, moment_order=MOMENT_ORDER, noise_scale=told.noise_scale, **options)
@@ -154,7 +159,7 @@ def make_policy(name: str, radius_scale: float, told: Promises, horizon: int, or
 
 
 def play(name: str, radius_scale: float, told: Promises, log: Log, families: Tensor, orders: int) -> Result:
-    """Replay the families in random orders, the same for every learner."""
+    """Replay the families in random orders, the same for all kinds of learners."""
     torch.manual_seed(1)
     rows = log.rows(families)
     policy = make_policy(name, radius_scale, told, int(rows.sum()), orders)
@@ -165,21 +170,22 @@ def play(name: str, radius_scale: float, told: Promises, log: Log, families: Ten
 
 
 def constant(arm: int, log: Log, families: Tensor) -> Result:
-    """One arm for all."""
+    """Return the result of the policy that always chooses one arm."""
     weights = log.weights(torch.full_like(log.action, arm)) * log.rows(families)
     return Result(weights.unsqueeze(0), one_hot(torch.tensor(arm), len(ARMS)).double())
 
 
 def uniform(log: Log, families: Tensor) -> Result:
-    """Each arm with the same probability, by its expectation."""
+    """Return the expected result of a uniform choice."""
     weights = torch.cat([constant(arm, log, families).weights for arm in range(len(ARMS))]).mean(0, keepdim=True)
     return Result(weights, torch.full((len(ARMS),), 1.0 / len(ARMS), dtype=torch.float64))
 
 
 def hill(costs: Tensor, most: float = 0.2) -> tuple[Tensor, Tensor, int]:
-    """Hill's index of the k largest costs, for each k up to a share of them; and the k of Clauset, Shalizi and Newman.
+    """Return Hill's index for each k up to a share of the costs, and one choice of k.
 
-    That is the k at which the largest costs are closest to a Pareto law, in the Kolmogorov-Smirnov distance.
+    The choice is that of Clauset, Shalizi and Newman: the k at which the k largest costs are closest to a Pareto law in the
+    Kolmogorov-Smirnov distance.
     """
     largest = costs[costs > 0].sort(descending=True).values
     k = torch.arange(50, max(int(most * len(largest)), 60), 10)
@@ -193,7 +199,7 @@ def hill(costs: Tensor, most: float = 0.2) -> tuple[Tensor, Tensor, int]:
 
 
 def describe_tail(log: Log, console: Console, path: Path) -> None:
-    """Print and draw how heavy the tail is."""
+    """Print and draw the tail index of the costs."""
     figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
     for name, families in (("all families", torch.cat((log.tuning, log.evaluation))), ("tuning families", log.tuning)):
         costs = log.cost[log.rows(families)]
@@ -219,7 +225,7 @@ def describe_tail(log: Log, console: Console, path: Path) -> None:
 
 
 def describe_design(log: Log, used: Tensor, console: Console) -> None:
-    """Print what the comparison of arms rests on: overlap, balance, and what is missing."""
+    """Print overlap, balance and missing data of the arms."""
     logged = log.propensity[used].gather(1, log.action[used].unsqueeze(1))
     console.print(
         "Propensities, counted by site and year: smallest of any arm "
@@ -248,7 +254,7 @@ def describe_design(log: Log, used: Tensor, console: Console) -> None:
 
 
 def tune(told: Promises, log: Log, orders: int, advance: Callable[[], None]) -> tuple[dict[str, float], Table]:
-    """The radius_scale with the lowest estimated mean cost on the tuning families, for each learner."""
+    """Return the radius_scale with the least estimated cost in tuning, per learner."""
     table = Table(title="Mean cost on the tuning families by radius_scale (the lowest is taken)")
     table.add_column("learner", no_wrap=True)
     for scale in SCALES:
@@ -266,20 +272,20 @@ def tune(told: Promises, log: Log, orders: int, advance: Callable[[], None]) -> 
 
 
 def weighted_median(values: Tensor, weights: Tensor) -> float:
-    """The smallest value with at least half of the weight up to it."""
+    """Return the weighted median: the least value with half of the weight up to it."""
     order = values.argsort()
     total = weights[order].cumsum(0)
     return values[order[torch.searchsorted(total, 0.5 * total[-1])]].item()
 
 
 def interval(draws: Tensor) -> tuple[float, float]:
-    """The middle 95 % of bootstrap draws."""
+    """Return the middle 95 % of bootstrap draws."""
     low, high = draws.quantile(torch.tensor([0.025, 0.975], dtype=draws.dtype)).tolist()
     return low, high
 
 
 def compare(results: dict[str, Result], reference: str, log: Log, draws: int) -> tuple[list[Table], list[str]]:
-    """The tables, and what the intervals say."""
+    """Return the tables of results and the verdicts of the intervals."""
     weights = torch.stack([result.weights.mean(0) for result in results.values()])
     costs = self_normalised_mean(log.cost, weights)
     boot = bootstrap_means(log.cost, weights, log.family, draws=draws)
@@ -319,7 +325,7 @@ def compare(results: dict[str, Result], reference: str, log: Log, draws: int) ->
 
 
 def verdicts(names: list[str], boot: Tensor, cut_boot: Tensor) -> tuple[Table, list[str]]:
-    """How many learners differ from each of the other policies, and from each other, by intervals without 0."""
+    """Count the learners that differ from other policies, by intervals without 0."""
     learners = [number for number, name in enumerate(names) if name.startswith(LEARNERS)]
     pairs = [(first, second) for first in learners for second in learners if first < second]
     table = Table(title="Learners whose interval of the difference lies below 0 / above 0 / around it")
@@ -350,7 +356,7 @@ def verdicts(names: list[str], boot: Tensor, cut_boot: Tensor) -> tuple[Table, l
 
 
 def running(result: Result, log: Log, orders: int) -> Tensor:
-    """The estimate after each family of a stream, (orders, families)."""
+    """Return the estimate after each family of a stream, (orders, families)."""
     torch.manual_seed(1)
     curves = []
     sums = torch.zeros(2, len(result.weights), int(log.family.max()) + 1, dtype=torch.float64)
@@ -392,7 +398,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.orders < 1:
         parser.error(f"--orders: expected at least 1, got {options.orders}")
-    # A round is many tiny products, which more threads only slow down.
+    # A round has many tiny products, which more threads only slow down.
     torch.set_num_threads(1)
     orders, draws, families = (2, 100, 120) if options.smoke else (options.orders, 2000, None)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -439,13 +445,13 @@ def main() -> None:
 
 
 NOTE = """
-theory: the radius of the paper or theorem. OFUL's and LinTS's theorems ask for sub-Gaussian noise, order 2 for a variance,
-which these costs do not seem to have; HvtUCB's constant is not confirmed. tuned: the best of the scales on the tuning
-families, whose estimates are as noisy as these; a scale below 1 is a heuristic that no theorem covers.
-Intervals resample families, given the choices that were made. Without a variance such intervals are not consistent: read them
-as indications, and as many at once. Cut costs and medians are steadier, and are not what a payer pays.
-Costs are not health. Cost sharing makes people use less care, needed care too; that a strict plan is cheapest is what the
-experiment was about, and says nothing about whom it serves.
+theory: the radius of the paper or theorem. The theorems of OFUL and LinTS need sub-Gaussian noise, and order 2 needs a variance;
+these costs do not seem to have one. HvtUCB's constant is not confirmed. tuned: the best of the scales on the tuning families,
+whose estimates are as noisy as these. A scale below 1 is a heuristic that no theorem covers.
+Intervals resample families, given the choices. Without a variance such intervals are not consistent: take them as indications,
+and note that there are many. Cut costs and medians are steadier, but they are not what a payer pays.
+Costs are not health. Cost sharing makes people use less care, including needed care. That a strict plan is cheapest is what the
+experiment was about. It does not say whom the plan serves.
 """
 
 

@@ -1,30 +1,31 @@
-"""Visits to the doctor, learnt from 4,657 persons in a row without giving away any one of them, and what that costs.
+"""Private Poisson regression of doctor visits, in one pass over 4,657 persons.
 
-The RAND Health Insurance Experiment gave families an insurance plan at random; `torchonline.datasets.health_insurance`. Here a
-record is one person: how often she saw a doctor as an outpatient in a year (`mdvis`), her plan, age, sex, income and health. A
-Poisson regression, rate 3 exp(x'theta), goes through the persons once, each in one step, and publishes theta after each of them:
-`DPTOFW` on a Euclidean ball, for epsilon from 0.1 to 10 and delta = 1 / (10 n). Families that are held out say how well it
-predicts, by the mean Poisson deviance 2 [y log(y / m) - y + m], beside what does not learn from features and what is not private.
+The RAND Health Insurance Experiment assigned insurance plans to families at random; see
+`torchonline.datasets.health_insurance`. Here a record is one person: the number of outpatient doctor visits in a year
+(`mdvis`), plan, age, sex, income and health. A Poisson regression with rate 3 exp(x'theta) takes one step for each person
+and publishes theta after each step. The learner is `DPTOFW` on a Euclidean ball, for epsilon from 0.1 to 10 and delta = 1 /
+(10 n). Held-out families measure the prediction by the mean Poisson deviance 2 [y log(y / m) - y + m], beside predictions
+without features and fits without privacy.
 
-What is protected: one person's record, all of it, in everything that one run publishes, n states one after the other. One year
-of each person is taken, the first in the file, since a second would be a second participation. Families are not protected: the
-script prints what epsilon they have. The order of the persons is shuffled by a fixed seed, and does not look at records.
+Protected: the whole record of one person, in everything that one run publishes, which is n states in a row. The script takes
+only the first year of each person in the file, because a second year would be a second participation. Families are not
+protected; the script prints their epsilon. A fixed seed shuffles the persons without looking at records.
 
-What is public: the number of persons, who is of which family (in this file groups of equal site, plan and income stand for
-families, as if it had the numbers), which families are held out, the plans on offer, and all constants of this script.
-Features are scaled by ranges that are not read from the data, see RANGES. Clip, radius and steps are those that did best for
-simulated people, for each epsilon anew, with nothing of the file but the number of persons. That said, who wrote this script had
-seen the file; the choice of features, of the constant 3 and of the grid is not covered by any epsilon.
+Public: the number of persons, the family of each person (in this file groups of equal site, plan and income stand for
+families), the held-out families, the plans on offer, and all constants of this script. The ranges that scale the features
+are not read from the data, see RANGES. Clip, radius and steps are those that did best for simulated people, for each epsilon
+separately, with nothing from the file but the number of persons. Even so, the author of this script had seen the file: no
+epsilon covers the choice of the features, of the constant 3 and of the grid.
 
-What is not private here: the held-out deviances, their comparison, and several noise seeds on the same persons. That is research
-on a data set that everybody has, and no epsilon covers it; nor does noise from a known seed protect anybody. Who does this to
-secret records publishes one run, without a seed, and nothing else.
+Not private: the held-out deviances, their comparison, and the runs with several noise seeds on the same persons. These are
+research on a public data set, which no epsilon covers. Noise from a known seed protects nobody. With secret records, publish
+one run, without a seed, and nothing else.
 
-The loss. exp(z) - y z has gradient (exp(z) - y) x, which is long where somebody came often. Cut to length C by itself it would
-be the gradient of another convex loss, whose residual exp(z) - y stops growing at C / |x|: Poisson regression after Huber. Who
-comes very often counts for less, and rates come out too low. What is cut here is the combination
-t grad(theta_t) - (t - 1) grad(theta_{t-1}), which is no gradient of anything; so the script fits that loss too, without noise,
-for comparison.
+The loss. exp(z) - y z has the gradient (exp(z) - y) x, which is long for a person with many visits. Clipping this gradient
+to length C would give the gradient of another convex loss, whose residual exp(z) - y stops growing at C / |x|: a Poisson
+regression after Huber. Persons with many visits then count for less, and rates come out too low. The learner, however, clips
+the combination t grad(theta_t) - (t - 1) grad(theta_{t-1}), which is not the gradient of any loss. For comparison the script
+therefore also fits the Huber loss, without noise.
 
     python examples/health_insurance_private.py [--smoke] [--output outputs/health_insurance_private]    # a few minutes
 """
@@ -53,20 +54,20 @@ from torchonline.datasets import health_insurance
 from torchonline.off_policy import bootstrap_means
 from torchonline.privacy import gaussian_epsilon, gaussian_mu, noise_source
 
-# A round number for all people: 2.8 visits to a doctor's office in 1993, 3.0 in 1992 and in 1997, a person and year, by the
-# National Ambulatory Medical Care Survey. theta = 0 predicts it.
+# Visits per person and year, predicted by theta = 0. A round number: the National Ambulatory Medical Care Survey counts 2.8
+# visits to doctor's offices in 1993 and 3.0 in 1992 and in 1997.
 USUAL = 3.0
-# Of the median of families in 1974, 12,840 dollars, Census report P60-101.
+# Logarithm of the median family income in 1974, 12,840 dollars (Census report P60-101).
 LOG_INCOME = math.log(12840.0)
-# Where the features come from. Each is mapped to [-1, 1] from its range, and cut there.
+# Range of each feature, which is mapped to [-1, 1] and clipped.
 RANGES = {
-    "coinsurance": (0.0, 1.0),  # a share; by the contracts 0, 25, 25, 50 and 95 %
-    "deductible": (0.0, 1.0),  # one or not
-    "age": (0.0, 62.0),  # those under 62 could be enrolled
-    "child": (0.0, 1.0),  # one or not
-    "female": (0.0, 1.0),  # one or not
+    "coinsurance": (0.0, 1.0),  # share, by contract 0, 25, 25, 50 or 95 %
+    "deductible": (0.0, 1.0),  # indicator
+    "age": (0.0, 62.0),  # only persons under 62 could enrol
+    "child": (0.0, 1.0),  # indicator
+    "female": (0.0, 1.0),  # indicator
     "log income": (LOG_INCOME - 1.0, LOG_INCOME + 1.0),
-    "diseases": (0.0, 25.0),  # a guess at many
+    "diseases": (0.0, 25.0),  # a guess of a high number
     "health": (0.0, 100.0),  # by the definition of the index
 }
 COLUMNS = ("xage", "child", "female", "linc", "disea", "xghindx", "mdvis")
@@ -74,14 +75,14 @@ COINSURANCE = torch.tensor([0.0, 0.25, 0.25, 0.5, 0.95, 0.0], dtype=torch.float6
 DEDUCTIBLE = 5
 NAMES = ("constant", *RANGES)
 DIM = len(NAMES)
-MOST_VISITS = 20.0  # what the private mean counts of a person at most: a visit every two and a half weeks
+MOST_VISITS = 20.0  # most visits of a person in the private mean: one in two and a half weeks
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 RADII, CLIPS, STEP_SCALES = (1.0, 2.0), (4.0, 8.0, 16.0, 32.0), (0.5, 1.0)
 
 
 @dataclass
 class People:
-    """Persons in the order of the stream, and families that are held out."""
+    """Persons in the order of the stream, and the held-out persons."""
 
     x: Tensor  # (n, d)
     visits: Tensor  # (n)
@@ -94,7 +95,7 @@ class People:
         return 1.0 / (10 * len(self.x))
 
     def deviance(self, theta: Tensor) -> Tensor:
-        """Of the persons held out, one by one: ``(..., d)`` to ``(..., m)``."""
+        """Return the deviance of each held-out person: ``(..., d)`` to ``(..., m)``."""
         z = theta @ self.held_x.T + math.log(USUAL)
         y = self.held_visits
         return 2.0 * (torch.xlogy(y, y) - y * z - y + z.exp())
@@ -102,23 +103,23 @@ class People:
 
 @dataclass
 class Setting:
-    """What a learner is told besides epsilon."""
+    """Options of a learner besides epsilon."""
 
     radius_bound: float
     clip: float
     step_scale: float
 
 
-DEFAULTS = Setting(1.0, 1.0, 1.0)  # those of DPTOFW
+DEFAULTS = Setting(1.0, 1.0, 1.0)  # the defaults of DPTOFW
 
 
 @dataclass
 class Run:
-    """A fleet of learners, one for each seed, after the stream."""
+    """Fleet of learners, one for each seed, after the stream."""
 
     learner: DPTOFW
-    path: Tensor  # theta after some numbers of persons, (times, seeds, d)
-    cut: float  # share of the contributions that were longer than clip: not public
+    path: Tensor  # theta after given numbers of persons, (times, seeds, d)
+    cut: float  # share of clipped contributions, not public
 
     @property
     def theta(self) -> Tensor:
@@ -126,18 +127,18 @@ class Run:
 
 
 def features(raw: Tensor) -> Tensor:
-    """A constant, and each column of RANGES mapped to [-1, 1]: ``(..., d - 1)`` to ``(..., d)``."""
+    """Scale the columns of RANGES, add a constant: ``(..., d - 1)`` to ``(..., d)``."""
     low, high = torch.tensor(list(RANGES.values()), dtype=torch.float64).unbind(1)
     return torch.cat([torch.ones_like(raw[..., :1]), ((2.0 * raw - low - high) / (high - low)).clamp(-1.0, 1.0)], -1)
 
 
 def read(families: int | None) -> People:
-    """One year of each person; a fifth of the families is held out."""
+    """Return one year of each person; a fifth of the families is held out."""
     table, plan, _, _, _, person, family = health_insurance(COLUMNS).tensors
     age, child, female, income, diseases, health, visits = table.T
     columns = [COINSURANCE[plan], (plan == DEDUCTIBLE).double(), age, child, female, income, diseases, health]
     x = features(torch.stack(columns, 1))
-    # The first row of each person: persons are numbered in the order of the file, and their rows are together.
+    # The first row of each person: the rows of a person are adjacent in the file.
     first = torch.cat([torch.ones(1, dtype=torch.bool), person[1:] != person[:-1]]).nonzero().squeeze(1)
     order = torch.randperm(int(family.max()) + 1, generator=torch.Generator().manual_seed(0))[:families]
     held = first[torch.isin(family[first], order[: len(order) // 5])]
@@ -148,10 +149,13 @@ def read(families: int | None) -> People:
 
 
 def simulate(count: int, studies: int) -> tuple[Tensor, Tensor, Tensor]:
-    """People who do not exist: features ``(n, B, d)``, visits ``(n, B)``, and the truth ``(B, d)`` in each of B studies.
+    """Simulate B studies of invented persons.
 
-    Features have laws that were made up. The truth has any direction and a length up to 1. Visits are geometric, as those of
-    people who differ in more than the features: their variance is m + m^2 at mean m.
+    The laws of the features are invented. The true theta has a random direction and a norm up to 1. Visits are geometric: their
+    variance is m + m^2 at mean m, as for persons who differ in more than the features.
+
+    Returns:
+        Features ``(n, B, d)``, visits ``(n, B)``, and true thetas ``(B, d)``.
     """
     generator = torch.Generator().manual_seed(2)
     uniform = partial(torch.rand, count, studies, generator=generator, dtype=torch.float64)
@@ -167,7 +171,7 @@ def simulate(count: int, studies: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def learn(x: Tensor, visits: Tensor, epsilon: float, setting: Setting, seed: int, times: set[int] | None = None) -> Run:
-    """One pass over n persons ``(n, B, d)``, ``(n, B)``: one step for each, all B learners at once."""
+    """Take one step for each person, ``(n, B, d)`` and ``(n, B)``, with B learners."""
     count, learners = visits.shape
     learner = DPTOFW(
         DIM,
@@ -182,7 +186,7 @@ def learn(x: Tensor, visits: Tensor, epsilon: float, setting: Setting, seed: int
     )
     path, cut = [], 0.0
     for t in range(1, count + 1):
-        # `torchonline.gradients` gives this for any loss; written out it is one product for all learners.
+        # `torchonline.gradients` computes this for any loss. The formula needs one product for all learners.
         features = x[t - 1].unsqueeze(-2)
         residual = USUAL * (learner.queries() * features).sum(-1).exp() - visits[t - 1].unsqueeze(-1)
         gradients = residual.unsqueeze(-1) * features
@@ -197,7 +201,7 @@ def learn(x: Tensor, visits: Tensor, epsilon: float, setting: Setting, seed: int
 def tune(
     count: int, studies: int, epsilon: float, clips: tuple[float, ...], advance: Callable[[], None]
 ) -> tuple[Setting, float]:
-    """The setting with the least mean deviance from the truth, over simulated studies of as many persons, and that deviance."""
+    """Return the setting with the least simulated deviance, and the deviance."""
     x, visits, truth = simulate(count, studies)
     rate = USUAL * (x * truth).sum(-1).exp()
     found: dict[float, Setting] = {}
@@ -210,9 +214,10 @@ def tune(
 
 
 def fit(people: People, clip: float = 1e6) -> Tensor:
-    """The minimiser of the loss over all persons, its gradients cut to a length, by default one that none has; not private.
+    """Minimise the loss over all persons, without privacy.
 
-    Outside the z at which exp(z) - y is as large as the gradient may be, the loss goes on in a straight line.
+    Gradients are clipped to length ``clip``; the default clips none. Where exp(z) - y would exceed the clip, the loss
+    continues as a straight line.
     """
     y, steepest = people.visits, clip / people.x.norm(dim=1)
     low, high = (y - steepest).clamp(min=0.0).log(), (y + steepest).log()
@@ -232,7 +237,7 @@ def fit(people: People, clip: float = 1e6) -> Tensor:
 
 
 def private_means(people: People, epsilon: float, seeds: int, seed: int) -> Tensor:
-    """The same prediction for all, theta ``(seeds, d)``: the mean visits of a person, cut at MOST_VISITS, with Gaussian noise."""
+    """Return theta ``(seeds, d)`` that predicts a private mean of the clipped visits."""
     count = len(people.visits)
     scale = MOST_VISITS / count / gaussian_mu(epsilon, people.delta)  # one person moves the mean by MOST_VISITS / n
     mean = people.visits.clamp(max=MOST_VISITS).mean() + scale * noise_source("torch", seed).normal((seeds,))
@@ -242,12 +247,12 @@ def private_means(people: People, epsilon: float, seeds: int, seed: int) -> Tens
 
 
 def spread(values: Tensor) -> str:
-    """Mean and standard deviation over seeds."""
+    """Return mean and standard deviation over seeds as text."""
     return f"{values.mean():.3f} ± {values.std():.3f}"
 
 
 def gain(people: People, theta: Tensor, reference: Tensor, draws: int) -> str:
-    """By how much the mean deviance is below that of the reference, with a 95 % bootstrap interval by family."""
+    """Return the gain in deviance over a reference, with a 95 % interval by family."""
     difference = (people.deviance(reference) - people.deviance(theta)).reshape(-1, len(people.held_x)).mean(0)
     means = bootstrap_means(difference, torch.ones_like(difference), people.held_family, draws=draws)
     low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
@@ -255,18 +260,18 @@ def gain(people: People, theta: Tensor, reference: Tensor, draws: int) -> str:
 
 
 def level(people: People, theta: Tensor) -> str:
-    """Visits predicted for the persons held out, over those that they made."""
+    """Return predicted over actual visits of the held-out persons."""
     predicted = USUAL * (theta @ people.held_x.T).exp().mean()
     return f"{predicted / people.held_visits.mean():.2f}"
 
 
 def plan_effect(theta: Tensor) -> Tensor:
-    """Visits at 95 % coinsurance for one visit of the same person with free care."""
+    """Return the ratio of visits at 95 % coinsurance to visits with free care."""
     return (1.9 * theta[..., NAMES.index("coinsurance")]).exp()
 
 
 def chosen(people: People, settings: dict[float, Setting], excess: dict[float, float]) -> Table:
-    """The settings by epsilon."""
+    """Return a table of the settings by epsilon."""
     table = Table(title="Chosen on simulated people, and what it left there: mean deviance from the true rates")
     for column in ("epsilon", "radius_bound", "clip", "step_scale", "deviance", "mu"):
         table.add_column(column, justify="right")
@@ -285,7 +290,7 @@ def compare(
     huber: dict[float, Tensor],
     draws: int,
 ) -> Table:
-    """By epsilon: what does not learn from features, what learns, the same without noise, and the loss that is left of it."""
+    """Return a table of predictions by epsilon, with and without features and noise."""
     table = Table(title="Mean Poisson deviance of persons held out, mean ± sd over noise seeds, and visits predicted")
     for column in (
         "epsilon", "private mean", "DPTOFW", "less than the private mean", "predicted / made",
@@ -309,7 +314,7 @@ def compare(
 
 
 def coefficients(runs: dict[float, Run], theta: Tensor) -> Table:
-    """What each epsilon says of each feature, and of a plan."""
+    """Return a table of coefficients and of the effect of a plan, by epsilon."""
     table = Table(title="theta, for features from -1 to 1: mean ± sd over seeds. The rate is 3 exp(x'theta)")
     for column in ("feature", *(f"epsilon {epsilon:g}" for epsilon in runs), "not private"):
         table.add_column(column, justify="left" if column == "feature" else "right")
@@ -328,7 +333,7 @@ def plot_price(
     times: list[int],
     path: Path,
 ) -> None:
-    """Deviance over epsilon, and along the stream."""
+    """Plot the deviance over epsilon and along the stream."""
     figure, axes = plt.subplots(1, 2, figsize=(13, 5), sharey=True, layout="constrained")
     epsilons = list(runs)
     for name, theta in curves.items():
@@ -359,7 +364,7 @@ def plot_price(
 
 
 def plot_coefficients(runs: dict[float, Run], theta: Tensor, path: Path) -> None:
-    """What a reader would learn of plans and health, over epsilon."""
+    """Plot the effects of plans and health over epsilon."""
     figure, axis = plt.subplots(figsize=(8, 5), layout="constrained")
     for name in ("coinsurance", "female", "log income", "diseases", "health"):
         k = NAMES.index(name)
@@ -380,7 +385,7 @@ def plot_coefficients(runs: dict[float, Run], theta: Tensor, path: Path) -> None
 
 
 def of_families(run: Run) -> str:
-    """What epsilon a whole family of some size has, by group privacy: k persons of a mu-GDP run have k mu."""
+    """Return the epsilon of families: by group privacy k persons have k times mu."""
     learner = run.learner
     mu = gaussian_mu(learner.epsilon, learner.delta)
     sizes = ", ".join(f"{gaussian_epsilon(k * mu, learner.delta):.1f} for {k}" for k in (2, 4, 8))
@@ -390,7 +395,7 @@ def of_families(run: Run) -> str:
 
 
 def main() -> None:
-    """Tune on people who do not exist, learn from those who do, compare."""
+    """Tune on simulated persons, learn from the real ones, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20, help="noise seeds; as many simulated studies")
     parser.add_argument("--output", type=Path, default=Path("outputs/health_insurance_private"))
@@ -398,7 +403,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.seeds < 2:
         parser.error(f"--seeds: expected at least 2, got {options.seeds}")
-    # A step is many tiny products, which more threads only slow down.
+    # A step has many tiny products, which more threads only slow down.
     torch.set_num_threads(1)
     seeds, families, clips, draws = (3, 25, (16.0,), 100) if options.smoke else (options.seeds, None, CLIPS, 2000)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -479,10 +484,10 @@ def main() -> None:
 
 
 NOTE = """
-private mean: one number for all, with the whole epsilon for it. DPTOFW: one pass, n published states. without noise: the same
-learner at epsilon infinity. cut: the share of its contributions that are longer than clip. Huber's loss: all persons at once,
-no noise, each gradient cut to clip. Intervals resample held-out families, given the fits.
-Not covered by any epsilon: this table, these plots, and that there are several seeds. They are research on a public data set.
+private mean: one prediction for all persons, which uses the whole epsilon. DPTOFW: one pass, n published states. without noise:
+the same learner at epsilon infinity. cut: the share of its contributions that are longer than clip. Huber's loss: all persons at
+once, no noise, each gradient clipped. Intervals resample held-out families, given the fits.
+Not covered by any epsilon: this table, these plots, and the runs with several seeds. They are research on a public data set.
 """
 
 

@@ -1,23 +1,25 @@
-"""The reward head of a heavy-tailed linear Markov decision process, with known transitions.
+"""Reward estimation in a heavy-tailed linear Markov decision process.
 
-Five stages, 10 states, 3 actions. Features phi(s, a) are weights over 6 topics; both what follows a state and what it pays
-are linear in them: P_h(. | s, a) = phi(s, a)'mu_h, r_h = phi(s, a)'theta_h + noise. The learner knows phi and P and learns
-the theta_h, one estimator a stage, all stages of all trials in one module: ``batch_shape=(trials, 5)``. In an episode it
+There are five stages, 10 states and 3 actions; transitions are known. The features phi(s, a) are weights over 6 topics.
+Transitions and mean rewards are linear in them: P_h(. | s, a) = phi(s, a)'mu_h and r_h = phi(s, a)'theta_h + noise. The
+learner knows phi and P, and learns the theta_h with one estimator per stage. All stages of all trials are one module:
+``batch_shape=(trials, 5)``. In an episode the learner
 
-1. takes upper bounds of all mean rewards and plans backwards, Q_h = upper_h + P_h V_(h+1), V_h = max_a Q_h;
-2. plays the greedy policy of Q, sees one reward a stage, and learns the five of them in one step.
+1. takes upper confidence bounds of all mean rewards and plans backwards, Q_h = upper_h + P_h V_(h+1), V_h = max_a Q_h;
+2. plays the greedy policy of Q, sees one reward per stage, and learns from the five rewards in one step.
 
-It is the setting of Wang, Zhang, Zhao and Zhou (Heavy-tailed linear bandits: Huber regression with one-pass update, ICML
-2025, section 5.1), whose reward estimator HeavyTailRegression follows; they learn transitions too, which is not done here:
-the targets P_h V of such a regression change in every episode, and one pass over the data does not fit them.
+The setting is that of Wang, Zhang, Zhao and Zhou (Heavy-tailed linear bandits: Huber regression with one-pass update, ICML
+2025, section 5.1), whose reward estimator HeavyTailRegression follows. They also learn the transitions. This script does
+not: the targets P_h V of such a regression change in every episode, which one pass over the data cannot handle.
 
-What is proved for HeavyTailRegression: with delta / 5 a stage, the confidence sets of all stages hold in all episodes with
-probability 1 - delta; then, as transitions are known, the planned value is never below the optimal one. The script counts
-both. No regret bound is claimed. RidgeRegression gets the same number as its noise scale, without a theorem for this noise.
+Guarantee for HeavyTailRegression: with delta / 5 per stage, the confidence sets of all stages hold in all episodes with
+probability 1 - delta. Then, because the transitions are known, the planned value is never below the optimal value. The
+script counts violations of both. No regret bound is claimed. RidgeRegression gets the same number as its noise scale, but no
+theorem covers it under this noise.
 
-What comes out: under noise with a variance HeavyTailRegression loses less than RidgeRegression, and its sets never failed.
-Without a variance it pays for its caution with twice the mean regret of RidgeRegression, whose sets failed in most trials,
-and whose worst trial is worse. Planning with plain estimates is best on average under both, and bad in its worst trials.
+Result: under noise with a variance HeavyTailRegression has less regret than RidgeRegression, and its sets never failed.
+Without a variance it has twice the mean regret of RidgeRegression. The sets of RidgeRegression failed in most trials, and
+its worst trial is worse. Planning with plain estimates is best on average under both laws, and bad in its worst trials.
 
     python examples/linear_mdp.py    # a few minutes; seconds with --smoke
 """
@@ -45,7 +47,7 @@ from torchonline.environments import Noise, StudentT
 from torchonline.metrics import has_missed
 
 STAGES, STATES, ACTIONS, DIM, EPISODES, DELTA = 5, 10, 3, 6, 5000, 0.05
-# Each law with the moment order that HeavyTailRegression is told.
+# Each law with the moment order for HeavyTailRegression.
 LAWS = {
     "Student-t, df 2.1": (StudentT(2.1, scale=0.1), 2.0),
     "Student-t, df 1.5 (no variance)": (StudentT(1.5, scale=0.1), 1.4),
@@ -53,12 +55,12 @@ LAWS = {
 
 
 class LinearMDP:
-    """Independent trials of a random linear MDP: ``trials`` first in all shapes, then the stage."""
+    """Independent trials of a random linear MDP, with shapes ``(trials, stage, ...)``."""
 
     def __init__(self, trials: int, noise: Noise, seed: int) -> None:
         self.noise, self.generator = noise, torch.Generator().manual_seed(seed)
         self.theta = torch.nn.functional.normalize(self.normal(trials, STAGES, DIM), dim=-1)
-        # Weights over topics, close to one topic each; topics are laws over the next state.
+        # Each pair of state and action has most weight on one topic. A topic is a law of the next state.
         phi = torch.softmax(3.0 * self.normal(trials, STATES * ACTIONS, DIM), dim=-1)
         mu = torch.softmax(2.0 * self.normal(trials, STAGES, DIM, STATES), dim=-1)
         self.phi = phi.unsqueeze(1).expand(-1, STAGES, -1, -1)
@@ -70,11 +72,14 @@ class LinearMDP:
         return torch.randn(shape, generator=self.generator, dtype=torch.float64)
 
     def expected(self, value: Tensor, h: int) -> Tensor:
-        """P_h V: ``(trials, state)`` to ``(trials, state, action)``."""
+        """Return P_h V: ``(trials, state)`` to ``(trials, state, action)``."""
         return (self.transitions[:, h] @ value[:, None, :, None]).squeeze(-1)
 
     def plan(self, rewards: Tensor) -> tuple[Tensor, Tensor]:
-        """Value of the start, state 0, and the greedy policy, ``(trials, stage, state)``, by backward induction."""
+        """Plan backwards: return the value of state 0 and the greedy policy.
+
+        Values are ``(trials)``, policies ``(trials, stage, state)``.
+        """
         value, actions = torch.zeros_like(rewards[:, 0, :, 0]), []
         for h in reversed(range(STAGES)):
             value, best = (rewards[:, h] + self.expected(value, h)).max(-1)
@@ -82,7 +87,7 @@ class LinearMDP:
         return value[:, 0], torch.stack(actions, 1)
 
     def worth(self, policy: Tensor) -> Tensor:
-        """The true value of the start under a policy."""
+        """Return the true value of state 0 under a policy."""
         value = torch.zeros_like(self.rewards[:, 0, :, 0])
         for h in reversed(range(STAGES)):
             q = self.rewards[:, h] + self.expected(value, h)
@@ -90,7 +95,7 @@ class LinearMDP:
         return value[:, 0]
 
     def play(self, policy: Tensor) -> tuple[Tensor, Tensor]:
-        """One episode: features, ``(trials, stage, d)``, and rewards, ``(trials, stage)``, of what was visited."""
+        """Play an episode: features ``(trials, stage, d)``, rewards ``(trials, stage)``."""
         state = torch.zeros_like(self.trial)
         steps = []
         for h in range(STAGES):
@@ -106,15 +111,15 @@ class LinearMDP:
 
 @dataclass
 class Run:
-    """One learner under one law."""
+    """Result of one learner under one law."""
 
     regret: Tensor  # cumulative, (episodes, trials)
-    missed: Tensor  # whether the parameter of a stage ever left its confidence set, (trials)
+    missed: Tensor  # whether the confidence set of a stage ever missed its parameter, (trials)
     below: Tensor  # whether a planned value was ever below the optimal one, (trials)
 
 
 def make_learners(noise: Noise, order: float, trials: int) -> dict[str, tuple[Estimator | None, bool]]:
-    """The reward heads by name, and whether they plan with upper bounds; None plays uniformly."""
+    """Return the estimators, and whether they plan with upper bounds; None is uniform."""
     scale, batch = noise.moment_norm(order), (trials, STAGES)
     ridge = RidgeRegression(DIM, noise_scale=scale, ridge=DIM, delta=DELTA / STAGES, batch_shape=batch)
     heavy = HeavyTailRegression(DIM, moment_order=order, noise_scale=scale, delta=DELTA / STAGES, batch_shape=batch)
@@ -129,7 +134,7 @@ def make_learners(noise: Noise, order: float, trials: int) -> dict[str, tuple[Es
 def learn(
     estimator: Estimator | None, optimistic: bool, mdp: LinearMDP, episodes: int, advance: Callable[[], None]
 ) -> Run:
-    """All trials of one learner, side by side."""
+    """Play all trials of one learner."""
     best, _ = mdp.plan(mdp.rewards)
     generator = torch.Generator().manual_seed(0)
     shape = mdp.rewards.shape
@@ -204,7 +209,7 @@ def main() -> None:
             learners = make_learners(noise, order, trials)
             for name, (estimator, optimistic) in learners.items():
                 task = progress.add_task(f"{kind}, {name}", total=episodes)
-                # One seed: every learner meets the same MDPs.
+                # With the same seed every learner meets the same MDPs.
                 mdp = LinearMDP(trials, noise, seed=1)
                 results[kind][name] = learn(estimator, optimistic, mdp, episodes, partial(progress.advance, task))
             told = f"told {noise.moment_norm(order):.3f} at order {order:g}"

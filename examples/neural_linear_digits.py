@@ -1,17 +1,17 @@
-"""A bandit head on a trained encoder: from 300 labelled images to a file that learns in production.
+"""Bandit head on a trained encoder, from training to a served file.
 
-A small encoder is trained on 300 labelled digits and frozen. Then digits come without labels: each round shows one image,
-the head guesses the digit, and all it gets to know is a reward of 1 or 0, buried in heavy-tailed noise: Student-t with 2.1
-degrees of freedom, with a standard deviation of twice the gap between right and wrong. Every image comes once, then they
-are shuffled again, 5000 rounds in all, for 5 seeds at once, each with an order and noise of its own.
+A small encoder is trained on 300 labelled digits and frozen. Then digits come without labels. In each round the head sees an
+image and guesses the digit. It observes only a reward: 1 or 0 plus Student-t noise with 2.1 degrees of freedom, whose
+standard deviation is twice the gap between right and wrong. The stream passes through all images in random order, again and
+again, for 5000 rounds. There are 5 seeds at once, each with its own order and noise.
 
-The score of a guess is bilinear: the encoder's features of the image times the class weights that it was trained with,
-entry by entry, are the features of the 10 arms, and the head learns how much each entry is worth. Dimension 8 for all arms
-together instead of 8 for each.
+The score of a guess is bilinear. The features of an arm are the entrywise product of the image's encoding and the arm's
+class weights from the training. The head learns the worth of each entry: dimension 8 for all arms together instead of 8 for
+each.
 
-Prints regret, accuracy and time of several heads; writes the regret curves as PNG, TensorBoard logs, and the head as
-TorchScript and as a torch.export program; then loads both in a fresh process where torchonline cannot be imported, and
-shows that they choose as the head does and go on learning.
+The script prints regret, accuracy and time of several heads. It writes the regret curves as PNG, TensorBoard logs, and the
+head as TorchScript and as a torch.export program. Then it loads both files in a new process where torchonline cannot be
+imported, and shows that they choose like the head and continue to learn.
 
     python examples/neural_linear_digits.py [--smoke] [--tune] [--output outputs/digits]
 """
@@ -46,14 +46,14 @@ import matplotlib.pyplot as plt
 
 DIM, ARMS, SEEDS = 8, 10, 5
 NOISE = StudentT(2.1, scale=0.5)
-# A bound on the norm of the best linear scorer; 2.6 on these features.
+# Bound on the norm of the best linear scorer, whose norm is 2.6 on these features.
 THETA_BOUND = 3.0
-# Chosen by --tune among 1, 0.3, 0.1 and 0.03, on seeds that the table does not use. Heuristics: no theorem covers them.
+# Chosen by --tune from 1, 0.3, 0.1 and 0.03, on other seeds than the table. No theorem covers these heuristics.
 SMALLER_SCALE = {"HeavyTailUCB": 0.3, "OFUL": 0.3, "Thompson": 0.03}
 
 
 class Encoder(pl.LightningModule):
-    """8 x 8 pixels to a unit vector whose cosine with each class's weights says which digit it is."""
+    """Map from 8 x 8 pixels to a unit vector, compared by cosine to class weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,14 +73,14 @@ class Encoder(pl.LightningModule):
 
 
 class Uniform(Policy):
-    """Plays any arm."""
+    """Uniform random choice."""
 
     def forward(self, arms: Tensor) -> Tensor:
         return torch.rand(arms.shape[:-1], dtype=torch.float64)
 
 
 def make_policy(name: str, radius_scale: float) -> Policy:
-    """A policy for SEEDS learners at once."""
+    """Return a policy for a fleet of SEEDS learners."""
     noise_scale = NOISE.moment_norm(2.0)
     options = {"noise_scale": noise_scale, "theta_bound": THETA_BOUND, "batch_shape": (SEEDS,)}
     if name == "HeavyTailUCB":
@@ -92,12 +92,12 @@ def make_policy(name: str, radius_scale: float) -> Policy:
 
 
 def quiet_trainer(**options) -> pl.Trainer:
-    """A trainer on the CPU that keeps no checkpoints and prints no summary."""
+    """Return a CPU trainer without checkpoints and summary."""
     return pl.Trainer(accelerator="cpu", enable_checkpointing=False, enable_model_summary=False, **options)
 
 
 def train_encoder(epochs: int) -> tuple[Encoder, float]:
-    """The encoder after training on the labelled digits, and the share of the other digits that it gets right."""
+    """Train the encoder; return it and its accuracy on the other digits."""
     labelled, rest = digits(labelled=300)
     pl.seed_everything(0, verbose=False)
     encoder = Encoder()
@@ -110,7 +110,7 @@ def train_encoder(epochs: int) -> tuple[Encoder, float]:
 
 
 def stream(rounds: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Images, rewards of all arms and their means, round by round, for SEEDS trials."""
+    """Return images, rewards and mean rewards of all arms by round, for SEEDS trials."""
     _, rest = digits(labelled=300)
     data = ClassificationBandit(*rest.tensors, ARMS, rounds=rounds, noise=NOISE, batch_shape=(SEEDS,), seed=seed)
     return next(iter(torch.utils.data.DataLoader(data, batch_size=rounds)))
@@ -119,10 +119,10 @@ def stream(rounds: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 def play(
     encoder: Encoder, policy: Policy, rounds: tuple[Tensor, ...], name: str, output: Path, *callbacks: pl.Callback
 ) -> tuple[BanditHead, RegretLogger, float]:
-    """Serve the rounds through Lightning: the head that has learnt, its regret, and microseconds a round."""
+    """Play the rounds in Lightning; return head, regret and microseconds per round."""
     actions = functional.normalize(encoder.class_weights, dim=-1)
     head = BanditHead(encoder, policy, actions=actions, combine="product")
-    # The timer stops before the callbacks behind it write their files.
+    # The timer comes first, so it stops before the other callbacks write files.
     regret, timer = RegretLogger(), Timer()
     trainer = quiet_trainer(
         max_epochs=1,
@@ -134,7 +134,7 @@ def play(
 
 
 def tune(encoder: Encoder, rounds: int, output: Path, console: Console) -> None:
-    """Mean regret of each radius scale, on seeds of its own."""
+    """Print the mean regret of each radius scale, on separate seeds."""
     data = stream(rounds, seed=1)
     for name in SMALLER_SCALE:
         for scale in (1.0, 0.3, 0.1, 0.03):
@@ -143,7 +143,7 @@ def tune(encoder: Encoder, rounds: int, output: Path, console: Console) -> None:
 
 
 def serve_again(head: BanditHead, output: Path, rounds: tuple[Tensor, ...], console: Console) -> None:
-    """Play more rounds with the head and, in a fresh process, with its files: the choices must be the same."""
+    """Check in a new process that the files choose like the head."""
     inputs, rewards, _ = rounds
     choices = []
     for images, table in zip(inputs, rewards, strict=True):
@@ -161,7 +161,7 @@ def serve_again(head: BanditHead, output: Path, rounds: tuple[Tensor, ...], cons
 
 FRESH_PROCESS = """
 import sys, torch
-sys.modules["torchonline"] = None  # from here on `import torchonline` fails
+sys.modules["torchonline"] = None  # makes `import torchonline` fail
 folder = sys.argv[1]
 data = torch.load(f"{folder}/more_rounds.pt")
 script = torch.jit.load(f"{folder}/head.pt")
@@ -194,10 +194,10 @@ def main() -> None:
     parser.add_argument("--tune", action="store_true", help="show the regret of several radius scales, and stop")
     parser.add_argument("--output", type=Path, default=Path("outputs/digits"))
     arguments = parser.parse_args()
-    # Lightning's hints (worker processes, GPUs, a frozen encoder being in eval mode) do not apply here.
+    # Lightning's hints on worker processes, GPUs and frozen encoders do not apply here.
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    # A round is many tiny products, which more threads only slow down.
+    # A round has many tiny products, which more threads only slow down.
     torch.set_num_threads(1)
     console = Console(width=110)
     rounds, output = 200 if arguments.smoke else 5000, arguments.output

@@ -1,13 +1,15 @@
-"""What happens if noise_scale is wrong, and what the noise diagnostic makes of it.
+"""Effect of a wrong noise_scale, and detection by NoiseDiagnostic.
 
-HeavyTailUCB on fixed arms (dimension 2, 10 unit arms, 40 trials side by side), told the noise's exact standard deviation
-times 0.1, 0.3, 1, 3 and 10: under Student-t noise with 2.1 degrees of freedom, and under two-point noise whose variance
-sits in jumps of probability 0.01 or 0.0001. For each it prints regret, in how many trials the confidence set ever failed,
-and in how many NoiseDiagnostic warned, at a tenth of the rounds and at the end; and once more for pure noise, without a
-learner, the mistake of the paper that the library starts from. All factors and trials of a law are one batched learner.
+HeavyTailUCB plays on fixed arms (dimension 2, 10 unit arms, 40 trials). It is told the noise's exact standard deviation
+times 0.1, 0.3, 1, 3 and 10. The noise is Student-t with 2.1 degrees of freedom, or a two-point law whose variance sits in
+jumps of probability 0.01 or 0.0001. All factors and trials of a law are one batched learner.
 
-The diagnostic looks at what residuals show beyond the learner's error bars. Its warnings are wrong with probability at
-most alpha plus delta; its silence promises nothing.
+For each factor the script prints the regret, the number of trials whose confidence set ever failed, and the number of trials
+with a warning of NoiseDiagnostic, after a tenth of the rounds and at the end. A last table has warnings for pure noise
+without a learner, including the wrong noise scale of the paper behind HvtUCB.
+
+The diagnostic tests the part of the residuals beyond the learner's error bars. A false warning has probability at most alpha
+plus delta. The absence of a warning proves nothing.
 
     python examples/noise_scale.py    # a few minutes; seconds with --smoke
 """
@@ -46,7 +48,7 @@ LAWS = {
 
 @dataclass
 class Run:
-    """One law; the first dimension of all is the factor."""
+    """Results for one law; the factor is the first dimension after the rounds."""
 
     regret: Tensor  # cumulative, (rounds, factors, trials)
     missed: Tensor  # (factors, trials)
@@ -55,7 +57,7 @@ class Run:
 
 
 def play(noise: Noise, rounds: int, trials: int, advance: Callable[[int], None]) -> Run:
-    """All factors and trials of one law, side by side, on the same parameters, arms and noise."""
+    """Play all factors of one law, with the same parameters, arms and noise."""
     shape = (len(FACTORS), trials)
     environment = LinearBandit(DIM, ARMS, noise=noise, batch_shape=(trials,), seed=1)
     environments = [LinearBandit(DIM, ARMS, noise=noise, batch_shape=(trials,), seed=1) for _ in FACTORS]
@@ -70,7 +72,7 @@ def play(noise: Noise, rounds: int, trials: int, advance: Callable[[int], None])
     for t in range(rounds):
         outcomes = [world.pull(k) for world, k in zip(environments, policy.select(arms), strict=True)]
         x, reward, regret[t] = map(torch.stack, zip(*outcomes, strict=True))
-        # Before the reward is learnt: how far it is from the prediction, and how far the prediction may be off.
+        # Residual and error bar of the prediction, before the learner sees the reward.
         seen.append((reward - estimator(x), estimator.radius() * estimator.width(x)))
         policy.step(x, reward, told)
         missed |= has_missed(estimator, theta)
@@ -112,7 +114,7 @@ def make_table(run: Run, title: str, rounds: int) -> Table:
 
 
 def shares_of_pure_noise(noise: Noise, order: float, told: float, marks: tuple[int, ...], streams: int) -> list[float]:
-    """The share of streams of noise, without a learner, that are warned of by each number of rounds."""
+    """Return the share of streams of pure noise with a warning by given rounds."""
     diagnostic, generator = NoiseDiagnostic(order, (streams,), ALPHA), torch.Generator().manual_seed(0)
     shares = []
     for first, last in zip((0, *marks), marks, strict=False):
@@ -123,7 +125,7 @@ def shares_of_pure_noise(noise: Noise, order: float, told: float, marks: tuple[i
 
 
 def noise_table(rounds: tuple[int, ...], streams: int, advance: Callable[[], None]) -> Table:
-    """What the diagnostic makes of noise alone, told the truth and less."""
+    """Return a table of warnings for pure noise, told the truth or less."""
     table = Table(title=f"Share of {streams} streams of pure noise that were warned of, alpha = {ALPHA:g}")
     table.add_column("noise")
     for header in ("order", "truth", "told", *(f"by round {mark}" for mark in rounds)):
@@ -142,7 +144,7 @@ def noise_table(rounds: tuple[int, ...], streams: int, advance: Callable[[], Non
 
 
 def plot(runs: dict[str, Run], path: Path) -> None:
-    """Regret, failures and warnings against the factor."""
+    """Plot regret, failures and warnings against the factor."""
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
     for name, run in runs.items():
         final = run.regret[-1]
@@ -175,7 +177,7 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     rounds, trials = (300, 5) if options.smoke else (options.rounds, options.trials)
     marks, streams = ((100, 300), 20) if options.smoke else ((1000, 18000), 1000)
-    # Warnings are counted here.
+    # The script counts the warnings.
     warnings.simplefilter("ignore", NoiseScaleWarning)
 
     console = Console()

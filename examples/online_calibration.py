@@ -1,21 +1,21 @@
-"""A frozen encoder whose last layer learns online, without a learning rate, against SGD and Adam with eleven each.
+"""Online learning of an encoder's last layer without a learning rate.
 
-A small encoder is trained on 300 labelled digits and frozen. Then digits come one by one, drawn from the other 1497: the layer
-says how likely each class is, pays the logarithmic loss, is told the label and learns from it (prequential evaluation: every
-prediction is made before its label is seen). Meanwhile the world drifts: the mix of the classes turns around twice, and the
-scanner fades, so that images lose 60 % of their contrast. Two layers learn on the same streams:
+A small encoder is trained on 300 labelled digits and frozen. Then digits come one by one, drawn from the other 1497. In each
+round the layer predicts class probabilities, pays the logarithmic loss, sees the label and learns from it (prequential
+evaluation: each prediction precedes its label). Meanwhile the data drift: the mix of the classes turns around twice, and the
+images lose 60 % of their contrast. Two layers learn on the same streams:
 
 - calibration: 10 x 10 weights and 10 biases on the encoder's own logits, from the identity, 110 parameters;
 - new head: weights and biases on its 32 hidden features, from zero, 330 parameters.
 
-ParameterFree, by FreeGrad and by CLA-OONS, has its defaults. SGD and Adam have one run for each rate of a grid from 1e-4 to 10 on
-the same streams; the table shows the rates that turn out best, middle and worst, and what the rate that is best for the one layer
-does to the other. FreeGrad's unit of length, ``initial_scale``, is put through the same grid, to see how much hangs on it.
-Nobody knows the best ones before the end. What is proved of ParameterFree is regret against layers that stand still, which in
-this world is not the best that there is.
+ParameterFree, with FreeGrad and with CLA-OONS, has its defaults. SGD and Adam have one run for each of eleven learning rates
+from 1e-4 to 10, on the same streams. The table shows the best, the median and the worst rate in hindsight, and the effect of
+one layer's best rate on the other layer. FreeGrad's unit of length, ``initial_scale``, has the same grid, to show its
+influence. The best values are not known before the end. The theorem on ParameterFree bounds the regret against fixed layers,
+which are not the best competitors in this drifting world.
 
-Prints logarithmic loss (mean and standard deviation over seeds), accuracy and calibration error; draws the losses on the grid and
-by round.
+The script prints logarithmic loss (mean and standard deviation over seeds), accuracy and calibration error. It draws the
+losses over the grid and by round.
 
     python examples/online_calibration.py    # a few minutes; seconds with --smoke
 """
@@ -43,7 +43,7 @@ from torchonline import ParameterFree
 from torchonline.datasets import digits
 
 ROUNDS, SEEDS, CLASSES, HIDDEN = 3000, 5, 10, 32
-# Of learning rates, and of initial scales.
+# Grid of learning rates and of initial scales.
 GRID = [10.0 ** (k / 2) for k in range(-8, 3)]
 DEFAULT = GRID.index(1.0)
 TUNED: dict[str, Callable[..., torch.optim.Optimizer]] = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}
@@ -51,7 +51,7 @@ TUNED: dict[str, Callable[..., torch.optim.Optimizer]] = {"SGD": torch.optim.SGD
 
 @dataclass
 class Task:
-    """A layer that learns: its inputs with a 1 for the bias, ``(T, S, d)``, and its parameters at the start, ``(10, d)``."""
+    """Learning task of a layer: inputs ``(T, S, d)`` with a 1, start ``(10, d)``."""
 
     inputs: Tensor
     start: Tensor
@@ -59,18 +59,18 @@ class Task:
 
 @dataclass
 class Run:
-    """What some copies of a layer said of each image, for each number of the grid, if there is one, and seed, ``(T, R, S)``."""
+    """Predictions of a layer by round, grid value and seed, ``(T, R, S)``."""
 
     loss: Tensor
     confidence: Tensor
     hit: Tensor
 
     def losses(self) -> Tensor:
-        """The mean loss over the stream, ``(R, S)``; infinite where a layer ended in no number."""
+        """Return the mean loss over the stream, ``(R, S)``; infinite after a NaN."""
         return self.loss.nan_to_num(nan=math.inf).mean(0)
 
     def calibration_error(self, index: int) -> float:
-        """How far, on average, the share of hits is from the confidence, in ten bins of confidence and over all seeds."""
+        """Return the mean gap between hits and confidence, over ten bins and all seeds."""
         confidence, hit = self.confidence[:, index].flatten(), self.hit[:, index].flatten()
         bins = (10.0 * confidence).long().clamp(0, 9)
         gaps = torch.zeros(10, dtype=torch.float64).index_add(0, bins, (hit - confidence).double())
@@ -78,7 +78,7 @@ class Run:
 
 
 def train_encoder() -> tuple[nn.Module, nn.Module]:
-    """The hidden layer and the output layer of a network, after training on the labelled digits."""
+    """Train a network on the labelled digits; return its hidden and output layers."""
     images, labels = digits(labelled=300)[0].tensors
     torch.manual_seed(0)
     hidden, output = nn.Sequential(nn.Linear(64, HIDDEN), nn.ReLU()), nn.Linear(HIDDEN, CLASSES)
@@ -91,7 +91,7 @@ def train_encoder() -> tuple[nn.Module, nn.Module]:
 
 
 def stream(rounds: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Images, ``(T, 64)``, and labels, ``(T)``, of a world that drifts; an image may come more than once."""
+    """Draw drifting images, ``(T, 64)``, and labels, ``(T)``; images may repeat."""
     images, labels = digits(labelled=300)[1].tensors
     generator = torch.Generator().manual_seed(seed)
     time = torch.arange(rounds).unsqueeze(-1) / rounds
@@ -105,7 +105,7 @@ def stream(rounds: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def make_tasks(rounds: int, seeds: int) -> tuple[dict[str, Task], Tensor]:
-    """The two layers with their inputs, and the labels, ``(T, S)``."""
+    """Return the tasks of the two layers, and the labels, ``(T, S)``."""
     hidden, output = train_encoder()
     streams = [stream(rounds, seed) for seed in range(seeds)]
     images, labels = (torch.stack(values, 1) for values in zip(*streams, strict=True))
@@ -124,7 +124,10 @@ def play(
     make: Callable[[list[nn.Parameter]], torch.optim.Optimizer | None],
     advance: Callable[[], None],
 ) -> Run:
-    """Predict, then learn, round by round; ``shape`` is the number of parameter groups, and how many layers each has."""
+    """Predict, then learn, round by round.
+
+    ``shape`` is the number of parameter groups, then the number of layers in each.
+    """
     groups = [nn.Parameter(task.start.expand(*shape[1:], *task.start.shape).clone()) for _ in range(shape[0])]
     optimizer = make(groups)
     notes: list[tuple[Tensor, ...]] = []
@@ -136,7 +139,7 @@ def play(
         confidence, guess = logits.detach().softmax(-1).max(-1)
         notes.append((loss.detach(), confidence, (guess == truth).float()))
         if optimizer is not None:
-            # No copy has a part in another's loss: the gradient of the sum is that of each.
+            # Each copy only affects its own loss, so the gradient of the sum contains the gradient of each copy.
             optimizer.zero_grad()
             loss.sum().backward()
             optimizer.step()
@@ -147,23 +150,29 @@ def play(
 def with_rates(
     optimizer: Callable[..., torch.optim.Optimizer], groups: Iterable[nn.Parameter]
 ) -> torch.optim.Optimizer:
-    """One optimizer with a group for each rate, of the layers of all seeds: SGD and Adam treat each entry for itself."""
+    """Return an optimizer with one group of all seeds for each rate.
+
+    This is exact because SGD and Adam treat each entry separately.
+    """
     return optimizer([{"params": [group], "lr": rate} for group, rate in zip(groups, GRID, strict=True)])
 
 
 def with_scales(groups: Sequence[nn.Parameter]) -> ParameterFree:
-    """FreeGrad, with a group for each scale and seed."""
+    """Return FreeGrad with a group for each scale and seed."""
     scales = [scale for scale in GRID for _ in range(len(groups) // len(GRID))]
     return ParameterFree([{"params": [group], "initial_scale": e} for group, e in zip(groups, scales, strict=True)])
 
 
 def second_order(groups: Iterable[nn.Parameter]) -> ParameterFree:
-    """CLA-OONS, with a group for each seed; its exact form would take a 330 x 330 eigendecomposition a round."""
+    """Return CLA-OONS with a group for each seed.
+
+    The sketch avoids a 330 x 330 eigendecomposition in each round.
+    """
     return ParameterFree([{"params": [group]} for group in groups], learner="cla", form="sketch")
 
 
 def play_all(task: Task, labels: Tensor, start: Callable[[str], Callable[[], None]]) -> dict[str, Run]:
-    """Every optimizer on one task, and none."""
+    """Play one task with every optimizer and without learning."""
     seeds, grid = labels.size(1), len(GRID)
     kinds: dict[str, tuple[tuple[int, ...], Callable[..., torch.optim.Optimizer | None]]] = {
         "no learning": ((seeds,), lambda groups: None),
@@ -175,12 +184,12 @@ def play_all(task: Task, labels: Tensor, start: Callable[[str], Callable[[], Non
 
 
 def order(run: Run) -> list[int]:
-    """The numbers of the grid, by index, from the least mean loss to the largest."""
+    """Return the indices of the grid, from the least mean loss to the largest."""
     return run.losses().mean(-1).argsort().tolist()
 
 
 def picks(run: Run) -> dict[str, int]:
-    """What turned out best, in the middle and worst on the grid."""
+    """Return the indices of the best, the median and the worst grid value."""
     ranked = order(run)
     return {"best": ranked[0], "median": ranked[len(ranked) // 2], "worst": ranked[-1]}
 
@@ -211,7 +220,7 @@ def make_table(name: str, results: dict[str, dict[str, Run]]) -> Table:
 
 
 def summary(name: str, runs: dict[str, Run]) -> str:
-    """How many rates of each grid the defaults beat, and by how much the best one beats them."""
+    """Compare the defaults with each grid, and with its best rate, in one sentence."""
     mine = {"FreeGrad": runs["FreeGrad"].losses()[DEFAULT].mean(), "CLA-OONS": runs["CLA-OONS"].losses()[0].mean()}
     parts = []
     for learner, loss in mine.items():

@@ -1,11 +1,13 @@
-"""A linear system identified under heavy-tailed noise, with a radius that is proved for each output.
+"""Identification of a linear system under heavy-tailed noise.
 
-The state has 4 components and one input drives it: x' = A x + B u + w, the spectral radius of A below 1, u standard normal
-times 3, w Student-t with 2.1 degrees of freedom. 500 runs of 10000 rounds go as one batched learner. The same streams are
-learnt by SystemIdentification, by one HeavyTailRegression for each output at delta / 4, and by least squares with its
-Gaussian radius, for which no theorem holds here: in the place of a sub-Gaussian scale, which does not exist, it gets the
-standard deviation. Prints in how many runs each column's confidence set ever failed, radius, intervals, smallest eigenvalue
-and error as they go, and the slope of the error on a log-log scale; draws the errors.
+The state has 4 components and one input drives it: x' = A x + B u + w. The spectral radius of A is below 1, u is standard
+normal times 3, and w is Student-t with 2.1 degrees of freedom. 500 runs of 10000 rounds are one batched learner. Three kinds
+of learners get the same streams: SystemIdentification; one HeavyTailRegression for each output, at delta / 4; and least
+squares with its Gaussian radius. No theorem covers the last here: a sub-Gaussian scale does not exist, so it gets the
+standard deviation instead.
+
+The script prints the number of runs in which each column's confidence set ever failed; radius, intervals, smallest
+eigenvalue and error at several rounds; and the slope of the error on a log-log scale. It draws the errors.
 
     python examples/system_identification.py    # a few minutes; seconds with --smoke
 """
@@ -34,7 +36,7 @@ A = torch.tensor(
     [[0.8, -0.4, 0.1, 0.0], [0.4, 0.8, 0.0, 0.1], [0.0, 0.1, 0.5, -0.3], [0.1, 0.0, 0.3, 0.5]], dtype=torch.float64
 )
 B = torch.tensor([[1.0], [0.0], [0.5], [0.5]], dtype=torch.float64)
-# Column i is what output i depends on: the state, then the input.
+# Column i has the coefficients of output i: first of the state, then of the input.
 THETA = torch.cat([A, B], -1).T
 DIM, OUTPUTS = THETA.shape
 
@@ -42,20 +44,20 @@ Model = SystemIdentification | HeavyTailRegression | RidgeRegression
 
 
 class Record:
-    """A learner, and what became of it: numbers of each run at some rounds, and which columns were ever lost."""
+    """Learner with its results at selected rounds, and the columns ever missed."""
 
     def __init__(self, model: Model, rounds: list[int], runs: int) -> None:
         self.model = model
         self.rounds = rounds
         self.missed = torch.zeros(runs, OUTPUTS, dtype=torch.bool)
-        self.error: list[Tensor] = []  # the norm of the error of all of Theta, (runs)
-        self.bound: list[Tensor] = []  # what the confidence sets say of it, (runs)
+        self.error: list[Tensor] = []  # norm of the error of Theta, (runs)
+        self.bound: list[Tensor] = []  # bound on `error` from the confidence sets, (runs)
         self.radius: list[Tensor] = []  # in noise scales, (runs, outputs)
-        self.interval: list[Tensor] = []  # half the width of the interval of each entry, (runs, outputs, d)
-        self.smallest: list[Tensor] = []  # the smallest eigenvalue of V, (runs)
+        self.interval: list[Tensor] = []  # half the width of each entry's interval, (runs, outputs, d)
+        self.smallest: list[Tensor] = []  # smallest eigenvalue of V, (runs)
 
     def step(self, t: int, x: Tensor, next_state: Tensor) -> None:
-        """Learn; see whether the sets still hold the truth; and take notes, at some rounds."""
+        """Learn, check the confidence sets, and record results at selected rounds."""
         model, noise_scale = self.model, NOISE.moment_norm(2.0)
         together = isinstance(model, SystemIdentification)
         model.step(x if together else x.unsqueeze(-2).expand(*next_state.shape, DIM), next_state)
@@ -65,7 +67,7 @@ class Record:
         if isinstance(model, RidgeRegression):
             square = (difference.unsqueeze(-2) @ V @ difference.unsqueeze(-1)).squeeze((-2, -1))
         else:
-            # The norm of V (theta_hat - theta) in A^-1, which the theorem bounds by the radius.
+            # The theorem bounds the norm of V (theta_hat - theta) in A^-1 by the radius.
             moved = V @ difference.unsqueeze(-1)
             A_inv = model.A_inv.unsqueeze(-3) if together else model.A_inv
             square = (moved.mT @ A_inv @ moved).squeeze((-2, -1))
@@ -79,12 +81,12 @@ class Record:
         self.radius.append(radius if isinstance(model, HeavyTailRegression) else radius / noise_scale)
         self.interval.append(radius.unsqueeze(-1) * P.diagonal(dim1=-2, dim2=-1).sqrt())
         smallest = torch.linalg.eigvalsh(V)[..., 0].amin(-1)
-        # V of HeavyTailRegression is in units of the output, that of the others in noise scales or none.
+        # V of HeavyTailRegression is in units of the output. The other V are in noise scales or without unit.
         self.smallest.append(smallest * noise_scale**2 if isinstance(model, HeavyTailRegression) else smallest)
 
 
 def make_models(runs: int) -> dict[str, Model]:
-    """The learners by name; those of one output as a fleet of runs x outputs."""
+    """Return the learners by name; single outputs are a fleet of runs x outputs."""
     scale = NOISE.moment_norm(2.0)
     apart = {
         "noise_scale": scale,
@@ -102,7 +104,7 @@ def make_models(runs: int) -> dict[str, Model]:
 
 
 def simulate(records: list[Record], rounds: int, runs: int, progress: Progress) -> None:
-    """All runs side by side; every learner sees the same streams."""
+    """Simulate all runs; every learner sees the same streams."""
     generator = torch.Generator().manual_seed(1)
     state = torch.zeros(runs, OUTPUTS, dtype=torch.float64)
     task = progress.add_task(f"{runs} runs", total=rounds)
@@ -116,7 +118,7 @@ def simulate(records: list[Record], rounds: int, runs: int, progress: Progress) 
 
 
 def slope(record: Record, since: int) -> float:
-    """Of log mean error against log t, by least squares over the rounds on record from ``since`` on."""
+    """Return the slope of log mean error against log t, from round ``since`` on."""
     first = next(i for i, t in enumerate(record.rounds) if t >= since)
     u = torch.tensor(record.rounds[first:], dtype=torch.float64).log()
     v = torch.stack(record.error[first:]).mean(-1).log()
@@ -157,7 +159,7 @@ def plot(records: dict[str, Record], path: Path) -> None:
         low, high = errors.quantile(torch.tensor([0.1, 0.9], dtype=errors.dtype), dim=1)
         (line,) = axis.plot(record.rounds, errors.mean(1), label=f"{name}: error")
         axis.fill_between(record.rounds, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-        label = "its Gaussian bound" if isinstance(record.model, RidgeRegression) else "what is proved of it"
+        label = "its Gaussian bound" if isinstance(record.model, RidgeRegression) else "its proved bound"
         axis.plot(record.rounds, torch.stack(record.bound).mean(1), "--", color=line.get_color(), label=label)
     axis.set(
         xlabel="round", ylabel="norm of the error of Theta: mean, 10 % to 90 % of runs", xscale="log", yscale="log"

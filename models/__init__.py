@@ -1,4 +1,4 @@
-"""Encoders with learners on them, and Lightning modules that drive them."""
+"""Bandit policies on encoders, and Lightning modules that train them."""
 
 from torchonline.models.bandit_head import BanditHead
 from torchonline.models.neural_linear import NeuralLinearBandit

@@ -1,51 +1,54 @@
 """A bandit policy on top of an encoder, as one plain module."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from torchonline.bandits.policies import Policy
-from torchonline.core.checks import check_shape, check_tensor, check_values, one_of, positive_integer, shape_text
-from torchonline.core.ops import is_readable
+from torchonline.core.backend import in_python, is_readable
+from torchonline.core.checks import check_shape, check_values, one_of, positive_integer, shape_text
+from torchonline.core.inputs import as_indices, as_tensor, check_tensor
+from torchonline.core.options import described
 
 
 class BanditHead(nn.Module):
-    r"""An encoder that turns inputs into arms' features, and a policy that chooses among them and learns.
+    r"""Encoder of the arms' features with a policy on top.
 
     A round::
 
         k = head.select(inputs)
         head.step(inputs, k, reward)
 
-    Two shapes of problem:
+    The head handles two kinds of problems:
 
-    - *Inputs for each arm* (``actions=None``): the encoder maps the K inputs of a decision one by one to the arms'
-      features :math:`x_k = \phi(z_k)`. K may vary from decision to decision.
-    - *One context, K actions*: the encoder maps the context to :math:`\phi(z)`, and each action's embedding :math:`a_k`
-      is combined with it. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
+    - *Inputs for each arm* (``actions=None``): the encoder maps each of the K inputs of a decision to the features of an arm,
+      :math:`x_k = \phi(z_k)`. K may vary from decision to decision.
+    - *One context, K actions*: the encoder maps the context to :math:`\phi(z)`, which is combined with the embedding
+      :math:`a_k` of each action. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
       :math:`x_k^\top\theta = \phi(z)^\top \mathrm{diag}(\theta)\, a_k` is bilinear in context and action.
-      ``combine="outer"``: :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`; with ``actions=torch.eye(K)`` that
-      is a linear model of its own for each action.
+      ``combine="outer"``: :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`. With ``actions=torch.eye(K)`` each action
+      then has its own linear model.
 
-    To the policy the encoder is a fixed map: whatever mode it was left in, :meth:`encode`, :meth:`forward`,
-    :meth:`select` and :meth:`step` run it in evaluation mode (no dropout, no batch statistics), and the last two
-    without gradients. A scripted head cannot switch modes by itself and refuses instead. When the encoder changes, the
-    policy's statistics are of features that no longer exist; :class:`~torchonline.models.NeuralLinearBandit` rebuilds
-    them.
+    :meth:`encode`, :meth:`forward`, :meth:`select` and :meth:`step` run the encoder in evaluation mode (no dropout, no batch
+    statistics), whatever its mode, and restore the mode afterwards. :meth:`select` and :meth:`step` compute no gradients. A
+    scripted head cannot switch modes; in training mode it raises an error. The policy's statistics refer to the features
+    of the encoder at the time of learning. If the encoder changes, they must be rebuilt, as
+    :class:`~torchonline.models.NeuralLinearBandit` does.
 
-    Cost of a decision: one pass of the encoder over K inputs, or over one context, and the policy's. A step encodes the
-    chosen arm only. Whoever has the features already calls ``head.policy.step``.
+    Cost of a decision: one pass of the encoder over K inputs, or over one context, plus the policy's cost. A step encodes
+    only the chosen arm. If the features are known, call ``head.policy.step`` directly.
 
     Args:
-        encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d; or d / e for
+        encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d, or d / e for
             ``combine="outer"``.
         policy: any :class:`~torchonline.bandits.policies.Policy`; ``*B`` is its estimator's ``batch_shape``.
-        actions: embeddings ``(K, e)`` of the actions, kept as a buffer; None where the inputs tell arms apart.
-        combine: ``"product"`` (e = d) or ``"outer"`` (d = m e); with ``actions`` only.
-        feature_dims: how many trailing dimensions of the inputs belong to one item: 1 for vectors, 3 for images.
+        actions: embeddings ``(K, e)`` of the actions, kept as a buffer. None if each arm has its own inputs.
+        combine: ``"product"`` (e = d) or ``"outer"`` (d = m e). Only used with ``actions``.
+        feature_dims: number of trailing input dimensions that form one item: 1 for vectors, 3 for images.
 
     Shape:
         - inputs: ``(*B, ..., K, *feature)``, or ``(*B, ..., *feature)`` with ``actions``.
@@ -54,7 +57,7 @@ class BanditHead(nn.Module):
     Example:
         >>> from torchonline import OFUL
         >>> head = BanditHead(nn.Linear(4, 2), OFUL(2))
-        >>> inputs = torch.eye(4)  # of four arms
+        >>> inputs = torch.eye(4)  # four arms
         >>> k = head.select(inputs)
         >>> head.step(inputs, k, torch.tensor(1.0))
         >>> head.policy.estimator.rounds
@@ -62,10 +65,10 @@ class BanditHead(nn.Module):
 
     Reference:
         Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018, for linear bandits on encoders. Here any
-        policy may sit on the encoder, and arms may have inputs of their own.
+        policy can be on top of the encoder, and arms can have their own inputs.
     """
 
-    if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
+    if TYPE_CHECKING:  # at run time the annotation would hide the buffer from TorchScript
         actions: Tensor | None
 
     def __init__(
@@ -97,131 +100,136 @@ class BanditHead(nn.Module):
             self.item_dims = self.feature_dims
         self.register_buffer("actions", actions)
 
-    @torch.jit.export
-    def encode(self, inputs: Tensor) -> Tensor:
-        """The arms' features of each decision: ``(..., K, *feature)``, or ``(..., *feature)``, to ``(..., K, d)``.
+    def _encode_in_python(self, inputs: Any) -> Tensor:
+        inputs = self._checked_inputs(inputs, ())
+        with evaluating(self.encoder, self.policy._lock):
+            return self._arms(inputs)
 
-        Differentiable in ``inputs`` and in the encoder's parameters.
+    @torch.jit.export
+    @in_python(_encode_in_python)
+    def encode(self, inputs: Tensor) -> Tensor:
+        """Return the features of all arms of each decision, ``(..., K, d)``.
+
+        The result is differentiable in ``inputs`` and in the encoder's parameters.
+
+        Args:
+            inputs: ``(..., K, *feature)``, or ``(..., *feature)`` with ``actions``. NumPy arrays and lists are converted to the
+                type of the encoder's parameters.
 
         Raises:
-            TypeError: ``inputs`` is no tensor.
+            TypeError: ``inputs`` holds no real numbers.
             ValueError: ``inputs`` has too few dimensions, or the encoder's output is not ``(n, m)``.
         """
-        if not torch.jit.is_scripting():
-            self._check_inputs(inputs, ())
-            with evaluating(self.encoder):
-                return self._arms(inputs)
         return self._arms(inputs)
 
+    def _chosen_features_in_python(self, inputs: Any, action: Any) -> Tensor:
+        inputs = self._checked_inputs(inputs, ())
+        return self._chosen(inputs, self._checked_action(action, inputs))
+
     @torch.jit.export
+    @in_python(_chosen_features_in_python)
     def chosen_features(self, inputs: Tensor, action: Tensor) -> Tensor:
-        """The features of the chosen arms, ``(..., d)``, by the encoder in its own mode: what to train it through.
+        """Return the features of the chosen arms, ``(..., d)``, for training the encoder.
+
+        The encoder runs in its current mode.
 
         Args:
             inputs: as in :meth:`encode`.
-            action: which arm of each decision, int64, ``(...)``.
+            action: chosen arm of each decision, int64, ``(...)``.
 
         Raises:
-            TypeError: ``inputs`` is no tensor, or ``action`` no int64 tensor.
-            ValueError: a shape is wrong, or ``action`` names no arm.
+            TypeError: ``inputs`` holds no real numbers, or ``action`` no integers.
+            ValueError: a shape is wrong, or ``action`` is out of range.
         """
-        if not torch.jit.is_scripting():
-            self._check_inputs(inputs, ())
-            self._check_action(action, inputs)
-        actions = self.actions
-        if actions is None:
-            return self._encoded(of_chosen(inputs, action))
-        return self._combined(self._encoded(inputs), nn.functional.embedding(action, actions))
+        return self._chosen(inputs, action)
 
+    def _forward_in_python(self, inputs: Any) -> Tensor:
+        return self.policy(self.encode(self._checked_inputs(inputs, self.policy.estimator.batch_shape)))
+
+    @in_python(_forward_in_python)
     def forward(self, inputs: Tensor) -> Tensor:
-        """The policy's score of each arm: ``(*B, ..., K)``."""
-        if not torch.jit.is_scripting():
-            self._check_inputs(inputs, self.policy.estimator.batch_shape)
+        """Return the policy's score of each arm, ``(*B, ..., K)``."""
         return self.policy(self.encode(inputs))
 
-    @torch.jit.export
-    def select(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The chosen arm of each decision, ``(*B, ...)``; ``mask`` ``(*B, ..., K)`` is True where an arm is available.
-
-        Changes no state. Raises what :meth:`encode` and the policy's ``select`` raise.
-        """
-        if not torch.jit.is_scripting():
-            self._check_inputs(inputs, self.policy.estimator.batch_shape)
+    def _select_in_python(self, inputs: Any, mask: Tensor | None = None) -> Tensor:
+        inputs = self._checked_inputs(inputs, self.policy.estimator.batch_shape)
         with torch.no_grad():
             return self.policy.select(self.encode(inputs), mask)
 
     @torch.jit.export
-    def step(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
-        """Learn from the reward of a decision, or from several in order. The encoder does not change.
+    @in_python(_select_in_python)
+    def select(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Choose an arm in each decision, ``(*B, ...)``, without changing any state.
+
+        Raises the errors of :meth:`encode` and of the policy's ``select``.
 
         Args:
-            inputs: what ``select`` saw, with leading dimensions ``(*B)`` or ``(*B, n)``.
-            action: the arm that was played, int64, ``(*B)`` or ``(*B, n)``.
-            reward: what it paid, shaped like ``action``.
-            noise_scale: this round's noise scale where it is known, shaped like ``action``.
+            inputs: as in :meth:`encode`, with leading dimensions ``(*B, ...)``.
+            mask: ``(*B, ..., K)``, True for available arms. None if all are available.
+        """
+        with torch.no_grad():
+            return self.policy.select(self.encode(inputs), mask)
+
+    def _step_in_python(self, inputs: Any, action: Any, reward: Any, noise_scale: Any = None) -> None:
+        inputs = self._checked_inputs(inputs, self.policy.estimator.batch_shape, 1)
+        action = self._checked_action(action, inputs)
+        with torch.no_grad(), evaluating(self.encoder, self.policy._lock):
+            x = self._chosen(inputs, action)
+        self.policy.step(x, reward, noise_scale)
+
+    @torch.jit.export
+    @in_python(_step_in_python)
+    def step(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
+        """Learn from one or more rewards in order. The encoder does not change.
+
+        Args:
+            inputs: inputs of the decisions, with leading dimensions ``(*B)`` or ``(*B, n)``.
+            action: chosen arms, int64, ``(*B)`` or ``(*B, n)``; integers and lists of them are converted.
+            reward: rewards of the chosen arms, shaped like ``action``; numbers and lists of them are converted.
+            noise_scale: noise scale of each round if known, shaped like ``action``.
 
         Raises:
-            TypeError: an argument is of the wrong type.
+            TypeError: an argument has the wrong type. No buffer has changed.
             ValueError: a shape, device or value is wrong. No buffer has changed.
         """
-        if not torch.jit.is_scripting():
-            self._check_inputs(inputs, self.policy.estimator.batch_shape, 1)
-            with torch.no_grad(), evaluating(self.encoder):
-                x = self.chosen_features(inputs, action)
-        else:
-            with torch.no_grad():
-                x = self.chosen_features(inputs, action)
+        with torch.no_grad():
+            x = self._chosen(inputs, action)
         self.policy.step(x, reward, noise_scale)
+
+    def extra_repr(self) -> str:
+        """Return the options; the parts of the module follow in its ``repr``."""
+        values = {"actions": self.actions, "combine": self.combine, "feature_dims": self.feature_dims}
+        return described(self, values)
 
     def _arms(self, inputs: Tensor) -> Tensor:
         encoded = self._encoded(inputs)
         actions = self.actions
         return encoded if actions is None else self._combined(encoded.unsqueeze(-2), actions)
 
+    def _chosen(self, inputs: Tensor, action: Tensor) -> Tensor:
+        actions = self.actions
+        if actions is None:
+            return self._encoded(of_chosen(inputs, action))
+        return self._combined(self._encoded(inputs), nn.functional.embedding(action, actions))
+
     def _encoded(self, items: Tensor) -> Tensor:
-        """Each item through the encoder: ``(..., *feature)`` to ``(..., m)``."""
-        if torch.jit.is_scripting() and self.encoder.training:
-            raise RuntimeError("encoder: expected evaluation mode, got training mode; call eval() on the head")
+        """Encode each item: ``(..., *feature)`` to ``(..., m)``."""
+        self._check_mode()
         lead = items.dim() - self.feature_dims
         encoded = self.encoder(items.flatten(0, lead - 1) if lead > 0 else items.unsqueeze(0))
-        if not torch.jit.is_scripting():
-            self._check_encoded(encoded)
+        self._check_encoded(encoded)
         return encoded.reshape(items.shape[:lead] + encoded.shape[1:])
 
-    def _combined(self, encoded: Tensor, embedding: Tensor) -> Tensor:
-        """Context and action as one vector: ``(..., m)`` and ``(..., e)`` to ``(..., d)``."""
-        if self.combine == "product":
-            return encoded * embedding
-        return (encoded.unsqueeze(-1) * embedding.unsqueeze(-2)).flatten(-2)
+    def _any_mode_in_python(self) -> None:
+        return
 
-    # What follows is eager Python only: TorchScript never reaches it.
+    @in_python(_any_mode_in_python)
+    def _check_mode(self) -> None:
+        """Refuse an encoder in training mode. A scripted head cannot switch modes by itself; Python does."""
+        if self.encoder.training:
+            raise RuntimeError("encoder: expected evaluation mode, got training mode; call eval() on the head")
 
-    def _check_inputs(self, inputs: Tensor, batch: tuple[int, ...], most: int | None = None) -> None:
-        """Refuse inputs that do not begin with ``batch``, or go on for over ``most`` dimensions before the item's."""
-        if not isinstance(inputs, Tensor):
-            raise TypeError(f"inputs: expected a torch.Tensor, got {type(inputs).__name__}")
-        lead = inputs.dim() - self.item_dims
-        if lead >= len(batch) and inputs.shape[: len(batch)] == batch and (most is None or lead <= len(batch) + most):
-            return
-        arms = () if self.item_dims == self.feature_dims else ("K",)
-        feature = ("feature",) if self.feature_dims == 1 else tuple(f"feature{i}" for i in range(self.feature_dims))
-        shape = shape_text((*batch, "..." if most is None else "[n]", *arms, *feature))
-        raise ValueError(f"inputs: expected shape {shape}, got {shape_text(inputs.shape)}")
-
-    def _check_action(self, action: Tensor, inputs: Tensor) -> None:
-        if not isinstance(action, Tensor):
-            raise TypeError(f"action: expected a torch.Tensor, got {type(action).__name__}")
-        if action.dtype != torch.int64:
-            raise TypeError(f"action: expected torch.int64, got {action.dtype}")
-        lead = inputs.dim() - self.item_dims
-        check_shape("action", action, inputs.shape[:lead])
-        arms = inputs.size(lead) if self.actions is None else self.actions.size(0)
-        if self.policy.estimator.validate and is_readable(action) and action.numel():
-            low, high = (bound.item() for bound in action.aminmax())
-            if low < 0 or high >= arms:
-                raise ValueError(f"action: expected indices from 0 to {arms - 1}, got {low if low < 0 else high}")
-
-    def _check_encoded(self, encoded: Tensor) -> None:
+    def _check_encoded_in_python(self, encoded: Any) -> None:
         if not isinstance(encoded, Tensor):
             raise TypeError(f"encoder: expected a torch.Tensor as output, got {type(encoded).__name__}")
         if encoded.dim() != 2 or encoded.size(-1) != self.encoder_width:
@@ -230,29 +238,78 @@ class BanditHead(nn.Module):
                 f"{self.policy.estimator.dim}, got {shape_text(encoded.shape)}"
             )
 
+    @in_python(_check_encoded_in_python)
+    def _check_encoded(self, encoded: Tensor) -> None:
+        """Refuse an output of the encoder that is not ``(n, m)``."""
+        return
+
+    def _combined(self, encoded: Tensor, embedding: Tensor) -> Tensor:
+        """Combine contexts and actions: ``(..., m)`` and ``(..., e)`` to ``(..., d)``."""
+        if self.combine == "product":
+            return encoded * embedding
+        return (encoded.unsqueeze(-1) * embedding.unsqueeze(-2)).flatten(-2)
+
+    # TorchScript does not compile the methods below.
+
+    def _checked_inputs(self, inputs: Any, batch: tuple[int, ...], most: int | None = None) -> Tensor:
+        """Return inputs that lead with ``batch`` and up to ``most`` further dimensions, or raise."""
+        if not isinstance(inputs, Tensor):
+            state = self.policy.estimator.theta_hat
+            like = next((x for x in self.encoder.parameters() if x.is_floating_point()), state)
+            inputs = as_tensor("inputs", inputs, like.device).to(like.dtype)
+        lead = inputs.dim() - self.item_dims
+        if lead >= len(batch) and inputs.shape[: len(batch)] == batch and (most is None or lead <= len(batch) + most):
+            return inputs
+        arms = () if self.item_dims == self.feature_dims else ("K",)
+        feature = ("feature",) if self.feature_dims == 1 else tuple(f"feature{i}" for i in range(self.feature_dims))
+        shape = shape_text((*batch, "..." if most is None else "[n]", *arms, *feature))
+        raise ValueError(f"inputs: expected shape {shape}, got {shape_text(inputs.shape)}")
+
+    def _checked_action(self, action: Any, inputs: Tensor) -> Tensor:
+        """Return indices of arms, one for each of the inputs, or raise."""
+        action = as_indices("action", action, inputs.device)
+        lead = inputs.dim() - self.item_dims
+        check_shape("action", action, inputs.shape[:lead])
+        arms = inputs.size(lead) if self.actions is None else self.actions.size(0)
+        if self.policy.estimator.validate and is_readable(action) and action.numel():
+            low, high = (bound.item() for bound in action.aminmax())
+            if low < 0 or high >= arms:
+                raise ValueError(f"action: expected indices from 0 to {arms - 1}, got {low if low < 0 else high}")
+        return action
+
 
 def of_chosen(values: Tensor, action: Tensor) -> Tensor:
-    """What belongs to the chosen arms: ``(..., K, *rest)`` and ``(...)`` to ``(..., *rest)``."""
+    """Select the entries of the chosen arms.
+
+    ``(..., K, *rest)`` and ``(...)`` to ``(..., *rest)``.
+    """
     lead = action.dim()
     index = action.reshape(list(action.shape) + [1] * (values.dim() - lead))
     return values.gather(lead, index.expand_as(values.narrow(lead, 0, 1))).squeeze(lead)
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Run a module in evaluation mode, then put each part back into the mode it was in."""
-    training = [part for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
+def evaluating(module: nn.Module, lock: Any = None) -> Iterator[None]:
+    """Run a module in evaluation mode, then restore the mode of each part.
+
+    A module that is in evaluation mode already is left alone. Threads take turns with one that is not, if they share a lock.
+    """
+    if not any(part.training for part in module.modules()):
         yield
-    finally:
+        return
+    with nullcontext() if lock is None or is_compiling() else lock:
+        training = [part for part in module.modules() if part.training]
         for part in training:
-            part.training = True
+            part.training = False
+        try:
+            yield
+        finally:
+            for part in training:
+                part.training = True
 
 
 def _encoder_width(actions: Tensor, combine: str, dim: int) -> int:
-    """How many features the encoder has to give for the policy to get ``dim``."""
+    """Return the encoder's output width for which the policy gets ``dim`` features."""
     if actions.dim() != 2 or actions.size(0) == 0:
         raise ValueError(f"actions: expected shape (K, e) with K > 0, got {shape_text(actions.shape)}")
     width = actions.size(1)

@@ -1,4 +1,4 @@
-"""A Lightning module that plays a bandit head over batches of rounds."""
+"""Lightning module that plays a bandit head over batches of rounds."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,63 +10,66 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchonline.core.checks import check_shape, one_of, positive, positive_integer
+from torchonline.core.options import described
 from torchonline.models.bandit_head import BanditHead, of_chosen
 from torchonline.models.replay import Replay
 
 
 class NeuralLinearBandit(pl.LightningModule):
-    r"""Plays a :class:`~torchonline.models.BanditHead` against tables of rewards, one batch of rounds after another.
+    r"""Lightning module that plays a bandit head against tables of rewards.
 
-    A round, with the features :math:`x_k` that the encoder makes of the inputs::
+    A round of the :class:`~torchonline.models.BanditHead`, where the encoder computes the features :math:`x_k`::
 
         k = policy.select(arms)             # arms: x_1 ... x_K
-        policy.step(arms[k], rewards[k])    # of the table only the chosen entry is shown
+        policy.step(arms[k], rewards[k])    # the policy sees only the chosen entry of the table
 
-    With ``feedback="batch"`` all decisions of a batch are made from the same state, and all its rewards are learnt
-    afterwards, in order.
+    With ``feedback="batch"`` the policy makes all decisions of a batch from the same state. It then learns from all rewards
+    of the batch, in order.
 
-    The encoder is frozen unless ``train_encoder_every`` is set. Then, each time that many rounds have been played, it
-    is fitted to the last ``replay_size`` rounds, with the current estimate :math:`\hat\theta` as readout,
+    The encoder is frozen unless ``train_encoder_every`` is set. Then, after every ``train_encoder_every`` rounds:
 
-    .. math:: \min_\phi \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top\hat\theta) ,
+    1. The encoder is fitted to the last ``replay_size`` rounds, with the current estimate :math:`\hat\theta` as readout:
 
-    the policy's statistics are reset, and the rounds of the replay are learnt again, in order, with their new features.
-    No statistics of features that no longer exist survive, and none of rounds that have left the replay. The loss h is
-    Huber's, squared up to twice the median absolute residual (1.35 standard deviations of Gaussian noise) and linear
-    beyond: a squared loss would let single heavy-tailed rewards turn the features, and a threshold that follows the
-    data needs no tuning. Refitting gives up the policy's guarantee: the new features depend on the noise of the very
-    rewards that are learnt again.
+       .. math:: \min_\phi \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top\hat\theta) .
 
-    A *step* of the trainer is a batch, as everywhere in Lightning: ``max_steps``, ``global_step`` and
-    ``ModelCheckpoint(every_n_train_steps=...)`` count batches, and a batch is always played to its end. (Lightning
-    counts the steps of an optimizer, so there is one, over a constant, as a clock.) The buffer ``rounds`` counts
-    rounds.
+    2. The policy's statistics are reset, and the policy learns the rounds of the replay again, in order, from their new
+       features. No statistics of old features remain, and none of rounds that have left the replay.
 
-    A run that is resumed from a checkpoint continues bit for bit, in the middle of an epoch too if the loader can be
-    resumed, as :class:`~torchonline.models.RoundLoader` can. Random draws (Thompson sampling, minibatches, dropout)
-    come from a stream of the module's own, seeded by the buffers ``seed`` and ``rounds``. To Lightning an epoch that
-    ``max_steps`` cut short is over: a checkpoint saved after such a fit is resumed with a larger ``max_steps``.
+    The loss h is Huber's: squared up to twice the median absolute residual (1.35 standard deviations of Gaussian noise),
+    linear beyond. With a squared loss, single heavy-tailed rewards could dominate the features. The threshold adapts to
+    the data and needs no tuning. Refitting voids the policy's guarantee, because the new features depend on the noise of
+    the rewards that are learnt again.
+
+    A *step* of the trainer is a batch, as always in Lightning: ``max_steps``, ``global_step`` and
+    ``ModelCheckpoint(every_n_train_steps=...)`` count batches, and a batch is always played to its end. (Lightning counts
+    optimizer steps, so the module has an optimizer of a constant.) The buffer ``rounds`` counts rounds.
+
+    A run resumed from a checkpoint continues bit for bit. This includes the middle of an epoch if the loader can be resumed,
+    like :class:`~torchonline.models.RoundLoader`. Random draws (Thompson sampling, minibatches, dropout) come from the
+    module's own stream, seeded by the buffers ``seed`` and ``rounds``. Lightning takes an epoch cut short by ``max_steps``
+    as finished: resume a checkpoint saved after such a fit with a larger ``max_steps``.
 
     Cost: one pass of the encoder over each batch, then the policy's cost for each round.
 
     Args:
         head: the encoder and the policy; ``*B`` is the policy's batch shape.
-        feedback: ``"round"`` or ``"batch"``: how long a reward takes.
-        train_encoder_every: rounds between two fits of the encoder; None leaves it as it is.
-        replay_size: rounds the encoder is fitted to, and the policy relearns.
-        encoder_steps: minibatches of a fit.
+        feedback: when rewards arrive: after each ``"round"`` or after each ``"batch"``.
+        train_encoder_every: rounds between two fits of the encoder. None freezes the encoder.
+        replay_size: number of last rounds for fitting the encoder and relearning.
+        encoder_steps: minibatches in a fit.
         encoder_batch_size: rounds in a minibatch.
-        encoder_learning_rate: of Adam, which starts anew for each fit.
+        encoder_learning_rate: learning rate of Adam, which is restarted for each fit.
 
     Shape:
-        A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds: inputs ``(N, *B, K, *feature)``,
-        or ``(N, *B, *feature)`` for a head with actions; rewards, what each arm would pay, and means, their
-        expectation, to measure regret by, ``(N, *B, K)``. Without means regret is measured by the rewards.
-        ``training_step`` returns ``regret``, ``reward`` and ``action``, each ``(N, *B)``, for callbacks to read.
+        - A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds.
+        - inputs: ``(N, *B, K, *feature)``, or ``(N, *B, *feature)`` for a head with actions.
+        - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Regret is measured by the
+          means, or by the rewards if there are no means.
+        - ``training_step`` returns ``regret``, ``reward`` and ``action``, each ``(N, *B)``, for callbacks.
 
     Raises:
-        RuntimeError: more than one process: each would learn from its own rounds, and Lightning would overwrite the
-            statistics of all with those of the first.
+        RuntimeError: there is more than one process. Each would learn from its own rounds, and Lightning would overwrite
+            all statistics with those of the first.
 
     Example:
         >>> from torchonline import OFUL
@@ -81,8 +84,8 @@ class NeuralLinearBandit(pl.LightningModule):
         (tensor(20), 2)
 
     Reference:
-        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018. There the statistics of old features are
-        kept when the network is retrained.
+        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018. Their method keeps the statistics of old
+        features when the network is retrained.
     """
 
     rounds: Tensor
@@ -118,19 +121,23 @@ class NeuralLinearBandit(pl.LightningModule):
         self.register_buffer("seed", torch.randint(2**62, ()))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The policy's scores: see :meth:`BanditHead.forward`."""
+        """Return the policy's scores; see :meth:`BanditHead.forward`."""
         return self.head(inputs)
 
+    def extra_repr(self) -> str:
+        """Return the options; the parts of the module follow in its ``repr``."""
+        return described(self, vars(self))
+
     def setup(self, stage: str) -> None:
-        """Refuse to run in several processes."""
+        """Raise an error if there is more than one process."""
         if self.trainer.world_size > 1:
             raise RuntimeError(
                 "NeuralLinearBandit: expected one process, got "
-                f"{self.trainer.world_size}: the statistics that each of them learns would be overwritten"
+                f"{self.trainer.world_size}: Lightning would overwrite the statistics of all with those of the first"
             )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """The clock that Lightning counts steps by."""
+        """Return an optimizer of a constant, by which Lightning counts batches."""
         self._clock = torch.zeros((), device=self.device, requires_grad=True)
         return torch.optim.SGD([self._clock], lr=1.0)
 
@@ -150,15 +157,15 @@ class NeuralLinearBandit(pl.LightningModule):
         return {"loss": loss, "regret": regret, "reward": of_chosen(rewards, action), "action": action}
 
     def _rounds_from_one_encoder(self) -> int:
-        """How many rounds to play before the encoder may change."""
+        """Return the number of rounds to play before the encoder may change."""
         if self.replay is None or self.feedback == "batch":
             return 2**62
         return self.train_encoder_every - int(self.rounds) % self.train_encoder_every
 
     def _play(self, inputs: Tensor, rewards: Tensor) -> Tensor:
-        """Decide n rounds and learn from them: ``(n, *B, ...)`` and ``(n, *B, K)`` to the actions ``(n, *B)``."""
+        """Decide n rounds, learn from them and return the actions, ``(n, *B)``."""
         lead = self.head.policy.estimator.batch_dims
-        # Converted once for all rounds.
+        # Convert once for all rounds.
         arms = self.head.encode(inputs).to(self.head.policy.estimator.theta_hat.dtype)
         check_shape("rewards", rewards, arms.shape[:-1])
         before = int(self.rounds)
@@ -170,7 +177,7 @@ class NeuralLinearBandit(pl.LightningModule):
             else:
                 actions.extend(self._decide_and_learn(arms.movedim(0, lead), rewards.movedim(0, lead)).unbind(lead))
         finally:
-            # The policy has learnt these, even if it refused the next.
+            # The policy has learnt from these rounds, even if the next one raised an error.
             if actions:
                 self._record(inputs, rewards, torch.stack(actions))
         if (
@@ -182,14 +189,14 @@ class NeuralLinearBandit(pl.LightningModule):
         return torch.stack(actions)
 
     def _record(self, inputs: Tensor, rewards: Tensor, action: Tensor) -> None:
-        """Count the rounds that were learnt, and keep them for the encoder."""
+        """Count the rounds learnt from and keep them for the encoder."""
         count = len(action)
         inputs, rewards = inputs[:count], rewards[:count]
         self.rounds += count
         if self.replay is not None:
             kept = inputs, action
             if self.head.actions is None:
-                # Of the arms only the chosen one is ever encoded again: a decision with a single arm.
+                # Only the chosen arm is ever encoded again: keep a decision with that single arm.
                 kept = of_chosen(inputs, action).unsqueeze(action.dim()), torch.zeros_like(action)
             self.replay.push(*kept, of_chosen(rewards, action))
 
@@ -200,7 +207,7 @@ class NeuralLinearBandit(pl.LightningModule):
         return action
 
     def _train_encoder(self, replay: Replay) -> None:
-        """Fit the encoder to the replay; then forget, and learn the replay again from its new features."""
+        """Fit the encoder to the replay, then relearn the replay from the new features."""
         estimator = self.head.policy.estimator
         theta_hat = estimator.theta_hat.clone()
         inputs, action, reward = replay.in_order()
@@ -225,10 +232,10 @@ class NeuralLinearBandit(pl.LightningModule):
 
     @contextmanager
     def _own_random_draws(self) -> Iterator[None]:
-        """Draws that depend on ``seed`` and ``rounds`` only, and leave those of others alone."""
+        """Seed random draws by ``seed`` and ``rounds``, then restore the generators."""
         seed, devices = int(self.seed + self.rounds), [] if self.device.type == "cpu" else [self.device]
         with torch.random.fork_rng(devices, device_type=self.device.type):
-            # torch.manual_seed visits all kinds of accelerators, which takes longer than a round.
+            # torch.manual_seed visits all accelerator types, which takes longer than a round.
             torch.default_generator.manual_seed(seed)
             for device in devices:
                 torch.get_device_module(device).manual_seed(seed)

@@ -1,4 +1,4 @@
-"""The last rounds of a stream, in buffers of fixed size."""
+"""Ring buffer of the last rounds of a stream."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,17 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchonline.core.checks import positive_integer
+from torchonline.core.checks import kind, positive_integer
+from torchonline.core.options import described
 
 
 class Replay(nn.Module):
-    """A ring buffer of decisions: what was seen, which arm was played, and what it paid.
+    """Ring buffer of decisions: inputs, chosen arm and reward.
 
-    Memory is taken at the first round, when the shapes are known, and does not grow. All of it is in ``state_dict``,
-    and a new replay takes the shapes that it loads.
+    The first round sets the shapes and allocates the memory, which does not grow. All of it is in ``state_dict``. A new
+    replay takes its shapes from the loaded state.
 
     Args:
-        size: rounds kept; from then on each round overwrites the oldest.
+        size: number of rounds to keep. Each further round overwrites the oldest.
 
     Shape:
         inputs ``(n, ...)``, action and reward ``(n, *B)``: n rounds in order.
@@ -34,20 +35,24 @@ class Replay(nn.Module):
         for name in ("inputs", "action", "reward"):
             self.register_buffer(name, None)
 
+    def extra_repr(self) -> str:
+        """Return the size and, once they are known, the shape and type of the inputs."""
+        return described(self, vars(self)) + ("" if self.inputs is None else f", inputs=<{kind(self.inputs)}>")
+
     def push(self, inputs: Tensor, action: Tensor, reward: Tensor) -> None:
-        """Keep n more rounds."""
+        """Add n rounds."""
         new = {"inputs": inputs, "action": action, "reward": reward}
         n = len(reward)
         slots = (self.rounds + torch.arange(n, device=reward.device)) % self.size
         for name, values in new.items():
             if getattr(self, name) is None:
                 setattr(self, name, values.new_zeros((self.size, *values.shape[1:])))
-            # Of more rounds than fit only the last have a slot of their own.
+            # If more rounds come than fit, only the last ones are kept.
             getattr(self, name)[slots[-self.size :]] = values[-self.size :]
         self.rounds += n
 
     def in_order(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs, actions and rewards of the rounds kept, the oldest first."""
+        """Return inputs, actions and rewards of the kept rounds, oldest first."""
         rounds = int(self.rounds)
         slots = torch.arange(max(0, rounds - self.size), rounds, device=self.rounds.device) % self.size
         return self.inputs[slots], self.action[slots], self.reward[slots]

@@ -1,4 +1,4 @@
-"""A stream of rounds, in batches, that a checkpoint can resume anywhere."""
+"""Loader of a stream of rounds that a checkpoint can resume anywhere."""
 
 from collections.abc import Iterator
 
@@ -6,27 +6,28 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive_integer, seed_number
+from torchonline.core.options import described
 
 
 class RoundLoader:
-    """Tensors cut into batches of rounds, in an order that can be resumed.
+    """Loader of batches of rounds from tensors, resumable in the middle of an epoch.
 
-    Lightning saves where a loader stands if the loader has ``state_dict`` and ``load_state_dict``. A plain
-    ``DataLoader`` has neither: a run that is resumed in the middle of an epoch starts its data from the beginning. This
-    one has them, and its order depends on nothing but ``seed``: it is the same in each epoch. For a stream that goes
-    through the data more than once ask for more ``rounds`` than the tensors have; each pass is shuffled anew. For data
-    that does not fit in memory use another loader with the two methods, such as torchdata's ``StatefulDataLoader``.
+    Lightning saves the position of a loader that has ``state_dict`` and ``load_state_dict``. A plain ``DataLoader`` lacks
+    both methods, so a run that is resumed in the middle of an epoch starts its data from the beginning. This loader has
+    both. Its order depends only on the arguments and is the same in each epoch. To pass through the data more than once,
+    set ``rounds`` to more than the length of the tensors; each pass is shuffled anew. For data larger than memory use
+    another loader with the two methods, such as torchdata's ``StatefulDataLoader``.
 
     Args:
-        tensors: round by round along the first dimension, such as inputs, rewards and means.
-        rounds: length of the stream, which is an epoch to Lightning; None goes through the tensors once.
-        batch_size: rounds in a batch; the last may have fewer.
-        shuffle: whether each pass has a random order.
-        seed: of these orders.
+        tensors: tensors with one entry per round along the first dimension, such as inputs, rewards and means.
+        rounds: length of the stream, which is one epoch for Lightning. None passes through the tensors once.
+        batch_size: rounds in a batch. The last batch may have fewer.
+        shuffle: whether to shuffle each pass.
+        seed: seed of the shuffling.
 
     Raises:
-        TypeError: an argument is of the wrong type.
-        ValueError: the tensors are empty or of different lengths, or a number is not positive.
+        TypeError: an argument has the wrong type.
+        ValueError: the tensors are empty or differ in length, or a number is not positive.
 
     Example:
         >>> loader = RoundLoader(torch.arange(3.0), rounds=5, batch_size=2)
@@ -49,35 +50,42 @@ class RoundLoader:
         if not lengths or min(lengths) == 0 or min(lengths) != max(lengths):
             raise ValueError(f"tensors: expected one or more of the same length above 0, got lengths {lengths}")
         length = lengths[0]
-        rounds = length if rounds is None else positive_integer("rounds", rounds)
-        generator = torch.Generator().manual_seed(seed_number(seed))
+        self.rounds = length if rounds is None else positive_integer("rounds", rounds)
+        self.seed = seed_number(seed)
+        generator = torch.Generator().manual_seed(self.seed)
         passes = [
             torch.randperm(length, generator=generator) if shuffle else torch.arange(length)
-            for _ in range(0, rounds, length)
+            for _ in range(0, self.rounds, length)
         ]
-        order = torch.cat(passes)[:rounds].to(tensors[0].device)
+        order = torch.cat(passes)[: self.rounds].to(tensors[0].device)
         self.tensors = tensors
-        self.batches = order.split(positive_integer("batch_size", batch_size))
+        self.shuffle = shuffle
+        self.batch_size = positive_integer("batch_size", batch_size)
+        self.batches = order.split(self.batch_size)
         self._next_batch = 0
         self._first_batch = 0
 
+    def __repr__(self) -> str:
+        rounds = None if self.rounds == len(self.tensors[0]) else self.rounds
+        return f"{type(self).__name__}({described(self, vars(self) | {'rounds': rounds})})"
+
     def __len__(self) -> int:
-        """The number of batches."""
+        """Return the number of batches."""
         return len(self.batches)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        """All batches; the remaining ones if a state was loaded in the middle."""
+        """Yield all batches, or the remaining batches after a state was loaded."""
         self._next_batch, self._first_batch = self._first_batch % len(self), 0
         while self._next_batch < len(self):
             rounds = self.batches[self._next_batch]
-            # Counted before it is handed out: a checkpoint is taken when it has been played.
+            # Counted before the batch is yielded, because a checkpoint is taken after the batch was played.
             self._next_batch += 1
             yield tuple(tensor[rounds] for tensor in self.tensors)
 
     def state_dict(self) -> dict[str, int]:
-        """Where the loader stands."""
+        """Return the position of the loader."""
         return {"next_batch": self._next_batch}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from there at the next ``iter``."""
+        """Continue from a saved position at the next ``iter``."""
         self._next_batch = self._first_batch = state["next_batch"]

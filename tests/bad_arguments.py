@@ -73,19 +73,30 @@ BAD_OPTIONS: dict[str, list[Any]] = {
 }
 
 
-def no_floats(good: Tensor) -> dict[str, Any]:
-    """What is no dense floating-point tensor on the learner's device."""
+class Named(Tensor):
+    """A subclass of a tensor, which has values like any other."""
+
+
+def no_floats(good: Tensor, is_real: bool = False) -> dict[str, Any]:
+    """What is no dense floating-point tensor on the learner's device, nor numbers to make one of.
+
+    Tensors of integers and booleans are welcome where ``is_real``, as rewards are.
+    """
+    ragged = [*good.reshape(-1).tolist(), [0.0, 1.0]]
     return {
         "a string": "features",
-        "a list": good.tolist() if good.dim() else [good.item()],
-        "a number": 1.0,
-        "a NumPy array": good.numpy(),
-        "integers": good.to(torch.int64),
-        "booleans": good.to(torch.bool),
+        "a list of strings": [str(value) for value in good.reshape(-1).tolist()],
+        "a ragged list": ragged,
+        "a list with None": [*good.reshape(-1).tolist(), None],
+        "a complex number": 1j,
+        "a complex NumPy array": good.numpy().astype(np.complex128),
+        "a NumPy array of objects": np.array(good.numpy(), dtype=object),
+        "long integers": np.full(tuple(good.shape), 2**53 + 1, dtype=np.int64),
+        "a long integer": 2**53 + 1,
         "complex numbers": good.to(torch.complex128),
         "a sparse tensor": good.to_sparse(),
         "on another device": good.to("meta"),
-    }
+    } | ({} if is_real else {"integers": good.to(torch.int64), "booleans": good.to(torch.bool)})
 
 
 def with_last(good: Tensor, value: float) -> Tensor:
@@ -95,7 +106,7 @@ def with_last(good: Tensor, value: float) -> Tensor:
     return bad
 
 
-def no_values(good: Tensor) -> dict[str, Tensor]:
+def no_values(good: Tensor) -> dict[str, Any]:
     """Values that no feature and no reward may have."""
     return {
         "NaN": with_last(good, torch.nan),
@@ -105,6 +116,9 @@ def no_values(good: Tensor) -> dict[str, Tensor]:
         "too small": with_last(good, -1e200),
         "NaN that requires grad": with_last(good, torch.nan).requires_grad_(),
         "NaN in a parameter": nn.Parameter(with_last(good, torch.nan)),
+        "NaN in a subclass": with_last(good, torch.nan).as_subclass(Named),
+        "NaN in a NumPy array": with_last(good, torch.nan).numpy(),
+        "infinity in a list": with_last(good, torch.inf).tolist(),
         "NaN of half precision": with_last(good, torch.nan).half(),
         "infinity of single precision": with_last(good, torch.inf).float(),
     }
@@ -140,7 +154,8 @@ def bad_steps(
         "noise_scale": torch.rand((*batch_shape, *rows, *output_shape), dtype=torch.float64) + 0.5,
     }
     for name, value in good.items():
-        kinds = no_floats(value) | no_values(value) | wrong_shapes(value, len(batch_shape), features=name == "x")
+        kinds = no_floats(value, is_real=name != "x") | no_values(value)
+        kinds |= wrong_shapes(value, len(batch_shape), features=name == "x")
         if name != "noise_scale":
             kinds["None"] = None
         else:
@@ -211,7 +226,7 @@ def bad_rounds(learner: Any) -> Iterator[Bad]:
     for name in ("gradients", "values") if learner.needs_values else ("gradients",):
         value, at = good[name], len(batch)
         point = value.narrow(at, 0, 1)
-        kinds = no_floats(value) | no_values(value) | {"None": None}
+        kinds = no_floats(value, is_real=name == "values") | no_values(value) | {"None": None}
         kinds |= {"two dimensions too many": value[None, None], "no dimension": value.reshape(-1)[0]}
         kinds |= {"a query too many": torch.cat([value, point], at), "no query": value.narrow(at, 0, 0)}
         if name == "gradients":

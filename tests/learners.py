@@ -238,6 +238,12 @@ def snapshot(module: nn.Module) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in module.state_dict().items()}
 
 
+def snapshot_of_script(scripted: nn.Module, eager: nn.Module) -> dict[str, Tensor]:
+    """A copy of all state of a scripted learner, which keeps the constant tables in its state dict too."""
+    tables = {name for name, _ in eager.named_buffers()} - set(eager.state_dict())
+    return {name: value for name, value in snapshot(scripted).items() if name not in tables}
+
+
 def differences(before: dict[str, Tensor], after: dict[str, Tensor]) -> list[str]:
     """The names of what is not equal bit for bit."""
     names = sorted(set(before) | set(after))

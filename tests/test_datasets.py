@@ -1,4 +1,4 @@
-"""Digits, health insurance, cover types, and classification as a bandit."""
+"""Tests of the data loaders and of ClassificationBandit."""
 
 import csv
 import random
@@ -16,14 +16,14 @@ from torch.utils.data import DataLoader
 
 from tests.fake_device import environment
 from torchonline.datasets import HEALTH_PLANS, ClassificationBandit, covertype, digits, health_insurance
-from torchonline.environments import Gaussian, StudentT
+from torchonline.environments import GaussianNoise, StudentT
 
 INPUTS = torch.arange(12.0).reshape(6, 2)
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
 
 
 def stream(**options) -> ClassificationBandit:
-    options = {"rounds": 20, "noise": Gaussian(scale=0.1), "batch_shape": (3,)} | options
+    options = {"rounds": 20, "noise": GaussianNoise(scale=0.1), "batch_shape": (3,)} | options
     return ClassificationBandit(INPUTS, LABELS, 3, **options)
 
 
@@ -52,7 +52,7 @@ def test_digits_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_health_insurance_is_the_file() -> None:
-    """Against the csv module, row by row; and the counts that are known of the experiment's public file."""
+    """The data agree with the csv module and with the known counts."""
     path = Path(find_spec("statsmodels").submodule_search_locations[0], "datasets/randhie/src/randhie.csv")
     with path.open() as file:
         rows = list(csv.DictReader(file))
@@ -140,7 +140,7 @@ def test_health_insurance_reads_without_importing_statsmodels() -> None:
 
 
 def covertype_rows(count: int = 9) -> list[list[int]]:
-    """As in the file: ten numbers, one of 4 areas, one of 40 soils, a label from 1 to 7."""
+    """Return random rows in the format of the file."""
     draw = random.Random(0).randrange
     rows = []
     for number in range(count):
@@ -212,7 +212,7 @@ def test_covertype_refuses_what_is_no_text_and_no_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch_shape", [(), (3,), (2, 2)])
 def test_an_item_is_a_round(batch_shape: tuple[int, ...]) -> None:
-    data = stream(batch_shape=batch_shape, noise=Gaussian(scale=1e-6))
+    data = stream(batch_shape=batch_shape, noise=GaussianNoise(scale=1e-6))
     assert len(data) == len(list(data)) == 20
     for t, (inputs, rewards, means) in enumerate(data):
         assert inputs.shape == (*batch_shape, 2)
@@ -296,6 +296,13 @@ def test_a_data_loader_collates_rounds() -> None:
     ],
 )
 def test_bad_options_are_refused_by_name(changes: dict, error: type[Exception], name: str) -> None:
-    options = {"inputs": INPUTS, "labels": LABELS, "arms": 3, "rounds": 5, "noise": Gaussian()} | changes
+    options = {"inputs": INPUTS, "labels": LABELS, "arms": 3, "rounds": 5, "noise": GaussianNoise()} | changes
     with pytest.raises(error, match=f"^{name}: expected"):
         ClassificationBandit(**options)
+
+
+def test_repr_says_what_was_asked_for() -> None:
+    assert repr(stream(seed=3)) == (
+        "ClassificationBandit(inputs=<torch.float32 of shape (6, 2)>, labels=<torch.int64 of shape (6)>, arms=3, "
+        "rounds=20, noise=GaussianNoise(scale=0.1), batch_shape=(3,), seed=3)"
+    )

@@ -1,4 +1,4 @@
-"""NoiseDiagnostic: warnings counted where the promise holds and where not, Hill's index, and what a checkpoint carries."""
+"""Tests of NoiseDiagnostic: warnings, Hill's index and checkpoints."""
 
 import copy
 import io
@@ -18,7 +18,7 @@ from torchmetrics import MetricCollection
 
 from torchonline import HeavyTailUCB
 from torchonline.diagnostics import BETS, NoiseDiagnostic, NoiseReport, NoiseScaleWarning, hill_index
-from torchonline.environments import Gaussian, LinearBandit, Noise, Pareto, StudentT, TwoPoint
+from torchonline.environments import GaussianNoise, LinearBandit, Noise, Pareto, StudentT, TwoPoint
 
 ALPHA = 0.05
 
@@ -43,14 +43,14 @@ def fed(diagnostic: NoiseDiagnostic, cut: int, *arguments: Tensor) -> NoiseDiagn
 
 
 def stream(rounds: int, batch: tuple[int, ...], seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Heavy-tailed residuals, noise scales that vary, and error bars."""
+    """Return heavy-tailed residuals, varying noise scales, and error bars."""
     random = np.random.default_rng(seed)
     values = random.standard_t(1.5, (rounds, *batch)), *random.uniform(0.5, 2.0, (2, rounds, *batch))
     return tuple(map(torch.from_numpy, values))
 
 
 def share_warned(noise: Noise, order: float, told: float, rounds: int, runs: int, seed: int = 0) -> float:
-    """How many of some streams of pure noise are warned of, told a noise scale."""
+    """Return the share of streams with a warning, for the noise scale ``told``."""
     diagnostic = NoiseDiagnostic(order, (runs,), ALPHA)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(rounds // 100):
@@ -59,13 +59,13 @@ def share_warned(noise: Noise, order: float, told: float, rounds: int, runs: int
     return diagnostic.compute().noise_scale_is_small.double().mean().item()
 
 
-# The rule: what the theorem promises, and what it does not.
+# The rule: what the theorem promises, and what it does not promise.
 
 
 @pytest.mark.parametrize(
     ("noise", "order"),
     [
-        (Gaussian(), 2.0),
+        (GaussianNoise(), 2.0),
         (StudentT(2.1), 2.0),
         (StudentT(2.1), 1.99),
         (StudentT(1.5), 1.4),
@@ -77,24 +77,24 @@ def test_false_alarms_are_as_rare_as_promised(noise: Noise, order: float) -> Non
     runs = 1000
     limit = ALPHA + 3.0 * math.sqrt(ALPHA * (1.0 - ALPHA) / runs)
     assert share_warned(noise, order, noise.moment_norm(order), 2000, runs) <= limit
-    # What the count is worth: a tenth less than the truth is seen where the noise hides nothing.
-    if noise == Gaussian():
+    # Power of the test: under Gaussian noise a noise_scale 10 % too small is detected.
+    if noise == GaussianNoise():
         assert share_warned(noise, order, 0.9, 2000, runs) > 0.9
 
 
 def test_the_papers_mistake_is_seen() -> None:
-    """Student-t noise with 2.1 degrees of freedom, told 1.31 where the moment norm of order 1.99 is 4.388."""
+    """The paper states a moment norm of 1.31 for Student-t noise; it is 4.388."""
     assert StudentT(2.1).moment_norm(1.99) == pytest.approx(4.388, abs=5e-4)
     assert share_warned(StudentT(2.1), 1.99, 1.31, 1000, 300) > 0.99
 
 
 def test_a_moment_that_sits_in_a_rare_jump_is_not_seen_early() -> None:
-    """Told a tenth of the truth, most streams of 1000 rounds hold no jump of probability 1e-4, and nothing to see."""
+    """Most streams of 1000 rounds have no jump, so there is nothing to detect."""
     noise = TwoPoint(1e-4)
     jump = 1.0 - (1.0 - 1e-4) ** 1000
     warned = share_warned(noise, 2.0, 0.1, 1000, 1000)
     assert warned <= jump + 3.0 * math.sqrt(jump * (1.0 - jump) / 1000)
-    # Those with a jump are seen; it is ten thousand of what was promised.
+    # Streams with a jump are detected: the jump is a thousand times the noise scale given.
     assert warned > 0.5 * jump
 
 
@@ -102,7 +102,7 @@ def test_a_moment_that_sits_in_a_rare_jump_is_not_seen_early() -> None:
     ("factor", "low", "high"), [(1.0, 0.0, 0.1 + 3.0 * math.sqrt(0.1 * 0.9 / 300)), (0.3, 0.9, 1.0)]
 )
 def test_a_learner_in_the_loop(factor: float, low: float, high: float) -> None:
-    """Residuals beyond the error bars of the learner, told the truth or less: alpha + delta at most, or nearly all."""
+    """Few warnings with the true noise scale, nearly always one with a smaller one."""
     noise, runs = StudentT(3.0), 300
     told = factor * noise.moment_norm(2.0)
     policy = HeavyTailUCB(2, noise_scale=told, delta=0.05, batch_shape=(runs,))
@@ -134,7 +134,7 @@ def test_wealth_against_plain_products() -> None:
 
 
 def test_no_bet_gains_on_average_when_the_promise_is_kept_exactly() -> None:
-    """Noise of +-nu has X = 1 in every round, and leaves all bets where they were."""
+    """Noise of +-nu has X = 1 in every round, so no bet gains or loses."""
     noise = 2.0 * torch.tensor([1.0, -1.0, -1.0, 1.0])
     diagnostic = fed(NoiseDiagnostic(), 4, noise, torch.full_like(noise, 2.0))
     torch.testing.assert_close(diagnostic.log_wealth, torch.zeros(16, dtype=torch.float64), rtol=0.0, atol=1e-14)
@@ -165,7 +165,7 @@ def test_warns_once_for_each_learner() -> None:
         for row in residual:
             diagnostic.update(row, 1.0)
         (first,) = seen
-        # The other learner, then both again, and a copy that has warned already.
+        # Then the other learner warns. Neither warns again, nor does a copy that has already warned.
         diagnostic.update(residual.flip(-1), 1.0)
         _, second = seen
         diagnostic.update(9.0 * torch.ones(20, 1, 2), 1.0)
@@ -176,7 +176,7 @@ def test_warns_once_for_each_learner() -> None:
     assert str(first.message).startswith("noise_scale looks too small for learner [0, 1]: within 2 rounds")
     assert str(second.message).startswith("noise_scale looks too small for learner [0, 0]: within 40 rounds")
     assert diagnostic.compute().noise_scale_is_small.all()
-    # Two at once, under the filter that shows a text once.
+    # Two warnings at once, under the filter that shows a text only once.
     with warnings.catch_warnings(record=True) as both:
         warnings.simplefilter("default")
         NoiseDiagnostic(batch_shape=(2,)).update(torch.tensor([[9.0, 11.0]]).expand(3, 2), 1.0)
@@ -227,7 +227,7 @@ def test_hill_is_the_maximum_likelihood_of_a_pareto_tail() -> None:
 
 
 def test_hill_on_exact_pareto_has_the_law_it_should() -> None:
-    """With n Pareto values k a / index is Gamma(k): checked by Kolmogorov and Smirnov's test on 2000 samples."""
+    """For Pareto values, k a / index is Gamma(k): a Kolmogorov-Smirnov test."""
     a, k = 1.5, 20
     generator = torch.Generator().manual_seed(0)
     values = (1.0 - torch.rand(400, 2000, generator=generator, dtype=torch.float64)) ** (-1.0 / a)
@@ -257,7 +257,7 @@ def test_two_standard_errors_decide() -> None:
 
 
 def test_nine_values_have_no_say() -> None:
-    """However heavy the tail looks: the first verdict is at 100 rounds, from the ten largest."""
+    """The first verdict comes at 100 rounds, however heavy the tail."""
     size = torch.linspace(0.0, 50.0, 100).exp()
     diagnostic = fed(NoiseDiagnostic(), 99, size[:99], torch.ones(99))
     report = diagnostic.compute()
@@ -274,12 +274,12 @@ def test_an_infinite_moment_is_seen_and_a_finite_one_is_not() -> None:
 
     assert share(Pareto(1.2, symmetric=True)) > 0.95
     assert share(Pareto(3.0, symmetric=True)) < 0.01
-    assert share(Gaussian()) == 0.0
+    assert share(GaussianNoise()) == 0.0
 
 
 def test_what_hill_cannot_say_is_nan() -> None:
     nothing = NoiseDiagnostic(batch_shape=(2,))
-    nothing._update_count = 1  # torchmetrics warns where there was no update
+    nothing._update_count = 1  # otherwise torchmetrics warns that there was no update
     for name in ("tail_index", "tail_index_error", "moment_ratio"):
         assert getattr(nothing.compute(), name).isnan().all()
     assert not nothing.compute().moment_seems_infinite.any()
@@ -290,7 +290,7 @@ def test_what_hill_cannot_say_is_nan() -> None:
     assert hill_index(torch.zeros(5), 2).isnan()
 
 
-# What every metric of the library does.
+# Properties of every metric of the library.
 
 
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
@@ -371,7 +371,7 @@ def test_state_dict_continues_bit_for_bit(before: int) -> None:
     resumed.load_state_dict(state)
     fresh = NoiseDiagnostic(**options)
     fresh.load_state_dict(state)
-    # What was computed before the load is forgotten, and what was loaded needs no further update to be read.
+    # Loading drops the cached result, and the loaded result can be read without an update.
     assert all(torch.equal(*pair) for pair in zip(resumed.compute()[:4], fresh.compute()[:4], strict=True))
     kept = copy.deepcopy(state)
     assert same(fed(resumed, 50, *(value[before:] for value in values)), whole)
@@ -393,8 +393,8 @@ def test_a_state_of_another_shape_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"moment_order": 1.99}, "metric.moment_order: the state was made with 1.99, this metric has 1.5"),
-        ({"alpha": 0.02}, "metric.alpha: the state was made with 0.02, this metric has 0.01"),
+        ({"moment_order": 1.99}, "metric.moment_order: expected a state made with 1.5, got one made with 1.99"),
+        ({"alpha": 0.02}, "metric.alpha: expected a state made with 0.01, got one made with 0.02"),
     ],
 )
 def test_a_state_of_another_promise_is_refused(changes: dict[str, Any], text: str) -> None:
@@ -528,3 +528,9 @@ def test_constructor_errors(error: type[Exception], text: str, options: dict[str
 def test_hill_errors(error: type[Exception], text: str, values: Any, k: int) -> None:
     with pytest.raises(error, match=text):
         hill_index(values, k)
+
+
+def test_repr_says_what_was_asked_for() -> None:
+    assert repr(NoiseDiagnostic()) == "NoiseDiagnostic()"
+    changed = NoiseDiagnostic(1.5, (3,), alpha=0.05, largest=64)
+    assert repr(changed) == "NoiseDiagnostic(moment_order=1.5, batch_shape=(3,), alpha=0.05, largest=64)"

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from tests.learners import close
 from torchonline import linalg
+from torchonline.core import precision_matrix
 
 D = torch.float64
 BATCHES = [(), (4,), (2, 3)]
 DIMS = [1, 2, 7]
-WIDE = 65  # with more entries than linalg.WIDE
+WIDE = 65  # with more entries than precision_matrix.WIDE
 
 
 def definite(*shape: int, dim: int, condition: float = 1e3) -> Tensor:
@@ -43,9 +44,9 @@ def test_outer_products(batch: tuple[int, ...], dim: int) -> None:
     scalar = torch.randn(batch, dtype=D)
     identity = torch.eye(dim, dtype=D)
     expected = {
-        linalg.add_outer_: matrix + outer(u, v),
-        linalg.subtract_outer_: matrix - outer(u, v),
-        linalg.subtract_outers_: matrix - outer(u, v) - outer(v, u),
+        precision_matrix.add_outer_product_: matrix + outer(u, v),
+        precision_matrix.subtract_outer_product_: matrix - outer(u, v),
+        precision_matrix.subtract_outers_: matrix - outer(u, v) - outer(v, u),
     }
     for function, result in expected.items():
         changed = matrix.clone()
@@ -56,6 +57,10 @@ def test_outer_products(batch: tuple[int, ...], dim: int) -> None:
         close(changed, result)
     close(linalg.add_diagonal(matrix, scalar), matrix + scalar[..., None, None] * identity)
     close(torch.from_numpy(on_numpy(linalg.add_diagonal, matrix, scalar)), matrix + scalar[..., None, None] * identity)
+
+
+def grow_(V: Any, lost: Any, W: Any, a: Any, product: Any, quadratic: Any) -> None:
+    precision_matrix.add_outer_((V, W, lost), a, product, quadratic)
 
 
 @pytest.mark.parametrize("compensated", [True, False])
@@ -73,9 +78,9 @@ def test_a_matrix_and_its_inverse_grow_together(batch: tuple[int, ...], dim: int
             product = (W @ a.unsqueeze(-1)).squeeze(-1)
             quadratic = (a * product).sum(-1)
             if numpy:
-                on_numpy(linalg.grow_, V, lost, W, a, product, quadratic)
+                on_numpy(grow_, V, lost, W, a, product, quadratic)
             else:
-                linalg.grow_(V, lost, W, a, product, quadratic)
+                grow_(V, lost, W, a, product, quadratic)
             expected += outer(a, a)
         close(V, expected)
         close(V @ W, torch.eye(dim, dtype=D).expand_as(V))
@@ -90,11 +95,11 @@ def test_compensation_keeps_what_single_precision_drops() -> None:
         u = torch.ones(1)
         for _ in range(1000):
             if numpy:
-                on_numpy(linalg.add_outer_, plain, u, u)
-                on_numpy(linalg.add_outer_compensated_, kept, lost, u, u)
+                on_numpy(precision_matrix.add_outer_product_, plain, u, u)
+                on_numpy(precision_matrix.add_outer_compensated_, kept, lost, u, u)
             else:
-                linalg.add_outer_(plain, u, u)
-                linalg.add_outer_compensated_(kept, lost, u, u)
+                precision_matrix.add_outer_product_(plain, u, u)
+                precision_matrix.add_outer_compensated_(kept, lost, u, u)
         assert plain.item() == 1e8
         assert kept.double().item() - lost.double().item() == 1e8 + 1000
 
@@ -111,9 +116,11 @@ def test_an_inverse_is_refined_column_by_column(batch: tuple[int, ...], dim: int
         error = [(W - exact).abs().max().item()]
         for count in range(40 * dim):
             if numpy:
-                on_numpy(linalg.refine_inverse_, W, V, torch.full(batch, count))
+                on_numpy(precision_matrix.refine_inverse_, W, V, torch.full(batch, count))
             else:
-                linalg.refine_inverse_(W, V, torch.tensor(count).expand(batch) if batch else torch.tensor(count))
+                precision_matrix.refine_inverse_(
+                    W, V, torch.tensor(count).expand(batch) if batch else torch.tensor(count)
+                )
             j = count % dim
             close((W @ V)[..., j], torch.eye(dim, dtype=D)[j].expand(*batch, dim))
             assert bool((torch.linalg.eigvalsh(W) > 0).all())
@@ -127,7 +134,7 @@ def test_refining_changes_nothing_that_is_right() -> None:
     W = torch.linalg.inv(V)
     before = W.clone()
     for count in range(20):
-        linalg.refine_inverse_(W, V, torch.tensor(count))
+        precision_matrix.refine_inverse_(W, V, torch.tensor(count))
     close(W, before, tolerance=1e-12)
 
 

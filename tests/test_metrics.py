@@ -1,4 +1,4 @@
-"""CumulativeRegret: its total, its bounded curve, what a checkpoint carries; GradientVariation; and sets that have missed."""
+"""Tests of CumulativeRegret, GradientVariation and has_missed."""
 
 import copy
 import io
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchonline import HeavyTailRegression, RidgeRegression
 from torchonline.environments import SEAStream
-from torchonline.metrics import CumulativeRegret, ExactMetric, GradientVariation, has_missed
+from torchonline.metrics import CumulativeRegret, ExactMetric, GradientVariation, PrivacySpent, has_missed
 
 matplotlib.use("Agg")
 
@@ -44,7 +44,7 @@ def test_total_and_curve_against_numpy(batch: tuple[int, ...], n: int) -> None:
         np.testing.assert_allclose(totals, expected[rounds.numpy() - 1], rtol=1e-12)
         spacing = rounds.diff()[:-1]
         assert len(spacing.unique()) <= 1
-    # The cut into updates does not matter, to the last bit.
+    # The split into updates does not matter, to the last bit.
     assert same(metrics[0], metrics[1])
     assert same(metrics[0], metrics[2])
 
@@ -95,7 +95,7 @@ def test_state_dict_continues_bit_for_bit(before: int) -> None:
     resumed.compute()
     state = torch.load(file)
     resumed.load_state_dict(state)
-    # What was computed before the load is forgotten, and what was loaded needs no further update to be read.
+    # Loading drops the cached result, and the loaded result can be read without an update.
     np.testing.assert_allclose(resumed.compute(), regret[:before].double().sum(0), rtol=1e-12)
     fresh = CumulativeRegret((2,), points=8)
     fresh.load_state_dict(state)
@@ -197,7 +197,7 @@ def test_plot_draws_mean_and_band() -> None:
 
 
 def test_a_change_of_precision_rounds_nothing() -> None:
-    """Neither ``set_dtype`` nor ``.to(torch.float16)``, of the metric or of a module that holds it."""
+    """Casts of the metric, and of a module that contains it, round no state."""
     metric = CumulativeRegret()
     holder = torch.nn.ModuleList([metric])
     metric.set_dtype(torch.float16)
@@ -219,7 +219,7 @@ def test_what_is_no_shape_or_no_tensor_is_named() -> None:
 @pytest.mark.parametrize("cls", [RidgeRegression, HeavyTailRegression])
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_a_set_has_missed_where_an_error_bar_is_too_short(cls: Any, batch: tuple[int, ...]) -> None:
-    """Parameters just inside the set and just outside; outside, one direction's error is larger than its bar, inside none."""
+    """Errors exceed their bars just outside the set, and not just inside."""
     estimator = cls(4, batch_shape=batch)
     estimator.step(torch.randn(*batch, 30, 4) * torch.tensor([0.1, 1.0, 2.0, 3.0]), torch.randn(*batch, 30))
     matrix, radius = estimator.width_matrix(), estimator.radius()[..., None]
@@ -253,7 +253,7 @@ def test_gradient_variation_against_numpy(batch: tuple[int, ...], points: tuple[
 
 @pytest.mark.parametrize("loss", ["linear", "quadratic", "huber", "logistic"])
 def test_variation_of_a_stream_is_what_was_set(loss: str) -> None:
-    """To rounding, at one point or at many."""
+    """The sums are exact up to rounding, at one or many points."""
     rounds, sigma, drift = 50, torch.tensor([0.0, 0.3, 2.0]).double(), torch.tensor([1.5, 0.0, 0.1]).double()
     stream = SEAStream(4, loss=loss, sigma=sigma, drift=drift, period=5, batch_shape=(3,))
     generator = torch.Generator().manual_seed(0)
@@ -269,7 +269,7 @@ def test_variation_of_a_stream_is_what_was_set(loss: str) -> None:
 
 
 def test_regret_against_a_comparator() -> None:
-    """Where regret is the comparator's own, it is 0; below it, as at a point that this draw favours, less than 0."""
+    """The comparator has regret 0, a point favoured by the noise less than 0."""
     stream, metric, lucky = SEAStream(2, loss="huber", batch_shape=(3,)), CumulativeRegret((3,)), CumulativeRegret((3,))
     for _ in range(10):
         metric.update(stream.regret(stream.comparator))
@@ -326,3 +326,18 @@ def test_bad_gradients_change_nothing(error: type[Exception], text: str, gradien
     assert same(metric, before)
     with pytest.raises(TypeError, match=r"^batch_shape: expected a tuple of integers, got int"):
         GradientVariation(2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (CumulativeRegret(), "CumulativeRegret()"),
+        (CumulativeRegret((2, 3), points=8), "CumulativeRegret(batch_shape=(2, 3), points=8)"),
+        (CumulativeRegret((3,)).to("meta"), "CumulativeRegret(batch_shape=(3,), device='meta')"),
+        (GradientVariation((4,)), "GradientVariation(batch_shape=(4,))"),
+        (PrivacySpent(1e-5), "PrivacySpent(delta=1e-05)"),
+        (PrivacySpent(1e-3, continuations=2), "PrivacySpent(delta=0.001, continuations=2)"),
+    ],
+)
+def test_repr_says_what_was_asked_for(made: ExactMetric, text: str) -> None:
+    assert repr(made) == text

@@ -1,4 +1,4 @@
-"""Replay of a log: weighted means against a truth that the simulation knows, and wrong ones seen to fail."""
+"""Tests of replay against simulated truths, with wrong weights as counterexamples."""
 
 import re
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from torchonline import OFUL, HeavyTailUCB, RidgeRegression, ThompsonSampling
 from torchonline.off_policy import bootstrap_means, effective_sample_size, propensities, replay, self_normalised_mean
 
 LOGS, FAMILIES, SIZE, ARMS = 200, 25, 8, 3
-# Logged more often where it pays less, and the reverse.
+# Arms 1 and 2 are logged more often at the site where they pay less, arm 0 where it pays more.
 LOGGING = torch.tensor([[0.6, 0.3, 0.1], [0.15, 0.25, 0.6]], dtype=torch.float64)
 MEANS = torch.tensor([[3.0, 2.0, 2.5], [2.0, 3.0, 2.2]], dtype=torch.float64)
 
 
 @dataclass
 class Simulated:
-    """Independent logs one after the other; all rounds of a family have one arm and one shock."""
+    """Independent logs in a row; all rounds of a family have one arm and one shock."""
 
     site: Tensor
     family: Tensor
@@ -51,7 +51,7 @@ def policy(batch_shape: tuple[int, ...] = ()) -> OFUL:
 
 
 def errors(log: Simulated, groups: Tensor, probability: Tensor) -> tuple[float, float, float]:
-    """In standard errors over the logs: of the plain mean, of the self-normalised one, and of the mean weight from 1."""
+    """Return the errors of two means and of the mean weight, in standard errors."""
     orders = torch.arange(int(groups.max()) + 1).reshape(LOGS, -1)
     choices = replay(policy((LOGS,)), log.arms, log.actions, log.rewards, groups, orders)
     own = choices >= 0
@@ -85,13 +85,13 @@ def test_wrong_propensities_are_seen_to_fail() -> None:
 
 
 def test_learning_within_a_group_is_seen_to_fail() -> None:
-    """A match tells which arm the family's next round has: the weights are wrong, and one sees it at their mean."""
+    """A match reveals the family's next logged arm, which makes the weights wrong."""
     log = simulate()
     assert all(abs(error) > 5.0 for error in errors(log, torch.arange(len(log.actions)), log.probability))
 
 
 def test_replay_is_select_and_step() -> None:
-    """Each learner of a fleet as a loop over its families would do it."""
+    """Each learner of a fleet does the same as a loop over its families."""
     log = simulate(logs=3)
     # Families of different sizes, not in order.
     keep = torch.rand(len(log.family), generator=torch.Generator().manual_seed(1)) < 0.7
@@ -122,7 +122,7 @@ def test_replay_is_select_and_step() -> None:
 
 
 def test_replay_of_a_fleet_learns_from_no_round_that_taught_nothing() -> None:
-    """A reward that a learner would refuse, in a round of which it never hears, does not end the replay of a fleet."""
+    """An invalid reward in a round that no learner learns from raises no error."""
     random = torch.Generator().manual_seed(0)
     arms = torch.randn(12, 2, 2, generator=random, dtype=torch.float64)
     actions = torch.randint(2, (12,), generator=random)
@@ -167,7 +167,7 @@ def test_weighted_means() -> None:
 
 
 def test_the_bootstrap_draws_whole_groups() -> None:
-    """Its deviation is that of a mean of groups, which is far from that of a mean of rows."""
+    """The standard deviation is that of a mean of groups, not of a mean of rows."""
     generator = torch.Generator().manual_seed(0)
     groups = torch.arange(400).repeat_interleave(5)
     values = torch.randn(400, generator=generator, dtype=torch.float64)[groups]
@@ -176,7 +176,7 @@ def test_the_bootstrap_draws_whole_groups() -> None:
     draws = bootstrap_means(values, weights, groups, draws=2000)
     assert torch.equal(torch.get_rng_state(), before)
     assert draws.shape == (2000, 2)
-    # The same resamples for all weightings: a product of matrices may round its columns differently.
+    # All rows of weights get the same resamples, up to the rounding of a matrix product.
     torch.testing.assert_close(draws[:, 0], draws[:, 1], rtol=0.0, atol=1e-12)
     assert abs(draws[:, 0].std().item() * 20.0 / values[::5].std().item() - 1.0) < 0.08
     rows = bootstrap_means(values, weights, torch.arange(len(values)), draws=2000)
@@ -186,7 +186,7 @@ def test_the_bootstrap_draws_whole_groups() -> None:
 
 
 def test_each_resample_is_normalised_by_its_own_weights() -> None:
-    """Two groups of weights 1 and 3: both of one, both of the other, or one of each; and a number added to all is added."""
+    """Two groups give three resamples, each divided by its own weight."""
     values, weights = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64), torch.tensor([1.0, 1.0, 2.0])
     groups = torch.tensor([0, 1, 1])
     draws = bootstrap_means(values, weights, groups)
@@ -195,7 +195,7 @@ def test_each_resample_is_normalised_by_its_own_weights() -> None:
 
 
 def test_a_resample_without_weight_is_refused() -> None:
-    """One of ten groups has weight: (1 - 1/10)^10 of the resamples, about a third, have no mean."""
+    """With weight in one of ten groups, about a third of the resamples have no mean."""
     values, groups = torch.arange(10.0), torch.arange(10)
     one = torch.zeros(10).index_fill(0, torch.tensor(0), 1.0)
     with pytest.raises(ValueError, match=r"^weights: expected some above 0 in every resample, got none for") as refusal:
@@ -203,14 +203,14 @@ def test_a_resample_without_weight_is_refused() -> None:
     empty, means, few, count = (int(number) for number in re.findall(r"[1-9]\d*", str(refusal.value)))
     assert (means, few, count) == (4000, 1, 10)
     assert abs(empty - 2000 * 0.9**10) < 3.0 * (2000 * 0.9**10 * (1.0 - 0.9**10)) ** 0.5
-    # All groups have weight, or the only one.
+    # No error if all groups have weight, or if there is only one group.
     assert torch.isfinite(bootstrap_means(values, torch.ones(10), groups)).all()
     assert (bootstrap_means(values, one, torch.zeros(10, dtype=torch.int64)) == 0.0).all()
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 def test_weights_of_any_size(scale: float) -> None:
-    """In float32 the squares of the first vanish and those of the last overflow."""
+    """In float32 squares of small weights vanish and those of large ones overflow."""
     values, weights = torch.tensor([1.0, 2.0, 6.0]), scale * torch.tensor([1.0, 1.0, 2.0])
     torch.testing.assert_close(effective_sample_size(weights).item(), 16.0 / 6.0, rtol=1e-6, atol=0.0)
     torch.testing.assert_close(self_normalised_mean(values * 1e30, weights).item(), 3.75e30, rtol=1e-6, atol=0.0)
@@ -255,7 +255,7 @@ ONES = torch.ones(4, dtype=torch.int64)
         ({"actions": torch.zeros(5, dtype=torch.int64)}, ValueError, "actions"),
         ({"rewards": torch.zeros(5)}, ValueError, "rewards"),
         ({"rewards": torch.full((6,), torch.nan)}, ValueError, "rewards"),
-        ({"rewards": [0.0] * 6}, TypeError, "rewards"),
+        ({"rewards": ["0.0"] * 6}, TypeError, "rewards"),
         ({"groups": torch.zeros(0, dtype=torch.int64)}, ValueError, "groups"),
         ({"groups": torch.tensor([0, 0, 1, 1, 3, 3])}, ValueError, "groups"),
         ({"groups": torch.full((6,), 6)}, ValueError, "groups"),

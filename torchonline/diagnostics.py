@@ -1,4 +1,7 @@
-"""Does the noise look like what the learner was told? A diagnostic, not a guarantee: see docs/noise_scale.md."""
+"""Diagnostics of a learner's assumptions about the noise.
+
+docs/noise_scale.md says what they can and cannot show.
+"""
 
 import math
 import sys
@@ -10,36 +13,39 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive, positive_integer, shape_text, sizes, within
-from torchonline.metrics import ExactMetric, check_floats, check_rounds
+from torchonline.metrics.base import ExactMetric, check_floats, check_rounds
 
-# The fixed bets against the promise, from one that is quick to win and to lose to one that waits for rare large noise.
+# Stakes of the bets: large stakes gain and lose quickly, small ones wait for rare large noise.
 BETS = 2.0 ** -torch.arange(1.0, 17.0, dtype=torch.float64)
 
-# Below this many values Hill's standard error means little.
+# With fewer values Hill's standard error means little.
 FEWEST = 10
 
-# A warning points at the first line outside of these.
+# A warning points at the first line outside these packages.
 WITHIN = ("torchonline", "torchmetrics", "torch")
 
 
 class NoiseScaleWarning(UserWarning):
-    """``noise_scale`` looks too small; :class:`NoiseDiagnostic` says how often that is wrong."""
+    """``noise_scale`` looks too small.
+
+    :class:`NoiseDiagnostic` bounds the probability of a false warning.
+    """
 
 
 class NoiseReport(NamedTuple):
-    r"""What the residuals so far say about the noise, for each learner.
+    r"""Report on the residuals so far, for each learner.
 
     Attributes:
-        rounds: how many rounds there were, ``()``, int64.
-        evidence: the natural logarithm of the largest wealth so far, ``(*B)``, at least 0. Under a promise that holds
-            it ever reaches log(1 / a) with probability at most a.
-        noise_scale_is_small: whether that is at least log(1 / alpha), ``(*B)``, bool. It stays so.
-        moment_ratio: :math:`(\text{mean}\,(|\text{residual}|/\nu)^p)^{1/p}`, ``(*B)``. No estimate to set ``noise_scale``
-            by: under heavy tails most samples show less than the truth. NaN before the first round.
-        tail_index: Hill's estimate from the k largest :math:`|\text{residual}|/\nu`, ``(*B)``. Moments of a smaller order
-            than the true index exist. NaN where there are too few values above 0, infinite where the largest are equal.
-        tail_index_error: its asymptotic standard error, ``tail_index`` / sqrt(k), ``(*B)``.
-        moment_seems_infinite: whether the index plus two standard errors is below ``moment_order``, ``(*B)``, bool. A
+        rounds: number of rounds, ``()``, int64.
+        evidence: natural logarithm of the largest wealth so far, ``(*B)``, at least 0. If the promise holds, the evidence
+            ever reaches log(1 / a) with probability at most a.
+        noise_scale_is_small: whether ``evidence`` is at least log(1 / alpha), ``(*B)``, bool. Once True, it stays True.
+        moment_ratio: :math:`(\text{mean}\,(|\text{residual}|/\nu)^p)^{1/p}`, ``(*B)``. NaN before the first round. Do not set
+            ``noise_scale`` by it: under heavy tails most samples show less than the truth.
+        tail_index: Hill's estimate from the k largest :math:`|\text{residual}|/\nu`, ``(*B)``. Moments of order below the
+            true index exist. NaN if too few values are above 0; infinite if the largest values are equal.
+        tail_index_error: asymptotic standard error ``tail_index`` / sqrt(k), ``(*B)``.
+        moment_seems_infinite: whether ``tail_index`` plus two standard errors is below ``moment_order``, ``(*B)``, bool. A
             heuristic.
     """
 
@@ -53,60 +59,60 @@ class NoiseReport(NamedTuple):
 
 
 class NoiseDiagnostic(ExactMetric):
-    r"""Warns when the rewards speak against the ``noise_scale`` that a learner was told.
+    r"""Test of the ``noise_scale`` given to a learner, by betting against it.
 
-    A round, for the caller, with a prediction from before the reward is learnt::
+    A round, where the prediction is made before the learner sees the reward::
 
         error = estimator.radius() * estimator.width(x)
         diagnostic.update(reward - estimator(x), noise_scale, error)
         estimator.step(x, reward)
 
-    The promise is :math:`E[|\eta_t|^p \mid \text{past}, x_t] \le \nu_t^p`. What a residual shows beyond the error bar of its
-    prediction is bet against it, with sixteen fixed stakes :math:`\lambda = 2^{-1}, \dots, 2^{-16}`:
+    The tested promise is :math:`E[|\eta_t|^p \mid \text{past}, x_t] \le \nu_t^p`. Sixteen bets against it have the fixed stakes
+    :math:`\lambda = 2^{-1}, \dots, 2^{-16}`. They pay for the part of a residual beyond the error bar of the prediction:
 
     .. math:: X_t = \Big(\frac{\max(|\text{residual}_t| - \text{error}_t, 0)}{\nu_t}\Big)^p,\qquad
               \text{wealth}_t = \frac{1}{16}\sum_\lambda \prod_{s \le t} \big(1 + \lambda (X_s - 1)\big).
 
-    A :class:`NoiseScaleWarning` comes, once for each learner, when its wealth reaches 1 / ``alpha``. In a fleet it names the
-    learner's index.
+    When a learner's wealth reaches 1 / ``alpha``, the metric issues a :class:`NoiseScaleWarning`, once for each learner. In a
+    fleet the warning names the learner's index.
 
-    Guarantee, of a warning. As long as the learner's confidence set holds, :math:`X_t \le (|\eta_t|/\nu_t)^p`, and the wealth is
-    at most that of the same bets on the right-hand side. Where the promise holds that has a conditional mean of at most 1, so
-    that their wealth is a nonnegative supermartingale that starts at 1, and by Ville's inequality ever reaches 1 / ``alpha``
-    with probability at most ``alpha``. So a learner whose promise holds is warned of with
-    probability at most ``alpha`` plus the learner's ``delta``, over all rounds and however often one looks. Without
-    ``error`` the residual holds the error of the prediction too, and the rule is only approximate. In a fleet each
-    learner has its own ``alpha``. What a warning refutes is the promise together with all that the confidence set rests
-    on: rewards that are not linear in the features, or a ``theta_bound`` that is too small, can be the reason.
+    Guarantee of a warning. While the learner's confidence set holds, :math:`X_t \le (|\eta_t|/\nu_t)^p`, so the wealth is at most
+    that of the same bets on the right-hand side. If the promise holds, the right-hand side has a conditional mean of at most
+    1, and the wealth of those bets is a nonnegative supermartingale that starts at 1. By Ville's inequality it ever reaches
+    1 / ``alpha`` with probability at most ``alpha``. Hence a learner whose promise holds causes a warning with probability at
+    most ``alpha`` plus the learner's ``delta``, over all rounds and however often one looks. Without ``error`` the residual
+    contains the error of the prediction, and the guarantee is only approximate. In a fleet each learner has its own
+    ``alpha``. A warning refutes the promise together with the assumptions of the confidence set: the reason can also be a
+    reward that is not linear in the features, or a ``theta_bound`` that is too small.
 
-    Silence promises nothing. A ``noise_scale`` that is too small need not show in any number of rounds one can wait for:
-    all of the moment may sit in a jump that has not come yet. Nor is the tail index more than a heuristic: Hill's
-    estimator is asymptotic, and a bounded law with a rare jump fools it.
+    The absence of a warning proves nothing. A ``noise_scale`` that is too small may stay undetected for any feasible number of
+    rounds, because the whole moment may sit in a jump that has not come yet. The tail index is only a heuristic: Hill's
+    estimator is asymptotic, and a bounded law with a rare jump misleads it.
 
-    Memory does not grow, and the numbers do not depend on how the rounds were cut into updates. All states are in
-    ``state_dict``; they stay in float64, or int64, whatever type the metric is converted to. Calling the metric updates it
-    and reports on all rounds so far, never on a batch alone, which would be a new wager in each batch. It watches the rounds
-    of one process.
+    Memory does not grow. The results do not depend on how the rounds are split into updates. All states are in
+    ``state_dict``. They stay in float64 or int64 when the metric is converted to another type. Calling the metric updates it
+    and reports on all rounds so far: a report on the last batch alone would be a new bet in each batch. The metric covers
+    the rounds of one process.
 
     Cost of n rounds: O(n + ``largest``) for each learner.
 
     Args:
-        moment_order: p > 0, as the learner was told; 2 for a sub-Gaussian ``noise_scale``.
-        batch_shape: ``*B``, of the learners that are watched.
-        alpha: probability in (0, 1) of a wrong warning.
-        largest: how many of the largest :math:`|\text{residual}|/\nu` are kept, at least 2. Hill's k is
-            floor(sqrt(rounds)), at most ``largest`` - 1.
+        moment_order: p > 0, as given to the learner; 2 for a sub-Gaussian ``noise_scale``.
+        batch_shape: ``*B``, batch shape of the watched learners.
+        alpha: probability of a false warning, in (0, 1).
+        largest: number of largest values :math:`|\text{residual}|/\nu` to keep, at least 2. Hill's k is floor(sqrt(rounds)),
+            at most ``largest`` - 1.
 
     Shape:
-        - ``update(residual, noise_scale, error)``: one round ``(*B)``, or n rounds in order ``(n, *B)``; ``noise_scale``
-          and ``error`` are shaped like ``residual``, or ``noise_scale`` is a number.
+        - ``update(residual, noise_scale, error)``: one round ``(*B)``, or n rounds in order ``(n, *B)``. ``noise_scale``
+          and ``error`` are shaped like ``residual``; ``noise_scale`` may be a number.
         - ``compute()``: a :class:`NoiseReport`.
 
     Raises:
-        TypeError: an argument of ``update`` is no floating-point tensor.
+        TypeError: an argument of ``update`` is not a floating-point tensor. No state has changed.
         ValueError: a shape is wrong, a value is NaN or infinite, ``noise_scale`` is not above 0, or ``error`` is below 0.
             No state has changed.
-        RuntimeError: a state dict was made with another ``moment_order``, ``alpha`` or shape. No state has changed.
+        RuntimeError: a loaded state dict has another ``moment_order``, ``alpha`` or shape. No state has changed.
 
     Example:
         >>> import warnings
@@ -154,51 +160,51 @@ class NoiseDiagnostic(ExactMetric):
         zero = torch.zeros(self.batch_shape, dtype=torch.float64)
         nothing = torch.full((largest, *self.batch_shape), -math.inf, dtype=torch.float64)
         states = {
-            # The options that the other states depend on, for checkpoints.
+            # Options that the other states depend on, to be checked on loading.
             "constants": torch.tensor([self.moment_order, self.alpha], dtype=torch.float64),
             "rounds": torch.zeros((), dtype=torch.int64),
-            "log_wealth": zero.expand(len(BETS), *self.batch_shape).clone(),  # of each bet
+            "log_wealth": zero.expand(len(BETS), *self.batch_shape).clone(),  # one per bet
             "evidence": zero,
-            "log_moment": nothing[0].clone(),  # the logarithm of the sum of (|residual| / nu)^p
-            "largest_logs": nothing,  # of |residual| / nu, in falling order
+            "log_moment": nothing[0].clone(),  # logarithm of the sum of (|residual| / nu)^p
+            "largest_logs": nothing,  # log(|residual| / nu), in decreasing order
         }
         for name, value in states.items():
             self.add_state(name, value, persistent=True)
 
     def update(self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None = None) -> None:
-        """Look at one round or several."""
+        """Add one or more rounds."""
         size, scale, error = self._checked(residual, noise_scale, error)
         log_ratio = size.log() - scale.log()
         log_x = self.moment_order * ((size - error).clamp(min=0.0).log() - scale.log())
         bets = BETS.to(size).reshape(-1, *[1] * len(self.batch_shape))
-        # log(1 + bet (X - 1)), in logarithms: X may be larger than any number.
+        # log(1 + bet (X - 1)), computed from log X because X may overflow.
         gains = torch.logaddexp(torch.log1p(-bets), bets.log() + log_x.unsqueeze(1))
-        # Summed round by round from the old state, so that the cut into updates does not matter.
+        # Adding to the old state round by round makes the result independent of the split into updates.
         log_wealth = torch.cat([self.log_wealth.unsqueeze(0), gains]).cumsum(0)
         evidence = self.evidence.maximum((log_wealth.logsumexp(1) - math.log(len(BETS))).amax(0))
         moments = torch.cat([self.log_moment.unsqueeze(0), self.moment_order * log_ratio])
-        is_news = self._is_small(evidence) & ~self._is_small(self.evidence)
+        is_new = self._is_small(evidence) & ~self._is_small(self.evidence)
         self.log_wealth, self.evidence = log_wealth[-1].clone(), evidence
         self.log_moment = moments.logcumsumexp(0)[-1].clone()
         self.largest_logs = torch.cat([self.largest_logs, log_ratio]).topk(self.largest, dim=0).values
         self.rounds = self.rounds + len(size)
-        for index in is_news.nonzero().tolist():  # the only index of a single learner is []
+        for index in is_new.nonzero().tolist():  # a single learner has the index []
             warnings.warn(
                 f"noise_scale looks too small{f' for learner {index}' if index else ''}: within {int(self.rounds)} rounds the "
-                f"wealth of bets against it reached exp({evidence[tuple(index)]:.1f}); a promise that holds comes to 1 / alpha "
-                f"= {1.0 / self.alpha:g} with probability at most {self.alpha:g}. The learner's guarantee is void where "
-                "noise_scale is too small",
+                f"wealth of bets against it reached exp({evidence[tuple(index)]:.1f}). With a noise_scale that holds, the wealth "
+                f"reaches 1 / alpha = {1.0 / self.alpha:g} with probability at most {self.alpha:g}. With a noise_scale that "
+                "is too small, the learner's guarantee is void",
                 NoiseScaleWarning,
                 stacklevel=_level_of_caller(),
             )
 
     def compute(self) -> NoiseReport:
-        """What is known of the noise after the rounds so far."""
+        """Return the report on the rounds so far."""
         rounds = int(self.rounds)
         k = min(math.isqrt(rounds), rounds - 1, self.largest - 1)
         index = _hill(self.largest_logs, k) if k > 0 else torch.full_like(self.evidence, math.nan)
         error = index / math.sqrt(max(k, 1))
-        # Too few values have no say.
+        # With too few values there is no verdict.
         is_infinite = (index + 2.0 * error < self.moment_order) & (k >= FEWEST)
         moment_ratio = ((self.log_moment - self.rounds.to(self.log_moment).log()) / self.moment_order).exp()
         is_small = self._is_small(self.evidence)
@@ -207,7 +213,7 @@ class NoiseDiagnostic(ExactMetric):
         )
 
     def forward(self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None = None) -> NoiseReport:
-        """Look at one round or several, and report on all so far."""
+        """Add one or more rounds and return the report on all rounds so far."""
         self.update(residual, noise_scale, error)
         return self.compute()
 
@@ -217,7 +223,7 @@ class NoiseDiagnostic(ExactMetric):
     def _checked(
         self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """|residual|, the noise scale and the error: ``(n, *B)``, float64."""
+        """Return absolute residual, noise scale and error as ``(n, *B)``, float64."""
         check_floats("residual", residual)
         check_rounds("residual", residual, self.batch_shape)
         if not isinstance(noise_scale, Tensor):
@@ -241,7 +247,7 @@ class NoiseDiagnostic(ExactMetric):
 
     def _problems(self, loaded: Mapping[str, Any]) -> list[str]:
         return super()._problems(loaded) or [
-            f"{name}: the state was made with {theirs:g}, this metric has {mine:g}"
+            f"{name}: expected a state made with {mine:g}, got one made with {theirs:g}"
             for name, mine, theirs in zip(
                 ("moment_order", "alpha"), self.constants.tolist(), loaded["constants"].tolist(), strict=True
             )
@@ -250,26 +256,28 @@ class NoiseDiagnostic(ExactMetric):
 
 
 def hill_index(values: Tensor, k: int) -> Tensor:
-    r"""Hill's estimator of the tail index a of :math:`P(X > x) \approx c\,x^{-a}`, from the k largest values.
+    r"""Return Hill's estimate of the tail index from the k largest values.
+
+    The tail index is the a in :math:`P(X > x) \approx c\,x^{-a}`, and its estimate is
 
     .. math:: \hat a = \Big(\frac1k \sum_{i=1}^k \log\frac{X_{(i)}}{X_{(k+1)}}\Big)^{-1},\qquad X_{(1)} \ge X_{(2)} \ge \dots
 
-    For independent values of an exact Pareto law :math:`k a / \hat a` is Gamma(k) distributed; for others the standard
+    For independent values of an exact Pareto law, :math:`k a / \hat a` is Gamma(k) distributed. For other laws the standard
     error :math:`\hat a/\sqrt k` is asymptotic, and the bias depends on how soon the power law sets in.
 
     Args:
         values: ``(n, *B)``, at least 0, floating point.
-        k: from 1 to n - 1.
+        k: number of largest values, from 1 to n - 1.
 
     Returns:
-        ``(*B)``, float64; infinite where the k + 1 largest are equal, NaN where the k + 1 largest are not all above 0.
+        ``(*B)``, float64. Infinite if the k + 1 largest values are equal, NaN if they are not all above 0.
 
     Raises:
-        TypeError: ``values`` is no floating-point tensor, or ``k`` no integer.
+        TypeError: ``values`` is not a floating-point tensor, or ``k`` is not an integer.
         ValueError: a value is NaN, infinite or below 0, or ``k`` is out of range.
 
     Example:
-        >>> hill_index(torch.tensor([1.0, 2.0, 4.0, 8.0]), k=2)  # (log 2 + log 4) / 2 above 2
+        >>> hill_index(torch.tensor([1.0, 2.0, 4.0, 8.0]), k=2)  # logarithms of 4 / 2 and 8 / 2
         tensor(0.9618, dtype=torch.float64)
     """
     check_floats("values", values)
@@ -283,13 +291,13 @@ def hill_index(values: Tensor, k: int) -> Tensor:
 
 
 def _hill(logs: Tensor, k: int) -> Tensor:
-    """Hill's estimator from logarithms in falling order, ``(k + 1 or more, *B)``."""
+    """Return Hill's estimate from decreasing logarithms, ``(k + 1 or more, *B)``."""
     index = 1.0 / (logs[:k] - logs[k]).mean(0)
     return torch.where(logs[k] > -math.inf, index, math.nan)
 
 
 def _level_of_caller() -> int:
-    """The ``stacklevel``, for who calls this, of the first frame that is neither of this library nor of torch's."""
+    """Return the caller's ``stacklevel`` of the first frame outside ``WITHIN``."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals["__name__"].split(".")[0] in WITHIN:
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""What a policy would have earned, from a log of what others chose: replay of a log, and weighted means with intervals."""
+"""Off-policy evaluation: replay of a log, and weighted means with a bootstrap."""
 
 from typing import Any
 
@@ -9,7 +9,6 @@ from torchonline.bandits.policies import Policy
 from torchonline.core.checks import (
     check_indices,
     check_shape,
-    check_tensor,
     check_values,
     kind,
     non_negative,
@@ -17,25 +16,26 @@ from torchonline.core.checks import (
     seed_number,
     shape_text,
 )
+from torchonline.core.inputs import check_tensor
 from torchonline.export.programs import step_where
 
 
 def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float = 1.0) -> Tensor:
-    r"""How likely each arm was in each round of a log, by counting within strata.
+    r"""Return each arm's logging probability in each round, estimated within strata.
 
     .. math:: p_{ik} = \frac{n_{s_i k} + c}{n_{s_i} + cK}
 
-    with :math:`n_{sk}` rounds of stratum s in which arm k was logged, and c = ``smoothing``. These are the probabilities by
-    which the log was made only if, within a stratum, the logged arm had nothing to do with what it would have paid.
+    Here :math:`n_{sk}` is the number of rounds of stratum s with logged arm k, :math:`n_s` the number of all rounds of stratum
+    s, and c is ``smoothing``. Condition: within a stratum, the logged arm is independent of the rewards of the arms.
 
     Args:
-        strata: ``(N)`` or ``(N, m)`` with m above 0, integers; rounds that agree in all m are one stratum.
-        actions: the arm that was logged, ``(N)``, int64 from 0 to K - 1.
-        arms: K.
-        smoothing: c, at least 0. At 0 an arm that was never logged in a stratum has probability 0 there.
+        strata: ``(N)`` or ``(N, m)`` with m above 0, integers. Rounds that agree in all m entries form a stratum.
+        actions: logged arms, ``(N)``, int64 from 0 to K - 1.
+        arms: number of arms K.
+        smoothing: c, at least 0. With 0, an arm that was never logged in a stratum has probability 0 there.
 
     Returns:
-        ``(N, K)``, float64; rows sum to 1.
+        ``(N, K)``, float64. Rows sum to 1.
 
     Example:
         >>> propensities(torch.tensor([0, 0, 0, 1]), torch.tensor([0, 0, 1, 1]), 2, smoothing=0.0)
@@ -62,55 +62,92 @@ def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float
 
 
 def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, groups: Tensor, orders: Tensor) -> Tensor:
-    r"""Run a policy over a log, where it learns from the rounds in which it would have done what was done.
+    r"""Replay a log: the policy learns where its choice is the logged arm.
 
-    Groups of rounds come in order. For each:
+    For each group of rounds, in order:
 
     1. the policy chooses in all rounds of the group from one state;
-    2. it learns, in the order of the log, from those in which its choice is the logged arm, and never sees the rest.
+    2. it learns, in the order of the log, from the rounds in which its choice is the logged arm. Other rewards stay hidden.
 
-    What it chose is returned, for weighted means over the log: with weights
+    The choices give weighted means over the log. With the weights
 
     .. math:: w_i = \frac{1[\text{choice}_i = \text{action}_i]}{p_i},\qquad p_i = P(\text{action}_i \mid \text{context}_i),
 
-    the mean of :math:`w_i r_i` is unbiased for the mean, over the rounds of the stream, of the expected reward of what the
-    policy chose there. Conditions: the :math:`p_i > 0` are right; arms were logged independently of what they would have
-    paid, given the context; and groups are independent. Rounds whose logged arms depend on each other (a person always
-    on the same treatment) must be in one group, or a match tells the next round's logged arm and the weights are wrong.
+    the mean of :math:`w_i r_i` is unbiased for the mean, over the rounds of the stream, of the expected reward of the policy's
+    choice. Conditions:
 
-    What that is: the value of a learner that gets to see about one round in K of the stream, and so learns K times more
-    slowly than one that acts on every round. It differs from the replay of Li et al., who count matches only and whose log is
-    uniform: accepted rounds are then distributed as in a live run. Here the rounds that teach are more often those whose
-    arm was likely to be logged; the weights correct the mean of the rewards for that, and not what was learnt.
+    - The :math:`p_i > 0` are correct.
+    - Given the context, the logged arm is independent of the rewards of the arms.
+    - Groups are independent of each other. Rounds whose logged arms depend on each other, such as those of a person who stays
+      on one treatment, must be in one group. Otherwise a match reveals the next round's logged arm, and the weights are
+      wrong.
 
-    The policy is changed. Cost: a choice for each group, and as many steps for it as the learner of a fleet with the most
-    matches has.
+    The estimated value is that of a learner that sees the reward of about one round in K. It learns K times more slowly than
+    a learner that acts on every round.
+
+    The call changes the policy. Cost: for each group one choice, and as many steps as the largest number of matches of one
+    learner of a fleet.
 
     Args:
-        policy: on the CPU, as all else, with batch shape ``*B``; in its initial state if the stream is to be all it knows.
-            A fleet with a history wants room for one round more than any of its learners learns from.
+        policy: on the CPU, like all tensors, with batch shape ``*B``. It should be in its initial state, unless it is meant
+            to know more than the stream. A fleet of learners with a history needs room for one round more than any of its
+            learners learns from.
         arms: features, ``(N, K, d)``; K above 0.
-        actions: the logged arms, ``(N)``, int64.
-        rewards: what they paid, ``(N)``.
-        groups: the group of each round, ``(N)``, int64 from 0 to G - 1.
-        orders: the groups that each learner goes through, ``(*B, n)``, int64; no group twice.
+        actions: logged arms, ``(N)``, int64.
+        rewards: rewards of the logged arms, ``(N)``.
+        groups: group of each round, ``(N)``, int64 from 0 to G - 1.
+        orders: order of the groups for each learner, ``(*B, n)``, int64, without repeats.
 
     Returns:
-        The choices, ``(*B, N)``, int64; -1 in rounds of groups that a learner did not go through.
+        The choices, ``(*B, N)``, int64; -1 in the rounds of groups that are not in a learner's order.
 
     Example:
         >>> logged = torch.arange(100) % 2
         >>> policy = OFUL(2, noise_scale=0.1)
         >>> arms = torch.eye(2).expand(100, 2, 2)
         >>> choices = replay(policy, arms, logged, logged.double(), torch.arange(100), torch.arange(100))
-        >>> choices[-5:], int(policy.estimator.rounds)  # it learnt from the matches
+        >>> choices[-5:], int(policy.estimator.rounds)  # 51 matches
         (tensor([1, 1, 1, 1, 1]), 51)
 
     Reference:
         Li, Chu, Langford and Wang, Unbiased offline evaluation of contextual-bandit-based news article recommendation
-        algorithms, WSDM 2011; Dudik, Erhan, Langford and Li, Doubly robust policy evaluation and optimization, Statistical
-        Science 2014, for policies that change.
+        algorithms, WSDM 2011. Their log is uniform and only matches count, so accepted rounds are distributed as in a live
+        run. Here rounds with a likely logged arm are learnt more often. The weights correct the mean reward for that, but
+        not what the policy has learnt. For policies that change: Dudik, Erhan, Langford and Li, Doubly robust policy
+        evaluation and optimization, Statistical Science 2014.
     """
+    if isinstance(policy, Policy) and policy.estimator.theta_hat.is_cpu:
+        arms, rewards = (
+            check_tensor("arms", arms, policy.estimator.theta_hat),
+            check_tensor("rewards", rewards, policy.estimator.theta_hat, is_real=True),
+        )
+    counts = _checked_log(policy, arms, actions, rewards, groups, orders)
+    batch, size = policy.estimator.batch_shape, len(arms)
+    starts = counts.cumsum(0) - counts
+    rows = groups.argsort(dim=0, stable=True)
+    choices = torch.full((*batch, size + 1), -1)  # the last column takes the padding of short groups
+    for group in orders.unbind(-1):
+        count = counts[group]
+        place = torch.arange(int(count.max()))
+        present = place < count.unsqueeze(-1)
+        # For the choice, a group is padded with its first round.
+        index = rows[starts[group].unsqueeze(-1) + place.where(present, 0)]
+        choice = policy.select(arms[index])
+        choices.scatter_(-1, index.where(present, size), choice)
+        match = present & (choice == actions[index])
+        # Move the matches to the front, in their order.
+        index = index.gather(-1, (~match).long().argsort(dim=-1, stable=True))
+        matches = match.sum(-1)
+        for number in range(int(matches.max())):
+            row, learn = index[..., number], number < matches
+            step_where(learn, policy, arms[row, actions[row]], rewards[row])
+    return choices[..., :size]
+
+
+def _checked_log(
+    policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, groups: Tensor, orders: Tensor
+) -> Tensor:
+    """Check the arguments of :func:`replay` and return the sizes of the groups."""
     if not isinstance(policy, Policy):
         raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
     estimator = policy.estimator
@@ -124,48 +161,29 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
     size = len(arms)
     check_indices("actions", actions, arms.size(1))
     check_indices("groups", groups, size)
-    check_values("arms", check_tensor("arms", arms, estimator.theta_hat))
-    check_values("rewards", check_tensor("rewards", rewards, estimator.theta_hat))
+    check_values("arms", arms)
+    check_values("rewards", rewards)
     for name, value in (("actions", actions), ("rewards", rewards), ("groups", groups)):
         check_shape(name, value, (size,))
     counts = torch.bincount(groups)
     if not bool((counts > 0).all()):
-        raise ValueError(f"groups: expected every number up to {len(counts) - 1}, got no {int(counts.argmin())}")
-    starts = counts.cumsum(0) - counts
+        raise ValueError(f"groups: expected every number from 0 to {len(counts) - 1}, got no {int(counts.argmin())}")
     check_indices("orders", orders, len(counts))
     if orders.dim() != len(batch) + 1 or orders.shape[:-1] != batch:
         raise ValueError(f"orders: expected shape {shape_text((*batch, 'n'))}, got {shape_text(orders.shape)}")
     if orders.size(-1) > 1 and bool((orders.sort(-1).values.diff(dim=-1) == 0).any()):
-        raise ValueError("orders: expected no group twice for one learner, got one")
-
-    rows = groups.argsort(dim=0, stable=True)
-    choices = torch.full((*batch, size + 1), -1)  # the last column takes what pads the shorter groups
-    for group in orders.unbind(-1):
-        count = counts[group]
-        place = torch.arange(int(count.max()))
-        present = place < count.unsqueeze(-1)
-        # Absent rounds stand for the first of their group until the choice is made.
-        index = rows[starts[group].unsqueeze(-1) + place.where(present, 0)]
-        choice = policy.select(arms[index])
-        choices.scatter_(-1, index.where(present, size), choice)
-        match = present & (choice == actions[index])
-        # The rounds that teach come first, in their order.
-        index = index.gather(-1, (~match).long().argsort(dim=-1, stable=True))
-        matches = match.sum(-1)
-        for number in range(int(matches.max())):
-            row, learn = index[..., number], number < matches
-            step_where(learn, policy, arms[row, actions[row]], rewards[row])
-    return choices[..., :size]
+        raise ValueError("orders: expected each group at most once for one learner, got a repeated group")
+    return counts
 
 
 def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
-    r"""The weighted mean :math:`\sum w_i v_i / \sum w_i`, over the last dimension.
+    r"""Return :math:`\sum w_i v_i / \sum w_i` over the last dimension.
 
-    With importance weights it is consistent where the plain mean of :math:`w_i v_i` is unbiased, and adding b to all values adds
-    b to it.
+    With importance weights, this mean is consistent whenever the plain mean of :math:`w_i v_i` is unbiased. Adding b to all
+    values adds b to the result.
 
     Args:
-        values: ``(N)``, of size up to 5.6e102.
+        values: ``(N)``, of magnitude up to 5.6e102.
         weights: ``(..., N)``, from 0 to 5.6e102 and not all 0.
 
     Returns:
@@ -180,7 +198,7 @@ def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def effective_sample_size(weights: Tensor) -> Tensor:
-    r"""How many equal weights would be as good, :math:`(\sum w_i)^2 / \sum w_i^2`.
+    r"""Return the effective sample size :math:`(\sum w_i)^2 / \sum w_i^2`.
 
     Args:
         weights: ``(..., N)``, from 0 to 5.6e102 and not all 0.
@@ -197,29 +215,29 @@ def effective_sample_size(weights: Tensor) -> Tensor:
 
 
 def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: int = 2000, seed: int = 0) -> Tensor:
-    """Self-normalised means of resampled groups: whole groups are drawn with replacement, as many as there are.
+    """Return self-normalised means of bootstrap resamples of whole groups.
 
-    All weightings get the same resamples, so that differences between them may be taken draw by draw. Where the values have
-    no variance, the bootstrap of a mean is not consistent (Athreya, Annals of Statistics 1987): its quantiles are then no
-    confidence interval, however many draws there are.
+    A resample draws as many groups as there are, with replacement. All rows of ``weights`` get the same resamples, so their
+    differences can be taken draw by draw. If the values have infinite variance, the bootstrap of a mean is not consistent
+    (Athreya, Annals of Statistics 1987). Its quantiles are then not a confidence interval, however many draws there are.
 
-    A resample in which no weight is above 0 has no mean. Where m of G groups have weight that is a matter of chance, with
-    probability :math:`(1 - m/G)^G < e^{-m}` for each draw; if it happens the call is refused, since draws without these
-    resamples would come from another law.
+    A resample in which no weight is above 0 has no mean. If m of G groups have a weight above 0, each draw is such a resample
+    with probability :math:`(1 - m/G)^G < e^{-m}`. The call then raises an error, because leaving these resamples out would
+    change the law of the draws.
 
     Args:
-        values: ``(N)``, of size up to 5.6e102.
+        values: ``(N)``, of magnitude up to 5.6e102.
         weights: ``(..., N)``, from 0 to 5.6e102 and not all 0.
-        groups: ``(N)``, int64 from 0 to N - 1: what is drawn as a whole.
+        groups: group of each value, ``(N)``, int64 from 0 to N - 1.
         draws: number of resamples.
-        seed: of the draws, which come from a generator of their own.
+        seed: seed of the draws, which have their own generator.
 
     Returns:
         ``(draws, ...)``, float64.
 
     Raises:
-        TypeError: ``values`` or ``weights`` is no floating-point tensor, ``groups`` none of int64, ``draws`` or ``seed``
-            no integer.
+        TypeError: ``values`` or ``weights`` is not a floating-point tensor, ``groups`` is not an int64 tensor, or ``draws`` or
+            ``seed`` is not an integer.
         ValueError: a shape is wrong, a value is out of range, or a resample has no weight above 0.
 
     Example:
@@ -246,13 +264,13 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
         few = int((total > 0).sum(-1).min())
         raise ValueError(
             f"weights: expected some above 0 in every resample, got none for {int((size == 0).sum())} of {size.numel()} "
-            f"means; as few as {few} of {count} groups have any"
+            f"means; in one row only {few} of {count} groups have a weight above 0"
         )
     return torch.stack(sums) / size
 
 
 def _checked(values: Any, weights: Any) -> tuple[Tensor, Tensor]:
-    """Values, in float64, and their weights."""
+    """Return the checked values in float64 and the scaled weights."""
     weights = _checked_weights(weights)
     if not isinstance(values, Tensor) or not values.is_floating_point():
         raise TypeError(f"values: expected a floating-point tensor, got {kind(values)}")
@@ -263,7 +281,10 @@ def _checked(values: Any, weights: Any) -> tuple[Tensor, Tensor]:
 
 
 def _checked_weights(weights: Any) -> Tensor:
-    """Weights as shares of the largest in their row, in float64, so that neither sums nor squares overflow or vanish."""
+    """Return the checked weights in float64, divided by the largest of their row.
+
+    After the division, neither sums nor squares overflow or vanish.
+    """
     if not isinstance(weights, Tensor) or not weights.is_floating_point():
         raise TypeError(f"weights: expected a floating-point tensor, got {kind(weights)}")
     if weights.dim() == 0 or weights.size(-1) == 0:

@@ -1,37 +1,39 @@
-"""Generalized linear bandits: the paper of GLB-OMD, its experiments, with all of its rivals and LocalGLB.
+"""Generalized linear bandits: experiments of the GLB-OMD paper with all rivals.
 
-Section 5 and Appendices F.2 and F.3 of Zhang, Xu, Zhao and Sugiyama (Generalized linear bandits: almost optimal regret with
-one-pass update, 2025): logistic rewards with parameters of norm S = 3, 5, 7, 9, and Poisson rewards with S = 3, 5, 7;
-dimension 2, 20 arms drawn in the unit ball, which stay or are redrawn in each round, 3000 rounds, delta = 0.01. All algorithms
-play the same 10 trials; those that are cheap play 100 others too. Each has the width of its theory; GLB-OMD plays four times:
+The experiments are those of Section 5 and Appendices F.2 and F.3 of Zhang, Xu, Zhao and Sugiyama (Generalized linear
+bandits: almost optimal regret with one-pass update, 2025). Rewards are logistic with parameters of norm S = 3, 5, 7, 9, or
+Poisson with S = 3, 5, 7. The dimension is 2. The 20 arms are drawn in the unit ball and are fixed or redrawn in each round.
+There are 3000 rounds and delta = 0.01. All algorithms play the same 10 trials; the cheap ones also play 100 others. Each has
+the width of its theory. GLB-OMD plays four times:
 
 - "empirical": with the radius of this library, which is proved for any ridge;
-- "tight" and "paper": with the paper's radius, sharpened and as printed, and ridge = d, as in the paper's experiments. Its
-  theorem asks for a far larger ridge, so both are heuristics;
+- "tight" and "paper": with the paper's radius, sharpened and as printed, and ridge = d, as in the paper's experiments. The
+  paper's theorem needs a far larger ridge, so both are heuristics;
 - "theorem": with the paper's radius and the ridge of its theorem.
 
-LocalGLB plays twice: as it is, and "in the ball", with the highest predictor over the part of its ellipsoid that lies in the ball
-of radius S, as OFUGLB has it. That tells what of their difference is due to the ball, and what to the ellipsoid.
+LocalGLB plays twice: unchanged, and "in the ball", with the highest predictor over the part of its ellipsoid inside the ball
+of radius S, like OFUGLB. This separates the effect of the ball from that of the ellipsoid.
 
-Its rivals are GLOC, ECOLog, OFUL-MLogB, GLM-UCB, RS-GLinCB, OFUGLB-e, OFUGLB and OFULog-r, with the constants that
-``torchonline.baselines`` gives them. ECOLog, OFUL-MLogB and OFULog-r are for logistic rewards only. The last five keep all
-rounds and are not cheap; OFUGLB and OFULog-r, which solve a convex problem for each arm, end after 1000 rounds, where the
-tables have the regret of all. For Poisson rewards the radii of GLOC and GLM-UCB are heuristics. RS-GLinCB has no confidence
-set that we could vouch for; its scale multiplies its warm-up constant too. OFUL's linear model is wrong here, and Greedy and
-Thompson sampling have no theorem. In three settings, fixed arms with logistic S = 3 and 5 and Poisson S = 3, OFUGLB plays all
-rounds, and it and GLM-UCB the 100 trials too; there a verdict on LocalGLB is printed.
+The rivals are GLOC, ECOLog, OFUL-MLogB, GLM-UCB, RS-GLinCB, OFUGLB-e, OFUGLB and OFULog-r, with the constants of
+``torchonline.baselines``. ECOLog, OFUL-MLogB and OFULog-r need logistic rewards. The last five keep all rounds and are not
+cheap. OFUGLB and OFULog-r solve a convex problem for each arm; they end after 1000 rounds, where the tables show the regret
+of all algorithms. For Poisson rewards the radii of GLOC and GLM-UCB are heuristics. We cannot vouch for a confidence set of
+RS-GLinCB; its scale also multiplies its warm-up constant. OFUL's linear model is wrong here, and Greedy and Thompson
+sampling have no theorem. In three settings, fixed arms with logistic S = 3 and 5 and Poisson S = 3, OFUGLB plays all rounds,
+and OFUGLB and GLM-UCB also play the 100 trials. For these settings the script prints a verdict on LocalGLB.
 
-With ``--covertype PATH``, the file of ``torchonline.datasets.covertype``, Appendix F.3 too. The ten quantitative columns of the
-UCI Covertype data, standardised, are clustered by k-means into 32 arms. An arm's features are its centroid and a constant,
-divided by the length of the longest; its reward is 1 if a random member of the cluster, drawn with replacement, is spruce or
-fir, and 0 otherwise. The best cluster is known, the parameter is not, and the model is not exactly right: learners are told
-the norm of the best logistic fit, rounded up, which in earnest nobody knows. All play twice, by theory and tuned: the best of
-ten ``radius_scale`` on other trials of a quarter of the length. A tuned width is a heuristic. (The paper shrinks all radii by a
-factor that it does not state.)
+With ``--covertype PATH``, the file of ``torchonline.datasets.covertype``, the script also runs Appendix F.3. The ten
+quantitative columns of the UCI Covertype data are standardised and clustered by k-means into 32 arms. An arm's features are
+its centroid and a constant, divided by the norm of the longest. Its reward is 1 if a random member of the cluster, drawn
+with replacement, is spruce or fir, and 0 otherwise. The best cluster is known, the parameter is unknown, and the model is
+not exact: learners are told the norm of the best logistic fit, rounded up, which is unknown in practice. All play twice, by
+theory and tuned: the best of ten ``radius_scale`` on other trials of a quarter of the length. A tuned width is a heuristic.
+(The paper shrinks all radii by a factor that it does not state.)
 
-Prints tables and draws figures: regret (mean, sd, median), the final radius, in how many trials the confidence set ever lost
-the truth ("failed"), and the processor time of a round of one learner as a multiple of LocalGLB's, in turn with it. A finished
-run is kept in OUTPUT/glb_omd and not repeated, whatever has changed since: empty that folder to start anew.
+The script prints tables and draws figures: regret (mean, sd, median), the final radius, the number of trials whose
+confidence set ever missed the truth ("failed"), and the processor time of one learner's round relative to LocalGLB, measured
+in alternation. Finished runs are kept in OUTPUT/glb_omd and not repeated, even if the code has changed: empty that folder to
+start again.
 
     python examples/papers/glb_omd.py --workers 2 --covertype covtype.csv    # seconds with --smoke
 """
@@ -72,9 +74,9 @@ from torchonline.metrics import has_missed
 DIM, ARMS, ROUNDS, TRIALS, MANY, DELTA = 2, 20, 3000, 10, 100, 0.01
 NORMS = {"logistic": (3, 5, 7, 9), "Poisson": (3, 5, 7)}
 SMOKE_NORMS = {"logistic": (3,), "Poisson": (7,)}
-# Of OFUGLB and OFULog-r, which take some minutes for it.
+# Rounds of OFUGLB and OFULog-r, which take some minutes.
 EXACT_ROUNDS = 1000
-# Settings of fixed arms in which OFUGLB plays all rounds, and it and GLM-UCB all trials: the comparison that we vouch for.
+# Settings of fixed arms in which OFUGLB plays all rounds, and OFUGLB and GLM-UCB all trials, for the verdict.
 COMPARED = {("logistic", 3), ("logistic", 5), ("Poisson", 3)}
 THOROUGH = ("GLM-UCB", "OFUGLB")
 CLUSTERS = 32
@@ -83,7 +85,7 @@ SCALES = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 
 @dataclass(frozen=True)
 class Setting:
-    """What is played."""
+    """Setting of an experiment."""
 
     rewards: str  # a key of NORMS, or "Covertype"
     norm: int
@@ -103,7 +105,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Problem:
-    """What the learners are told, all as keyword arguments but for ``horizon``."""
+    """Options of the learners; ``options`` has all but ``horizon``."""
 
     dim: int
     link: Link
@@ -119,27 +121,27 @@ class Problem:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A learner, and what is stated of it."""
+    """Learner with its properties."""
 
     make: Callable[[Problem], Policy]
-    has_set: bool = True  # a confidence set for the parameter
-    poisson: bool = True  # whether it is for other links than the logistic one
-    cheap: bool = True  # whether it plays the many trials
-    rounds: float = math.inf  # at most so many
+    has_set: bool = True  # whether it has a confidence set for the parameter
+    poisson: bool = True  # whether it supports Poisson rewards
+    cheap: bool = True  # whether it plays the additional trials
+    rounds: float = math.inf  # largest number of rounds
 
     def build(self, problem: Problem) -> Policy:
-        """The learner; which radii are no more than heuristics is said in the tables' text."""
+        """Return the learner, without its warning about heuristic radii."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".* heuristic", UserWarning)
             return self.make(problem)
 
 
 class InTheBall(Policy):
-    """Optimism over what of an estimator's ellipsoid is in the ball, by the eigenvectors of V: O(d^3).
+    """Optimism over the part of an ellipsoid inside the ball; O(d^3) per round.
 
-    Where both hold, (theta - theta_hat)'V(theta - theta_hat) <= radius^2 and |theta|^2 <= S^2, their mean with any weights holds
-    too, which is an ellipsoid again; the least of the highest predictors over those of 17 weights is the score. With all
-    weights it would be the highest over the intersection.
+    If (theta - theta_hat)'V(theta - theta_hat) <= radius^2 and |theta|^2 <= S^2 both hold, so does any weighted mean of the two
+    inequalities, which is again an ellipsoid. The score is the least, over 17 weights, of the highest predictors in these
+    ellipsoids. With all weights it would be the highest predictor in the intersection.
     """
 
     def __init__(self, estimator: Estimator) -> None:
@@ -151,7 +153,7 @@ class InTheBall(Policy):
         values, vectors = torch.linalg.eigh(estimator.V)
         centre = (estimator.theta_hat.unsqueeze(-2) @ vectors).squeeze(-2)
         scaled = values / estimator.radius().square().clamp(min=1e-12).unsqueeze(-1)
-        # (*B, weights, d): the mean of both matrices, and the force of theirs that has a centre.
+        # (*B, weights, d), in the eigenbasis of V: the mean matrix, and its linear term, to which only the first set contributes.
         matrix = (1.0 - self.weight) * scaled.unsqueeze(-2) + self.weight / estimator.theta_bound**2
         force = (1.0 - self.weight) * (scaled * centre).unsqueeze(-2)
         room = 1.0 - (force * centre.unsqueeze(-2)).sum(-1) + (force * force / matrix).sum(-1)
@@ -165,13 +167,13 @@ def glb_omd(radius: str) -> Callable[[Problem], GLBOMD]:
 
 
 def theorem(problem: Problem) -> GLBOMD:
-    """GLB-OMD as its theorem has it."""
+    """Return GLB-OMD with the radius and the ridge of its theorem."""
     ridge = glb_omd("paper")(problem).estimator.theory_ridge()
     return GLBOMD(**problem.options(), radius="paper", ridge=ridge)
 
 
 def oful(problem: Problem) -> OFUL:
-    """Told the largest slope times S, and a bound on the noise's standard deviation: the best that fits a line."""
+    """Return OFUL, told the largest slope times S and a bound on the noise's sd."""
     options = problem.options()
     slope = options.pop("link").max_slope(problem.theta_bound)
     scale = 0.5 if isinstance(problem.link, Logistic) else math.sqrt(slope)
@@ -179,7 +181,10 @@ def oful(problem: Problem) -> OFUL:
 
 
 def rival(kind: Callable[..., Policy], *, any_link: bool = True, keeps: bool = False) -> Callable[[Problem], Policy]:
-    """One of the baselines; some are for the logistic link alone, and those that keep all rounds ask how many will come."""
+    """Return a maker of a baseline.
+
+    Some baselines support only the logistic link. Those that keep all rounds need the horizon.
+    """
 
     def make(problem: Problem) -> Policy:
         options = problem.options() | ({"horizon": problem.horizon} if keeps else {})
@@ -191,12 +196,12 @@ def rival(kind: Callable[..., Policy], *, any_link: bool = True, keeps: bool = F
 
 
 def ofuglb_e(**options: Any) -> UCB:
-    """OFUGLB over an ellipsoid."""
+    """Return OFUGLB with an ellipsoidal set."""
     return UCB(OFUGLBRegression(**options))
 
 
 def rs_glincb(problem: Problem) -> RSGLinCB:
-    """A scale multiplies what decides on warm-up too."""
+    """Return RS-GLinCB; the scale also multiplies its warm-up constant."""
     factor = 25.0 * problem.radius_scale
     return RSGLinCB(**problem.options(), horizon=problem.horizon, warm_up_factor=factor)
 
@@ -223,7 +228,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 
 
 class ClusterBandit:
-    """Arms with known features and a probability of reward each, in some trials side by side."""
+    """Bernoulli bandit with known features, in independent trials."""
 
     def __init__(self, arms: Tensor, means: Tensor, trials: tuple[int, ...], seed: int) -> None:
         self._arms, self._means = arms.expand(*trials, *arms.shape), means
@@ -240,9 +245,9 @@ class ClusterBandit:
 
 
 def cluster_covertype(path: Path, kept: Path) -> dict[str, Tensor]:
-    """Features and means of the 32 arms, and the best logistic fit, which are kept."""
+    """Return and keep features and means of the 32 arms, and the best logistic fit."""
     size = path.stat().st_size
-    if not kept.exists() or torch.load(kept).get("bytes", size) != size:  # of another file
+    if not kept.exists() or torch.load(kept).get("bytes", size) != size:  # computed from another file
         from sklearn.cluster import KMeans
         from sklearn.linear_model import LogisticRegression
 
@@ -256,7 +261,7 @@ def cluster_covertype(path: Path, kept: Path) -> dict[str, Tensor]:
         means = cluster.bincount(weights=(label == 0).double(), minlength=CLUSTERS) / sizes
         arms = torch.cat([torch.from_numpy(found.cluster_centers_), torch.ones(CLUSTERS, 1)], 1).double()
         arms /= arms.norm(dim=1).max()
-        # A cluster is a success of weight p and a failure of weight 1 - p.
+        # Each cluster enters the fit as a success of weight p and a failure of weight 1 - p.
         fit = LogisticRegression(C=1e8, fit_intercept=False, solver="newton-cholesky", tol=1e-9)
         fit.fit(arms.repeat(2, 1).numpy(), [1] * CLUSTERS + [0] * CLUSTERS, torch.cat([means, 1.0 - means]).numpy())
         torch.save(
@@ -267,17 +272,17 @@ def cluster_covertype(path: Path, kept: Path) -> dict[str, Tensor]:
 
 @dataclass
 class Run:
-    """One algorithm in one setting."""
+    """Result of one algorithm in one setting."""
 
-    rounds: Tensor  # at which the regret is kept, (points)
+    rounds: Tensor  # rounds of the regret curve, (points)
     regret: Tensor  # (points, trials)
     radius: float
-    missed: int  # trials whose confidence set ever lost the truth; -1 where there is none, or no truth
-    time: float  # processor time of a round of one learner, as a multiple of LocalGLB's
+    missed: int  # trials whose set ever missed the truth; -1 without a set or a truth
+    time: float  # processor time of one learner's round, relative to LocalGLB
     radius_scale: float
 
     def at(self, rounds: int) -> float:
-        """The mean regret after so many rounds."""
+        """Return the mean regret after a number of rounds."""
         return float(self.regret[self.rounds >= rounds][0].mean())
 
 
@@ -291,7 +296,7 @@ def problem_for(setting: Setting, rounds: int, trials: tuple[int, ...], scale: f
 
 
 class Play:
-    """A learner of some trials, or of one, and its environment; one seed gives all learners the same arms and parameters."""
+    """Learner with its environment; a seed fixes arms and parameters."""
 
     def __init__(
         self,
@@ -323,7 +328,7 @@ class Play:
         self.seconds = 0.0  # processor time of choices and of learning
 
     def round(self) -> Tensor:
-        """The regret of one."""
+        """Play a round and return its regret."""
         arms = self.environment.arms()
         start = time.process_time()
         index = self.policy.select(arms)
@@ -336,7 +341,7 @@ class Play:
 
 
 def play(name: str, setting: Setting, rounds: int, trials: int, seed: int, scale: float, folder: Path) -> Run:
-    """All trials of one learner, side by side."""
+    """Play all trials of one learner."""
     torch.manual_seed(seed)
     game = Play(name, setting, rounds, (trials,), seed, folder, scale)
     checked = ALGORITHMS[name].has_set and setting.rewards != "Covertype"
@@ -356,7 +361,7 @@ def play(name: str, setting: Setting, rounds: int, trials: int, seed: int, scale
 
 
 def time_of_a_round(name: str, setting: Setting, rounds: int, scale: float, folder: Path) -> float:
-    """Of one learner, as a multiple of LocalGLB's, in turn with it over one more trial."""
+    """Return a round's time relative to LocalGLB, in alternation over one more trial."""
     games = [Play(each, setting, rounds, (), 3, folder, its) for each, its in ((name, scale), ("LocalGLB", 1.0))]
     for _ in range(rounds):
         for game in games:
@@ -365,7 +370,7 @@ def time_of_a_round(name: str, setting: Setting, rounds: int, scale: float, fold
 
 
 def run(name: str, setting: Setting, folder: Path) -> Run:
-    """Tune where that is asked for, then play, then look at the clock."""
+    """Tune if asked for, then play, then measure the time."""
     torch.set_num_threads(1)
     scale, rounds = 1.0, setting.rounds
     if not (name in THOROUGH and setting.is_compared()):
@@ -382,7 +387,7 @@ def run(name: str, setting: Setting, folder: Path) -> Run:
 
 
 def kept_run(name: str, setting: Setting, folder: Path) -> Run:
-    """A run from the folder, or a new one that is put there."""
+    """Load a run from the folder, or make and save it."""
     path = folder / f"{name}, {setting}, {setting.rounds} x {setting.trials}.pt"
     if not path.exists():
         unfinished = path.with_suffix(".unfinished")
@@ -392,20 +397,20 @@ def kept_run(name: str, setting: Setting, folder: Path) -> Run:
 
 
 def plays(name: str, setting: Setting) -> bool:
-    """Whether an algorithm is for a setting, and cheap enough for so many trials."""
+    """Return whether an algorithm supports a setting and is cheap enough for it."""
     algorithm = ALGORITHMS[name]
     cheap = algorithm.cheap or (name in THOROUGH and setting.is_compared())
     return (algorithm.poisson or setting.rewards != "Poisson") and (cheap or setting.trials <= TRIALS)
 
 
 def verdict(runs: dict[str, Run], setting: Setting) -> str:
-    """LocalGLB's mean regret against those of ECOLog, GLOC, GLM-UCB and OFUGLB."""
+    """Compare LocalGLB's mean regret with ECOLog, GLOC, GLM-UCB and OFUGLB."""
     ours = float(runs["LocalGLB"].regret[-1].mean())
     final = runs["OFUGLB"].regret[-1]
     error = float(final.std()) / math.sqrt(len(final))
     others = [name for name in ("ECOLog", "GLOC", "GLM-UCB") if name in runs]
     multiples = {name: float(runs[name].regret[-1].mean()) / ours for name in others}
-    # Counts are where a full history of likelihoods has more to lose: there we ask for less than OFUGLB's mean.
+    # For counts, where OFUGLB has more to lose, LocalGLB must not exceed OFUGLB's mean at all.
     allowed = float(final.mean()) + (0.0 if setting.rewards == "Poisson" else error)
     asked = setting.rewards == "Poisson" or min(multiples.values()) >= 2.0
     times = "".join(f"; {name} {multiple:.1f} times" for name, multiple in multiples.items())
@@ -443,7 +448,7 @@ def make_table(runs: dict[str, Run], setting: Setting) -> Table:
 
 
 def constants_table() -> Table:
-    """What the instances are like, mean over the trials that all algorithms play, and what the theorem makes of it."""
+    """Return a table of the instances' constants and of the radii that follow."""
     table = Table(title=f"The instances: means over {TRIALS} trials of fixed arms", title_justify="left")
     headers = ("rewards", "S", "longest arm", "kappa of the arms", "of the ball", "kappa*")
     for header in (*headers, "ridge of the theorem", "its first radius", "first radius, ridge d", "LocalGLB's"):
@@ -516,7 +521,7 @@ def plot_time(results: dict[Setting, dict[str, Run]], path: Path) -> None:
 def all_settings(
     norms: dict[str, tuple[int, ...]], rounds: int, many: int, covertype_norm: int | None
 ) -> list[Setting]:
-    """The paper's, played by all; then again with the trials of the cheap ones; then Covertype, by theory and tuned."""
+    """Return the settings: the paper's, those with more trials, then Covertype."""
     found = [
         Setting(rewards, norm, redrawn, rounds, trials)
         for trials in (min(TRIALS, many), many)

@@ -1,12 +1,13 @@
-"""Confidence sets of generalized linear learners counted: in how many of 1000 runs a set ever lost the truth.
+"""Coverage of the confidence sets of generalized linear learners.
 
-GLBOMD (empirical radius) and LocalGLB play 500 rounds on 10 fixed arms in the unit disc, at delta = 0.05. Their choices decide
-in "policy". In "adversary", one who knows the truth plays, in every other round, the arm along which the estimate is furthest
-from the truth relative to its width, and the arm of the largest width in between. A set has failed when
-|x'(theta_hat - theta)| > radius * width(x) for some x after some round. "/ 5" counts it for a fifth of the radius. The last
-two laws have the mean of the link and spread wider: there the sets should be seen to fail.
+GLBOMD (empirical radius) and LocalGLB play 500 rounds on 10 fixed arms in the unit disc, at delta = 0.05. In "policy" they
+choose the arms themselves. In "adversary" the arms are chosen with knowledge of the truth: in every other round the arm with
+the largest error relative to its width, in between the arm with the largest width. A set fails if |x'(theta_hat - theta)| >
+radius * width(x) for some x after some round. "/ 5" counts failures with a fifth of the radius. The last two laws have the
+link's mean and a larger spread: there the sets should fail.
 
-Prints failures of 1000, with the number that a true promise exceeds by three standard errors, 70; draws them.
+The script prints and draws the failures of 1000. At delta = 0.05, 70 failures are three standard errors above the expected
+50.
 
     python examples/papers/glb_omd_coverage.py    # two minutes; seconds with --smoke
 """
@@ -38,17 +39,17 @@ Law = Callable[[Tensor, torch.Generator], Tensor]
 
 
 def burst(z: Tensor, generator: torch.Generator) -> Tensor:
-    """Counts of the mean exp(z) that come in one round of ten."""
+    """Draw counts of mean exp(z) that are above 0 in only one of ten rounds."""
     now = torch.rand(z.shape, generator=generator, dtype=z.dtype) < 0.1
     return torch.poisson(z.exp() * torch.where(now, 10.0, 0.0), generator=generator)
 
 
 def together(z: Tensor, generator: torch.Generator) -> Tensor:
-    """Ten tries that succeed or fail together."""
+    """Draw ten tries that succeed or fail together."""
     return 10.0 * torch.bernoulli(z.sigmoid(), generator=generator)
 
 
-# Link, norm of the true parameter and theta_bound, law of the rewards if it is not the link's.
+# Link, norm of the true parameter (also theta_bound), and law of the rewards unless it is the link's.
 LAWS: dict[str, tuple[Link, float, Law | None]] = {
     "logistic, S = 3": (Logistic(), 3.0, None),
     "logistic, S = 8": (Logistic(), 8.0, None),
@@ -62,7 +63,7 @@ COLUMNS = ("policy", "adversary", "policy / 5", "adversary / 5")
 
 
 def failures(make: type[UCB], link: Link, bound: float, law: Law | None, rounds: int, runs: int) -> list[int]:
-    """How many of the runs lost the truth, in the order of ``COLUMNS``; the halves of a fleet play side by side."""
+    """Count the runs that missed the truth, in the order of ``COLUMNS``."""
     environment = GeneralizedLinearBandit(
         DIM, ARMS, link=link, rewards=law, theta_norm=bound, batch_shape=(2, runs), seed=7
     )

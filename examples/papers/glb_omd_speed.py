@@ -1,14 +1,14 @@
-"""What a round of each generalized linear bandit costs, and how that depends on how many came before.
+"""Time of a round of each generalized linear bandit, by round.
 
-One learner each plays 3000 rounds of the paper's experiment with logistic rewards, S = 3, on 20 arms in the plane, redrawn in
-each round. At rounds 100, 1500 and 3000, rounds (select and step) of all are timed in turn, five of each at a time, on one
-thread. OFUGLB is timed three times: with this library's solver, which goes over all arms at once; the same on arms that stay,
-where it goes over equal rounds as one; and, on redrawn arms, with scipy's SLSQP for the estimate and for the score of each arm,
-at an accuracy of 1e-8, as a first implementation would have it.
+One learner of each kind plays 3000 rounds of the paper's experiment with logistic rewards, S = 3, on 20 arms in the plane,
+redrawn in each round. At rounds 100, 1500 and 3000, rounds (select and step) of all learners are timed in alternation, five
+of each at a time, on one thread. OFUGLB is timed three times: with this library's solver, which processes all arms at once;
+the same on fixed arms, where it merges equal rounds; and, on redrawn arms, with scipy's SLSQP for the estimate and for the
+score of each arm, at an accuracy of 1e-8, as in a first implementation.
 
-Then, at d = 32, GLBOMD and LocalGLB beside OFUL: one learner, a fleet of 256, and the exported program.
+Then GLBOMD and LocalGLB are compared with OFUL at d = 32: one learner, a fleet of 256, and the exported program.
 
-Prints median times of a round as multiples of LocalGLB's, and of OFUL's; draws the first.
+The script prints median times of a round relative to LocalGLB and to OFUL, and draws the former.
 
     OMP_NUM_THREADS=1 python examples/papers/glb_omd_speed.py    # some minutes; seconds with --smoke
 """
@@ -64,7 +64,7 @@ def make_policies(horizon: int) -> dict[str, Policy]:
 
 
 def sequential_programming(policy: OFUGLB, arms: Tensor) -> None:
-    """The estimate over all rounds, and the score of each arm, by scipy: what ``step`` and ``select`` would cost with it."""
+    """Compute the estimate and the score of each arm by scipy, to time it."""
     estimator: Any = policy.estimator
     n = int(estimator.rounds)
     rows, rewards = estimator.history[:n].numpy(), estimator.history_reward[:n].numpy()
@@ -94,13 +94,13 @@ def one_round(policy: Policy, arms: Tensor, reward: Tensor) -> None:
 
 
 def in_turn(contenders: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """The median times of some pieces of work, done in turn so that what else the machine does meets all."""
+    """Return median times, in alternation so that other load affects all alike."""
     times = [[seconds(work) for work in contenders.values()] for _ in range(repeats)]
     return dict(zip(contenders, np.median(times, axis=0).tolist(), strict=True))
 
 
 def compare(policies: dict[str, Policy], worlds: dict[str, GeneralizedLinearBandit], repeats: int) -> dict[str, float]:
-    """Times of rounds, on copies that go on from where the learners are; five in a row, as a learner plays them."""
+    """Return times of rounds on copies of the learners, five rounds in a row."""
     copies = {name: copy.deepcopy(policy) for name, policy in policies.items()}
     rewards = torch.rand(repeats, generator=torch.Generator().manual_seed(0), dtype=torch.float64).round()
     times: dict[str, list[float]] = {name: [] for name in (*copies, BY_SCIPY)}
@@ -115,7 +115,7 @@ def compare(policies: dict[str, Policy], worlds: dict[str, GeneralizedLinearBand
 
 
 def beside_oful(repeats: int) -> dict[str, dict[str, float]]:
-    """At d = 32 and 20 unit arms: one learner, a fleet, and a program."""
+    """Return times at d = 32 and 20 unit arms: one learner, a fleet, and a program."""
     generator = torch.Generator().manual_seed(0)
     rewards = torch.rand(997, generator=generator, dtype=torch.float64).round()
     makers: dict[str, Callable[..., Policy]] = {"OFUL": OFUL, "GLBOMD": GLBOMD, "LocalGLB": LocalGLB}

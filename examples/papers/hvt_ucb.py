@@ -1,26 +1,26 @@
-"""Heavy-tailed linear bandits: the paper's experiment in full, with its rivals, right and wrong moments, and no variance.
+"""Heavy-tailed linear bandits: experiment of the HvtUCB paper with all rivals.
 
-Section 6 of Wang, Zhang, Zhao and Zhou (Heavy-tailed linear bandits: Huber regression with one-pass update, ICML 2025):
-dimension 2, 50 unit arms, 18000 rounds, Student-t noise with 2.1 degrees of freedom or Gaussian noise, on arms that stay and
-on arms that are redrawn in each round; 40 trials, which run as one batched learner. Every algorithm plays twice:
+The experiment is that of Section 6 of Wang, Zhang, Zhao and Zhou (Heavy-tailed linear bandits: Huber regression with
+one-pass update, ICML 2025): dimension 2, 50 unit arms, 18000 rounds, Student-t noise with 2.1 degrees of freedom or Gaussian
+noise, on fixed arms and on arms redrawn in each round. The 40 trials are one batched learner. Every algorithm plays twice:
 
 - with the width that its theory proves or claims ("theory"), and
-- tuned: the best of ten candidates on ten other trials of a quarter of the length. A candidate is a ``radius_scale``; for CRTM,
-  CRMM and MENU it is a scale and either the constant of their theory or a practical one (truncation 8, 20 repeats). A
+- tuned: the best of ten candidates on ten other trials of a quarter of the length. A candidate is a ``radius_scale``; for
+  CRTM, CRMM and MENU it is a scale and either the constant of their theory or a practical one (truncation 8, 20 repeats). A
   tuned width is a heuristic.
 
-Student-t noise is met twice: learners are told its moment norm, 4.388 at order 1.99 (HeavyTailUCB and OFUL 4.583 at order
-2, the standard deviation), and then the 1.31 that the paper states. Two more laws have no variance at all: Student-t
-with 1.5 degrees of freedom, and a one-sided Pareto law of index 1.5, whose moment norms of order 1.4 are told; here there
-are 100 trials. OFUL asks for a sub-Gaussian scale, which exists for Gaussian noise only; otherwise it gets the moment norm, and
-no theorem. Without a variance, all play by theory only. CRMM and MENU need arms that stay.
+Student-t noise comes twice. First the learners are told its moment norm, 4.388 at order 1.99 (HeavyTailUCB and OFUL: 4.583
+at order 2, the standard deviation). Then they are told the 1.31 that the paper states. Two more laws have infinite variance:
+Student-t with 1.5 degrees of freedom, and a one-sided Pareto law of index 1.5. There the learners are told the moment norms
+of order 1.4, there are 100 trials, and all play by theory only. OFUL needs a sub-Gaussian scale, which exists for Gaussian
+noise only. For other noise it gets the moment norm and has no theorem. CRMM and MENU need fixed arms.
 
-The widths of theory are not for one and the same promise: HvtUCB and HeavyOFUL have their papers' delta, 1 / (8 T) = 7e-6, and
-all others 0.05.
+The theories promise different probabilities: HvtUCB and HeavyOFUL have their papers' delta, 1 / (8 T) = 7e-6, all others
+0.05.
 
-Prints tables and draws figures: regret (mean, sd, median, worst trial), the final radius, in how many trials the confidence
-set ever lost the truth ("failed"), and the processor time of a round as a multiple of OFUL's. A finished run is kept in
-OUTPUT/hvt_ucb and not repeated, whatever has changed since: empty that folder to start anew.
+The script prints tables and draws figures: regret (mean, sd, median, worst trial), the final radius, the number of trials
+whose confidence set ever missed the truth ("failed"), and the processor time of a round relative to OFUL. Finished runs are
+kept in OUTPUT/hvt_ucb and not repeated, even if the code has changed: empty that folder to start again.
 
     python examples/papers/hvt_ucb.py --workers 2    # an hour or two on two cores; seconds with --smoke
 """
@@ -48,27 +48,27 @@ from torch import Tensor
 
 from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
 from torchonline.baselines import CRMM, CRTM, MENU, TOFU, HeavyOFUL
-from torchonline.environments import Gaussian, LinearBandit, Noise, Pareto, StudentT
+from torchonline.environments import GaussianNoise, LinearBandit, Noise, Pareto, StudentT
 from torchonline.metrics import has_missed
 
 DIM, ARMS, ROUNDS, DELTA = 2, 50, 18000, 0.05
 LAWS: dict[str, Noise] = {
     "Student-t 2.1": StudentT(2.1),
-    "Gaussian": Gaussian(),
+    "Gaussian": GaussianNoise(),
     "Student-t 1.5": StudentT(1.5),
     "Pareto 1.5": Pareto(1.5),
 }
 INFINITE_VARIANCE = ("Student-t 1.5", "Pareto 1.5")
 STAY = ("CRMM", "MENU")
 SCALES = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
-# Beside the constant of theory, a practical one; then every second scale is tried with both.
+# Practical constants, tried beside those of theory, both with every second scale.
 PRACTICAL = {"CRTM": {"truncation": 8.0}, "CRMM": {"repeats": 20}, "MENU": {"repeats": 20}}
 ALGORITHMS = ("HeavyTailUCB", "HeavyTailUCB, symmetric", "OFUL", "HvtUCB", "HeavyOFUL", "CRTM", "CRMM", "MENU", "TOFU")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is played, and what the learners are told of it."""
+    """Setting of an experiment."""
 
     law: str
     redrawn: bool
@@ -85,21 +85,21 @@ class Setting:
 
 @dataclass
 class Run:
-    """One algorithm in one setting."""
+    """Result of one algorithm in one setting."""
 
-    rounds: Tensor  # at which the regret is kept, (points)
+    rounds: Tensor  # rounds of the regret curve, (points)
     regret: Tensor  # (points, trials)
     radius: float
-    missed: int  # trials whose confidence set ever lost the truth
+    missed: int  # trials whose confidence set ever missed the truth
     seconds: float  # processor time of a round of all trials
-    options: dict[str, Any]  # that tuning has chosen
+    options: dict[str, Any]  # chosen by tuning
 
 
 def make_policy(name: str, setting: Setting, rounds: int, trials: int, **options: Any) -> UCB:
-    """A learner for some trials side by side."""
+    """Return a learner for a number of trials."""
     law = LAWS[setting.law]
     infinite = setting.law in INFINITE_VARIANCE
-    # Order 1.99 is the paper's for Student-t 2.1; those that want a variance are told it where there is one.
+    # For Student-t 2.1 the paper uses order 1.99. OFUL and HeavyTailUCB get the standard deviation if it exists.
     order = 1.4 if infinite else 2.0 if setting.law == "Gaussian" else 1.99
     exact = order if infinite or name not in ("OFUL", "HeavyTailUCB") else 2.0
     scale = law.moment_norm(exact) if setting.told is None else setting.told
@@ -129,7 +129,7 @@ def make_policy(name: str, setting: Setting, rounds: int, trials: int, **options
 
 
 def play(name: str, setting: Setting, rounds: int, trials: int, seed: int, **options: Any) -> Run:
-    """All trials of one learner, side by side; one seed gives all learners the same arms, parameters and noise."""
+    """Play all trials of one learner; a seed fixes arms, parameters and noise."""
     policy = make_policy(name, setting, rounds, trials, **options)
     environment = LinearBandit(
         DIM, ARMS, noise=LAWS[setting.law], redraw=setting.redrawn, batch_shape=(trials,), seed=seed
@@ -156,7 +156,7 @@ def play(name: str, setting: Setting, rounds: int, trials: int, seed: int, **opt
 
 
 def candidates(name: str) -> Iterator[dict[str, Any]]:
-    """Ten sets of options."""
+    """Yield ten sets of options."""
     if name not in PRACTICAL:
         yield from ({"radius_scale": scale} for scale in SCALES)
         return
@@ -165,7 +165,7 @@ def candidates(name: str) -> Iterator[dict[str, Any]]:
 
 
 def run(name: str, setting: Setting) -> Run:
-    """Tune where that is asked for, then play."""
+    """Tune if asked for, then play."""
     torch.set_num_threads(1)
     options: dict[str, Any] = {}
     if setting.tuned:
@@ -180,7 +180,7 @@ def run(name: str, setting: Setting) -> Run:
 
 
 def kept_run(name: str, setting: Setting, folder: Path) -> Run:
-    """A run from the folder, or a new one that is put there."""
+    """Load a run from the folder, or make and save it."""
     path = folder / f"{name}, {setting}, {setting.rounds} x {setting.trials}.pt"
     if not path.exists():
         unfinished = path.with_suffix(".unfinished")
@@ -190,7 +190,7 @@ def kept_run(name: str, setting: Setting, folder: Path) -> Run:
 
 
 def all_settings(rounds: int, trials: int, infinite_trials: int) -> list[Setting]:
-    """The paper's, with the right and the wrong moment, by theory and tuned; then those without a variance."""
+    """Return the settings: the paper's, then those with infinite variance."""
     found = []
     for law, told in (("Student-t 2.1", None), ("Gaussian", None), ("Student-t 2.1", 1.31)):
         for redrawn, tuned in itertools.product((False, True), (False, True)):
@@ -201,10 +201,10 @@ def all_settings(rounds: int, trials: int, infinite_trials: int) -> list[Setting
 
 
 def plays(name: str, setting: Setting) -> bool:
-    """Whether an algorithm's assumptions have a meaning in a setting."""
+    """Return whether an algorithm's assumptions make sense in a setting."""
     if name in STAY:
         return not setting.redrawn
-    # The symmetric learner is told nothing, and skewed noise is not for it.
+    # The symmetric learner takes no moment and does not support skewed noise.
     return name != "HeavyTailUCB, symmetric" or (setting.told is None and setting.law != "Pareto 1.5")
 
 

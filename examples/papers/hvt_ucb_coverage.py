@@ -1,12 +1,13 @@
-"""Confidence sets counted: in how many of 500 runs a learner's set ever lost the truth.
+"""Coverage of heavy-tailed confidence sets, counted over 500 runs.
 
-Each learner plays 2000 rounds on 20 fixed unit arms of its own choice, told the exact moment norm of the noise: order 2
-for the four laws with a variance, order 1.4 for the two without (OFUL, whose theorem asks for sub-Gaussian noise, gets the
-same number in its place). HeavyTailUCB has the radius of its theorem, which promises at most a share delta = 0.05 of failures.
-HvtUCB has a radius of practical size, 1e-3 times the paper's, which promises nothing. A set has failed when
-|x'(theta_hat - theta)| > radius * width(x) for some x after some round.
+Each learner plays 2000 rounds on 20 fixed unit arms and chooses the arms itself. It is told the exact moment norm of the
+noise: order 2 for the four laws with a variance, order 1.4 for the two without. OFUL, whose theorem needs sub-Gaussian
+noise, gets the same number. HeavyTailUCB has the radius of its theorem, which promises at most a share delta = 0.05 of
+failures. HvtUCB has a radius of practical size, 1e-3 times the paper's, which promises nothing. A set fails if |x'(theta_hat
+- theta)| > radius * width(x) for some x after some round.
 
-Prints failures of 500, with the number that a true promise exceeds by three standard errors, 39; draws them.
+The script prints and draws the failures of 500. At delta = 0.05, 39 failures are three standard errors above the expected
+25.
 
     python examples/papers/hvt_ucb_coverage.py    # a quarter of an hour; seconds with --smoke
 """
@@ -26,14 +27,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
-from torchonline.environments import Gaussian, LinearBandit, Noise, Pareto, StudentT, TwoPoint
+from torchonline.environments import GaussianNoise, LinearBandit, Noise, Pareto, StudentT, TwoPoint
 from torchonline.metrics import has_missed
 
 ARMS, DELTA = 20, 0.05
 LEARNERS = ("HeavyTailUCB", "OFUL", "HvtUCB x 0.001")
-# Each with the order of the moment that is told.
+# Each law with the moment order for the learners.
 LAWS: dict[str, tuple[Noise, float]] = {
-    "Gaussian": (Gaussian(), 2.0),
+    "Gaussian": (GaussianNoise(), 2.0),
     "Student-t 2.1": (StudentT(2.1), 2.0),
     "one-sided Pareto 2.5": (Pareto(2.5), 2.0),
     "two-point 0.01": (TwoPoint(0.01), 2.0),
@@ -52,7 +53,7 @@ def make_policy(name: str, dim: int, law: Noise, order: float, rounds: int, runs
 
 
 def failures(policy: UCB, law: Noise, rounds: int, runs: int, seed: int) -> int:
-    """How many of the runs lost the truth."""
+    """Count the runs whose confidence set missed the truth."""
     environment = LinearBandit(policy.estimator.dim, ARMS, noise=law, batch_shape=(runs,), seed=seed)
     failed = torch.zeros(runs, dtype=torch.bool)
     for _ in range(rounds):

@@ -1,19 +1,19 @@
-"""How much faster one-pass learning is than solving for all rounds again, and how that depends on who solves.
+"""Speed of one-pass learning compared with solving over all rounds, by solver.
 
-The paper (Wang, Zhang, Zhao and Zhou, ICML 2025) reports that Hvt-UCB is some 800 times faster than HEAVY-OFUL, whose estimate
-is the minimum of a loss over all rounds so far. Here one learner each plays 18000 rounds of the paper's experiment; at
-rounds 1000, 5000 and 18000, rounds (select and step) of all contenders are timed in turn, on one thread:
+The paper (Wang, Zhang, Zhao and Zhou, ICML 2025) reports that Hvt-UCB is about 800 times faster than HEAVY-OFUL, whose
+estimate minimises a loss over all rounds so far. Here one learner of each kind plays 18000 rounds of the paper's experiment.
+At rounds 1000, 5000 and 18000, rounds (select and step) of all contenders are timed in alternation, on one thread:
 
-- HEAVY-OFUL as this library has it, which goes over all rounds only where it must;
-- the same, and then Newton's method from the solution of the round before, over all rounds in every round;
-- the same, and then projected gradient descent from 0 to the accuracy 1 / sqrt(T) that the paper asks for, which stops as
-  soon as it is there (it is told the solution to see that, which is generous);
-- the same, and then scipy's SLSQP from 0, at its default accuracy.
+- HEAVY-OFUL as in this library, which processes all rounds only if it must;
+- the same, followed by Newton's method over all rounds, from the solution of the previous round;
+- the same, followed by projected gradient descent from 0 to the paper's accuracy 1 / sqrt(T). It is told the solution and
+  stops as soon as it is that close, which is generous;
+- the same, followed by scipy's SLSQP from 0, at its default accuracy.
 
-A copy of the learner each, of one history and one estimate, to the accuracy of each. With theory's constants in this
-experiment hardly a round is linear, so that the minimum is often that of weighted least squares: the script prints how
-often all rounds had to be looked at. Prints the median time of a round as a multiple of HvtUCB's, and whether ours depend on
-the round.
+Each contender works on its own copy of the learner, with the same history and, up to the solvers' accuracy, the same
+estimate. With theory's constants hardly any round of this experiment is in the linear part of the loss, so the minimum is
+often that of weighted least squares. The script prints how often all rounds had to be processed. It prints the median time
+of a round relative to HvtUCB, and whether the times of our learners depend on the round.
 
     OMP_NUM_THREADS=1 python examples/papers/hvt_ucb_speed.py    # two minutes; seconds with --smoke
 """
@@ -60,17 +60,17 @@ def make_policies(horizon: int) -> dict[str, UCB]:
 
 
 class Solvers:
-    """Three ways to solve HEAVY-OFUL's problem over all rounds, each on a learner of its own."""
+    """Three solvers of HEAVY-OFUL's problem over all rounds."""
 
     def __init__(self, policy: UCB, horizon: int) -> None:
         self.estimator: Any = policy.estimator
         self.accuracy = 1.0 / math.sqrt(horizon)
 
     def newton(self, before: torch.Tensor) -> None:
-        """From the solution of the round before."""
+        """Solve by Newton's method, from the previous round's solution."""
         estimator = self.estimator
         estimator.theta_hat.copy_(before)
-        estimator.rounds -= 1  # it counts the round that is not yet over
+        estimator.rounds -= 1  # the counter already includes the current round
         estimator._minimise(torch.tensor(True))
         estimator.rounds += 1
 
@@ -80,7 +80,7 @@ class Solvers:
         return tuple(value[:n].numpy() for value in kept)
 
     def gradient_descent(self, solution: np.ndarray) -> None:
-        """From 0, with steps of 1 / smoothness."""
+        """Solve by gradient descent from 0, with steps of 1 / smoothness."""
         rows, rewards, thresholds = self.history()
         bound, ridge = self.estimator.theta_bound, self.estimator.ridge
         smoothness = float(np.linalg.eigvalsh(self.estimator.V.numpy())[-1])
@@ -92,7 +92,7 @@ class Solvers:
         self.estimator.theta_hat.copy_(torch.from_numpy(theta))
 
     def scipy(self) -> None:
-        """From 0, by sequential quadratic programming."""
+        """Solve by sequential quadratic programming, from 0."""
         rows, rewards, thresholds = self.history()
         bound, ridge = self.estimator.theta_bound, self.estimator.ridge
 
@@ -108,16 +108,16 @@ class Solvers:
 
 
 def play(policies: dict[str, UCB], environment: LinearBandit, rounds: int) -> int:
-    """Each learner on its own choices; how often HEAVY-OFUL went over all rounds."""
+    """Play each learner; count the rounds in which HEAVY-OFUL processed all rounds."""
     passes = 0
     for name, policy in policies.items():
         estimator: Any = policy.estimator
         world = copy.deepcopy(environment)
         for _ in range(rounds):
             x, reward, _ = world.pull(policy.select(world.arms()))
-            centre = estimator.centre.clone() if name == "HEAVY-OFUL" else None
+            expansion_point = estimator.expansion_point.clone() if name == "HEAVY-OFUL" else None
             policy.step(x, reward)
-            passes += centre is not None and not torch.equal(centre, estimator.centre)
+            passes += expansion_point is not None and not torch.equal(expansion_point, estimator.expansion_point)
     return passes
 
 
@@ -132,7 +132,7 @@ def one_round(policy: UCB, arms: torch.Tensor, reward: torch.Tensor) -> None:
 
 
 def compare(policies: dict[str, UCB], horizon: int, repeats: int, seed: int) -> dict[str, list[float]]:
-    """Times of rounds, in turn, on copies that go on from where the learners are."""
+    """Return times of rounds, in alternation, on copies of the learners."""
     random = torch.Generator().manual_seed(seed)
     arms = torch.nn.functional.normalize(torch.randn(ARMS, DIM, generator=random, dtype=torch.float64), dim=-1)
     copies = {name: copy.deepcopy(policy) for name, policy in policies.items()}
@@ -198,7 +198,7 @@ def main() -> None:
     console.print(f"HEAVY-OFUL went over all rounds in {passes} of {rounds[-1]} rounds")
     console.print(f"HvtUCB at t = {rounds[-1]}: {1e6 * float(np.median(times[rounds[-1]]['HvtUCB'])):.0f} microseconds")
 
-    # In turn, so that what else the machine does meets both.
+    # In alternation, so that other load on the machine affects both.
     arms = environment.arms()
     reward = torch.tensor(0.1, dtype=torch.float64)
     for name in OURS:

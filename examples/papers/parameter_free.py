@@ -1,35 +1,37 @@
-r"""Parameter-free online learning: regret against T, noise, drift and the comparator, and the counter-example to equation (5).
+r"""Parameter-free learners: regret against T, noise, drift and the comparator.
 
-The learners of Wang, Barik, Zhao and Tan (Parameter-free algorithms for the Stochastically Extended Adversarial model), FreeGrad
-and six baselines play ``SEAStream``, where the length of the noise, sigma, that of the adversary's steps, drift, and the best
-point u are known. The theory's rate is |u| sqrt((sigma^2 + drift^2) T), up to logarithms, and terms that do not grow with T.
-Regret is that of expected losses, :math:`\sum_t F_t(x_t) - F_t(u)`, which has the same mean as that of the losses themselves and
-less spread; all learners play the same 20 trials in 5 dimensions, side by side in one fleet each. What they are told:
+The learners of Wang, Barik, Zhao and Tan (Parameter-free algorithms for the Stochastically Extended Adversarial model),
+FreeGrad and six baselines play ``SEAStream``, where the length of the noise, sigma, the length of the adversary's steps,
+drift, and the best point u are known. The rate in theory is |u| sqrt((sigma^2 + drift^2) T), up to logarithms and terms that
+do not grow with T. Regret is measured on expected losses, :math:`\sum_t F_t(x_t) - F_t(u)`, which has the same mean as on
+the drawn losses and less spread. All learners play the same 20 trials in 5 dimensions, each as one fleet. They are told:
 
-- *G and R*: the length of the longest gradient that there can be, and a radius: 2|u|, or |u| for linear losses. OGD has the step
-  size R/(G sqrt(t)) and AdaGrad sqrt(2) R, as their theory asks; optimistic OMD and OFTRL are told the smoothness, too;
-- *G*: CA-OONS, which is told T too, coin betting (KT) and parameter-free mirror descent;
+- *G and R*: the largest possible length of a gradient, and a radius: 2|u|, or |u| for linear losses. OGD has the step size
+  R/(G sqrt(t)) and AdaGrad sqrt(2) R, as in their theory. Optimistic OMD and OFTRL are also told the smoothness;
+- *G*: CA-OONS, which is also told T, coin betting (KT) and parameter-free mirror descent;
 - *nothing*: CLA-OONS and FreeGrad;
-- *hindsight*: the best, by the mean over the trials that it plays, and the median of a grid: OGD over 15 step sizes and two
-  schedules, AdaGrad over 17. Three of ours and of theirs have their only number tuned too, the unit of length, over 5.
+- *hindsight*: the best point of a grid, by the mean over the trials, and the median point: OGD over 15 step sizes and two
+  schedules, AdaGrad over 17. Three parameter-free learners also have their only number, the unit of length, tuned over 5
+  values.
 
-Four experiments:
+There are four experiments:
 
-1. Growth in T. *Fixed noise* is Huber losses with sigma = 1: the problem stays as it is, and T grows. *Constant noise* is the
-   same with sigma = 8/sqrt(T), where sigma^2_{1:T} is 64 whatever T. *Hardest* is linear losses of slope 1/sqrt(T) on the ball,
-   with sigma = 1: from T rounds one can just about tell where u is, so no learner's regret grows more slowly than sqrt(T).
-   Slopes are those of log-log lines, with 95 % intervals from 2000 resamples of the trials.
-2. The counter-example: f(x) = Huber(x - 4) on the line, without noise. CA-OONS as printed (meta="paper") against the two metas
-   that replace equation (5), with the paper's constants and with the default ones.
-3. Noise and drift, one at a time and beside the other: Huber losses, |u| = 1, T = 2048. The adversary goes to and fro, so that
-   each hint is wrong by the whole drift; and round a polygon of 16 corners, where it pays to follow it: regret falls below 0.
-4. The comparator: |u| = 0.1, 1, 10, 100, Huber losses, sigma = 0.5, drift = 0.1, T = 4096. CA-OONS should pay at most twice
-   what the best OGD pays, and G sqrt(T), the price of a unit ball. Where it does not, the last table says why: what the best
-   of its learners pays; what the weights over them do, whose rate for the j-th is at most 1/(24 G R_j); and that in a ball of
-   radius 2|u| others pay several times what the best OGD does, which knows in hindsight that it need not fear the worst case.
+1. Growth in T. *Fixed noise*: Huber losses with sigma = 1; the problem is fixed and T grows. *Constant noise*: the same with
+   sigma = 8/sqrt(T), so that sigma^2_{1:T} is 64 for every T. *Hardest*: linear losses of slope 1/sqrt(T) on the ball, with
+   sigma = 1. There T rounds are just enough to locate u, so no learner's regret grows more slowly than sqrt(T). Slopes are
+   those of log-log lines, with 95 % intervals from 2000 resamples of the trials.
+2. Counter-example to equation (5): f(x) = Huber(x - 4) on the line, without noise. CA-OONS as printed (meta="paper") against
+   the two metas that replace equation (5), with the paper's constants and with the default ones.
+3. Noise and drift, each alone and beside the other: Huber losses, |u| = 1, T = 2048. The adversary goes to and fro, so that
+   each hint is wrong by the whole drift; or round a polygon of 16 corners, where following it pays: regret falls below 0.
+4. Comparator: |u| = 0.1, 1, 10, 100, Huber losses, sigma = 0.5, drift = 0.1, T = 4096. The regret of CA-OONS should be at
+   most twice that of the best OGD plus G sqrt(T), the price of a unit ball. If it exceeds this, the last table shows why:
+   the regret of the best of its learners; that of the weights over the learners, whose rate for the j-th is at most 1/(24 G
+   R_j); and that other learners in a ball of radius 2|u| also have several times the regret of the best OGD, which knows in
+   hindsight that the worst case does not occur.
 
-Prints tables and verdicts, draws figures, and writes all numbers to OUTPUT/parameter_free.json. A finished run is kept in
-OUTPUT/parameter_free and not repeated, whatever has changed since: empty that folder to start anew.
+The script prints tables and verdicts, draws figures, and writes all numbers to OUTPUT/parameter_free.json. Finished runs are
+kept in OUTPUT/parameter_free and not repeated, even if the code has changed: empty that folder to start again.
 
     python examples/papers/parameter_free.py --workers 2    # some twenty minutes of processor time; seconds with --smoke
 """
@@ -68,13 +70,13 @@ STEP_SIZES, UNITS = tuple(2.0**k for k in range(-8, 7)), (0.01, 0.1, 1.0, 10.0, 
 
 @dataclass(frozen=True)
 class Setting:
-    """A stream."""
+    """Setting of an experiment: a stream and its length."""
 
     loss: str
     rounds: int  # T
     sigma: float
     drift: float = 0.0
-    norm: float = 1.0  # of u
+    norm: float = 1.0  # |u|
     scale: float = 1.0
     period: int = 2
     dim: int = DIM
@@ -100,7 +102,7 @@ class Setting:
 
 
 class Told:
-    """What learners may be told of a setting."""
+    """Constants of a setting that learners may be told."""
 
     def __init__(self, setting: Setting, trials: int) -> None:
         stream = setting.stream(trials)
@@ -113,11 +115,11 @@ class Told:
         self.both = self.slopes | self.ball
 
 
-Grid = dict[str, Any]  # learners by what was chosen of the grid
+Grid = dict[str, Any]  # learners by point of the grid
 
 
 def one(make: Callable[[Told], Any]) -> Callable[[Told], Grid]:
-    """A grid of one point."""
+    """Return a maker of a grid with one point."""
     return lambda told: {"": make(told)}
 
 
@@ -149,7 +151,7 @@ def over_units(make: Callable[[Told, float], Any]) -> Callable[[Told], Grid]:
     return lambda told: {f"{unit:g}": make(told, unit) for unit in UNITS}
 
 
-# By what they are told.
+# The contenders, by the constants that they are told.
 IN_BALL: dict[str, Callable[[Told], Grid]] = {
     "OONS": one(oons),
     "OONS, paper": one(lambda told: oons(told, preset="paper")),
@@ -181,7 +183,7 @@ HINDSIGHT: dict[str, Callable[[Told], Grid]] = {
 }
 GROUPS = {"G and R": IN_BALL, "G": TOLD_G, "nothing": TOLD_NOTHING, "hindsight": HINDSIGHT}
 TOLD = {name: what for what, group in GROUPS.items() for name in group}
-# Those of the counter-example.
+# The contenders of the counter-example.
 EXAMPLES: dict[str, Callable[[Told], Grid]] = {
     f"{meta}, preset {preset}": one(lambda told, meta=meta, preset=preset: ca_oons(told, meta=meta, preset=preset))
     for preset in ("paper", "default")
@@ -191,12 +193,12 @@ CONTENDERS = IN_BALL | TOLD_G | TOLD_NOTHING | HINDSIGHT | EXAMPLES
 FREE = ("CA-OONS", "CA-OONS, linear", "KT", "Mirror descent", "CLA-OONS", "FreeGrad")
 SWEPT = ("OONS", "Optimistic OMD", "OFTRL", "OGD", "AdaGrad", *FREE)
 
-# The regret of each trial, by what was chosen of the grid; and of CA-OONS, that of each of its learners, means over trials.
+# The regret of each trial, by point of the grid. For CA-OONS also the mean regret of each of its learners.
 Run = dict[str, Any]
 
 
 def play(name: str, setting: Setting, trials: int) -> Run:
-    """All trials and the whole grid of one contender side by side, on one stream."""
+    """Play all trials and the whole grid of one contender on one stream."""
     torch.set_num_threads(1)
     stream = setting.stream(trials)
     grid = CONTENDERS[name](Told(setting, trials))
@@ -215,7 +217,7 @@ def play(name: str, setting: Setting, trials: int) -> Run:
 
 
 def kept(name: str, setting: Setting, trials: int, folder: Path) -> Run:
-    """A run from the folder, or a new one that is put there."""
+    """Load a run from the folder, or make and save it."""
     path = folder / f"{name}, {setting}, {trials}.json".replace("/", "-")
     if not path.exists():
         unfinished = path.with_suffix(".unfinished")
@@ -228,7 +230,7 @@ Results = dict[tuple[str, Setting], Run]
 
 
 class Regrets:
-    """What was played, looked up."""
+    """Lookup of the regrets."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
@@ -237,19 +239,19 @@ class Regrets:
         return {choice: np.array(regret) for choice, regret in self.results[name, setting]["regret"].items()}
 
     def choice(self, name: str, setting: Setting) -> str:
-        """The best of the grid."""
+        """Return the best point of the grid."""
         grid = self.grid(name, setting)
         return min(grid, key=lambda choice: grid[choice].mean())
 
     def of(self, name: str, setting: Setting) -> np.ndarray:
-        """Of each trial, with the best choice."""
+        """Return the regret of each trial at the best point."""
         return self.grid(name, setting)[self.choice(name, setting)]
 
     def mean(self, name: str, setting: Setting) -> float:
         return float(self.of(name, setting).mean())
 
     def median(self, name: str, setting: Setting) -> float:
-        """The mean over trials of the median choice."""
+        """Return the mean regret at the median point."""
         return float(np.median([regret.mean() for regret in self.grid(name, setting).values()]))
 
     def cell(self, name: str, setting: Setting) -> str:
@@ -257,7 +259,7 @@ class Regrets:
 
 
 def short(number: float) -> str:
-    """Three digits."""
+    """Return a number with about three digits."""
     size = abs(number)
     return f"{number:.2f}" if size < 10 else f"{number:.1f}" if size < 100 else f"{number:.0f}"
 
@@ -269,7 +271,7 @@ def spread(regret: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class Slope:
-    """Of a log-log line, and 95 % of what resampled trials give; NaN where a regret is not above 0."""
+    """Slope of a log-log line with its 95 % interval; NaN without positive regrets."""
 
     value: float
     low: float
@@ -277,7 +279,7 @@ class Slope:
 
     @classmethod
     def fit(cls, x: Sequence[float], regrets: Sequence[np.ndarray]) -> "Slope":
-        """A trial is the same noise at all x, and is drawn with all of them."""
+        """Fit a line; trials are resampled as a whole, since they share noise at all x."""
         table = np.stack(regrets, -1)  # (trials, points)
         draws = np.random.default_rng(SEED).integers(0, len(table), (2000, len(table)))
         means = np.concatenate([table.mean(0)[None], table[draws].mean(1)])
@@ -288,7 +290,7 @@ class Slope:
         return cls(float(slopes[0]), *map(float, np.quantile(slopes[1:], (0.025, 0.975))))
 
     def within(self, low: float, high: float) -> bool:
-        """Whether all of the interval is."""
+        """Return whether the whole interval is within bounds."""
         return low <= self.low and self.high <= high
 
     def __str__(self) -> str:
@@ -301,7 +303,7 @@ def yes(holds: bool) -> str:
     return "yes" if holds else "NO"
 
 
-# What grows with T, and what the theory says of its slope.
+# The settings by T, and the slope that theory predicts.
 GROWTHS: dict[str, tuple[Callable[[int], Setting], float]] = {
     "fixed noise": (lambda rounds: Setting("huber", rounds, 1.0), 0.5),
     "constant noise": (lambda rounds: Setting("huber", rounds, 8.0 / math.sqrt(rounds)), 0.0),
@@ -314,7 +316,7 @@ def example_setting(rounds: int) -> Setting:
 
 
 def sweeps(rounds: int) -> dict[str, list[Setting]]:
-    """By what is swept."""
+    """Return the settings of each sweep."""
     base = Setting("huber", rounds, 0.0)
     return {
         "sigma, without drift": [replace(base, sigma=x) for x in LENGTHS],
@@ -330,7 +332,7 @@ def comparator_settings(rounds: int) -> list[Setting]:
 
 
 def growth_players(growth: str) -> list[str]:
-    """Losses without a minimum are for learners in a ball."""
+    """Return the contenders; losses without a minimum need learners in a ball."""
     return [*IN_BALL] if growth == "hardest" else [*IN_BALL, *FREE]
 
 
@@ -428,7 +430,7 @@ def comparator_table(regrets: Regrets, settings: Sequence[Setting]) -> Table:
 
 
 def allowance(setting: Setting) -> float:
-    """The additive constant: G sqrt(T)."""
+    """Return the additive constant G sqrt(T)."""
     return Told(setting, 1).lipschitz * math.sqrt(setting.rounds)
 
 
@@ -449,7 +451,10 @@ def comparator_verdicts(regrets: Regrets, settings: Sequence[Setting]) -> list[s
 
 
 def why_table(regrets: Regrets, settings: Sequence[Setting]) -> Table:
-    """Only with values are the learners' own regrets what the weights choose from; linear losses are those of the mean."""
+    """Return a table of CA-OONS's costs: its learners, its weights, and rivals.
+
+    Only the meta with values chooses by the learners' own regrets. Linear losses are those at the mean decision.
+    """
     table = Table(
         title="What CA-OONS pays for, beside those that are told R, and two terms of bounds", title_justify="left"
     )
@@ -540,7 +545,7 @@ def plot_comparator(regrets: Regrets, settings: Sequence[Setting], path: Path) -
 
 
 def all_jobs(rounds: Sequence[int], sweep_rounds: int, norm_rounds: int) -> list[tuple[str, Setting]]:
-    """Each once, the longest first."""
+    """Return each job once, the longest first."""
     growth = [
         (name, GROWTHS[kind][0](length)) for kind in GROWTHS for length in rounds for name in growth_players(kind)
     ]
@@ -572,7 +577,7 @@ def main() -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("runs", total=len(jobs))
-        # Without noise all trials of the counter-example are one, but for the sign.
+        # Without noise all trials of the counter-example are equal up to the sign.
         calls = [(*job, 1 if job[0] in EXAMPLES else trials, folder) for job in jobs]
         if options.workers == 1:
             for job, call in zip(jobs, calls, strict=True):

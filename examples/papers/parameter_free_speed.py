@@ -1,16 +1,16 @@
-"""What a step of each parameter-free learner costs: beside OFUL's, one OONS's and plain NumPy's; and whether it stays so.
+"""Time of a step of each parameter-free learner.
 
-Each learner plays a stream of its own, Huber losses with noise and drift. Steps of all that are compared are timed in turn, on
-one thread, the gradients being there already; what is printed are ratios of medians.
+Each learner plays its own stream of Huber losses with noise and drift. The steps of all compared learners are timed in
+alternation, on one thread, with precomputed gradients. The script prints ratios of medians:
 
-- At d = 32 beside a step of OFUL: OONS in each form, in the ball of radius 2|u|, which it seldom leaves, and without a ball;
-  CLA-OONS, FreeGrad and the baselines. Asked: OONS, frozen, at most twice an OFUL step.
-- CA-OONS with 14 learners beside one OONS of the same form, d = 2, 8 and 32, for both metas, and what it is made of: 14 OONS in
-  one batch, and the weights over them. Asked: at most three times.
-- At d = 32 beside the update of OGD in two lines of NumPy: what checks, buffers and counters cost.
-- Steps late in a long run beside early ones, and bytes of buffers.
+- at d = 32 relative to a step of OFUL: OONS in each form, without a ball and in the ball of radius 2|u|, which it seldom
+  leaves; CLA-OONS, FreeGrad and the baselines. Target: OONS, frozen, takes at most twice an OFUL step.
+- CA-OONS with 14 learners relative to one OONS of the same form, for d = 2, 8 and 32 and both metas, and its parts: 14 OONS
+  in one batch, and the weights over them. Target: at most three times.
+- at d = 32 relative to the update of OGD in two lines of NumPy: the cost of checks, buffers and counters.
+- late steps of a long run relative to early ones, and bytes of buffers.
 
-Prints tables and verdicts, and draws the times of a step.
+It prints tables and verdicts, and draws the times of a step.
 
     OMP_NUM_THREADS=1 python examples/papers/parameter_free_speed.py    # a minute; seconds with --smoke
 """
@@ -38,7 +38,7 @@ from torchonline.baselines import OFTRL, OGD, AdaGrad, CoinBetting, OptimisticOM
 from torchonline.environments import SEAStream
 
 DIM, DIMS, FORMS, METAS = 32, (2, 8, 32), ("eigen", "frozen", "sketch"), ("linear", "values")
-HORIZON = 2**14  # of 14 learners
+HORIZON = 2**14  # gives 14 learners
 NUMPY = "OGD in NumPy"
 
 
@@ -47,7 +47,7 @@ def stream_of(dim: int, batch_shape: tuple[int, ...] = ()) -> SEAStream:
 
 
 class Game:
-    """A convex learner and its stream; a round returns the seconds of its step."""
+    """Convex learner with its stream; a call plays and times a round."""
 
     def __init__(self, learner: Any) -> None:
         self.learner, self.stream = learner, stream_of(learner.dim, learner.batch_shape)
@@ -64,7 +64,7 @@ class Game:
 
 
 def oful_round(dim: int) -> Callable[[], float]:
-    """One step of OFUL on random unit features."""
+    """Return a timed step of OFUL on random unit features."""
     policy, generator = OFUL(dim), torch.Generator().manual_seed(0)
     x = torch.nn.functional.normalize(torch.randn(997, dim, generator=generator, dtype=torch.float64), dim=-1)
     rewards, rounds = x[:, 0] + 0.1, iter(range(10**9))
@@ -79,7 +79,7 @@ def oful_round(dim: int) -> Callable[[], float]:
 
 
 def numpy_round(dim: int) -> Callable[[], float]:
-    """OGD with no checks."""
+    """Return a timed step of OGD without checks."""
     stream, x, t = stream_of(dim), np.zeros(dim), 0
 
     def play() -> float:
@@ -96,7 +96,7 @@ def numpy_round(dim: int) -> Callable[[], float]:
 
 
 def at_one_size() -> dict[str, Callable[[], float]]:
-    """All of d = 32, OFUL first."""
+    """Return the contenders at d = 32, OFUL first."""
     told: dict[str, Any] = {"dim": DIM, "lipschitz": stream_of(DIM).lipschitz}
     ball = told | {"radius_bound": 2.0}
     learners = {
@@ -117,7 +117,7 @@ def at_one_size() -> dict[str, Callable[[], float]]:
 
 
 def weights_round(game: Game) -> Callable[[], float]:
-    """One step of weights like those of a CA-OONS, on the losses that its learners would have if losses were linear."""
+    """Return a timed step of CA-OONS's weights, on linear losses of its learners."""
     meta: Any = MsMwCMaster(game.learner.meta.ranges, horizon=HORIZON)
 
     def play() -> float:
@@ -130,7 +130,7 @@ def weights_round(game: Game) -> Callable[[], float]:
 
 
 def experts_beside_one(dim: int, form: str) -> dict[str, Callable[[], float]]:
-    """One OONS, CA-OONS with 14, and its parts."""
+    """Return one OONS, CA-OONS with 14 learners, and its parts."""
     told: dict[str, Any] = {"dim": dim, "lipschitz": stream_of(dim).lipschitz, "form": form}
     games = {meta: Game(CAOONS(horizon=HORIZON, meta=meta, **told)) for meta in METAS}
     radii = tuple(2.0**j for j in range(1, HORIZON.bit_length()))
@@ -140,13 +140,13 @@ def experts_beside_one(dim: int, form: str) -> dict[str, Callable[[], float]]:
 
 
 def in_turn(rounds: dict[str, Callable[[], float]], repeats: int) -> dict[str, float]:
-    """Median seconds of a step of each, done in turn so that what else the machine does meets all; the first tenth is let go."""
+    """Return median seconds of a step, in alternation, without the first tenth."""
     times = [[play() for play in rounds.values()] for _ in range(repeats)]
     return dict(zip(rounds, np.median(times[repeats // 10 :], axis=0).tolist(), strict=True))
 
 
 def long_run(steps: int, progress: Progress) -> dict[str, tuple[float, int, int]]:
-    """Of each learner, a step of the last tenth as a multiple of one of the first, and bytes of buffers before and after."""
+    """Return late over early time of a step, and bytes of buffers before and after."""
     told: dict[str, Any] = {"dim": 8, "lipschitz": stream_of(8).lipschitz}
     games = {
         "OONS, eigen": Game(OONS(radius_bound=2.0, **told)),

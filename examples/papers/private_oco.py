@@ -1,40 +1,44 @@
-"""Private online convex optimisation: the experiments of the paper of DP-TOFW, with and without its print errors.
+"""Private online convex optimisation: experiments of the DP-TOFW paper.
 
-Section 5 of Han, Liang, Liang, Wang, Yao and Zhang (On private online convex optimization, 2022). Table 5.1 is linear regression
-on a stream, y = <x, theta*> + noise, with the squared loss, x Gaussian divided by its norm of order q = p/(p-1), decisions in the
-ball of radius 2 of the norm of order p = 1.5 or infinity, T = 1000 to 10,000 records, d = 5, 10, 20 features, and a promise of
-(1, 1/T)-differential privacy. *Suboptimality* is |theta - theta*|^2 / |theta*|^2 for the last decision: the risk above that of
-theta*, as a multiple of what the decision 0 has. theta* is Gaussian divided by its norm of order p; for infinity, random
-signs, which is what the scale of the paper's figures implies, not what its text says. Each column:
+The experiments are those of Section 5 of Han, Liang, Liang, Wang, Yao and Zhang (On private online convex optimization,
+2022). Table 5.1 is linear regression on a stream, y = <x, theta*> + noise, with the squared loss. x is Gaussian divided by
+its norm of order q = p/(p-1). Decisions are in the ball of radius 2 of the norm of order p = 1.5 or infinity. There are T =
+1000 to 10,000 records, d = 5, 10, 20 features, and a promise of (1, 1/T)-differential privacy. *Suboptimality* is |theta -
+theta*|^2 / |theta*|^2 for the last decision: its risk above the risk of theta*, relative to the same for the decision 0.
+theta* is Gaussian divided by its norm of order p. For p = infinity it has random signs, which is implied by the scale of the
+paper's figures, but differs from its text. The columns are:
 
-- *paper*: what the paper prints for its algorithm, the best of several step scales;
-- *as printed*: its algorithm with its two print errors. The squared radius of the noise has the law Gamma(d/2, scale 2 sigma)
-  where the proof has Gamma(d/2, scale 2 sigma^2); and for p < 2 the noise belongs to the norm of order min(q - 1, log d - 1),
-  which is none for few features. THIS IS NOT PRIVATE. It is here, and nowhere in the library, since it comes near to the
-  paper's figures;
-- *equation (3.2)*: the noise that the paper proves, drawn as it should be, with gradients clipped so that what the paper
-  promises is true: 2 (beta D + L) = 28;
+- *paper*: the number printed in the paper for its algorithm, the best of several step scales;
+- *as printed*: its algorithm with its two print errors. The squared radius of the noise has the law Gamma(d/2, scale 2
+  sigma) where the proof has Gamma(d/2, scale 2 sigma^2); and for p < 2 the noise belongs to the norm of order min(q - 1, log
+  d - 1), which is not a norm for few features. THIS IS NOT PRIVATE. It is only here, not in the library, because it comes
+  near the paper's figures;
+- *equation (3.2)*: the noise that the paper proves, drawn correctly, with gradients clipped so that the paper's assumption
+  holds: 2 (beta D + L) = 28;
 - *no privacy*: the same steps without noise;
-- *default*: ``DPTOFW`` as it comes, with nothing chosen by looking at data;
-- *tuned*: the best of five step scales and three clips. They are chosen on the data: not covered by epsilon.
+- *default*: ``DPTOFW`` with its defaults, nothing chosen by looking at data;
+- *tuned*: the best of five step scales and three clips, chosen on the data: not covered by epsilon.
 
-The columns *as printed*, *equation (3.2)* and *no privacy* have the best of five step scales too, as the paper's; a second
-table has them without. A third has their epsilon: that of each learner's ledger; for what is printed at p = 1.5, which no
-theorem covers, an estimate from below from the losses of drawn noise. And three learners are audited, at p = 1.5: from theta_1,
-..., theta_T alone one tells which of two records came first, whose losses are linear with gradients as long as is promised.
+The columns *as printed*, *equation (3.2)* and *no privacy* also have the best of five step scales, like the paper. A second
+table has them without tuning. A third table has the epsilon of each learner's ledger. No theorem covers the printed
+algorithm at p = 1.5; for it the table has a lower estimate, from the privacy losses of drawn noise. Three learners are also
+audited, at p = 1.5: the attack sees only theta_1, ..., theta_T and tells which of two records came first. The records'
+losses are linear, with gradients as long as promised.
 
-Rivals have a table of their own, each at (1, 1/T)-privacy with exact accounting: NoisySFW; DP-FTRL, the average of its
-decisions, for p = infinity, since p = 1.5 is not for it; and LocalMD, for p = 1.5. All have their defaults, and the best of five
-step scales, which multiply their default rates, with a clip of 1. NoisySGD goes over the records many times, and is not here.
+The rivals have their own table, each at (1, 1/T)-privacy with exact accounting: NoisySFW; DP-FTRL, the average of its
+decisions, only for p = infinity, because it does not support p = 1.5; and LocalMD, for p = 1.5. All have their defaults, and
+the best of five step scales, which multiply their default rates, with a clip of 1. NoisySGD passes over the records many
+times and is left out.
 
-Figure 5.1 is a bandit, DP-HDB against DP-UCB, with K = 2 arms, d = 50 and T = 10,000. The paper does not state its environment.
-Here contexts are uniform in [-1, 1]^d, theta_k has 5 entries that are not 0 and l1 norm 1, and rewards are x'theta_k plus normal
-noise of standard deviation 0.05. *Printed* is the paper's Laplace noise, for beta D + L = 4, which clipping makes true, and its
-preselection with h = 0.1; the arms' clocks are their own, without which it is not private. *Tuned* is the best of a few, chosen
-on the data: not covered by epsilon. DP-UCB is told how large the noise of rewards is, and that no context is longer than sqrt(d).
+Figure 5.1 is a bandit, DP-HDB against DP-UCB, with K = 2 arms, d = 50 and T = 10,000. The paper does not state its
+environment. Here contexts are uniform in [-1, 1]^d, theta_k has 5 nonzero entries and l1 norm 1, and rewards are x'theta_k
+plus normal noise of standard deviation 0.05. *Printed* is the paper's Laplace noise, for beta D + L = 4, which clipping
+enforces, and its preselection with h = 0.1. Each arm has its own clock, without which the algorithm is not private. *Tuned*
+is the best of a few settings, chosen on the data: not covered by epsilon. DP-UCB is told the noise level of the rewards, and
+that no context is longer than sqrt(d).
 
-Prints tables, draws figures, and writes all numbers to OUTPUT/private_oco.json. A finished run is kept in OUTPUT/private_oco and
-not repeated, whatever has changed since: empty that folder to start anew.
+The script prints tables, draws figures, and writes all numbers to OUTPUT/private_oco.json. Finished runs are kept in
+OUTPUT/private_oco and not repeated, even if the code has changed: empty that folder to start again.
 
     python examples/papers/private_oco.py --workers 2    # seconds with --smoke
 """
@@ -65,19 +69,19 @@ from torch import Tensor
 
 from torchonline import DPHDB, DPTOFW, OFUL
 from torchonline.baselines import DPFTRL, DPUCB, LocalMD, NoisySFW
-from torchonline.core.ops import beside
+from torchonline.core.backend import beside
 from torchonline.privacy.accounting import Event, NonPrivateEvent
 from torchonline.privacy.audit import AuditResult, epsilon_lower_bound
 from torchonline.privacy.mechanisms.trees import Tree
 from torchonline.privacy.noise import noise_source
 
 TRIALS, BANDIT_TRIALS, EPSILON, RADIUS, NOISE = 10, 5, 1.0, 2.0, 0.05
-# beta D + L for the squared loss: |x|_q = 1 makes beta = 2; D = 4; and L = 2 (2 + 1) without the noise in y.
+# beta D + L for the squared loss: beta = 2 because |x|_q = 1; D = 4; and L = 2 (2 + 1) without the noise in y.
 PROMISED = 14.0
 ROUNDS, DIMS, NORMS = (1000, 2000, 5000, 10000), (5, 10, 20), (1.5, math.inf)
-# The defaults first.
+# The first of each are the defaults.
 STEP_SCALES, CLIPS = (1.0, 0.125, 0.25, 0.5, 2.0), (1.0, 0.5, 2.0)
-# Table 5.1, the rows of OFW: by p and T, for d = 5, 10, 20.
+# Rows of OFW in Table 5.1, by p and T, for d = 5, 10, 20.
 PAPER = {
     (1.5, 1000): (0.0172, 0.201, 0.775),
     (1.5, 2000): (0.00235, 0.0595, 0.406),
@@ -92,7 +96,7 @@ PAPER = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One of Table 5.1."""
+    """Cell of Table 5.1."""
 
     norm: float  # p
     rounds: int  # T
@@ -100,7 +104,7 @@ class Cell:
 
     @property
     def dual(self) -> float:
-        """The order q of the norm of the features and of the gradients."""
+        """Return the order q of the norm of features and gradients."""
         return 1.0 if self.norm == math.inf else self.norm / (self.norm - 1.0)
 
     @property
@@ -108,7 +112,7 @@ class Cell:
         return 1.0 / self.rounds
 
     def paper(self) -> float | None:
-        """The suboptimality that the paper prints."""
+        """Return the suboptimality printed in the paper."""
         row = PAPER.get((self.norm, self.rounds))
         return None if row is None else row[DIMS.index(self.dim)]
 
@@ -118,19 +122,20 @@ class Cell:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A learner with the step scale 1, for a cell, a clip, a batch shape and a seed."""
+    """Maker of a learner with step scale 1, and the clips to try."""
 
     make: Callable[[Cell, float | None, tuple[int, ...], int], DPTOFW]
-    clips: tuple[float | None, ...]  # the default first; None where nothing is clipped
+    clips: tuple[float | None, ...]  # the default first; None clips nothing
 
 
 class AsPrinted(Tree):
-    r"""NOT PRIVATE: the tree with the noise of Algorithm 4 and Lemma 5.1 as they are printed.
+    r"""NOT PRIVATE: tree with the noise of Algorithm 4 and Lemma 5.1 as printed.
 
-    With h = ceil(log2 n) + 1 levels and :math:`\sigma_+^2 = 8h^2\kappa\log(h/\delta)(\beta D + L)^2/\varepsilon^2` the square of
-    the noise's norm should have the law Gamma(d/2, scale :math:`2\sigma_+^2`), and is printed with :math:`2\sigma_+`: too little
-    noise by a factor of :math:`\sqrt{\sigma_+}`, and of another unit. For q > 2 the norm is printed to be of order
-    min(q - 1, log d - 1); for q < 2 it is :math:`\sqrt\kappa\,\|z\|_2`, :math:`\kappa = d^{1-2/p}`.
+    Let h = ceil(log2 n) + 1 be the number of levels and
+    :math:`\sigma_+^2 = 8h^2\kappa\log(h/\delta)(\beta D + L)^2/\varepsilon^2`. The squared norm of the noise should have the law
+    Gamma(d/2, scale :math:`2\sigma_+^2`). The paper prints the scale :math:`2\sigma_+`, which has another unit and makes the
+    noise too small by a factor of :math:`\sqrt{\sigma_+}`. For q > 2 the printed norm has order min(q - 1, log d - 1). For
+    q < 2 it is :math:`\sqrt\kappa\,\|z\|_2`, :math:`\kappa = d^{1-2/p}`.
     """
 
     name = "paper"
@@ -154,7 +159,7 @@ class AsPrinted(Tree):
         self.numbers = np.random.default_rng(seed)
 
     def event(self, steps: int) -> Event:
-        """Normal noise is booked as what it is; of the other nothing is proved."""
+        """Return the exact event of normal noise; for other noise nothing is proved."""
         return super().event(steps) if self.order == 2.0 else NonPrivateEvent()
 
     def _draw(self, memory: Tensor) -> Tensor:
@@ -163,7 +168,7 @@ class AsPrinted(Tree):
         return beside(self.draw((*memory.shape[:-2], memory.shape[-1])), memory)
 
     def draw(self, shape: tuple[int, ...]) -> Tensor:
-        """Vectors with the density exp(-|z|_r^2 / (2 scale^2)), up to a constant, for any order r > 0."""
+        """Draw with density proportional to exp(-|z|_r^2 / (2 scale^2)), for any r > 0."""
         size = self.numbers.standard_gamma(1.0 / self.order, shape)  # |e|^r
         size = (size / size.sum(-1, keepdims=True)) ** (1.0 / self.order)
         radius = np.sqrt(2.0 * self.numbers.standard_gamma(0.5 * shape[-1], (*shape[:-1], 1)))
@@ -171,10 +176,11 @@ class AsPrinted(Tree):
         return torch.from_numpy(self.noise_scale * radius * sign * size)
 
     def epsilon_at_least(self, cell: Cell, draws: int) -> float:
-        """What all prefixes cost a record that moves its summand as far as is promised, in one direction: an estimate from below.
+        """Estimate epsilon of all prefixes from below.
 
-        The record is in as many nodes as the tree has levels. With l the log-ratio of the densities at noise that was drawn,
-        delta(eps) is E max(0, 1 - exp(eps - l)); the epsilon is where its mean over the draws, less 3 standard errors, is delta.
+        The record moves its summand as far as promised, in one direction. It is in as many nodes as the tree has levels. Let l
+        be the log-ratio of the densities at drawn noise. Then delta(eps) = E max(0, 1 - exp(eps - l)). The result is the epsilon
+        at which the mean over the draws, less 3 standard errors, equals delta.
         """
         nodes, dim = cell.rounds.bit_length(), cell.dim
         shift = self.sensitivity * dim ** (-1.0 / cell.dual)
@@ -195,18 +201,18 @@ class AsPrinted(Tree):
 
 
 def promise(cell: Cell, clip: float | None, shape: tuple[int, ...], seed: int) -> dict[str, Any]:
-    """What all learners are told alike."""
+    """Return the options common to all learners."""
     told = {"horizon": cell.rounds, "epsilon": EPSILON, "delta": cell.delta, "norm": cell.norm, "radius_bound": RADIUS}
     return told | {"clip": clip, "batch_shape": shape, "seed": seed}
 
 
 def dptofw(cell: Cell, clip: float | None, shape: tuple[int, ...], seed: int, **options: Any) -> DPTOFW:
-    """The library's, as it comes but for what is given."""
+    """Return the library's learner with the given options."""
     return DPTOFW(cell.dim, **promise(cell, clip, shape, seed) | options)
 
 
 def as_printed(cell: Cell, clip: float | None, shape: tuple[int, ...], seed: int) -> DPTOFW:
-    """Not private: nothing is clipped, and the noise is too little."""
+    """Return the learner as printed. Not private: no clipping, too little noise."""
     learner: Any = dptofw(cell, 1e6, shape, seed, scheme="paper", mechanism="tree")
     learner.choice.mechanism = AsPrinted(cell, seed)
     return learner
@@ -226,7 +232,7 @@ ALGORITHMS = {
     "no privacy": Algorithm(no_privacy, (None,)),
     "DPTOFW": Algorithm(dptofw, CLIPS),
 }
-# Their classes, the rate that a step scale multiplies, and the norms that they are for.
+# Class, rate that a step scale multiplies, and supported norms of each rival.
 RIVALS: dict[str, tuple[Any, str, tuple[float, ...]]] = {
     "NoisySFW": (NoisySFW, "step_size", NORMS),
     "DP-FTRL": (DPFTRL, "learning_rate", (math.inf,)),
@@ -235,7 +241,7 @@ RIVALS: dict[str, tuple[Any, str, tuple[float, ...]]] = {
 
 
 class Stream:
-    """Records of a cell, the same for all learners: ``(T, trials, d)`` features and ``(T, trials)`` responses."""
+    """Records of a cell: ``(T, trials, d)`` features and ``(T, trials)`` responses."""
 
     def __init__(self, cell: Cell, trials: int) -> None:
         generator = torch.Generator().manual_seed(seed_of(cell))
@@ -251,12 +257,12 @@ class Stream:
         return iter(zip(self.x, self.y, strict=True))
 
     def suboptimality(self, theta: Tensor) -> Tensor:
-        """By symmetry E xx' is a multiple of the identity, so this is exact."""
+        """Return the suboptimality, exact because E xx' is a multiple of the identity."""
         return (theta - self.theta).square().sum(-1) / self.theta.square().sum(-1)
 
 
 def gradients(learner: Any, x: Tensor, y: Tensor) -> Tensor:
-    """Those of the squared loss, where the learner wants them."""
+    """Return gradients of the squared loss at the learner's query points."""
     residual = (learner.queries() * x.unsqueeze(-2)).sum(-1) - y.unsqueeze(-1)
     return 2.0 * residual.unsqueeze(-1) * x.unsqueeze(-2)
 
@@ -266,7 +272,7 @@ def seed_of(*key: Any) -> int:
 
 
 def play(name: str, cell: Cell, trials: int) -> list[dict[str, Any]]:
-    """All trials and step scales of one algorithm side by side, for each clip."""
+    """Play all trials and step scales of one algorithm, for each clip."""
     torch.set_num_threads(1)
     stream, found = Stream(cell, trials), []
     scales = torch.tensor(STEP_SCALES, dtype=torch.float64)[:, None, None]
@@ -275,7 +281,7 @@ def play(name: str, cell: Cell, trials: int) -> list[dict[str, Any]]:
         for x, y in stream:
             before = learner.predict()
             learner.step(gradients(learner, x, y))
-            # A step of c / (t + 1), which is at most 1, where the learner took one of 1 / (t + 1).
+            # Rescale the learner's step of 1 / (t + 1) to c / (t + 1), which is at most 1.
             learner.theta.copy_(before.lerp(learner.theta, scales))
         final = stream.suboptimality(learner.predict())
         epsilon = learner.privacy_spent(cell.delta)
@@ -288,7 +294,7 @@ def play(name: str, cell: Cell, trials: int) -> list[dict[str, Any]]:
 
 
 def play_rival(name: str, cell: Cell, trials: int) -> list[dict[str, Any]]:
-    """All trials of a rival side by side, for each step scale."""
+    """Play all trials of a rival, for each step scale."""
     torch.set_num_threads(1)
     stream, found = Stream(cell, trials), []
     kind, rate, _ = RIVALS[name]
@@ -305,9 +311,9 @@ def play_rival(name: str, cell: Cell, trials: int) -> list[dict[str, Any]]:
 
 
 def audit(name: str, cell: Cell, games: int) -> AuditResult:
-    """What the decisions tell of the first record; all others have a loss of 0.
+    """Audit the first record by the decisions; all other records have loss 0.
 
-    The statistics are the directions of d_t, which the decisions give away, at t = 1, 2, 4, ..., where the tree uses one node.
+    The statistics are the directions of d_t, which the decisions reveal, at t = 1, 2, 4, ..., where the tree uses one node.
     """
     record = torch.full((cell.dim,), PROMISED * cell.dim ** (-1.0 / cell.dual), dtype=torch.float64)
     seeds = itertools.count(seed_of("audit", name, cell))
@@ -329,7 +335,7 @@ def audit(name: str, cell: Cell, games: int) -> AuditResult:
 
 @dataclass(frozen=True)
 class Game:
-    """The bandit of Figure 5.1, and how many of it are played side by side."""
+    """Bandit of Figure 5.1, with a number of trials."""
 
     rounds: int
     dim: int
@@ -338,7 +344,7 @@ class Game:
     sparsity: int = 5
 
     def promise(self, seed: int) -> dict[str, Any]:
-        """What private bandits are told alike."""
+        """Return the options common to all private bandits."""
         told = {"arms": self.arms, "horizon": self.rounds, "epsilon": EPSILON, "delta": 1.0 / self.rounds}
         return told | {"batch_shape": (self.trials,), "seed": seed}
 
@@ -347,7 +353,7 @@ class Game:
 
 
 class Uniform:
-    """Arms at random."""
+    """Uniform random choice of arms."""
 
     def __init__(self, game: Game, seed: int) -> None:
         self.game = game
@@ -357,11 +363,11 @@ class Uniform:
         return torch.randint(self.game.arms, (self.game.trials,), generator=self.generator)
 
     def step(self, x: Tensor, arm: Tensor, reward: Tensor) -> None:
-        """Nothing is learnt."""
+        """Learn nothing."""
 
 
 class SharedContext:
-    """OFUL for one context: each arm has a block of a common parameter, whose norm is at most sqrt(K)."""
+    """OFUL with one context and a block per arm of a parameter of norm up to sqrt(K)."""
 
     def __init__(self, game: Game, seed: int) -> None:
         size, bound = game.arms * game.dim, math.sqrt(game.arms)
@@ -379,7 +385,7 @@ class SharedContext:
 
 
 def dphdb(game: Game, seed: int, **options: Any) -> DPHDB:
-    """The library's, with a warm-up of a fortieth of the rounds for each arm."""
+    """Return DPHDB with a warm-up of a fortieth of the rounds for each arm."""
     return DPHDB(game.dim, **{"warmup": max(1, game.rounds // 40)} | game.promise(seed) | options)
 
 
@@ -388,7 +394,10 @@ def dphdb_without_privacy(game: Game, seed: int) -> DPHDB:
 
 
 def dphdb_printed(game: Game, seed: int) -> DPHDB:
-    """Laplace noise of scale 4 D (beta D + L) sqrt(log n log(1/delta)) / (epsilon sqrt(t)), with D = 2, beta = 1 and L = 2."""
+    """Return DPHDB with the paper's Laplace noise.
+
+    Its scale is 4 D (beta D + L) sqrt(log n log(1/delta)) / (epsilon sqrt(t)), with D = 2, beta = 1 and L = 2.
+    """
     bandit: Any = dphdb(game, seed, mechanism="laplace", scheme="paper", clip=4.0, step_scale=1.0, gap=0.1)
     for arm in bandit.arms:
         scale = 4.0 * 2.0 * 4.0 * math.sqrt(math.log(arm.horizon) * math.log(game.rounds)) / EPSILON
@@ -403,7 +412,7 @@ def dpucb(game: Game, seed: int, **options: Any) -> DPUCB:
 
 
 def points(**values: tuple[float, ...]) -> tuple[dict[str, Any], ...]:
-    """All combinations of some options."""
+    """Return all combinations of option values."""
     return tuple(dict(zip(values, point, strict=True)) for point in itertools.product(*values.values()))
 
 
@@ -422,7 +431,7 @@ BANDITS: dict[str, tuple[Callable[..., Any], tuple[dict[str, Any], ...]]] = {
 
 
 def play_bandit(name: str, game: Game) -> list[dict[str, Any]]:
-    """Pseudo-regret of all trials side by side, for each point of an algorithm's grid."""
+    """Return the pseudo-regret of all trials, for each point of an algorithm's grid."""
     torch.set_num_threads(1)
     make, grid = BANDITS[name]
     return [{"options": options, **play_game(make(game, seed_of(name, options), **options), game)} for options in grid]
@@ -453,7 +462,7 @@ def play_game(bandit: Any, game: Game) -> dict[str, Any]:
 
 
 def kept(path: Path, make: Callable[[], Any]) -> Any:
-    """What is in a file, or is made and put there."""
+    """Load the contents of a file, or make and save them."""
     if not path.exists():
         unfinished = path.with_suffix(".unfinished")
         unfinished.write_text(json.dumps(make()))
@@ -495,7 +504,7 @@ def spread(run: dict[str, Any]) -> str:
 
 
 def short(number: Any) -> str:
-    """Three digits."""
+    """Return a number with three digits."""
     number = float(number)
     return f"{number:.3g}" if number < 0.001 else f"{number:.{max(0, 2 - math.floor(math.log10(number)))}f}"
 
@@ -509,7 +518,7 @@ def best(runs: Runs) -> dict[str, Any]:
 
 
 def first(runs: Runs) -> dict[str, Any]:
-    """The default."""
+    """Return the default run."""
     return runs[0]
 
 
@@ -518,7 +527,7 @@ def scales(run: dict[str, Any]) -> str:
 
 
 def main_table(results: Results, norm: float, trials: int) -> Table:
-    """The paper's numbers and ours, the rows that the paper tunes tuned in the same way."""
+    """Return a table of the paper's numbers and ours, tuned in the same way."""
     title = f"p = {norm:g}: suboptimality after T records, mean ± sd of {trials} trials"
     table = Table(title=title, title_justify="left")
     for header in ("T", "d", "paper", "as printed, NOT PRIVATE", "equation (3.2)", "no privacy"):
@@ -551,7 +560,7 @@ def untuned_table(results: Results, trials: int) -> Table:
 
 
 def rivals_table(results: Results, trials: int) -> Table:
-    """Private learners alone, all with exact accounting."""
+    """Return a table of private learners, all with exact accounting."""
     title = f"Rivals at (1, 1/T)-privacy: mean ± sd of {trials} trials; the second of two has the step scale tuned on the data"
     table = Table(title=title, title_justify="left")
     for header in ("p", "T", "d", "DPTOFW", "tuned", *(header for name in RIVALS for header in (name, "tuned"))):
@@ -566,7 +575,7 @@ def rivals_table(results: Results, trials: int) -> Table:
 
 
 def rivals_verdicts(results: Results) -> list[str]:
-    """In how many cells DPTOFW has less, by default and with the best step scale, the clip being 1 for all."""
+    """Count the cells in which DPTOFW is better, by default and tuned, with clip 1."""
     said = []
     for name in RIVALS:
         pairs = [(runs["DPTOFW"], runs[name]) for runs in results.values() if name in runs]
@@ -593,7 +602,7 @@ def privacy_table(results: Results, estimates: dict[Cell, float]) -> Table:
 
 
 def verdicts(results: Results, norm: float) -> list[str]:
-    """How our runs compare with the paper's numbers, over all cells."""
+    """Compare our runs with the paper's numbers, over all cells."""
     cells = [cell for cell in results if cell.norm == norm and cell.paper()]
     if not cells:
         return []

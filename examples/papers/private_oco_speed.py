@@ -1,8 +1,8 @@
-"""What a private step costs: each mechanism beside the same learner without noise, beside plain NumPy, and over a long run.
+"""Time of a private step, by mechanism, relative to no noise and to plain NumPy.
 
-One DPTOFW each, of 100 features, learns records with gradients that are given. Blocks of 50 steps of all learners are timed in
-turn on one thread; the medians are printed, in microseconds and as multiples of the step without noise. Then one of them runs on
-for 100,000 steps, and what it and Python hold is counted on the way.
+One DPTOFW of each kind, with 100 features, learns records with given gradients. Blocks of 50 steps of all learners are timed
+in alternation on one thread. The script prints the medians in microseconds and relative to the step without noise. Then one
+learner makes 100,000 steps, during which the script counts the memory of the learner and of Python.
 
     OMP_NUM_THREADS=1 python examples/papers/private_oco_speed.py    # a minute; seconds with --smoke
 """
@@ -48,7 +48,7 @@ def make_learners(horizon: int) -> dict[str, Any]:
 
 
 def numpy_frank_wolfe() -> Callable[[np.ndarray], None]:
-    """The step without noise in NumPy, with no checks."""
+    """Return the step without noise in NumPy, without checks."""
     theta, before, total, t = np.zeros(DIM), np.zeros(DIM), np.zeros(DIM), 0
 
     def step(gradients: np.ndarray) -> None:
@@ -63,7 +63,7 @@ def numpy_frank_wolfe() -> Callable[[np.ndarray], None]:
 
 
 def steppers(horizon: int) -> dict[str, tuple[Callable[[], Any], int]]:
-    """A step of each contender, and by how many learners its time is shared."""
+    """Return a step of each contender, and its number of learners."""
     gradients = 0.1 * torch.randn(2, DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found: dict[str, tuple[Callable[[], Any], int]] = {}
     for name, learner in make_learners(horizon).items():
@@ -75,7 +75,7 @@ def steppers(horizon: int) -> dict[str, tuple[Callable[[], Any], int]]:
 
 
 def measure(blocks: int, progress: Progress) -> dict[str, float]:
-    """Median seconds of a step of each."""
+    """Return median seconds of a step of each contender."""
     contenders = steppers((blocks + 1) * BLOCK)
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in progress.track(range(blocks), description="steps in turn"):
@@ -88,7 +88,7 @@ def measure(blocks: int, progress: Progress) -> dict[str, float]:
 
 
 def long_run(steps: int, progress: Progress) -> list[tuple[int, int, int, float]]:
-    """Steps, bytes of buffers, blocks of memory that Python holds, and seconds of a step, ten times on the way."""
+    """Return steps, buffer bytes, Python's memory blocks and seconds, ten times."""
     learner = DPTOFW(DIM, horizon=steps, epsilon=1.0, delta=1.0 / steps)
     gradients, points = torch.zeros(2, DIM, dtype=torch.float64).requires_grad_(), []
     for _ in progress.track(range(10), description="a long run"):

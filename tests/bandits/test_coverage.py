@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchonline import OFUL, UCB, HeavyTailUCB
-from torchonline.environments import Gaussian, LinearBandit, Noise, Pareto, StudentT, TwoPoint
+from torchonline.environments import GaussianNoise, LinearBandit, Noise, Pareto, StudentT, TwoPoint
 
 RUNS, ROUNDS, ARMS, DELTA = 500, 2000, 20, 0.05
 LIMIT = DELTA + 3.0 * math.sqrt(DELTA * (1.0 - DELTA) / RUNS)
@@ -57,7 +57,7 @@ def share_of_misses(
 @pytest.mark.parametrize(
     ("noise", "order", "laws"),
     [
-        ("moment", 2.0, [StudentT(2.1), Gaussian(), TwoPoint(0.01)]),
+        ("moment", 2.0, [StudentT(2.1), GaussianNoise(), TwoPoint(0.01)]),
         # These have no variance.
         ("moment", 1.4, [StudentT(1.5), Pareto(1.5)]),
         ("symmetric", 1.4, [StudentT(1.5), Pareto(1.5, symmetric=True)]),
@@ -71,7 +71,7 @@ def test_heavy_tail_ucb_keeps_its_promise(dim: int, noise: str, order: float, la
 
 def test_two_thirds_of_the_radius_are_seen_to_be_too_little() -> None:
     policy = HeavyTailUCB(2, delta=DELTA, radius_scale=2.0 / 3.0, batch_shape=(1, RUNS))
-    assert share_of_misses(policy, heavy_tail_error, [Gaussian()], 2.0, seed=200) > LIMIT
+    assert share_of_misses(policy, heavy_tail_error, [GaussianNoise()], 2.0, seed=200) > LIMIT
 
 
 def test_oful_is_seen_to_break_its_promise_under_heavy_tails() -> None:
@@ -82,4 +82,4 @@ def test_oful_is_seen_to_break_its_promise_under_heavy_tails() -> None:
 
 def test_oful_keeps_its_promise_under_gaussian_noise() -> None:
     policy = OFUL(2, noise_scale=1.0, ridge=2.0, delta=DELTA, batch_shape=(1, RUNS))
-    assert share_of_misses(policy, ridge_error, [Gaussian()], 2.0, seed=200) <= LIMIT
+    assert share_of_misses(policy, ridge_error, [GaussianNoise()], 2.0, seed=200) <= LIMIT

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tests.learners import close
 from torchonline import OFUL, UCB, HeavyTailUCB
-from torchonline.environments import Gaussian, Noise, Pareto, StudentT
+from torchonline.environments import GaussianNoise, Noise, Pareto, StudentT
 from torchonline.metrics import has_missed
 
 RUNS, DIM, ARMS, OPEN, DELTA = 300, 2, 10, 50, 0.05
@@ -87,17 +87,17 @@ def test_batches_that_arrive_shuffled_keep_the_promise(noise: Noise, order: floa
 
 def test_oful_under_gaussian_noise_with_random_delays() -> None:
     policy = OFUL(DIM, delta=DELTA, batch_shape=(RUNS,))
-    assert share_lost_under_delay(policy, World(Gaussian()), 1000) <= LIMIT
+    assert share_lost_under_delay(policy, World(GaussianNoise()), 1000) <= LIMIT
 
 
 def test_rewards_lost_because_they_are_large_are_seen_to_break_it() -> None:
-    assert share_lost_under_delay(heavy(Gaussian()), World(Gaussian()), 1000, largest=0.5) > 0.9
+    assert share_lost_under_delay(heavy(GaussianNoise()), World(GaussianNoise()), 1000, largest=0.5) > 0.9
 
 
 def test_a_batch_in_one_step_is_learnt_in_its_order() -> None:
     """``step`` with n rows is n steps: a batch needs no code of its own."""
-    world = World(Gaussian())
-    together, one_by_one = heavy(Gaussian()), heavy(Gaussian())
+    world = World(GaussianNoise())
+    together, one_by_one = heavy(GaussianNoise()), heavy(GaussianNoise())
     x, reward = world.decide(together, OPEN)
     together.step(x, reward)
     for row in zip(x.unbind(1), reward.unbind(1), strict=True):

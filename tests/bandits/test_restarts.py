@@ -29,7 +29,7 @@ from torchonline import (
     RidgeRegression,
 )
 from torchonline.bandits.estimator import Estimator
-from torchonline.environments import DriftingBandit, Gaussian, StudentT
+from torchonline.environments import DriftingBandit, GaussianNoise, StudentT
 from torchonline.export import to_program, to_torchscript
 from torchonline.export.programs import only_where
 
@@ -307,7 +307,7 @@ LIMIT = DELTA + 3.0 * math.sqrt(DELTA * (1.0 - DELTA) / RUNS)
 @pytest.mark.parametrize("angle", [0.0, 2.0])
 def test_the_set_holds_in_every_epoch_without_a_move(angle: float) -> None:
     """Whether nothing ever moves, or only between two epochs: misses of each epoch are no more than delta."""
-    for cls, noise in ((HeavyTailUCB, StudentT(2.1)), (OFUL, Gaussian(scale=2.0))):
+    for cls, noise in ((HeavyTailUCB, StudentT(2.1)), (OFUL, GaussianNoise(scale=2.0))):
         policy = cls(
             2, noise_scale=noise.moment_norm(2.0), ridge=2.0, delta=DELTA, restart_every=100, batch_shape=(RUNS,)
         )
@@ -318,7 +318,7 @@ def test_the_set_holds_in_every_epoch_without_a_move(angle: float) -> None:
 
 def test_the_set_is_seen_to_fail_where_the_parameter_moves() -> None:
     """In the middle of an epoch, of which nothing is promised: the count above would notice."""
-    noise = Gaussian(scale=0.3)
+    noise = GaussianNoise(scale=0.3)
     policy = OFUL(2, noise_scale=0.3, ridge=2.0, delta=DELTA, restart_every=100, batch_shape=(RUNS,))
     environment = DriftingBandit(2, 10, noise=noise, angle=math.pi, every=50, batch_shape=(RUNS,), seed=5)
     assert (epochs_missed(policy, 100, environment) > 0.9).all()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tests.learners import close, differences, snapshot
 from tests.reference.system_identification import SystemIdentificationReference
 from torchonline import UCB, HeavyTailRegression, RidgeRegression, SystemIdentification
-from torchonline.environments import Gaussian, Noise, StudentT
+from torchonline.environments import GaussianNoise, Noise, StudentT
 
 D = torch.float64
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -258,7 +258,7 @@ def test_every_column_is_covered(df: float, order: float) -> None:
 
 
 def test_a_third_of_the_radius_is_seen_to_be_too_little() -> None:
-    missed = misses(Gaussian(), 2.0, radius_scale=1.0 / 3.0, theta_bound=3.0)
+    missed = misses(GaussianNoise(), 2.0, radius_scale=1.0 / 3.0, theta_bound=3.0)
     assert missed.any(-1).double().mean() > limit(DELTA), missed.sum(0)
 
 

@@ -1,4 +1,4 @@
-"""Callbacks: what they log and write, and that they only look."""
+"""Tests of the callbacks: their logs, their files, and that they change nothing."""
 
 import csv
 import logging
@@ -53,7 +53,7 @@ def trainer(*callbacks: pl.Callback, **options: Any) -> pl.Trainer:
 
 
 class Witness(pl.Callback):
-    """Sums regret by itself, batch by batch."""
+    """Callback that sums regret independently, batch by batch."""
 
     def __init__(self) -> None:
         self.totals: list[float] = []

@@ -1,4 +1,4 @@
-"""What a fit has spent: the logger in real fits, its stops and its refusals; the metric and its checkpoints."""
+"""Tests of PrivacySpendLogger and PrivacySpent."""
 
 import copy
 import csv
@@ -56,7 +56,7 @@ class Regression(pl.LightningModule):
         self.batches: list[int] = []
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """The clock that Lightning counts batches by."""
+        """Return an optimizer of a constant, by which Lightning counts batches."""
         return torch.optim.SGD([torch.zeros((), requires_grad=True)], lr=1.0)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
@@ -71,14 +71,14 @@ class Regression(pl.LightningModule):
 
 
 class Looking(Regression):
-    """Looks at records for validation."""
+    """Reads records in validation."""
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         self.encoder(batch[0]).double() @ self.heads["only"].predict()
 
 
 class Learning(Regression):
-    """Learns from them."""
+    """Makes steps in validation."""
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         self.heads["only"].step(None)
@@ -116,7 +116,7 @@ def rows(logger: CSVLogger) -> list[dict[str, str]]:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The root of Balle and Wang's delta, by bisection."""
+    """Return the epsilon of Balle and Wang's formula for delta, by bisection."""
 
     def phi(x: float) -> float:
         return 0.5 * math.erfc(-x / math.sqrt(2.0))
@@ -131,7 +131,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 @functools.cache
 def gaussian_mu(promise: float) -> float:
-    """The largest mu that keeps a promise, by bisection."""
+    """Return the largest mu within an epsilon, by bisection."""
     low, high = 0.0, 10.0
     for _ in range(40):
         mu = 0.5 * (low + high)
@@ -140,7 +140,7 @@ def gaussian_mu(promise: float) -> float:
 
 
 def tree_epsilon(steps: int, runs: float = 1, n: int = PEOPLE) -> float:
-    """A record is in at most t.bit_length() nodes of the first t prefixes; all n of them spend the promise."""
+    """Return the epsilon of a tree, where a record is in steps.bit_length() nodes."""
     return gaussian_epsilon(gaussian_mu(PROMISE) * math.sqrt(runs * steps.bit_length() / n.bit_length()), DELTA)
 
 
@@ -187,7 +187,7 @@ class TestLogs:
 
 
 class TestBudget:
-    # Nodes of the tree: 1, 2, 3, 4, 5 from steps 1, 2, 4, 8, 16 on.
+    # A record is in 1, 2, 3, 4, 5 nodes of the tree from steps 1, 2, 4, 8, 16 on.
     @pytest.mark.parametrize(("nodes", "last"), [(1, 1), (2, 3), (3, 7), (4, 15), (5, PEOPLE)])
     @pytest.mark.parametrize("seed", [1, 2])
     def test_the_exact_step_for_all_data(self, nodes: int, last: int, seed: int) -> None:
@@ -228,7 +228,9 @@ class TestBudget:
         assert int(module.heads["only"].rounds) == 7
 
     def test_no_room_for_one_step(self) -> None:
-        with pytest.raises(ValueError, match=r"stop_at: expected at least 0\.38.*, what one more step .*, got 0.1"):
+        with pytest.raises(
+            ValueError, match=r"stop_at: expected at least 0\.38.*, the epsilon after one more step, got 0.1"
+        ):
             fit(Regression(), PrivacySpendLogger(DELTA, stop_at=0.1))
 
     def test_a_horizon_that_is_over_is_no_budget_left(self) -> None:
@@ -318,7 +320,7 @@ class TestOnePass:
 
 
 def crashed(folder: Path, data: Any = None, *, every: int = 5, crash_at: int | None = 8) -> Path:
-    """A checkpoint after some batches of a fit that went on to batch 8."""
+    """Return a checkpoint of a fit that crashed later, at batch 8."""
     module = Regression(crash_at=crash_at, only=learner(horizon=100))
     keep = ModelCheckpoint(folder, filename="{step}", every_n_train_steps=every, save_top_k=-1)
     if crash_at is None:
@@ -351,7 +353,7 @@ class TestResume:
         module.crash_at = None
         logger = CSVLogger(tmp_path)
         fit(module, PrivacySpendLogger(DELTA), logger=logger, ckpt=tmp_path / "step=6.ckpt", limit_train_batches=7)
-        # 8 steps had been published: more than the 7 of now.
+        # 8 steps had been published, more than the current 7.
         assert [int(row["step"]) for row in rows(logger)] == [7]
         assert float(rows(logger)[0]["privacy_spent"]) == pytest.approx(tree_epsilon(8, runs=2, n=100), rel=1e-6)
         assert module.metric.compute().item() == pytest.approx(tree_epsilon(8, runs=2, n=100), rel=1e-6)
@@ -378,7 +380,7 @@ class TestResume:
             with pytest.raises(RuntimeError, match="expected a loader that goes on"):
                 fit(module, PrivacySpendLogger(DELTA), data=data, ckpt=ckpt)
             assert int(module.heads["only"].rounds) == 5
-        # Lightning sees this by itself.
+        # Lightning itself detects this.
         with pytest.raises(RuntimeError, match="0 stateful loaders, but found 1 states"):
             fit(Regression(only=learner(horizon=100)), PrivacySpendLogger(DELTA), data=plain_loader(), ckpt=with_)
 
@@ -411,7 +413,7 @@ class TestResume:
         fit(second, PrivacySpendLogger(DELTA), max_epochs=-1, max_steps=PEOPLE, ckpt=tmp_path / "cut.ckpt")
         assert second.batches == list(range(10, PEOPLE))
         assert int(second.heads["only"].continuations) == 2
-        # Where Lightning takes the epoch for finished, the loader begins again.
+        # With max_epochs Lightning takes the epoch as finished, and the loader begins again.
         with pytest.raises(RuntimeError, match="expected one pass"):
             fit(
                 Regression(only=learner(horizon=100)),
@@ -436,7 +438,7 @@ class TestSeveralLearners:
     def test_the_budget_is_for_all(self) -> None:
         module, callback = Regression(a=learner(), b=learner()), PrivacySpendLogger(DELTA, stop_at=1.0)
         fit(module, callback)
-        # 2 nodes in each of two trees; 5 in one spend the promise.
+        # 2 nodes in each of two trees are within the budget of 5 nodes; 3 in each are not.
         assert int(module.heads["a"].rounds) == callback.last_step == 3
 
     def test_of_different_adjacency_there_is_none(self) -> None:
@@ -493,7 +495,7 @@ def test_constructor_errors(error: type[Exception], text: str, arguments: dict[s
 
 
 class Pure(DPTOFW):
-    """Pretends that its steps are Laplace noise."""
+    """Learner whose ledger pretends that its steps add Laplace noise."""
 
     def _event(self, steps: int) -> Event:
         return PureEvent(0.01 * steps)
@@ -541,7 +543,7 @@ class TestMetric:
             torch.save(here.state_dict(), file)
             file.seek(0)
             there.load_state_dict(torch.load(file))
-        # Both have been loaded, and neither has been told more.
+        # Both have been loaded, and neither has made a further step.
         assert metric_resumed.compute().item() == resumed.privacy_spent(DELTA)
         assert resumed.privacy_spent(DELTA) == made.privacy_spent(DELTA, continuations=2)
         assert kind == "none" or metric_resumed.compute() > metric.compute()
@@ -550,7 +552,7 @@ class TestMetric:
         assert int(metric_resumed.rounds) == 13
 
     def test_nothing_released_costs_nothing_later(self) -> None:
-        """A learner that releases batches, looked at from its first step on: its metric says what it says itself."""
+        """The metric of a learner of batches agrees with it from the first step on."""
         made, metric = KINDS["batches"](), PrivacySpent(DELTA)
         for _ in range(14):
             metric.update(stepped(made, 1))
@@ -567,7 +569,7 @@ class TestMetric:
         assert metric.compute().item() == late
         metric.load_state_dict(early)
         assert metric.compute().item() == made.privacy_spent(DELTA, continuations=2) > late
-        metric.load_state_dict(PrivacySpent(DELTA).state_dict())  # as the learner counts it
+        metric.load_state_dict(PrivacySpent(DELTA).state_dict())  # the learner counts such a load, too
         assert metric.compute().item() == made.privacy_spent(DELTA, continuations=3)
 
     def test_nothing_is_counted_before_the_first_step(self) -> None:

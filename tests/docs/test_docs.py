@@ -1,12 +1,17 @@
-"""What docs/ tells a reader to run does run, and its links lead somewhere."""
+"""The code in docs/ runs, and every relative link and anchor of the Markdown pages resolves."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from markdown_it import MarkdownIt
+from threadpoolctl import ThreadpoolController
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [*sorted(ROOT.glob("*.md")), *DOCUMENTS]
 BLOCKS = [
     pytest.param(block, id=f"{path.stem}-{number}")
     for path in DOCUMENTS
@@ -14,20 +19,84 @@ BLOCKS = [
 ]
 
 
+def prose(path: Path) -> str:
+    """Return a page without its fenced code blocks, in which brackets and # mean other things."""
+    return re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors that GitHub gives to a page's headings."""
+    found: list[str] = []
+    for title in re.findall(r"^#+ +(.+?) *$", prose(path), re.MULTILINE):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).replace("`", "").replace("*", "")
+        slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+        found.append(slug if slug not in found else f"{slug}-{sum(name.startswith(slug) for name in found)}")
+    return set(found)
+
+
+def broken_links(path: Path) -> list[str]:
+    """Return the relative links of a page that lead to no file, or to no heading of a Markdown page."""
+    text = re.sub(r"`[^`\n]*`", "", prose(path))
+    broken = []
+    for link in re.findall(r"\]\((?!https?://|mailto:)([^)\s]+)\)", text):
+        target, _, anchor = link.partition("#")
+        file = (path.parent / target).resolve() if target else path
+        is_known = file.suffix == ".md" and file.is_file() and anchor in anchors(file)
+        if not file.exists() or (anchor and not is_known):
+            broken.append(link)
+    return broken
+
+
 def test_there_are_code_blocks() -> None:
-    assert len(BLOCKS) >= 2
+    assert len(BLOCKS) >= 16
+
+
+@pytest.fixture
+def same_threads() -> Iterator[None]:
+    """Undo what a block sets: the numbers of threads are the whole process's."""
+    torch_threads, libraries = torch.get_num_threads(), ThreadpoolController().lib_controllers
+    counts = [library.num_threads for library in libraries]
+    yield
+    torch.set_num_threads(torch_threads)
+    for library, count in zip(libraries, counts, strict=True):
+        library.set_num_threads(count)
 
 
 @pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.usefixtures("same_threads")
 def test_code_block_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "docs", "exec"), {})
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_links_and_anchors_resolve(path: Path) -> None:
+    assert broken_links(path) == []
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    page, other = tmp_path / "page.md", tmp_path / "other.md"
+    other.write_text("# A title: `x` and [y](z.md)\n\n```text\n# No title\n```\n")
+    good = "[a](other.md) [b](other.md#a-title-x-and-y) [c](https://example.org/none) `[d](none.md)`"
+    page.write_text(f"# Here\n\n{good} [e](#here) [f](none.md) [g](other.md#no-title) [h](#there)\n")
+    assert broken_links(page) == ["none.md", "other.md#no-title", "#there"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_formulas_keep_their_underscores(path: Path) -> None:
+    """An underscore beside a bracket or a bar opens emphasis, and is gone from the page: such a formula needs backticks."""
+    tokens = [token for block in MarkdownIt().parse(path.read_text()) for token in block.children or ()]
+    assert not any(token.type.endswith("_open") and token.markup.startswith("_") for token in tokens)
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
-def test_links_and_scripts_exist(path: Path) -> None:
-    text = path.read_text()
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", text):
-        assert (path.parent / target).exists(), target
-    for script in re.findall(r"<!-- printed by (\S+)", text):
-        assert (ROOT / script).is_file(), script
+def test_every_page_is_reachable(path: Path) -> None:
+    readers = [page for page in PAGES if page != path and page != ROOT / "CHANGELOG.md"]
+    assert any(re.search(rf"\]\([^)]*\b{re.escape(path.name)}[#)]", page.read_text()) for page in readers)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+def test_scripts_exist(path: Path) -> None:
+    for script in re.findall(r"<!-- printed by (\S+)|python (examples/\S+\.py)", path.read_text()):
+        name = script[0] or script[1]
+        assert (ROOT / name).is_file(), name

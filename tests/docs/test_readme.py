@@ -1,4 +1,4 @@
-"""What the README tells a reader to run does run."""
+"""The README's code runs, its make targets exist, and it stays short."""
 
 import re
 from pathlib import Path
@@ -10,8 +10,12 @@ README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-def test_there_are_code_blocks() -> None:
-    assert len(BLOCKS) >= 2
+def test_there_is_a_code_block() -> None:
+    assert BLOCKS
+
+
+def test_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 130
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
@@ -25,12 +29,6 @@ def test_code_block_runs(number: int, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_make_targets_exist() -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"`?make (\w+)", README)) <= targets
-
-
-def test_links_lead_somewhere() -> None:
-    for document in ("README.md", "CONTRIBUTING.md"):
-        for target in re.findall(r"\]\((?!http)([^)#]+)\)", (ROOT / document).read_text()):
-            assert (ROOT / target).exists(), f"{document} links to {target}"
 
 
 def test_printed_by_names_a_script() -> None:

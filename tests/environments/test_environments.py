@@ -1,4 +1,4 @@
-"""Noise laws against scipy, and the promises of linear and generalized linear bandits."""
+"""Tests of the noise laws, the linear and the generalized linear bandits."""
 
 import math
 from itertools import pairwise
@@ -8,10 +8,10 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from torchonline import OFUL, LocalGLB
+from torchonline import OFUL, LocalGLB, environments
 from torchonline.environments import (
     DriftingBandit,
-    Gaussian,
+    GaussianNoise,
     GeneralizedLinearBandit,
     LinearBandit,
     Noise,
@@ -19,12 +19,11 @@ from torchonline.environments import (
     StudentT,
     TwoPoint,
 )
-from torchonline.links import Binomial, CustomLink, Gamma, Link, Logistic, Poisson
-from torchonline.links import Gaussian as GaussianLink
+from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Link, Logistic, Poisson
 
 CONTINUOUS = [
-    Gaussian(),
-    Gaussian(scale=0.3),
+    GaussianNoise(),
+    GaussianNoise(scale=0.3),
     StudentT(2.1),
     StudentT(1.5, scale=2.0),
     StudentT(7.0),
@@ -39,8 +38,8 @@ LAWS = [*CONTINUOUS, TwoPoint(0.01), TwoPoint(0.7, scale=3.0)]
 
 
 def magnitude(noise: Noise) -> list[tuple[stats.rv_continuous, float, float]]:
-    """The standard law as scipy has it: pieces (law of X, shift, sign) whose mixture is sign * (X - shift)."""
-    if isinstance(noise, Gaussian):
+    """Return the standard law as a mixture of sign * (X - shift), X from scipy."""
+    if isinstance(noise, GaussianNoise):
         return [(stats.norm(), 0.0, 1.0)]
     if isinstance(noise, StudentT):
         return [(stats.t(noise.df), 0.0, 1.0)]
@@ -59,7 +58,7 @@ def cdf(noise: Noise, values: np.ndarray) -> np.ndarray:
 
 
 def moment_by_quadrature(noise: Noise, order: float) -> float:
-    """E|eta|^order from the density; with x = +-e^u, power tails fall exponentially."""
+    """Integrate E|eta|^order; with x = +-e^u, power tails fall exponentially."""
     pieces = magnitude(noise)
     total = 0.0
     for law, shift, _ in pieces:
@@ -68,7 +67,7 @@ def moment_by_quadrature(noise: Noise, order: float) -> float:
             def integrand(u: float, law=law, shift=shift, side=side) -> float:
                 return math.exp((order + 1.0) * u + float(law.logpdf(shift + side * math.exp(u))))
 
-            # The density of Pareto's law ends at 1, where |X - shift| = shift - 1.
+            # The density of Pareto's law starts at 1, where |X - shift| = shift - 1.
             breaks = [-60.0, math.log(shift - 1.0)] if shift > 1.0 and side < 0 else [-60.0, 0.0, 10.0, 300.0]
             for low, high in pairwise(breaks):
                 part, _ = integrate.quad(integrand, low, high, epsabs=1e-12, epsrel=1e-11, limit=500)
@@ -108,11 +107,11 @@ def test_moment_norm_of_two_points_is_a_sum(order: float) -> None:
 
 
 def test_moment_norms_that_papers_quote() -> None:
-    # Wang et al. (ICML 2025), section 6, give 1.31 for the first.
+    # Wang et al. (ICML 2025), section 6, give 1.31 for the first law.
     assert StudentT(2.1).moment_norm(1.99) == pytest.approx(4.388, abs=5e-4)
     assert StudentT(2.1).moment_norm(2.0) == pytest.approx(math.sqrt(21.0), rel=1e-12)
-    assert Gaussian(scale=3.0).moment_norm(2) == pytest.approx(3.0, rel=1e-12)
-    assert Gaussian().moment_norm(1) == pytest.approx(math.sqrt(2.0 / math.pi), rel=1e-12)
+    assert GaussianNoise(scale=3.0).moment_norm(2) == pytest.approx(3.0, rel=1e-12)
+    assert GaussianNoise().moment_norm(1) == pytest.approx(math.sqrt(2.0 / math.pi), rel=1e-12)
 
 
 @pytest.mark.parametrize("noise", [StudentT(1.5), Pareto(1.5), Pareto(1.5, symmetric=True)], ids=repr)
@@ -159,24 +158,24 @@ def test_two_points_have_their_probability_and_mean_zero(noise: TwoPoint) -> Non
 @pytest.mark.parametrize(
     ("make", "error", "name"),
     [
-        (lambda: Gaussian(scale=0.0), ValueError, "scale"),
-        (lambda: Gaussian(scale="1"), TypeError, "scale"),
+        (lambda: GaussianNoise(scale=0.0), ValueError, "scale"),
+        (lambda: GaussianNoise(scale="1"), TypeError, "scale"),
         (lambda: StudentT(1.0), ValueError, "df"),
         (lambda: StudentT(math.nan), ValueError, "df"),
         (lambda: StudentT(2.1, scale=-1.0), ValueError, "scale"),
         (lambda: Pareto(0.9), ValueError, "index"),
         (lambda: TwoPoint(1.0), ValueError, "probability"),
         (lambda: TwoPoint(0.1).moment_norm(0.0), ValueError, "order"),
-        (lambda: LinearBandit(0, 5, noise=Gaussian()), ValueError, "dim"),
-        (lambda: LinearBandit(2, 0, noise=Gaussian()), ValueError, "arms"),
+        (lambda: LinearBandit(0, 5, noise=GaussianNoise()), ValueError, "dim"),
+        (lambda: LinearBandit(2, 0, noise=GaussianNoise()), ValueError, "arms"),
         (lambda: LinearBandit(2, 5, noise=1.0), TypeError, "noise"),
-        (lambda: LinearBandit(2, 5, noise=Gaussian(), redraw="no"), TypeError, "redraw"),
-        (lambda: LinearBandit(2, 5, noise=Gaussian(), theta_norm=0.0), ValueError, "theta_norm"),
-        (lambda: LinearBandit(2, 5, noise=Gaussian(), batch_shape=(0,)), ValueError, "batch_shape"),
-        (lambda: LinearBandit(2, 5, noise=Gaussian(), seed=1.0), TypeError, "seed"),
-        (lambda: LinearBandit(2, 5, noise=Gaussian(), seed=2**64), ValueError, "seed"),
-        (lambda: LinearBandit(2, 5, noise=Gaussian(), dtype=torch.float16), ValueError, "dtype"),
-        (lambda: LinearBandit(2, 5, noise=Gaussian(), dtype="float64"), TypeError, "dtype"),
+        (lambda: LinearBandit(2, 5, noise=GaussianNoise(), redraw="no"), TypeError, "redraw"),
+        (lambda: LinearBandit(2, 5, noise=GaussianNoise(), theta_norm=0.0), ValueError, "theta_norm"),
+        (lambda: LinearBandit(2, 5, noise=GaussianNoise(), batch_shape=(0,)), ValueError, "batch_shape"),
+        (lambda: LinearBandit(2, 5, noise=GaussianNoise(), seed=1.0), TypeError, "seed"),
+        (lambda: LinearBandit(2, 5, noise=GaussianNoise(), seed=2**64), ValueError, "seed"),
+        (lambda: LinearBandit(2, 5, noise=GaussianNoise(), dtype=torch.float16), ValueError, "dtype"),
+        (lambda: LinearBandit(2, 5, noise=GaussianNoise(), dtype="float64"), TypeError, "dtype"),
     ],
 )
 def test_bad_options_are_refused_by_name(make, error: type[Exception], name: str) -> None:
@@ -195,7 +194,7 @@ def test_bad_options_are_refused_by_name(make, error: type[Exception], name: str
     ],
 )
 def test_a_bad_pull_is_refused_and_leaves_the_round_as_it_was(index, error: type[Exception]) -> None:
-    environment, same = (LinearBandit(3, 5, noise=Gaussian(), redraw=True, batch_shape=(4,)) for _ in range(2))
+    environment, same = (LinearBandit(3, 5, noise=GaussianNoise(), redraw=True, batch_shape=(4,)) for _ in range(2))
     with pytest.raises(error, match=r"^index: expected"):
         environment.pull(index)
     good = torch.tensor([0, 1, 2, 4])
@@ -208,7 +207,7 @@ def test_a_bad_pull_is_refused_and_leaves_the_round_as_it_was(index, error: type
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_a_round_is_what_it_says(batch_shape: tuple[int, ...], redraw: bool, dtype: torch.dtype) -> None:
     environment = LinearBandit(
-        3, 7, noise=Gaussian(scale=1e-9), theta_norm=2.0, redraw=redraw, batch_shape=batch_shape, dtype=dtype
+        3, 7, noise=GaussianNoise(scale=1e-9), theta_norm=2.0, redraw=redraw, batch_shape=batch_shape, dtype=dtype
     )
     torch.testing.assert_close(environment.theta.norm(dim=-1), torch.full(batch_shape, 2.0, dtype=dtype))
     generator = torch.Generator().manual_seed(0)
@@ -266,7 +265,9 @@ def test_arms_and_parameters_are_uniform_on_the_sphere_and_rewards_follow_the_no
 def test_a_learner_beats_uniform_play(batch_shape: tuple[int, ...], redraw: bool) -> None:
     regret = {}
     for name in ("oful", "uniform"):
-        environment = LinearBandit(2, 20, noise=Gaussian(scale=0.1), redraw=redraw, batch_shape=batch_shape, seed=1)
+        environment = LinearBandit(
+            2, 20, noise=GaussianNoise(scale=0.1), redraw=redraw, batch_shape=batch_shape, seed=1
+        )
         policy = OFUL(2, noise_scale=0.1, batch_shape=batch_shape)
         generator = torch.Generator().manual_seed(0)
         total = torch.zeros(batch_shape, dtype=torch.float64)
@@ -281,8 +282,10 @@ def test_a_learner_beats_uniform_play(batch_shape: tuple[int, ...], redraw: bool
 
 
 def test_a_drifting_parameter_turns_in_a_plane() -> None:
-    """By the angle that was asked for, at its own length, and only when it is time."""
-    environment = DriftingBandit(5, 7, noise=Gaussian(), angle=0.3, every=4, theta_norm=2.0, batch_shape=(3,), seed=1)
+    """Check the angle, the norm and the rounds of the turns."""
+    environment = DriftingBandit(
+        5, 7, noise=GaussianNoise(), angle=0.3, every=4, theta_norm=2.0, batch_shape=(3,), seed=1
+    )
     before = environment.theta
     for t in range(1, 41):
         arms = environment.arms()
@@ -297,8 +300,8 @@ def test_a_drifting_parameter_turns_in_a_plane() -> None:
 
 
 def test_a_drifting_bandit_starts_as_a_linear_one() -> None:
-    """The same first parameter and arms under one seed; and turns wait for no redrawn arms."""
-    options = {"noise": Gaussian(), "batch_shape": (2,), "seed": 3}
+    """One seed gives the same start, and redrawn arms do not stop the turns."""
+    options = {"noise": GaussianNoise(), "batch_shape": (2,), "seed": 3}
     still, drifting = LinearBandit(3, 5, **options), DriftingBandit(3, 5, angle=1.0, **options)
     assert torch.equal(still.theta, drifting.theta)
     assert torch.equal(still.arms(), drifting.arms())
@@ -307,11 +310,43 @@ def test_a_drifting_bandit_starts_as_a_linear_one() -> None:
     redrawn.pull(torch.zeros(2, dtype=torch.int64))
     assert not torch.equal(redrawn.arms(), arms)
     with pytest.raises(ValueError, match="dim: expected at least 2"):
-        DriftingBandit(1, 5, angle=1.0, noise=Gaussian())
+        DriftingBandit(1, 5, angle=1.0, noise=GaussianNoise())
     with pytest.raises(ValueError, match="angle: expected a finite number"):
-        DriftingBandit(2, 5, angle=math.nan, noise=Gaussian())
+        DriftingBandit(2, 5, angle=math.nan, noise=GaussianNoise())
     with pytest.raises(ValueError, match="every: expected an integer above 0"):
-        DriftingBandit(2, 5, angle=1.0, every=0, noise=Gaussian())
+        DriftingBandit(2, 5, angle=1.0, every=0, noise=GaussianNoise())
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (GaussianNoise(), "GaussianNoise()"),
+        (StudentT(2.1), "StudentT(df=2.1)"),
+        (StudentT(2.1, scale=0.5), "StudentT(df=2.1, scale=0.5)"),
+        (Pareto(1.5, symmetric=True), "Pareto(index=1.5, symmetric=True)"),
+        (TwoPoint(0.01, scale=1.0), "TwoPoint(probability=0.01)"),
+        (LinearBandit(3, 10, noise=StudentT(2.1)), "LinearBandit(dim=3, arms=10, noise=StudentT(df=2.1))"),
+        (
+            DriftingBandit(2, 5, noise=GaussianNoise(), angle=0.25, batch_shape=(4,), seed=7, dtype=torch.float32),
+            "DriftingBandit(dim=2, arms=5, noise=GaussianNoise(), angle=0.25, batch_shape=(4,), seed=7, "
+            "dtype=torch.float32)",
+        ),
+        (
+            GeneralizedLinearBandit(2, 3, link=Logistic(), rewards=torch.special.expit, theta_norm=3.0, redraw=True),
+            "GeneralizedLinearBandit(dim=2, arms=3, link=Logistic(), rewards=special_expit, theta_norm=3, redraw=True)",
+        ),
+    ],
+)
+def test_repr_says_what_was_asked_for(made: object, text: str) -> None:
+    assert repr(made) == text
+
+
+def test_the_former_name_of_gaussian_noise_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="Gaussian is now GaussianNoise"):
+        assert environments.Gaussian is GaussianNoise
+    assert "Gaussian" not in environments.__all__
+    with pytest.raises(AttributeError, match="no attribute 'Laplace'"):
+        _ = environments.Laplace
 
 
 def cube(z: torch.Tensor) -> torch.Tensor:
@@ -331,15 +366,15 @@ def no_rewards(z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def fractions(z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Beta(3 p, 3 (1 - p)), by a ratio of gamma draws."""
+    """Draw from Beta(3 p, 3 (1 - p)) by a ratio of gamma draws."""
     p = torch.sigmoid(z.double())
     heads, tails = (torch._standard_gamma(3.0 * share, generator=generator) for share in (p, 1.0 - p))
     return heads / (heads + tails)
 
 
-# A link, its law of rewards where it has none, and by hand: the mean, the slope, the variance of a reward.
+# A link, a law of rewards if the link has none, and formulas of the mean, the slope and the variance of a reward.
 LINKS = [
-    (GaussianLink(0.5), None, lambda z: z, lambda z: 1.0 + 0.0 * z, lambda z: 0.25 + 0.0 * z),
+    (Gaussian(0.5), None, lambda z: z, lambda z: 1.0 + 0.0 * z, lambda z: 0.25 + 0.0 * z),
     (Logistic(), None, stats.logistic.cdf, stats.logistic.pdf, stats.logistic.pdf),
     (Binomial(4), None, lambda z: 4 * stats.logistic.cdf(z), lambda z: 4 * stats.logistic.pdf(z), None),
     (Poisson(), None, np.exp, np.exp, np.exp),
@@ -374,14 +409,14 @@ def test_a_generalized_round_is_what_it_says(link: Link, law, mean, slope, _, re
             assert (regret == 0.0).all()
         assert torch.equal(link.possible(reward), reward)
         assert torch.equal(environment.arms(), arms) is not redraw
-    # The minimum of a slope is at an end, but for the cubic link, whose minimum is 1 at 0, found on a grid.
+    # The slope is least at an end of the range. The cubic link is the exception: its minimum is 1 at 0, found on a grid.
     least = 1.0 if law is no_rewards else min(slope(np.array(-2.5)), slope(np.array(2.5)))
     assert environment.kappa() == pytest.approx(1.0 / least, rel=1e-3 if law is no_rewards else 1e-10)
 
 
 @pytest.mark.parametrize(("link", "law", "mean", "slope", "variance"), LINKS, ids=lambda value: type(value).__name__)
 def test_rewards_have_the_mean_and_variance_of_the_link(link: Link, law, mean, slope, variance) -> None:
-    """Within 4.5 standard errors, by standardised rewards of 20,000 trials, each with arms of its own."""
+    """Standardised rewards of 20,000 trials agree within 4.5 standard errors."""
     count = 20000
     environment = GeneralizedLinearBandit(2, 1, link=link, rewards=law, theta_norm=2.0, batch_shape=(count,), seed=4)
     x, reward, regret = environment.pull(torch.zeros(count, dtype=torch.int64))
@@ -421,7 +456,7 @@ def test_arms_are_uniform_in_the_ball() -> None:
 
 @pytest.mark.parametrize("link", [Logistic(), Poisson(), Gamma(4.0)], ids=lambda link: type(link).__name__)
 def test_what_is_pulled_changes_no_arms_of_a_generalized_bandit(link: Link) -> None:
-    """Although Poisson and gamma draws take as many random numbers as it happens."""
+    """Poisson and gamma draws take a random number of random numbers."""
     first, second, other = (
         GeneralizedLinearBandit(2, 4, link=link, theta_norm=3.0, redraw=True, batch_shape=(6,), seed=seed)
         for seed in (5, 5, 6)

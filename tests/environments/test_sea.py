@@ -1,4 +1,4 @@
-"""SEAStream: noise and drift of exactly the size that was set, a comparator that is best, and gradients of the values."""
+"""Tests of SEAStream: noise, drift, comparator and gradients."""
 
 import math
 from collections.abc import Callable
@@ -17,14 +17,14 @@ EACH_LOSS = pytest.mark.parametrize("loss", list(LOSSES))
 
 
 def probes(stream: SEAStream, count: int = 7, spread: float = 3.0) -> Tensor:
-    """Points near 0 and far off, and the comparator, ``(*B, count + 1, d)``."""
+    """Return points near and far from 0, and the comparator, ``(*B, count + 1, d)``."""
     generator = torch.Generator().manual_seed(5)
     points = torch.randn((*stream.batch_shape, count, stream.dim), generator=generator, dtype=torch.float64)
     return torch.cat([spread * points, stream.comparator.double().unsqueeze(-2)], -2)
 
 
 def profile(loss: str, r: np.ndarray) -> np.ndarray:
-    """The table of the docstring."""
+    """Return the losses of the docstring's table."""
     if loss == "quadratic":
         return r**2 / 2
     if loss == "huber":
@@ -51,7 +51,7 @@ def test_values_against_numpy(loss: str, batch: tuple[int, ...]) -> None:
         expected = stream.expected_values(x) - stream.expected_values(stream.comparator).unsqueeze(-1)
         np.testing.assert_allclose(stream.expected_regret(x), expected, atol=1e-11)
         assert (stream.regret(stream.comparator) == 0.0).all()
-        # One point is a column of many.
+        # A single point gives the same result as that point among many, but for rounding.
         torch.testing.assert_close(stream.regret(x[..., 0, :]), stream.regret(x)[..., 0], rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(
             stream.gradients(x[..., 0, :]), stream.gradients(x)[..., 0, :], rtol=1e-12, atol=1e-12
@@ -76,7 +76,7 @@ def test_gradients_are_those_of_the_values(loss: str) -> None:
 
 @EACH_LOSS
 def test_a_loss_is_smooth_where_it_says(loss: str) -> None:
-    """Central differences across all distances; the largest curvature comes close to the constant, so it is not too large."""
+    """The largest difference quotient of slopes is just below the smoothness constant."""
     stream = SEAStream(1, loss=loss, sigma=0.0, scale=2.0)
     x = stream.comparator + torch.linspace(-30.0, 30.0, 6001, dtype=torch.float64).unsqueeze(-1)
     slopes = stream.gradients(x).diff(dim=0) / x.diff(dim=0)
@@ -107,7 +107,7 @@ def test_noise_and_drift_have_exactly_the_lengths_that_were_set(loss: str, dim: 
         x = probes(stream)
         noise = stream.gradients(x) - stream.expected_gradients(x)
         steps = stream.expected_gradients(x) - stream.expected_gradients(x, lag=1)
-        # At every point the same: the supremum is a maximum, everywhere.
+        # The difference is the same at every point, so the supremum is attained everywhere.
         torch.testing.assert_close(
             noise.norm(dim=-1), torch.full((4, 8), 0.7, dtype=torch.float64), rtol=1e-12, atol=1e-12
         )
@@ -119,7 +119,7 @@ def test_noise_and_drift_have_exactly_the_lengths_that_were_set(loss: str, dim: 
             torch.testing.assert_close(steps, walked, rtol=1e-12, atol=1e-12)
         shifts.append(stream.shift)
         stream.advance()
-    # A closed walk round 0.
+    # The walk is closed and centred at 0.
     assert torch.equal(shifts[0], shifts[period])
     assert torch.equal(shifts[0], shifts[2 * period])
     assert torch.stack(shifts[:period]).sum(0).abs().max() < 1e-12
@@ -129,7 +129,7 @@ def test_noise_and_drift_have_exactly_the_lengths_that_were_set(loss: str, dim: 
 
 @pytest.mark.parametrize(("factor", "accepts"), [(1.0, True), (2 / 3, False), (3 / 2, False)])
 def test_the_law_of_the_noise(factor: float, accepts: bool) -> None:
-    """In three dimensions each coordinate of a uniform direction is uniform; its variance is a third, by Archimedes."""
+    """In three dimensions each coordinate of a uniform direction is uniform."""
     count, sigma = 2000, 0.7
     stream = SEAStream(3, sigma=sigma, drift=0.2, batch_shape=(count,), seed=1)
     point = torch.zeros(count, 3)
@@ -138,7 +138,7 @@ def test_the_law_of_the_noise(factor: float, accepts: bool) -> None:
     for j in range(3):
         pvalue = stats.kstest(noise[:, j], stats.uniform(-claimed, 2.0 * claimed).cdf).pvalue
         assert (pvalue > 1e-3) == accepts
-    # The law of the square of a uniform: mean 1/3, variance 4/45.
+    # The square of a uniform coordinate has mean 1/3 and variance 4/45.
     z = math.sqrt(count) * ((noise[:, 0] ** 2).mean() / claimed**2 - 1 / 3) / math.sqrt(4 / 45)
     assert (abs(z) < 4.5) == accepts
 
@@ -149,7 +149,7 @@ def test_noise_is_unbiased_and_independent_from_round_to_round() -> None:
     first = stream.noise
     stream.advance()
     second = stream.noise
-    spread = 2.0 / math.sqrt(2.0 * count)  # of a mean of coordinates, which have variance sigma^2 / d
+    spread = 2.0 / math.sqrt(2.0 * count)  # standard error of a mean of coordinates with variance sigma^2 / d
     for noise in (first, second):
         assert (noise.mean(0).abs() < 4.5 * spread).all()
     # Products of coordinates have mean 0 and variance (sigma^2 / d)^2.
@@ -159,7 +159,7 @@ def test_noise_is_unbiased_and_independent_from_round_to_round() -> None:
 
 
 def test_the_mean_loss_is_the_expected_one() -> None:
-    """Of many streams that share all but their noise: in one dimension comparators and adversaries differ by signs alone."""
+    """In one dimension the streams of a batch share all but their noise and signs."""
     count = 4000
     stream = SEAStream(1, loss="logistic", sigma=1.5, drift=0.8, batch_shape=(count,))
     x = stream.comparator.sign() * torch.tensor([-2.0, 0.5, 4.0])
@@ -171,7 +171,7 @@ def test_the_mean_loss_is_the_expected_one() -> None:
 @EACH_LOSS
 @pytest.mark.parametrize("period", [2, 5])
 def test_the_two_are_independent_of_each_other(loss: str, period: int) -> None:
-    """Bit for bit: what the other option is, and the loss besides, changes nothing."""
+    """Changing sigma leaves the drift unchanged bit for bit, and vice versa."""
     plain, noisy, drifting = (
         SEAStream(3, loss=loss, sigma=sigma, drift=drift, period=period, batch_shape=(2,), seed=7)
         for sigma, drift in ((1.0, 0.5), (3.0, 0.5), (1.0, 2.0))
@@ -197,7 +197,7 @@ def test_the_two_are_independent_of_each_other(loss: str, period: int) -> None:
 @EACH_LOSS
 @pytest.mark.parametrize("period", [2, 7])
 def test_the_comparator_minimises_the_expected_losses(loss: str, period: int) -> None:
-    """By the conditions of first order for many cycles, to 1e-12; and as scipy finds it for one."""
+    """Check first-order conditions over many cycles, and scipy's minimum over one."""
     cycle = [SEAStream(3, loss=loss, drift=0.3, comparator_norm=2.0, period=period, seed=3) for _ in range(period)]
     for t, stream in enumerate(cycle):
         for _ in range(t):
@@ -256,14 +256,14 @@ def test_no_gradient_is_longer_than_it_may_be_and_some_are_almost_as_long(loss: 
         bound, longest = stream.lipschitz_on(radius), 0.0
         assert bound <= stream.lipschitz
         for _ in range(40):
-            # The longest offset from a comparator is on the boundary.
+            # The point farthest from a comparator is on the boundary of the ball.
             longest = max(longest, float(stream.gradients(radius * circle).norm(dim=-1).max()))
             stream.advance()
         assert 0.97 * bound < longest <= bound * (1.0 + 1e-12)
 
 
 def test_options_of_each_trial() -> None:
-    """A sweep in one fleet: rows of other sizes, columns of other comparators, as the same stream with one number has them."""
+    """A batch of different options equals streams with single options."""
     sigma, norms = torch.tensor([[0.0], [1.0], [4.0]]), torch.tensor([0.1, 10.0]).double()
     options: dict[str, Any] = {"loss": "huber", "batch_shape": (3, 2)}
     fleet = SEAStream(2, sigma=sigma, drift=2.0 * sigma, comparator_norm=norms, **options)
@@ -323,7 +323,7 @@ def test_single_precision_has_the_same_draws(loss: str) -> None:
 
 
 def test_the_counter_example_to_linearised_losses_is_one_of_these_streams() -> None:
-    """Huber's loss of the distance to 4, without noise: at 4 the gradient is 0, at 2 one pays 1.5, and at 0 it is 3.5."""
+    """Huber's loss of the distance to 4: gradient 0 at 4, 1.5 at 2, 3.5 at 0."""
     stream = SEAStream(1, loss="huber", sigma=0.0, comparator_norm=4.0)
     u = stream.comparator
     assert float(u.abs()) == 4.0
@@ -378,14 +378,24 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], error: type[Ex
 @pytest.mark.parametrize(
     ("method", "argument", "error", "said"),
     [
-        ("values", [1.0, 2.0], TypeError, "points: expected a torch.Tensor, got list"),
+        (
+            "values",
+            "points",
+            TypeError,
+            r"points: expected a torch.Tensor, .*, got str",
+        ),
         ("gradients", torch.ones(2, 3, dtype=torch.int64), TypeError, "points: expected a floating-point tensor"),
         ("gradients", torch.ones(3), ValueError, r"points: expected shape \(2, ..., 3\), got \(3\)"),
         ("gradients", torch.ones(2), ValueError, r"points: expected shape \(2, ..., 3\), got \(2\)"),
         ("expected_values", torch.ones(3, 3), ValueError, r"points: expected shape \(2, ..., 3\), got \(3, 3\)"),
         ("expected_gradients", torch.ones(2, 4), ValueError, r"points: expected shape \(2, ..., 3\), got \(2, 4\)"),
         ("regret", torch.ones(2, 4), ValueError, r"decision: expected shape \(2, ..., 3\), got \(2, 4\)"),
-        ("expected_regret", None, TypeError, "decision: expected a torch.Tensor, got NoneType"),
+        (
+            "expected_regret",
+            None,
+            TypeError,
+            r"decision: expected a torch.Tensor, .*, got NoneType",
+        ),
         ("lipschitz_on", -1.0, ValueError, "radius: expected a number of at least 0, got -1.0"),
         ("lipschitz_on", "one", TypeError, "radius: expected a number, got str"),
     ],
@@ -398,3 +408,15 @@ def test_bad_points_are_refused_by_name(method: str, argument: Any, error: type[
 def test_no_lag_but_one() -> None:
     with pytest.raises(ValueError, match=r"^lag: expected 0 or 1, got 2"):
         SEAStream(3).expected_gradients(torch.zeros(3), lag=2)
+
+
+def test_repr_says_what_was_asked_for() -> None:
+    assert repr(SEAStream(2)) == "SEAStream(dim=2)"
+    one_number = SEAStream(2, loss="huber", sigma=0.5, drift=torch.full((3,), 0.1), period=5, batch_shape=(3,), seed=1)
+    assert repr(one_number) == (
+        "SEAStream(dim=2, loss='huber', sigma=0.5, drift=0.1, period=5, batch_shape=(3,), seed=1)"
+    )
+    several = SEAStream(1, sigma=torch.tensor([0.5, 1.0]), batch_shape=(2,), dtype=torch.float32)
+    assert repr(several) == (
+        "SEAStream(dim=1, sigma=<torch.float64 of shape (2)>, batch_shape=(2,), dtype=torch.float32)"
+    )

@@ -1,4 +1,4 @@
-"""Heads on encoders, and their play under Lightning."""
+"""Tests of bandit heads on encoders, with and without Lightning."""
 
 import copy
 import logging
@@ -28,7 +28,7 @@ FEATURES, DIM, ARMS = 4, 3, 5
 
 
 def encoder(width: int = DIM) -> nn.Module:
-    """One that gives something else in each call when it is left in training mode."""
+    """Return an encoder whose output varies from call to call in training mode."""
     return nn.Sequential(nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, width))
 
 
@@ -57,7 +57,7 @@ def same_state(one: nn.Module, other: nn.Module) -> bool:
 
 
 def assert_close_state(one: nn.Module, other: nn.Module) -> None:
-    """To the precision of a float32 encoder, which rounds a batch and a row of it differently."""
+    """Compare states to the precision of a float32 encoder."""
     torch.testing.assert_close(dict(one.state_dict()), dict(other.state_dict()), rtol=1e-5, atol=1e-5)
 
 
@@ -139,7 +139,7 @@ class TestBanditHead:
         modes = [part.training for part in head.modules()]
         before = {name: value.clone() for name, value in head.encoder.state_dict().items()}
         inputs = inputs_for(head, 20)
-        # Dropout and batch statistics make the encoder itself differ from call to call.
+        # In training mode, dropout and batch statistics change the encoder's output from call to call.
         assert torch.equal(head(inputs), head(inputs))
         assert torch.equal(head.select(inputs), head.select(inputs))
         head.step(inputs, head.select(inputs), torch.randn(20))
@@ -210,7 +210,7 @@ class TestBanditHead:
         [
             (TypeError, "encoder: expected a torch.nn.Module", lambda: BanditHead(lambda x: x, OFUL(DIM))),
             (TypeError, "policy: expected a Policy", lambda: BanditHead(encoder(), RidgeRegression(DIM))),
-            (TypeError, "actions: expected a torch.Tensor", lambda: BanditHead(encoder(), OFUL(3), actions=[[1.0]])),
+            (TypeError, "actions: expected a torch.Tensor", lambda: BanditHead(encoder(), OFUL(3), actions=[["1.0"]])),
             (
                 TypeError,
                 "actions: expected a floating",
@@ -247,7 +247,7 @@ class TestBanditHead:
     @pytest.mark.parametrize(
         ("error", "text", "arguments"),
         [
-            (TypeError, "inputs: expected a torch.Tensor, got list", {"inputs": [1.0]}),
+            (TypeError, "inputs: expected a torch.Tensor, .*, got str", {"inputs": "1.0"}),
             (
                 ValueError,
                 r"inputs: expected shape \(2, \[n\], K, feature\), got \(3, 5, 4\)",
@@ -256,14 +256,14 @@ class TestBanditHead:
             (ValueError, r"inputs: .* got \(2, 1, 1, 5, 4\)", {"inputs": torch.ones(2, 1, 1, 5, 4)}),
             (ValueError, r"inputs: .* got \(4,\)|inputs: .* got \(4\)", {"inputs": torch.ones(4)}),
             (ValueError, "x: expected finite values", {"inputs": torch.full((2, 5, 4), torch.nan)}),
-            (TypeError, "action: expected a torch.Tensor, got int", {"action": 1}),
+            (TypeError, "action: expected an int64 tensor or integers, got float", {"action": 1.0}),
             (TypeError, "action: expected torch.int64, got torch.int32", {"action": torch.zeros(2, dtype=torch.int32)}),
             (ValueError, r"action: expected shape \(2\)", {"action": torch.tensor(0)}),
             (ValueError, "action: expected indices from 0 to 4, got 5", {"action": torch.tensor([0, 5])}),
             (ValueError, "action: expected indices from 0 to 4, got -1", {"action": torch.tensor([-1, 0])}),
             (ValueError, r"reward: expected shape \(2\)", {"reward": torch.ones(3)}),
             (ValueError, "reward: expected finite", {"reward": torch.tensor([0.0, torch.inf])}),
-            (TypeError, "noise_scale: expected a torch.Tensor", {"noise_scale": 1.0}),
+            (TypeError, "noise_scale: expected a torch.Tensor", {"noise_scale": "1.0"}),
         ],
     )
     def test_step_errors_change_nothing(self, error: type[Exception], text: str, arguments: dict[str, Any]) -> None:
@@ -291,8 +291,27 @@ class TestBanditHead:
         head = arms_head()
         with pytest.raises(ValueError, match="arms: expected finite"):
             head.select(torch.full((ARMS, FEATURES), torch.nan))
-        with pytest.raises(ValueError, match="mask: expected an available arm"):
+        with pytest.raises(ValueError, match="mask: expected an available entry in each row"):
             head.select(torch.randn(ARMS, FEATURES), torch.zeros(ARMS, dtype=torch.bool))
+
+
+def test_repr_says_what_was_asked_for() -> None:
+    plain = BanditHead(nn.Linear(FEATURES, DIM), OFUL(DIM))
+    assert plain.extra_repr() == ""
+    assert repr(plain).startswith("BanditHead(\n  (encoder): Linear(in_features=4, out_features=3, bias=True)\n")
+    outer = BanditHead(nn.Flatten(), OFUL(6), actions=torch.eye(ARMS, 3), combine="outer", feature_dims=3)
+    assert outer.extra_repr() == "actions=<torch.float64 of shape (5, 3)>, combine='outer', feature_dims=3"
+    assert NeuralLinearBandit(plain).extra_repr() == ""
+    trained = NeuralLinearBandit(plain, feedback="batch", train_encoder_every=50, encoder_learning_rate=0.01)
+    assert trained.extra_repr() == "feedback='batch', train_encoder_every=50, encoder_learning_rate=0.01"
+    assert repr(trained.replay) == "Replay(size=2000)"
+    trained.replay.push(torch.zeros(6, 1, FEATURES), torch.zeros(6, dtype=torch.int64), torch.zeros(6))
+    assert repr(trained.replay) == "Replay(size=2000, inputs=<torch.float32 of shape (2000, 1, 4)>)"
+    loader = RoundLoader(torch.zeros(20, 5, 4), torch.zeros(20, 5), batch_size=10)
+    tensors = "(<torch.float32 of shape (20, 5, 4)>, <torch.float32 of shape (20, 5)>)"
+    assert repr(loader) == f"RoundLoader(tensors={tensors}, batch_size=10)"
+    shuffled = RoundLoader(torch.zeros(3), rounds=8, shuffle=True, seed=1)
+    assert repr(shuffled) == ("RoundLoader(tensors=(<torch.float32 of shape (3)>,), rounds=8, shuffle=True, seed=1)")
 
 
 class TestReplay:
@@ -378,13 +397,13 @@ def trainer(*callbacks: pl.Callback, **options: Any) -> pl.Trainer:
 
 
 def rounds_for(head: BanditHead, n: int, *batch: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs, rewards and means of n rounds."""
+    """Return inputs, rewards and means of n rounds."""
     means = torch.randn(n, *batch, ARMS, dtype=torch.float64)
     return inputs_for(head, n, *batch), means + 0.1 * torch.randn_like(means), means
 
 
 def play_by_hand(head: BanditHead, inputs: Tensor, rewards: Tensor) -> Tensor:
-    """The same play without Lightning, one round after another."""
+    """Play without Lightning, one round after another."""
     actions = []
     for row, payoffs in zip(inputs, rewards, strict=True):
         actions.append(head.select(row))
@@ -393,7 +412,7 @@ def play_by_hand(head: BanditHead, inputs: Tensor, rewards: Tensor) -> Tensor:
 
 
 class Recorder(pl.Callback):
-    """Keeps what the training steps return."""
+    """Callback that keeps the outputs of the training steps."""
 
     def __init__(self) -> None:
         self.outputs: list[dict[str, Tensor]] = []
@@ -406,7 +425,7 @@ class Recorder(pl.Callback):
 
 
 class Coin(Policy):
-    """Plays any arm."""
+    """Policy of random scores."""
 
     def forward(self, arms: Tensor) -> Tensor:
         return torch.rand(arms.shape[:-1])
@@ -454,7 +473,7 @@ class TestNeuralLinearBandit:
         trainer(recorder, max_epochs=1).fit(NeuralLinearBandit(head), RoundLoader(inputs, rewards, batch_size=4))
         assert torch.equal(recorder["regret"], rewards.amax(-1) - recorder["reward"])
 
-    # Whether it says so depends on the number of processors.
+    # Whether the warning appears depends on the number of processors.
     @pytest.mark.filterwarnings("ignore:.*does not have many workers")
     def test_a_data_loader_of_torch_will_do(self) -> None:
         head = arms_head()
@@ -525,7 +544,7 @@ class TestNeuralLinearBandit:
             file.unlink()
         run(interrupted, totals[1], max_steps=steps)
         assert interrupted.rounds == steps * batch_size
-        # Somewhere else, Lightning warns that it will not look after the files of the first run.
+        # Moved, because Lightning would otherwise warn about files of the first run in the directory.
         (checkpoint,) = tmp_path.iterdir()
         moved = tmp_path.with_name("moved.ckpt")
         os.replace(checkpoint, moved)
@@ -567,7 +586,7 @@ class TestNeuralLinearBandit:
         one, same, other = (recorder["action"] for recorder in recorders)
         assert torch.equal(one, same)
         assert not torch.equal(one, other)
-        # The same draws for each batch would be no draws at all.
+        # The draws differ between batches.
         recorder = Recorder()
         bandit = NeuralLinearBandit(BanditHead(nn.Linear(FEATURES, DIM), Coin(RidgeRegression(DIM))))
         trainer(recorder, max_epochs=1).fit(bandit, RoundLoader(*data, batch_size=15))
@@ -588,7 +607,7 @@ class TestNeuralLinearBandit:
         bandit = NeuralLinearBandit(head, train_encoder_every=20, replay_size=30, encoder_steps=5, encoder_batch_size=8)
         trainer(recorder, max_epochs=1).fit(bandit, RoundLoader(inputs, rewards, means, batch_size=10))
         assert any(not torch.equal(before[name], value) for name, value in head.encoder.state_dict().items())
-        # A fresh learner that is fed the last 30 rounds, with the features that the encoder gives now.
+        # A new learner learns the last 30 rounds with the features of the current encoder.
         fresh = OFUL(head.policy.estimator.dim, batch_shape=batch)
         lead = len(batch)
         action = recorder["action"]
@@ -602,7 +621,7 @@ class TestNeuralLinearBandit:
 
     @pytest.mark.parametrize("batch_size", [7, 50])
     def test_training_does_not_wait_for_the_end_of_a_batch(self, batch_size: int) -> None:
-        """With one round at a time the play is the same however the rounds are cut into batches."""
+        """With feedback after each round, the batch size does not change the play."""
         layers = nn.Linear(FEATURES, DIM)
         data = rounds_for(arms_head(), 50)
         heads = []
@@ -618,12 +637,12 @@ class TestNeuralLinearBandit:
         options = {"feedback": "batch", "train_encoder_every": 15, "replay_size": 12, "encoder_steps": 1}
         bandit = NeuralLinearBandit(arms_head(), **options)
         trainer(max_epochs=1).fit(bandit, RoundLoader(*rounds_for(bandit.head, 40), batch_size=10))
-        # Trained after the batches that end at 20 and 30; then 10 more rounds on top of the replay's 12.
+        # Trained after the batches that end at 20 and 30; then 10 more rounds follow the 12 of the replay.
         assert bandit.head.policy.estimator.rounds == 22
 
     @pytest.mark.parametrize("feedback", ["round", "batch"])
     def test_a_refused_round_is_not_counted_and_those_before_it_are(self, feedback: str) -> None:
-        """A NaN in the eighth of twelve rounds: the count, the replay and the learner know the same seven, or none."""
+        """With a NaN in round 8, all counters agree on 7 rounds, or on none."""
         inputs, rewards, means = rounds_for(arms_head(), 12)
         rewards[7] = torch.nan
         bandit = NeuralLinearBandit(arms_head(), feedback=feedback, train_encoder_every=5, replay_size=20)

@@ -1,14 +1,16 @@
-"""The bandit contract: an estimator holds the statistics of a linear reward model and knows how uncertain it is."""
+"""The bandit contract: an estimator holds the statistics of a reward model and knows how uncertain it is."""
 
 import math
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
-from torchonline.bandits.linear_model import LinearModel
+from torchonline.bandits.linear_model import LinearModel, on_rows
+from torchonline.core.backend import in_python
 from torchonline.core.checks import positive
-from torchonline.core.ops import along, converted, exactly, maximum, minimum, row_dots, rows_times, sqrt
+from torchonline.core.ops import along, converted, maximum, minimum, row_dots, rows_times, sqrt
+from torchonline.core.options import LearnerOptions
 
 
 class Estimator(LinearModel):
@@ -19,7 +21,7 @@ class Estimator(LinearModel):
         k = policy.select(arms)             # a policy reads mean, width and radius
         estimator.step(arms[k], reward)     # the estimator learns
 
-    A subclass says what :class:`LinearModel` asks for.
+    A subclass implements what :class:`LinearModel` asks for.
     """
 
     def __init__(
@@ -31,46 +33,30 @@ class Estimator(LinearModel):
         ridge: float,
         radius_scale: float,
         restart_every: int | None = None,
-        batch_shape: tuple[int, ...],
-        dtype: torch.dtype,
-        device: torch.device | str | None,
-        validate: bool,
+        **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(
-            dim,
-            ridge=ridge,
-            radius_scale=radius_scale,
-            restart_every=restart_every,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
-        )
-        # The longest features that may be learnt from.
+        super().__init__(dim, ridge=ridge, radius_scale=radius_scale, restart_every=restart_every, **options)
+        # The longest features that a round may have.
         self.longest = math.inf
         self.noise_scale = noise_scale
         self.theta_bound = positive("theta_bound", theta_bound)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Estimated mean reward: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
+        """Return the estimated mean reward: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
         return self._response(self.predictor(x))
 
+    @on_rows
     def predictor(self, x: Tensor) -> Tensor:
-        """The linear predictor ``x'theta_hat``, which orders arms as their means do: ``(*B, ..., d)`` to ``(*B, ...)``."""
-        if not is_scripting():
-            if self._check_rows(x):
-                with exactly(x):
-                    return self.predictor(x)
+        """Return the linear predictor ``x'theta_hat``, which orders arms as their means do: ``(*B, ..., d)`` to ``(*B, ...)``."""
         x = converted(x, self.theta_hat)
         if self.batch_dims == 0:
             return rows_times(x, self.theta_hat)
         return rows_times(self.grouped(x), self.theta_hat[..., None]).reshape(x.shape[:-1])
 
     @torch.jit.export
+    @on_rows
     def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Lower and upper confidence bounds of the mean reward, cut to what ``theta_bound`` allows, as ``(*B, ...)``."""
-        if not is_scripting():
-            self._check_rows(x)
+        """Return confidence bounds of the mean reward, cut to what ``theta_bound`` allows: lower and upper, ``(*B, ...)``."""
         x = converted(x, self.theta_hat)
         predictor = self.predictor(x)
         error = along(self.radius(), predictor) * self.width(x)
@@ -78,9 +64,15 @@ class Estimator(LinearModel):
         low, high = maximum(predictor - error, -bound), minimum(predictor + error, bound)
         return self._response(low), self._response(high)
 
+    def _step_in_python(self, x: Any, reward: Any, noise_scale: Any = None) -> None:
+        self._learn_in_python(x, reward, noise_scale)
+
     @torch.jit.export
+    @in_python(_step_in_python)
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
         """Learn from the reward of a decision, or from several in order.
+
+        Tensors are used as they are. NumPy arrays, lists and Python numbers are converted once, exactly.
 
         Args:
             x: features of what was chosen, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
@@ -89,20 +81,17 @@ class Estimator(LinearModel):
                 constructor's otherwise.
 
         Raises:
-            TypeError: an argument is no floating-point tensor.
+            TypeError: an argument holds no real numbers, or ``x`` is a tensor of integers.
             ValueError: a shape, device or value is wrong. No buffer has changed.
         """
-        if not is_scripting():
-            self._step_eagerly(x, reward, noise_scale)
-            return
         self._learn(x, reward, noise_scale)
 
     def _response(self, predictor: Tensor) -> Tensor:
-        """The mean reward where the linear predictor has some values: the predictor itself, unless a subclass has a link."""
+        """Return the mean reward at a predictor: the predictor itself, unless a subclass has a link."""
         return predictor
 
     def possible_reward(self, values: Tensor) -> Tensor:
-        """The rewards nearest to any numbers: the numbers, unless a subclass knows better. Eager Python only."""
+        """Return the possible rewards nearest to any numbers: the numbers, unless a subclass has a link. Python only."""
         return values
 
     def _own_scale(self, reward: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """One-pass regression under heavy tails with a proved, computable radius, and UCB over it."""
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -10,18 +11,8 @@ from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
 from torchonline.bandits.linear_model import default_ridge
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import non_negative, one_of, within
-from torchonline.core.ops import (
-    along,
-    at_least,
-    clip,
-    dot,
-    matvec,
-    maximum,
-    minimum,
-    roundoff,
-    sqrt,
-    trace,
-)
+from torchonline.core.ops import along, clip, dot, maximum, minimum, number, sqrt
+from torchonline.core.options import LearnerOptions, arguments_of
 
 
 class HeavyTailRegression(HeavyTailCertificate, Estimator):
@@ -128,10 +119,7 @@ class HeavyTailRegression(HeavyTailCertificate, Estimator):
         delta: float = 0.01,
         radius_scale: float = 1.0,
         restart_every: int | None = None,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(
             dim,
@@ -140,10 +128,7 @@ class HeavyTailRegression(HeavyTailCertificate, Estimator):
             ridge=default_ridge(dim, theta_bound) if ridge is None else ridge,
             radius_scale=radius_scale,
             restart_every=restart_every,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
         self.noise = one_of("noise", noise, ("moment", "symmetric"))
         self.is_symmetric = noise == "symmetric"
@@ -154,33 +139,28 @@ class HeavyTailRegression(HeavyTailCertificate, Estimator):
 
     @torch.jit.export
     def radius(self) -> Tensor:
-        return self.radius_scale * (sqrt(self.logdet + self.log_term) + self.bias)
+        return self.radius_scale * (sqrt(number(self.logdet) + self.log_term) + number(self.bias))
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        theta_hat, unit = self.theta_hat, roundoff(x)
-        # What is known before the reward: the prediction, its error bar, and the interval that theta_bound leaves.
-        Wx, Px = matvec(self.V_inv, x), matvec(self.P, x)
-        xWx, xPx, xx = dot(x, Wx), dot(x, Px), dot(x, x)
-        mean = dot(x, theta_hat)
-        bound = self.theta_bound * sqrt(xx)
-        slack = 8.0 * unit * xx
-        width = self.radius() * sqrt(at_least(xPx, 0.0) + slack * trace(self.P))
+        theta_hat, forecast = self.theta_hat, self._forecast(x)
+        # Known before the reward: the prediction, its error bar, and the interval that theta_bound leaves.
+        square = dot(x, x)
+        mean, bound = dot(x, theta_hat), self.theta_bound * sqrt(square)
+        width = self.radius() * self._error_bar(forecast)
         error = minimum(width, bound)
         centre = clip(0.5 * (maximum(mean - width, -bound) + minimum(mean + width, bound)), bound)
 
         if self.is_symmetric:
-            scale = 0.0 * xx + 1.0
+            scale, b = 0.0 * square + 1.0, 0.0 * square
             innovation = reward - centre
             rho = (abs(innovation) + error) ** 2
-            b = 0.0 * xx
         else:
-            scale, tau, v, b = self._clip_level(noise_scale, bound, error, xWx, unit)
+            scale, tau, v, b = self._clip_level(noise_scale, bound, error, forecast)
             innovation = clip((reward - centre) / scale, tau)
             rho = (innovation * innovation + 2.0 * v) / 3.0
 
-        inverse = 1.0 / scale
-        h = self._absorb_(x, Wx, Px, xWx, xPx, slack, inverse, rho, b)
-        theta_hat += along(innovation + (centre - mean) * inverse, x) * h
+        h = self._absorb_(forecast, scale, rho, b)
+        theta_hat += along(innovation + (centre - mean) / scale, x) * h
 
 
 class HeavyTailUCB(UCB):
@@ -214,20 +194,4 @@ class HeavyTailUCB(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            HeavyTailRegression(
-                dim,
-                noise=noise,
-                moment_order=moment_order,
-                noise_scale=noise_scale,
-                theta_bound=theta_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                restart_every=restart_every,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(HeavyTailRegression(**arguments_of(locals())))

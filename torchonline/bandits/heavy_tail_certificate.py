@@ -1,11 +1,10 @@
-"""The certificate of heavy-tailed regressions: how far to clip, and the matrix A and the bias that the radius is made of."""
+"""The certificate of heavy-tailed regressions: how far to clip, and the matrix A and the bias of the radius."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
 from torchonline.bandits.linear_model import LinearModel
 from torchonline.core.checks import within
@@ -15,13 +14,13 @@ from torchonline.core.ops import (
     at_most,
     dot,
     exp,
-    fill_,
     increase_,
     log,
     log1p,
     matvec,
     maximum,
     minimum,
+    number,
     real,
     roundoff,
     row_dots,
@@ -30,15 +29,52 @@ from torchonline.core.ops import (
     trace,
     where,
 )
-from torchonline.linalg import add_diagonal, fill_identity_, grow_, subtract_outers_
+from torchonline.core.precision_matrix import PrecisionMatrix, add_outer_, refine_, start_of, subtract_outers_
+from torchonline.linalg import add_diagonal
+
+
+class Forecast(NamedTuple):
+    """What the statistics say of a round's features before the response.
+
+    Attributes:
+        x: the features, ``(*B, d)``.
+        Wx: V^-1 x, ``(*B, d)``.
+        Px: P x, ``(*B, d)``.
+        xWx: x'V^-1 x, ``(*B)``.
+        xPx: x'P x, ``(*B)``.
+        slack: 8 roundoffs times x'x, ``(*B)``. Times a matrix's trace, it bounds most of what rounding has taken from x'Mx.
+    """
+
+    x: Tensor
+    Wx: Tensor
+    Px: Tensor
+    xWx: Tensor
+    xPx: Tensor
+    slack: Tensor
+
+
+class ClipLevel(NamedTuple):
+    """How far a round's residual is clipped, and what clipping costs; in units of ``scale``, but for itself.
+
+    Attributes:
+        scale: sigma, in units of the response, ``(*B)``.
+        tau: the clip level of the residual, ``(*B)``.
+        moment: v, a bound on the second moment of the clipped residual, ``(*B)``.
+        bias: b, a bound on how far clipping moves the mean, ``(*B)``.
+    """
+
+    scale: Tensor
+    tau: Tensor
+    moment: Tensor
+    bias: Tensor
 
 
 class HeavyTailCertificate(LinearModel):
-    r"""What heavy-tailed regressions of one output and of several share: the clip level, and the matrix A of the radius.
+    r"""Base of the heavy-tailed regressions, of one output and of several: the clip level, and the matrix A of the radius.
 
-    A round, for the subclass: predict, and bound the error of the prediction; :meth:`_clip_level`; clip what came, weigh it
-    by :math:`\rho`; :meth:`_absorb_`, which returns the direction in which theta_hat moves. docs/heavy_tail_regression.md
-    has the proof.
+    A round, for the subclass: :meth:`_forecast`; bound the error of the prediction; :meth:`_clip_level`; clip the residual and
+    weigh it by :math:`\rho`; :meth:`_absorb_`, which returns the direction in which theta_hat moves. The proof is in
+    docs/heavy_tail_regression.md.
     """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
@@ -48,6 +84,8 @@ class HeavyTailCertificate(LinearModel):
     P: Tensor
     logdet: Tensor
     bias: Tensor
+
+    positive_definite = ("V", "V_inv", "A", "A_inv", "P")
 
     def _set_moment_order(self, moment_order: float) -> None:
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
@@ -61,53 +99,40 @@ class HeavyTailCertificate(LinearModel):
     def _initial_state(self) -> dict[str, Tensor | None]:
         state = super()._initial_state()
         zero = torch.zeros((), dtype=torch.float64)
-        return state | {
-            "A": state["V"],
-            "A_lost": state["V_lost"],
-            "A_inv": state["V_inv"],
-            "P": state["V_inv"],
-            "logdet": zero,
-            "bias": zero,
-        }
-
-    def _forget_(self, due: Tensor) -> None:
-        self._forget_regression_(due)
-        fill_identity_(self.A, self.A_lost, due, self.ridge)
-        fill_identity_(self.A_inv, None, due, 1.0 / self.ridge)
-        fill_identity_(self.P, None, due, 1.0 / self.ridge)
-        fill_(self.logdet, due, 0.0)
-        fill_(self.bias, due, 0.0)
+        A = start_of(self.dim, self.ridge, "A", self.compensated)
+        return state | A | {"P": state["V_inv"], "logdet": zero, "bias": zero}
 
     def width_matrix(self) -> Tensor:
         return self.P
 
     def _squared_width(self, x: Tensor) -> Tensor:
-        # Most of what rounding may have taken from P is given back.
+        # The diagonal gives back most of what rounding may have taken from P.
         matrix = add_diagonal(self.P, 8.0 * roundoff(x) * trace(self.P))
         return row_dots(rows_times(x, matrix), x)
 
-    def _clip_level(
-        self, noise_scale: Tensor, bound: Tensor, error: Tensor, xWx: Tensor, unit: float
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What is known of a round before its response.
+    def _forecast(self, x: Tensor) -> Forecast:
+        Wx, Px = matvec(self.V_inv, x), matvec(self.P, x)
+        return Forecast(x, Wx, Px, dot(x, Wx), dot(x, Px), 8.0 * roundoff(x) * dot(x, x))
+
+    def _error_bar(self, forecast: Forecast) -> Tensor:
+        """Return the norm that the radius multiplies, at the features of the round: ``(*B)``."""
+        return sqrt(at_least(forecast.xPx, 0.0) + forecast.slack * trace(self.P))
+
+    def _clip_level(self, noise_scale: Tensor, bound: Tensor, error: Tensor, forecast: Forecast) -> ClipLevel:
+        """Choose the scale and the clip level of a round before its response.
 
         Args:
             noise_scale: the p-norm of the noise.
             bound: the largest mean that theta_bound allows.
             error: how far the prediction may be from the mean.
-            xWx: x'V^-1x.
-            unit: the spacing of floating-point numbers at 1.
-
-        Returns:
-            Its scale sigma and, in units of sigma, the clip level tau of what is left over the prediction, a bound on the
-            second moment of what is clipped, and one on how much clipping moves its mean.
+            forecast: of the features.
         """
-        eps, p, tau0 = self.eps, self.moment_order, self.tau0
-        sqrt_t = sqrt(real(self.rounds + 1, xWx))
+        eps, p, tau0, xWx = self.eps, self.moment_order, self.tau0, forecast.xWx
+        sqrt_t = sqrt(real(number(self.rounds) + 1, xWx))
         # Below this noise scale, rounding decides.
-        nu = maximum(math.sqrt(45.0 * unit) * bound * sqrt_t, noise_scale)
+        nu = maximum(math.sqrt(45.0 * roundoff(forecast.x)) * bound * sqrt_t, noise_scale)
         q = sqrt(at_least(xWx, 0.0))
-        # Only x = 0 has no scale, and there any will do.
+        # Only x = 0 has no scale, and there any scale will do.
         scale = at_least(sqrt(self._squared_scale(nu, q, error, sqrt_t)), 1e-18)
         k, c = nu / scale, error / scale
         # m = tau0 min(scale / q, growth sqrt t)
@@ -120,10 +145,10 @@ class HeavyTailCertificate(LinearModel):
         else:
             v = minimum((m + 2.0 * c) ** (1.0 - eps) * k**p + c * c, tau * tau)
             b = minimum(self.bias_factor * k**p / m**eps, 0.5 * k)
-        return scale, tau, v, b
+        return ClipLevel(scale, tau, v, b)
 
     def _squared_scale(self, nu: Tensor, q: Tensor, error: Tensor, sqrt_t: Tensor) -> Tensor:
-        """sigma^2, which balances the noise against the error of the prediction and the clip level."""
+        """Return sigma^2, which balances the noise against the error of the prediction and the clip level."""
         if self.eps == 1.0:
             return nu * nu + error * error
         eps, p, tau0, growth = self.eps, self.moment_order, self.tau0, self.growth
@@ -136,35 +161,21 @@ class HeavyTailCertificate(LinearModel):
         reach = s / at_least(maximum(q, sqrt(s) / (growth * sqrt_t)), 1e-30)
         return nu**p * (tau0 * reach + 2.0 * error) ** (1.0 - eps) + error * error
 
-    def _absorb_(
-        self,
-        x: Tensor,
-        Wx: Tensor,
-        Px: Tensor,
-        xWx: Tensor,
-        xPx: Tensor,
-        slack: Tensor,
-        inverse: Tensor,
-        rho: Tensor,
-        b: Tensor,
-    ) -> Tensor:
-        """Add a round of scale 1 / ``inverse`` and weight ``rho`` to all but theta_hat; the direction in which that moves.
+    def _absorb_(self, forecast: Forecast, scale: Tensor, rho: Tensor, b: Tensor) -> Tensor:
+        """Add a round of some scale, weight ``rho`` and bias ``b`` to all but theta_hat; return the direction of its move.
 
-        ``slack``, 8 roundoffs times x'x, times a matrix's trace, is most of what rounding may have taken from x'Mx.
-        Refuses before it writes. Writes before it returns: ``x`` may be a view of what is written.
+        Refuses before it writes. Writes before it returns: the features may be a view of what is written.
         """
-        V_inv, A_inv, bias = self.V_inv, self.A_inv, self.bias
-        Rx = matvec(A_inv, x)
-        xRx = dot(x, Rx)
+        x, Wx, Px, xWx, xPx, slack = forecast
+        bias, inverse = number(self.bias), 1.0 / scale
+        Rx = matvec(self.A_inv, x)
         squared_inverse = inverse * inverse
         quadratic = xWx * squared_inverse
-        if not is_scripting():
-            self._check_quadratic(x, quadratic)
-        # A rounded a'Ra may be too small, even negative: never let it make the radius smaller.
-        aRa = (at_least(xRx, 0.0) + slack * trace(A_inv)) * squared_inverse
+        self._check_growth(x, quadratic)
+        # Rounding may make a'Ra too small, even negative. That must not make the radius smaller.
+        aRa = (at_least(dot(x, Rx), 0.0) + slack * trace(self.A_inv)) * squared_inverse
         rho_aRa = rho * aRa
-        if not is_scripting():
-            self._check_quadratic(x, rho_aRa, self.response)
+        self._check_growth(x, rho_aRa, True)
         root = sqrt(aRa)
         near = sqrt(bias * bias + b * b / at_least(rho, 1e-30))
         far = (bias + b * root) / sqrt(1.0 + rho_aRa)
@@ -172,16 +183,22 @@ class HeavyTailCertificate(LinearModel):
         rows_inverse = along(inverse, x)
         a, g = rows_inverse * x, rows_inverse * Wx
 
-        bias[...] = where(b <= rho * bias * root, near, far)
+        self.bias[...] = where(b <= rho * bias * root, near, far)
         increase_(self.logdet, log1p(rho_aRa))
         h = g / along(1.0 + quadratic, x)
         # Joseph's form, expanded: P <- (I - h a') P (I - a h') + rho h h'.
         half = 0.5 * (xPx * squared_inverse + rho)
         subtract_outers_(self.P, h, rows_inverse * Px - along(half, x) * h)
         root_rho = along(sqrt(rho), x)
-        grow_(self.V, self.V_lost, V_inv, a, g, quadratic)
-        grow_(self.A, self.A_lost, A_inv, root_rho * a, root_rho * rows_inverse * Rx, rho_aRa)
-        if self._count_round():
-            self._refine_(V_inv, self.V)
-            self._refine_(A_inv, self.A)
+        add_outer_(self._weighted_precision(), root_rho * a, root_rho * rows_inverse * Rx, rho_aRa)
+        self._add_outer_(a, g, quadratic)
         return h
+
+    def _weighted_precision(self) -> PrecisionMatrix:
+        """Return A with its inverse."""
+        return (self.A, self.A_inv, self.A_lost)
+
+    def _end_round_(self) -> None:
+        if self._count_round():
+            refine_(self._precision(), self.rounds)
+            refine_(self._weighted_precision(), self.rounds)

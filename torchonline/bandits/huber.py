@@ -1,11 +1,10 @@
 """Hvt-UCB: Huber regression by one-pass online mirror descent (Wang, Zhang, Zhao and Zhou, ICML 2025)."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
@@ -19,12 +18,14 @@ from torchonline.core.ops import (
     log1p,
     matvec,
     maximum,
+    number,
     real,
     sqrt,
     started_power,
     where,
 )
-from torchonline.linalg import grow_, project_ball_
+from torchonline.core.options import LearnerOptions, arguments_of
+from torchonline.linalg import project_ball_
 
 
 class HuberRegression(Estimator):
@@ -138,10 +139,7 @@ class HuberRegression(Estimator):
         radius: str = "paper",
         radius_scale: float = 1.0,
         restart_every: int | None = None,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(
             dim,
@@ -150,10 +148,7 @@ class HuberRegression(Estimator):
             ridge=dim if ridge is None else ridge,
             radius_scale=radius_scale,
             restart_every=restart_every,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
         # An epoch that is known to end is a horizon.
         self.horizon = self.restart_every if horizon is None else positive_integer("horizon", horizon)
@@ -184,14 +179,17 @@ class HuberRegression(Estimator):
         return state
 
     def _forget_(self, due: Tensor) -> None:
-        self._forget_regression_(due)
         if self.horizon is None:
+            length = self.epoch_length * (1 + due)
+            self._restore_start_(due)
             epoch_length = self.epoch_length
-            epoch_length += epoch_length * due
+            epoch_length[...] = length
             constants = self._constants_for(real(epoch_length, self.theta_hat))
             self.tau0[...] = where(due, constants[0], self.tau0)
             self.slope[...] = where(due, constants[1], self.slope)
             self.scale_floor[...] = where(due, constants[2], self.scale_floor)
+        else:
+            self._restore_start_(due)
 
     def _constants_for(self, T: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What the paper computes from the horizon: tau0, the radius as a multiple of t^power, and sigma_min."""
@@ -208,13 +206,13 @@ class HuberRegression(Estimator):
 
     @torch.jit.export
     def radius(self) -> Tensor:
-        rounds = real(self.rounds, self.theta_hat)
+        rounds = real(number(self.rounds), self.theta_hat)
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat = self.theta_hat
         root_alpha = math.sqrt(self.alpha)
-        growth = self.tau0 * real(self.rounds + 1, theta_hat) ** self.power
+        growth = self.tau0 * real(number(self.rounds) + 1, theta_hat) ** self.power
         product = matvec(self.V_inv, x)
         q = sqrt(at_least(dot(x, product), 0.0))
         # Eq. (11), with the floor 2 sqrt(2) that Lemmas 4 and 5 need.
@@ -222,20 +220,17 @@ class HuberRegression(Estimator):
         scale = maximum(maximum(scale, 0.0 * q + self.scale_floor), noise_scale)
         w = q / (root_alpha * scale)
         quadratic = w * w
-        if not is_scripting():
-            self._check_quadratic(x, quadratic)
+        self._check_growth(x, quadratic)
         # The gradient of the Huber loss, which is linear beyond tau = growth sqrt(1 + w^2) / w.
         threshold = growth * sqrt(1.0 + quadratic) / at_least(w, 1e-30)
         innovation = clip((reward - dot(x, theta_hat)) / scale, threshold)
-        inverse = 1.0 / (root_alpha * scale)
-        step = innovation / (scale * (1.0 + quadratic))
+        inverse = along(1.0 / (root_alpha * scale), x)
+        step = along(innovation / (scale * (1.0 + quadratic)), x) * product
 
-        # Write: V first, then theta with the new V.
-        grow_(self.V, self.V_lost, self.V_inv, along(inverse, x) * x, along(inverse, x) * product, quadratic)
-        theta_hat += along(step, x) * product
+        # V first, then theta in the norm of the new V.
+        self._add_outer_(inverse * x, inverse * product, quadratic)
+        theta_hat += step
         project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
-        if self._count_round():
-            self._refine_(self.V_inv, self.V)
         if self.horizon is None:
             self._restart_(self.rounds >= self.epoch_length)
 
@@ -275,24 +270,4 @@ class HvtUCB(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            HuberRegression(
-                dim,
-                horizon=horizon,
-                moment_order=moment_order,
-                noise_scale=noise_scale,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                alpha=alpha,
-                minimum_scale=minimum_scale,
-                radius=radius,
-                radius_scale=radius_scale,
-                restart_every=restart_every,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(HuberRegression(**arguments_of(locals())))

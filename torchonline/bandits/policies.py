@@ -1,33 +1,93 @@
 """Policies: how an estimator's mean and uncertainty become a choice."""
 
+import inspect
 import math
-from typing import Any
+import re
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.jit import is_scripting
 
 from torchonline.bandits.estimator import Estimator
-from torchonline.core.checks import check_array, check_shape, check_tensor, check_values, shape_text
-from torchonline.core.learner import SMALL_PRODUCT, NumpyView
-from torchonline.core.ops import along, as_array, autocasts, exactly, is_readable, roundoff, trace
+from torchonline.core.backend import SMALL_PRODUCT, as_array, autocasts, exactly, in_place_of, in_python, is_readable
+from torchonline.core.checks import check_array, check_values, shape_text
+from torchonline.core.inputs import check_mask, check_tensor
+from torchonline.core.ops import along, roundoff, trace
+from torchonline.core.stepping import one_at_a_time
+from torchonline.core.views import NumpyView
 from torchonline.linalg import add_diagonal
+
+P = ParamSpec("P")
+
+
+def takes_arguments_of(
+    estimator: Callable[P, Estimator],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Decorate a policy's ``__init__`` that passes its arguments on to an estimator.
+
+    The method gets the signature of the estimator's constructor and the documentation of its arguments.
+
+    Example:
+        >>> class Optimism(UCB):
+        ...     @takes_arguments_of(RidgeRegression)
+        ...     def __init__(self, *arguments, **options):
+        ...         super().__init__(RidgeRegression(*arguments, **options))
+        >>> inspect.signature(Optimism) == inspect.signature(RidgeRegression)
+        True
+    """
+    signature = inspect.signature(estimator)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    section = re.search(r"^Args:\n(?: .*\n|\n)*", inspect.getdoc(estimator) or "", re.MULTILINE)
+
+    def decorate(method: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        method.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])  # type: ignore[attr-defined]
+        method.__doc__ = section.group().rstrip() if section else None
+        return method
+
+    return decorate
+
+
+def on_arms(forward: Any) -> Any:
+    """Decorate a policy's scores: check the arms, convert them, and keep automatic mixed precision out.
+
+    TorchScript compiles the method alone.
+    """
+    rounds_products, exact = autocasts, exactly
+
+    def look(self: Any, arms: Any) -> Any:
+        arms = self.estimator._checked_rows(arms, "arms")
+        if not rounds_products(arms):
+            return forward(self, arms)
+        with exact(arms):
+            return forward(self, arms)
+
+    look_alone = one_at_a_time(look)
+
+    def either(self: Any, arms: Any) -> Any:
+        return forward(self, arms) if self.is_view else look_alone(self, arms)
+
+    return in_place_of(forward, either)
 
 
 class Policy(nn.Module):
-    """Base of all policies: an estimator, a score for each arm, and the choice of the highest.
+    """Base of all policies: an estimator, a score for each arm, and the choice of the highest score.
 
     A round, for the caller::
 
         k = policy.select(arms)
         policy.step(arms[k], reward)
 
-    A subclass says how arms are scored, in :meth:`forward`.
+    A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`.
 
     Args:
         estimator: holds the statistics, and the ``batch_shape`` ``*B``.
     """
+
+    # True in the stand-ins that compute on NumPy arrays.
+    is_view = False
+    __jit_unused_properties__ = ["_lock", "_is_torn"]
 
     def __init__(self, estimator: Estimator) -> None:
         super().__init__()
@@ -35,83 +95,91 @@ class Policy(nn.Module):
             raise TypeError(f"estimator: expected an Estimator, got {type(estimator).__name__}")
         self.estimator = estimator
 
+    # A policy has the lock of its estimator. (A fifth of the time of self.estimator._lock.)
+
+    @property
+    def _lock(self) -> Any:
+        return self._modules["estimator"]._lock
+
+    @property
+    def _is_torn(self) -> bool:
+        return self._modules["estimator"]._is_torn
+
     def forward(self, arms: Tensor) -> Tensor:
-        """The score of each arm: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        """Return the score of each arm: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         raise NotImplementedError
 
+    @one_at_a_time
+    def _select_in_python(self, arms: Any, mask: Tensor | None = None) -> Tensor:
+        estimator: Any = self._modules["estimator"]  # a fifth of the time of self.estimator
+        arms = self._checked_arms(estimator, arms)
+        if mask is not None:
+            mask = check_mask("mask", mask, arms.shape[:-1], arms, estimator.validate)
+        # The scores of a subclass or an instance may call torch.
+        if type(self).forward in ON_ARRAYS and "forward" not in self.__dict__:
+            view = estimator.view_for(arms)
+            if view is not None and arms.numel() * estimator.dim < SMALL_PRODUCT:
+                return self._select_on_arrays(view, arms, mask)
+        if estimator.validate and is_readable(arms):
+            check_values("arms", arms)
+        with torch.no_grad():
+            scores = self.forward(arms.detach())
+            return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).argmax(-1)
+
     @torch.jit.export
+    @in_python(_select_in_python)
     def select(self, arms: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The index of the chosen arm of each decision; the lowest among equal scores. Changes no state.
+        """Return the index of the chosen arm of each decision, the lowest among equal scores. Change no state.
 
         Rounding may tell the scores of equal arms apart.
 
         Args:
             arms: features, ``(*B, ..., K, d)``: one decision, or many, made from the same state.
-            mask: True where an arm is available, ``(*B, ..., K)``; all are otherwise. What an unavailable arm's features
-                hold does not matter as long as they are finite.
+            mask: True where an arm is available, ``(*B, ..., K)``; all are otherwise. The features of an unavailable arm do not
+                matter as long as they are finite.
 
         Returns:
             ``(*B, ...)``, int64.
 
         Raises:
-            TypeError: ``arms`` is no floating-point tensor, or ``mask`` no boolean one.
+            TypeError: ``arms`` holds no real numbers or is a tensor of integers, or ``mask`` is no boolean tensor.
             ValueError: a shape, device or value is wrong, or a decision has no available arm.
         """
-        if not is_scripting():
-            estimator: Any = self._modules["estimator"]  # a fifth of the time of self.estimator
-            arms = self._check_select(estimator, arms, mask)
-            # The scores that a subclass, or an instance, has put in the place of ours may call torch.
-            if type(self).forward in ON_ARRAYS and "forward" not in self.__dict__:
-                view = estimator.view_for(arms)
-                if view is not None and arms.numel() * estimator.dim < SMALL_PRODUCT:
-                    return self._select_on_numpy(view, arms, mask)
-            if estimator.validate and is_readable(arms):
-                check_values("arms", arms)
         with torch.no_grad():
             scores = self.forward(arms.detach())
             if mask is not None:
                 scores = scores.masked_fill(~mask, -math.inf)
             return scores.argmax(-1)
 
+    def _step_in_python(self, x: Any, reward: Any, noise_scale: Any = None) -> None:
+        estimator: Any = self._modules["estimator"]
+        estimator.step(x, reward, noise_scale)
+
     @torch.jit.export
+    @in_python(_step_in_python)
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
         """Learn from the reward of a decision, or from several in order: see :meth:`Estimator.step`."""
-        if not is_scripting():
-            estimator: Any = self._modules["estimator"]
-            estimator.step(x, reward, noise_scale)
-            return
         self.estimator.step(x, reward, noise_scale)
 
-    # What follows is eager Python only: TorchScript and torch.export never reach it.
+    # What follows is Python only.
 
-    def _check_select(self, estimator: Estimator, arms: Tensor, mask: Tensor | None) -> Tensor:
+    def _checked_arms(self, estimator: Estimator, arms: Any) -> Tensor:
         state: Any = estimator._buffers["theta_hat"]
         arms = check_tensor("arms", arms, state)
         batch, dims, shape = estimator.batch_shape, estimator.batch_dims, arms.shape
         if len(shape) < dims + 2 or shape[-1] != estimator.dim or shape[-2] == 0 or (dims and shape[:dims] != batch):
             wanted = shape_text((*batch, "...", "K", estimator.dim))
             raise ValueError(f"arms: expected shape {wanted} with K > 0, got {shape_text(shape)}")
-        if mask is not None:
-            self._check_mask(mask, arms)
         return arms
 
-    def _check_mask(self, mask: Tensor, arms: Tensor) -> None:
-        if not isinstance(mask, Tensor):
-            raise TypeError(f"mask: expected a torch.Tensor, got {type(mask).__name__}")
-        if mask.dtype != torch.bool:
-            raise TypeError(f"mask: expected torch.bool, True where an arm is available, got {mask.dtype}")
-        if mask.device != arms.device:
-            raise ValueError(f"mask: expected a tensor on {arms.device}, got one on {mask.device}")
-        check_shape("mask", mask, arms.shape[:-1])
-        if self.estimator.validate and is_readable(mask) and not bool(mask.any(-1).all()):
-            raise ValueError("mask: expected an available arm in each decision, got one with none")
-
-    def _select_on_numpy(self, view: NumpyView, arms: Tensor, mask: Tensor | None) -> Tensor:
+    def _select_on_arrays(self, view: NumpyView, arms: Tensor, mask: Tensor | None) -> Tensor:
         rows = as_array(arms)
         if view.learner.validate:
             check_array("arms", rows)
-        stand_in: Any = object.__new__(type(self))
-        stand_in.__dict__["estimator"] = view.learner
+        stand_in: Any = view.policies.get(type(self))
+        if stand_in is None:
+            stand_in = view.policies[type(self)] = object.__new__(type(self))
+            stand_in.__dict__.update(estimator=view.learner, is_view=True)
         scores = view.run(stand_in.forward, rows)
         if mask is not None:
             scores = np.where(as_array(mask), scores, -math.inf)
@@ -141,8 +209,9 @@ class UCB(Policy):
         tensor(1)
     """
 
+    @on_arms
     def forward(self, arms: Tensor) -> Tensor:
-        """Upper confidence bounds: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        """Return the upper confidence bounds: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         predictor = self.estimator.predictor(arms)
         return predictor + along(self.estimator.radius(), predictor) * self.estimator.width(arms)
 
@@ -170,12 +239,9 @@ class ThompsonSampling(Policy):
         tensor(0)
     """
 
+    @on_arms
     def forward(self, arms: Tensor) -> Tensor:
-        """Scores under one fresh draw for each decision: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        if not is_scripting():
-            if autocasts(arms):
-                with exactly(arms):
-                    return self.forward(arms)
+        """Return scores under one fresh draw for each decision: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         estimator = self.estimator
         arms = arms.to(estimator.theta_hat.dtype)
         matrix = estimator.width_matrix()
@@ -201,8 +267,9 @@ class Greedy(Policy):
         tensor(1)
     """
 
+    @on_arms
     def forward(self, arms: Tensor) -> Tensor:
-        """Estimated means: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        """Return the estimated means: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         return self.estimator.predictor(arms)
 
 

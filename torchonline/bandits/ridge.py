@@ -1,16 +1,16 @@
 """Ridge regression and OFUL (Abbasi-Yadkori, Pal and Szepesvari, NeurIPS 2011)."""
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import positive, within
-from torchonline.core.ops import along, dot, fill_, increase_, log1p, matvec, sqrt
-from torchonline.linalg import grow_
+from torchonline.core.ops import along, dot, increase_, log1p, matvec, number, sqrt
+from torchonline.core.options import LearnerOptions, arguments_of
 
 
 class RidgeRegression(Estimator):
@@ -77,10 +77,7 @@ class RidgeRegression(Estimator):
         delta: float = 0.01,
         radius_scale: float = 1.0,
         restart_every: int | None = None,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(
             dim,
@@ -89,10 +86,7 @@ class RidgeRegression(Estimator):
             ridge=ridge,
             radius_scale=radius_scale,
             restart_every=restart_every,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
@@ -104,28 +98,20 @@ class RidgeRegression(Estimator):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"logdet": torch.zeros((), dtype=torch.float64)}
 
-    def _forget_(self, due: Tensor) -> None:
-        self._forget_regression_(due)
-        fill_(self.logdet, due, 0.0)
-
     @torch.jit.export
     def radius(self) -> Tensor:
-        return self.radius_scale * (self.noise_scale * sqrt(self.logdet + self.log_term) + self.bias_term)
+        return self.radius_scale * (self.noise_scale * sqrt(number(self.logdet) + self.log_term) + self.bias_term)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        weight = self.noise_scale / noise_scale
+        theta_hat, weight = self.theta_hat, self.noise_scale / noise_scale
         a = along(weight, x) * x
-        product = matvec(self.V_inv, a)
-        quadratic = dot(a, product)
-        residual = weight * reward - dot(a, self.theta_hat)
-        if not is_scripting():
-            self._check_quadratic(x, quadratic)
-        theta_hat = self.theta_hat
-        theta_hat += product * along(residual / (1.0 + quadratic), x)
-        increase_(self.logdet, log1p(quadratic))
-        grow_(self.V, self.V_lost, self.V_inv, a, product, quadratic)
-        if self._count_round():
-            self._refine_(self.V_inv, self.V)
+        V_inv_a = matvec(self.V_inv, a)
+        quadratic = dot(a, V_inv_a)
+        self._check_growth(x, quadratic)
+        residual = weight * reward - dot(a, theta_hat)
+        theta_hat += V_inv_a * along(residual / (1.0 + quadratic), x)
+        increase_(self.logdet, log1p(quadratic))  # det(V + aa') = det V (1 + a'V^-1 a)
+        self._add_outer_(a, V_inv_a, quadratic)
 
 
 class OFUL(UCB):
@@ -165,18 +151,4 @@ class OFUL(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            RidgeRegression(
-                dim,
-                noise_scale=noise_scale,
-                theta_bound=theta_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                restart_every=restart_every,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(RidgeRegression(**arguments_of(locals())))

@@ -1,22 +1,20 @@
 """Linear systems under heavy-tailed noise: several outputs regressed on the same features, each with a proved radius."""
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
 from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
-from torchonline.bandits.linear_model import default_ridge
+from torchonline.bandits.linear_model import default_ridge, on_rows
+from torchonline.core.backend import in_python
 from torchonline.core.checks import LARGEST, check_size, check_state_dtype, positive, positive_integer, within
 from torchonline.core.ops import (
     along,
-    at_least,
     clip,
     converted,
     dot,
-    exactly,
     largest,
     matvec,
     maximum,
@@ -26,7 +24,8 @@ from torchonline.core.ops import (
     sqrt,
     trace,
 )
-from torchonline.linalg import add_outer_
+from torchonline.core.options import LearnerOptions
+from torchonline.core.precision_matrix import add_outer_product_
 
 
 class SystemIdentification(HeavyTailCertificate):
@@ -130,16 +129,14 @@ class SystemIdentification(HeavyTailCertificate):
         ridge: float | None = None,
         delta: float = 0.01,
         radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         outputs = positive_integer("outputs", outputs)
         noise_scales, theta_bounds = (
             _each("noise_scale", noise_scale, outputs),
             _each("theta_bound", theta_bound, outputs),
         )
+        dtype = options.get("dtype", torch.float64)
         check_state_dtype(dtype)
         for name, numbers in (("noise_scale", noise_scales), ("theta_bound", theta_bounds)):
             for number in numbers:
@@ -152,10 +149,7 @@ class SystemIdentification(HeavyTailCertificate):
             output_shape=(outputs,),
             ridge=default_ridge(dim, max(ratios)) if ridge is None else ridge,
             radius_scale=radius_scale,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
         self.outputs = outputs
         self.noise_scales = noise_scales
@@ -171,22 +165,18 @@ class SystemIdentification(HeavyTailCertificate):
             "theta_bound": torch.tensor(self.theta_bounds, dtype=torch.float64),
         }
 
+    @on_rows
     def forward(self, x: Tensor) -> Tensor:
         """Predicted next state: ``(*B, ..., d)`` to ``(*B, ..., n)``. Differentiable in ``x``."""
-        if not is_scripting():
-            if self._check_rows(x):
-                with exactly(x):
-                    return self.forward(x)
         x = converted(x, self.theta_hat)
         if self.batch_dims == 0:
             return x @ self.theta_hat
         return (self.grouped(x) @ self.theta_hat).reshape(list(x.shape[:-1]) + [self.outputs])
 
     @torch.jit.export
+    @on_rows
     def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Lower and upper confidence bounds of the mean next state, cut to what ``theta_bound`` allows: ``(*B, ..., n)``."""
-        if not is_scripting():
-            self._check_rows(x)
         x = converted(x, self.theta_hat)
         mean = self.forward(x)
         radius, bound = self.radius(), self.theta_bound
@@ -219,7 +209,11 @@ class SystemIdentification(HeavyTailCertificate):
         with torch.no_grad():
             return torch.linalg.eigvalsh(self.V)[..., 0]
 
+    def _step_in_python(self, x: Any, next_state: Any, noise_scale: Any = None) -> None:
+        self._learn_in_python(x, next_state, noise_scale)
+
     @torch.jit.export
+    @in_python(_step_in_python)
     def step(self, x: Tensor, next_state: Tensor, noise_scale: Tensor | None = None) -> None:
         """Learn from a transition, or from several in order.
 
@@ -233,9 +227,6 @@ class SystemIdentification(HeavyTailCertificate):
             TypeError: an argument is no floating-point tensor.
             ValueError: a shape, device or value is wrong. No buffer has changed.
         """
-        if not is_scripting():
-            self._step_eagerly(x, next_state, noise_scale)
-            return
         self._learn(x, next_state, noise_scale)
 
     def _own_scale(self, next_state: Tensor) -> Tensor:
@@ -243,26 +234,22 @@ class SystemIdentification(HeavyTailCertificate):
         return (scale if scale.dim() == next_state.dim() else scale.unsqueeze(-2)).expand_as(next_state)
 
     def _observe(self, x: Tensor, next_state: Tensor, noise_scale: Tensor) -> None:
-        theta_hat, own, unit = self.theta_hat, self.noise_scale, roundoff(x)
-        # What is known before the next state: the predictions, their error bars, the intervals that theta_bound leaves.
-        Wx, Px = matvec(self.V_inv, x), matvec(self.P, x)
-        xWx, xPx, xx = dot(x, Wx), dot(x, Px), dot(x, x)
+        theta_hat, own, forecast = self.theta_hat, self.noise_scale, self._forecast(x)
+        # Known before the next state: the predictions, their error bars, the intervals that theta_bound leaves.
         mean = matvec(theta_hat.mT, x)
-        bound = self.theta_bound * along(sqrt(xx), mean)
-        slack = 8.0 * unit * xx
-        width = self.radius() * along(sqrt(at_least(xPx, 0.0) + slack * trace(self.P)), mean)
+        bound = self.theta_bound * along(sqrt(dot(x, x)), mean)
+        width = self.radius() * along(self._error_bar(forecast), mean)
         centre = clip(0.5 * (maximum(mean - width, -bound) + minimum(mean + width, bound)), bound)
 
         error = largest(minimum(width, bound) / own)
-        scale, tau, v, b = self._clip_level(largest(noise_scale / own), largest(bound / own), error, xWx, unit)
-        # Clipped before it is divided: an outlier must not overflow.
+        scale, tau, v, b = self._clip_level(largest(noise_scale / own), largest(bound / own), error, forecast)
+        # Clipped before it is divided, because an outlier must not overflow.
         scales = along(scale, mean) * own
         innovation = clip(next_state - centre, along(tau, mean) * scales) / scales
         rho = (largest(innovation * innovation) + 2.0 * v) / 3.0
 
-        inverse = 1.0 / scale
-        h = self._absorb_(x, Wx, Px, xWx, xPx, slack, inverse, rho, b)
-        add_outer_(theta_hat, h, own * innovation + (centre - mean) * along(inverse, mean))
+        h = self._absorb_(forecast, scale, rho, b)
+        add_outer_product_(theta_hat, h, own * innovation + (centre - mean) / along(scale, mean))
 
 
 def _each(name: str, value: Any, outputs: int) -> tuple[float, ...]:

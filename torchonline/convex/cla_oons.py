@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.optimistic_newton import PRESETS, OptimisticNewton
+from torchonline.core.backend import may_hold
 from torchonline.core.checks import check_state_dtype, one_of, positive_size, sizes
 from torchonline.core.ops import (
     along,
@@ -12,7 +13,6 @@ from torchonline.core.ops import (
     fill_,
     increase_,
     maximum,
-    may_hold,
     nonzero,
     number,
     or_one,

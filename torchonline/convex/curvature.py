@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchonline.core.backend import may_hold
 from torchonline.core.learner import Learner
 from torchonline.core.ops import (
     along,
@@ -23,25 +24,27 @@ from torchonline.core.ops import (
     joined,
     log,
     matvec,
-    may_hold,
     nonzero,
     number,
     roundoff,
     sqrt,
     where,
 )
+from torchonline.core.precision_matrix import (
+    add_outer_,
+    add_outer_product_,
+    add_square_,
+    is_time_to_refine,
+    refine_,
+)
 from torchonline.linalg import (
     add_diagonal,
-    add_outer_,
-    add_square_,
     ball_factors,
     coordinate_vector,
     diagonal,
     eigh,
-    grow_,
     invert_where_,
     project_ball_,
-    refine_inverse_,
     solve,
 )
 
@@ -177,11 +180,12 @@ class FrozenCurvature(Curvature):
 
     def add_(self, v: Tensor) -> None:
         product = matvec(self.inverse, v)
-        grow_(self.matrix, self.lost, self.inverse, v, product, number(dot(v, product)))
+        matrix = (self.matrix, self.inverse, self.lost)
+        add_outer_(matrix, v, product, number(dot(v, product)))
         count_(self.rounds)
         rounds = number(self.rounds)
-        if may_hold(rounds % 8 == 0):
-            refine_inverse_(self.inverse, self.matrix, rounds // 8)
+        if is_time_to_refine(rounds):
+            refine_(matrix, rounds)
 
     def shift_(self, shift: Tensor) -> None:
         # Rounding must not pass for growth.
@@ -250,9 +254,9 @@ class SketchCurvature(Curvature):
         products = matvec(self.rows, v)
         place = coordinate_vector(self.count % self.size, products)
         border = products + 0.5 * along(dot(v, v), place) * place
-        add_outer_(self.rows, place, v)
-        add_outer_(self.gram, place, border)
-        add_outer_(self.gram, border, place)
+        add_outer_product_(self.rows, place, v)
+        add_outer_product_(self.gram, place, border)
+        add_outer_product_(self.gram, border, place)
         count_(self.count)
         # All learners of a fleet are full at once.
         if may_hold(self.count % self.size == 0):

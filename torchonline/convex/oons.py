@@ -6,28 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
 from torchonline.convex.learner import checked_hint
 from torchonline.convex.optimistic_newton import PRESETS, OptimisticNewton
+from torchonline.core.backend import as_array, in_python, may_hold
 from torchonline.core.checks import (
     check_shape,
     check_state_dtype,
-    check_tensor,
     check_values,
     one_of,
     positive_size,
     sizes,
 )
+from torchonline.core.inputs import check_tensor
 from torchonline.core.ops import (
-    as_array,
     assign_,
-    autocasts,
     dot,
-    exactly,
     increase_,
     maximum,
-    may_hold,
     number,
     sqrt,
 )
@@ -203,7 +199,11 @@ class OONS(OptimisticNewton):
     def _tables(self) -> dict[str, Tensor]:
         return super()._tables() | {"scale": torch.full(self.batch_shape, 2.0 * self.lipschitz, dtype=torch.float64)}
 
+    def _set_hint_in_python(self, hint: Any) -> None:
+        self._tell(self._set_hint_, checked_hint(hint, self.decision, self.validate))
+
     @torch.jit.export
+    @in_python(_set_hint_in_python)
     def set_hint(self, hint: Tensor) -> None:
         """Say what the next gradient is expected to be, in place of what the ``hint`` of the constructor says.
 
@@ -217,12 +217,9 @@ class OONS(OptimisticNewton):
             TypeError: ``hint`` is no floating-point tensor.
             ValueError: its shape, device or values are wrong. No buffer has changed.
         """
-        if not is_scripting():
-            hint = checked_hint(hint, self.decision, self.validate)
-            if autocasts(hint):
-                with exactly(hint):
-                    self.set_hint(hint)
-                return
+        self._set_hint_(hint)
+
+    def _set_hint_(self, hint: Tensor) -> None:
         with torch.no_grad():
             assign_(self.hint, self._cut(hint.detach().to(self.decision.dtype)))
             self._decide_()
@@ -232,11 +229,7 @@ class OONS(OptimisticNewton):
         return no_longer(hint, 0.5 * number(self.scale))
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        hint = gradients
-        if not is_scripting():
-            if self._hint_of:
-                hint = self._next_hint(gradients)
-        hint = self._cut(hint)
+        hint = self._cut(self._next_hint(gradients))
         error, scale = gradients - self.hint, number(self.scale)
         far = number(dot(error, error)) > scale * scale * (1.0 + 1e-6)
         if may_hold(far):
@@ -246,12 +239,18 @@ class OONS(OptimisticNewton):
             assign_(self.hint, hint)
         self._decide_()
 
-    def _next_hint(self, gradients: Tensor) -> Any:
-        """What the function of the constructor makes of gradients, tensors or arrays. Eager Python only."""
+    def _next_hint_in_python(self, gradients: Any) -> Any:
+        if not self._hint_of:
+            return gradients
         given = gradients if isinstance(gradients, Tensor) else torch.from_numpy(gradients)
         # A copy: what the function returns may lie in the memory that the step writes.
         hint = checked_hint(self._hint_of[0](given.clone()), given, self.validate).detach().clone()
         return hint if isinstance(gradients, Tensor) else as_array(hint)
+
+    @in_python(_next_hint_in_python)
+    def _next_hint(self, gradients: Tensor) -> Tensor:
+        """Return the next hint: the gradients, or what the function of the constructor makes of them. No function is compiled."""
+        return gradients
 
     def _decide_(self) -> None:
         """Take the next decision."""

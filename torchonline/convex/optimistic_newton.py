@@ -20,8 +20,20 @@ from torch import Tensor
 
 from torchonline.convex.curvature import Curvature, EigenCurvature, FrozenCurvature, SketchCurvature
 from torchonline.convex.learner import ConvexLearner
+from torchonline.core.backend import may_hold
 from torchonline.core.checks import one_of, positive_integer
-from torchonline.core.ops import along, assign_, column, count_, dot, increase_, maximum, may_hold, number, sqrt, where
+from torchonline.core.ops import (
+    along,
+    assign_,
+    column,
+    count_,
+    dot,
+    increase_,
+    maximum,
+    number,
+    sqrt,
+    where,
+)
 
 
 class Preset(NamedTuple):

@@ -9,6 +9,13 @@ import torch
 from torch import Tensor
 
 
+def refusal(message: str) -> ValueError:
+    """Return the error of a value that a learner refuses in the middle of a step, before the first write."""
+    error = ValueError(message)
+    error.is_refusal = True  # type: ignore[attr-defined]
+    return error
+
+
 def finite_number(name: str, value: Any) -> float:
     """``value`` as a float, or an error that names the argument."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -127,23 +134,8 @@ def positive_size(name: str, value: Any, dtype: torch.dtype, *, besides: tuple[f
     return number
 
 
-def check_tensor(name: str, value: Any, state: Tensor) -> Tensor:
-    """A floating-point tensor on the state's device, converted to the state's type."""
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
-    if value.layout is not torch.strided:
-        raise TypeError(f"{name}: expected a dense tensor, got one of layout {value.layout}")
-    if not (value.is_cpu and state.is_cpu) and value.device != state.device:
-        raise ValueError(f"{name}: expected a tensor on {state.device}, got one on {value.device}")
-    dtype = state.dtype
-    if dtype is not torch.float64:
-        check_state_dtype(dtype)
-    if value.dtype is dtype:
-        return value
-    if not value.is_floating_point():
-        raise TypeError(f"{name}: expected a floating-point tensor, got {value.dtype}")
-    return value.to(dtype)
-
+# The largest count up to which float64 holds every integer.
+LARGEST_EXACT = 2**53
 
 # Inputs up to here can be squared and multiplied without overflow: 5.6e102 in float64, 7.0e12 in float32.
 LARGEST = {dtype: torch.finfo(dtype).max ** (1 / 3) for dtype in (torch.float64, torch.float32)}
@@ -165,16 +157,16 @@ def check_values(name: str, value: Tensor, minimum: float = -math.inf) -> None:
         return
     if not bool(torch.isfinite(value).all()):
         bad = value[~torch.isfinite(value)][0].item()
-        raise ValueError(f"{name}: expected finite values, got {bad}")
+        raise refusal(f"{name}: expected finite values, got {bad}")
     if low < minimum:
-        raise ValueError(f"{name}: expected values of at least {minimum:g}, got {low:g}")
-    raise ValueError(
+        raise refusal(f"{name}: expected values of at least {minimum:g}, got {low:g}")
+    raise refusal(
         f"{name}: expected values of magnitude at most {largest:.1e} ({value.dtype}), got {max(-low, high):.1e}"
     )
 
 
 def check_array(name: str, value: Any) -> None:
-    """:func:`check_values` for a NumPy array."""
+    """Refuse what :func:`check_values` refuses in a NumPy array."""
     # argmax and argmin stop at a NaN, and take a third of the time of max and min.
     if value.size and not (value.item(value.argmax()) <= ORDINARY and value.item(value.argmin()) >= -ORDINARY):
         check_values(name, torch.from_numpy(value))

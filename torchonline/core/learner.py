@@ -1,64 +1,86 @@
-"""What every learner promises: buffers that hold all that evolves, NumPy views of them, and a reset."""
+"""The base of all learners: buffers that hold all that evolves, reset, copies, and the choice of a NumPy view."""
 
-import math
+import copy
+import inspect
+import threading
 from collections.abc import Callable, Mapping
+from functools import cache
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import increment_version
 
-from torchonline.core.checks import check_state_dtype, device_or_none, mismatch, positive_integer, sizes
-
-# Up to here NumPy calls on views beat torch calls, whose overhead is some ten times larger: multiplications in the matrix
-# product of a choice, and entries of a matrix of the state, over all learners, in a step.
-SMALL_PRODUCT = 1 << 22
-SMALL_STEP = 1 << 17
-
-try:
-    increment_version(())
-    INCREMENTS_MANY = True
-except (RuntimeError, TypeError):  # torch 2.4 takes one tensor a call, and none of inference mode
-    INCREMENTS_MANY = False
+from torchonline.core.backend import is_readable
+from torchonline.core.checks import check_state_dtype, device_or_none, positive_integer, sizes
+from torchonline.core.loading import load_problems, migrate_
+from torchonline.core.options import COMMON, described, expanded_signature, passed
+from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, in_order, torn_error
+from torchonline.core.views import NumpyView
 
 
 class Learner(nn.Module):
     """Base of all learners: an ``nn.Module`` whose statistics are buffers.
 
-    A subclass sets its options, then calls :meth:`_create_buffers` once; :meth:`_initial_state` says what they hold
-    before the first round. All that evolves is a buffer and is written in place, so that ``state_dict``, ``deepcopy``,
-    ``.to()``, TorchScript and torch.export see the whole learner.
+    A subclass sets its options, then calls :meth:`_create_buffers` once. :meth:`_initial_state` says what the buffers hold before
+    the first round. All that evolves is a buffer and is written in place, so that ``state_dict``, ``deepcopy``, ``.to()``,
+    TorchScript and torch.export see the whole learner. Options cannot be set after construction, because constants and
+    statistics derive from them.
 
     Args:
         dim: number of features d.
         batch_shape: ``*B``, independent learners that live in one module.
-        dtype: ``torch.float64`` or ``torch.float32``, of the state.
+        dtype: of the state, ``torch.float64`` or ``torch.float32``.
         device: where the state lives.
-        validate: whether values (NaN, infinity, ranges) are checked in each call. Shapes and types always are. On an
-            accelerator a value check makes the host wait for the device.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an accelerator,
+            a check of values makes the host wait for the device.
     """
 
     if TYPE_CHECKING:
-        _view: "NumpyView | None"
+        _view: NumpyView | None
+        _lock: threading.RLock
+        _is_torn: bool
+        _arguments: Mapping[str, Any]
     constants: Tensor
+
+    # The layout of the state dict. 0.1.0 had none; `renamed` and `dropped` say what has changed since.
+    _version = 2
+    renamed: dict[str, str] = {}
+    dropped: tuple[str, ...] = ()
 
     # Whether torch.export can follow a step, and TorchScript.
     is_exportable = True
     is_scriptable = True
 
-    # Options that the statistics depend on: loading a checkpoint made with others is refused.
+    # Options that the statistics depend on: a checkpoint made with others is refused.
     statistics_depend_on: tuple[str, ...] = ()
     options_tolerance = 1e-6
-    # The arguments that those come from, where they have other names.
+    # The constructor arguments that these options come from, where the names differ.
     argument_of: dict[str, str] = {}
 
-    # Buffers that rounding decides, such as eigenvectors, which have any sign: what is made of them, it does not.
+    # Buffers compared loosely, because they are unique only up to rounding (for example the sign of an eigenvector).
     undetermined: tuple[str, ...] = ()
 
-    # Buffers that are not the same in all learners of a fleet before the first round.
+    # Buffers that differ between the learners of a fleet before the first round.
     starts_apart: tuple[str, ...] = ()
+
+    # Buffers that are symmetric positive definite matrices.
+    positive_definite: tuple[str, ...] = ()
+
+    # True in the copies that compute on NumPy arrays.
+    is_view = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # `**options: Unpack[LearnerOptions]` reads as the keywords that it stands for, in help and in inspect.
+        cls.__signature__ = expanded_signature(cls)
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Any:
+        learner = super().__new__(cls)
+        # For repr. A copy is made without arguments, and gets them with the state.
+        if arguments or named:
+            learner.__dict__["_arguments"] = passed(cls, arguments, named)
+        return learner
 
     def __init__(
         self,
@@ -70,6 +92,7 @@ class Learner(nn.Module):
         validate: bool = True,
     ) -> None:
         super().__init__()
+        self.__dict__.update(_lock=threading.RLock(), _is_torn=False)
         self.dim = positive_integer("dim", dim)
         self.batch_shape = sizes("batch_shape", batch_shape)
         self.batch_dims = len(self.batch_shape)
@@ -80,19 +103,20 @@ class Learner(nn.Module):
         self._initial_options: dict[str, Any] = {"dtype": dtype, "device": device_or_none(device)}
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        """The buffers before the first round, float64 and without ``batch_shape``; None where one is not in use.
+        """Return the buffers before the first round, float64 and without ``batch_shape``; None for one that is not in use.
 
-        Those that ``starts_apart`` names come with it.
+        Buffers that ``starts_apart`` names come with ``batch_shape``.
         """
         raise NotImplementedError
 
     def _tables(self) -> dict[str, Tensor]:
-        """Numbers that never change, float64 and without ``batch_shape``: buffers so that they move with the learner."""
+        """Return the constant tables, float64 and without ``batch_shape``. They are buffers only so that ``.to()`` moves them."""
         return {}
 
     def _create_buffers(self) -> None:
         options = self._initial_options
-        for name, value in self._initial_state().items():
+        initial = self._initial_state()
+        for name, value in initial.items():
             if value is None:
                 self.register_buffer(name, None)
                 continue
@@ -106,104 +130,157 @@ class Learner(nn.Module):
         self.unchanging = ("constants", *tables)
         for name, value in tables.items():
             value = value.to(dtype=options["dtype"], device=options["device"])
-            self.register_buffer(name, value.clone(memory_format=torch.contiguous_format))
+            self.register_buffer(name, value.clone(memory_format=torch.contiguous_format), persistent=False)
 
     def _dtype_of(self, name: str) -> torch.dtype:
-        """The type of a buffer of real numbers."""
+        """Return the type of a buffer of real numbers."""
         return self._initial_options["dtype"]
 
     def _options(self) -> list[tuple[str, float]]:
-        """The options that the statistics depend on; the name of several numbers comes once for each.
+        """Return (name, value) pairs of the options that the statistics depend on. A tuple yields one pair for each entry.
 
-        None counts as 0, since what may be None may not be 0.
+        None counts as 0, since an option that may be None may not be 0.
         """
         values = [(name, getattr(self, name) or 0.0) for name in self.statistics_depend_on]
         return [(name, float(number)) for name, v in values for number in (v if isinstance(v, tuple) else (v,))]
 
     def _argument(self, name: str) -> str:
-        """What an error calls an option: by its argument."""
+        """Return what an error calls an option: its constructor argument."""
         return f"{self.argument_of[name]} ({name})" if name in self.argument_of else name
 
     def _constants(self) -> Tensor:
-        """The options that the statistics depend on, for checkpoints."""
+        """Return the values of :meth:`_options`, for checkpoints."""
         return torch.tensor([number for _, number in self._options()], dtype=torch.float64)
 
     def parts(self) -> "dict[str, Learner]":
-        """The learners that this one is made of, by name; each has buffers of its own."""
-        return {name: part for name, part in self._modules.items() if isinstance(part, Learner)}
+        """Return the learners that this learner is made of, by path. Each has buffers of its own."""
+        found: dict[str, Learner] = {}
+        for name, module in self._modules.items():
+            if isinstance(module, Learner):
+                found[name] = module
+            elif isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+                found |= {f"{name}.{key}": part for key, part in module.named_children() if isinstance(part, Learner)}
+        return found
 
     def state(self) -> dict[str, Tensor]:
-        """The buffers that evolve, by name, and those of the parts."""
+        """Return the buffers that evolve, by name, and the buffers of the parts."""
         buffers = self._buffers.items()
         own = {name: buffer for name, buffer in buffers if buffer is not None and name not in self.unchanging}
-        theirs = {
+        return own | {
             f"{path}.{name}": buffer for path, part in self.parts().items() for name, buffer in part.state().items()
         }
-        return own | theirs
 
     def reset(self) -> None:
-        """Forget everything: put each buffer back to its value before the first round, in place."""
+        """Put each buffer back to its value before the first round, in place."""
+        with self._lock, torch.no_grad():
+            all_or_nothing(self, list(self.state().values()), True, self._reset)
+
+    def _reset(self) -> None:
         for part in self.parts().values():
-            part.reset()
-        with torch.no_grad():
-            for name, value in self._initial_state().items():
-                if value is not None:
-                    getattr(self, name).copy_(value)
-            self.constants.copy_(self._constants())
+            part._reset()
+        for name, value in self._initial_state().items():
+            if value is not None:
+                getattr(self, name).copy_(value)
+        self.constants.copy_(self._constants())
 
-    def numpy_view(self) -> "NumpyView | None":
-        """This learner on NumPy views of its buffers, which are on the CPU; None if they are not contiguous.
+    def numpy_view(self) -> NumpyView | None:
+        """Return this learner on NumPy views of its buffers, which are on the CPU; None if they are not contiguous.
 
-        Making a view costs more than using it, so one is kept for as long as each buffer and its memory are where they
-        were; setting an attribute drops it.
+        To make a view costs more than to use it. So one is kept for as long as each buffer and its memory stay where they are.
+        Setting an attribute drops it.
         """
         view: NumpyView | None = self._view
-        if view is not None and all(map(is_, view.buffers, self._buffers.values())):
-            if list(map(Tensor.data_ptr, view.tensors)) == view.addresses and all(map(Tensor.is_contiguous, view.wide)):
-                if not view.parts or all(part.numpy_view() is theirs for part, theirs in view.parts):
-                    return view
+        if view is not None and all(map(is_, view.buffers, self._buffers.values())) and view.is_current():
+            return view
         self.__dict__["_view"] = None
         parts = {name: part.numpy_view() for name, part in self.parts().items()}
         if all(buffer is None or buffer.is_contiguous() for buffer in self._buffers.values()) and all(parts.values()):
             self.__dict__["_view"] = NumpyView(self, parts)
         return self._view
 
+    def view_for(self, x: Tensor) -> NumpyView | None:
+        """Return the view that a call on ``x`` may run on: on the CPU and in eager mode only."""
+        return self.numpy_view() if x.is_cpu and is_readable(x) else None
+
+    def _run(self, view: NumpyView | None, learn: Callable[..., None], rounds: list[tuple[Any, ...]]) -> None:
+        """Learn from rounds in order, all or nothing.
+
+        Args:
+            view: what ``learn`` runs on; None for the tensors of this learner.
+            learn: a method that learns from one round.
+            rounds: the arguments of each round.
+        """
+        if view is not None:
+            if len(rounds) == 1 and not self.batch_dims:
+                all_or_nothing(self, view.state, view.bytes <= SNAPSHOT_BYTES, learn, *rounds[0])
+            else:
+                is_whole = view.bytes <= SNAPSHOT_BYTES or len(rounds) > 1
+                all_or_nothing(self, view.state, is_whole, view.run, in_order, learn, rounds)
+            view.mark_written()
+            return
+        state = list(self.state().values())
+        if not all(map(is_readable, state)):  # a traced step
+            in_order(learn, rounds)
+            return
+        is_cheap = state[0].is_cpu and sum(buffer.nbytes for buffer in state) <= SNAPSHOT_BYTES
+        all_or_nothing(self, state, is_cheap or len(rounds) > 1, in_order, learn, rounds)
+
+    def extra_repr(self) -> str:
+        """Return the options that differ from their defaults, and the batch shape, dtype and device of the state."""
+        arguments = {name: value for name, value in self.__dict__.get("_arguments", {}).items() if name not in COMMON}
+        state = next((buffer for buffer in self.state().values() if buffer.is_floating_point()), self.constants)
+        place = f"batch_shape={self.batch_shape}, dtype={state.dtype}, device={str(state.device)!r}"
+        return ", ".join(filter(None, (described(self, arguments), place)))
+
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__ and name in _options_of(type(self)) and self.__dict__[name] != value:
+            raise AttributeError(
+                f"{name}: expected {self.__dict__[name]!r}, which constants and statistics derive from, got {value!r}; "
+                f"construct another {type(self).__name__}"
+            )
         super().__setattr__(name, value)
         # A view holds the options too.
         self.__dict__["_view"] = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy has memory of its own.
-        return self.__dict__ | {"_view": None}
+        # A copy has a lock and views of its own. Buffers are copied under the lock, unless their memory is shared on purpose.
+        with self._lock:
+            state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
+            state["_buffers"] = {
+                name: buffer if buffer is None or buffer.is_shared() else buffer.detach().clone()
+                for name, buffer in self._buffers.items()
+            }
+            state["_modules"] = {
+                name: part._as_it_is() if isinstance(part, Learner) else part for name, part in self._modules.items()
+            }
+        return state | {"_view": None}
 
-    def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
-        """Why the entries of a state dict whose names begin so are not a state of this learner and its parts."""
-        entries = {name: value for name, value in state_dict.items() if name.startswith(prefix)}
-        if not entries:  # a state dict without this learner is for nn.Module to judge
-            return []
-        buffers = {prefix + name: buffer for name, buffer in self._buffers.items() if buffer is not None}
-        # Of the names with dots, those that lead nowhere: nn.Module would load all others before it refused them.
-        loaded = {
-            name: x for name, x in entries.items() if name.removeprefix(prefix).split(".")[0] not in self._modules
-        }
-        problems = [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))]
-        problems = problems or [
-            f"{prefix}{self._argument(name)}: the state was learnt with {theirs:.12g}, this learner has {mine:.12g}"
-            for (name, mine), theirs in zip(self._options(), loaded[prefix + "constants"].tolist(), strict=True)
-            if not math.isclose(mine, theirs, rel_tol=self.options_tolerance)
-        ]
-        for name, part in self.parts().items():
-            theirs_too = f"{prefix}{name}."
-            if any(entry.startswith(theirs_too) for entry in entries):
-                problems += part._load_problems(state_dict, theirs_too)
-            else:
-                problems.append(f"{prefix}{name}: expected the entries of this part, got none")
-        return problems
+    def _as_it_is(self) -> "Learner":
+        """Return a stand-in with a copy of the state, to be pickled in the place of this learner."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__getstate__(), _lock=threading.RLock())
+        return twin
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"_is_torn": False} | state)
+        self.__dict__["_lock"] = threading.RLock()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        with self._lock:
+            twin = type(self).__new__(type(self))
+            memo[id(self)] = twin
+            kept = {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_view")}
+            twin.__setstate__(copy.deepcopy(kept, memo) | {"_view": None})
+        return twin
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        if self._is_torn:
+            raise torn_error(self)
+        super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def _load_from_state_dict(
         self,
-        state_dict: Mapping[str, Any],
+        state_dict: dict[str, Any],
         prefix: str,
         local_metadata: Mapping[str, Any],
         strict: bool,
@@ -211,82 +288,42 @@ class Learner(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        # All or nothing: nn.Module would load the buffers that fit before it raised for the others, and then the parts.
-        if self.__dict__.pop("_whole_is_refused", False):
+        # A learner loads with all of its parts or not at all. nn.Module calls this method for the parts afterwards.
+        if self.__dict__.pop("_is_loaded", False):
             return
+        modules = self._with_parts(prefix)
+        for part, path in modules:
+            migrate_(part, state_dict, path)
         problems = self._load_problems(state_dict, prefix)
+        for part, _ in modules[1:]:
+            part.__dict__["_is_loaded"] = True
         if problems:
             error_msgs.extend(problems)
-            for part in self.parts().values():
-                part._refuse_load()
             return
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        lists = (local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
-    def _refuse_load(self) -> None:
-        """Let the load that is under way pass by this learner and its parts."""
-        self.__dict__["_whole_is_refused"] = True
-        for part in self.parts().values():
-            part._refuse_load()
+        def load() -> None:
+            for part, path in modules:
+                part._load_own(state_dict, path, *lists)
 
+        with self._lock:
+            all_or_nothing(self, list(self.state().values()), True, load)
 
-class NumpyView:
-    """A learner with NumPy views of its buffers in their place: the same memory, a fraction of the call overhead.
+    def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
+        """Return why the entries under a prefix are no state of this learner and its parts."""
+        return load_problems(self, state_dict, prefix)
 
-    Args:
-        learner: whose buffers are on the CPU and contiguous.
-        parts: the views of its parts, by name.
+    def _load_own(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
+        """Load the buffers of this learner alone, once everything has been found right."""
+        nn.Module._load_from_state_dict(self, state_dict, prefix, *arguments)
 
-    Attributes:
-        learner: a copy of the learner that runs on arrays, and so do its parts. Only methods that are written against
-            :mod:`torchonline.core.ops` work on it.
-        state: the arrays that evolve.
-    """
-
-    def __init__(self, learner: Learner, parts: "dict[str, Any]") -> None:
-        self.buffers = tuple(learner._buffers.values())
-        self.tensors = list(learner.state().values())
-        self.wide = [tensor for tensor in self.tensors if tensor.dim() > 1]
-        self.addresses = [tensor.data_ptr() for tensor in self.tensors]
-        self.parts = [(learner.parts()[name], view) for name, view in parts.items()]
-        self.learner: Any = object.__new__(type(learner))
-        self.learner.__dict__.update(learner.__dict__)
-        self.learner.__dict__.update(learner._modules)  # at hand, where nn.Module would search
-        for name, buffer in learner._buffers.items():
-            self.learner.__dict__[name] = None if buffer is None else buffer.detach().numpy()
-        self.state = [self.learner.__dict__[name] for name in learner.state() if "." not in name]
-        for name, view in parts.items():
-            self.learner.__dict__[name] = view.learner
-            self.state += view.state
-
-    def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a method of :attr:`learner`, or of what stands on it.
-
-        A fleet's arrays overflow without a warning, as tensors do; the checks of one learner's numbers forestall it.
-        """
-        if not self.learner.batch_dims:
-            return method(*arguments)
-        with np.errstate(all="ignore"):
-            return method(*arguments)
-
-    def mark_written(self) -> None:
-        """Tell autograd, which did not see NumPy write, to refuse a backward pass through what has changed."""
-        if INCREMENTS_MANY:
-            increment_version(self.tensors)
-            return
-        for tensor in self.tensors:
-            if not tensor.is_inference():
-                increment_version(tensor)
+    def _with_parts(self, prefix: str) -> "list[tuple[Learner, str]]":
+        """Return this learner and its parts, each with its prefix in a state dict."""
+        own: list[tuple[Learner, str]] = [(self, prefix)]
+        return own + [both for name, part in self.parts().items() for both in part._with_parts(f"{prefix}{name}.")]
 
 
-def _mismatch(name: str, buffers: Mapping[str, Tensor], loaded: Mapping[str, Any]) -> str | None:
-    """Why a loaded value cannot become the buffer of that name."""
-    if name not in buffers:
-        return f"{name}: expected no such entry; a learner of another dtype or option may have it"
-    if (why := mismatch(name, buffers[name], loaded)) is not None:
-        return why
-    buffer, value = buffers[name], loaded[name]
-    if value.is_floating_point() != buffer.is_floating_point() or value.is_complex():
-        return f"{name}: expected {buffer.dtype}, got {value.dtype}"
-    return None
+@cache
+def _options_of(cls: type[Learner]) -> frozenset[str]:
+    """Return the names that cannot be set after construction: the constructor's arguments but ``validate``."""
+    return frozenset(inspect.signature(cls).parameters) - {"validate"} | frozenset(cls.statistics_depend_on)

@@ -1,14 +1,17 @@
-"""Simulated streams whose best decision is known, so that regret can be counted."""
+"""Simulated streams with a known best decision, so that regret can be measured."""
+
+import warnings
+from typing import Any
 
 from torchonline.environments.generalized import GeneralizedLinearBandit
 from torchonline.environments.linear import DriftingBandit, LinearBandit
-from torchonline.environments.noise import Gaussian, Noise, Pareto, StudentT, TwoPoint
+from torchonline.environments.noise import GaussianNoise, Noise, Pareto, StudentT, TwoPoint
 from torchonline.environments.sea import SEAStream
 from torchonline.environments.simulated import Outcome
 
 __all__ = [
     "DriftingBandit",
-    "Gaussian",
+    "GaussianNoise",
     "GeneralizedLinearBandit",
     "LinearBandit",
     "Noise",
@@ -18,3 +21,15 @@ __all__ = [
     "StudentT",
     "TwoPoint",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return :class:`GaussianNoise` for its former name, ``Gaussian``, with a warning."""
+    if name == "Gaussian":
+        warnings.warn(
+            "torchonline.environments.Gaussian is now GaussianNoise; torchonline.Gaussian is a link",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return GaussianNoise
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

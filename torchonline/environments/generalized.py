@@ -1,4 +1,4 @@
-"""Generalized linear bandits: mean rewards that a link makes of what is linear in the features of an arm."""
+"""Generalized linear bandits: a link maps linear predictors to mean rewards."""
 
 import math
 from collections.abc import Callable
@@ -12,38 +12,40 @@ from torchonline.links import Link
 
 
 class GeneralizedLinearBandit(SimulatedBandit):
-    r"""Independent trials of a generalized linear bandit: rewards of mean :math:`\mu(x^\top\theta^*)`, arms in the unit ball.
+    r"""Independent trials of a generalized linear bandit with arms in the unit ball.
 
-    A round::
+    The mean reward of an arm x is :math:`\mu(x^\top\theta^*)`. A round::
 
         k = policy.select(environment.arms())
         x, reward, regret = environment.pull(k)
         policy.step(x, reward)
 
-    The regret of a round is :math:`\max_j \mu(x_j^\top\theta^*) - \mu(x_k^\top\theta^*)`. Arms are drawn uniformly from the
-    unit ball, and :math:`\theta^*` uniformly from a sphere, anew for each trial. Parameters and arms come from one generator,
-    rewards from another, both the environment's own: policies that play environments of one seed meet the same parameters
-    and arms, whatever they pull. With :class:`~torchonline.links.Logistic` rewards come from the same uniform numbers too.
+    The regret of a round is :math:`\max_j \mu(x_j^\top\theta^*) - \mu(x_k^\top\theta^*)`. The arms are drawn uniformly from
+    the unit ball and :math:`\theta^*` uniformly from a sphere, independently for each trial. The environment has two
+    generators of its own: one for parameters and arms, one for rewards. Two policies on environments with the same seed
+    therefore meet the same parameters and arms, whatever arms they pull. With :class:`~torchonline.links.Logistic` they
+    also meet the same uniform numbers behind the rewards.
 
     Args:
         dim: number of features d.
         arms: number of arms K.
-        link: says the mean, and the law of rewards.
-        rewards: another law: a function ``(z, generator)`` that returns rewards, of the shape of z, drawn with that generator;
-            say fractions, or counts that vary more than Poisson's. Regret is counted by the link, so their mean should be
-            the link's. None for the link's own law; :class:`~torchonline.links.CustomLink` has none.
-        theta_norm: the length S of :math:`\theta^*`, above 0.
-        redraw: whether each round has new arms; otherwise a trial keeps those of its first round.
-        batch_shape: ``*B``, independent trials, to be played by a learner of the same ``batch_shape``.
-        seed: of all draws.
-        dtype: of all that is returned.
+        link: link function :math:`\mu`, which also gives the default law of the rewards.
+        rewards: another law of the rewards, such as fractions or overdispersed counts: a function ``(z, generator)`` that
+            returns rewards shaped like z, drawn with that generator. Its mean should be :math:`\mu(z)`, because regret is
+            computed from the link. None takes the link's law, which a :class:`~torchonline.links.CustomLink` lacks.
+        theta_norm: norm S of :math:`\theta^*`, above 0.
+        redraw: whether to draw new arms in each round. Otherwise the arms of the first round stay.
+        batch_shape: ``*B``, independent trials, for a learner with the same ``batch_shape``.
+        seed: seed of all draws.
+        dtype: type of all returned tensors.
 
     Attributes:
         theta: :math:`\theta^*`, shape ``(*B, d)``.
 
     Raises:
         TypeError: an argument has the wrong type.
-        ValueError: the link cannot be computed up to ``theta_norm``, or nothing says by which law rewards are drawn.
+        ValueError: ``theta_norm`` exceeds the range on which the link can be computed, or neither ``link`` nor ``rewards``
+            gives a law of the rewards.
 
     Example:
         >>> from torchonline.environments import GeneralizedLinearBandit
@@ -74,18 +76,19 @@ class GeneralizedLinearBandit(SimulatedBandit):
     ) -> None:
         if not isinstance(link, Link):
             raise TypeError(f"link: expected a torchonline.links.Link, got {kind(link)}")
-        self.theta_norm = positive("theta_norm", theta_norm)
-        if self.theta_norm >= link.reach:
+        norm = positive("theta_norm", theta_norm)
+        if norm >= link.reach:
             name = type(link).__name__
-            raise ValueError(f"theta_norm: expected below {link.reach:g}, the reach of {name}, got {self.theta_norm:g}")
-        link.check_bound(self.theta_norm)
+            raise ValueError(f"theta_norm: expected below {link.reach:g}, the reach of {name}, got {norm:g}")
+        link.check_bound(norm)
         if rewards is None and type(link).sample is Link.sample:
             raise ValueError(f"rewards: expected a law, since {type(link).__name__} has none, got None")
         if rewards is not None and not callable(rewards):
             raise TypeError(f"rewards: expected a function of z and a generator, got {kind(rewards)}")
         self.link = link
+        self.rewards = rewards
         self._law = link.sample if rewards is None else rewards
-        # Some laws take more random numbers for some arms than for others.
+        # Separate from the arms' generator, because the number of random numbers that a reward takes may depend on the arm.
         self._reward_generator = torch.Generator().manual_seed(seed_number(seed) ^ 0x5DEECE66D)
         self._rounds, self._slopes = 0, torch.zeros((), dtype=torch.float64)
         super().__init__(
@@ -99,15 +102,18 @@ class GeneralizedLinearBandit(SimulatedBandit):
         )
 
     def kappa(self) -> float:
-        r""":math:`1/\min\mu'(z)` over :math:`|z| \le S`: by how much the flattest part of the link hides differences.
+        r"""Return :math:`\kappa = 1/\min_{|z| \le S}\mu'(z)`, large for a flat link.
 
-        For a :class:`~torchonline.links.CustomLink` it may be a little more.
+        For a :class:`~torchonline.links.CustomLink` the result may be slightly larger.
         """
         slope = self.link.min_slope(self.theta_norm)
         return 1.0 / slope if slope > 0.0 else math.inf
 
     def kappa_star(self) -> Tensor:
-        r"""1 over the mean of :math:`\mu'` at the best arms of all rounds so far and of this one: ``(*B)``."""
+        r"""Return the inverse mean slope at the best arms, ``(*B)``.
+
+        The mean of :math:`\mu'` is over all rounds, including the current one.
+        """
         return self._rounds / self._slopes
 
     def _mean(self, predictor: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Linear bandits: mean rewards that are linear in the features of an arm."""
+"""Linear bandits: the mean reward is linear in the features of the arm."""
 
 import math
 
@@ -11,7 +11,9 @@ from torchonline.environments.simulated import SimulatedBandit
 
 
 class LinearBandit(SimulatedBandit):
-    r"""Independent trials of a linear bandit: :math:`r = x^\top\theta^* + \eta`, unit-norm arms, noise of mean 0.
+    r"""Independent trials of a linear bandit with unit-norm arms.
+
+    .. math:: r = x^\top\theta^* + \eta,\qquad E\eta = 0.
 
     A round::
 
@@ -19,27 +21,27 @@ class LinearBandit(SimulatedBandit):
         x, reward, regret = environment.pull(k)
         policy.step(x, reward)
 
-    :math:`\theta^*` and the arms are drawn uniformly from spheres, anew for each trial. All draws come from a generator
-    of the environment's own, and none depends on what is pulled: policies that play environments of one seed meet the
-    same parameters, arms and noise.
+    :math:`\theta^*` and the arms are drawn uniformly from spheres, independently for each trial. All draws come from the
+    environment's own generator, and no draw depends on the pulled arms: two policies on environments with the same seed
+    meet the same parameters, arms and noise.
 
     Args:
         dim: number of features d.
         arms: number of arms K.
-        noise: law of :math:`\eta`; ``noise.moment_norm(order)`` is the scale a learner may be told.
-        theta_norm: the length of :math:`\theta^*`, above 0.
-        redraw: whether each round has new arms; otherwise a trial keeps those of its first round.
-        batch_shape: ``*B``, independent trials, to be played by a learner of the same ``batch_shape``.
-        seed: of all draws.
-        dtype: of all that is returned.
+        noise: law of :math:`\eta`. Its ``moment_norm(order)`` is the exact ``noise_scale`` for a learner.
+        theta_norm: norm of :math:`\theta^*`, above 0.
+        redraw: whether to draw new arms in each round. Otherwise the arms of the first round stay.
+        batch_shape: ``*B``, independent trials, for a learner with the same ``batch_shape``.
+        seed: seed of all draws.
+        dtype: type of all returned tensors.
 
     Attributes:
         theta: :math:`\theta^*`, shape ``(*B, d)``.
 
     Example:
         >>> from torchonline import OFUL
-        >>> from torchonline.environments import Gaussian
-        >>> environment = LinearBandit(2, 10, noise=Gaussian(scale=0.1), batch_shape=(3,))
+        >>> from torchonline.environments import GaussianNoise
+        >>> environment = LinearBandit(2, 10, noise=GaussianNoise(scale=0.1), batch_shape=(3,))
         >>> policy, total = OFUL(2, noise_scale=0.1, batch_shape=(3,)), torch.zeros(3)
         >>> for _ in range(200):
         ...     x, reward, regret = environment.pull(policy.select(environment.arms()))
@@ -82,32 +84,32 @@ class LinearBandit(SimulatedBandit):
 
 
 class DriftingBandit(LinearBandit):
-    r"""A :class:`LinearBandit` whose parameter turns, by the same angle after every so many rounds.
+    r"""Linear bandit whose parameter turns by a fixed angle, again and again.
 
     .. math:: \theta^*_t = \cos(\varphi_t)\,\theta^*_1 + \sin(\varphi_t)\,\|\theta^*_1\|\,u,\qquad
               \varphi_t = \text{angle}\cdot\lfloor (t-1)/\text{every}\rfloor,
 
-    with a unit vector :math:`u` orthogonal to :math:`\theta^*_1`, drawn once for each trial. Regret is against the best arm
-    of each round.
+    The rest is as in :class:`LinearBandit`. The unit vector :math:`u`, orthogonal to :math:`\theta^*_1`, is
+    drawn once for each trial. Regret is measured against the best arm of each round.
 
     Args:
         dim: number of features d, at least 2.
         arms: number of arms K.
         noise: law of the noise, as in :class:`LinearBandit`.
-        angle: of a turn, in radians. The angle pi flips the parameter to its negative and back.
-        every: rounds from one turn to the next. 1 is steady drift.
-        theta_norm: the length of the parameter, which stays.
-        redraw: whether each round has new arms.
+        angle: angle of one turn, in radians. An angle of pi flips the sign of the parameter.
+        every: rounds between two turns. 1 is steady drift.
+        theta_norm: norm of the parameter, above 0. It does not change.
+        redraw: whether to draw new arms in each round.
         batch_shape: ``*B``, independent trials.
-        seed: of all draws.
-        dtype: of all that is returned.
+        seed: seed of all draws.
+        dtype: type of all returned tensors.
 
     Attributes:
         theta: the parameter of the current round, shape ``(*B, d)``.
 
     Example:
-        >>> from torchonline.environments import Gaussian
-        >>> environment = DriftingBandit(2, 10, noise=Gaussian(), angle=torch.pi, every=3)
+        >>> from torchonline.environments import GaussianNoise
+        >>> environment = DriftingBandit(2, 10, noise=GaussianNoise(), angle=torch.pi, every=3)
         >>> before = environment.theta
         >>> for _ in range(3):
         ...     outcome = environment.pull(torch.tensor(0))
@@ -130,7 +132,7 @@ class DriftingBandit(LinearBandit):
         dtype: torch.dtype = torch.float64,
     ) -> None:
         if positive_integer("dim", dim) < 2:
-            raise ValueError(f"dim: expected at least 2, for there to be a plane to turn in, got {dim}")
+            raise ValueError(f"dim: expected at least 2, because the parameter turns in a plane, got {dim}")
         self.angle = finite_number("angle", angle)
         self.every = positive_integer("every", every)
         self._rounds = 0

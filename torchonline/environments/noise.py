@@ -1,4 +1,4 @@
-"""Noise laws with mean 0, light-tailed to heavy-tailed, and their exact moment norms."""
+"""Noise laws with mean 0, light-tailed to heavy-tailed, with exact moment norms."""
 
 import math
 from abc import ABC, abstractmethod
@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive, within
+from torchonline.core.options import described
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Noise(ABC):
     r"""Base of all noise laws: ``scale`` times a standard law of mean 0.
 
-    Learners for heavy tails ask for a bound on :math:`(E|\eta|^p)^{1/p}`; :meth:`moment_norm` is that number, exact.
+    Learners for heavy-tailed noise take a bound on :math:`(E|\eta|^p)^{1/p}`. :meth:`moment_norm` returns the exact value.
 
     Args:
         scale: the unit of the noise, above 0.
@@ -25,20 +26,25 @@ class Noise(ABC):
     def __post_init__(self) -> None:
         positive("scale", self.scale)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({described(self, vars(self))})"
+
     @abstractmethod
     def _standard_sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Draws at scale 1."""
+        """Draw at scale 1."""
 
     @abstractmethod
     def _standard_log_moment(self, order: float) -> float:
-        """``log E|eta|^order`` at scale 1."""
+        """Return ``log E|eta|^order`` at scale 1."""
 
     def sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Independent draws: float64, on the generator's device."""
+        """Return independent draws: float64, on the generator's device."""
         return self.scale * self._standard_sample(shape, generator)
 
     def moment_norm(self, order: float) -> float:
-        r""":math:`(E|\eta|^{\text{order}})^{1/\text{order}}`, in reward units; infinite where the moment is.
+        r"""Return the exact moment norm :math:`(E|\eta|^{\text{order}})^{1/\text{order}}`.
+
+        It is in reward units, and infinite where the moment is infinite.
 
         Args:
             order: above 0. A learner's ``moment_order`` is in (1, 2].
@@ -48,16 +54,16 @@ class Noise(ABC):
 
 
 def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Uniform draws from (0, 1]: never 0, where the laws below have a pole."""
+    """Draw uniformly from (0, 1]: never 0, where the laws below have a pole."""
     return 1.0 - torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device)
 
 
-@dataclass(frozen=True)
-class Gaussian(Noise):
+@dataclass(frozen=True, repr=False)
+class GaussianNoise(Noise):
     r"""The normal law :math:`N(0, \text{scale}^2)`.
 
     Example:
-        >>> round(Gaussian(scale=3.0).moment_norm(2.0), 6)
+        >>> round(GaussianNoise(scale=3.0).moment_norm(2.0), 6)
         3.0
     """
 
@@ -68,13 +74,13 @@ class Gaussian(Noise):
         return 0.5 * order * math.log(2.0) + math.lgamma(0.5 * (order + 1.0)) - 0.5 * math.log(math.pi)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StudentT(Noise):
-    r"""Student's t: symmetric, with moments of order below ``df`` only.
+    r"""Student's t: symmetric, with finite moments only of order below ``df``.
 
     Args:
-        df: degrees of freedom, above 1 so that there is a mean. The variance is infinite up to 2.
-        scale: the unit of the noise; not the standard deviation, which is ``moment_norm(2)``.
+        df: degrees of freedom, above 1 so that the mean exists. Up to 2 the variance is infinite.
+        scale: the unit of the noise. The standard deviation is ``moment_norm(2)``.
 
     Example:
         >>> round(StudentT(2.1).moment_norm(1.99), 3)
@@ -106,16 +112,16 @@ class StudentT(Noise):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pareto(Noise):
-    r"""Pareto's law, :math:`P(X > x) = x^{-\text{index}}` for :math:`x \ge 1`, made to have mean 0.
+    r"""Pareto's law, :math:`P(X > x) = x^{-\text{index}}` for :math:`x \ge 1`, centred.
 
-    Either the mean is subtracted, which leaves one heavy tail on the right and all values above -1 / (index - 1); or,
-    when ``symmetric``, the sign is drawn by a fair coin.
+    By default the mean is subtracted: the right tail is heavy, and all values are above -1 / (index - 1). With
+    ``symmetric`` a fair coin draws the sign instead.
 
     Args:
-        index: tail index, above 1 so that there is a mean. Moments of order below it exist.
-        symmetric: which of the two.
+        index: tail index, above 1 so that the mean exists. Moments of order below ``index`` are finite.
+        symmetric: whether to draw a random sign instead of subtracting the mean.
         scale: the unit of the noise.
 
     Example:
@@ -153,7 +159,7 @@ class Pareto(Noise):
 
 
 def _series(b: float, c: float, z: float) -> float:
-    """Gauss's hypergeometric series F(1, b; c; z) for 0 < z < 1, to machine precision."""
+    """Return Gauss's hypergeometric F(1, b; c; z), 0 < z < 1, to machine precision."""
     total, term, n = 1.0, 1.0, 0
     while abs(term) > 1e-17 * (1.0 - z) * abs(total):
         term *= z * (b + n) / (c + n)
@@ -162,15 +168,16 @@ def _series(b: float, c: float, z: float) -> float:
     return total
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TwoPoint(Noise):
-    r"""A rare large jump: :math:`\sqrt{(1-q)/q}` with probability q, otherwise :math:`-\sqrt{q/(1-q)}`.
+    r"""A rare large jump, balanced by a small constant.
 
-    The mean is 0 and the standard deviation is ``scale``, yet most samples of fewer than 1 / q rounds show no spread at
-    all. It is the law that breaks radii made for Gaussian noise.
+    The value is :math:`\sqrt{(1-q)/q}` with probability q, otherwise :math:`-\sqrt{q/(1-q)}`. The mean is
+    0 and the standard deviation is ``scale``, yet most samples of far fewer than 1 / q rounds show no spread at all.
+    Confidence radii for Gaussian noise fail under this law.
 
     Args:
-        probability: q, of the jump, in (0, 1).
+        probability: probability q of the jump, in (0, 1).
         scale: the standard deviation.
 
     Example:

@@ -1,4 +1,4 @@
-"""Convex losses between stochastic and adversarial: their noise and their drift are set apart, and the best point is known."""
+"""Convex losses between stochastic and adversarial, with a known best point."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,6 @@ from torch import Tensor
 
 from torchonline.core.checks import (
     check_state_dtype,
-    check_tensor,
     non_negative,
     one_of,
     positive,
@@ -18,16 +17,18 @@ from torchonline.core.checks import (
     shape_text,
     sizes,
 )
+from torchonline.core.inputs import check_tensor
+from torchonline.core.options import described
 
 
 class Profile(NamedTuple):
-    """A convex function of the distance to the comparator: what all losses of a stream have in common.
+    """Common part h of a stream's losses: convex in the distance to the comparator.
 
     Attributes:
-        value: at a distance r, 0 at 0.
-        slope: its derivative, which rises.
-        smoothness: a Lipschitz constant of the gradient in d dimensions.
-        tilt: the length of a constant gradient, besides.
+        value: value at distance r; 0 at r = 0.
+        slope: derivative of ``value``, nondecreasing.
+        smoothness: Lipschitz constant of the gradient in d dimensions.
+        tilt: length of an additional constant gradient.
     """
 
     value: Callable[[Tensor], Tensor]
@@ -42,7 +43,7 @@ def _huber(r: Tensor) -> Tensor:
 
 
 def _logistic(r: Tensor) -> Tensor:
-    """``log(1 + exp(r)) + log(1 + exp(-r)) - 2 log 2``, without cancellation where r is small."""
+    """Return ``log(1 + e^r) + log(1 + e^-r) - 2 log 2`` without cancellation."""
     return r + 2.0 * torch.log1p(0.5 * torch.expm1(-r))
 
 
@@ -55,7 +56,7 @@ LOSSES = {
 
 
 class SEAStream:
-    r"""Streams of the stochastically extended adversarial (SEA) model, of which all that a regret bound speaks of is known.
+    r"""Stochastically extended adversarial (SEA) stream with exact noise and drift.
 
     A round::
 
@@ -64,66 +65,68 @@ class SEAStream:
         learner.step(gradients)
         stream.advance()
 
-    In each round an adversary chooses an expected loss :math:`F_t`, and the loss is drawn around it:
+    In each round an adversary chooses an expected loss :math:`F_t`. The loss of the round is :math:`F_t` plus linear noise:
 
     .. math:: F_t(x) = h(x) + \langle a_t, x\rangle,\qquad f_t(x) = F_t(x) + \langle\xi_t, x\rangle .
 
-    The noise :math:`\xi_t` is uniform on a sphere and the adversary walks round a regular polygon that has 0 in its centre. So
-    the two quantities of the model are set independently of each other, and are exact in every round, at every point x:
+    The noise :math:`\xi_t` is uniform on a sphere. The adversary walks round a regular polygon centred at 0. Hence the two
+    quantities of the model are independent options, and their values are exact in every round and at every point x:
 
     .. math:: \sigma_t^2 = E\sup_x\|\nabla f_t(x) - \nabla F_t(x)\|^2 = \text{sigma}^2,\qquad
               \Sigma_t = \sup_x\|\nabla F_t(x) - \nabla F_{t-1}(x)\| = \text{drift} .
 
-    :math:`F_0` is where the walk comes from, so this holds for t = 1, too. With the comparator u, of length U and a direction
-    that is drawn for each trial, and the distance :math:`r = \|x - u\|`, the losses are
+    This includes t = 1: :math:`F_0` is the corner of the polygon before the first one. The comparator u has length U and a
+    random direction in each trial. With the distance :math:`r = \|x - u\|` the losses are
 
     =============  ====================================================================  ===================
-    loss           h(x) / scale                                                          its gradient
+    loss           h(x) / scale                                                          length of gradient
     =============  ====================================================================  ===================
-    ``linear``     :math:`-\langle u, x\rangle/U`                                        of length 1
-    ``quadratic``  :math:`r^2/2`                                                         of length r
-    ``huber``      :math:`r^2/2`, and :math:`r - 1/2` from r = 1 on                      at most 1
-    ``logistic``   :math:`\log(1 + e^r) + \log(1 + e^{-r}) - 2\log 2`: of either label   at most 1
+    ``linear``     :math:`-\langle u, x\rangle/U`                                        1
+    ``quadratic``  :math:`r^2/2`                                                         r
+    ``huber``      :math:`r^2/2` up to r = 1, then :math:`r - 1/2`                       at most 1
+    ``logistic``   :math:`\log(1 + e^r) + \log(1 + e^{-r}) - 2\log 2` (both labels)      at most 1
     =============  ====================================================================  ===================
 
-    After every whole cycle of the adversary, u minimises the sum of the expected losses so far: over all of space, and linear
-    losses over the ball of radius U. In between, no x there is better than u by more than
-    :math:`\text{drift}\,\|x-u\|/(2\sin^2(\pi/\text{period}))`.
+    After every whole cycle of the adversary, u minimises the sum of the expected losses so far: for linear losses over the
+    ball of radius U, for the others over the whole space. Between whole cycles, no x in that set is better than u by more
+    than :math:`\text{drift}\,\|x-u\|/(2\sin^2(\pi/\text{period}))`.
 
-    Draws come from a generator of the stream's own, and none depends on what is played: learners that play streams of one seed
-    meet the same losses. Another ``sigma`` leaves comparator and adversary as they are, another ``drift`` comparator and noise.
+    All draws come from the stream's own generator, and no draw depends on the decisions: two learners on streams with the
+    same seed meet the same losses. Changing ``sigma`` leaves the comparator and the adversary unchanged. Changing
+    ``drift`` leaves the comparator and the noise unchanged.
 
     Cost of a round: O(d) for each point.
 
     Args:
         dim: number of coordinates d.
         loss: ``"linear"``, ``"quadratic"``, ``"huber"`` or ``"logistic"``.
-        sigma: the length of the noise, at least 0: a number, or a tensor that broadcasts to ``batch_shape``.
-        drift: the length of the adversary's steps, likewise.
-        comparator_norm: U, above 0, likewise.
-        scale: of h, above 0. The smaller it is against ``sigma``, the harder is u to find: among linear losses the hardest of T
-            rounds are those at about ``sigma`` / sqrt(T).
-        period: rounds of a cycle, the corners of the polygon. At 2 the adversary goes to and fro, in one dimension it cannot do
-            otherwise; a longer period takes it as far as ``drift`` / (2 sin(pi / ``period``)) from the centre.
-        batch_shape: ``*B``, independent trials, to be played by a learner of the same ``batch_shape``.
-        seed: of all draws.
-        dtype: of all that is returned.
+        sigma: length of the noise, at least 0: a number, or a tensor that broadcasts to ``batch_shape``.
+        drift: length of the adversary's steps, at least 0: a number or a tensor, as for ``sigma``.
+        comparator_norm: U, above 0: a number or a tensor, as for ``sigma``.
+        scale: factor of h, above 0. A smaller ratio of ``scale`` to ``sigma`` makes u harder to find. Over T rounds of linear
+            losses the hardest scale is about ``sigma`` / sqrt(T).
+        period: rounds of a cycle, which is the number of corners of the polygon. With 2 the adversary goes to and fro, which
+            is the only choice in one dimension. The distance of the corners from 0, ``drift`` / (2 sin(pi / ``period``)),
+            grows with the period.
+        batch_shape: ``*B``, independent trials, for a learner with the same ``batch_shape``.
+        seed: seed of all draws.
+        dtype: type of all returned tensors.
 
     Attributes:
         comparator: u, ``(*B, d)``. A learner must not see it.
         shift: :math:`a_t` of this round, ``(*B, d)``, a corner of the polygon.
         noise: :math:`\xi_t` of this round, ``(*B, d)``.
-        lipschitz: a bound on the length of every gradient of every :math:`f_t`, in all trials; infinite for quadratic losses,
-            see :meth:`lipschitz_on`.
-        smoothness: a Lipschitz constant of every gradient.
-        rounds: how many have ended.
+        lipschitz: upper bound on the length of every gradient of every :math:`f_t` in all trials. It is infinite for
+            quadratic losses; see :meth:`lipschitz_on`.
+        smoothness: Lipschitz constant of every gradient.
+        rounds: number of rounds that have ended.
 
     Shape:
-        - points: ``(*B, ..., d)``, any number of them; values and regret: ``(*B, ...)``; gradients: ``(*B, ..., d)``.
+        - points and gradients: ``(*B, ..., d)``; values and regret: ``(*B, ...)``.
 
     Raises:
         TypeError: an argument has the wrong type.
-        ValueError: an argument is out of range or of another shape.
+        ValueError: an argument has the wrong shape or is out of range.
 
     Example:
         >>> from torchonline.environments import SEAStream
@@ -142,8 +145,8 @@ class SEAStream:
 
     Reference:
         The model: Sachs, Hadiji, van Erven and Guzman, Between stochastic and adversarial online convex optimization: improved
-        regret bounds via smoothness, NeurIPS 2022. The streams are our own. Papers that set :math:`F_0 = 0`, or sum
-        :math:`\Sigma_t^2` from t = 2 on, differ in the term of the first round.
+        regret bounds via smoothness, NeurIPS 2022. The streams are our own. Papers that set :math:`F_0 = 0`, or that sum
+        :math:`\Sigma_t^2` from t = 2 on, differ from this model in the term of the first round.
     """
 
     def __init__(
@@ -175,8 +178,9 @@ class SEAStream:
         check_state_dtype(dtype)
         self.dtype = dtype
         self._profile = LOSSES[self.loss]
-        self._reach = self.drift / (2.0 * math.sin(math.pi / self.period))  # of the polygon, from its centre
-        self._generator = torch.Generator().manual_seed(seed_number(seed))
+        self._reach = self.drift / (2.0 * math.sin(math.pi / self.period))  # distance of the polygon's corners from 0
+        self.seed = seed_number(seed)
+        self._generator = torch.Generator().manual_seed(self.seed)
         towards = self._directions()
         self._tilt = (-self.scale * self._profile.tilt * towards).to(dtype)
         self._plane = self._orthonormal_pair()
@@ -186,39 +190,43 @@ class SEAStream:
         self.rounds = 0
         self._begin_round()
 
+    def __repr__(self) -> str:
+        values = vars(self) | {name: _one_number(vars(self)[name]) for name in ("sigma", "drift", "comparator_norm")}
+        return f"{type(self).__name__}({described(self, values)})"
+
     def advance(self) -> None:
-        """End the round: the adversary takes a step, and the next loss is drawn."""
+        """End the round: move the adversary one step and draw the next loss."""
         self.rounds += 1
         self._begin_round()
 
     def values(self, points: Tensor) -> Tensor:
-        """Of this round's loss :math:`f_t`: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        """Return this round's losses :math:`f_t(x)`: ``(*B, ..., d)`` to ``(*B, ...)``."""
         return self._value(points, self.shift + self.noise)
 
     def gradients(self, points: Tensor) -> Tensor:
-        """Of this round's loss :math:`f_t`: ``(*B, ..., d)`` to the same shape."""
+        """Return the gradients of :math:`f_t`: ``(*B, ..., d)`` to the same shape."""
         return self._gradient(points, self.shift + self.noise)
 
     def expected_values(self, points: Tensor) -> Tensor:
-        """Of this round's expected loss :math:`F_t`."""
+        """Return the expected losses :math:`F_t(x)`: ``(*B, ..., d)`` to ``(*B, ...)``."""
         return self._value(points, self.shift)
 
     def expected_gradients(self, points: Tensor, lag: int = 0) -> Tensor:
-        """Of the expected loss of this round, :math:`F_t`, or with ``lag=1`` of the round before, :math:`F_{t-1}`."""
+        """Return the gradients of :math:`F_t`, or of :math:`F_{t-1}` with ``lag=1``."""
         if lag not in (0, 1):
             raise ValueError(f"lag: expected 0 or 1, got {lag!r}")
         return self._gradient(points, self._shift_of(self.rounds - lag))
 
     def regret(self, decision: Tensor) -> Tensor:
-        """This round's :math:`f_t(x) - f_t(u)`, ``(*B)``, for a decision x, ``(*B, d)``; or for several."""
+        """Return :math:`f_t(x) - f_t(u)` for decisions: ``(*B, ..., d)`` to ``(*B, ...)``."""
         return self._regret(decision, self.shift + self.noise)
 
     def expected_regret(self, decision: Tensor) -> Tensor:
-        """The same of the expected loss, :math:`F_t(x) - F_t(u)`."""
+        """Return :math:`F_t(x) - F_t(u)` for decisions: ``(*B, ..., d)`` to ``(*B, ...)``."""
         return self._regret(decision, self.shift)
 
     def lipschitz_on(self, radius: float) -> float:
-        """A bound on the length of every gradient in the ball of that radius around 0, in all trials."""
+        """Return a bound on all gradients' lengths in a ball around 0, for all trials."""
         return self._largest_gradient(non_negative("radius", radius))
 
     def _largest_gradient(self, radius: float) -> float:
@@ -230,7 +238,7 @@ class SEAStream:
         self.noise = (self.sigma.unsqueeze(-1) * self._directions()).to(self.dtype)
 
     def _shift_of(self, number: int) -> Tensor:
-        """The corner where the adversary is after that many rounds."""
+        """Return the corner :math:`a_t` after ``number`` rounds."""
         angle = 2.0 * math.pi * (number % self.period) / self.period
         corner = math.cos(angle) * self._plane[0] + math.sin(angle) * self._plane[1]
         return (self._reach.unsqueeze(-1) * corner).to(self.dtype)
@@ -253,7 +261,10 @@ class SEAStream:
         return self.scale * self._profile.value(torch.linalg.vector_norm(offset, dim=-1)) + (linear * offset).sum(-1)
 
     def _along(self, name: str, points: Tensor, linear: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The points, in the type of the stream; and comparators and linear parts, that of h added, with axes for the points."""
+        """Return the checked points, the comparators and the linear parts, broadcastable.
+
+        The linear parts include that of h.
+        """
         points = check_tensor(name, points, self.comparator)
         dims = len(self.batch_shape)
         if points.dim() <= dims or points.shape[:dims] != self.batch_shape or points.shape[-1] != self.dim:
@@ -263,7 +274,7 @@ class SEAStream:
         return points, self.comparator.reshape(shape), (self._tilt + linear).reshape(shape)
 
     def _in_each(self, name: str, value: Any, check: Callable[[str, Any], float]) -> Tensor:
-        """An option as a number for each trial, ``(*B)``, float64."""
+        """Return an option's values for all trials, ``(*B)``, float64."""
         if not isinstance(value, Tensor):
             return torch.full(self.batch_shape, check(name, value), dtype=torch.float64)
         for number in value.flatten().tolist():
@@ -276,16 +287,22 @@ class SEAStream:
             ) from None
 
     def _directions(self) -> Tensor:
-        """Uniform draws from the unit sphere, ``(*B, d)``, float64."""
+        """Draw uniformly from the unit sphere, ``(*B, d)``, float64."""
         normal = torch.randn((*self.batch_shape, self.dim), generator=self._generator, dtype=torch.float64)
         return torch.nn.functional.normalize(normal, dim=-1)
 
     def _orthonormal_pair(self) -> tuple[Tensor, Tensor]:
-        """Two orthonormal vectors that span the plane of the polygon; in one dimension the second is 0."""
+        """Draw an orthonormal basis of the polygon's plane, in one dimension with a 0."""
         first, second = self._directions(), self._directions()
         if self.dim == 1:
             return first, torch.zeros_like(second)
-        for _ in range(2):  # once more, for the digits that are lost where the two are almost parallel
+        for _ in range(2):  # twice, because almost parallel vectors lose digits in the first pass
             second = second - (first * second).sum(-1, keepdim=True) * first
             second = torch.nn.functional.normalize(second, dim=-1)
         return first, second
+
+
+def _one_number(values: Tensor) -> Tensor | float:
+    """Return the common value of all entries, or the tensor if entries differ."""
+    first = float(values.flatten()[0])
+    return first if bool((values == first).all()) else values

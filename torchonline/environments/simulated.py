@@ -1,4 +1,4 @@
-"""What simulated bandits share: arms, a parameter for each trial, and a regret that is known."""
+"""Base class of the simulated bandits."""
 
 from typing import NamedTuple
 
@@ -14,15 +14,16 @@ from torchonline.core.checks import (
     seed_number,
     sizes,
 )
+from torchonline.core.options import described
 
 
 class Outcome(NamedTuple):
-    """What came of a round, for each trial.
+    """Outcome of a round, for each trial.
 
     Attributes:
         x: features of the chosen arm, ``(*B, d)``.
-        reward: its mean reward plus noise, ``(*B)``.
-        regret: how far its mean reward is below the best arm's, ``(*B)``. A learner must not see it.
+        reward: reward drawn for the chosen arm, ``(*B)``.
+        regret: mean reward of the best arm minus that of the chosen arm, ``(*B)``. A learner must not see it.
     """
 
     x: Tensor
@@ -31,9 +32,10 @@ class Outcome(NamedTuple):
 
 
 class SimulatedBandit:
-    r"""Base of the bandits whose mean reward depends on an arm's features x through :math:`x^\top\theta^*`.
+    r"""Base of the simulated bandits: arms, one parameter per trial, and exact regret.
 
-    A subclass says what the mean is, :meth:`_mean`, and how rewards are drawn, :meth:`_reward`.
+    The mean reward depends on an arm's features x through :math:`x^\top\theta^*`. A subclass
+    defines the mean reward, :meth:`_mean`, and the draw of a reward, :meth:`_reward`.
     """
 
     def __init__(
@@ -54,23 +56,32 @@ class SimulatedBandit:
         check_state_dtype(dtype)
         self.dtype = dtype
         self._arms_shape = (*self.batch_shape, positive_integer("arms", arms), positive_integer("dim", dim))
-        self._generator = torch.Generator().manual_seed(seed_number(seed))
-        self.theta = positive("theta_norm", theta_norm) * self._directions((*self.batch_shape, dim))
+        self.seed = seed_number(seed)
+        self._generator = torch.Generator().manual_seed(self.seed)
+        self.theta_norm = positive("theta_norm", theta_norm)
+        self.theta = self.theta_norm * self._directions((*self.batch_shape, dim))
         self._draw_arms()
 
+    def __repr__(self) -> str:
+        *_, arms, dim = self._arms_shape
+        return f"{type(self).__name__}({described(self, vars(self) | {'dim': dim, 'arms': arms})})"
+
     def arms(self) -> Tensor:
-        """The features to choose from in this round, ``(*B, K, d)``. Looking twice shows the same."""
+        """Return the features of this round's arms, ``(*B, K, d)``.
+
+        Until :meth:`pull` ends the round, every call returns the same arms.
+        """
         return self._arms
 
     def pull(self, index: Tensor) -> Outcome:
-        """Choose one arm in each trial, which ends the round.
+        """Pull one arm in each trial and end the round.
 
         Args:
             index: ``(*B)``, int64.
 
         Raises:
-            TypeError: ``index`` is no int64 tensor.
-            ValueError: it has another shape, or names an arm that is not there.
+            TypeError: ``index`` is not an int64 tensor.
+            ValueError: ``index`` has the wrong shape or is out of range.
         """
         check_indices("index", index, self._arms_shape[-2])
         check_shape("index", index, self.batch_shape)
@@ -81,11 +92,11 @@ class SimulatedBandit:
         return outcome
 
     def _mean(self, predictor: Tensor) -> Tensor:
-        """The mean reward, of any shape."""
+        """Return the mean rewards for linear predictors of any shape."""
         raise NotImplementedError
 
     def _reward(self, predictor: Tensor) -> Tensor:
-        """A reward for each trial, ``(*B)``."""
+        """Draw a reward for each trial: ``(*B)`` to ``(*B)``."""
         raise NotImplementedError
 
     def _end_round(self) -> None:
@@ -101,6 +112,6 @@ class SimulatedBandit:
         self._best = self._mean(self._predictors).amax(-1)
 
     def _directions(self, shape: tuple[int, ...]) -> Tensor:
-        """Uniform draws from the unit sphere."""
+        """Draw uniformly from the unit sphere."""
         normal = torch.randn(shape, generator=self._generator, dtype=torch.float64)
         return torch.nn.functional.normalize(normal, dim=-1).to(self.dtype)

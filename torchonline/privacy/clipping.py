@@ -4,14 +4,24 @@ import math
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
-from torchonline.core.ops import ARRAYS, fill_, minimum, norms
+from torchonline.core.backend import on_arrays
+from torchonline.core.ops import fill_, minimum, norms
 
 # Noise is calibrated to a bound that is larger by this: far more than rounding, in float64, lets a clipped norm exceed it.
 MARGIN = 1e-6
 
 
+def _clipped(contribution: Tensor, bound: float, order: float) -> Tensor:
+    largest = norms(contribution, math.inf)
+    unit = contribution / largest
+    length = norms(unit, order)
+    result = unit * minimum(largest, bound / length)
+    fill_(result, length != length, 0.0)  # NaN, as it is if the largest entry is 0, infinite or NaN
+    return result
+
+
+@on_arrays(_clipped)
 def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
     r"""A contribution, scaled to a norm of at most ``bound``; 0 where an entry is NaN or infinite.
 
@@ -38,16 +48,4 @@ def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
                 [0.3000, 0.4000],
                 [0.0000, 0.0000]], dtype=torch.float64)
     """
-    if not is_scripting():
-        if isinstance(contribution, ARRAYS):
-            return _clipped(contribution, bound, order)
     return _clipped(contribution.to(torch.float64), bound, order)
-
-
-def _clipped(contribution: Tensor, bound: float, order: float) -> Tensor:
-    largest = norms(contribution, math.inf)
-    unit = contribution / largest
-    length = norms(unit, order)
-    result = unit * minimum(largest, bound / length)
-    fill_(result, length != length, 0.0)  # NaN, as it is if the largest entry is 0, infinite or NaN
-    return result

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchonline import DPPOFW, DPTOFW
-from torchonline.core.ops import beside
+from torchonline.core.backend import beside
 from torchonline.privacy import epsilon_lower_bound
 from torchonline.privacy.learners.vertex_choice import NoisyVertex
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree

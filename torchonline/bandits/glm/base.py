@@ -1,14 +1,24 @@
 """What generalized linear learners share: a link between predictor and reward, and a radius by the method of mixtures."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
-from torchonline.core.checks import LARGEST, check_shape, check_size, check_tensor, check_values, positive, within
+from torchonline.core.backend import in_python, is_readable
+from torchonline.core.checks import (
+    LARGEST,
+    check_shape,
+    check_size,
+    check_values,
+    positive,
+    refusal,
+    within,
+)
+from torchonline.core.inputs import check_tensor
 from torchonline.core.ops import (
     along,
     assign_,
@@ -16,15 +26,13 @@ from torchonline.core.ops import (
     at_most,
     clip,
     column,
-    fill_,
     increase_compensated_,
-    is_readable,
     logsumexp,
     maximum,
     minimum,
     sqrt,
 )
-from torchonline.linalg import grow_
+from torchonline.core.options import LearnerOptions
 from torchonline.links import Link, Logistic
 
 # Nodes of the Gauss-Legendre rule that the prior of a round's predictor lives on.
@@ -77,10 +85,7 @@ class GeneralizedEstimator(Estimator):
         ridge: float,
         delta: float,
         radius_scale: float,
-        batch_shape: tuple[int, ...],
-        dtype: torch.dtype,
-        device: torch.device | str | None,
-        validate: bool,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(
             dim,
@@ -88,10 +93,7 @@ class GeneralizedEstimator(Estimator):
             theta_bound=theta_bound,
             ridge=ridge,
             radius_scale=radius_scale,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
         self.link = link
         self.feature_bound = float(feature_bound)
@@ -116,16 +118,41 @@ class GeneralizedEstimator(Estimator):
         return self.link.mean(at_least(at_most(predictor, self.end), -self.end))
 
     def _count_curvature_(self, x: Tensor, product: Tensor, curvature: Tensor, quadratic: Tensor) -> None:
-        """``V += curvature x x'``, for ``product = V^-1 x`` and ``quadratic = curvature x'V^-1 x``; and the count of rounds.
+        """Add ``curvature x x'`` to V, for ``product = V^-1 x`` and ``quadratic = curvature x'V^-1 x``, and count the round.
 
         The first thing that a round writes, since x may lie in any buffer.
         """
         root = along(sqrt(curvature), x)
-        grow_(self.V, self.V_lost, self.V_inv, root * x, root * product, quadratic)
-        if self._count_round():
-            self._refine_(self.V_inv, self.V)
+        self._add_outer_(root * x, root * product, quadratic)
 
-    # What follows is eager Python only.
+    def _check_cost_in_python(self, cost: Any) -> None:
+        if not self._may_look(cost):
+            return
+        most = abs(cost) if isinstance(cost, float) else abs(cost).max()
+        if not most < math.inf:
+            raise refusal(f"reward: expected one whose cost the state's dtype can hold, got one of {float(most):g}")
+
+    @in_python(_check_cost_in_python)
+    def _check_cost(self, cost: Tensor) -> None:
+        """Refuse a round whose cost in radius, or what else it adds, is not finite."""
+        return
+
+    def _check_length_in_python(self, square: Any) -> None:
+        if not self._may_look(square):
+            return
+        length = math.sqrt(square if isinstance(square, float) else square.max())
+        if length > self.longest * (1.0 + 1e-6):
+            raise refusal(
+                f"x: expected features of norm at most {self.longest:g}, which feature_bound and the link allow, "
+                f"got {length:.9g}"
+            )
+
+    @in_python(_check_length_in_python)
+    def _check_length(self, square: Tensor) -> None:
+        """Refuse a round whose features, of squared lengths ``square``, are longer than the constants hold for."""
+        return
+
+    # What follows is Python only.
 
     def _is_ordinary(self, reward: Any) -> bool:
         return reward == 0.0 or reward == 1.0  # which every link takes
@@ -143,27 +170,6 @@ class GeneralizedEstimator(Estimator):
     def _may_look(self, value: Any) -> bool:
         """Whether checks of values are asked for, and this is one that can be looked at."""
         return self.validate and (not isinstance(value, Tensor) or is_readable(value))
-
-    def _check_cost(self, cost: Tensor) -> None:
-        """Refuse a round whose cost in radius, or what else it adds, is not finite."""
-        if not self._may_look(cost):
-            return
-        largest = abs(cost) if isinstance(cost, float) else abs(cost).max()
-        if not largest < math.inf:
-            raise ValueError(
-                f"reward: expected one whose cost the state's dtype can hold, got one of {float(largest):g}"
-            )
-
-    def _check_length(self, square: Tensor) -> None:
-        """Refuse a round whose features, of squared lengths ``square``, are longer than the constants hold for."""
-        if not self._may_look(square):
-            return
-        longest = math.sqrt(square if isinstance(square, float) else square.max())
-        if longest > self.longest * (1.0 + 1e-6):
-            raise ValueError(
-                f"x: expected features of norm at most {self.longest:g}, which feature_bound and the link allow, "
-                f"got {longest:.9g}"
-            )
 
 
 class MixtureEstimator(GeneralizedEstimator):
@@ -183,7 +189,9 @@ class MixtureEstimator(GeneralizedEstimator):
     squared_radius: Tensor
     misspecified: Tensor
     nodes: Tensor
-    log_weights: Tensor
+    node_log_weights: Tensor
+
+    dropped = ("log_weights",)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros((), dtype=torch.float64)
@@ -195,18 +203,11 @@ class MixtureEstimator(GeneralizedEstimator):
 
     def _tables(self) -> dict[str, Tensor]:
         nodes, weights = np.polynomial.legendre.leggauss(NODES)
-        return {"nodes": torch.from_numpy(nodes), "log_weights": torch.from_numpy(weights).log()}
+        return {"nodes": torch.from_numpy(nodes), "node_log_weights": torch.from_numpy(weights).log()}
 
     def _squared_start(self, distance: float) -> float:
         """The squared radius before the first round, for a parameter that may be ``distance`` from the start."""
         raise NotImplementedError
-
-    def _forget_(self, due: Tensor) -> None:
-        self._forget_regression_(due)
-        fill_(self.squared_radius, due, self._squared_start(self.theta_bound))
-        if self.squared_radius_lost is not None:
-            fill_(self.squared_radius_lost, due, 0.0)
-        assign_(self.misspecified, self.misspecified & ~due)
 
     @torch.jit.export
     def radius(self) -> Tensor:
@@ -220,7 +221,7 @@ class MixtureEstimator(GeneralizedEstimator):
         low, high = maximum(centre - reach, -bound), minimum(centre + reach, bound)
         node = column(0.5 * (low + high)) + column(0.5 * (high - low)) * self.nodes
         distance = node - column(centre)
-        prior = self.log_weights - distance * distance * column(0.5 / quadratic)
+        prior = self.node_log_weights - distance * distance * column(0.5 / quadratic)
         loss = self.link.log_partition(node) - column(self.link.log_partition(y)) - column(reward) * (node - column(y))
         return logsumexp(prior) - logsumexp(prior - column(weight) * loss)
 

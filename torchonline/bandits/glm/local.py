@@ -1,13 +1,14 @@
 """Generalized linear regression with local curvature, and LocalGLB, the bandit on it."""
 
 import math
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
 from torchonline.bandits.glm.base import MixtureEstimator, checked_link
 from torchonline.bandits.policies import UCB
+from torchonline.core.backend import in_python
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import (
     along,
@@ -24,6 +25,7 @@ from torchonline.core.ops import (
     sqrt,
     where,
 )
+from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.links import Link
 
 
@@ -114,10 +116,7 @@ class LocalGLMRegression(MixtureEstimator):
         ridge: float | None = None,
         delta: float = 0.01,
         radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
         usual = positive_integer("dim", dim) / (1.0 + link.self_concordance(bound) * bound)
@@ -129,10 +128,7 @@ class LocalGLMRegression(MixtureEstimator):
             ridge=usual if ridge is None else ridge,
             delta=delta,
             radius_scale=radius_scale,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
         # Constants that hold everywhere leave no more to ask of features than that predictors can be computed.
         if link.is_global:
@@ -153,8 +149,7 @@ class LocalGLMRegression(MixtureEstimator):
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat = self.theta_hat
         weight, square = 1.0 / (noise_scale * noise_scale), dot(x, x)
-        if not is_scripting():
-            self._check_length(square)
+        self._check_length(square)
         product = matvec(self.V_inv, x)
         q = number(at_least(dot(x, product), 1e-30))
         z, bound = number(dot(x, theta_hat)), number(self.theta_bound * sqrt(square))
@@ -169,9 +164,8 @@ class LocalGLMRegression(MixtureEstimator):
         cost = cost + 2.0 * maximum(excess * (y - low), excess * (y - high))
         gain = weight * self._curvature(y, low, high)
         quadratic = gain * q
-        if not is_scripting():
-            self._check_quadratic(x, quadratic)
-            self._check_cost(cost)
+        self._check_growth(x, quadratic)
+        self._check_cost(cost)
 
         self._count_curvature_(x, product, gain, quadratic)
         self._widen_(cost)
@@ -207,12 +201,19 @@ class LocalGLMRegression(MixtureEstimator):
             curvature = maximum(curvature, self._curvature_at_ends(y, low, high))
         return curvature
 
+    def _curvature_of_pair(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        return smallest(self.link.curvature(pair(low, high), column(y), self.concordance))
+
+    def _curvature_at_ends_in_python(self, y: Any, low: Any, high: Any) -> Any:
+        if isinstance(y, float):  # of one learner: two numbers cost less than an array of two
+            link = self.link
+            return minimum(link.curvature(low, y, self.concordance), link.curvature(high, y, self.concordance))
+        return self._curvature_of_pair(y, low, high)
+
+    @in_python(_curvature_at_ends_in_python)
     def _curvature_at_ends(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        link = self.link
-        if not is_scripting():
-            if isinstance(y, float):  # of one learner: two numbers cost less than an array of two
-                return minimum(link.curvature(low, y, self.concordance), link.curvature(high, y, self.concordance))
-        return smallest(link.curvature(pair(low, high), column(y), self.concordance))
+        """Return the smaller of the weights for a truth at ``low`` and at ``high``."""
+        return self._curvature_of_pair(y, low, high)
 
 
 class LocalGLB(UCB):
@@ -251,18 +252,4 @@ class LocalGLB(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            LocalGLMRegression(
-                dim,
-                link=link,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(LocalGLMRegression(**arguments_of(locals())))

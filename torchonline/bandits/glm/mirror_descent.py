@@ -2,15 +2,16 @@
 
 import math
 import warnings
+from typing import Unpack
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
 from torchonline.bandits.glm.base import GeneralizedEstimator, MixtureEstimator, checked_link
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import one_of
 from torchonline.core.ops import along, assign_, at_least, dot, log, matvec, real, sqrt
+from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.linalg import add_diagonal, logdet, project_ball_
 from torchonline.links import Link
 
@@ -117,10 +118,7 @@ class GLMRegression(MirrorDescent, MixtureEstimator):
         delta: float = 0.01,
         radius: str = "empirical",
         radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
         super().__init__(
@@ -131,10 +129,7 @@ class GLMRegression(MirrorDescent, MixtureEstimator):
             ridge=dim if ridge is None else ridge,
             delta=delta,
             radius_scale=radius_scale,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
         self.radius_kind = one_of("radius", radius, ("empirical", "tight", "paper"))
         if radius == "empirical":
@@ -186,8 +181,7 @@ class GLMRegression(MirrorDescent, MixtureEstimator):
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, eta = self.theta_hat, self.eta
         weight, square = 1.0 / (noise_scale * noise_scale), dot(x, x)
-        if not is_scripting():
-            self._check_length(square)
+        self._check_length(square)
         product = matvec(self.V_inv, x)
         q = at_least(dot(x, product), 1e-30)
         z, bound = dot(x, theta_hat), self.theta_bound * sqrt(square)
@@ -203,9 +197,8 @@ class GLMRegression(MirrorDescent, MixtureEstimator):
         # The Hessian weight that is kept is at the new estimate.
         gain = weight * self.link.slope(y)
         quadratic = gain * q
-        if not is_scripting():
-            self._check_quadratic(x, quadratic)
-            self._check_cost(cost)
+        self._check_growth(x, quadratic)
+        self._check_cost(cost)
 
         self._count_curvature_(x, product, gain, quadratic)
         self._widen_(cost)
@@ -251,19 +244,4 @@ class GLBOMD(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            GLMRegression(
-                dim,
-                link=link,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                radius=radius,
-                radius_scale=radius_scale,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(GLMRegression(**arguments_of(locals())))

@@ -6,9 +6,18 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
+from torchonline.core.backend import may_hold
 from torchonline.core.checks import one_of, positive_size
-from torchonline.core.ops import along, assign_, count_, dot, increase_, may_hold, or_one, sqrt
-from torchonline.linalg import project_ball_weighted, shortened
+from torchonline.core.ops import (
+    along,
+    assign_,
+    count_,
+    dot,
+    increase_,
+    or_one,
+    sqrt,
+)
+from torchonline.linalg import project_ball_weighted, with_length_at_most
 
 FORMS = ("norm", "diagonal")
 
@@ -103,7 +112,7 @@ class AdaGrad(ConvexLearner):
         if self.radius_bound < math.inf:
             length = sqrt(dot(x, x))
             if not self.is_diagonal:
-                x = shortened(x, length, self.radius_bound)
+                x = with_length_at_most(x, length, self.radius_bound)
             elif may_hold(length > self.radius_bound):
                 x = project_ball_weighted(x, sqrt(self.energy), self.radius_bound)
         assign_(self.decision, x)

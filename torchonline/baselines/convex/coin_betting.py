@@ -6,7 +6,7 @@ from torch import Tensor
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.checks import positive_size
 from torchonline.core.ops import along, assign_, at_most, count_, dot, increase_, real, roundoff, sqrt
-from torchonline.linalg import shortened
+from torchonline.linalg import with_length_at_most
 
 
 def most(x: Tensor) -> float:
@@ -103,7 +103,7 @@ class CoinBetting(ConvexLearner):
         count_(self.rounds)
         length = sqrt(dot(gradients, gradients))
         increase_(self.clipped, length > self.lipschitz)
-        coin = shortened(gradients, length, self.lipschitz) / -self.lipschitz
+        coin = with_length_at_most(gradients, length, self.lipschitz) / -self.lipschitz
         total += coin
         wealth = at_most(self.wealth + dot(coin, self.decision), self.initial_wealth * most(coin))
         assign_(self.wealth, wealth)

@@ -9,7 +9,7 @@ from torchonline.baselines.convex.coin_betting import most
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.checks import one_of, positive_size
 from torchonline.core.ops import along, assign_, count_, dot, expm1, increase_, log, log1p, minimum, or_one, sqrt, where
-from torchonline.linalg import shortened
+from torchonline.linalg import with_length_at_most
 
 HINTS = ("last", "zero")
 
@@ -126,7 +126,7 @@ class ParameterFreeMirrorDescent(ConvexLearner):
         length = sqrt(dot(gradients, gradients))
         increase_(self.clipped, length > self.lipschitz)
         # From here on Z is the unit of gradients.
-        g = shortened(gradients, length, self.lipschitz) / self.error_bound
+        g = with_length_at_most(gradients, length, self.lipschitz) / self.error_bound
         error = g - self.hint
         increase_(self.energy, dot(error, error))
         total += g

@@ -17,31 +17,26 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.jit import is_scripting
 
 from torchonline.convex.learner import ConvexLearner, checked_hint
+from torchonline.core.backend import in_python, may_hold
 from torchonline.core.checks import (
-    check_shape,
     check_state_dtype,
-    kind,
     one_of,
     positive_integer,
     positive_size,
     rounds_at_most,
 )
+from torchonline.core.inputs import check_mask
 from torchonline.core.ops import (
     assign_,
-    autocasts,
     clip,
     count_,
-    exactly,
     exp,
     increase_,
-    is_readable,
     largest,
     logsumexp,
     matvec,
-    may_hold,
     nonzero,
     where,
 )
@@ -88,7 +83,11 @@ class Experts(ConvexLearner):
         """Weigh the experts that are available by the hint: write ``decision``."""
         raise NotImplementedError
 
+    def _set_hint_in_python(self, hint: Any) -> None:
+        self._tell(self._set_hint_, checked_hint(hint, self.decision, self.validate))
+
     @torch.jit.export
+    @in_python(_set_hint_in_python)
     def set_hint(self, hint: Tensor) -> None:
         """Say what the next losses are expected to be, in place of the last ones. The weights follow it.
 
@@ -99,17 +98,19 @@ class Experts(ConvexLearner):
             TypeError: ``hint`` is no floating-point tensor.
             ValueError: its shape, device or values are wrong. No buffer has changed.
         """
-        if not is_scripting():
-            hint = checked_hint(hint, self.decision, self.validate)
-            if autocasts(hint):
-                with exactly(hint):
-                    self.set_hint(hint)
-                return
+        self._set_hint_(hint)
+
+    def _set_hint_(self, hint: Tensor) -> None:
         with torch.no_grad():
             assign_(self.hint, hint.detach().to(self.decision.dtype))
             self._decide_()
 
+    def _set_available_in_python(self, mask: Any) -> None:
+        mask = check_mask("mask", mask, tuple(self.available.shape), self.available, self.validate)
+        self._tell(self._set_available_, mask)
+
     @torch.jit.export
+    @in_python(_set_available_in_python)
     def set_available(self, mask: Tensor) -> None:
         """Say which experts are available, from now on. The weights follow it.
 
@@ -122,18 +123,9 @@ class Experts(ConvexLearner):
             TypeError: ``mask`` is no boolean tensor.
             ValueError: its shape or device is wrong, or no expert is available. No buffer has changed.
         """
-        if not is_scripting():
-            if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-                raise TypeError(f"mask: expected a tensor of torch.bool, got {kind(mask)}")
-            if mask.device != self.available.device:
-                raise ValueError(f"mask: expected a tensor on {self.available.device}, got one on {mask.device}")
-            check_shape("mask", mask, self.available.shape)
-            if self.validate and is_readable(mask) and not bool(mask.any(-1).all()):
-                raise ValueError("mask: expected an available expert for each learner, got one with none")
-            if autocasts(mask):
-                with exactly(mask):
-                    self.set_available(mask)
-                return
+        self._set_available_(mask)
+
+    def _set_available_(self, mask: Tensor) -> None:
         with torch.no_grad():
             assign_(self.available, mask)
             self._decide_()

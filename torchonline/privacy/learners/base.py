@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.jit import is_tracing
 
+from torchonline.core.backend import without_cast
 from torchonline.core.checks import one_of, positive, positive_integer, within
 from torchonline.core.learner import Learner
-from torchonline.core.ops import without_cast
 from torchonline.privacy.accounting import ADJACENCIES, Event, Ledger, NonPrivateEvent, RepeatedEvent
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source

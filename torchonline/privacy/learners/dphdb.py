@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.convex.domains import CrossPolytope
-from torchonline.core.checks import check_shape, check_tensor, one_of, positive, positive_integer, shape_text
+from torchonline.core.checks import (
+    check_shape,
+    one_of,
+    positive,
+    positive_integer,
+    shape_text,
+)
+from torchonline.core.inputs import check_tensor
 from torchonline.links import Gaussian, Link
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.clipping import clipped

@@ -23,9 +23,10 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.domains import Domain, Vertices
+from torchonline.core.backend import SMALL_STEP, as_array, is_readable
 from torchonline.core.checks import one_of, positive
-from torchonline.core.learner import SMALL_STEP, NumpyView
-from torchonline.core.ops import as_array, assign_, is_readable
+from torchonline.core.ops import assign_
+from torchonline.core.views import NumpyView
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.calibration import zcdp_rho
 from torchonline.privacy.clipping import clipped

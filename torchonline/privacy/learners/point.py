@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchonline.core.checks import check_shape, check_tensor
+from torchonline.core.checks import check_shape
+from torchonline.core.inputs import check_tensor
 from torchonline.privacy.clipping import MARGIN
 from torchonline.privacy.learners.base import PrivateLearner
 

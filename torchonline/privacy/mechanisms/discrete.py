@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.core.ops import beside
+from torchonline.core.backend import beside
 from torchonline.privacy.accounting import Event, ZCDPEvent
 from torchonline.privacy.calibration import zcdp_rho
 from torchonline.privacy.mechanisms.base import State

@@ -10,7 +10,7 @@ import math
 
 from torch import Tensor
 
-from torchonline.core.ops import beside
+from torchonline.core.backend import beside
 from torchonline.privacy.accounting import Event, ZCDPEvent
 from torchonline.privacy.mechanisms.trees import Tree
 from torchonline.privacy.noise import NoiseSource

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.ops import beside
+from torchonline.core.backend import beside
 from torchonline.privacy.mechanisms import blt
 from torchonline.privacy.mechanisms.base import Mechanism, State, summary
 from torchonline.privacy.noise import NoiseSource

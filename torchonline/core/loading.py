@@ -1,0 +1,108 @@
+"""Checks of a state dict before any of it is loaded."""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchonline.core.backend import is_readable
+from torchonline.core.checks import mismatch
+from torchonline.core.inputs import as_plain
+
+if TYPE_CHECKING:
+    from torchonline.core.learner import Learner
+
+
+def migrate_(learner: "Learner", state_dict: dict[str, Any], prefix: str) -> None:
+    """Rename and drop the entries of one learner that an older version wrote, in place.
+
+    The names decide, and not the version number, because a file may lose it (safetensors does).
+    """
+    for old, new in learner.renamed.items():
+        if prefix + old in state_dict and prefix + new not in state_dict and old not in learner._buffers:
+            state_dict[prefix + new] = state_dict.pop(prefix + old)
+    # Constant tables were part of a state dict, and TorchScript still writes them.
+    for name in (*learner.dropped, *learner._non_persistent_buffers_set):
+        state_dict.pop(prefix + name, None)
+
+
+def load_problems(learner: "Learner", state_dict: Mapping[str, Any], prefix: str) -> list[str]:
+    """Return why the entries under a prefix are no state of a learner and its parts; an empty list if they are one."""
+    entries = {name: value for name, value in state_dict.items() if name.startswith(prefix)}
+    if not entries:  # nn.Module judges a state dict without this learner
+        return []
+    parts = learner.parts()
+    kept = {name: x for name, x in learner._buffers.items() if name not in learner._non_persistent_buffers_set}
+    buffers = {prefix + name: buffer for name, buffer in kept.items() if buffer is not None}
+    inside = tuple(f"{prefix}{name}." for name in parts)
+    # nn.Module would load all other entries before it refused a name that leads nowhere.
+    loaded = {
+        name: x
+        for name, x in entries.items()
+        if not name.startswith(inside) and name.removeprefix(prefix).split(".")[0] not in learner._modules
+    }
+    problems = [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))]
+    problems = problems or _other_options(learner, loaded[prefix + "constants"], prefix)
+    problems = problems or _broken_values(learner, loaded, prefix)
+    for name, part in parts.items():
+        if any(entry.startswith(f"{prefix}{name}.") for entry in entries):
+            problems += part._load_problems(state_dict, f"{prefix}{name}.")
+        else:
+            problems.append(f"{prefix}{name}: expected the entries of this part, got none")
+    return problems
+
+
+def _mismatch(name: str, buffers: Mapping[str, Tensor], loaded: Mapping[str, Any]) -> str | None:
+    """Return why a loaded value cannot become the buffer of that name, or None."""
+    if name not in buffers:
+        return f"{name}: expected no such entry; a learner of another dtype or option may have it"
+    if (why := mismatch(name, buffers[name], loaded)) is not None:
+        return why
+    buffer, value = buffers[name], loaded[name]
+    if value.is_floating_point() != buffer.is_floating_point() or value.is_complex():
+        return f"{name}: expected {buffer.dtype}, got {value.dtype}"
+    return None
+
+
+def _other_options(learner: "Learner", constants: Tensor, prefix: str) -> list[str]:
+    """Return which options of a learner differ from those that a state was learnt with."""
+    return [
+        f"{prefix}{learner._argument(name)}: the state was learnt with {theirs:.12g}, this learner has {mine:.12g}"
+        for (name, mine), theirs in zip(learner._options(), constants.tolist(), strict=True)
+        if not math.isclose(mine, theirs, rel_tol=learner.options_tolerance)
+    ]
+
+
+def _broken_values(learner: "Learner", loaded: Mapping[str, Any], prefix: str) -> list[str]:
+    """Return which entries no learner can have come to: NaN, a negative count, a matrix that is not positive definite."""
+    problems = []
+    for name, value in loaded.items():
+        value = as_plain(name, value.detach())
+        if not is_readable(value) or value.is_meta:
+            continue
+        own = name.removeprefix(prefix)
+        if value.is_floating_point() and bool(value.isnan().any()):
+            problems.append(f"{name}: expected numbers, got NaN")
+        elif _counts(value, learner) and bool((value < 0).any()):
+            problems.append(f"{name}: expected counts of at least 0, got {int(value.min())}")
+        elif own in learner.positive_definite and not _is_positive_definite(value):
+            problems.append(f"{name}: expected a symmetric positive definite matrix, got none")
+    return problems
+
+
+def _counts(value: Tensor, learner: "Learner") -> bool:
+    """Return whether an entry counts something: one integer for each learner. Sums of discrete noise are vectors."""
+    return value.dtype == torch.int64 and value.dim() <= learner.batch_dims
+
+
+def _is_positive_definite(matrix: Tensor) -> bool:
+    """Return whether matrices ``(*B, d, d)`` are symmetric and positive definite, up to rounding in their own precision."""
+    allowed = 64.0 * matrix.size(-1) * torch.finfo(matrix.dtype).eps
+    matrix = matrix.detach().double()
+    scale = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    if not bool(torch.isfinite(matrix).all()) or bool((abs(matrix - matrix.mT) > allowed * scale).any()):
+        return False
+    identity = torch.eye(matrix.size(-1), dtype=matrix.dtype, device=matrix.device)
+    return bool((torch.linalg.cholesky_ex(matrix + allowed * scale * identity)[1] == 0).all())

@@ -1,0 +1,81 @@
+"""NumPy views of a learner's buffers: the same memory, a fraction of the call overhead."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+from torch.autograd.graph import increment_version
+
+if TYPE_CHECKING:
+    from torchonline.core.learner import Learner
+
+try:
+    increment_version(())
+    INCREMENTS_MANY = True
+except (RuntimeError, TypeError):  # torch 2.4 takes one tensor a call, and no inference tensors
+    INCREMENTS_MANY = False
+
+
+class NumpyView:
+    """A copy of a learner that computes on NumPy views of the learner's buffers.
+
+    Args:
+        learner: its buffers are on the CPU and contiguous.
+        parts: the views of the learner's parts, by name.
+
+    Attributes:
+        learner: the copy. Only methods that are written against :mod:`torchonline.core.ops` work on it. An attribute that such a
+            method sets is lost; all that evolves is a buffer.
+        state: the arrays that evolve.
+    """
+
+    def __init__(self, learner: "Learner", parts: "dict[str, Any]") -> None:
+        self.buffers = tuple(learner._buffers.values())
+        self.tensors = list(learner.state().values())
+        self.wide = [tensor for tensor in self.tensors if tensor.dim() > 1]
+        self.saved = [tensor for tensor in self.tensors if tensor.is_floating_point()]  # what autograd may have saved
+        self.addresses = [tensor.data_ptr() for tensor in self.tensors]
+        self.parts = [(learner.parts()[name], view) for name, view in parts.items()]
+        twin: Any = object.__new__(type(learner))
+        # Modules lie at hand, where nn.Module would search for them.
+        twin.__dict__.update(learner.__dict__ | learner._modules | {"is_view": True})
+        arrays = {
+            name: None if buffer is None else buffer.detach().numpy() for name, buffer in learner._buffers.items()
+        }
+        twin.__dict__.update(arrays)
+        twin.__dict__["named_buffers"] = arrays.items
+        self.learner = twin
+        self.state = [arrays[name] for name in learner.state() if "." not in name]
+        for name, view in parts.items():
+            twin.__dict__[name] = view.learner
+            self.state += view.state
+        self.policies: dict[type, Any] = {}  # stand-ins for the policies on the learner
+        self.bytes = sum(array.nbytes for array in self.state)
+
+    def is_current(self) -> bool:
+        """Return whether the memory of each buffer is where it was when the view was made."""
+        return (
+            list(map(Tensor.data_ptr, self.tensors)) == self.addresses
+            and all(map(Tensor.is_contiguous, self.wide))
+            and (not self.parts or all(part.numpy_view() is view for part, view in self.parts))
+        )
+
+    def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of :attr:`learner`, or of a policy on it.
+
+        The arrays of a fleet overflow without a warning, as tensors do. Checks of a single learner's numbers forestall overflow.
+        """
+        if not self.learner.batch_dims:
+            return method(*arguments)
+        with np.errstate(all="ignore"):
+            return method(*arguments)
+
+    def mark_written(self) -> None:
+        """Bump the version counters of the buffers, because autograd does not see NumPy's writes."""
+        if INCREMENTS_MANY:
+            increment_version(self.saved)
+            return
+        for tensor in self.saved:
+            if not tensor.is_inference():
+                increment_version(tensor)

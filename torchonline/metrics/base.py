@@ -1,0 +1,72 @@
+"""Base class and argument checks of the metrics."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from torchonline.core.backend import without_cast
+from torchonline.core.checks import mismatch, shape_text
+from torchonline.core.options import described
+
+
+def check_floats(name: str, value: Any) -> None:
+    """Raise unless ``value`` is a finite floating-point tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+    if not value.is_floating_point():
+        raise TypeError(f"{name}: expected a floating-point tensor, got {value.dtype}")
+    if not bool(torch.isfinite(value).all()):
+        raise ValueError(f"{name}: expected finite values, got {value[~torch.isfinite(value)][0].item()}")
+
+
+def check_rounds(name: str, value: Tensor, batch_shape: tuple[int, ...]) -> None:
+    """Raise unless ``value`` is one round ``(*B)`` or n rounds ``(n, *B)``."""
+    if value.shape != batch_shape and (value.dim() == 0 or value.shape[1:] != batch_shape):
+        one, several = shape_text(batch_shape), shape_text(("n", *batch_shape))
+        raise ValueError(f"{name}: expected shape {one} or {several}, got {shape_text(value.shape)}")
+
+
+class ExactMetric(Metric):
+    """Metric whose states keep their types, so that no cast rounds them.
+
+    Its state includes ``rounds``. A checkpoint with another shape or type is refused as a whole.
+    """
+
+    rounds: Tensor
+
+    def extra_repr(self) -> str:
+        """Return the constructor options, and the device unless it is the CPU."""
+        device = "" if self.device.type == "cpu" else f"device={str(self.device)!r}"
+        return ", ".join(filter(None, (described(self, vars(self)), device)))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> nn.Module:
+        """Move the states without casting them: a cast would round them."""
+        return super()._apply(without_cast(fn), *args, **kwargs)
+
+    def _problems(self, loaded: Mapping[str, Any]) -> list[str]:
+        """Return the reasons why the loaded states, by name, do not fit."""
+        return [why for name in self._defaults if (why := _mismatch(name, getattr(self, name), loaded))]
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        loaded = {name: state_dict[prefix + name] for name in self._defaults if prefix + name in state_dict}
+        problems = self._problems(loaded) if loaded else []  # without any state it is no checkpoint of this metric
+        if problems:
+            error_msgs = args[-1]
+            error_msgs.extend(prefix + problem for problem in problems)
+            return
+        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
+        # Otherwise torchmetrics would return its cached result, or warn that `update` was never called.
+        self._computed = None
+        self._update_count = int(self.rounds)
+
+
+def _mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
+    """Return the reason why a loaded value does not fit the state, or None."""
+    if (why := mismatch(name, here, loaded)) is not None:
+        return why
+    if loaded[name].dtype is not here.dtype:
+        return f"{name}: expected {here.dtype}, got {loaded[name].dtype}"
+    return None

@@ -1,0 +1,27 @@
+"""Coverage of confidence sets."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def has_missed(estimator: Any, theta: Tensor) -> Tensor:
+    r"""Return whether a confidence set misses the true parameter.
+
+    It does if :math:`|x^\top(\hat\theta-\theta)| > \text{radius}\cdot\text{width}(x)` for some x.
+
+    Args:
+        estimator: an object with ``theta_hat``, ``radius()`` and ``width_matrix()``.
+        theta: true parameter, ``(*B, d)``, known in simulations.
+
+    Returns:
+        ``(*B)``, boolean. True where a number is NaN.
+
+    Example:
+        >>> has_missed(OFUL(2).estimator, torch.tensor([0.6, 0.8]).double())
+        tensor(False)
+    """
+    difference = (estimator.theta_hat - theta).unsqueeze(-1)
+    square = difference.mT @ torch.linalg.solve(estimator.width_matrix(), difference)
+    return ~(square.squeeze((-2, -1)).sqrt() <= estimator.radius())

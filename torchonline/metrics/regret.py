@@ -1,0 +1,127 @@
+"""Cumulative regret and its curve."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchonline.core.checks import positive_integer, sizes
+from torchonline.metrics.base import ExactMetric, check_floats, check_rounds
+
+
+class CumulativeRegret(ExactMetric):
+    r"""Cumulative regret :math:`R_T = \sum_{t \le T} r_t` and its curve.
+
+    The caller computes the regret of each round. In a bandit it is :math:`r_t = \max_k \mu_{t,k} - \mu_{t,k_t}`. For convex
+    losses and a comparator u it is :math:`r_t = f_t(x_t) - f_t(u)`, which may be negative
+    (:meth:`SEAStream.regret <torchonline.environments.SEAStream.regret>`).
+
+    The curve has at most ``points`` points, equally spaced in rounds. When all points are used, every second one is dropped
+    and the spacing doubles, so memory does not grow. The results do not depend on how the rounds are split into updates.
+    All states are in ``state_dict``, so a resumed run continues from its old total.
+
+    Cost of n rounds: O(n + points) for each learner.
+
+    Args:
+        batch_shape: ``*B``, batch shape of the measured learners.
+        points: largest number of points of the curve, even.
+
+    Shape:
+        - ``update(regret)``: one round ``(*B)``, or n rounds in order ``(n, *B)``; floating point.
+        - ``compute()``: the totals ``(*B)``, float64, in the units of the rewards.
+
+    Raises:
+        TypeError: ``regret`` is not a floating-point tensor. No state has changed.
+        ValueError: ``regret`` has the wrong shape, or a value is NaN or infinite. No state has changed.
+
+    Example:
+        >>> metric = CumulativeRegret()
+        >>> metric.update(torch.tensor([0.5, 0.0, 0.25]))
+        >>> metric.compute()
+        tensor(0.7500, dtype=torch.float64)
+        >>> metric.curve()
+        (tensor([1, 2, 3]), tensor([0.5000, 0.5000, 0.7500], dtype=torch.float64))
+    """
+
+    is_differentiable = False
+    higher_is_better = False
+    full_state_update = True
+
+    total: Tensor
+    spacing: Tensor
+    history: Tensor
+
+    def __init__(self, batch_shape: tuple[int, ...] = (), *, points: int = 512) -> None:
+        super().__init__()
+        self.batch_shape = sizes("batch_shape", batch_shape)
+        self.points = positive_integer("points", points)
+        if points % 2:
+            raise ValueError(f"points: expected an even number, got {points}")
+        total = torch.zeros(self.batch_shape, dtype=torch.float64)
+        count = torch.zeros((), dtype=torch.int64)
+        self.add_state("total", total, dist_reduce_fx="sum", persistent=True)
+        self.add_state("rounds", count, dist_reduce_fx="sum", persistent=True)
+        # history[i] is the total after (i + 1) * spacing rounds.
+        self.add_state("spacing", count + 1, dist_reduce_fx="max", persistent=True)
+        history = torch.zeros((points, *self.batch_shape), dtype=torch.float64)
+        self.add_state("history", history, dist_reduce_fx="sum", persistent=True)
+
+    def update(self, regret: Tensor) -> None:
+        """Add one or more rounds."""
+        regret = self._checked(regret)
+        # Adding to the old total round by round makes the result independent of the split into updates.
+        totals = torch.cat([self.total.unsqueeze(0), regret]).cumsum(0)
+        before, after, spacing = int(self.rounds), int(self.rounds) + len(regret), int(self.spacing)
+        history = self.history.clone()
+        while after > self.points * spacing:
+            history = torch.cat([history[1::2], torch.zeros_like(history[1::2])])
+            spacing *= 2
+        first, last = before // spacing, after // spacing
+        rounds = spacing * torch.arange(first + 1, last + 1, device=regret.device)
+        history[first:last] = totals[rounds - before]
+        self.total, self.history = totals[-1].clone(), history
+        self.rounds = self.rounds + len(regret)
+        self.spacing = torch.full_like(self.spacing, spacing)
+
+    def compute(self) -> Tensor:
+        """Return the cumulative regret of each learner, ``(*B)``."""
+        return self.total.clone()
+
+    def curve(self) -> tuple[Tensor, Tensor]:
+        """Return the curve: p rounds, ``(p,)``, and the totals after them, ``(p, *B)``."""
+        spacing, rounds = int(self.spacing), int(self.rounds)
+        known = rounds // spacing
+        at = spacing * torch.arange(1, known + 1, device=self.total.device)
+        totals = self.history[:known]
+        if rounds > known * spacing:
+            at = torch.cat([at, self.rounds.unsqueeze(0)])
+            totals = torch.cat([totals, self.total.unsqueeze(0)])
+        return at, totals.clone()
+
+    def plot(self, axes: Any = None, label: str | None = None) -> tuple[Any, Any]:
+        """Draw the curve: the mean over the learners and a band from best to worst.
+
+        Args:
+            axes: matplotlib axes to draw on; new ones if None.
+            label: label in the legend.
+
+        Returns:
+            The figure and the axes.
+        """
+        import matplotlib.pyplot as plt
+
+        axes = plt.subplots()[1] if axes is None else axes
+        rounds, totals = (values.cpu().numpy() for values in self.curve())
+        totals = totals.reshape(len(totals), -1)
+        (line,) = axes.plot(rounds, totals.mean(1), label=label)
+        if totals.shape[1] > 1:
+            axes.fill_between(rounds, totals.min(1), totals.max(1), color=line.get_color(), alpha=0.2, linewidth=0)
+        axes.set_xlabel("round")
+        axes.set_ylabel("cumulative regret")
+        return axes.figure, axes
+
+    def _checked(self, regret: Tensor) -> Tensor:
+        """Return the checked regrets, ``(n, *B)``, float64."""
+        check_floats("regret", regret)
+        check_rounds("regret", regret, self.batch_shape)
+        return regret.detach().to(self.total).reshape(-1, *self.batch_shape)
