@@ -28,7 +28,7 @@ BOUNDS = (0.5, 3.0, 8.0)
 
 
 @pytest.mark.parametrize("link", LINKS, ids=str)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(D, 1e-15), (torch.float32, 5e-7)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(D, 5e-15), (torch.float32, 1e-6)])
 def test_functions_are_exact_far_from_0(link: Link, dtype: torch.dtype, tolerance: float) -> None:
     """m, mu and mu' for |z| up to 80, on tensors, arrays and NumPy's numbers; relative, but for m near a root."""
     z = torch.tensor([-80.0, -37.0, -20.5, -1.0, -1e-3, 0.0, 0.7, 5.0, 36.5, 80.0], dtype=dtype)
@@ -110,7 +110,7 @@ def test_divergences_do_not_cancel(link: Link) -> None:
                 - mpmath.diff(m, float(of)) * (float(at) - float(of))
                 for at, of in zip(b, y, strict=True)
             ]
-        np.testing.assert_allclose(link.divergence(b, y).numpy(), [float(value) for value in exact], rtol=3e-4)
+        np.testing.assert_allclose(link.divergence(b, y).numpy(), [float(value) for value in exact], rtol=1e-3)
 
 
 @pytest.mark.parametrize("link", LINKS, ids=str)
