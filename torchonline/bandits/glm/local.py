@@ -66,7 +66,7 @@ class LocalGLMRegression(MixtureEstimator):
     the data. A root that Newton's method has not reached costs radius, and no guarantee.
 
     Raises, from ``step`` besides what the contract says: ValueError if ``reward`` is none that the link has; if ``x`` is longer
-    than ``feature_bound`` (Gamma and CustomLink) or than what can be computed (Poisson, :math:`S\|x\| \le 80`); if one round
+    than ``feature_bound`` (Gamma and CustomLink) or than what can be computed (Poisson, :math:`S\|x\| \le 35`); if one round
     outweighs all that the state's dtype can resolve.
 
     Args:
