@@ -39,7 +39,8 @@ def interrupted(call: Callable[[], None], line: int) -> bool:
                 raise Interrupt
         return trace
 
-    before = sys.gettrace()
+    # A trace may raise as a `with torch.no_grad()` is left, before it is undone, where Python itself raises nothing.
+    before, has_grad = sys.gettrace(), torch.is_grad_enabled()
     sys.settrace(trace)
     try:
         call()
@@ -47,6 +48,7 @@ def interrupted(call: Callable[[], None], line: int) -> bool:
         return True
     finally:
         sys.settrace(before)
+        torch.set_grad_enabled(has_grad)
     return False
 
 
