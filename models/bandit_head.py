@@ -1,12 +1,13 @@
 """A bandit policy on top of an encoder, as one plain module."""
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.compiler import is_compiling
 
 from torchonline.bandits.policies import Policy
 from torchonline.core.backend import in_python, is_readable
@@ -102,7 +103,7 @@ class BanditHead(nn.Module):
 
     def _encode_in_python(self, inputs: Any) -> Tensor:
         inputs = self._checked_inputs(inputs, ())
-        with evaluating(self.encoder, self.policy._lock):
+        with evaluating(self.encoder):
             return self._arms(inputs)
 
     @torch.jit.export
@@ -173,7 +174,7 @@ class BanditHead(nn.Module):
     def _step_in_python(self, inputs: Any, action: Any, reward: Any, noise_scale: Any = None) -> None:
         inputs = self._checked_inputs(inputs, self.policy.estimator.batch_shape, 1)
         action = self._checked_action(action, inputs)
-        with torch.no_grad(), evaluating(self.encoder, self.policy._lock):
+        with torch.no_grad(), evaluating(self.encoder):
             x = self._chosen(inputs, action)
         self.policy.step(x, reward, noise_scale)
 
@@ -288,24 +289,31 @@ def of_chosen(values: Tensor, action: Tensor) -> Tensor:
     return values.gather(lead, index.expand_as(values.narrow(lead, 0, 1))).squeeze(lead)
 
 
-@contextmanager
-def evaluating(module: nn.Module, lock: Any = None) -> Iterator[None]:
-    """Run a module in evaluation mode, then restore the mode of each part.
+# How many calls run a module in evaluation mode, and which of its parts were in training mode before the first of them.
+_RUNNING: "WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]]" = WeakKeyDictionary()
+_RUNNING_LOCK = threading.Lock()
 
-    A module that is in evaluation mode already is left alone. Threads take turns with one that is not, if they share a lock.
-    """
-    if not any(part.training for part in module.modules()):
-        yield
-        return
-    with nullcontext() if lock is None or is_compiling() else lock:
-        training = [part for part in module.modules() if part.training]
-        for part in training:
-            part.training = False
-        try:
-            yield
-        finally:
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Run a module in evaluation mode, then restore the mode of each part, once no other thread runs it any more."""
+    with _RUNNING_LOCK:
+        count, training = _RUNNING.get(module, (0, []))
+        if count == 0:
+            training = [part for part in module.modules() if part.training]
             for part in training:
-                part.training = True
+                part.training = False
+        _RUNNING[module] = count + 1, training
+    try:
+        yield
+    finally:
+        with _RUNNING_LOCK:
+            count, training = _RUNNING.pop(module)
+            if count > 1:
+                _RUNNING[module] = count - 1, training
+            else:
+                for part in training:
+                    part.training = True
 
 
 def _encoder_width(actions: Tensor, combine: str, dim: int) -> int:
