@@ -2,12 +2,13 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from torchonline.bandits.policies import Policy
 from torchonline.core.backend import in_python, is_readable
@@ -297,23 +298,27 @@ _RUNNING_LOCK = threading.Lock()
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Run a module in evaluation mode, then restore the mode of each part, once no other thread runs it any more."""
-    with _RUNNING_LOCK:
-        count, training = _RUNNING.get(module, (0, []))
+    with nullcontext() if is_compiling() else _RUNNING_LOCK:  # what is traced has one thread
+        count, training = (0, []) if is_compiling() else _RUNNING.get(module, (0, []))
         if count == 0:
             training = [part for part in module.modules() if part.training]
-            for part in training:
-                part.training = False
-        _RUNNING[module] = count + 1, training
+            _set_mode(training, False)
+        if not is_compiling():
+            _RUNNING[module] = count + 1, training
     try:
         yield
     finally:
-        with _RUNNING_LOCK:
-            count, training = _RUNNING.pop(module)
+        with nullcontext() if is_compiling() else _RUNNING_LOCK:
+            count, training = (1, training) if is_compiling() else _RUNNING.pop(module)
             if count > 1:
                 _RUNNING[module] = count - 1, training
             else:
-                for part in training:
-                    part.training = True
+                _set_mode(training, True)
+
+
+def _set_mode(parts: list[nn.Module], is_training: bool) -> None:
+    for part in parts:
+        part.training = is_training
 
 
 def _encoder_width(actions: Tensor, combine: str, dim: int) -> int:
