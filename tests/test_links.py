@@ -10,6 +10,8 @@ import torch
 from tests.learners import VARIANTS, cosh, sinh
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Link, Logistic, Poisson
 
+pytestmark = pytest.mark.fast
+
 D = torch.float64
 GAMMA = Gamma(100.0, shape=2.0)
 EXACT: dict[str, Any] = {

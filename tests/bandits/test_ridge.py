@@ -11,6 +11,8 @@ from tests.reference.follow import data, follow
 from tests.reference.ridge import RidgeReference
 from torchonline import OFUL, RidgeRegression
 
+pytestmark = pytest.mark.fast
+
 D = torch.float64
 OPTIONS = {
     "default": {},
