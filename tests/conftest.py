@@ -19,6 +19,14 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file without tests of the quick tier where only that tier is asked for."""
+    if collection_path.suffix != ".py" or not config.option.markexpr.startswith("fast"):
+        return None
+    text = collection_path.read_text()
+    return not ("mark.fast" in text or "quick_params" in text or "pairs(" in text) or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest tests first: one that begins last would leave the other workers of a run with nothing to do."""
     items.sort(key=lambda item: item.path.name not in ("test_examples.py", "test_export.py"))

@@ -163,6 +163,7 @@ def test_all_modules_are_found() -> None:
 WRAPPERS = [cls for cls in public_classes(Policy) if "estimator" not in inspect.signature(cls).parameters]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("cls", WRAPPERS)
 def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
     """OFUL, HvtUCB and HeavyTailUCB: the same keywords and defaults, in the same order, and they arrive."""

@@ -18,6 +18,8 @@ from tests.fake_device import environment
 from torchonline.datasets import HEALTH_PLANS, ClassificationBandit, covertype, digits, health_insurance
 from torchonline.environments import GaussianNoise, StudentT
 
+pytestmark = pytest.mark.fast
+
 INPUTS = torch.arange(12.0).reshape(6, 2)
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
 
@@ -51,6 +53,7 @@ def test_digits_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
         digits()
 
 
+@pytest.mark.slow
 def test_health_insurance_is_the_file() -> None:
     """The data agree with the csv module and with the known counts."""
     path = Path(find_spec("statsmodels").submodule_search_locations[0], "datasets/randhie/src/randhie.csv")
@@ -73,6 +76,7 @@ def test_health_insurance_is_the_file() -> None:
     assert (context[:, 1] == (context[:, 0] < 18.0)).all()
 
 
+@pytest.mark.slow
 def test_health_insurance_families_are_of_one_plan_and_mostly_of_the_size_that_the_file_says() -> None:
     context, plan, _, site, _, person, family = health_insurance(["num"]).tensors
     assert family.unique().tolist() == list(range(1806))
@@ -87,6 +91,7 @@ def test_health_insurance_families_are_of_one_plan_and_mostly_of_the_size_that_t
     assert sum(len(members[number]) == sizes[number] for number in range(1806)) >= 1700
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("columns", "missing"), [(["educdec"], 4), (["xage", "ghindx"], 5223), (["mdeoff", "pioff"], 5)]
 )
@@ -97,6 +102,7 @@ def test_health_insurance_leaves_out_rows_with_holes_and_says_so(columns: list[s
     assert not parts[0].isnan().any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("columns", "error"),
     [
@@ -130,6 +136,7 @@ def test_health_insurance_says_so_where_statsmodels_lacks_the_file(
         health_insurance()
 
 
+@pytest.mark.slow
 def test_health_insurance_reads_without_importing_statsmodels() -> None:
     program = (
         "import sys; from torchonline.datasets import health_insurance; health_insurance(); "

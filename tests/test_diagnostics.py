@@ -20,6 +20,8 @@ from torchonline import HeavyTailUCB
 from torchonline.diagnostics import BETS, NoiseDiagnostic, NoiseReport, NoiseScaleWarning, hill_index
 from torchonline.environments import GaussianNoise, LinearBandit, Noise, Pareto, StudentT, TwoPoint
 
+pytestmark = pytest.mark.fast
+
 ALPHA = 0.05
 
 
@@ -62,6 +64,7 @@ def share_warned(noise: Noise, order: float, told: float, rounds: int, runs: int
 # The rule: what the theorem promises, and what it does not promise.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "order"),
     [
@@ -82,12 +85,14 @@ def test_false_alarms_are_as_rare_as_promised(noise: Noise, order: float) -> Non
         assert share_warned(noise, order, 0.9, 2000, runs) > 0.9
 
 
+@pytest.mark.slow
 def test_the_papers_mistake_is_seen() -> None:
     """The paper states a moment norm of 1.31 for Student-t noise; it is 4.388."""
     assert StudentT(2.1).moment_norm(1.99) == pytest.approx(4.388, abs=5e-4)
     assert share_warned(StudentT(2.1), 1.99, 1.31, 1000, 300) > 0.99
 
 
+@pytest.mark.slow
 def test_a_moment_that_sits_in_a_rare_jump_is_not_seen_early() -> None:
     """Most streams of 1000 rounds have no jump, so there is nothing to detect."""
     noise = TwoPoint(1e-4)
@@ -98,6 +103,7 @@ def test_a_moment_that_sits_in_a_rare_jump_is_not_seen_early() -> None:
     assert warned > 0.5 * jump
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factor", "low", "high"), [(1.0, 0.0, 0.1 + 3.0 * math.sqrt(0.1 * 0.9 / 300)), (0.3, 0.9, 1.0)]
 )
@@ -203,6 +209,7 @@ def test_a_warning_names_the_callers_line() -> None:
     assert {warning.category for warning in seen} == {NoiseScaleWarning}
 
 
+@pytest.mark.slow
 def test_small_stays_small_when_the_wealth_is_lost_again() -> None:
     diagnostic = fed(NoiseDiagnostic(), 7, torch.cat([torch.full((20,), 5.0), torch.zeros(20000)]), torch.ones(20020))
     assert diagnostic.log_wealth.max() < 0.0
@@ -266,6 +273,7 @@ def test_nine_values_have_no_say() -> None:
     assert fed(diagnostic, 1, size[99:], torch.ones(1)).compute().moment_seems_infinite
 
 
+@pytest.mark.slow
 def test_an_infinite_moment_is_seen_and_a_finite_one_is_not() -> None:
     def share(noise: Noise) -> float:
         draws = noise.sample((5000, 200), torch.Generator().manual_seed(0))
@@ -432,6 +440,7 @@ def test_a_state_that_is_none_is_refused(name: str, value: Any, text: str) -> No
     assert same(diagnostic, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "convert",
     [

@@ -13,6 +13,8 @@ from tests.learners import close
 from torchonline import linalg
 from torchonline.core import precision_matrix
 
+pytestmark = pytest.mark.fast
+
 D = torch.float64
 BATCHES = [(), (4,), (2, 3)]
 DIMS = [1, 2, 7]

@@ -14,6 +14,8 @@ from torchonline.environments import GeneralizedLinearBandit
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Link, Logistic, Poisson
 from torchonline.metrics import has_missed
 
+pytestmark = pytest.mark.fast
+
 D = torch.float64
 GAMMA = Gamma(100.0, shape=2.0)
 EXACT: dict[str, Any] = {

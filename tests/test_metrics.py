@@ -14,6 +14,8 @@ from torchonline import HeavyTailRegression, RidgeRegression
 from torchonline.environments import SEAStream
 from torchonline.metrics import CumulativeRegret, ExactMetric, GradientVariation, PrivacySpent, has_missed
 
+pytestmark = pytest.mark.fast
+
 matplotlib.use("Agg")
 
 

@@ -1,4 +1,4 @@
-"""The quick tier, ``make test-fast``: it is a small part of the suite, and every public class is in it."""
+"""The quick tier, ``make test-fast``, is a small part of the suite and uses every public class."""
 
 import dataclasses
 import functools
@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests import convex_learners, learners, private_learners
+
 ROOT = Path(__file__).parent.parent
-# Those that name what is public, and those of which all is that does not begin with an underscore.
+# Packages with `__all__`, and modules in which every name without an underscore is public.
 PACKAGES = (
     "torchonline",
     *(f"torchonline.{name}" for name in ("baselines", "environments", "privacy", "models", "callbacks")),
@@ -21,7 +23,7 @@ MODULES = tuple(f"torchonline.{name}" for name in ("links", "metrics", "diagnost
 
 
 def public() -> set[type]:
-    """The public classes."""
+    """Return the public classes."""
     found = set()
     for name in (*PACKAGES, *MODULES):
         module = importlib.import_module(name)
@@ -34,7 +36,7 @@ def public() -> set[type]:
 
 
 class Collected:
-    """Keeps what a session would run."""
+    """A pytest plugin that keeps the tests of a session."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
@@ -43,23 +45,29 @@ class Collected:
         self.items = session.items
 
 
-def collected(*arguments: str) -> list[Any]:
-    """The tests that pytest would run."""
-    found = Collected()
-    options = ["--collect-only", "--quiet", "-p", "no:cacheprovider", f"--ignore={ROOT / 'tests' / 'benchmarks'}"]
-    assert pytest.main([str(ROOT / "tests"), *options, *arguments], plugins=[found]) == 0
+@pytest.fixture(scope="module")
+def items() -> list[Any]:
+    """Collect the tests of the quick tier."""
+    found, tests = Collected(), ROOT / "tests"
+    options = ["--collect-only", "--quiet", "-p", "no:cacheprovider", f"--ignore={tests / 'benchmarks'}"]
+    assert pytest.main([str(tests), "-m", "fast and not slow", *options], plugins=[found]) == 0
     return found.items
 
 
+def params(item: Any) -> dict[str, Any]:
+    """Return the parameters of a test."""
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
 class Named:
-    """The classes that are named by parameters of tests, in the code of tests, and in that of the tests' functions they call."""
+    """The classes that tests name: in their parameters, in their code, and in the helpers of the tests that they call."""
 
     def __init__(self) -> None:
         self.classes: set[type] = set()
         self.seen: set[Any] = set()
 
     def value(self, value: Any) -> None:
-        """A parameter, or what a name in some code stands for."""
+        """Add the classes of a parameter or of an object that some code names."""
         if inspect.isclass(value):
             self.classes.add(value)
         elif isinstance(value, FunctionType | MethodType):
@@ -78,43 +86,52 @@ class Named:
             self.classes.add(type(value))
 
     def function(self, function: Any) -> None:
-        """The names in a function's code, if it is the tests' own."""
-        if function in self.seen or "torchonline" in function.__module__.split(".")[0]:
+        """Add the classes that a function of the tests names."""
+        if function in self.seen or not is_ours(function):
             return
         self.seen.add(function)
         for name in names(function.__code__):
             value = function.__globals__.get(name)
-            if isinstance(value, ModuleType):
-                inside = (getattr(value, each, None) for each in names(function.__code__))
-                self.value([each for each in inside if inspect.isclass(each)])
-            elif inspect.isclass(value) or (isinstance(value, FunctionType) and is_ours(value)):
+            if isinstance(value, ModuleType) and value.__name__.startswith("torchonline"):
+                self.value([vars(value).get(each) for each in names(function.__code__)])
+            elif inspect.isclass(value) or isinstance(value, FunctionType):
                 self.value(value)
         for cell in function.__closure__ or ():
-            if isinstance(cell.cell_contents, FunctionType) and is_ours(cell.cell_contents):
+            if isinstance(cell.cell_contents, FunctionType):
                 self.value(cell.cell_contents)
 
 
 def is_ours(function: Any) -> bool:
-    """Whether a function is defined in a test or beside it."""
+    """Return whether a function is defined in tests/."""
     return Path(function.__code__.co_filename).is_relative_to(ROOT / "tests")
 
 
 def names(code: CodeType) -> Iterator[str]:
-    """All names in some code, and in that of the functions inside."""
+    """Yield the names in some code and in the functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from names(constant)
 
 
-def test_every_public_class_is_in_it() -> None:
-    """By itself, or by one that derives from it where it is abstract: as a parameter, or in the code of a test."""
+def test_every_public_class_is_in_it(items: list[Any]) -> None:
+    """A test has the class or a subclass as a parameter, or names it in its code."""
     named = Named()
-    items = collected("-m", "fast")
     for item in items:
         named.function(item.function)
-        named.value(list(getattr(item, "callspec", None).params.values()) if hasattr(item, "callspec") else [])
+        named.value(params(item))
     missing = {cls.__name__ for cls in public() if not any(issubclass(each, cls) for each in named.classes)}
     assert missing == set()
     assert len(public()) > 80
-    assert len(items) < 3000
+
+
+def test_every_learner_keeps_its_quick_rules(items: list[Any]) -> None:
+    """Looking changes nothing, a refused step changes nothing, a bad step is refused by name, a loaded state continues."""
+    rules: dict[Any, set[int]] = {}
+    for item in items:
+        case, rule = (params(item).get(name) for name in ("case", "rule"))
+        if hasattr(case, "cls"):
+            rules.setdefault(case.cls, set()).update({rule.number} if rule else ())
+    assert all(rules[case.cls] == {1, 2, 3, 9} for case in (*learners.CASES, *convex_learners.CASES))
+    assert {case.cls for case in private_learners.CASES} <= set(rules)
+    assert 1000 < len(items) < 4000

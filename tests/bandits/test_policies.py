@@ -10,6 +10,8 @@ from torch import Tensor
 from tests.learners import BATCH_SHAPES, close, differences, snapshot
 from torchonline import OFUL, UCB, Greedy, HeavyTailRegression, HuberRegression, RidgeRegression, ThompsonSampling
 
+pytestmark = pytest.mark.fast
+
 D = torch.float64
 DRAWS = 40_000
 

@@ -15,6 +15,8 @@ from tests.reference.ridge import RidgeReference
 from torchonline import OFUL, RidgeRegression
 from torchonline.metrics import has_missed
 
+pytestmark = pytest.mark.fast
+
 D = torch.float64
 OTHERS = {"ridge": 0.01, "theta_bound": 3.0, "delta": 0.2, "radius_scale": 0.3, "noise_scale": 2.0}
 OPTIONS: dict[str, dict[str, Any]] = {

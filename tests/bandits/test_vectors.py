@@ -11,6 +11,8 @@ from torch import Tensor
 import torchonline
 from tests.learners import chosen
 
+pytestmark = pytest.mark.fast
+
 DATA = Path(__file__).parents[1] / "data"
 CASES = [
     case

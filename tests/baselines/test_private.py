@@ -23,6 +23,8 @@ from torchonline.baselines.private.noisy_sgd import subsampled_epsilon
 from torchonline.baselines.private.projections import euclidean_radius, projected
 from torchonline.privacy.calibration import gaussian_epsilon, gaussian_mu
 
+pytestmark = pytest.mark.fast
+
 D = torch.float64
 CLASSES = (DPFTRL, NoisySFW, LocalMD)
 EACH = pytest.mark.parametrize("cls", CLASSES)
@@ -206,6 +208,7 @@ def test_gradients_come_from_the_loss(cls: Any) -> None:
 # Noise: as much as the promise needs.
 
 
+@pytest.mark.slow
 @EACH
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-3), (0.3, 1e-5), (3.0, 1e-2)])
 def test_noise_is_enough_and_two_thirds_of_it_is_not(cls: Any, epsilon: float, delta: float) -> None:
@@ -580,6 +583,7 @@ def test_sgd_noise_is_enough_and_two_thirds_of_it_is_not() -> None:
     assert math.isclose(subsampled_epsilon(9.0, 1e-3, 1.0, 4), gaussian_epsilon(4.0 / 9.0, 1e-3), rel_tol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_accountant_of_sgd_knows_of_replacement() -> None:
     """One step: the mixtures' own divergence, by quadrature. Of a record that is added or removed it is less."""
     z, q, epsilon = 2.0, 0.3, 0.5

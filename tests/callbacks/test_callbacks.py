@@ -20,7 +20,10 @@ from torchonline.callbacks import ArtifactExporter, RegretLogger
 from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
 
 # Lightning 2.6 itself uses what torch 2.13 has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")
+pytestmark = [
+    pytest.mark.fast,
+    pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),
+]
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 
 FEATURES, DIM, ARMS = 4, 3, 5
@@ -132,6 +135,7 @@ class TestRegretLogger:
 
 
 class TestArtifactExporter:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("context", "batch"), [(False, ()), (True, (2,))])
     def test_writes_what_the_head_has_become(self, tmp_path: Path, context: bool, batch: tuple[int, ...]) -> None:
         module = bandit(batch, context=context)
@@ -150,6 +154,7 @@ class TestArtifactExporter:
         assert bool((scripted.policy.estimator.rounds == 31).all())
         assert bool((module.head.policy.estimator.rounds == 30).all())
 
+    @pytest.mark.slow
     def test_the_file_learns_where_torchonline_is_not_installed(self, tmp_path: Path) -> None:
         trainer(ArtifactExporter(tmp_path, formats=("torchscript",))).fit(
             bandit(), RoundLoader(*data(20), batch_size=10)
@@ -166,6 +171,7 @@ print(int(head.policy.estimator.rounds))
         done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "21"
 
+    @pytest.mark.slow
     def test_writes_when_a_multiple_of_rounds_is_reached(self, tmp_path: Path) -> None:
         written: list[int] = []
 
@@ -189,6 +195,7 @@ print(int(head.policy.estimator.rounds))
         trainer(exporter).fit(bandit(), RoundLoader(*data(20), batch_size=10))
         assert len(calls) == 2
 
+    @pytest.mark.slow
     def test_a_failed_export_leaves_the_old_file(self, tmp_path: Path) -> None:
         trainer(ArtifactExporter(tmp_path, formats=("torchscript",))).fit(
             bandit(), RoundLoader(*data(20), batch_size=10)
@@ -234,6 +241,7 @@ def _counting(function: Any, calls: list[int]) -> Any:
     return counted
 
 
+@pytest.mark.slow
 def test_callbacks_only_look(tmp_path: Path) -> None:
     states = []
     for callbacks in ((), (RegretLogger(), ArtifactExporter(tmp_path, every_n_rounds=10))):

@@ -28,6 +28,7 @@ from torchonline.privacy.composition import private_learners, total_ledger
 
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 pytestmark = [
+    pytest.mark.fast,
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
     pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended"),
     pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization and every_n_train_steps"),

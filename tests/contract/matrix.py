@@ -15,7 +15,7 @@ class Rule:
 
     number: int
     check: Check
-    # Whether the quick tier checks it too, of the first case of each class.
+    # Whether the quick tier checks the rule, on the first case of each class.
     quick: bool = False
 
     def __str__(self) -> str:
@@ -88,13 +88,13 @@ def rule(number: int, rules: list[Rule] = RULES, *, quick: bool = False) -> Call
 
 
 def quick_params(cases: Sequence[Any]) -> list[Any]:
-    """Parameters of a test, of which the quick tier runs the first case of each class."""
+    """Return cases as parameters of a test. The quick tier runs the first case of each class."""
     first = {case.cls: case for case in reversed(cases)}
     return [pytest.param(case, id=str(case), marks=[pytest.mark.fast] * (first[case.cls] is case)) for case in cases]
 
 
 def pairs(cases: Sequence[Any], rules: Sequence[Rule], exemptions: dict[tuple[str, str], str]) -> list[Any]:
-    """Parameters ``(case, rule)`` of a test: all that are not exempt, of which the quick tier runs the quick rules."""
+    """Return the parameters ``(case, rule)`` of a test, without exemptions. The quick tier runs the quick rules."""
     found = []
     for case in quick_params(cases):
         for rule in rules:

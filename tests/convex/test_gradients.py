@@ -6,6 +6,8 @@ from torch import Tensor
 
 from torchonline import DPTOFW, gradients
 
+pytestmark = pytest.mark.fast
+
 SHAPES = [(), (3,), (2, 3)]
 
 

@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.learners import close
 from torchonline import FreeGrad, ParameterFree
 
+pytestmark = pytest.mark.fast
+
 D = torch.float64
 DIM, ROWS, BATCH = 4, 256, 16
 # Learners with what they must be told, here of Huber's loss, and how far above least squares 16 epochs of it may end; they
@@ -83,6 +85,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     )
 
 
+@pytest.mark.slow
 @DTYPES
 @EACH
 def test_it_trains_in_a_loop(learner: str, dtype: torch.dtype) -> None:
@@ -344,6 +347,7 @@ def fit(module: Regression, epochs: int, checkpoint: Path | None = None) -> tupl
     return trainer, trainer.optimizers[0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")
 @DTYPES
 @EACH

@@ -13,6 +13,8 @@ from torchonline import CAOONS, OFUL, FreeGrad, HeavyTailUCB, LocalGLB, MsMwC, S
 from torchonline.core.inputs import as_plain
 from torchonline.models import BanditHead
 
+pytestmark = pytest.mark.fast
+
 D = torch.float64
 X = [0.5, -0.25, 1.0]
 

@@ -19,6 +19,8 @@ import torchonline
 from torchonline import OFUL, HeavyTailUCB, RidgeRegression, baselines
 from torchonline.privacy import PrivateLearner
 
+pytestmark = pytest.mark.fast
+
 STATES = json.loads(gzip.decompress((Path(__file__).parents[1] / "data" / "states_0_1_0.json.gz").read_bytes()))
 PROBE = torch.tensor([[0.5, -0.25, 1.0], [0.0, 1.0, -0.5]], dtype=torch.float64)
 

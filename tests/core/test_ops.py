@@ -11,6 +11,8 @@ from torch import Tensor
 from tests.learners import close
 from torchonline.core import backend, ops
 
+pytestmark = pytest.mark.fast
+
 D = torch.float64
 NUMBERS = torch.tensor([-2.0, -0.5, 0.0, 0.3, 1.0, 7.0, 1e-300, 1e100], dtype=D)
 

@@ -22,6 +22,8 @@ from torchonline import (
 )
 from torchonline.core.options import COMMON
 
+pytestmark = pytest.mark.fast
+
 PLAIN = [case for case in CASES if case.over is None]
 
 
@@ -94,6 +96,7 @@ def test_policies_over_an_estimator_show_it() -> None:
         assert "RidgeRegression(dim=2" in repr(cls(RidgeRegression(2)))
 
 
+@pytest.mark.slow
 def test_submodules_load_when_asked_for() -> None:
     """`import torchonline` is enough for torchonline.baselines, .export and .models."""
     import subprocess

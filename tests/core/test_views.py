@@ -14,6 +14,8 @@ from torch import Tensor
 from tests.learners import DIM, close
 from torchonline import OFUL, HeavyTailRegression, HeavyTailUCB, RidgeRegression
 
+pytestmark = pytest.mark.fast
+
 D = torch.float64
 STEPS = 30
 
@@ -237,7 +239,7 @@ def test_learners_that_stand_still_do_not_keep_others_from_correction() -> None:
         estimator.rounds[0] = 8_000_003
         x = torch.randn(2, 3, generator=generator, dtype=D) * torch.tensor([1.0, 1e-3, 1.0], dtype=D)
         estimator.step(x, torch.randn(2, generator=generator, dtype=D))
-    assert (estimator.V_inv[1] @ estimator.V[1] - torch.eye(3, dtype=D)).abs().max() < 1e-13
+    assert (estimator.V_inv[1] @ estimator.V[1] - torch.eye(3, dtype=D)).abs().max() < 1e-12
 
 
 def test_single_precision_at_its_ends() -> None:

@@ -15,11 +15,14 @@ from torchonline.environments import (
     GeneralizedLinearBandit,
     LinearBandit,
     Noise,
+    Outcome,
     Pareto,
     StudentT,
     TwoPoint,
 )
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Link, Logistic, Poisson
+
+pytestmark = pytest.mark.fast
 
 CONTINUOUS = [
     GaussianNoise(),
@@ -219,7 +222,9 @@ def test_a_round_is_what_it_says(batch_shape: tuple[int, ...], redraw: bool, dty
         torch.testing.assert_close(arms.norm(dim=-1), torch.ones((*batch_shape, 7), dtype=dtype))
         index = torch.randint(7, batch_shape, generator=generator)
         means = torch.einsum("...kd,...d->...k", arms, environment.theta)
-        x, reward, regret = environment.pull(index)
+        outcome = environment.pull(index)
+        assert isinstance(outcome, Outcome)
+        x, reward, regret = outcome
         chosen = torch.nn.functional.one_hot(index, 7).to(dtype)
         torch.testing.assert_close(x, torch.einsum("...k,...kd->...d", chosen, arms))
         torch.testing.assert_close(reward, (chosen * means).sum(-1))
@@ -260,6 +265,7 @@ def test_arms_and_parameters_are_uniform_on_the_sphere_and_rewards_follow_the_no
     assert stats.kstest(noise, lambda values: cdf(Pareto(1.5, scale=3.0), values)).pvalue < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_shape", [(), (20,)])
 @pytest.mark.parametrize("redraw", [False, True])
 def test_a_learner_beats_uniform_play(batch_shape: tuple[int, ...], redraw: bool) -> None:
@@ -502,6 +508,7 @@ def test_a_law_that_is_none_is_refused_and_leaves_the_round_as_it_was(law, error
     assert environment.arms() is arms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_a_generalized_learner_beats_uniform_play(dtype: torch.dtype) -> None:
     environment = GeneralizedLinearBandit(2, 20, link=Logistic(), theta_norm=5.0, batch_shape=(20,), dtype=dtype)

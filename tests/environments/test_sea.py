@@ -13,6 +13,8 @@ from torch import Tensor
 from torchonline.environments import SEAStream
 from torchonline.environments.sea import LOSSES
 
+pytestmark = pytest.mark.fast
+
 EACH_LOSS = pytest.mark.parametrize("loss", list(LOSSES))
 
 

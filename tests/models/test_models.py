@@ -21,7 +21,10 @@ from torchonline.models.bandit_head import of_chosen
 from torchonline.models.replay import Replay
 
 # Lightning 2.6 itself uses what torch 2.13 has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")
+pytestmark = [
+    pytest.mark.fast,
+    pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),
+]
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 
 FEATURES, DIM, ARMS = 4, 3, 5
@@ -157,6 +160,7 @@ class TestBanditHead:
         one.sum().backward()
         assert all(parameter.grad is not None for parameter in head.encoder.parameters())
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("make", "batch"), [(arms_head, ()), (arms_head, (2,)), (product_head, (2,)), (outer_head, ())]
     )
@@ -508,6 +512,7 @@ class TestNeuralLinearBandit:
         assert loaded.rounds == loaded.head.policy.estimator.rounds == 40
         assert loaded.feedback == "round"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("policy", "batch_size", "train_encoder_every"),
         [("OFUL", 1, None), ("OFUL", 4, 10), ("ThompsonSampling", 1, 10), ("ThompsonSampling", 4, None)],
@@ -556,6 +561,7 @@ class TestNeuralLinearBandit:
         assert torch.equal(totals[2].regret.compute(), totals[0].regret.compute())
         assert all(torch.equal(a, b) for a, b in zip(totals[2].regret.curve(), totals[0].regret.curve(), strict=True))
 
+    @pytest.mark.slow
     def test_resume_after_max_steps(self, tmp_path: Path) -> None:
         data = rounds_for(arms_head(), 100)
         head = arms_head()
@@ -661,6 +667,7 @@ class TestNeuralLinearBandit:
         assert all(torch.equal(before[name], value) for name, value in head.encoder.state_dict().items())
         assert all(part.training for part in bandit.modules())
 
+    @pytest.mark.slow
     def test_a_trained_encoder_learns_what_a_frozen_one_cannot(self) -> None:
         inputs = torch.randn(1500, ARMS, FEATURES)
         means = torch.tanh(2.0 * inputs[..., 0] * inputs[..., 1])

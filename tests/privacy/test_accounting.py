@@ -36,6 +36,8 @@ from torchonline.privacy import (
     zcdp_rho,
 )
 
+pytestmark = pytest.mark.fast
+
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "private_accounting.json").read_text())
 MARGIN = 1e-9
 GRID = 1e-3

@@ -220,6 +220,7 @@ def test_the_games_are_played_in_four_calls_and_the_pilot_ones_not_counted() -> 
     assert abs(result.hits[0] - result.hits[1]) < 10
 
 
+@pytest.mark.fast
 def test_the_result_is_readable() -> None:
     fresh = iter([torch.tensor([0.0, 0.0, 0.0, 1.0]), torch.tensor([1.0, 1.0, 0.0, 1.0])] * 2)
     result = epsilon_lower_bound(lambda world, games: next(fresh), delta=0.01, games=4, confidence=0.9, pairs=2)

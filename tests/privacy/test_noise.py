@@ -14,6 +14,8 @@ from torch import Tensor
 
 from torchonline.privacy import NoiseSource, noise_source
 
+pytestmark = pytest.mark.fast
+
 # Below this p-value a law is refused. With the operating system's randomness a right one is, once in 1e10 tests.
 LEVEL = 1e-10
 COUNT = 20_000

@@ -1,4 +1,4 @@
-"""The multiplier of the constraint that keeps a minimum in a ball."""
+"""The Lagrange multiplier of a ball constraint."""
 
 from collections.abc import Callable
 
@@ -6,10 +6,10 @@ from scipy.optimize import brentq
 
 
 def multiplier(length: Callable[[float], float], radius: float, low: float, high: float) -> float:
-    """Where a length that falls as the multiplier grows is the radius, by Brent's method.
+    """Return the multiplier between ``low`` and ``high`` at which a decreasing length equals the radius.
 
-    A point may be outside of its ball by rounding alone. Whether its length, computed otherwise, is above the radius too is up
-    to the last digit: then the multiplier is the end of the range.
+    A point may lie outside its ball by rounding alone. Its length, computed in another order, may then not exceed the radius,
+    and the excess does not change sign between the ends. In that case return the end.
     """
     for end, sign in ((low, 1.0), (high, -1.0)):
         excess = sign * (length(end) - radius)

@@ -20,6 +20,8 @@ from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learners.vertex_choice import NoisyVertex, harmonic
 from torchonline.privacy.mechanisms.generalized_gaussian import smoothness
 
+pytestmark = pytest.mark.fast
+
 RELATION = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 PROMISE: dict[str, Any] = {"horizon": 40, "epsilon": 1.0, "delta": 1e-3}
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from tests.contract.gradients import collect
+from tests.contract.matrix import quick_params
 from tests.fake_device import environment
 from tests.private_learners import (
     CASES,
@@ -42,10 +43,10 @@ from torchonline.privacy.accounting import GaussianEvent
 from torchonline.privacy.learners.base import SECRET
 from torchonline.privacy.mechanisms.discrete import DiscreteTree
 
-EACH = pytest.mark.parametrize("case", CASES, ids=str)
+EACH = pytest.mark.parametrize("case", quick_params(CASES))
 PRIVATE = [case for case in CASES if dict(case.options).get("epsilon") != math.inf]
-EACH_PRIVATE = pytest.mark.parametrize("case", PRIVATE, ids=str)
-EACH_FRANK_WOLFE = pytest.mark.parametrize("case", FRANK_WOLFE, ids=str)
+EACH_PRIVATE = pytest.mark.parametrize("case", quick_params(PRIVATE))
+EACH_FRANK_WOLFE = pytest.mark.parametrize("case", quick_params(FRANK_WOLFE))
 
 
 @EACH
@@ -232,6 +233,7 @@ def copies(learner: Any, case: PrivateCase) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @EACH_PRIVATE
 def test_noise_is_never_replayed(case: PrivateCase) -> None:
     """From one state and with the same records, the original and each of its copies go different ways; with a seed too."""
@@ -371,6 +373,7 @@ def numbers(data: bytes) -> set[float]:
     return found
 
 
+@pytest.mark.slow
 @EACH
 def test_files_hold_released_values_only(case: PrivateCase, tmp_path: Path) -> None:
     """Read out of the archives of TorchScript and torch.export: the decision is there, and nothing secret is."""

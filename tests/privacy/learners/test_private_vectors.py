@@ -16,6 +16,8 @@ from torchonline.privacy.mechanisms.base import Mechanism
 from torchonline.privacy.mechanisms.toeplitz import BLT, SquareRoot
 from torchonline.privacy.mechanisms.trees import Tree
 
+pytestmark = pytest.mark.fast
+
 VECTORS = json.loads((Path(__file__).parents[2] / "data" / "private.json").read_text())
 TOLERANCE = 1e-10
 

@@ -14,6 +14,8 @@ from scipy.optimize import minimize
 
 from torchonline.privacy.mechanisms.blt import HORIZONS, TABLE, column_norm, errors, parameters, trace_lower_bound
 
+pytestmark = pytest.mark.fast
+
 FITS = json.loads((Path(__file__).parents[2] / "data" / "blt_fits.json").read_text())
 DEGREES = list(TABLE)
 # Besides those of the table: decays out of order, twice the same, near 0 and 1, and weights so large that C^-1 grows.

@@ -19,6 +19,8 @@ from torchonline.privacy.mechanisms.blt import trace_lower_bound
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
 from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS, PrefixSum, calibrated
 
+pytestmark = pytest.mark.fast
+
 NAMES = tuple(MECHANISMS)
 EACH = pytest.mark.parametrize("name", NAMES)
 
@@ -68,6 +70,7 @@ def test_norms_and_errors_are_those_of_the_matrix(name: str, n: int) -> None:
     assert made.largest(n) == made.mechanism.noise_scale * largest
 
 
+@pytest.mark.slow
 @EACH
 @pytest.mark.parametrize(("horizon", "epsilon", "delta"), [(1000, 1.0, 1e-3), (37, 0.3, 1e-5), (100, 6.0, 1e-2)])
 def test_noise_is_enough_and_two_thirds_of_it_is_not(name: str, horizon: int, epsilon: float, delta: float) -> None:
@@ -97,6 +100,7 @@ def test_discrete_noise_is_enough_and_two_thirds_of_it_is_not() -> None:
         assert (epsilon > 1.2 * 0.7) != enough
 
 
+@pytest.mark.slow
 @EACH
 def test_spent_on_the_way_is_that_of_the_columns_so_far(name: str) -> None:
     made = noise(name, 50)
