@@ -20,12 +20,12 @@ class ArtifactExporter(pl.Callback):
     """Callback that exports ``module.head`` to files which run without torchonline.
 
     The files in ``directory`` are ``head.pt`` (TorchScript) and ``head.pt2`` (a torch.export program); see
-    :mod:`torchonline.export`. Each new file is verified against the head and then replaces the old one atomically, so a
-    server that reads the directory always sees a complete file. The head is exported at the end of the fit. With
-    ``every_n_rounds`` it is also exported after each batch that reaches a multiple of ``every_n_rounds`` rounds.
+    :mod:`torchonline.export`. Each new file is verified against the head and then replaces the old one atomically, so a server
+    that reads the directory always sees a complete file. The head is exported at the end of the fit. With ``every_n_rounds`` it
+    is also exported after each batch that reaches a multiple of ``every_n_rounds`` rounds.
 
-    The module is a :class:`~torchonline.models.NeuralLinearBandit`, or another module with a ``head`` and a buffer
-    ``rounds``. The first element of each batch must be the inputs of N rounds.
+    The module is a :class:`~torchonline.models.NeuralLinearBandit`, or another module with a ``head`` and a buffer ``rounds``.
+    The first element of each batch must be the inputs of N rounds.
 
     Args:
         directory: directory of the files, created if missing.

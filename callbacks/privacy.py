@@ -19,15 +19,15 @@ ANOTHER_PASS = (
 class PrivacySpendLogger(pl.Callback):
     r"""Callback that logs the privacy spent by a module and enforces a budget.
 
-    After each batch it logs ``privacy_spent``, the epsilon at ``delta`` of everything released so far, to the loggers and to
-    the progress bar. The x axis of the logs counts steps of the learner. The callback reads only step counters and ledgers,
-    never a record or a value computed from records.
+    After each batch it logs ``privacy_spent``, the epsilon at ``delta`` of everything released so far, to the loggers and to the
+    progress bar. The x axis of the logs counts steps of the learner. The callback reads only step counters and ledgers, never a
+    record or a value computed from records.
 
     *Several learners* in a module are assumed to get the same people, whom each of them releases. The logged value is the
-    epsilon of the sum of their ledgers (:func:`~torchonline.privacy.composition.total_ledger`), which exceeds that of any
-    single learner. Learners of different adjacency have no common total and raise an error. ``learner`` names a single
-    learner to watch. A learner that consists of others stands for them. A fleet counts as one learner, so each of its streams
-    must have its own people.
+    epsilon of the sum of their ledgers (:func:`~torchonline.privacy.composition.total_ledger`), which exceeds that of any single
+    learner. Learners of different adjacency have no common total and raise an error. ``learner`` names a single learner to
+    watch. A learner that consists of others stands for them. A fleet counts as one learner, so each of its streams must have its
+    own people.
 
     *Budget.* With ``stop_at`` the fit ends after the last batch within the budget, which is at step
 
@@ -35,15 +35,15 @@ class PrivacySpendLogger(pl.Callback):
 
     computed before the first batch from the counters and the ledgers. This step does not depend on the data, so the epsilon
     logged there is valid. If a batch makes several steps, the fit ends when one more batch, as large as the largest so far,
-    would exceed :math:`t^*`. Batch sizes must be chosen without looking at the data, and so must every other stopping rule.
-    If ``EarlyStopping`` on a loss ends the fit, quote the constructor's epsilon and delta instead.
+    would exceed :math:`t^*`. Batch sizes must be chosen without looking at the data, and so must every other stopping rule. If
+    ``EarlyStopping`` on a loss ends the fit, quote the constructor's epsilon and delta instead.
 
-    *One pass.* Each person belongs to one step, so only learners without steps may begin a pass through the loader. The
-    callback raises a RuntimeError
+    *One pass.* Each person belongs to one step, so only learners without steps may begin a pass through the loader. The callback
+    raises a RuntimeError
 
     - in a second epoch, before its first batch;
-    - in another fit of a learner that has made steps: with the same trainer, with a new one, after ``load_from_checkpoint``,
-      or resumed from a checkpoint whose epoch was finished. To add people, chain their loader to the first one;
+    - in another fit of a learner that has made steps: with the same trainer, with a new one, after ``load_from_checkpoint``, or
+      resumed from a checkpoint whose epoch was finished. To add people, chain their loader to the first one;
     - in a fit resumed in the middle of an epoch with a loader that starts again from the beginning, such as a plain
       ``DataLoader``. A :class:`~torchonline.models.RoundLoader` continues;
     - when a learner makes a step in validation, test, prediction or the sanity check before the fit: these loops repeat.
@@ -65,10 +65,10 @@ class PrivacySpendLogger(pl.Callback):
     Args:
         delta: in (0, 1).
         stop_at: largest epsilon, above 0. None never stops.
-        learner: name of the learner to watch, such as ``"head.learner"``, logged as ``privacy_spent/head.learner``. None
-            watches all.
-        continuations: number of runs that have published states, where the learners' count of loads is wrong: 1 if a run
-            was resumed from the very last state that it had published. See
+        learner: name of the learner to watch, such as ``"head.learner"``, logged as ``privacy_spent/head.learner``. None watches
+            all.
+        continuations: number of runs that have published states, where the learners' count of loads is wrong: 1 if a run was
+            resumed from the very last state that it had published. See
             :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`.
 
     Attributes:
@@ -76,8 +76,8 @@ class PrivacySpendLogger(pl.Callback):
 
     Raises:
         RuntimeError: people would be released again (see above); there is more than one process; a batch exceeded the budget
-            because it made more steps than all batches before; or ``min_steps`` or ``min_epochs`` keep the trainer from
-            stopping within the budget.
+            because it made more steps than all batches before; or ``min_steps`` or ``min_epochs`` keep the trainer from stopping
+            within the budget.
         ValueError: the module has no private learner, or none of that name; the learners have different adjacencies; or
             ``stop_at`` is less than the epsilon after one more step.
 

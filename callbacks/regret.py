@@ -11,16 +11,16 @@ from torchonline.metrics import CumulativeRegret
 class RegretLogger(pl.Callback):
     """Callback that logs regret to the trainer's loggers and its progress bar.
 
-    After each batch it logs ``regret``, the total since the first round, and ``regret_per_round``, the mean over the batch.
-    Both are averaged over a fleet. The x axis of the logs counts rounds. Checkpoints contain the total, so a resumed run
-    continues from it.
+    After each batch it logs ``regret``, the total since the first round, and ``regret_per_round``, the mean over the batch. Both
+    are averaged over a fleet. The x axis of the logs counts rounds. Checkpoints contain the total, so a resumed run continues
+    from it.
 
     The callback reads ``outputs["regret"]``, shape ``(N, *B)``, from the module's ``training_step``, as
     :class:`~torchonline.models.NeuralLinearBandit` returns it.
 
     Attributes:
-        regret: a :class:`~torchonline.metrics.CumulativeRegret` with the totals and the curve of each learner. None before
-            the first batch.
+        regret: a :class:`~torchonline.metrics.CumulativeRegret` with the totals and the curve of each learner. None before the
+            first batch.
 
     Example:
         >>> import torch

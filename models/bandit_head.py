@@ -27,24 +27,23 @@ class BanditHead(nn.Module):
 
     - *Inputs for each arm* (``actions=None``): the encoder maps each of the K inputs of a decision to the features of an arm,
       :math:`x_k = \phi(z_k)`. K may vary from decision to decision.
-    - *One context, K actions*: the encoder maps the context to :math:`\phi(z)`, which is combined with the embedding
-      :math:`a_k` of each action. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
-      :math:`x_k^\top\theta = \phi(z)^\top \mathrm{diag}(\theta)\, a_k` is bilinear in context and action.
-      ``combine="outer"``: :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`. With ``actions=torch.eye(K)`` each action
-      then has its own linear model.
+    - *One context, K actions*: the encoder maps the context to :math:`\phi(z)`, which is combined with the embedding :math:`a_k`
+      of each action. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
+      :math:`x_k^\top\theta = \phi(z)^\top \mathrm{diag}(\theta)\, a_k` is bilinear in context and action. ``combine="outer"``:
+      :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`. With ``actions=torch.eye(K)`` each action then has its own linear
+      model.
 
     :meth:`encode`, :meth:`forward`, :meth:`select` and :meth:`step` run the encoder in evaluation mode (no dropout, no batch
     statistics), whatever its mode, and restore the mode afterwards. :meth:`select` and :meth:`step` compute no gradients. A
-    scripted head cannot switch modes; in training mode it raises an error. The policy's statistics refer to the features
-    of the encoder at the time of learning. If the encoder changes, they must be rebuilt, as
+    scripted head cannot switch modes; in training mode it raises an error. The policy's statistics refer to the features of the
+    encoder at the time of learning. If the encoder changes, they must be rebuilt, as
     :class:`~torchonline.models.NeuralLinearBandit` does.
 
-    Cost of a decision: one pass of the encoder over K inputs, or over one context, plus the policy's cost. A step encodes
-    only the chosen arm. If the features are known, call ``head.policy.step`` directly.
+    Cost of a decision: one pass of the encoder over K inputs, or over one context, plus the policy's cost. A step encodes only
+    the chosen arm. If the features are known, call ``head.policy.step`` directly.
 
     Args:
-        encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d, or d / e for
-            ``combine="outer"``.
+        encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d, or d / e for ``combine="outer"``.
         policy: any :class:`~torchonline.bandits.policies.Policy`; ``*B`` is its estimator's ``batch_shape``.
         actions: embeddings ``(K, e)`` of the actions, kept as a buffer. None if each arm has its own inputs.
         combine: ``"product"`` (e = d) or ``"outer"`` (d = m e). Only used with ``actions``.
@@ -64,8 +63,8 @@ class BanditHead(nn.Module):
         tensor(1)
 
     Reference:
-        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018, for linear bandits on encoders. Here any
-        policy can be on top of the encoder, and arms can have their own inputs.
+        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018, for linear bandits on encoders. Here any policy
+        can be on top of the encoder, and arms can have their own inputs.
     """
 
     if TYPE_CHECKING:  # at run time the annotation would hide the buffer from TorchScript

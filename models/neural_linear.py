@@ -23,8 +23,8 @@ class NeuralLinearBandit(pl.LightningModule):
         k = policy.select(arms)             # arms: x_1 ... x_K
         policy.step(arms[k], rewards[k])    # the policy sees only the chosen entry of the table
 
-    With ``feedback="batch"`` the policy makes all decisions of a batch from the same state. It then learns from all rewards
-    of the batch, in order.
+    With ``feedback="batch"`` the policy makes all decisions of a batch from the same state. It then learns from all rewards of
+    the batch, in order.
 
     The encoder is frozen unless ``train_encoder_every`` is set. Then, after every ``train_encoder_every`` rounds:
 
@@ -35,19 +35,19 @@ class NeuralLinearBandit(pl.LightningModule):
     2. The policy's statistics are reset, and the policy learns the rounds of the replay again, in order, from their new
        features. No statistics of old features remain, and none of rounds that have left the replay.
 
-    The loss h is Huber's: squared up to twice the median absolute residual (1.35 standard deviations of Gaussian noise),
-    linear beyond. With a squared loss, single heavy-tailed rewards could dominate the features. The threshold adapts to
-    the data and needs no tuning. Refitting voids the policy's guarantee, because the new features depend on the noise of
-    the rewards that are learnt again.
+    The loss h is Huber's: squared up to twice the median absolute residual (1.35 standard deviations of Gaussian noise), linear
+    beyond. With a squared loss, single heavy-tailed rewards could dominate the features. The threshold adapts to the data and
+    needs no tuning. Refitting voids the policy's guarantee, because the new features depend on the noise of the rewards that are
+    learnt again.
 
     A *step* of the trainer is a batch, as always in Lightning: ``max_steps``, ``global_step`` and
     ``ModelCheckpoint(every_n_train_steps=...)`` count batches, and a batch is always played to its end. (Lightning counts
     optimizer steps, so the module has an optimizer of a constant.) The buffer ``rounds`` counts rounds.
 
     A run resumed from a checkpoint continues bit for bit. This includes the middle of an epoch if the loader can be resumed,
-    like :class:`~torchonline.models.RoundLoader`. Random draws (Thompson sampling, minibatches, dropout) come from the
-    module's own stream, seeded by the buffers ``seed`` and ``rounds``. Lightning takes an epoch cut short by ``max_steps``
-    as finished: resume a checkpoint saved after such a fit with a larger ``max_steps``.
+    like :class:`~torchonline.models.RoundLoader`. Random draws (Thompson sampling, minibatches, dropout) come from the module's
+    own stream, seeded by the buffers ``seed`` and ``rounds``. Lightning takes an epoch cut short by ``max_steps`` as finished:
+    resume a checkpoint saved after such a fit with a larger ``max_steps``.
 
     Cost: one pass of the encoder over each batch, then the policy's cost for each round.
 
@@ -63,13 +63,13 @@ class NeuralLinearBandit(pl.LightningModule):
     Shape:
         - A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds.
         - inputs: ``(N, *B, K, *feature)``, or ``(N, *B, *feature)`` for a head with actions.
-        - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Regret is measured by the
-          means, or by the rewards if there are no means.
+        - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Regret is measured by the means,
+          or by the rewards if there are no means.
         - ``training_step`` returns ``regret``, ``reward`` and ``action``, each ``(N, *B)``, for callbacks.
 
     Raises:
-        RuntimeError: there is more than one process. Each would learn from its own rounds, and Lightning would overwrite
-            all statistics with those of the first.
+        RuntimeError: there is more than one process. Each would learn from its own rounds, and Lightning would overwrite all
+            statistics with those of the first.
 
     Example:
         >>> from torchonline import OFUL
@@ -84,8 +84,8 @@ class NeuralLinearBandit(pl.LightningModule):
         (tensor(20), 2)
 
     Reference:
-        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018. Their method keeps the statistics of old
-        features when the network is retrained.
+        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018. Their method keeps the statistics of old features
+        when the network is retrained.
     """
 
     rounds: Tensor

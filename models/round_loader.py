@@ -12,11 +12,11 @@ from torchonline.core.options import described
 class RoundLoader:
     """Loader of batches of rounds from tensors, resumable in the middle of an epoch.
 
-    Lightning saves the position of a loader that has ``state_dict`` and ``load_state_dict``. A plain ``DataLoader`` lacks
-    both methods, so a run that is resumed in the middle of an epoch starts its data from the beginning. This loader has
-    both. Its order depends only on the arguments and is the same in each epoch. To pass through the data more than once,
-    set ``rounds`` to more than the length of the tensors; each pass is shuffled anew. For data larger than memory use
-    another loader with the two methods, such as torchdata's ``StatefulDataLoader``.
+    Lightning saves the position of a loader that has ``state_dict`` and ``load_state_dict``. A plain ``DataLoader`` lacks both
+    methods, so a run that is resumed in the middle of an epoch starts its data from the beginning. This loader has both. Its
+    order depends only on the arguments and is the same in each epoch. To pass through the data more than once, set ``rounds`` to
+    more than the length of the tensors; each pass is shuffled anew. For data larger than memory use another loader with the two
+    methods, such as torchdata's ``StatefulDataLoader``.
 
     Args:
         tensors: tensors with one entry per round along the first dimension, such as inputs, rewards and means.

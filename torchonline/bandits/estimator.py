@@ -8,7 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import SMALL_STEP, as_array, autocasts, exactly, in_python, is_readable, may_hold, with_body
+from torchonline.core.backend import (
+    SMALL_STEP,
+    as_array,
+    autocasts,
+    exactly,
+    in_python,
+    is_readable,
+    may_hold,
+    with_body,
+)
 from torchonline.core.checks import (
     LARGEST,
     ORDINARY,
@@ -23,7 +32,18 @@ from torchonline.core.checks import (
 )
 from torchonline.core.inputs import check_tensor
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along, at_least, converted, fill_, maximum, minimum, roundoff, row_dots, rows_times, sqrt
+from torchonline.core.ops import (
+    along,
+    at_least,
+    converted,
+    fill_,
+    maximum,
+    minimum,
+    roundoff,
+    row_dots,
+    rows_times,
+    sqrt,
+)
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import (
     REFINE_EVERY,

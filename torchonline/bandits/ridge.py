@@ -19,18 +19,16 @@ class RidgeRegression(Estimator):
     .. math:: V \leftarrow V + aa^\top,\quad \hat\theta \leftarrow \hat\theta + V^{-1}a\,(\tilde r - a^\top\hat\theta),\qquad
               \text{radius} = R\sqrt{\log\det(V/\lambda) + 2\log(1/\delta)} + \sqrt\lambda\,S
 
-    from :math:`V = \lambda I`, with :math:`a = x` and :math:`\tilde r = r`. A round whose ``noise_scale`` :math:`R_t` is
-    given counts as :math:`a = xR/R_t`, :math:`\tilde r = rR/R_t`: weighted least squares. Widths are
-    :math:`\|x\|_{V^{-1}}`.
+    from :math:`V = \lambda I`, with :math:`a = x` and :math:`\tilde r = r`. A round whose ``noise_scale`` :math:`R_t` is given
+    counts as :math:`a = xR/R_t`, :math:`\tilde r = rR/R_t`: weighted least squares. Widths are :math:`\|x\|_{V^{-1}}`.
 
     Guarantee. If the noise is R-sub-Gaussian given the past and x (R_t where that is given), with R = ``noise_scale``, and
     :math:`\|\theta^*\| \le` ``theta_bound``, then with probability at least 1 - ``delta``, for all rounds and all x at once,
-    :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (Theorem 2 of the reference). Under heavier
-    tails it does not hold, and is seen to fail: use :class:`HeavyTailRegression`. ``radius_scale`` other than 1 is a
-    heuristic.
+    :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (Theorem 2 of the reference). Under heavier tails
+    it does not hold, and is seen to fail: use :class:`HeavyTailRegression`. ``radius_scale`` other than 1 is a heuristic.
 
-    With ``restart_every`` the guarantee holds in each epoch in which the parameter does not move, with probability at least
-    1 - ``delta`` for that epoch alone, and says nothing of an epoch in which it does. :class:`OFUL` says what that is worth.
+    With ``restart_every`` the guarantee holds in each epoch in which the parameter does not move, with probability at least 1 -
+    ``delta`` for that epoch alone, and says nothing of an epoch in which it does. :class:`OFUL` says what that is worth.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round.
 
@@ -58,9 +56,9 @@ class RidgeRegression(Estimator):
         (tensor([1., 0.], dtype=torch.float64), tensor([0.7071, 1.0000], dtype=torch.float64))
 
     Reference:
-        Abbasi-Yadkori, Pal and Szepesvari, Improved Algorithms for Linear Stochastic Bandits, NeurIPS 2011. What
-        differs: theta_hat follows by rank-one updates; a column of the inverse is corrected every eighth round, so that
-        rounding errors do not add up.
+        Abbasi-Yadkori, Pal and Szepesvari, Improved Algorithms for Linear Stochastic Bandits, NeurIPS 2011. What differs:
+        theta_hat follows by rank-one updates; a column of the inverse is corrected every eighth round, so that rounding errors
+        do not add up.
     """
 
     statistics_depend_on = ("noise_scale", "ridge", "restart_every")
@@ -117,8 +115,8 @@ class RidgeRegression(Estimator):
 class OFUL(UCB):
     r"""OFUL, also known as LinUCB: optimism over :class:`RidgeRegression`.
 
-    The arguments, the guarantee and the cost are the estimator's. Regret is :math:`\tilde O(d\sqrt T)` under
-    sub-Gaussian noise (Theorem 3 of the reference).
+    The arguments, the guarantee and the cost are the estimator's. Regret is :math:`\tilde O(d\sqrt T)` under sub-Gaussian noise
+    (Theorem 3 of the reference).
 
     A parameter that moves, by :math:`P = \sum_t\|\theta_{t+1}-\theta_t\|` in all over T rounds, leaves a learner that never
     forgets with regret of order T. With ``restart_every=H`` the regret against the best arm of each round is

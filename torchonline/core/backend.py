@@ -33,7 +33,8 @@ SMALL_STEP = 1 << 17
 def with_body(function: Callable[..., Any], body: str, **names: Any) -> Any:
     """Return a Python function with the name, documentation, arguments and globals of ``function``, and another body.
 
-    The body is text, because a wrapper with ``*arguments`` takes twice as long, and TorchScript needs the globals of ``function``.
+    The body is text, because a wrapper with ``*arguments`` takes twice as long, and TorchScript needs the globals of
+    ``function``.
 
     Args:
         function: what TorchScript goes on compiling.

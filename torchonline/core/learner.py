@@ -22,18 +22,18 @@ from torchonline.core.views import NumpyView
 class Learner(nn.Module):
     """Base of all learners: an ``nn.Module`` whose statistics are buffers.
 
-    A subclass sets its options, then calls :meth:`_create_buffers` once. :meth:`_initial_state` says what the buffers hold before
-    the first round. All that evolves is a buffer and is written in place, so that ``state_dict``, ``deepcopy``, ``.to()``,
-    TorchScript and torch.export see the whole learner. Options cannot be set after construction, because constants and
-    statistics derive from them.
+    A subclass sets its options, then calls :meth:`_create_buffers` once. :meth:`_initial_state` says what the buffers hold
+    before the first round. All that evolves is a buffer and is written in place, so that ``state_dict``, ``deepcopy``,
+    ``.to()``, TorchScript and torch.export see the whole learner. Options cannot be set after construction, because constants
+    and statistics derive from them.
 
     Args:
         dim: number of features d.
         batch_shape: ``*B``, independent learners that live in one module.
         dtype: of the state, ``torch.float64`` or ``torch.float32``.
         device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an accelerator,
-            a check of values makes the host wait for the device.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
+            accelerator, a check of values makes the host wait for the device.
     """
 
     if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from torchonline.core.checks import kind
 def described(instance: object, arguments: Mapping[str, Any]) -> str:
     """Return constructor arguments as ``name=value`` pairs, for a ``repr``.
 
-    Required arguments come first. An optional argument is left out where its value equals the default. Within both groups
-    the order is the constructor's. A tensor is shown by its type and shape.
+    Required arguments come first. An optional argument is left out where its value equals the default. Within both groups the
+    order is the constructor's. A tensor is shown by its type and shape.
 
     Args:
         instance: an object, whose class gives names, order and defaults.
-        arguments: values by name. Names that the constructor does not have are ignored, so ``vars(instance)`` will do for
-            a class that keeps its arguments under their own names.
+        arguments: values by name. Names that the constructor does not have are ignored, so ``vars(instance)`` will do for a
+            class that keeps its arguments under their own names.
 
     Example:
         >>> class Stream:

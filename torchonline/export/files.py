@@ -3,8 +3,7 @@
 Each door is checked against the eager module before it returns; none changes the module it is given.
 
 - :func:`to_torchscript`: the whole module, with all its methods, as a TorchScript file for Python or C++.
-- :func:`to_program`: one learn-then-decide round as a ``torch.export`` program; :func:`compile_program` makes it machine
-  code.
+- :func:`to_program`: one learn-then-decide round as a ``torch.export`` program; :func:`compile_program` makes it machine code.
 - :func:`to_onnx`: the scores of a policy alone, with the state as explicit inputs. ONNX has no state, so the learning stays
   outside.
 
@@ -76,13 +75,13 @@ def to_program(
 ) -> torch.export.ExportedProgram:
     """Export one learn-then-decide round, with the state it starts from, as a ``torch.export`` program; verify; write.
 
-    The program is :class:`Round` for a policy and :class:`~torchonline.export.programs.HeadRound` for an encoder
-    with a policy on it: one call learns from an earlier decision and makes N new ones. N and K may vary from call to
-    call. For a convex learner it is :class:`ConvexRound`: one call learns from the gradients at the last
-    queries, and returns the next decision and queries. Because a program's state cannot be shared between programs, deciding
-    and learning are one call; ``learn=False`` decides only, and one throw-away arm learns only. It checks no arguments, takes
-    them in the dtype of the state (of ``example``, for a head), and counts each round with the learner's own ``noise_scale``.
-    ``torch.export.load(path).module()`` runs it without torchonline; :func:`compile_program` compiles it.
+    The program is :class:`Round` for a policy and :class:`~torchonline.export.programs.HeadRound` for an encoder with a policy
+    on it: one call learns from an earlier decision and makes N new ones. N and K may vary from call to call. For a convex
+    learner it is :class:`ConvexRound`: one call learns from the gradients at the last queries, and returns the next decision and
+    queries. Because a program's state cannot be shared between programs, deciding and learning are one call; ``learn=False``
+    decides only, and one throw-away arm learns only. It checks no arguments, takes them in the dtype of the state (of
+    ``example``, for a head), and counts each round with the learner's own ``noise_scale``. ``torch.export.load(path).module()``
+    runs it without torchonline; :func:`compile_program` compiles it.
 
     Args:
         module: a policy, an encoder with a policy on it or a convex learner; or a private learner, whose program is its
@@ -126,13 +125,13 @@ def to_program(
 def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> Any:
     """Compile a program to machine code with AOTInductor: the fastest way to play small rounds one by one.
 
-    Where a round is nothing but calls, at d of some tens, this makes it a few times faster than eager mode; where it is
-    matrix products it gains nothing. Needs torch 2.6 or later and a C++ compiler, and half a minute.
+    Where a round is nothing but calls, at d of some tens, this makes it a few times faster than eager mode; where it is matrix
+    products it gains nothing. Needs torch 2.6 or later and a C++ compiler, and half a minute.
 
     Args:
         program: what :func:`to_program` returned.
-        path: where to write the package, which must end in ``.pt2``. ``torch._inductor.aoti_load_package`` loads it, in
-            Python without torchonline or in C++, on the kind of machine it was compiled on.
+        path: where to write the package, which must end in ``.pt2``. ``torch._inductor.aoti_load_package`` loads it, in Python
+            without torchonline or in C++, on the kind of machine it was compiled on.
 
     Returns:
         The loaded package: called like the program's ``module()``, with a state of its own.
@@ -152,17 +151,17 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
 def to_onnx(policy: Policy, path: str | Path) -> list[str]:
     """Write the scores of a policy as an ONNX graph whose inputs are the arms and the state.
 
-    ONNX graphs hold no state, and an update frozen into one would be silently wrong, so the learning stays with the
-    caller: feed the current buffers with each call. torch's exporter keeps Python numbers in single precision, so scores
-    agree to seven digits. Needs the ``onnx`` extra and torch 2.6 or later.
+    ONNX graphs hold no state, and an update frozen into one would be silently wrong, so the learning stays with the caller: feed
+    the current buffers with each call. torch's exporter keeps Python numbers in single precision, so scores agree to seven
+    digits. Needs the ``onnx`` extra and torch 2.6 or later.
 
     Args:
         policy: one whose scores are not random.
         path: where to write the file, ``.onnx`` by custom.
 
     Returns:
-        The names of the graph's inputs: ``"arms"``, shape ``(*B, N, K, d)`` with N and K free, then the names of buffers
-        in ``policy.state_dict()``. The output, ``"scores"``, has shape ``(*B, N, K)``.
+        The names of the graph's inputs: ``"arms"``, shape ``(*B, N, K, d)`` with N and K free, then the names of buffers in
+        ``policy.state_dict()``. The output, ``"scores"``, has shape ``(*B, N, K)``.
 
     Raises:
         TypeError: ``policy`` is no policy.

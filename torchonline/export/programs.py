@@ -42,8 +42,8 @@ class HeadRound(nn.Module):
         head: has ``select(inputs, mask)``, ``step(inputs, action, reward)`` and ``policy``.
 
     Shape:
-        - past: the inputs of an earlier decision, as ``select`` takes them; action: the arm that was chosen, ``(*B)``;
-          reward and learn: ``(*B)``.
+        - past: the inputs of an earlier decision, as ``select`` takes them; action: the arm that was chosen, ``(*B)``; reward
+          and learn: ``(*B)``.
         - inputs: those of N decisions, ``(*B, N, ...)``; mask: ``(*B, N, K)``.
         - Output: the choices, ``(*B, N)``.
     """
@@ -67,9 +67,9 @@ class ConvexRound(nn.Module):
         learner: a convex learner of batch shape ``*B``, whose queries are N points. It keeps to the hint it was made with.
 
     Shape:
-        - gradients: ``(*B, N, d)``, at the queries of the last call; values: of the loss there, ``(*B, N)``, anything where
-          the learner needs none; learn: ``(*B)``, bool. Where ``learn`` is False nothing is learnt, and no buffer of that
-          learner changes, whatever gradients and values hold.
+        - gradients: ``(*B, N, d)``, at the queries of the last call; values: of the loss there, ``(*B, N)``, anything where the
+          learner needs none; learn: ``(*B)``, bool. Where ``learn`` is False nothing is learnt, and no buffer of that learner
+          changes, whatever gradients and values hold.
         - Output: the next decision, ``(*B, d)``, and the next queries, ``(*B, N, d)``.
     """
 

@@ -11,8 +11,8 @@ from torchonline.privacy.composition import private_learners
 def released(module: nn.Module) -> Any:
     """A copy of a module in which each private learner is what it has released: the door for modules of your own.
 
-    ``torch.export``, ``torch.jit.trace``, ``torch.save`` and their like take all buffers of a module along, used or not, and with
-    them the secrets of a private learner inside. Give them this copy. ``torch.jit.script`` refuses a module with a private
+    ``torch.export``, ``torch.jit.trace``, ``torch.save`` and their like take all buffers of a module along, used or not, and
+    with them the secrets of a private learner inside. Give them this copy. ``torch.jit.script`` refuses a module with a private
     learner in it.
 
     Args:

@@ -3,11 +3,10 @@
 import math
 from typing import Any, Unpack
 
-import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import MixtureEstimator, checked_link
-from torchonline.bandits.policies import UCB
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.backend import in_python
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import (
@@ -25,27 +24,27 @@ from torchonline.core.ops import (
     sqrt,
     where,
 )
-from torchonline.core.options import LearnerOptions, arguments_of
+from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
 
 
 class LocalGLMRegression(MixtureEstimator):
-    r"""One-pass generalized linear regression whose confidence set measures the curvature of the loss where the truth is.
+    r"""One-pass generalized linear regression with a confidence set that measures the curvature where the truth is.
 
     For clicks, conversions, ratings in [0, 1], counts and waiting times: the mean reward is :math:`\mu(x^\top\theta^*)`, with
-    the mean :math:`\mu = m'` of a link. A round, with :math:`z = x^\top\hat\theta`, :math:`u = V^{-1}x`, :math:`q = x^\top u` and
-    the dispersion :math:`g = \text{noise\_scale}^2`:
+    the mean :math:`\mu = m'` of a link. A round, with :math:`z = x^\top\hat\theta`, :math:`u = V^{-1}x`, :math:`q = x^\top u`
+    and the dispersion :math:`g = \text{noise\_scale}^2`:
 
     1. ``x`` is known, and with it the interval [low, high] that the confidence set leaves for the predictor
-       :math:`x^\top\theta^*`: :math:`z \pm \text{radius}\sqrt q`, cut to :math:`\pm S\|x\|`;
-    2. the reward r comes, and a proximal step finds the new predictor :math:`y`, by Newton's method on one number,
+       :math:`x^\top\theta^*`: :math:`z \pm \text{radius}\sqrt q`, cut to :math:`\pm S\|x\|`.
+    2. The reward r comes. A proximal step finds the new predictor :math:`y` by Newton's method on one number,
 
        .. math:: y = \arg\min_{|y|\le S\|x\|} \frac{m(y) - ry}g + \frac{(y-z)^2}{2q},\qquad
-                 \hat\theta \leftarrow \hat\theta - \frac{z-y}q\,u;
+                 \hat\theta \leftarrow \hat\theta - \frac{z-y}q\,u.
 
-    3. the matrix grows by the least curvature that the loss can have between y and that interval,
+    3. The matrix grows by the least curvature that the loss can have between y and that interval,
        :math:`V \leftarrow V + c\,xx^\top`, with :math:`c\,(b-y)^2 \le 2D_m(b, y)/g` for all b in [low, high] (:math:`D_m` is the
-       divergence of m), and the squared radius by what the round has cost.
+       divergence of m), and the squared radius by the cost of the round.
 
     Widths are :math:`\|x\|_{V^{-1}}`. As the set shrinks, c tends to the slope :math:`\mu'(y)/g`, and V to the Fisher
     information, whatever S is.
@@ -53,36 +52,28 @@ class LocalGLMRegression(MixtureEstimator):
     Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
     whose exponential moments are not larger: see :mod:`torchonline.links`), then with probability at least 1 - ``delta``, for
     all rounds and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. It holds from the
-    first round, for any ``ridge``, any way of choosing x, and any horizon. Proof: docs/generalized_linear.md. What is proved is
-    coverage. The regret of UCB over it is measured (docs/glb_omd.md); a theorem that bounds it we have not.
-    ``radius_scale`` other than 1 is a heuristic. It multiplies the radius of choices; the update uses the radius of the proof.
+    first round, for any ``ridge``, any way of choosing x, and any horizon. Proof: docs/generalized_linear.md. No regret bound is
+    proved for UCB over it; docs/glb_omd.md measures the regret. ``radius_scale`` other than 1 is a heuristic. It multiplies the
+    radius of choices; the update uses the radius of the proof. ``misspecified`` becomes True, and stays so, when the squared
+    radius falls below 0. If the assumptions hold that happens with probability ``delta`` at most; it seldom does when they do
+    not.
 
-    ``misspecified`` becomes True, and stays so, when the squared radius falls below 0. If the assumptions hold that happens
-    with probability ``delta`` at most; it seldom does when they do not.
-
-    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.glm.base.NODES` exponentials and 6 Newton steps on one number,
-    after log2(RSL) halvings of where it may be (10 at most; 3 at least where features may be of any length, and none where R
-    is 0); two d x d matrices (three in float32), whatever the round. No projection, no eigenvalues, no step that depends on
-    the data. A root that Newton's method has not reached costs radius, and no guarantee.
-
-    Raises, from ``step`` besides what the contract says: ValueError if ``reward`` is none that the link has; if ``x`` is longer
-    than ``feature_bound`` (Gamma and CustomLink) or than what can be computed (Poisson, :math:`S\|x\| \le 80`); if one round
-    outweighs all that the state's dtype can resolve.
+    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.glm.base.NODES` exponentials, and 6 Newton steps on one number
+    after at most 10 halvings of where it may be; two d x d matrices (three in float32), whatever the round. No projection, no
+    eigenvalues. A root that Newton's method has not reached costs radius, and no guarantee.
 
     Args:
         dim: d, number of features.
-        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``.
+        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
+            refuses rewards that the link does not have.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
-        feature_bound: L > 0, a bound on the norm of features. It matters for Gamma and CustomLink, whose constants hold on a
-            bounded range of predictors, and is enforced there. Features for other links may be of any length; but where
-            :math:`S\|x\|` is beyond both SL and 8, they may cost radius.
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones for Gamma and CustomLink, whose
+            constants hold on a bounded range of predictors, and for Poisson beyond :math:`S\|x\| = 80`. Features for other links
+            may be of any length, but may cost radius where :math:`S\|x\|` is beyond both SL and 8.
         ridge: :math:`\lambda > 0`; None for d / (1 + R S L), with the link's self-concordance R.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64, or torch.float32 where the last digits do not matter: a radius of proof needs float64.
-        device: where the state lives.
-        validate: whether values are checked in each call.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proof is for float64.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``squared_radius``, ``misspecified`` (bool), ``rounds``,
@@ -98,10 +89,10 @@ class LocalGLMRegression(MixtureEstimator):
         0.74, between 0.49 and 0.90
 
     Reference:
-        The estimator is of this library, after the one-pass estimators of Zhang, Xu, Zhao and Sugiyama, Generalized Linear
-        Bandits: Almost Optimal Regret with One-Pass Update, 2025 (:class:`GLMRegression` here), and of Faury, Abeille, Jun and
-        Calauzenes, Jointly Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022. It differs in the local
-        curvature, in a radius that is evaluated instead of bounded, and in having no projection.
+        Of this library, after the one-pass estimators of Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost
+        Optimal Regret with One-Pass Update, 2025 (:class:`GLMRegression`), and of Faury, Abeille, Jun and Calauzenes, Jointly
+        Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022. What differs: the local curvature, a radius that is
+        evaluated instead of bounded, and no projection.
     """
 
     statistics_depend_on = ("concordance", "theta_bound", "ridge", "delta", "noise_scale")
@@ -219,11 +210,7 @@ class LocalGLMRegression(MixtureEstimator):
 class LocalGLB(UCB):
     """Optimism over :class:`LocalGLMRegression`: the library's bandit for clicks, ratings and counts.
 
-    The arguments, the guarantee and the cost are the estimator's. The confidence set is proved, the regret is measured: in the
-    experiment of the paper of GLB-OMD (docs/glb_omd.md; 20 arms that stay, 3000 rounds, mean and standard deviation over 100
-    trials) it is 15.2 (8.1) for clicks with S = 3 and 8.6 (6.5) with S = 5, where :class:`~torchonline.baselines.OFUGLB`, which
-    goes over all rounds in each, has 29.1 (29.6) and 16.2 (16.4). For counts with S = 3 it is 172 (95), and OFUGLB has less, 102
-    (154).
+    The arguments, the guarantee and the cost are the estimator's. docs/glb_omd.md measures the regret beside its rivals.
 
     Example:
         >>> policy = LocalGLB(2, theta_bound=3.0)  # clicks
@@ -237,19 +224,6 @@ class LocalGLB(UCB):
         tensor(1)
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(LocalGLMRegression(**arguments_of(locals())))
+    @takes_arguments_of(LocalGLMRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(LocalGLMRegression(*arguments, **options))
