@@ -537,8 +537,8 @@ def test_a_member_that_is_behind_is_as_it_would_be_alone(cls: Any) -> None:
             with only_where(torch.tensor([True, False]), fleet):
                 fleet.step(x, reward)
     assert fleet.rounds.tolist() == [12, 8]
-    torch.testing.assert_close(fleet.theta_hat[1], alone.theta_hat, rtol=0.0, atol=1e-12)
-    torch.testing.assert_close(fleet.radius()[1], alone.radius(), rtol=1e-12, atol=0.0)
+    torch.testing.assert_close(fleet.theta_hat[1], alone.theta_hat, rtol=0.0, atol=1e-9)
+    torch.testing.assert_close(fleet.radius()[1], alone.radius(), rtol=1e-9, atol=0.0)
 
 
 @pytest.mark.parametrize("cls", LEARNERS)

@@ -199,7 +199,7 @@ class UCB(Policy):
         >>> arms = torch.eye(2, dtype=torch.float64)
         >>> policy.step(arms[0], torch.tensor(1.0))
         >>> policy(arms)
-        tensor([3.4324, 4.1470], dtype=torch.float64)
+        tensor([2.8349, 3.3020], dtype=torch.float64)
         >>> policy.select(arms)
         tensor(1)
     """

@@ -68,7 +68,7 @@ class LocalGLMRegression(MixtureEstimator):
             refuses rewards that the link does not have.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones for Gamma and CustomLink, whose
-            constants hold on a bounded range of predictors, and for Poisson beyond :math:`S\|x\| = 80`. Features for other links
+            constants hold on a bounded range of predictors, and for Poisson beyond :math:`S\|x\| = 35`. Features for other links
             may be of any length, but may cost radius where :math:`S\|x\|` is beyond both SL and 8.
         ridge: :math:`\lambda > 0`; None for d / (1 + R S L), with the link's self-concordance R.
         delta: probability in (0, 1) that the confidence set ever fails.
