@@ -36,12 +36,7 @@ class RoundLoader:
     """
 
     def __init__(
-        self,
-        *tensors: Tensor,
-        rounds: int | None = None,
-        batch_size: int = 1,
-        shuffle: bool = False,
-        seed: int = 0,
+        self, *tensors: Tensor, rounds: int | None = None, batch_size: int = 1, shuffle: bool = False, seed: int = 0
     ) -> None:
         for tensor in tensors:
             if not isinstance(tensor, Tensor):

@@ -7,23 +7,8 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import MixtureEstimator, checked_link
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.core.backend import in_python
 from torchonline.core.checks import positive_integer
-from torchonline.core.ops import (
-    along,
-    at_least,
-    clip,
-    column,
-    dot,
-    matvec,
-    maximum,
-    minimum,
-    number,
-    pair,
-    smallest,
-    sqrt,
-    where,
-)
+from torchonline.core.ops import along, at_least, clip, dot, matvec, maximum, minimum, number, sqrt, where
 from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
 
@@ -126,9 +111,9 @@ class LocalGLMRegression(MixtureEstimator):
             self.longest = link.reach / self.theta_bound
         self.is_unimodal = link.is_unimodal
         self.steepest = link.steepest
-        # Halvings of where the root may be, 2 bounds at most, bring Newton's method within 2 / R of it. From there it comes
-        # nearer by at least about 1 / R in a step, and four steps more, each of which about squares the error, end at the last
-        # digits. Where features may be longer than they are said to be, predictors of 8 / R are allowed for.
+        # Halvings of an interval of 2 bounds bring Newton's method within 2 / R of the root. A step comes nearer by about 1 / R
+        # at least, and four more steps, each of which about squares the error, end at the last digits. Where features may be
+        # longer than feature_bound, predictors of 8 / R are allowed for.
         farthest = max(self.concordance * bound, 8.0 if link.is_global and self.concordance > 0.0 else 1.0)
         self.halvings = min(10, math.ceil(math.log2(farthest)))
         self.newton_steps = 6
@@ -163,11 +148,11 @@ class LocalGLMRegression(MixtureEstimator):
         theta_hat -= along(pull, x) * product
 
     def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
-        """The root u of ``f(u) = u + s (mean(z + u) - reward)`` for which ``z + u`` is within the bound, by Newton's method.
+        """Return the root u of ``u + s (mean(z + u) - reward)``, cut to where ``z + u`` is within the bound.
 
-        Since f' >= 1, the root is between any u and u - f(u); halvings shorten that. From the point there that is nearest to
-        where the mean is steepest, up to the root, f is convex or concave so that no step of Newton's method goes beyond the
-        root; it may, with a link whose slope is not unimodal.
+        The derivative is at least 1, so the root is between any u and u - f(u), which halvings shorten. From the point there that
+        is nearest to the steepest point of the mean, up to the root, f is convex or concave if the slope is unimodal. So no step
+        of Newton's method goes beyond the root.
         """
         link = self.link
         first, last = -bound - z, bound - z
@@ -185,26 +170,12 @@ class LocalGLMRegression(MixtureEstimator):
         return u
 
     def _curvature(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """The largest weight that the loss is sure to have, wherever between ``low`` and ``high`` the truth is."""
-        distance = maximum(abs(low - y), abs(high - y))
-        curvature = 2.0 * self.link.slope(y) / (2.0 + self.concordance * distance)
+        """Return the largest weight that the loss is sure to have, wherever between ``low`` and ``high`` the truth is."""
+        R = self.concordance
+        curvature = 2.0 * self.link.slope(y) / (2.0 + R * maximum(abs(low - y), abs(high - y)))
         if self.is_unimodal:
-            curvature = maximum(curvature, self._curvature_at_ends(y, low, high))
+            curvature = maximum(curvature, minimum(self.link.curvature(low, y, R), self.link.curvature(high, y, R)))
         return curvature
-
-    def _curvature_of_pair(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        return smallest(self.link.curvature(pair(low, high), column(y), self.concordance))
-
-    def _curvature_at_ends_in_python(self, y: Any, low: Any, high: Any) -> Any:
-        if isinstance(y, float):  # of one learner: two numbers cost less than an array of two
-            link = self.link
-            return minimum(link.curvature(low, y, self.concordance), link.curvature(high, y, self.concordance))
-        return self._curvature_of_pair(y, low, high)
-
-    @in_python(_curvature_at_ends_in_python)
-    def _curvature_at_ends(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Return the smaller of the weights for a truth at ``low`` and at ``high``."""
-        return self._curvature_of_pair(y, low, high)
 
 
 class LocalGLB(UCB):
