@@ -19,17 +19,16 @@ WRITERS: dict[str, tuple[str, Callable[..., Any]]] = {
 class ArtifactExporter(pl.Callback):
     """Callback that exports ``module.head`` to files which run without torchonline.
 
-    The files in ``directory`` are ``head.pt`` (TorchScript) and ``head.pt2`` (a torch.export program); see
-    :mod:`torchonline.export`. Each new file is verified against the head and then replaces the old one atomically, so a
-    server that reads the directory always sees a complete file. The head is exported at the end of the fit. With
-    ``every_n_rounds`` it is also exported after each batch that reaches a multiple of ``every_n_rounds`` rounds.
+    The files in ``directory`` are ``head.pt`` (TorchScript) and ``head.pt2`` (a torch.export program). Each new file is verified
+    against the head and then replaces the old one atomically, so a server that reads the directory always sees a complete file.
 
-    The module is a :class:`~torchonline.models.NeuralLinearBandit`, or another module with a ``head`` and a buffer
-    ``rounds``. The first element of each batch must be the inputs of N rounds.
+    The module is a :class:`~torchonline.models.NeuralLinearBandit`, or another module with a ``head`` and a buffer ``rounds``.
+    The first element of each batch must be the inputs of N rounds.
 
     Args:
         directory: directory of the files, created if missing.
-        every_n_rounds: rounds between two exports during the fit. None exports only at the end.
+        every_n_rounds: exports after each batch that reaches a multiple of this number, besides the end of the fit. None exports
+            only at the end.
         formats: ``"torchscript"``, ``"program"``, or both.
 
     Example:
@@ -64,7 +63,6 @@ class ArtifactExporter(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Export if the batch has reached a multiple of ``every_n_rounds``."""
         self._example = batch[0][0].detach()
         self._is_written = False
         rounds, played = int(pl_module.get_buffer("rounds")), len(batch[0])
@@ -72,7 +70,6 @@ class ArtifactExporter(pl.Callback):
             self._write(pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Export the final head."""
         if self._example is not None and not self._is_written:
             self._write(pl_module)
 

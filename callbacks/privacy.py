@@ -19,65 +19,37 @@ ANOTHER_PASS = (
 class PrivacySpendLogger(pl.Callback):
     r"""Callback that logs the privacy spent by a module and enforces a budget.
 
-    After each batch it logs ``privacy_spent``, the epsilon at ``delta`` of everything released so far, to the loggers and to
-    the progress bar. The x axis of the logs counts steps of the learner. The callback reads only step counters and ledgers,
-    never a record or a value computed from records.
+    After each batch it logs ``privacy_spent``, the epsilon at ``delta`` of everything released so far. The x axis of the logs
+    counts steps of the learner. The epsilon does not cover losses or regrets that are logged beside it. docs/privacy.md says
+    what the callback assumes about people, and what it cannot detect.
 
-    *Several learners* in a module are assumed to get the same people, whom each of them releases. The logged value is the
-    epsilon of the sum of their ledgers (:func:`~torchonline.privacy.composition.total_ledger`), which exceeds that of any
-    single learner. Learners of different adjacency have no common total and raise an error. ``learner`` names a single
-    learner to watch. A learner that consists of others stands for them. A fleet counts as one learner, so each of its streams
-    must have its own people.
+    *Several learners* get the same people: the logged value is the epsilon of the sum of their ledgers
+    (:func:`~torchonline.privacy.composition.total_ledger`). Learners of different adjacency have no common total.
 
-    *Budget.* With ``stop_at`` the fit ends after the last batch within the budget, which is at step
+    *Budget.* With ``stop_at`` the fit ends after the last batch within the budget, at step
+    :math:`t^* = \max\{t \le n : \varepsilon_t(\delta) \le \text{stop\_at}\}`, computed before the first batch. This step does
+    not depend on the data, so the epsilon logged there is valid. If a batch makes several steps, the fit ends when one more
+    batch, as large as the largest so far, would exceed :math:`t^*`.
 
-    .. math:: t^* = \max\{t \le n : \varepsilon_t(\delta) \le \text{stop\_at}\},
-
-    computed before the first batch from the counters and the ledgers. This step does not depend on the data, so the epsilon
-    logged there is valid. If a batch makes several steps, the fit ends when one more batch, as large as the largest so far,
-    would exceed :math:`t^*`. Batch sizes must be chosen without looking at the data, and so must every other stopping rule.
-    If ``EarlyStopping`` on a loss ends the fit, quote the constructor's epsilon and delta instead.
-
-    *One pass.* Each person belongs to one step, so only learners without steps may begin a pass through the loader. The
-    callback raises a RuntimeError
-
-    - in a second epoch, before its first batch;
-    - in another fit of a learner that has made steps: with the same trainer, with a new one, after ``load_from_checkpoint``,
-      or resumed from a checkpoint whose epoch was finished. To add people, chain their loader to the first one;
-    - in a fit resumed in the middle of an epoch with a loader that starts again from the beginning, such as a plain
-      ``DataLoader``. A :class:`~torchonline.models.RoundLoader` continues;
-    - when a learner makes a step in validation, test, prediction or the sanity check before the fit: these loops repeat.
-
-    A fit resumed in the middle with a loader that continues may finish its epoch. Its learner was loaded, so the total is that
-    of two runs; see ``continuations``. ``max_steps``, ``limit_train_batches`` and validation without steps change nothing.
-
-    The callback cannot detect
-
-    - a loader that returns a person twice: sampling with replacement, ``RoundLoader(rounds=...)`` beyond the length of its
-      tensors, or the shorter of two loaders, which Lightning repeats;
-    - another run on the same people with a new learner;
-    - an encoder or a learning rate fitted to the same people.
-
-    The logged epsilon does not cover losses or regrets that are logged beside it. Checkpoints are as secret as the records.
+    *One pass.* Only learners without steps may begin a pass through the loader. A fit that is resumed in the middle of its epoch
+    may finish it, if its loader continues, as a :class:`~torchonline.models.RoundLoader` does.
 
     Cost of a batch: computing an epsilon, about a millisecond.
 
     Args:
         delta: in (0, 1).
         stop_at: largest epsilon, above 0. None never stops.
-        learner: name of the learner to watch, such as ``"head.learner"``, logged as ``privacy_spent/head.learner``. None
-            watches all.
-        continuations: number of runs that have published states, where the learners' count of loads is wrong: 1 if a run
-            was resumed from the very last state that it had published. See
+        learner: name of the learner to watch, such as ``"head.learner"``, logged as ``privacy_spent/head.learner``. None watches
+            all.
+        continuations: number of runs that have published states, if the learners' count of loads is wrong; see
             :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`.
 
     Attributes:
         last_step: :math:`t^*`, counted in the learner's steps. None before a fit, or without ``stop_at``.
 
     Raises:
-        RuntimeError: people would be released again (see above); there is more than one process; a batch exceeded the budget
-            because it made more steps than all batches before; or ``min_steps`` or ``min_epochs`` keep the trainer from
-            stopping within the budget.
+        RuntimeError: people would be released again; there is more than one process; a batch that made more steps than all
+            before exceeded the budget; or ``min_steps`` or ``min_epochs`` keep the trainer from stopping within the budget.
         ValueError: the module has no private learner, or none of that name; the learners have different adjacencies; or
             ``stop_at`` is less than the epsilon after one more step.
 
@@ -125,7 +97,6 @@ class PrivacySpendLogger(pl.Callback):
         self._loader_was_saved, self._pass_was_over = False, False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Raise an error if there is more than one process."""
         if trainer.world_size > 1:
             raise RuntimeError(
                 f"PrivacySpendLogger: expected one process, got {trainer.world_size}: each would release its own people, "
@@ -136,13 +107,11 @@ class PrivacySpendLogger(pl.Callback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Read the position of the loader from a checkpoint."""
         loops = checkpoint["loops"]["fit_loop"]
         self._loader_was_saved = bool(loops["state_dict"].get("combined_loader"))
         self._pass_was_over = loops["epoch_loop.batch_progress"]["is_last_batch"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Find the learners and the last step within the budget."""
         self._learners = self._watched(pl_module)
         self._start = clocks(self._learners)
         self._taken, self._largest_batch, self._is_first_batch = 0, 1, True
@@ -152,14 +121,12 @@ class PrivacySpendLogger(pl.Callback):
             trainer.should_stop = True
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Raise an error in a second epoch."""
         if not self._is_first_batch and self._have_stepped():
             raise RuntimeError(ANOTHER_PASS)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Raise an error if the batch would repeat people or exceed the budget."""
         if self._is_first_batch and self._have_stepped():
             # With max_steps Lightning may resume an epoch that was finished.
             if batch_idx == 0 or self._pass_was_over:
@@ -179,15 +146,13 @@ class PrivacySpendLogger(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Log the epsilon and stop the fit at the end of the budget."""
         now = clocks(self._learners)
         taken = max(clock - start for clock, start in zip(now, self._start, strict=True))
         self._largest_batch = max(self._largest_batch, taken - self._taken)
         self._taken = taken
         key = "privacy_spent" if self.learner is None else f"privacy_spent/{self.learner}"
-        pl_module.log(
-            key, torch.tensor(self._epsilon(), dtype=torch.float64), prog_bar=True, on_step=True, on_epoch=False
-        )
+        spent = torch.tensor(self._epsilon(), dtype=torch.float64)
+        pl_module.log(key, spent, prog_bar=True, on_step=True, on_epoch=False)
         # Lightning takes the x axis from the value named "step".
         pl_module.log("step", torch.tensor(max(now), dtype=torch.float64), on_step=True, on_epoch=False)
         if self._left is not None and taken > self._left:
@@ -199,11 +164,9 @@ class PrivacySpendLogger(pl.Callback):
             trainer.should_stop = True
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Remember the step counters."""
         self._before = clocks(self._watched(pl_module))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Raise an error if a learner has made a step."""
         now = clocks(self._watched(pl_module))
         if now != self._before:
             raise RuntimeError(
@@ -215,7 +178,6 @@ class PrivacySpendLogger(pl.Callback):
     on_test_end = on_predict_end = on_validation_end
 
     def _watched(self, pl_module: pl.LightningModule) -> list[PrivateLearner]:
-        """Return the watched learners."""
         found = private_learners(pl_module)
         if self.learner is not None:
             named = dict(pl_module.named_modules(remove_duplicate=False)).get(self.learner)
@@ -235,10 +197,7 @@ class PrivacySpendLogger(pl.Callback):
         return any(max(int(learner.rounds), int(learner.furthest)) for learner in self._learners)
 
     def _epsilon(self, more_steps: int = 0) -> float:
-        """Return the epsilon after ``more_steps`` more steps of each learner.
-
-        It depends only on step counters and constructor arguments.
-        """
+        """Return the epsilon after ``more_steps`` more steps, which depends only on step counters and constructor arguments."""
         ledger = total_ledger(self._learners, continuations=self.continuations, more_steps=more_steps)
         return ledger.epsilon(self.delta)
 

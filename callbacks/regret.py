@@ -11,16 +11,15 @@ from torchonline.metrics import CumulativeRegret
 class RegretLogger(pl.Callback):
     """Callback that logs regret to the trainer's loggers and its progress bar.
 
-    After each batch it logs ``regret``, the total since the first round, and ``regret_per_round``, the mean over the batch.
-    Both are averaged over a fleet. The x axis of the logs counts rounds. Checkpoints contain the total, so a resumed run
-    continues from it.
+    After each batch it logs ``regret``, the total since the first round, and ``regret_per_round``, the mean over the batch. Both
+    are averaged over a fleet. The x axis of the logs counts rounds. A resumed run continues from the total of its checkpoint.
 
-    The callback reads ``outputs["regret"]``, shape ``(N, *B)``, from the module's ``training_step``, as
-    :class:`~torchonline.models.NeuralLinearBandit` returns it.
+    The module's ``training_step`` returns ``outputs["regret"]``, shape ``(N, *B)``, as that of
+    :class:`~torchonline.models.NeuralLinearBandit` does.
 
     Attributes:
-        regret: a :class:`~torchonline.metrics.CumulativeRegret` with the totals and the curve of each learner. None before
-            the first batch.
+        regret: a :class:`~torchonline.metrics.CumulativeRegret` with the totals and the curve of each learner. None before the
+            first batch.
 
     Example:
         >>> import torch
@@ -42,7 +41,6 @@ class RegretLogger(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Add the batch and log."""
         regret = outputs["regret"].detach().cpu()
         if self.regret is None:
             self.regret = CumulativeRegret(tuple(regret.shape[1:]))
@@ -53,11 +51,9 @@ class RegretLogger(pl.Callback):
         pl_module.log("step", self.regret.rounds.double(), on_step=True, on_epoch=False)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the totals and their curve."""
         return {} if self.regret is None else self.regret.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Tensor]) -> None:
-        """Continue from the totals of a checkpoint."""
         self.regret = None
         if state_dict:
             points, *batch_shape = state_dict["history"].shape

@@ -25,28 +25,24 @@ class BanditHead(nn.Module):
         k = head.select(inputs)
         head.step(inputs, k, reward)
 
-    The head handles two kinds of problems:
+    *Inputs for each arm* (``actions=None``): the encoder maps each of the K inputs of a decision to the features of an arm,
+    :math:`x_k = \phi(z_k)`. K may vary from decision to decision.
 
-    - *Inputs for each arm* (``actions=None``): the encoder maps each of the K inputs of a decision to the features of an arm,
-      :math:`x_k = \phi(z_k)`. K may vary from decision to decision.
-    - *One context, K actions*: the encoder maps the context to :math:`\phi(z)`, which is combined with the embedding
-      :math:`a_k` of each action. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
-      :math:`x_k^\top\theta = \phi(z)^\top \mathrm{diag}(\theta)\, a_k` is bilinear in context and action.
-      ``combine="outer"``: :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`. With ``actions=torch.eye(K)`` each action
-      then has its own linear model.
+    *One context, K actions*: the encoder maps the context to :math:`\phi(z)`, which is combined with the embedding :math:`a_k`
+    of each action. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
+    :math:`x_k^\top\theta = \phi(z)^\top \mathrm{diag}(\theta)\, a_k` is bilinear in context and action. ``combine="outer"``:
+    :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`; with ``actions=torch.eye(K)`` each action has its own linear model.
 
-    :meth:`encode`, :meth:`forward`, :meth:`select` and :meth:`step` run the encoder in evaluation mode (no dropout, no batch
-    statistics), whatever its mode, and restore the mode afterwards. :meth:`select` and :meth:`step` compute no gradients. A
-    scripted head cannot switch modes; in training mode it raises an error. The policy's statistics refer to the features
-    of the encoder at the time of learning. If the encoder changes, they must be rebuilt, as
+    :meth:`encode`, :meth:`forward`, :meth:`select` and :meth:`step` run the encoder in evaluation mode, whatever its mode, and
+    restore the mode afterwards; a scripted head in training mode raises an error. :meth:`select` and :meth:`step` compute no
+    gradients. If the encoder changes, the policy's statistics must be rebuilt, as
     :class:`~torchonline.models.NeuralLinearBandit` does.
 
-    Cost of a decision: one pass of the encoder over K inputs, or over one context, plus the policy's cost. A step encodes
-    only the chosen arm. If the features are known, call ``head.policy.step`` directly.
+    Cost of a decision: one pass of the encoder over K inputs, or over one context, plus the policy's cost. A step encodes only
+    the chosen arm. If the features are known, call ``head.policy.step`` directly.
 
     Args:
-        encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d, or d / e for
-            ``combine="outer"``.
+        encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d, or d / e for ``combine="outer"``.
         policy: any :class:`~torchonline.bandits.policies.Policy`; ``*B`` is its estimator's ``batch_shape``.
         actions: embeddings ``(K, e)`` of the actions, kept as a buffer. None if each arm has its own inputs.
         combine: ``"product"`` (e = d) or ``"outer"`` (d = m e). Only used with ``actions``.
@@ -66,8 +62,8 @@ class BanditHead(nn.Module):
         tensor(1)
 
     Reference:
-        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018, for linear bandits on encoders. Here any
-        policy can be on top of the encoder, and arms can have their own inputs.
+        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018, for linear bandits on encoders. Here any policy
+        can be on top of the encoder, and arms can have their own inputs.
     """
 
     if TYPE_CHECKING:  # at run time the annotation would hide the buffer from TorchScript
@@ -110,9 +106,7 @@ class BanditHead(nn.Module):
     @torch.jit.export
     @in_python(_encode_in_python)
     def encode(self, inputs: Tensor) -> Tensor:
-        """Return the features of all arms of each decision, ``(..., K, d)``.
-
-        The result is differentiable in ``inputs`` and in the encoder's parameters.
+        """Return the features of all arms of each decision, ``(..., K, d)``, differentiable in inputs and parameters.
 
         Args:
             inputs: ``(..., K, *feature)``, or ``(..., *feature)`` with ``actions``. NumPy arrays and lists are converted to the
@@ -131,17 +125,11 @@ class BanditHead(nn.Module):
     @torch.jit.export
     @in_python(_chosen_features_in_python)
     def chosen_features(self, inputs: Tensor, action: Tensor) -> Tensor:
-        """Return the features of the chosen arms, ``(..., d)``, for training the encoder.
-
-        The encoder runs in its current mode.
+        """Return the features of the chosen arms, ``(..., d)``, for training the encoder, which runs in its current mode.
 
         Args:
-            inputs: as in :meth:`encode`.
+            inputs: as in :meth:`encode`, whose errors are raised.
             action: chosen arm of each decision, int64, ``(...)``.
-
-        Raises:
-            TypeError: ``inputs`` holds no real numbers, or ``action`` no integers.
-            ValueError: a shape is wrong, or ``action`` is out of range.
         """
         return self._chosen(inputs, action)
 
@@ -163,8 +151,6 @@ class BanditHead(nn.Module):
     def select(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
         """Choose an arm in each decision, ``(*B, ...)``, without changing any state.
 
-        Raises the errors of :meth:`encode` and of the policy's ``select``.
-
         Args:
             inputs: as in :meth:`encode`, with leading dimensions ``(*B, ...)``.
             mask: ``(*B, ..., K)``, True for available arms. None if all are available.
@@ -182,24 +168,19 @@ class BanditHead(nn.Module):
     @torch.jit.export
     @in_python(_step_in_python)
     def step(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
-        """Learn from one or more rewards in order. The encoder does not change.
+        """Learn from one or more rewards in order, as the policy's ``step`` does. The encoder does not change.
 
         Args:
-            inputs: inputs of the decisions, with leading dimensions ``(*B)`` or ``(*B, n)``.
+            inputs: as in :meth:`encode`, with leading dimensions ``(*B)`` or ``(*B, n)``.
             action: chosen arms, int64, ``(*B)`` or ``(*B, n)``; integers and lists of them are converted.
-            reward: rewards of the chosen arms, shaped like ``action``; numbers and lists of them are converted.
+            reward: rewards of the chosen arms, shaped like ``action``.
             noise_scale: noise scale of each round if known, shaped like ``action``.
-
-        Raises:
-            TypeError: an argument has the wrong type. No buffer has changed.
-            ValueError: a shape, device or value is wrong. No buffer has changed.
         """
         with torch.no_grad():
             x = self._chosen(inputs, action)
         self.policy.step(x, reward, noise_scale)
 
     def extra_repr(self) -> str:
-        """Return the options; the parts of the module follow in its ``repr``."""
         values = {"actions": self.actions, "combine": self.combine, "feature_dims": self.feature_dims}
         return described(self, values)
 
@@ -281,10 +262,7 @@ class BanditHead(nn.Module):
 
 
 def of_chosen(values: Tensor, action: Tensor) -> Tensor:
-    """Select the entries of the chosen arms.
-
-    ``(..., K, *rest)`` and ``(...)`` to ``(..., *rest)``.
-    """
+    """Select the entries of the chosen arms: ``(..., K, *rest)`` and ``(...)`` to ``(..., *rest)``."""
     lead = action.dim()
     index = action.reshape(list(action.shape) + [1] * (values.dim() - lead))
     return values.gather(lead, index.expand_as(values.narrow(lead, 0, 1))).squeeze(lead)

@@ -23,37 +23,29 @@ class NeuralLinearBandit(pl.LightningModule):
         k = policy.select(arms)             # arms: x_1 ... x_K
         policy.step(arms[k], rewards[k])    # the policy sees only the chosen entry of the table
 
-    With ``feedback="batch"`` the policy makes all decisions of a batch from the same state. It then learns from all rewards
-    of the batch, in order.
-
     The encoder is frozen unless ``train_encoder_every`` is set. Then, after every ``train_encoder_every`` rounds:
 
     1. The encoder is fitted to the last ``replay_size`` rounds, with the current estimate :math:`\hat\theta` as readout:
-
-       .. math:: \min_\phi \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top\hat\theta) .
-
+       :math:`\min_\phi \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top\hat\theta)`.
     2. The policy's statistics are reset, and the policy learns the rounds of the replay again, in order, from their new
-       features. No statistics of old features remain, and none of rounds that have left the replay.
+       features.
 
-    The loss h is Huber's: squared up to twice the median absolute residual (1.35 standard deviations of Gaussian noise),
-    linear beyond. With a squared loss, single heavy-tailed rewards could dominate the features. The threshold adapts to
-    the data and needs no tuning. Refitting voids the policy's guarantee, because the new features depend on the noise of
-    the rewards that are learnt again.
+    The loss h is Huber's, because with a squared loss single heavy-tailed rewards could dominate the features: squared up to
+    twice the median absolute residual (1.35 standard deviations of Gaussian noise), linear beyond. Refitting voids the policy's
+    guarantee, because the new features depend on the noise of the rewards that are learnt again.
 
-    A *step* of the trainer is a batch, as always in Lightning: ``max_steps``, ``global_step`` and
-    ``ModelCheckpoint(every_n_train_steps=...)`` count batches, and a batch is always played to its end. (Lightning counts
-    optimizer steps, so the module has an optimizer of a constant.) The buffer ``rounds`` counts rounds.
-
-    A run resumed from a checkpoint continues bit for bit. This includes the middle of an epoch if the loader can be resumed,
-    like :class:`~torchonline.models.RoundLoader`. Random draws (Thompson sampling, minibatches, dropout) come from the
-    module's own stream, seeded by the buffers ``seed`` and ``rounds``. Lightning takes an epoch cut short by ``max_steps``
-    as finished: resume a checkpoint saved after such a fit with a larger ``max_steps``.
+    A *step* of the trainer is a batch, which is always played to its end; the buffer ``rounds`` counts rounds. A run resumed
+    from a checkpoint continues bit for bit, in the middle of an epoch if the loader can be resumed, like
+    :class:`~torchonline.models.RoundLoader`. Random draws (Thompson sampling, minibatches, dropout) come from the module's own
+    stream, seeded by the buffers ``seed`` and ``rounds``. Lightning takes an epoch cut short by ``max_steps`` as finished:
+    resume a checkpoint saved after such a fit with a larger ``max_steps``.
 
     Cost: one pass of the encoder over each batch, then the policy's cost for each round.
 
     Args:
         head: the encoder and the policy; ``*B`` is the policy's batch shape.
-        feedback: when rewards arrive: after each ``"round"`` or after each ``"batch"``.
+        feedback: when rewards arrive: after each ``"round"`` or after each ``"batch"``, whose decisions are then made from the
+            same state.
         train_encoder_every: rounds between two fits of the encoder. None freezes the encoder.
         replay_size: number of last rounds for fitting the encoder and relearning.
         encoder_steps: minibatches in a fit.
@@ -63,13 +55,12 @@ class NeuralLinearBandit(pl.LightningModule):
     Shape:
         - A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds.
         - inputs: ``(N, *B, K, *feature)``, or ``(N, *B, *feature)`` for a head with actions.
-        - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Regret is measured by the
-          means, or by the rewards if there are no means.
+        - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Regret is measured by the means,
+          or by the rewards if there are no means.
         - ``training_step`` returns ``regret``, ``reward`` and ``action``, each ``(N, *B)``, for callbacks.
 
     Raises:
-        RuntimeError: there is more than one process. Each would learn from its own rounds, and Lightning would overwrite
-            all statistics with those of the first.
+        RuntimeError: there is more than one process, whose statistics Lightning would overwrite with those of the first.
 
     Example:
         >>> from torchonline import OFUL
@@ -84,8 +75,8 @@ class NeuralLinearBandit(pl.LightningModule):
         (tensor(20), 2)
 
     Reference:
-        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018. Their method keeps the statistics of old
-        features when the network is retrained.
+        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018. Their method keeps the statistics of old features
+        when the network is retrained.
     """
 
     rounds: Tensor
@@ -121,15 +112,12 @@ class NeuralLinearBandit(pl.LightningModule):
         self.register_buffer("seed", torch.randint(2**62, ()))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the policy's scores; see :meth:`BanditHead.forward`."""
         return self.head(inputs)
 
     def extra_repr(self) -> str:
-        """Return the options; the parts of the module follow in its ``repr``."""
         return described(self, vars(self))
 
     def setup(self, stage: str) -> None:
-        """Raise an error if there is more than one process."""
         if self.trainer.world_size > 1:
             raise RuntimeError(
                 "NeuralLinearBandit: expected one process, got "
@@ -142,7 +130,6 @@ class NeuralLinearBandit(pl.LightningModule):
         return torch.optim.SGD([self._clock], lr=1.0)
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
-        """Play a batch of rounds."""
         inputs, rewards, means = _unpacked(batch)
         actions = []
         with torch.no_grad(), self._own_random_draws():

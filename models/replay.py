@@ -13,8 +13,8 @@ from torchonline.core.options import described
 class Replay(nn.Module):
     """Ring buffer of decisions: inputs, chosen arm and reward.
 
-    The first round sets the shapes and allocates the memory, which does not grow. All of it is in ``state_dict``. A new
-    replay takes its shapes from the loaded state.
+    The first round sets the shapes and allocates the memory, which does not grow. A new replay takes its shapes from a loaded
+    state.
 
     Args:
         size: number of rounds to keep. Each further round overwrites the oldest.

@@ -12,15 +12,14 @@ from torchonline.core.options import described
 class RoundLoader:
     """Loader of batches of rounds from tensors, resumable in the middle of an epoch.
 
-    Lightning saves the position of a loader that has ``state_dict`` and ``load_state_dict``. A plain ``DataLoader`` lacks
-    both methods, so a run that is resumed in the middle of an epoch starts its data from the beginning. This loader has
-    both. Its order depends only on the arguments and is the same in each epoch. To pass through the data more than once,
-    set ``rounds`` to more than the length of the tensors; each pass is shuffled anew. For data larger than memory use
-    another loader with the two methods, such as torchdata's ``StatefulDataLoader``.
+    Lightning saves the position of a loader that has ``state_dict`` and ``load_state_dict``, which a plain ``DataLoader`` lacks.
+    The order depends only on the arguments and is the same in each epoch. For data larger than memory use another loader with
+    the two methods, such as torchdata's ``StatefulDataLoader``.
 
     Args:
         tensors: tensors with one entry per round along the first dimension, such as inputs, rewards and means.
-        rounds: length of the stream, which is one epoch for Lightning. None passes through the tensors once.
+        rounds: length of the stream, which is one epoch for Lightning. None passes through the tensors once; of more passes each
+            is shuffled anew.
         batch_size: rounds in a batch. The last batch may have fewer.
         shuffle: whether to shuffle each pass.
         seed: seed of the shuffling.
@@ -36,12 +35,7 @@ class RoundLoader:
     """
 
     def __init__(
-        self,
-        *tensors: Tensor,
-        rounds: int | None = None,
-        batch_size: int = 1,
-        shuffle: bool = False,
-        seed: int = 0,
+        self, *tensors: Tensor, rounds: int | None = None, batch_size: int = 1, shuffle: bool = False, seed: int = 0
     ) -> None:
         for tensor in tensors:
             if not isinstance(tensor, Tensor):
@@ -70,7 +64,6 @@ class RoundLoader:
         return f"{type(self).__name__}({described(self, vars(self) | {'rounds': rounds})})"
 
     def __len__(self) -> int:
-        """Return the number of batches."""
         return len(self.batches)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
@@ -83,7 +76,6 @@ class RoundLoader:
             yield tuple(tensor[rounds] for tensor in self.tensors)
 
     def state_dict(self) -> dict[str, int]:
-        """Return the position of the loader."""
         return {"next_batch": self._next_batch}
 
     def load_state_dict(self, state: dict[str, int]) -> None:

@@ -105,8 +105,8 @@ def entropy_prox(log_weights: Tensor, cost: Tensor, rates: Tensor) -> Tensor:
     r"""Return :math:`\ln\arg\min_w \langle w, c\rangle + D_\varphi(w, w')` over the simplex.
 
     With :math:`\varphi(w) = \sum_j w_j\ln w_j/\beta_j` it is :math:`w_j = w'_j e^{\beta_j(\nu - c_j)}`, where :math:`\nu` makes
-    the sum 1: the root of an increasing convex function, to which Newton's method falls from the right. It takes some five steps,
-    and never more than some fifteen.
+    the sum 1: the root of an increasing convex function, to which Newton's method falls from the right. It takes some five
+    steps, and never more than some fifteen.
 
     Args:
         log_weights: :math:`\ln w'`, which sum to 1, ``(*B, N)``; minus infinity where a weight is 0.
@@ -244,8 +244,8 @@ def _project_arrays_(point: Any, matrix: Any, bound: float, a: Any) -> None:
 def project_ball_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool, a: Tensor | None = None) -> None:
     """Write :func:`project_ball` over ``point``, at O(d) while every point is inside; with ``a``, in the norm of ``V + aa'``.
 
-    The host knows whether a point is outside on the CPU, in TorchScript and, by :func:`torch.cond`, in an exported program. On an
-    accelerator the host would have to wait: with ``may_wait=False`` it does not, and every round computes the eigenvectors.
+    The host knows whether a point is outside on the CPU, in TorchScript and, by :func:`torch.cond`, in an exported program. On
+    an accelerator the host would have to wait: with ``may_wait=False`` it does not, and every round computes the eigenvectors.
     """
     _project_outside_(point, matrix, bound, a)
 

@@ -1,4 +1,4 @@
-"""A heuristic for parameters that drift: one-pass heavy-tailed regression that forgets exponentially."""
+"""Heavy-tailed regression that forgets exponentially: a heuristic for parameters that drift."""
 
 import math
 from typing import Unpack
@@ -19,37 +19,31 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
     A round is one of :class:`HeavyTailRegression`; after it, with :math:`\gamma` = ``discount``,
 
     .. math:: V \leftarrow \gamma V + (1-\gamma)\lambda\,d\,e_je_j^\top,\qquad
-              A \leftarrow \gamma^2 A + (1-\gamma^2)\lambda\,d\,e_je_j^\top,\qquad j = t \bmod d,
+              A \leftarrow \gamma^2 A + (1-\gamma^2)\lambda\,d\,e_je_j^\top,\qquad j = t \bmod d.
 
-    where the coordinate vectors :math:`e_j` take turns to keep the ridge from fading, as observations of reward 0, so that
-    a round stays rank-one and :math:`\gamma^{d-1}\lambda I \preceq V`. A round of age n weighs :math:`\gamma^n` in
-    :math:`\hat\theta`, and :math:`1/(1-\gamma)` is the memory in rounds. Radius and width are those of the base class,
-    with :math:`d\log(\operatorname{tr}A/(\lambda d)) \ge \log\det(A/\lambda)` in ``logdet`` and with a ``bias`` that is
-    multiplied by :math:`\gamma` in each round. Use it as ``UCB(DiscountedHeavyTailRegression(...))``.
+    The coordinate vectors :math:`e_j` take turns, as observations of reward 0, to keep the ridge from fading:
+    :math:`\gamma^{d-1}\lambda I \preceq V`. A round of age n weighs :math:`\gamma^n` in :math:`\hat\theta`, and
+    :math:`1/(1-\gamma)` is the memory in rounds. Radius and width are those of the base class, with
+    :math:`d\log(\operatorname{tr}A/(\lambda d)) \ge \log\det(A/\lambda)` in ``logdet`` and with a ``bias`` that is multiplied by
+    :math:`\gamma` in each round. Use it as ``UCB(DiscountedHeavyTailRegression(...))``.
 
-    Guarantee: none. Neither the radius nor the regret is proved, whether the parameter moves or not. The recipe is that of
-    D-LinUCB (the reference), which weights ridge regression and for which there is a theorem under sub-Gaussian noise; the
-    clipped rewards and the weights :math:`\rho` here are outside it. What has a theorem is to start anew:
-    ``restart_every`` of :class:`HeavyTailRegression` and :class:`RidgeRegression`.
+    Guarantee: none, whether the parameter moves or not (docs/drift.md). ``restart_every`` of :class:`HeavyTailRegression` and
+    :class:`RidgeRegression`, which start anew, has a theorem.
 
-    Cost of a round: O(d^2) time and five d x d matrices (seven in float32), whatever the round; about twice the base
-    class's time.
+    Cost of a round: O(d^2) time and five d x d matrices (seven in float32), whatever the round; about twice the base class's
+    time.
 
     Args:
         dim: d, number of features.
         discount: :math:`\gamma`, below 1 and at least 1 - 1/d, which is a memory of d rounds; at least 1/2 for d = 1.
-        noise: "moment", or "symmetric" (uses neither ``noise_scale`` nor ``moment_order``).
+        noise: "moment" or "symmetric". This argument and those below are as in :class:`HeavyTailRegression`.
         moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; ``step`` takes
-            each round's own where it is known.
+        noise_scale: :math:`\nu \ge 0`, in units of the reward.
         theta_bound: S > 0, a bound on the norm of the true parameter, wherever it moves.
         ridge: :math:`\lambda > 0`; None for d / S^2.
-        delta: in (0, 1), as in the base class's radius.
-        radius_scale: multiplies the radius, in the choice and in the update alike.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether values are checked in each call.
+        delta: in (0, 1).
+        radius_scale: multiplies the radius.
+        options: batch_shape, dtype, device, validate.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``,
@@ -65,9 +59,9 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         (True, True)
 
     Reference:
-        Russac, Vernade and Cappe, Weighted Linear Bandits for Non-Stationary Environments, NeurIPS 2019. What differs: the
-        regression below; the ridge, which there is renewed in all coordinates at once; and the newest round, which there
-        weighs 1 and here :math:`\gamma`.
+        Russac, Vernade and Cappe, Weighted Linear Bandits for Non-Stationary Environments, NeurIPS 2019 (D-LinUCB). What
+        differs: the regression below; the ridge, which there is renewed in all coordinates at once; and the newest round, which
+        there weighs 1 and here :math:`\gamma`.
     """
 
     statistics_depend_on = (*HeavyTailRegression.statistics_depend_on, "discount")
@@ -86,7 +80,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        # Before the base class, which writes the options down.
+        # Set before the base class writes the options down.
         memory = max(2, positive_integer("dim", dim))
         self.discount = within("discount", discount, 0.0, 1.0)
         if memory * (1.0 - self.discount) > 1.0 + 1e-9:  # the ridge would fade between two turns

@@ -1,45 +1,195 @@
-"""The bandit contract: an estimator holds the statistics of a reward model and knows how uncertain it is."""
+"""Base class of the linear estimators: statistics, widths and an all-or-nothing step."""
 
 import math
-from typing import Any, Unpack
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.linear_model import LinearModel, on_rows
-from torchonline.core.backend import in_python
-from torchonline.core.checks import positive
-from torchonline.core.ops import along, converted, maximum, minimum, row_dots, rows_times, sqrt
+from torchonline.core.backend import (
+    SMALL_STEP,
+    as_array,
+    autocasts,
+    exactly,
+    in_python,
+    is_readable,
+    may_hold,
+    with_body,
+)
+from torchonline.core.checks import (
+    LARGEST,
+    ORDINARY,
+    check_array,
+    check_shape,
+    check_size,
+    check_values,
+    positive,
+    positive_integer,
+    refusal,
+    shape_text,
+)
+from torchonline.core.inputs import check_tensor
+from torchonline.core.learner import Learner
+from torchonline.core.ops import (
+    along,
+    at_least,
+    converted,
+    fill_,
+    maximum,
+    minimum,
+    roundoff,
+    row_dots,
+    rows_times,
+    sqrt,
+)
 from torchonline.core.options import LearnerOptions
+from torchonline.core.precision_matrix import (
+    REFINE_EVERY,
+    PrecisionMatrix,
+    add_outer_,
+    is_time_to_refine,
+    refine_,
+    start_of,
+)
+from torchonline.core.stepping import one_at_a_time
+from torchonline.linalg import diagonal
 
 
-class Estimator(LinearModel):
-    """Base of all bandit estimators: a linear model of the reward.
+def default_ridge(dim: int, theta_bound: float) -> float:
+    """Return the ridge d / S^2, with which the prior knowledge |theta| <= S adds d to the squared radius."""
+    dim, bound = positive_integer("dim", dim), positive("theta_bound", theta_bound)
+    if not 1e-20 <= bound <= 1e20:
+        raise ValueError(f"theta_bound: expected from 1e-20 to 1e20, unless ridge is given, got {bound:g}")
+    return dim / bound**2
+
+
+def on_rows(method: Any) -> Any:
+    """Decorate a method of rows of features: check the rows, and keep automatic mixed precision out.
+
+    TorchScript compiles the method alone.
+    """
+    rounds_products, exact = autocasts, exactly
+
+    def look(self: Any, x: Any) -> Any:
+        x = self._checked_rows(x)
+        if not rounds_products(x):
+            return method(self, x)
+        with exact(x):
+            return method(self, x)
+
+    return with_body(method, ON_VIEW, _method=method, _checked=one_at_a_time(look))
+
+
+ON_VIEW = "return _method({all}) if self.is_view else _checked({all})"
+
+
+class Estimator(Learner):
+    """Base of all linear estimators: a prediction of the reward, an ellipsoid around it, and a one-pass update.
 
     A round, for the caller::
 
         k = policy.select(arms)             # a policy reads mean, width and radius
         estimator.step(arms[k], reward)     # the estimator learns
 
-    A subclass implements what :class:`LinearModel` asks for.
+    A subclass implements two methods, which run on tensors and on NumPy views:
+
+    - :meth:`radius`, of the confidence set ``|x'theta - x'theta_hat| <= radius * sqrt(x' width_matrix x)``;
+    - :meth:`_observe`, which learns from one round.
+
+    :meth:`_initial_state` names further buffers. With ``restart_every=n`` each learner forgets everything after n rounds: each
+    buffer is what it was before the first round, and ``rounds`` counts the rounds since the last start. A subclass with an
+    ``output_shape`` predicts that many responses from the same features, and has no policy.
     """
+
+    if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
+        V_lost: Tensor | None
+        noise_scale: Any
+        theta_bound: Any
+    theta_hat: Tensor
+    V: Tensor
+    V_inv: Tensor
+    rounds: Tensor
+
+    # What `step` calls the response.
+    response = "reward"
+    positive_definite: tuple[str, ...] = ("V", "V_inv")
 
     def __init__(
         self,
         dim: int,
         *,
-        noise_scale: float,
-        theta_bound: float,
         ridge: float,
         radius_scale: float,
+        noise_scale: float = 1.0,
+        theta_bound: float = 1.0,
         restart_every: int | None = None,
+        output_shape: tuple[int, ...] = (),
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(dim, ridge=ridge, radius_scale=radius_scale, restart_every=restart_every, **options)
+        super().__init__(dim, **options)
+        dtype = self._initial_options["dtype"]
+        self.output_shape = output_shape
+        if not output_shape:  # otherwise the subclass has buffers of these names
+            self.noise_scale, self.theta_bound = noise_scale, positive("theta_bound", theta_bound)
+        self.ridge = positive("ridge", ridge)
+        check_size("ridge", self.ridge, torch.finfo(dtype).max, dtype)
+        self.radius_scale = positive("radius_scale", radius_scale)
+        self.restart_every = None if restart_every is None else positive_integer("restart_every", restart_every)
+        self.smallest_noise_scale = 0.0
         # The longest features that a round may have.
         self.longest = math.inf
-        self.noise_scale = noise_scale
-        self.theta_bound = positive("theta_bound", theta_bound)
+        self.features_shape = (*self.batch_shape, self.dim)
+        self.response_shape = (*self.batch_shape, *output_shape)
+        self.is_small = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1) < SMALL_STEP
+        # A float32 sum of many outer products needs compensation.
+        self.compensated = dtype == torch.float32
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        theta_hat = torch.zeros((self.dim, *self.output_shape), dtype=torch.float64)
+        V = start_of(self.dim, self.ridge, "V", self.compensated)
+        return {"theta_hat": theta_hat} | V | {"rounds": torch.zeros((), dtype=torch.int64)}
+
+    def _create_buffers(self) -> None:
+        # An option out of the range of the state's dtype would be infinite there, or 0.
+        for name in ("noise_scale", "theta_bound", "feature_bound", "minimum_scale"):
+            value = self.__dict__.get(name)
+            if value:
+                check_size(name, value, LARGEST[self._initial_options["dtype"]], self._initial_options["dtype"])
+        super()._create_buffers()
+        self.starts = [start for item in self._initial_state().items() if (start := _start(*item)) is not None]
+
+    # What a subclass implements.
+
+    def radius(self) -> Tensor:
+        """Return the confidence radius after the rounds so far, times ``radius_scale``: ``(*B)``, and one for each output."""
+        raise NotImplementedError
+
+    def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Learn from one round of each learner: ``(*B, d)``, ``(*B)``, ``(*B)``. Refuse before the first write.
+
+        Rewards and noise scales have ``output_shape`` besides.
+        """
+        raise NotImplementedError
+
+    def width_matrix(self) -> Tensor:
+        """Return the matrix M of ``width(x) = sqrt(x'Mx)``, ``(*B, d, d)``: ``V_inv``, unless a subclass has another."""
+        return self.V_inv
+
+    def _response(self, predictor: Tensor) -> Tensor:
+        """Return the mean reward at a predictor: the predictor itself, unless a subclass has a link."""
+        return predictor
+
+    def possible_reward(self, values: Tensor) -> Tensor:
+        """Return the possible rewards nearest to any numbers: the numbers, unless a subclass has a link. Python only."""
+        return values
+
+    def _own_scale(self, reward: Tensor) -> Tensor:
+        """Return the constructor's noise scale for rounds without one, shaped like their responses. Not on NumPy views."""
+        return torch.full_like(reward, self.noise_scale)
+
+    # Predictions.
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the estimated mean reward: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
@@ -55,6 +205,16 @@ class Estimator(LinearModel):
 
     @torch.jit.export
     @on_rows
+    def width(self, x: Tensor) -> Tensor:
+        """Return the norm that the radius multiplies: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
+        x = converted(x, self.theta_hat)
+        is_single = self.batch_dims == 0
+        square = self._squared_width(x) if is_single else self._squared_width(self.grouped(x)).reshape(x.shape[:-1])
+        # Not 0, where a square root has no slope.
+        return sqrt(at_least(square, 1e-38))
+
+    @torch.jit.export
+    @on_rows
     def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return confidence bounds of the mean reward, cut to what ``theta_bound`` allows: lower and upper, ``(*B, ...)``."""
         x = converted(x, self.theta_hat)
@@ -64,35 +224,227 @@ class Estimator(LinearModel):
         low, high = maximum(predictor - error, -bound), minimum(predictor + error, bound)
         return self._response(low), self._response(high)
 
-    def _step_in_python(self, x: Any, reward: Any, noise_scale: Any = None) -> None:
-        self._learn_in_python(x, reward, noise_scale)
+    def _squared_width(self, x: Tensor) -> Tensor:
+        """Return ``x'Mx`` for rows: ``(..., d)`` of one learner, or ``(*B, n, d)``."""
+        return row_dots(rows_times(x, self.width_matrix()), x)
+
+    def grouped(self, x: Tensor) -> Tensor:
+        """Return ``(*B, ..., d)`` as one list of rows for each learner, ``(*B, n, d)``."""
+        return x.reshape(list(self.rounds.shape) + [-1, self.dim])
+
+    # A step.
+
+    @one_at_a_time
+    def _learn_in_python(self, x: Any, reward: Any, noise_scale: Any = None) -> None:
+        """Check the arguments of a step, then learn: on NumPy views where that is faster."""
+        own = self.__dict__  # a fifth of the time of self.name
+        state: Any = own["_buffers"]["theta_hat"]
+        x = check_tensor("x", x, state)
+        reward = check_tensor(self.response, reward, state, is_real=True)
+        shape = x.shape
+        is_one = shape == own["features_shape"]
+        if is_one:
+            shape = own["response_shape"]
+        elif shape[:-2] + shape[-1:] == self.features_shape:
+            shape = shape[:-1] + self.output_shape
+        else:
+            one, several = self.features_shape, (*self.batch_shape, "n", self.dim)
+            raise ValueError(f"x: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(shape)}")
+        if reward.shape != shape:
+            check_shape(self.response, reward, shape)
+        if noise_scale is not None:
+            noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
+            check_shape("noise_scale", noise_scale, shape)
+        view = self.view_for(x) if own["is_small"] else None
+        if view is not None:
+            rounds = self._rounds_of_arrays(view.learner, x, reward, noise_scale, is_one)
+            self._run(view, view.learner._learn_round, rounds)
+            return
+        if is_readable(reward):
+            self._check_rewards(reward, noise_scale)
+            if self.validate and not is_one:
+                check_values("x", x)
+        with torch.no_grad(), exactly(x) if autocasts(x) else nullcontext():
+            self._run(None, self._learn_round, self._rounds_of_tensors(x, reward, noise_scale, is_one))
 
     @torch.jit.export
-    @in_python(_step_in_python)
+    @in_python(_learn_in_python)
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
         """Learn from the reward of a decision, or from several in order.
 
         Tensors are used as they are. NumPy arrays, lists and Python numbers are converted once, exactly.
 
         Args:
-            x: features of what was chosen, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
-            reward: what came of it, ``(*B)`` or ``(*B, n)``, in the units of ``noise_scale``.
-            noise_scale: this round's noise scale where it is known before the reward, shaped like ``reward``; the
-                constructor's otherwise.
+            x: features of the chosen arm, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
+            reward: ``(*B)`` or ``(*B, n)``, in the units of ``noise_scale``.
+            noise_scale: this round's noise scale if it is known before the reward, shaped like ``reward``. None for the
+                constructor's.
 
         Raises:
             TypeError: an argument holds no real numbers, or ``x`` is a tensor of integers.
-            ValueError: a shape, device or value is wrong. No buffer has changed.
+            ValueError: a shape, device or value is wrong, or a round outweighs all that the state's dtype can resolve. No buffer
+                has changed.
         """
         self._learn(x, reward, noise_scale)
 
-    def _response(self, predictor: Tensor) -> Tensor:
-        """Return the mean reward at a predictor: the predictor itself, unless a subclass has a link."""
-        return predictor
+    def _learn(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
+        """Learn from one round or from several in order. TorchScript's step; Python has :meth:`_learn_in_python`."""
+        with torch.no_grad():
+            x = x.detach().to(self.theta_hat.dtype)
+            reward = reward.detach().to(self.theta_hat.dtype)
+            scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(self.theta_hat.dtype)
+            rows = self.batch_dims
+            if x.dim() == rows + 1:
+                self._learn_round(x, reward, scale)
+            else:
+                for i in range(x.size(rows)):
+                    self._learn_round(x.select(rows, i), reward.select(rows, i), scale.select(rows, i))
 
-    def possible_reward(self, values: Tensor) -> Tensor:
-        """Return the possible rewards nearest to any numbers: the numbers, unless a subclass has a link. Python only."""
-        return values
+    def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Learn from one round of each learner, and start anew where that was the last of an epoch."""
+        self._observe(x, reward, noise_scale)
+        if self.restart_every is not None:
+            self._restart_(self.rounds >= self.restart_every)
 
-    def _own_scale(self, reward: Tensor) -> Tensor:
-        return torch.full_like(reward, self.noise_scale)
+    def _precision(self) -> PrecisionMatrix:
+        """Return V with its inverse."""
+        return (self.V, self.V_inv, self.V_lost)
+
+    def _add_outer_(self, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
+        """Add ``aa'`` to V, follow with the inverse, and end the round. Given are ``V^-1 a`` and ``a'V^-1 a``."""
+        add_outer_(self._precision(), a, product, quadratic)
+        self._end_round_()
+
+    def _end_round_(self) -> None:
+        """Count the round and, when it is time, correct a column of the inverse."""
+        if self._count_round():
+            refine_(self._precision(), self.rounds)
+
+    def _count_round_in_python(self) -> bool:
+        rounds = self.rounds
+        if isinstance(rounds, np.ndarray) and rounds.ndim == 0:
+            count = int(rounds) + 1
+            rounds[()] = count  # a third of the time of +=
+            return count % REFINE_EVERY == 0
+        rounds += 1
+        return is_time_to_refine(rounds)
+
+    @in_python(_count_round_in_python)
+    def _count_round(self) -> bool:
+        """Count a round; return whether any learner's inverses are due for correction, upon which all are corrected."""
+        rounds = self.rounds
+        rounds += 1
+        return is_time_to_refine(rounds)
+
+    def _restart_(self, due: Tensor) -> None:
+        """Forget everything in the learners that are ``due``, ``(*B)``. Do not ask whether any is where asking would stall."""
+        if may_hold(due):
+            self._forget_(due)
+
+    def _forget_(self, due: Tensor) -> None:
+        """Put each buffer back to its value before the first round, in the learners that are ``due``, ``(*B)``."""
+        self._restore_start_(due)
+
+    def _restore_start_(self, due: Tensor) -> None:
+        for name, buffer in self.named_buffers():
+            for start, fill, is_diagonal in self.starts:
+                if buffer is not None and name == start:
+                    fill_(buffer, along(due, buffer), 0.0 if is_diagonal else fill)
+                    if is_diagonal:
+                        entries = diagonal(buffer)
+                        fill_(entries, along(due, entries), fill)
+
+    def _check_growth_in_python(self, x: Any, quadratic: Any, is_response: bool = False) -> None:
+        if not self.validate:
+            return
+        if isinstance(quadratic, float) and quadratic < 2.0**52:  # one learner in double precision
+            return
+        most = 1.0 / roundoff(quadratic)
+        if not isinstance(quadratic, Tensor):
+            if (quadratic.max() if isinstance(quadratic, np.ndarray) else quadratic) < most:
+                return
+        elif not is_readable(quadratic) or quadratic.max().item() < most:
+            return
+        check_values("x", torch.as_tensor(x))
+        blamed = self.response if is_response else "x"
+        raise refusal(
+            f"{blamed}: expected a round that adds less than {most:.1e} to the statistics in its direction, all that the "
+            f"state's dtype can resolve, got {torch.as_tensor(quadratic).max():.1e}; scale the features down or raise ridge"
+        )
+
+    @in_python(_check_growth_in_python)
+    def _check_growth(self, x: Tensor, quadratic: Tensor, is_response: bool = False) -> None:
+        """Refuse a round that an inverse cannot follow: NaN, infinity, or a growth beyond the state's resolution.
+
+        With ``is_response`` the response is to blame, otherwise the features.
+        """
+        return
+
+    # What follows is Python only.
+
+    def _checked_rows(self, x: Any, name: str = "x") -> Tensor:
+        """Return rows of features as a tensor ``(*B, ..., d)``, or raise."""
+        x = check_tensor(name, x, self.theta_hat)
+        batch, shape = self.batch_shape, x.shape
+        if len(shape) <= len(batch) or shape[: len(batch)] != batch or shape[-1] != self.dim:
+            wanted = shape_text((*batch, "...", self.dim))
+            raise ValueError(f"{name}: expected shape {wanted}, got {shape_text(shape)}")
+        return x
+
+    def _rounds_of_arrays(
+        self, on: Any, x: Tensor, reward: Tensor, noise_scale: Tensor | None, is_one: bool
+    ) -> list[Any]:
+        """Return the arguments of each round as arrays and Python's numbers, once their values have been checked."""
+        rows = as_array(x)
+        # A single learner's numbers are Python's, which have no precision of their own to impose.
+        is_number = not (self.batch_dims or self.output_shape)
+        rewards = reward.tolist() if is_number else as_array(reward)
+        scales = on.noise_scale if noise_scale is None else noise_scale.tolist() if is_number else as_array(noise_scale)
+        if self.validate:
+            if noise_scale is not None or not (isinstance(rewards, float) and self._is_ordinary(rewards)):
+                self._check_rewards(reward, noise_scale)
+            check_array("x", rows)
+        if is_one:
+            return [(rows, rewards, scales)]
+        # Copies: the rows may be views of the very buffers that learning from the first of them changes.
+        rows = np.moveaxis(rows, self.batch_dims, 0).copy()
+        if not is_number:
+            rewards = np.moveaxis(rewards, self.batch_dims, 0).copy()
+        if noise_scale is None:
+            scales = [scales] * len(rows)
+        elif not is_number:
+            scales = np.moveaxis(scales, self.batch_dims, 0).copy()
+        return list(zip(rows, rewards, scales, strict=True))
+
+    def _rounds_of_tensors(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None, is_one: bool) -> list[Any]:
+        """Return the arguments of each round as tensors."""
+        x, reward = x.detach(), reward.detach()
+        scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach()
+        if is_one:
+            return [(x, reward, scale)]
+        return list(zip(*(value.clone().unbind(self.batch_dims) for value in (x, reward, scale)), strict=True))
+
+    def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
+        # `_check_growth` checks the values of x, through x'V^-1 x.
+        if self.validate:
+            check_values(self.response, reward)
+            if noise_scale is not None:
+                check_values("noise_scale", noise_scale, self.smallest_noise_scale)
+
+    def _is_ordinary(self, reward: float) -> bool:
+        """Return whether :meth:`_check_rewards` passes a single learner's reward, if that is seen at once."""
+        return abs(reward) <= ORDINARY
+
+
+def _start(name: str, value: Tensor | None) -> tuple[str, float, bool] | None:
+    """Return the number that an initial buffer holds everywhere or, with True, on the diagonal of a matrix of zeros.
+
+    None if it is neither: such a buffer cannot be restored in some learners of a fleet.
+    """
+    if value is None:
+        return None
+    fill = float(value.reshape(-1)[0])
+    if bool((value == fill).all()):
+        return name, fill, False
+    is_diagonal = value.dim() == 2 and torch.equal(value, fill * torch.eye(*value.shape, dtype=value.dtype))
+    return (name, fill, True) if is_diagonal else None

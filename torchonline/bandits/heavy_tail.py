@@ -1,85 +1,74 @@
 """One-pass regression under heavy tails with a proved, computable radius, and UCB over it."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
-from torchonline.bandits.linear_model import default_ridge
-from torchonline.bandits.policies import UCB
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import non_negative, one_of, within
 from torchonline.core.ops import along, clip, dot, maximum, minimum, number, sqrt
-from torchonline.core.options import LearnerOptions, arguments_of
+from torchonline.core.options import LearnerOptions
 
 
-class HeavyTailRegression(HeavyTailCertificate, Estimator):
-    r"""Linear regression from rewards whose noise has barely a finite moment, with a certified confidence radius.
+class HeavyTailRegression(HeavyTailCertificate):
+    r"""Linear regression from rewards whose noise has barely a finite moment, with a certified radius.
 
     Round :math:`t`, with prediction :math:`x^\top\hat\theta` and its error bar :math:`w = \text{radius}\cdot\text{width}(x)`:
 
-    1. ``x`` and ``noise_scale`` are known; the prediction is cut to what ``theta_bound`` allows, which leaves an interval
-       around a centre :math:`z`, and the scale :math:`\sigma^2 = \nu^2 + \min(w, S\|x\|)^2` is set (``moment_order`` 2);
-    2. the reward comes, and :math:`\psi = \text{clip}((r - z)/\sigma, \pm\tau)`;
-    3. with :math:`a = x/\sigma`, one step of ridge regression on the clipped pseudo-reward :math:`z + \sigma\psi`,
+    1. ``x`` and ``noise_scale`` :math:`\nu` are known. The prediction is cut to what ``theta_bound`` allows, which leaves an
+       interval around a centre :math:`z`. The scale is :math:`\sigma^2 = \nu^2 + \min(w, S\|x\|)^2` (``moment_order`` 2).
+    2. The reward comes, and :math:`\psi = \text{clip}((r - z)/\sigma, \pm\tau)`.
+    3. With :math:`a = x/\sigma`, one step of ridge regression on the clipped pseudo-reward :math:`z + \sigma\psi`,
 
        .. math:: V \leftarrow V + aa^\top,\quad
                  \hat\theta \leftarrow \hat\theta + V^{-1}a\,(\psi + (z - x^\top\hat\theta)/\sigma),\quad
                  A \leftarrow A + \rho\,aa^\top,
 
-       where :math:`\rho = \psi^2/3 + 2v/3` weighs the round by what was seen (:math:`\psi^2`) and by the bound :math:`v` on
-       what could have been. Widths are in the norm of ``P`` :math:`= V^{-1}AV^{-1}`; no horizon and no projection is needed.
+       where :math:`\rho = \psi^2/3 + 2v/3` weighs the round by what was seen, :math:`\psi^2`, and by a bound :math:`v` on its
+       mean. Widths are in the norm of ``P`` :math:`= V^{-1}AV^{-1}`.
 
-    Guarantee (``noise="moment"``). If :math:`E[\eta_t \mid \text{past}, x_t] = 0`,
-    :math:`E[|\eta_t|^p \mid \text{past}, x_t] \le \nu_t^p` with p = ``moment_order`` and :math:`\nu_t` = ``noise_scale`` known
-    before the reward, and :math:`\|\theta^*\| \le` ``theta_bound``, then with probability at least 1 - ``delta``, for all
-    rounds and all x at once,
+    Guarantee (``noise="moment"``). Assume that :math:`E[\eta_t \mid \text{past}, x_t] = 0`, that
+    :math:`E[|\eta_t|^p \mid \text{past}, x_t] \le \nu_t^p` with p = ``moment_order`` and :math:`\nu_t` known before the reward,
+    and that :math:`\|\theta^*\| \le` ``theta_bound``. Then with probability at least 1 - ``delta``, for all rounds and all x at
+    once,
 
     .. math:: |x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot\text{width}(x),\qquad
               \text{radius} = \sqrt{2\log\tfrac1\delta + \log\det\tfrac{A}{\lambda} + \lambda S^2} + \text{bias}.
 
-    It holds for features of any size, any way of choosing them, and with ``noise="symmetric"`` for noise that is
-    symmetric given the past and x, with no moment at all (skewed noise breaks it). It holds for delayed rewards if what is
-    late or lost does not depend on the reward. The proof, with every constant of the algorithm, is in
-    docs/heavy_tail_regression.md; it mixes the supermartingale of Delyon's inequality
-    :math:`e^{y - y^2/6} \le 1 + y + y^2/3` over a Gaussian prior. At ``moment_order`` 2 and ``delta`` = 1/T, UCB over it
-    has an expected regret of :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` over T rounds, at the default ``ridge``, for
-    features no longer than L and :math:`\nu_t` bounded away from 0 (Theorem 2 there).
+    Features may be of any size and chosen in any way, and no horizon is needed. With ``noise="symmetric"`` the same holds for
+    noise that is symmetric given the past and x, with no moment at all; skewed noise breaks it. Delays are covered if what is
+    late or lost does not depend on the reward. UCB has expected regret :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` over T
+    rounds at ``moment_order`` 2, ``delta`` = 1/T and the default ``ridge``, for features no longer than L and :math:`\nu_t`
+    bounded away from 0. Proofs and the formulas for other moment orders: docs/heavy_tail_regression.md. ``radius_scale`` other
+    than 1 is a heuristic.
 
-    ``noise_scale`` or ``theta_bound`` too large is valid and costs regret; too small voids the guarantee, often without a trace
-    in the data. ``radius_scale`` other than 1 is a heuristic.
+    With ``restart_every`` the guarantee holds in each epoch in which the parameter does not move, with probability at least 1 -
+    ``delta`` for that epoch alone (docs/drift.md).
 
-    With ``restart_every`` the guarantee holds in each epoch in which the parameter does not move, with probability at least
-    1 - ``delta`` for that epoch alone, and says nothing of an epoch in which it does: there the clip is centred on a stale
-    prediction. For a parameter that jumps now and then docs/drift.md has a regret bound; for one that drifts without a rest
-    it is the recipe of :class:`OFUL` without its theorem.
-
-    Cost of a round: O(d^2) time and five d x d matrices (seven in float32), whatever the round.
-
-    Raises, from ``step`` besides what the contract says: ValueError if one round outweighs all that the state's dtype can
-    resolve. With ``noise="symmetric"``, which must not clip, that is an outlier of some 10^7 error bars in float64.
+    Cost of a round: O(d^2) time and five d x d matrices (seven in float32), whatever the round. With ``noise="symmetric"``,
+    which does not clip, ``step`` refuses an outlier of some 10^7 error bars in float64.
 
     Args:
         dim: d, number of features.
         noise: "moment", or "symmetric" (uses neither ``noise_scale`` nor ``moment_order``).
-        moment_order: p in (1, 2]. 2 is finite variance; less is for noise without one, and more cautious.
-        noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; ``step`` takes
-            each round's own where it is known. At ``moment_order`` 2 it is the standard deviation.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
+        moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
+        noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; at
+            ``moment_order`` 2 the standard deviation. ``step`` takes each round's own where it is known. Too large is valid and
+            costs regret; too small voids the guarantee, often without a trace in the data.
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too large and too small are as for ``noise_scale``.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius, in the choice and in the update alike.
         restart_every: rounds after which everything is forgotten, for a parameter that moves; None never forgets.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64, or torch.float32 where the last digits do not matter: a radius of proof needs float64.
-        device: where the state lives.
-        validate: whether values are checked in each call.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proof is for float64.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``,
-          ``rounds``, ``(*B)``. ``rounds`` counts from the last start.
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``, ``rounds``
+          (since the last start), ``(*B)``.
 
     Example:
         >>> learner, ridge = HeavyTailRegression(2, noise_scale=0.5), RidgeRegression(2, noise_scale=0.5)
@@ -91,10 +80,10 @@ class HeavyTailRegression(HeavyTailCertificate, Estimator):
         0.59 where ridge regression says 4950496
 
     Reference:
-        The estimator is of the family of Wang, Zhang, Zhao and Zhou, Heavy-Tailed Linear Bandits: Huber Regression with
-        One-Pass Update, ICML 2025 (arXiv:2503.00419), :class:`HuberRegression` here. It differs in the clip level, which
-        grows with the error bar instead of shrinking with a radius of thousands; in the matrix A, which makes the
-        certificate; and in having neither horizon nor projection.
+        Wang, Zhang, Zhao and Zhou, Heavy-Tailed Linear Bandits: Huber Regression with One-Pass Update, ICML 2025
+        (arXiv:2503.00419); :class:`HuberRegression` is that paper's estimator. What differs: the clip level, which grows with
+        the error bar instead of shrinking with a radius of thousands; the matrix A, which makes the certificate; no horizon and
+        no projection.
     """
 
     statistics_depend_on: tuple[str, ...] = (
@@ -104,8 +93,8 @@ class HeavyTailRegression(HeavyTailCertificate, Estimator):
         "ridge",
         "delta",
         "radius_scale",
-        "restart_every",
     )
+    statistics_depend_on += ("restart_every",)
 
     def __init__(
         self,
@@ -143,7 +132,6 @@ class HeavyTailRegression(HeavyTailCertificate, Estimator):
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, forecast = self.theta_hat, self._forecast(x)
-        # Known before the reward: the prediction, its error bar, and the interval that theta_bound leaves.
         square = dot(x, x)
         mean, bound = dot(x, theta_hat), self.theta_bound * sqrt(square)
         width = self.radius() * self._error_bar(forecast)
@@ -177,21 +165,6 @@ class HeavyTailUCB(UCB):
         1
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        noise: str = "moment",
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        restart_every: int | None = None,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(HeavyTailRegression(**arguments_of(locals())))
+    @takes_arguments_of(HeavyTailRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(HeavyTailRegression(*arguments, **options))

@@ -1,4 +1,4 @@
-"""The certificate of heavy-tailed regressions: how far to clip, and the matrix A and the bias of the radius."""
+"""The certificate of heavy-tailed regressions: the clip level, and the matrix A and the bias of the radius."""
 
 import math
 from typing import TYPE_CHECKING, NamedTuple
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.bandits.linear_model import LinearModel
+from torchonline.bandits.estimator import Estimator
 from torchonline.core.checks import within
 from torchonline.core.ops import (
     along,
@@ -34,42 +34,26 @@ from torchonline.linalg import add_diagonal
 
 
 class Forecast(NamedTuple):
-    """What the statistics say of a round's features before the response.
+    """What the statistics say of a round's features before the response."""
 
-    Attributes:
-        x: the features, ``(*B, d)``.
-        Wx: V^-1 x, ``(*B, d)``.
-        Px: P x, ``(*B, d)``.
-        xWx: x'V^-1 x, ``(*B)``.
-        xPx: x'P x, ``(*B)``.
-        slack: 8 roundoffs times x'x, ``(*B)``. Times a matrix's trace, it bounds most of what rounding has taken from x'Mx.
-    """
-
-    x: Tensor
-    Wx: Tensor
-    Px: Tensor
-    xWx: Tensor
-    xPx: Tensor
-    slack: Tensor
+    x: Tensor  # the features, (*B, d)
+    Wx: Tensor  # V^-1 x, (*B, d)
+    Px: Tensor  # P x, (*B, d)
+    xWx: Tensor  # x'V^-1 x, (*B)
+    xPx: Tensor  # x'P x, (*B)
+    slack: Tensor  # 8 roundoffs times x'x, (*B). Times a matrix's trace, it bounds most of what rounding has taken from x'Mx.
 
 
 class ClipLevel(NamedTuple):
-    """How far a round's residual is clipped, and what clipping costs; in units of ``scale``, but for itself.
+    """How far a round's residual is clipped, and what clipping costs, (*B) each."""
 
-    Attributes:
-        scale: sigma, in units of the response, ``(*B)``.
-        tau: the clip level of the residual, ``(*B)``.
-        moment: v, a bound on the second moment of the clipped residual, ``(*B)``.
-        bias: b, a bound on how far clipping moves the mean, ``(*B)``.
-    """
-
-    scale: Tensor
-    tau: Tensor
-    moment: Tensor
-    bias: Tensor
+    scale: Tensor  # sigma, in units of the response. The unit of the other three.
+    tau: Tensor  # the clip level of the residual
+    moment: Tensor  # v, a bound on the second moment of the clipped residual
+    bias: Tensor  # b, a bound on how far clipping moves the mean
 
 
-class HeavyTailCertificate(LinearModel):
+class HeavyTailCertificate(Estimator):
     r"""Base of the heavy-tailed regressions, of one output and of several: the clip level, and the matrix A of the radius.
 
     A round, for the subclass: :meth:`_forecast`; bound the error of the prediction; :meth:`_clip_level`; clip the residual and
@@ -97,8 +81,7 @@ class HeavyTailCertificate(LinearModel):
         self.tau0 = 3.0 if eps == 1.0 else min(3.0, 1.75 * self.bias_factor * eps / (1.0 - eps))
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        state = super()._initial_state()
-        zero = torch.zeros((), dtype=torch.float64)
+        state, zero = super()._initial_state(), torch.zeros((), dtype=torch.float64)
         A = start_of(self.dim, self.ridge, "A", self.compensated)
         return state | A | {"P": state["V_inv"], "logdet": zero, "bias": zero}
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import UCB
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import non_negative, one_of, positive, positive_integer, within
 from torchonline.core.ops import (
     along,
@@ -24,7 +24,7 @@ from torchonline.core.ops import (
     started_power,
     where,
 )
-from torchonline.core.options import LearnerOptions, arguments_of
+from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_
 
 
@@ -43,52 +43,43 @@ class HuberRegression(Estimator):
     with the projection in the norm of V. The radius after t >= 1 rounds is
     :math:`\beta_t = 107\,\ell\,\tau_0\,t^e + \sqrt{\lambda(2+4S^2)}`, and its second term alone before.
 
-    Guarantee. The paper states :math:`\|\hat\theta_{t+1}-\theta^*\|_V \le \beta_t` for all t up to ``horizon`` with
-    probability 1 - 4 ``delta`` (Lemma 1: noise with mean 0 and :math:`E|\eta_t|^p \le \nu_t^p` given the past, features of
-    norm at most ``feature_bound``, :math:`\|\theta^*\| \le` ``theta_bound``, the paper's ``ridge``, ``alpha``,
-    ``minimum_scale``). The order of the bound we believe, by a sketch of our own and not by a proof; its constant 107 we
-    could not confirm: a step of the proof of its Lemma 5 bounds a signed sum by a larger one that need not be larger. The
-    radius is about 5000 in the paper's own experiment: with it the learner explores for longer than any practical horizon.
-    ``radius_scale`` near 1e-3 is seen to do, and a heuristic; it scales the radius in the choice and in :math:`\sigma`
-    alike. :class:`HeavyTailRegression` has a proved radius of practical size.
+    Guarantee. The paper states :math:`\|\hat\theta_{t+1}-\theta^*\|_V \le \beta_t` for all t up to ``horizon`` with probability
+    1 - 4 ``delta`` (Lemma 1: noise with mean 0 and :math:`E|\eta_t|^p \le \nu_t^p` given the past, features of norm at most
+    ``feature_bound``, :math:`\|\theta^*\| \le` ``theta_bound``, the paper's ``ridge``, ``alpha``, ``minimum_scale``). Its
+    constant 107 is not confirmed: a step of the proof of Lemma 5 does not hold as written (docs/hvt_ucb.md). The radius is about
+    5000 in the paper's own experiment, so the learner explores for longer than any practical horizon. ``radius_scale`` near 1e-3
+    works in experiments and is a heuristic. :class:`HeavyTailRegression` has a proved radius of practical size.
 
-    Unknown horizon. With ``horizon=None`` there are epochs of 64, 128, 256, ... rounds. At the end of each the learner
-    forgets everything and starts anew with the constants of the next one's length. If the regret for a known horizon T is
-    at most :math:`C\sqrt T`, with C not decreasing in T, then it is at most :math:`(2+\sqrt2)\,C\sqrt{T+64}` with C as for
-    a horizon of T + 64: the lengths double, :math:`\sum_{k\le K}\sqrt{2^k} \le \sqrt{2^K}\sqrt2/(\sqrt2-1)`, and the last
-    epoch is no longer than T + 64. The first has 64 rounds because fewer are not worth the constants of a new start.
+    With ``horizon=None`` there are epochs of 64, 128, 256, ... rounds. At the end of each the learner forgets everything and
+    starts anew with the constants of the next length. If the regret for a known horizon T is at most :math:`C\sqrt T`, with C
+    not decreasing in T, it is at most :math:`(2+\sqrt2)\,C\sqrt{T+64}` without, with C as for T + 64 (docs/drift.md). With
+    ``restart_every`` the guarantee holds in each epoch in which the parameter does not move, for that epoch alone.
 
-    ``restart_every`` is for a parameter that moves: the guarantee holds in each epoch in which it does not, with the
-    probability said above for that epoch alone, and says nothing of an epoch in which it does.
-
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round; O(d^3) in the
-    rounds, ever rarer, in which the step leaves the ball.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round; O(d^3) in the rounds, ever rarer,
+    in which the step leaves the ball.
 
     Args:
         dim: d, number of features.
         horizon: T, number of rounds the radius is for. More rounds run on without a guarantee. None if it is not known, which
-            has to be said, because it costs regret; ``restart_every``, where that is given, is then known.
+            costs regret; ``restart_every``, if given, is then the horizon.
         moment_order: p in (1, 2].
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; ``step`` takes
             each round's own where it is known.
         theta_bound: S > 0, a bound on the norm of the true parameter.
         feature_bound: L > 0, a bound on the norm of features.
         ridge: :math:`\lambda > 0`; None for the paper's d.
-        delta: in (0, 1); None for the paper's 1 / (8 T). Where the horizon is not known it is for all epochs together: one
-            of T rounds gets 32 ``delta`` / T, and None is 1 / 256, which leaves each epoch the paper's.
+        delta: in (0, 1); None for the paper's 1 / (8 T). Without a horizon it is for all epochs together: an epoch of T rounds
+            gets 32 ``delta`` / T, and None is 1 / 256, which leaves each epoch the paper's.
         alpha: > 0; the step is 1 / alpha of a Newton step. The paper's theory needs 4.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for the paper's 1 / sqrt(T).
         radius: "paper".
-        radius_scale: multiplies the radius.
+        radius_scale: multiplies the radius, in the choice and in :math:`\sigma` alike.
         restart_every: rounds after which everything is forgotten, for a parameter that moves; None never forgets.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether values are checked in each call.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``, since the last start; where the
-          horizon is not known also ``epoch_length``, ``tau0``, ``slope`` and ``scale_floor``, ``(*B)``.
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds`` since the last start, ``(*B)``; without a
+          horizon also ``epoch_length``, ``tau0``, ``slope`` and ``scale_floor``, ``(*B)``.
 
     Example:
         >>> learner = HuberRegression(2, horizon=1000, radius_scale=1e-3)
@@ -98,24 +89,21 @@ class HuberRegression(Estimator):
 
     Reference:
         Wang, Zhang, Zhao and Zhou, Heavy-Tailed Linear Bandits: Huber Regression with One-Pass Update, ICML 2025
-        (arXiv:2503.00419), Algorithm 1. What differs: the floor :math:`2\sqrt2\,q` under :math:`\sigma` is explicit (the
-        lemmas need it, the algorithm omits it, and it binds in the first round and whenever the radius is scaled);
-        :math:`\beta_0` is the value of the proof's base case for every moment order; the noise scale of the paper's own
-        experiment should read 4.39 instead of 1.31.
+        (arXiv:2503.00419), Algorithm 1. What differs: the floor :math:`2\sqrt2\,q` under :math:`\sigma` is explicit (the lemmas
+        need it, the algorithm omits it, and it binds in the first round and whenever the radius is scaled); :math:`\beta_0` is
+        the value of the proof's base case for every moment order; the noise scale of the paper's own experiment should read 4.39
+        instead of 1.31.
     """
 
-    statistics_depend_on = (
+    statistics_depend_on: tuple[str, ...] = (
         "horizon",
         "moment_order",
         "theta_bound",
         "feature_bound",
         "ridge",
         "delta",
-        "alpha",
-        "minimum_scale",
-        "radius_scale",
-        "restart_every",
     )
+    statistics_depend_on += ("alpha", "minimum_scale", "radius_scale", "restart_every")
 
     if TYPE_CHECKING:  # numbers where the horizon is known, else buffers
         epoch_length: Tensor
@@ -160,9 +148,9 @@ class HuberRegression(Estimator):
         eps = self.moment_order - 1.0
         self.power = (1.0 - eps) / (2.0 * (1.0 + eps))
         self.radius_start = math.sqrt(self.ridge * (2.0 + 4.0 * self.theta_bound**2))
-        # Rounds of the first epoch where the horizon is not known.
+        # Rounds of the first epoch where the horizon is not known. Fewer are not worth the constants of a new start.
         self.first_epoch = 64
-        # The paper's, or what its own in each epoch add up to.
+        # The paper's delta, or the sum of the paper's over all epochs.
         usual = 1.0 / (4.0 * self.first_epoch) if self.horizon is None else 1.0 / (8.0 * self.horizon)
         self.delta = usual if delta is None else within("delta", delta, 0.0, 1.0)
         if self.horizon is not None:
@@ -182,17 +170,16 @@ class HuberRegression(Estimator):
         if self.horizon is None:
             length = self.epoch_length * (1 + due)
             self._restore_start_(due)
-            epoch_length = self.epoch_length
-            epoch_length[...] = length
-            constants = self._constants_for(real(epoch_length, self.theta_hat))
-            self.tau0[...] = where(due, constants[0], self.tau0)
-            self.slope[...] = where(due, constants[1], self.slope)
-            self.scale_floor[...] = where(due, constants[2], self.scale_floor)
+            self.epoch_length[...] = length
+            tau0, slope, scale_floor = self._constants_for(real(self.epoch_length, self.theta_hat))
+            self.tau0[...] = where(due, tau0, self.tau0)
+            self.slope[...] = where(due, slope, self.slope)
+            self.scale_floor[...] = where(due, scale_floor, self.scale_floor)
         else:
             self._restore_start_(due)
 
     def _constants_for(self, T: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the paper computes from the horizon: tau0, the radius as a multiple of t^power, and sigma_min."""
+        """Return the paper's constants for a horizon: tau0, the radius as a multiple of t^power, and sigma_min."""
         delta, scale_floor = 0.0 * T + self.delta, 1.0 / sqrt(T)
         if self.horizon is None:
             delta = delta * self.first_epoch / (2.0 * T)
@@ -249,25 +236,6 @@ class HvtUCB(UCB):
         True
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int | None,
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float | None = None,
-        alpha: float = 4.0,
-        minimum_scale: float | None = None,
-        radius: str = "paper",
-        radius_scale: float = 1.0,
-        restart_every: int | None = None,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(HuberRegression(**arguments_of(locals())))
+    @takes_arguments_of(HuberRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(HuberRegression(*arguments, **options))

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.estimator import Estimator
-from torchonline.core.backend import SMALL_PRODUCT, as_array, autocasts, exactly, in_place_of, in_python, is_readable
+from torchonline.bandits.estimator import ON_VIEW, Estimator
+from torchonline.core.backend import SMALL_PRODUCT, as_array, autocasts, exactly, in_python, is_readable, with_body
 from torchonline.core.checks import check_array, check_values, shape_text
 from torchonline.core.inputs import check_mask, check_tensor
 from torchonline.core.ops import along, roundoff, trace
@@ -63,12 +63,7 @@ def on_arms(forward: Any) -> Any:
         with exact(arms):
             return forward(self, arms)
 
-    look_alone = one_at_a_time(look)
-
-    def either(self: Any, arms: Any) -> Any:
-        return forward(self, arms) if self.is_view else look_alone(self, arms)
-
-    return in_place_of(forward, either)
+    return with_body(forward, ON_VIEW, _method=forward, _checked=one_at_a_time(look))
 
 
 class Policy(nn.Module):
@@ -91,7 +86,7 @@ class Policy(nn.Module):
 
     def __init__(self, estimator: Estimator) -> None:
         super().__init__()
-        if not isinstance(estimator, Estimator):
+        if not isinstance(estimator, Estimator) or estimator.output_shape:
             raise TypeError(f"estimator: expected an Estimator, got {type(estimator).__name__}")
         self.estimator = estimator
 
@@ -111,7 +106,7 @@ class Policy(nn.Module):
 
     @one_at_a_time
     def _select_in_python(self, arms: Any, mask: Tensor | None = None) -> Tensor:
-        estimator: Any = self._modules["estimator"]  # a fifth of the time of self.estimator
+        estimator: Any = self._modules["estimator"]
         arms = self._checked_arms(estimator, arms)
         if mask is not None:
             mask = check_mask("mask", mask, arms.shape[:-1], arms, estimator.validate)
@@ -135,7 +130,7 @@ class Policy(nn.Module):
 
         Args:
             arms: features, ``(*B, ..., K, d)``: one decision, or many, made from the same state.
-            mask: True where an arm is available, ``(*B, ..., K)``; all are otherwise. The features of an unavailable arm do not
+            mask: True where an arm is available, ``(*B, ..., K)``. None if all are. The features of an unavailable arm do not
                 matter as long as they are finite.
 
         Returns:
@@ -191,8 +186,8 @@ class UCB(Policy):
 
     .. math:: \text{score}_k = x_k^\top\hat\theta + \beta\,\|x_k\|_M
 
-    with the estimator's ``radius`` :math:`\beta` and ``width``. When the estimator's confidence set holds, no score is
-    below its arm's mean reward, and the regret of a round is at most twice the chosen arm's :math:`\beta\|x_k\|_M`.
+    with the estimator's ``radius`` :math:`\beta` and ``width``. When the estimator's confidence set holds, no score is below its
+    arm's mean reward, and the regret of a round is at most twice the chosen arm's :math:`\beta\|x_k\|_M`.
 
     Cost of a decision among K arms: O(K d^2), one matrix product.
 
@@ -222,10 +217,10 @@ class ThompsonSampling(Policy):
     .. math:: \tilde\theta = \hat\theta + \beta M^{1/2}\eta,\quad \eta \sim N(0, I),\qquad
               \text{score}_k = x_k^\top\tilde\theta
 
-    One draw serves all arms of a decision; the decisions of a batch get one each. The draw is as wide as the
-    estimator's ``radius``, which is what the regret bound :math:`\tilde O(d^{3/2}\sqrt T)` of Abeille and Lazaric
-    (Linear Thompson sampling revisited, AISTATS 2017) asks for under sub-Gaussian noise and ridge regression. Over other
-    estimators it is the same recipe without that theorem. Draws follow torch's global seed.
+    One draw serves all arms of a decision; each decision of a batch has its own. The draw is as wide as the estimator's
+    ``radius``. The regret bound :math:`\tilde O(d^{3/2}\sqrt T)` of Abeille and Lazaric (Linear Thompson sampling revisited,
+    AISTATS 2017) asks for that width, under sub-Gaussian noise and ridge regression. Over other estimators no theorem holds.
+    Draws follow torch's global seed.
 
     Cost of a decision: O(d^3) for a Cholesky factor, then O(K d).
 

@@ -1,4 +1,4 @@
-"""Linear systems under heavy-tailed noise: several outputs regressed on the same features, each with a proved radius."""
+"""Identification of linear systems under heavy-tailed noise, with a proved radius for each output."""
 
 import math
 from typing import Any, Unpack
@@ -6,8 +6,8 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from torchonline.bandits.estimator import default_ridge, on_rows
 from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
-from torchonline.bandits.linear_model import default_ridge, on_rows
 from torchonline.core.backend import in_python
 from torchonline.core.checks import LARGEST, check_size, check_state_dtype, positive, positive_integer, within
 from torchonline.core.ops import (
@@ -29,73 +29,60 @@ from torchonline.core.precision_matrix import add_outer_product_
 
 
 class SystemIdentification(HeavyTailCertificate):
-    r"""Identification of a linear system :math:`y = \Theta^\top x + w` whose noise has barely a finite moment.
+    r"""Identification of a linear system :math:`y = \Theta^\top x + w` under heavy-tailed noise.
 
-    Features x are what the next state depends on, such as the state and the input side by side; :math:`y`, the next state,
-    has n components, the outputs. A round::
+    Features x are what the next state depends on, such as the state and the input side by side. :math:`y`, the next state, has n
+    components, the outputs. A round, ``learner.step(x, next_state)``, is one of :class:`HeavyTailRegression` on each output,
+    with all but :math:`\hat\Theta` in common:
 
-        learner.step(x, next_state)
-
-    1. for each output i, the prediction :math:`x^\top\hat\theta_i` is cut to what ``theta_bound`` allows, which leaves a
-       centre :math:`z_i` and an error :math:`c_i` in units of the noise scale :math:`\nu_i`; the largest of these and the
-       noise set one scale :math:`\sigma` for all (at ``moment_order`` 2, :math:`\sigma^2 = 1 + \max_i c_i^2`);
-    2. the next state comes, and each output is clipped on its own:
-       :math:`\psi_i = \text{clip}((y_i - z_i)/(\nu_i\sigma), \pm\tau)`;
-    3. with :math:`a = x/\sigma`, all outputs move in one direction,
+    1. For each output i, the prediction :math:`x^\top\hat\theta_i` is cut to what ``theta_bound`` allows, which leaves a centre
+       :math:`z_i` and an error :math:`c_i` in units of the noise scale :math:`\nu_i`. The largest error and the noise set one
+       scale :math:`\sigma` for all (at ``moment_order`` 2, :math:`\sigma^2 = 1 + \max_i c_i^2`).
+    2. The next state comes. Each output is clipped: :math:`\psi_i = \text{clip}((y_i - z_i)/(\nu_i\sigma), \pm\tau)`.
+    3. With :math:`a = x/\sigma`, all outputs move in one direction,
 
        .. math:: V \leftarrow V + aa^\top,\quad \hat\theta_i \leftarrow \hat\theta_i + V^{-1}a\,(\nu_i\psi_i +
                  (z_i - x^\top\hat\theta_i)/\sigma),\quad A \leftarrow A + \rho\,aa^\top,
 
        where :math:`\rho = \max_i\psi_i^2/3 + 2v/3`. Widths are in the norm of ``P`` :math:`= V^{-1}AV^{-1}`.
 
-    It is :class:`HeavyTailRegression` on each output, with all but :math:`\hat\Theta` in common.
-
-    Guarantee. If for each output i :math:`E[w_{t,i} \mid \text{past}, x_t] = 0`,
-    :math:`E[|w_{t,i}|^p \mid \text{past}, x_t] \le \nu_i^p` with p = ``moment_order`` and :math:`\nu_i` = ``noise_scale``, and
-    the column :math:`\|\theta_i\| \le` ``theta_bound``, then with probability at least 1 - ``delta``, for all rounds, all
-    outputs and all x at once,
+    Guarantee. Assume for each output i that :math:`E[w_{t,i} \mid \text{past}, x_t] = 0`, that
+    :math:`E[|w_{t,i}|^p \mid \text{past}, x_t] \le \nu_i^p` with p = ``moment_order``, and that the column
+    :math:`\|\theta_i\| \le S_i`. Then with probability at least 1 - ``delta``, for all rounds, all outputs and all x at once,
 
     .. math:: |x^\top(\hat\theta_i - \theta_i)| \le \text{radius}_i\cdot\text{width}(x),\qquad
               \text{radius}_i = \nu_i\Bigl(\sqrt{2\log\tfrac n\delta + \log\det\tfrac{A}{\lambda}
               + \lambda S_i^2/\nu_i^2} + \text{bias}\Bigr).
 
-    The noises of the outputs may depend on each other in any way, and what output i is promised, with probability
-    1 - ``delta`` / n, rests on its own noise alone. Features may be of any size and chosen by anything that knows the past:
-    the states of a system in closed loop are allowed, stable or not. The proof is in docs/heavy_tail_regression.md. That
-    the error goes to 0 is not promised: :meth:`error_bound` says what is proved of it, and shrinks where
-    :meth:`smallest_eigenvalue` grows, which depends on how the system is excited. ``noise_scale`` or ``theta_bound`` too
-    large is valid and costs precision; too small voids the guarantee, often without a trace in the data. ``radius_scale``
-    other than 1 is a heuristic.
+    The noises of the outputs may depend on each other in any way; the promise for output i, with probability 1 - ``delta`` / n,
+    rests on its own noise alone. Features may be of any size and chosen by anything that knows the past, so closed loops are
+    allowed, stable or not. Proof: docs/heavy_tail_regression.md. That the error goes to 0 is not promised: :meth:`error_bound`
+    says what is proved of it, and shrinks where :meth:`smallest_eigenvalue` grows, which depends on how the system is excited.
+    ``radius_scale`` other than 1 is a heuristic.
 
     Cost of a round: O(d^2 + dn) time and memory, whatever the round: five d x d matrices (seven in float32) and
-    :math:`\hat\Theta`. The price of what is shared: :math:`\rho` follows the largest of n outputs, so that intervals
-    are wider than those of n learners, in the long run by a factor of about :math:`\sqrt{(n + 2)/3}` at most where the
-    outputs are alike.
-
-    Raises, from ``step`` besides what the contract says: ValueError if one round outweighs all that the state's dtype can
-    resolve.
+    :math:`\hat\Theta`. :math:`\rho` follows the largest of n outputs, so intervals are wider than those of n learners: in the
+    long run by a factor of about :math:`\sqrt{(n + 2)/3}` at most where the outputs are alike.
 
     Args:
         dim: d, number of features.
         outputs: n, number of components of the next state.
-        moment_order: p in (1, 2]. 2 is finite variance; less is for noise without one, and more cautious.
-        noise_scale: :math:`\nu_i > 0`, the p-norm :math:`(E|w_i|^p)^{1/p}` of the noise, in units of output i: a number for
-            all outputs or a sequence of n. ``step`` takes each round's own where they are known. At ``moment_order`` 2 it
-            is the standard deviation.
-        theta_bound: :math:`S_i > 0`, a bound on the norm of the column of :math:`\Theta`: a number or a sequence of n.
-        ridge: :math:`\lambda > 0`, with outputs measured in noise scales; None for d / max (S_i / nu_i)^2, so that no
-            radius starts with more than d for it.
+        moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
+        noise_scale: :math:`\nu_i > 0`, the p-norm :math:`(E|w_i|^p)^{1/p}` of the noise, in units of output i: a number for all
+            outputs or a sequence of n. ``step`` takes each round's own where they are known. At ``moment_order`` 2 it is the
+            standard deviation. Too large is valid and costs precision; too small voids the guarantee, often without a trace in
+            the data.
+        theta_bound: :math:`S_i > 0`, a bound on the norm of the column of :math:`\Theta`: a number or a sequence of n. Too large
+            and too small are as for ``noise_scale``.
+        ridge: :math:`\lambda > 0`, with outputs measured in noise scales; None for d / max (S_i / nu_i)^2, so that no radius
+            starts with more than d for it.
         delta: probability in (0, 1) that the confidence set of any output ever fails.
         radius_scale: multiplies the radius, in the intervals and in the update alike.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64, or torch.float32 where the last digits do not matter: a radius of proof needs float64.
-        device: where the state lives.
-        validate: whether values are checked in each call.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proof is for float64.
 
     Shape:
-        - ``theta_hat``, ``(*B, d, n)``, in the units of the outputs; ``V``, ``V_inv``, ``A``, ``A_inv``, ``P``,
-          ``(*B, d, d)``; ``logdet``, ``bias``, ``rounds``, ``(*B)``; ``noise_scale``, ``theta_bound``, ``(*B, n)``, which
-          do not change.
+        - ``theta_hat``, ``(*B, d, n)``, in the units of the outputs; ``V``, ``V_inv``, ``A``, ``A_inv``, ``P``, ``(*B, d, d)``;
+          ``logdet``, ``bias``, ``rounds``, ``(*B)``; ``noise_scale``, ``theta_bound``, ``(*B, n)``, which do not change.
 
     Example:
         >>> learner = SystemIdentification(1, 2, noise_scale=(0.1, 1.0), theta_bound=2.0)
@@ -108,8 +95,8 @@ class SystemIdentification(HeavyTailCertificate):
 
     Reference:
         Wang, Zhang, Zhao and Zhou, Heavy-Tailed Linear Bandits: Huber Regression with One-Pass Update, ICML 2025
-        (arXiv:2503.00419), section 5.2, names this problem and claims no theorem for it. What is proved here is the
-        certificate of :class:`HeavyTailRegression`, output by output.
+        (arXiv:2503.00419), section 5.2, names this problem and claims no theorem for it. What is proved here is the certificate
+        of :class:`HeavyTailRegression`, output by output.
     """
 
     statistics_depend_on = ("moment_order", "noise_scales", "theta_bounds", "ridge", "delta", "radius_scale")
@@ -141,9 +128,8 @@ class SystemIdentification(HeavyTailCertificate):
         for name, numbers in (("noise_scale", noise_scales), ("theta_bound", theta_bounds)):
             for number in numbers:
                 check_size(name, number, LARGEST[dtype], dtype)
-        ratios = [
-            positive("theta_bound / noise_scale", S / nu) for S, nu in zip(theta_bounds, noise_scales, strict=True)
-        ]
+        pairs = zip(theta_bounds, noise_scales, strict=True)
+        ratios = [positive("theta_bound / noise_scale", bound / scale) for bound, scale in pairs]
         super().__init__(
             dim,
             output_shape=(outputs,),
@@ -151,9 +137,7 @@ class SystemIdentification(HeavyTailCertificate):
             radius_scale=radius_scale,
             **options,
         )
-        self.outputs = outputs
-        self.noise_scales = noise_scales
-        self.theta_bounds = theta_bounds
+        self.outputs, self.noise_scales, self.theta_bounds = outputs, noise_scales, theta_bounds
         self._set_moment_order(moment_order)
         self.delta = within("delta", delta, 0.0, 1.0)
         self.log_term = 2.0 * math.log(outputs / self.delta)
@@ -167,7 +151,7 @@ class SystemIdentification(HeavyTailCertificate):
 
     @on_rows
     def forward(self, x: Tensor) -> Tensor:
-        """Predicted next state: ``(*B, ..., d)`` to ``(*B, ..., n)``. Differentiable in ``x``."""
+        """Return the predicted next state: ``(*B, ..., d)`` to ``(*B, ..., n)``. Differentiable in ``x``."""
         x = converted(x, self.theta_hat)
         if self.batch_dims == 0:
             return x @ self.theta_hat
@@ -176,7 +160,7 @@ class SystemIdentification(HeavyTailCertificate):
     @torch.jit.export
     @on_rows
     def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Lower and upper confidence bounds of the mean next state, cut to what ``theta_bound`` allows: ``(*B, ..., n)``."""
+        """Return confidence bounds of the mean next state, cut to what ``theta_bound`` allows: two of ``(*B, ..., n)``."""
         x = converted(x, self.theta_hat)
         mean = self.forward(x)
         radius, bound = self.radius(), self.theta_bound
@@ -188,23 +172,23 @@ class SystemIdentification(HeavyTailCertificate):
 
     @torch.jit.export
     def radius(self) -> Tensor:
-        """Confidence radius of each output after the rounds so far, in its units, times ``radius_scale``: ``(*B, n)``."""
+        """Return the confidence radius of each output, in its units, times ``radius_scale``: ``(*B, n)``."""
         ratio = self.theta_bound / self.noise_scale
         root = sqrt(self.logdet[..., None] + (self.log_term + self.ridge * ratio * ratio))
         return self.noise_scale * (self.radius_scale * (root + self.bias[..., None]))
 
     @torch.jit.export
     def error_bound(self) -> Tensor:
-        r"""The largest :math:`\|\hat\theta_i - \theta_i\|` in the confidence set of each output: ``(*B, n)``. Costs O(d^3)."""
+        r"""Return the largest :math:`\|\hat\theta_i - \theta_i\|` in the set of each output: ``(*B, n)``. Costs O(d^3)."""
         with torch.no_grad():
             square = torch.linalg.eigvalsh(self.P)[..., -1] + 8.0 * roundoff(self.P) * trace(self.P)
             return self.radius() * sqrt(square).unsqueeze(-1)
 
     @torch.jit.export
     def smallest_eigenvalue(self) -> Tensor:
-        """How well the least known direction has been excited, lambda_min(V): ``(*B)``. Costs O(d^3).
+        """Return lambda_min(V), how well the least known direction has been excited: ``(*B)``. Costs O(d^3).
 
-        V counts a round as ``xx' / sigma^2``, outputs being measured in noise scales; it starts at ``ridge``.
+        V starts at ``ridge`` and counts a round as ``xx' / sigma^2``, outputs being measured in noise scales.
         """
         with torch.no_grad():
             return torch.linalg.eigvalsh(self.V)[..., 0]
@@ -215,17 +199,13 @@ class SystemIdentification(HeavyTailCertificate):
     @torch.jit.export
     @in_python(_step_in_python)
     def step(self, x: Tensor, next_state: Tensor, noise_scale: Tensor | None = None) -> None:
-        """Learn from a transition, or from several in order.
+        """Learn from a transition, or from several in order: see :meth:`Estimator.step`.
 
         Args:
             x: features, ``(*B, d)``; or ``(*B, m, d)`` for m rounds.
-            next_state: what came of them, ``(*B, n)`` or ``(*B, m, n)``.
-            noise_scale: this round's noise scales where they are known before the next state, shaped like it; the
-                constructor's otherwise. The largest, in units of the constructor's, counts for all outputs.
-
-        Raises:
-            TypeError: an argument is no floating-point tensor.
-            ValueError: a shape, device or value is wrong. No buffer has changed.
+            next_state: ``(*B, n)`` or ``(*B, m, n)``.
+            noise_scale: this round's noise scales if they are known before the next state, shaped like it. The largest, in units
+                of the constructor's, counts for all outputs. None for the constructor's.
         """
         self._learn(x, next_state, noise_scale)
 
@@ -235,7 +215,6 @@ class SystemIdentification(HeavyTailCertificate):
 
     def _observe(self, x: Tensor, next_state: Tensor, noise_scale: Tensor) -> None:
         theta_hat, own, forecast = self.theta_hat, self.noise_scale, self._forecast(x)
-        # Known before the next state: the predictions, their error bars, the intervals that theta_bound leaves.
         mean = matvec(theta_hat.mT, x)
         bound = self.theta_bound * along(sqrt(dot(x, x)), mean)
         width = self.radius() * along(self._error_bar(forecast), mean)
@@ -253,7 +232,7 @@ class SystemIdentification(HeavyTailCertificate):
 
 
 def _each(name: str, value: Any, outputs: int) -> tuple[float, ...]:
-    """A positive number for each output, from one for all or from a sequence."""
+    """Return a positive number for each output, from one for all or from a sequence."""
     if not isinstance(value, (tuple, list)):
         return (positive(name, value),) * outputs
     if len(value) != outputs:

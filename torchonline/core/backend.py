@@ -1,14 +1,11 @@
 """The choice between tensors and NumPy views, made here and nowhere else.
 
-A learner is written once, against :mod:`torchonline.core.ops` and the operators that torch and NumPy share. Its code runs on
-tensors everywhere: accelerators, large fleets, TorchScript, torch.export. Small rounds on the CPU run the same code on NumPy
-views of the same buffers, because a NumPy call costs a fraction of a torch call.
+A learner is written once, in :mod:`torchonline.core.ops` and the operators that torch and NumPy share. The code runs on tensors
+everywhere: accelerators, large fleets, TorchScript, torch.export. Small rounds on the CPU run it on NumPy views of the same
+buffers, because a NumPy call costs a fraction of a torch call.
 
-Two decorators state what differs. Both replace a function in Python only. TorchScript reads a function's source through
-``__wrapped__``, so it compiles the decorated body and never sees the decorator.
-
-- :func:`on_arrays` gives a function a second body for NumPy arrays.
-- :func:`in_python` gives a function another body for Python, eager or traced.
+:func:`on_arrays` gives a function a second body for NumPy arrays, :func:`in_python` one for Python, eager or traced. TorchScript
+reads a function's source through ``__wrapped__``, so it compiles the decorated body and never sees the decorator.
 """
 
 import functools
@@ -25,7 +22,6 @@ from torch.jit import is_tracing
 F = TypeVar("F", bound=Callable[..., Any])
 
 # The types that code on NumPy views computes with. Python's own numbers and booleans belong to a single learner.
-ARRAYS = (np.ndarray, np.generic, float, bool)
 ARRAY_TYPES = frozenset((np.ndarray, np.float64, np.float32, np.bool_, np.int64, float, bool))
 
 # NumPy views serve up to this many multiplications in the matrix product of a choice, and up to this many entries of a
@@ -34,31 +30,31 @@ SMALL_PRODUCT = 1 << 22
 SMALL_STEP = 1 << 17
 
 
-def in_place_of(function: Callable[..., Any], replacement: Callable[..., Any]) -> Any:
-    """Return a copy of ``replacement`` with the name, documentation, globals and default arguments of ``function``.
+def with_body(function: Callable[..., Any], body: str, **names: Any) -> Any:
+    """Return a Python function with the name, documentation, arguments and globals of ``function``, and another body.
 
-    TorchScript looks up the names of a function's source in the globals of what replaces the function. So the copy has these
-    globals, and a replacement from another module reaches its own names through its closure.
+    The body is text, because a wrapper with ``*arguments`` takes twice as long, and TorchScript needs the globals of
+    ``function``.
+
+    Args:
+        function: what TorchScript goes on compiling.
+        body: statements. ``{all}`` stands for the arguments, ``{first}`` for the first after ``self``.
+        names: what else the body refers to.
     """
-    new: Any = replacement
-    old: Any = function
-    # A code object of its own: CPython specialises code for what it calls, and wrappers of one kind call different functions.
-    code = new.__code__.replace(co_name=old.__name__)
-    same = FunctionType(code, old.__globals__, old.__name__, new.__defaults__, new.__closure__)
-    same.__kwdefaults__ = new.__kwdefaults__
-    return functools.wraps(function)(same)
-
-
-def with_arguments_of(function: Callable[..., Any], wrapper: Callable[..., Any]) -> Any:
-    """Return ``wrapper``, which takes as many arguments, with the names and defaults of the arguments of ``function``."""
-    old, new = function.__code__, wrapper.__code__  # type: ignore[attr-defined]
-    count = old.co_argcount
-    code = new.replace(co_varnames=old.co_varnames[:count] + new.co_varnames[count:])
-    return FunctionType(code, wrapper.__globals__, wrapper.__name__, function.__defaults__, wrapper.__closure__)  # type: ignore[attr-defined]
+    new: Any = function
+    arguments = new.__code__.co_varnames[: new.__code__.co_argcount]
+    every, first = ", ".join(arguments), next((name for name in arguments if name != "self"), "")
+    body = body.format(all=every, first=first).replace("\n", "\n  ")
+    source = f"def make({', '.join(names)}):\n def {new.__name__}({every}):\n  {body}\n return {new.__name__}"
+    made: dict[str, Any] = {}
+    exec(compile(source, f"<{new.__qualname__}>", "exec"), new.__globals__, made)
+    wrapper = made["make"](**names)
+    wrapper.__defaults__ = new.__defaults__
+    return functools.wraps(function)(wrapper)
 
 
 def on_arrays(array_version: Callable[..., Any]) -> Callable[[F], F]:
-    """Decorate a function on tensors with its version for NumPy arrays. The type of the first argument (after self) decides.
+    """Decorate a function on tensors with its version for NumPy arrays. The type of the first argument after self decides.
 
     Example:
         >>> @on_arrays(lambda x: x.max(-1))
@@ -67,39 +63,22 @@ def on_arrays(array_version: Callable[..., Any]) -> Callable[[F], F]:
         >>> largest(torch.ones(3)), largest(np.ones(3))
         (tensor(1.), np.float64(1.0))
     """
+    body = "return _of_arrays({all}) if type({first}) in _types else _of_tensors({all})"
 
     def decorate(function: F) -> F:
-        types, call, count = ARRAY_TYPES, function, function.__code__.co_argcount  # type: ignore[attr-defined]
-
-        # A fixed number of arguments costs half of what *rest does.
-        def of_one(x: Any) -> Any:
-            return array_version(x) if type(x) in types else call(x)
-
-        def of_two(x: Any, y: Any) -> Any:
-            return array_version(x, y) if type(x) in types else call(x, y)
-
-        def of_three(x: Any, y: Any, z: Any) -> Any:
-            return array_version(x, y, z) if type(x) in types else call(x, y, z)
-
-        def of_many(x: Any, *rest: Any) -> Any:
-            return array_version(x, *rest) if type(x) in types else call(x, *rest)
-
-        def of_method(self: Any, x: Any, *rest: Any) -> Any:
-            return array_version(self, x, *rest) if type(x) in types else call(self, x, *rest)
-
-        if function.__code__.co_varnames[:1] == ("self",):  # type: ignore[attr-defined]
-            return in_place_of(function, of_method)
-        either = {1: of_one, 2: of_two, 3: of_three}.get(count)
-        return in_place_of(function, of_many if either is None else with_arguments_of(function, either))
+        return with_body(function, body, _of_arrays=array_version, _of_tensors=function, _types=ARRAY_TYPES)
 
     return decorate
 
 
 def in_python(python_version: Callable[..., Any]) -> Callable[[F], F]:
-    """Decorate the body that TorchScript compiles with the one that Python runs, from the same module."""
+    """Decorate the body that TorchScript compiles with the body that Python runs, from the same module."""
 
     def decorate(function: F) -> F:
-        return in_place_of(function, python_version)
+        old: Any = python_version
+        copy = FunctionType(old.__code__, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
+        copy.__kwdefaults__ = old.__kwdefaults__
+        return functools.wraps(function)(copy)  # type: ignore[return-value]
 
     return decorate
 
@@ -109,7 +88,7 @@ def is_readable(tensor: Tensor) -> bool:
     return type(tensor) in PLAIN and not is_compiling() and not is_tracing()
 
 
-# Tensors of other types are fake or traced: `checks.as_plain` converts all subclasses that hold values.
+# Tensors of other types are fake or traced: `inputs.as_plain` converts all subclasses that hold values.
 PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -124,8 +103,8 @@ def is_at_hand(value: Tensor) -> bool:
 
 
 def _may_hold_in_python(condition: Any) -> bool:
-    if isinstance(condition, bool):
-        return condition
+    if isinstance(condition, (bool, np.bool_)):
+        return bool(condition)
     return not _at_hand_in_python(condition) or bool(condition.any())
 
 
@@ -156,7 +135,7 @@ def without_cast(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 
 
 def as_array(x: Tensor) -> Any:
-    """Return a tensor on the CPU as a NumPy array, without a copy where none is needed."""
+    """Return a tensor on the CPU as a NumPy array, without a copy if possible."""
     if x.requires_grad:
         x = x.detach()
     try:

@@ -167,8 +167,9 @@ def check_values(name: str, value: Tensor, minimum: float = -math.inf) -> None:
 
 def check_array(name: str, value: Any) -> None:
     """Refuse what :func:`check_values` refuses in a NumPy array."""
-    # argmax and argmin stop at a NaN, and take a third of the time of max and min.
-    if value.size and not (value.item(value.argmax()) <= ORDINARY and value.item(value.argmin()) >= -ORDINARY):
+    # A sum of squares takes a third less time than a maximum and a minimum. A NaN fails the comparison.
+    flat = value if value.ndim == 1 else value.reshape(-1)
+    if not flat.dot(flat) <= ORDINARY**2:
         check_values(name, torch.from_numpy(value))
 
 

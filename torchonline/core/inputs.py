@@ -1,4 +1,4 @@
-"""Conversion of what people pass as numbers: Python numbers, lists, NumPy arrays and tensors of all kinds."""
+"""Conversion of arguments to tensors: Python numbers, lists, NumPy arrays and tensors of all kinds."""
 
 import numbers
 from typing import Any
@@ -15,19 +15,10 @@ from torchonline.core.checks import LARGEST_EXACT, check_state_dtype, kind, shap
 
 
 def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False) -> Tensor:
-    """Return ``value`` as a plain tensor on the device and in the type of a learner's state, or raise.
+    """Return ``value`` as a plain tensor in the type of a learner's ``state``, or raise an error that calls it ``name``.
 
-    Numbers, lists and NumPy arrays are converted once, exactly, and moved to the state's device. Tensors stay where they are.
-
-    Args:
-        name: what the error calls the argument.
-        value: a floating-point tensor, a NumPy array, or nested lists of numbers.
-        state: a buffer of the learner.
-        is_real: whether tensors of integers and booleans are welcome, too, as they are for rewards.
-
-    Raises:
-        TypeError: ``value`` holds no real numbers, or is a sparse tensor.
-        ValueError: it is on another device, or an integer is too large for float64.
+    Numbers, lists and NumPy arrays are converted once, exactly, and moved to the state's device. A tensor on another device is
+    refused, and a tensor of integers or booleans unless ``is_real``.
     """
     if type(value) is not Tensor:
         value = as_tensor(name, value, state.device)
@@ -49,7 +40,7 @@ def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False)
 
 
 def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
-    """Return a tensor as a plain one; anything else as a new float tensor, or raise a TypeError that names the argument."""
+    """Return a tensor as a plain one; anything else as a new float tensor, or raise a TypeError."""
     if isinstance(value, Tensor):
         return as_plain(name, value)
     if isinstance(value, bool) or (isinstance(value, numbers.Real) and not isinstance(value, np.generic)):
@@ -75,9 +66,7 @@ def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
 def as_indices(name: str, value: Any, device: torch.device) -> Tensor:
     """Return an int64 tensor as a plain one, and an integer or (lists or arrays of) integers as a new int64 tensor."""
     if not isinstance(value, Tensor):
-        array = (
-            np.asarray(value) if not isinstance(value, (str, bytes, type(None), bool)) else np.empty(0, dtype=object)
-        )
+        array = np.asarray(None if isinstance(value, (str, bytes, bool)) else value)
         if array.dtype.kind not in "iu":
             raise TypeError(f"{name}: expected an int64 tensor or integers, got {type(value).__name__}")
         return torch.from_numpy(array.astype(np.int64)).to(device)
@@ -87,10 +76,7 @@ def as_indices(name: str, value: Any, device: torch.device) -> Tensor:
 
 
 def as_plain(name: str, value: Tensor) -> Tensor:
-    """Return a tensor of a subclass as a plain tensor on the same memory, so that its values can be checked.
-
-    Fake and traced tensors, which hold no values, stay what they are.
-    """
+    """Return a tensor of a subclass as a plain tensor on the same memory. Fake and traced tensors stay what they are."""
     cls: Any = type(value)
     if cls in PLAIN or is_compiling() or isinstance(value, (FakeTensor, FunctionalTensor)):
         return value
@@ -101,10 +87,7 @@ def as_plain(name: str, value: Tensor) -> Tensor:
 
 
 def check_mask(name: str, mask: Any, shape: tuple[int, ...], like: Tensor, validate: bool) -> Tensor:
-    """Return a boolean tensor of a shape, on the device of ``like``, as a plain tensor, or raise.
-
-    With ``validate``, each row needs an available entry, if the mask can be read.
-    """
+    """Return a boolean mask as a plain tensor, or raise. With ``validate``, each row needs an available entry."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         raise TypeError(f"{name}: expected a tensor of torch.bool, True where available, got {kind(mask)}")
     mask = as_plain(name, mask)

@@ -1,4 +1,4 @@
-"""The base of all learners: buffers that hold all that evolves, reset, copies, and the choice of a NumPy view."""
+"""Base class of all learners: buffers, reset, copies, loading and NumPy views."""
 
 import copy
 import inspect
@@ -22,18 +22,17 @@ from torchonline.core.views import NumpyView
 class Learner(nn.Module):
     """Base of all learners: an ``nn.Module`` whose statistics are buffers.
 
-    A subclass sets its options, then calls :meth:`_create_buffers` once. :meth:`_initial_state` says what the buffers hold before
-    the first round. All that evolves is a buffer and is written in place, so that ``state_dict``, ``deepcopy``, ``.to()``,
-    TorchScript and torch.export see the whole learner. Options cannot be set after construction, because constants and
-    statistics derive from them.
+    A subclass sets its options, then calls :meth:`_create_buffers` once. All that evolves is a buffer and is written in place,
+    so that ``state_dict``, ``deepcopy``, ``.to()``, TorchScript and torch.export see the whole learner. Options cannot be set
+    after construction, because constants and statistics derive from them.
 
     Args:
         dim: number of features d.
-        batch_shape: ``*B``, independent learners that live in one module.
-        dtype: of the state, ``torch.float64`` or ``torch.float32``.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state. float32 is for where the last digits do not matter.
         device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an accelerator,
-            a check of values makes the host wait for the device.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
+            accelerator, a check of values makes the host wait for the device.
     """
 
     if TYPE_CHECKING:
@@ -49,18 +48,14 @@ class Learner(nn.Module):
     dropped: tuple[str, ...] = ()
 
     # Whether torch.export can follow a step, and TorchScript.
-    is_exportable = True
-    is_scriptable = True
-
+    is_exportable, is_scriptable = True, True
     # Options that the statistics depend on: a checkpoint made with others is refused.
     statistics_depend_on: tuple[str, ...] = ()
     options_tolerance = 1e-6
     # The constructor arguments that these options come from, where the names differ.
     argument_of: dict[str, str] = {}
-
     # Buffers compared loosely, because they are unique only up to rounding (for example the sign of an eigenvector).
     undetermined: tuple[str, ...] = ()
-
     # Buffers that differ between the learners of a fleet before the first round.
     starts_apart: tuple[str, ...] = ()
 
@@ -76,7 +71,7 @@ class Learner(nn.Module):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # `**options: Unpack[LearnerOptions]` reads as the keywords that it stands for, in help and in inspect.
+        # For help and inspect, which should show the keywords in place of `**options`.
         cls.__signature__ = expanded_signature(cls)
 
     def __new__(cls, *arguments: Any, **named: Any) -> Any:
@@ -109,7 +104,7 @@ class Learner(nn.Module):
     def _initial_state(self) -> dict[str, Tensor | None]:
         """Return the buffers before the first round, float64 and without ``batch_shape``; None for one that is not in use.
 
-        Buffers that ``starts_apart`` names come with ``batch_shape``.
+        Only the buffers in ``starts_apart`` have ``batch_shape``.
         """
         raise NotImplementedError
 
@@ -190,8 +185,7 @@ class Learner(nn.Module):
     def numpy_view(self) -> NumpyView | None:
         """Return this learner on NumPy views of its buffers, which are on the CPU; None if they are not contiguous.
 
-        To make a view costs more than to use it. So one is kept for as long as each buffer and its memory stay where they are.
-        Setting an attribute drops it.
+        A view costs more to make than to use, so it is kept until a buffer or its memory moves or an attribute is set.
         """
         view: NumpyView | None = self._view
         if view is not None and all(map(is_, view.buffers, self._buffers.values())) and view.is_current():

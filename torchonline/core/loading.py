@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def migrate_(learner: "Learner", state_dict: dict[str, Any], prefix: str) -> None:
     """Rename and drop the entries of one learner that an older version wrote, in place.
 
-    The names decide, and not the version number, because a file may lose it (safetensors does).
+    Names decide, because a file may lose the version number (safetensors does).
     """
     for old, new in learner.renamed.items():
         if prefix + old in state_dict and prefix + new not in state_dict and old not in learner._buffers:
@@ -29,7 +29,7 @@ def migrate_(learner: "Learner", state_dict: dict[str, Any], prefix: str) -> Non
 
 
 def load_problems(learner: "Learner", state_dict: Mapping[str, Any], prefix: str) -> list[str]:
-    """Return why the entries under a prefix are no state of a learner and its parts; an empty list if they are one."""
+    """Return why the entries under a prefix are no state of a learner and its parts."""
     entries = {name: value for name, value in state_dict.items() if name.startswith(prefix)}
     if not entries:  # nn.Module judges a state dict without this learner
         return []
@@ -67,7 +67,7 @@ def _mismatch(name: str, buffers: Mapping[str, Tensor], loaded: Mapping[str, Any
 
 
 def _other_options(learner: "Learner", constants: Tensor, prefix: str) -> list[str]:
-    """Return which options of a learner differ from those that a state was learnt with."""
+    """Return which options differ from those that a state was learnt with."""
     return [
         f"{prefix}{learner._argument(name)}: the state was learnt with {theirs:.12g}, this learner has {mine:.12g}"
         for (name, mine), theirs in zip(learner._options(), constants.tolist(), strict=True)
@@ -76,7 +76,7 @@ def _other_options(learner: "Learner", constants: Tensor, prefix: str) -> list[s
 
 
 def _broken_values(learner: "Learner", loaded: Mapping[str, Any], prefix: str) -> list[str]:
-    """Return which entries no learner can have come to: NaN, a negative count, a matrix that is not positive definite."""
+    """Return which entries hold a NaN, a negative count, or a matrix that is not positive definite."""
     problems = []
     for name, value in loaded.items():
         value = as_plain(name, value.detach())

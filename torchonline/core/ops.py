@@ -269,12 +269,6 @@ def column(scalar: Tensor) -> Tensor:
     return scalar.unsqueeze(-1)
 
 
-@on_arrays(lambda x, y: np.stack([x, y], -1) if isinstance(x, np.ndarray) else np.array([x, y]))
-def pair(x: Tensor, y: Tensor) -> Tensor:
-    """Stack two numbers of each learner: ``(*B)`` twice to ``(*B, 2)``."""
-    return torch.stack([x, y], -1)
-
-
 @on_arrays(lambda x, y: np.concatenate([x, np.reshape(y, (*x.shape[:-1], 1))], -1))
 def joined(x: Tensor, y: Tensor) -> Tensor:
     """Append a number to each learner's list: ``(*B, n)`` and ``(*B)`` to ``(*B, n + 1)``."""

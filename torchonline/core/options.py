@@ -12,15 +12,12 @@ from torchonline.core.checks import kind
 
 
 def described(instance: object, arguments: Mapping[str, Any]) -> str:
-    """Return constructor arguments as ``name=value`` pairs, for a ``repr``.
-
-    Required arguments come first. An optional argument is left out where its value equals the default. Within both groups
-    the order is the constructor's. A tensor is shown by its type and shape.
+    """Return constructor arguments as ``name=value`` pairs, for a ``repr``: required ones, then those that are not the default.
 
     Args:
         instance: an object, whose class gives names, order and defaults.
-        arguments: values by name. Names that the constructor does not have are ignored, so ``vars(instance)`` will do for
-            a class that keeps its arguments under their own names.
+        arguments: values by name. Names that the constructor does not have are ignored, so ``vars(instance)`` will do for a
+            class that keeps its arguments under their own names.
 
     Example:
         >>> class Stream:
@@ -41,7 +38,7 @@ def described(instance: object, arguments: Mapping[str, Any]) -> str:
 
 
 def _differs(value: Any, default: Any) -> bool:
-    """Whether a value is not the default; tensors are compared by identity."""
+    """Return whether a value is not the default. Tensors are compared by identity."""
     if value is default:
         return False
     return isinstance(value, Tensor) or isinstance(default, Tensor) or bool(value != default)
@@ -69,14 +66,7 @@ def _text(value: Any) -> str:
 
 
 class LearnerOptions(TypedDict, total=False):
-    """The four options that all learners have, as ``**options: Unpack[LearnerOptions]`` in their constructors.
-
-    Attributes:
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: of the state, ``torch.float64`` or ``torch.float32``.
-        device: where the state lives.
-        validate: whether each call checks values.
-    """
+    """The four options of all learners, as ``**options: Unpack[LearnerOptions]`` in constructors. ``Learner`` explains them."""
 
     batch_shape: tuple[int, ...]
     dtype: torch.dtype

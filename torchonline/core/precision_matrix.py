@@ -78,7 +78,8 @@ def is_time_to_refine(rounds: Tensor, every: int = REFINE_EVERY) -> bool:
 
 def outer(u: Any, v: Any) -> Any:
     """Return ``u v'`` of NumPy arrays: ``(*B, d)`` twice to ``(*B, d, d)``."""
-    return u[:, None] * v if u.ndim == 1 else u[..., None] * v[..., None, :]
+    # BLAS takes a third to two thirds of the time of a product with broadcasting.
+    return u[:, None].dot(v[None]) if u.ndim == 1 else u[..., None] * v[..., None, :]
 
 
 def _add_outer_arrays_(matrix: Any, u: Any, v: Any) -> None:

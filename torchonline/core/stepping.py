@@ -5,8 +5,8 @@ Three things guard the state of a learner in Python. TorchScript files and expor
 - A lock: steps, choices, loads and copies of one learner by several threads follow one another.
 - A snapshot: an exception in the middle of a step, Ctrl-C included, leaves the state as it was. A snapshot is taken where it
   costs at most a tenth of the step, and before several rounds at once.
-- A mark: elsewhere, an interrupted step leaves the learner marked as torn. It then refuses to be used by name, until it is reset
-  or a state is loaded.
+- A mark: elsewhere, an interrupted step leaves the learner marked as torn. Every use of the learner then raises an error, until
+  the learner is reset or a state is loaded.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from torchonline.core.backend import in_place_of, with_arguments_of
+from torchonline.core.backend import with_body
 
 if TYPE_CHECKING:
     from torchonline.core.learner import Learner
@@ -28,49 +28,21 @@ ARRAY, TO_BYTES = np.ndarray, np.ndarray.tobytes
 # Up to this size of the state, in bytes, a snapshot costs at most a tenth of a step.
 SNAPSHOT_BYTES = 1 << 16
 
+ALONE = """\
+if self.is_view or _is_traced():
+    return _method({all})
+with self._lock:
+    if self._is_torn:
+        raise _torn(self)
+    return _method({all})"""
+
 
 def one_at_a_time(method: F) -> F:
     """Decorate a method so that threads call it one after another, and a torn state is refused.
 
     TorchScript compiles the method alone. A traced program has no threads.
     """
-    is_traced, torn = is_compiling, torn_error
-
-    def of_one(self: Any) -> Any:
-        if self.is_view or is_traced():
-            return method(self)
-        with self._lock:
-            if self._is_torn:
-                raise torn(self)
-            return method(self)
-
-    def of_two(self: Any, x: Any) -> Any:
-        if self.is_view or is_traced():
-            return method(self, x)
-        with self._lock:
-            if self._is_torn:
-                raise torn(self)
-            return method(self, x)
-
-    def of_three(self: Any, x: Any, y: Any) -> Any:
-        if self.is_view or is_traced():
-            return method(self, x, y)
-        with self._lock:
-            if self._is_torn:
-                raise torn(self)
-            return method(self, x, y)
-
-    def of_four(self: Any, x: Any, y: Any, z: Any) -> Any:
-        if self.is_view or is_traced():
-            return method(self, x, y, z)
-        with self._lock:
-            if self._is_torn:
-                raise torn(self)
-            return method(self, x, y, z)
-
-    # Four times the same, because *arguments would double the price.
-    alone = (of_one, of_two, of_three, of_four)[method.__code__.co_argcount - 1]  # type: ignore[attr-defined]
-    return in_place_of(method, with_arguments_of(method, alone))
+    return with_body(method, ALONE, _method=method, _is_traced=is_compiling, _torn=torn_error)
 
 
 def torn_error(learner: "Learner") -> RuntimeError:

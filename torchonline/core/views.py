@@ -1,4 +1,4 @@
-"""NumPy views of a learner's buffers: the same memory, a fraction of the call overhead."""
+"""NumPy views of a learner's buffers."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ class NumpyView:
 
     Attributes:
         learner: the copy. Only methods that are written against :mod:`torchonline.core.ops` work on it. An attribute that such a
-            method sets is lost; all that evolves is a buffer.
+            method sets is lost.
         state: the arrays that evolve.
     """
 
@@ -38,13 +38,11 @@ class NumpyView:
         self.addresses = [tensor.data_ptr() for tensor in self.tensors]
         self.parts = [(learner.parts()[name], view) for name, view in parts.items()]
         twin: Any = object.__new__(type(learner))
+        buffers = learner._buffers.items()
+        arrays = {name: None if buffer is None else buffer.detach().numpy() for name, buffer in buffers}
         # Modules lie at hand, where nn.Module would search for them.
-        twin.__dict__.update(learner.__dict__ | learner._modules | {"is_view": True})
-        arrays = {
-            name: None if buffer is None else buffer.detach().numpy() for name, buffer in learner._buffers.items()
-        }
-        twin.__dict__.update(arrays)
-        twin.__dict__["named_buffers"] = arrays.items
+        twin.__dict__.update(learner.__dict__ | learner._modules | arrays)
+        twin.__dict__.update(is_view=True, named_buffers=arrays.items)
         self.learner = twin
         self.state = [arrays[name] for name in learner.state() if "." not in name]
         for name, view in parts.items():
@@ -62,10 +60,7 @@ class NumpyView:
         )
 
     def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a method of :attr:`learner`, or of a policy on it.
-
-        The arrays of a fleet overflow without a warning, as tensors do. Checks of a single learner's numbers forestall overflow.
-        """
+        """Call a method of :attr:`learner`, or of a policy on it. A fleet overflows without a warning, as on tensors."""
         if not self.learner.batch_dims:
             return method(*arguments)
         with np.errstate(all="ignore"):

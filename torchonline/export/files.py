@@ -1,16 +1,14 @@
 """Learners as files that go on deciding and learning where torchonline is not installed.
 
-Each door is checked against the eager module before it returns; none changes the module it is given.
+Every function verifies the exported module against the eager one before it returns and leaves its argument unchanged.
 
 - :func:`to_torchscript`: the whole module, with all its methods, as a TorchScript file for Python or C++.
-- :func:`to_program`: one learn-then-decide round as a ``torch.export`` program; :func:`compile_program` makes it machine
-  code.
-- :func:`to_onnx`: the scores of a policy alone, with the state as explicit inputs. ONNX has no state, so the learning stays
-  outside.
+- :func:`to_program`: one learn-then-decide round as a ``torch.export`` program; :func:`compile_program` makes it machine code.
+- :func:`to_onnx`: the scores of a policy, with the state as explicit inputs. ONNX has no state, so the learning stays outside.
 
-A *module* is a policy, an encoder with a policy on it such as :class:`torchonline.models.BanditHead`, or a convex learner. Of a
-private learner (:mod:`torchonline.privacy`) a file holds what has been released,
-:meth:`~torchonline.privacy.learners.base.PrivateLearner.released`, and nothing else: it decides, and does not learn.
+A *module* is a policy, an encoder with a policy on it such as :class:`torchonline.models.BanditHead`, or a convex learner. A
+file of a private learner (:mod:`torchonline.privacy`) holds :meth:`~torchonline.privacy.learners.base.PrivateLearner.released`,
+and nothing else: it decides, and does not learn.
 """
 
 import copy
@@ -34,14 +32,13 @@ from torchonline.privacy.learners.base import PrivateLearner
 def to_torchscript(
     module: nn.Module, path: str | Path | None = None, *, example: Tensor | None = None
 ) -> torch.jit.ScriptModule:
-    """Compile a policy, head or convex learner, with the state it has now, to TorchScript; verify it; write it to ``path``.
+    """Compile a module, with the state it has now, to TorchScript; verify it; write it to ``path``.
 
     The file has ``forward`` (scores), ``select`` and ``step``, or ``predict``, ``queries`` and ``step``, and needs nothing but
     torch (or libtorch) to load. It checks no arguments.
 
     Args:
-        module: a policy, an encoder with a policy on it or a convex learner; or a private learner, of which only public values
-            are compiled.
+        module: a policy, an encoder with a policy on it, a convex learner or a private learner.
         path: where to write the file, ``.pt`` by custom; nothing is written if None.
         example: the inputs of a decision as ``select`` takes them. Needed for an encoder with a policy on it.
 
@@ -49,8 +46,8 @@ def to_torchscript(
         The scripted module, independent of ``module``.
 
     Raises:
-        ValueError: ``module`` has a learner that is Python alone.
-        RuntimeError: the compiled module does not do what ``module`` does; nothing is written.
+        ValueError: ``module`` has a learner that runs in Python only.
+        RuntimeError: the compiled module differs from ``module``; nothing is written.
 
     Example:
         >>> policy = OFUL(2)
@@ -60,13 +57,16 @@ def to_torchscript(
         (tensor(0), tensor(0))
     """
     if isinstance(module, PrivateLearner):
-        return _script_of_released(_released(module, example), path)
-    _refuse_python(module, "module")
-    trial = trial_of(module, example)
-    scripted, file = _as_script(_copy(module))
-    loaded, eager = torch.jit.load(file), _copy(module)
-    trial.compare(eager, loaded)
-    agree_on_state(eager, dict(loaded.named_buffers()), trial.tolerance)
+        public = _released(module, example)
+        scripted, file = _as_script(public)
+        _agree_on_released(public, torch.jit.load(file))
+    else:
+        _refuse_python(module, "module")
+        trial = trial_of(module, example)
+        scripted, file = _as_script(_copy(module))
+        loaded, eager = torch.jit.load(file), _copy(module)
+        trial.compare(eager, loaded)
+        agree_on_state(eager, dict(loaded.named_buffers()), trial.tolerance)
     _write(path, file)
     return scripted
 
@@ -76,23 +76,22 @@ def to_program(
 ) -> torch.export.ExportedProgram:
     """Export one learn-then-decide round, with the state it starts from, as a ``torch.export`` program; verify; write.
 
-    The program is :class:`Round` for a policy and :class:`~torchonline.export.programs.HeadRound` for an encoder
-    with a policy on it: one call learns from an earlier decision and makes N new ones. N and K may vary from call to
-    call. For a convex learner it is :class:`ConvexRound`: one call learns from the gradients at the last
-    queries, and returns the next decision and queries. Because a program's state cannot be shared between programs, deciding
-    and learning are one call; ``learn=False`` decides only, and one throw-away arm learns only. It checks no arguments, takes
-    them in the dtype of the state (of ``example``, for a head), and counts each round with the learner's own ``noise_scale``.
+    Learning and deciding are one call, because programs cannot share a state: :class:`~torchonline.export.programs.Round` for a
+    policy, :class:`~torchonline.export.programs.HeadRound` for an encoder with a policy on it,
+    :class:`~torchonline.export.programs.ConvexRound` for a convex learner. ``learn=False`` only decides; one throw-away arm only
+    learns. The numbers N of decisions and K of arms may vary from call to call. The program checks no arguments, takes them in
+    the dtype of the state (of ``example``, for a head), and counts each round with the learner's own ``noise_scale``.
     ``torch.export.load(path).module()`` runs it without torchonline; :func:`compile_program` compiles it.
 
     Args:
-        module: a policy, an encoder with a policy on it or a convex learner; or a private learner, whose program is its
-            decision, or the scores of N contexts, from public values.
+        module: a policy, an encoder with a policy on it, a convex learner; or a private learner, whose program is its decision,
+            or the scores of N contexts.
         path: where to write the file, which must end in ``.pt2``; nothing is written if None.
         example: the inputs of a decision as ``select`` takes them. Needed for an encoder with a policy on it.
 
     Raises:
         ValueError: ``path`` does not end in ``.pt2``, or ``module`` has a learner that torch.export cannot follow.
-        RuntimeError: the program does not do what ``module`` does; nothing is written.
+        RuntimeError: the program differs from ``module``; nothing is written.
 
     Example:
         >>> program = to_program(OFUL(2)).module()
@@ -104,7 +103,13 @@ def to_program(
     if path is not None and Path(path).suffix != ".pt2":
         raise ValueError(f"path: expected a file name that ends in .pt2, got {str(path)!r}")
     if isinstance(module, PrivateLearner):
-        return _program_of_released(_released(module, example), path)
+        public: Any = _released(module, example)
+        inputs = public.example()
+        shapes = tuple({x.dim() - 2: torch.export.Dim("decisions", min=1)} for x in inputs)
+        program, file = _as_program(public, inputs, shapes)
+        _agree_on_released(public, torch.export.load(file).module())
+        _write(path, file)
+        return program
     for part in _learners(module):
         if not part.is_exportable:
             way_out = "to_torchscript takes it" if part.is_scriptable else "it is Python alone"
@@ -112,8 +117,7 @@ def to_program(
                 f"module: expected learners that torch.export can follow, got {type(part).__name__}; {way_out}"
             )
     trial = trial_of(module, example)
-    subject = trial.round(_copy(module))
-    program, file = _as_program(subject, trial.round_arguments(), trial.dynamic_shapes())
+    program, file = _as_program(trial.round(_copy(module)), trial.round_arguments(), trial.dynamic_shapes())
     loaded, eager = torch.export.load(file).module(), trial.round(_copy(module))
     # A buffer that no round reads or writes may be left out of the program.
     unused = {name: buffer.clone() for name, buffer in eager.named_buffers()}
@@ -126,13 +130,13 @@ def to_program(
 def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> Any:
     """Compile a program to machine code with AOTInductor: the fastest way to play small rounds one by one.
 
-    Where a round is nothing but calls, at d of some tens, this makes it a few times faster than eager mode; where it is
-    matrix products it gains nothing. Needs torch 2.6 or later and a C++ compiler, and half a minute.
+    At d of some tens this makes a round a few times faster than eager mode; where a round is matrix products it gains nothing.
+    Needs torch 2.6 or later, a C++ compiler, and half a minute.
 
     Args:
         program: what :func:`to_program` returned.
-        path: where to write the package, which must end in ``.pt2``. ``torch._inductor.aoti_load_package`` loads it, in
-            Python without torchonline or in C++, on the kind of machine it was compiled on.
+        path: where to write the package, which must end in ``.pt2``. ``torch._inductor.aoti_load_package`` loads it, in Python
+            without torchonline or in C++, on the kind of machine it was compiled on.
 
     Returns:
         The loaded package: called like the program's ``module()``, with a state of its own.
@@ -142,7 +146,7 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
         fast = compile_program(to_program(policy), "round.pt2")
         choices = fast(x, reward, learn, arms, mask)
     """
-    # Folded, a buffer of one number, which evolves, would stay what it starts with (torch 2.13).
+    # Folded, a buffer of one number, which evolves, would stay at its first value (torch 2.13).
     options = {"joint_graph_constant_folding": False}
     with _torch_warns_about_itself():
         written = torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
@@ -152,21 +156,20 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
 def to_onnx(policy: Policy, path: str | Path) -> list[str]:
     """Write the scores of a policy as an ONNX graph whose inputs are the arms and the state.
 
-    ONNX graphs hold no state, and an update frozen into one would be silently wrong, so the learning stays with the
-    caller: feed the current buffers with each call. torch's exporter keeps Python numbers in single precision, so scores
-    agree to seven digits. Needs the ``onnx`` extra and torch 2.6 or later.
+    Feed the current buffers with each call. torch's exporter keeps Python numbers in single precision, so scores agree to seven
+    digits. Needs the ``onnx`` extra and torch 2.6 or later.
 
     Args:
         policy: one whose scores are not random.
         path: where to write the file, ``.onnx`` by custom.
 
     Returns:
-        The names of the graph's inputs: ``"arms"``, shape ``(*B, N, K, d)`` with N and K free, then the names of buffers
-        in ``policy.state_dict()``. The output, ``"scores"``, has shape ``(*B, N, K)``.
+        The names of the graph's inputs: ``"arms"``, shape ``(*B, N, K, d)`` with N and K free, then the names of buffers in
+        ``policy.state_dict()``. The output, ``"scores"``, has shape ``(*B, N, K)``.
 
     Raises:
         TypeError: ``policy`` is no policy.
-        ValueError: its scores are random, or it has a learner that is Python alone.
+        ValueError: its scores are random, or it has a learner that runs in Python only.
         RuntimeError: the graph does not compute the policy's scores; nothing is written.
 
     Example:
@@ -228,41 +231,24 @@ class _Scorer(nn.Module):
 
 
 def _released(learner: PrivateLearner, example: Tensor | None) -> nn.Module:
-    """What a private learner has released, which knows its own inputs."""
+    """Return the public values of a private learner as a module, which knows its own inputs."""
     if example is not None:
         raise ValueError(f"example: expected None for {type(learner).__name__}, whose inputs are known, got one")
     return learner.released().eval()
 
 
-def _script_of_released(public: nn.Module, path: str | Path | None) -> torch.jit.ScriptModule:
-    """TorchScript of what a private learner has released, verified and written."""
-    scripted, file = _as_script(public)
-    _agree_on_released(public, torch.jit.load(file), path, file)
-    return scripted
-
-
-def _program_of_released(public: Any, path: str | Path | None) -> torch.export.ExportedProgram:
-    """A program of what a private learner has released, verified and written; the contexts may be any number."""
-    inputs = public.example()
-    shapes = tuple({x.dim() - 2: torch.export.Dim("decisions", min=1)} for x in inputs)
-    program, file = _as_program(public, inputs, shapes)
-    _agree_on_released(public, torch.export.load(file).module(), path, file)
-    return program
-
-
-def _agree_on_released(public: Any, loaded: Any, path: str | Path | None, file: io.BytesIO) -> None:
-    """Write a file that decides as what has been released, and holds no more."""
+def _agree_on_released(public: Any, loaded: Any) -> None:
+    """Raise unless a file decides as the public module does, and holds no more."""
     inputs = public.example()
     agree("a decision", public(*inputs), loaded(*inputs), 1e-12)
     agree_on_state(public, dict(loaded.named_buffers()), 0.0)
     extra = {name for name, _ in loaded.named_buffers()} - {name for name, _ in public.named_buffers()}
     if extra:
         raise RuntimeError(f"export: expected public buffers only in the file, got {sorted(extra)} besides")
-    _write(path, file)
 
 
 def _as_script(subject: nn.Module) -> tuple[torch.jit.ScriptModule, io.BytesIO]:
-    """A module as TorchScript, and as a file."""
+    """Return a module as TorchScript, and as a file."""
     with warnings.catch_warnings():
         # The format is asked for; torch 2.13 warns that it is on its way out.
         warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
@@ -280,7 +266,7 @@ def _as_script(subject: nn.Module) -> tuple[torch.jit.ScriptModule, io.BytesIO]:
 def _as_program(
     subject: nn.Module, arguments: tuple[Tensor, ...], shapes: tuple[dict[int, Any], ...]
 ) -> tuple[torch.export.ExportedProgram, io.BytesIO]:
-    """A module as a program, and as a file."""
+    """Return a module as a program, and as a file."""
     # Without gradients from the start: switches of gradient mode inside a graph are lost on the way to a file.
     with torch.no_grad():
         program = torch.export.export(subject, arguments, dynamic_shapes=shapes, strict=False)
@@ -291,7 +277,7 @@ def _as_program(
 
 
 def _learners(module: Any) -> Iterator[Learner]:
-    """The learners in a module; none in what is no module, which is refused later."""
+    """Return the learners in a module; none in another object, which is refused later."""
     parts = module.modules() if isinstance(module, nn.Module) else ()
     return (part for part in parts if isinstance(part, Learner))
 
@@ -303,7 +289,7 @@ def _refuse_python(module: Any, name: str) -> None:
 
 
 def _copy(module: nn.Module) -> Any:
-    """An independent copy in evaluation mode."""
+    """Return an independent copy in evaluation mode."""
     return copy.deepcopy(module).eval()
 
 

@@ -20,7 +20,7 @@ class Round(nn.Module):
 
     Shape:
         - x: features of an arm chosen earlier, ``(*B, d)``; reward: what it paid, ``(*B)``; learn: ``(*B)``, bool. Where
-          ``learn`` is False nothing is learnt, and no buffer of that learner changes, whatever x and reward hold.
+          ``learn`` is False, no buffer of that learner changes, whatever x and reward hold.
         - arms: ``(*B, N, K, d)``, N decisions among K arms; mask: ``(*B, N, K)``, bool, True where an arm is available.
         - Output: the choices, ``(*B, N)``.
     """
@@ -30,8 +30,8 @@ class Round(nn.Module):
         self.policy = policy
 
     def forward(self, x: Tensor, reward: Tensor, learn: Tensor, arms: Tensor, mask: Tensor) -> Tensor:
-        with torch.no_grad():
-            step_where(learn, self.policy, x, reward)
+        with torch.no_grad(), only_where(learn, self.policy.estimator):
+            self.policy.step(torch.where(learn.unsqueeze(-1), x, 0.0), torch.where(learn, reward, 0.0))
         return self.policy.select(arms, mask)
 
 
@@ -42,8 +42,8 @@ class HeadRound(nn.Module):
         head: has ``select(inputs, mask)``, ``step(inputs, action, reward)`` and ``policy``.
 
     Shape:
-        - past: the inputs of an earlier decision, as ``select`` takes them; action: the arm that was chosen, ``(*B)``;
-          reward and learn: ``(*B)``.
+        - past: the inputs of an earlier decision, as ``select`` takes them; action: the chosen arm, ``(*B)``; reward and learn:
+          ``(*B)``.
         - inputs: those of N decisions, ``(*B, N, ...)``; mask: ``(*B, N, K)``.
         - Output: the choices, ``(*B, N)``.
     """
@@ -64,12 +64,11 @@ class ConvexRound(nn.Module):
     """One round of a convex learner in one call: learn from the gradients of the last, then decide.
 
     Args:
-        learner: a convex learner of batch shape ``*B``, whose queries are N points. It keeps to the hint it was made with.
+        learner: a convex learner of batch shape ``*B``, whose queries are N points. It keeps the hint of its constructor.
 
     Shape:
-        - gradients: ``(*B, N, d)``, at the queries of the last call; values: of the loss there, ``(*B, N)``, anything where
-          the learner needs none; learn: ``(*B)``, bool. Where ``learn`` is False nothing is learnt, and no buffer of that
-          learner changes, whatever gradients and values hold.
+        - gradients: ``(*B, N, d)``, at the queries of the last call; values: of the loss there, ``(*B, N)``, anything where the
+          learner needs none; learn: ``(*B)``, bool, as for :class:`Round`.
         - Output: the next decision, ``(*B, d)``, and the next queries, ``(*B, N, d)``.
     """
 
@@ -78,23 +77,15 @@ class ConvexRound(nn.Module):
         self.learner = learner
 
     def forward(self, gradients: Tensor, values: Tensor, learn: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.no_grad():
-            each = learn.unsqueeze(-1)
-            with only_where(learn, self.learner):
-                self.learner.step(torch.where(each.unsqueeze(-1), gradients, 0.0), torch.where(each, values, 0.0))
+        each = learn.unsqueeze(-1)
+        with torch.no_grad(), only_where(learn, self.learner):
+            self.learner.step(torch.where(each.unsqueeze(-1), gradients, 0.0), torch.where(each, values, 0.0))
         return self.learner.predict(), self.learner.queries()
-
-
-def step_where(learn: Tensor, policy: Policy, x: Tensor, reward: Tensor) -> None:
-    """A step of the learners for which ``learn`` is True, ``(*B)``; the others get a round of zeros, and forget it."""
-    x = torch.where(learn.unsqueeze(-1), x, 0.0)
-    with only_where(learn, policy.estimator):
-        policy.step(x, torch.where(learn, reward, 0.0))
 
 
 @contextmanager
 def only_where(learn: Tensor, learner: Learner) -> Iterator[None]:
-    """Put back what happens inside to each learner's state where ``learn`` is False."""
+    """Put back what happens inside to each learner's state where ``learn``, ``(*B)``, is False."""
     state = [(buffer, buffer.clone()) for buffer in learner.state().values()]
     yield
     for buffer, before in state:

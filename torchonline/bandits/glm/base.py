@@ -1,4 +1,4 @@
-"""What generalized linear learners share: a link between predictor and reward, and a radius by the method of mixtures."""
+"""Base classes of the generalized linear estimators: a link, and a radius by the method of mixtures."""
 
 import math
 from typing import TYPE_CHECKING, Any, Unpack
@@ -9,15 +9,7 @@ from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import in_python, is_readable
-from torchonline.core.checks import (
-    LARGEST,
-    check_shape,
-    check_size,
-    check_values,
-    positive,
-    refusal,
-    within,
-)
+from torchonline.core.checks import LARGEST, check_shape, check_size, check_values, positive, refusal, within
 from torchonline.core.inputs import check_tensor
 from torchonline.core.ops import (
     along,
@@ -33,6 +25,7 @@ from torchonline.core.ops import (
     sqrt,
 )
 from torchonline.core.options import LearnerOptions
+from torchonline.linalg import project_ball_
 from torchonline.links import Link, Logistic
 
 # Nodes of the Gauss-Legendre rule that the prior of a round's predictor lives on.
@@ -40,7 +33,7 @@ NODES = 32
 
 
 def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link, float]:
-    """A link, :class:`Logistic` for None, and the largest predictor, for which it has been checked."""
+    """Return a link, :class:`Logistic` for None, and the largest predictor, for which the link has been checked."""
     bound = 1.0
     for name, value in (("theta_bound", theta_bound), ("feature_bound", feature_bound)):
         number = positive(name, value)
@@ -57,7 +50,7 @@ def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link,
 
 
 def checked_min_slope(link: Link, theta_bound: float, bound: float) -> float:
-    """The smallest slope of a link, which some divide by; one of as good as 0 is the fault of ``theta_bound``."""
+    """Return the smallest slope of a link, as a divisor, or raise an error that blames ``theta_bound``."""
     slope = link.min_slope(bound)
     if slope < 1e-12:
         raise ValueError(
@@ -70,10 +63,13 @@ def checked_min_slope(link: Link, theta_bound: float, bound: float) -> float:
 class GeneralizedEstimator(Estimator):
     r"""Base of all generalized linear models: the mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link.
 
-    Confidence sets and policies work on the predictor :math:`x^\top\theta`, which orders the arms as their means do;
-    ``forward`` and ``interval`` return mean rewards. A round's ``noise_scale`` is the square root of its dispersion: the
-    average of n tries has 1 / sqrt(n) times that of one.
+    Confidence sets and policies work on the predictor :math:`x^\top\theta`, which orders the arms as their means do; ``forward``
+    and ``interval`` return mean rewards. A round's ``noise_scale`` is the square root of its dispersion: the average of n tries
+    has 1 / sqrt(n) times that of one.
     """
+
+    if TYPE_CHECKING:
+        eta: float
 
     def __init__(
         self,
@@ -87,14 +83,8 @@ class GeneralizedEstimator(Estimator):
         radius_scale: float,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(
-            dim,
-            noise_scale=link.noise_scale,
-            theta_bound=theta_bound,
-            ridge=ridge,
-            radius_scale=radius_scale,
-            **options,
-        )
+        scales = {"noise_scale": link.noise_scale, "theta_bound": theta_bound, "radius_scale": radius_scale}
+        super().__init__(dim, ridge=ridge, **scales, **options)
         self.link = link
         self.feature_bound = float(feature_bound)
         self.delta = within("delta", delta, 0.0, 1.0)
@@ -103,9 +93,8 @@ class GeneralizedEstimator(Estimator):
         # The largest |x'theta| that the constants hold for.
         self.predictor_bound = self.theta_bound * self.feature_bound
         self.concordance = link.self_concordance(self.predictor_bound)
-        # Beyond it the link has no mean that could be computed: there it is taken to be that of the end.
+        # Beyond this predictor the mean cannot be computed, and counts as that of the end.
         self.end = link.reach if link.is_global or math.isinf(link.reach) else self.predictor_bound
-        # What is longer than that is refused.
         self.longest = self.feature_bound
 
     def _options(self) -> list[tuple[str, float]]:
@@ -117,6 +106,19 @@ class GeneralizedEstimator(Estimator):
     def _response(self, predictor: Tensor) -> Tensor:
         return self.link.mean(at_least(at_most(predictor, self.end), -self.end))
 
+    def _descend(self, x: Tensor, reward: Tensor, weight: Tensor, z: Tensor, product: Tensor, q: Tensor) -> Tensor:
+        """Return the estimate after a step of mirror descent on a quadratic model of the loss: ``(*B, d)``.
+
+        Given are ``z = x'theta_hat``, ``product = V^-1 x``, ``q = x'V^-1 x``, and 1 over the dispersion as ``weight``.
+        """
+        # Eq. (42a) of GLB-OMD, with the Hessian weight at the old estimate.
+        slope = self.eta * weight * self.link.slope(z)
+        pull = self.eta * weight * (self.link.mean(z) - reward) / (1.0 + slope * q)
+        theta = self.theta_hat - along(pull, x) * product
+        # Eq. (42b), with the matrix of (42a) in the norm.
+        project_ball_(theta, self.V, self.theta_bound, self.validate, along(sqrt(slope), x) * x)
+        return theta
+
     def _count_curvature_(self, x: Tensor, product: Tensor, curvature: Tensor, quadratic: Tensor) -> None:
         """Add ``curvature x x'`` to V, for ``product = V^-1 x`` and ``quadratic = curvature x'V^-1 x``, and count the round.
 
@@ -126,11 +128,9 @@ class GeneralizedEstimator(Estimator):
         self._add_outer_(root * x, root * product, quadratic)
 
     def _check_cost_in_python(self, cost: Any) -> None:
-        if not self._may_look(cost):
-            return
-        most = abs(cost) if isinstance(cost, float) else abs(cost).max()
+        most = self._largest(abs(cost))
         if not most < math.inf:
-            raise refusal(f"reward: expected one whose cost the state's dtype can hold, got one of {float(most):g}")
+            raise refusal(f"reward: expected one whose cost the state's dtype can hold, got one of {most:g}")
 
     @in_python(_check_cost_in_python)
     def _check_cost(self, cost: Tensor) -> None:
@@ -138,13 +138,11 @@ class GeneralizedEstimator(Estimator):
         return
 
     def _check_length_in_python(self, square: Any) -> None:
-        if not self._may_look(square):
-            return
-        length = math.sqrt(square if isinstance(square, float) else square.max())
-        if length > self.longest * (1.0 + 1e-6):
+        largest = self._largest(square)
+        if largest > (self.longest * (1.0 + 1e-6)) ** 2:
             raise refusal(
                 f"x: expected features of norm at most {self.longest:g}, which feature_bound and the link allow, "
-                f"got {length:.9g}"
+                f"got {math.sqrt(largest):.9g}"
             )
 
     @in_python(_check_length_in_python)
@@ -153,6 +151,12 @@ class GeneralizedEstimator(Estimator):
         return
 
     # What follows is Python only.
+
+    def _largest(self, value: Any) -> float:
+        """Return the largest entry; minus infinity if values are not checked, or cannot be read."""
+        if not self.validate or (isinstance(value, Tensor) and not is_readable(value)):
+            return -math.inf
+        return value if isinstance(value, float) else float(value.max())
 
     def _is_ordinary(self, reward: Any) -> bool:
         return reward == 0.0 or reward == 1.0  # which every link takes
@@ -167,21 +171,16 @@ class GeneralizedEstimator(Estimator):
                     f"got {reward[impossible][0].item()}"
                 )
 
-    def _may_look(self, value: Any) -> bool:
-        """Whether checks of values are asked for, and this is one that can be looked at."""
-        return self.validate and (not isinstance(value, Tensor) or is_readable(value))
-
 
 class MixtureEstimator(GeneralizedEstimator):
-    r"""A generalized linear model whose radius adds up what each round has cost, by the method of mixtures.
+    r"""Base of the generalized linear models whose radius adds up what each round has cost, by the method of mixtures.
 
-    With the loss :math:`l(z) = (m(z) - rz)/g` of a round and a prior P on its predictor that is fixed before its reward,
-    :math:`\prod \int e^{-l}dP\,/\,e^{-l(z^*)}` is a supermartingale, so that by Ville's inequality, with probability at least
-    1 - ``delta``, the losses of the truth never exceed those of the mixture, :math:`-\log\int e^{-l}dP`, by more than
-    :math:`\log(1/\delta)` in all. A subclass turns that into a radius. The prior is the normal law that the statistics
-    suggest, on :data:`NODES` Gauss-Legendre nodes within 6 standard deviations and :math:`\pm S\|x\|`; being discrete it is a
-    prior as good as any, and has no quadrature error. A round that tells the predictor to within less than the distance of
-    two nodes is charged for that: its cost is valid, and larger than it could be.
+    The loss of a round is :math:`l(z) = (m(z) - rz)/g`. Let P be a prior on the round's predictor that is fixed before the
+    reward. Then with probability at least 1 - ``delta``, the losses of the truth never exceed those of the mixture,
+    :math:`-\log\int e^{-l}dP`, by more than :math:`\log(1/\delta)` in all (docs/generalized_linear.md). A subclass turns that
+    into a radius. P is the normal law that the statistics suggest, on :data:`NODES` Gauss-Legendre nodes within 6 standard
+    deviations and :math:`\pm S\|x\|`. The nodes are a prior themselves, so there is no quadrature error. The cost of a round
+    that tells the predictor to within less than the distance of two nodes is valid, and larger than it could be.
     """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
@@ -206,7 +205,7 @@ class MixtureEstimator(GeneralizedEstimator):
         return {"nodes": torch.from_numpy(nodes), "node_log_weights": torch.from_numpy(weights).log()}
 
     def _squared_start(self, distance: float) -> float:
-        """The squared radius before the first round, for a parameter that may be ``distance`` from the start."""
+        """Return the squared radius before the first round, for a parameter that may be ``distance`` from the start."""
         raise NotImplementedError
 
     @torch.jit.export
@@ -216,7 +215,7 @@ class MixtureEstimator(GeneralizedEstimator):
     def _regret_of_mixture(
         self, z: Tensor, quadratic: Tensor, bound: Tensor, y: Tensor, reward: Tensor, weight: Tensor
     ) -> Tensor:
-        """What a round's loss under the mixture is above that at y: ``(*B)``, for the prior N(z, quadratic) on +-bound."""
+        """Return a round's loss under the mixture minus the loss at y: ``(*B)``, for the prior N(z, quadratic) on +-bound."""
         centre, reach = clip(z, bound), 6.0 * sqrt(quadratic)
         low, high = maximum(centre - reach, -bound), minimum(centre + reach, bound)
         node = column(0.5 * (low + high)) + column(0.5 * (high - low)) * self.nodes
@@ -226,7 +225,7 @@ class MixtureEstimator(GeneralizedEstimator):
         return logsumexp(prior) - logsumexp(prior - column(weight) * loss)
 
     def _widen_(self, cost: Tensor) -> None:
-        """Add the cost of a round to the squared radius; below 0 it says that the model is wrong."""
+        """Add the cost of a round to the squared radius. Below 0 it says that the model is wrong."""
         increase_compensated_(self.squared_radius, self.squared_radius_lost, cost)
         assign_(self.misspecified, self.misspecified | (self.squared_radius < 0.0))
 
@@ -235,8 +234,8 @@ class MixtureEstimator(GeneralizedEstimator):
 
         Args:
             theta: the guess, ``(*B, d)``, of a norm of at most ``theta_bound``.
-            distance: how far from it the true parameter may be; None for :math:`S + \|\theta\|`, which needs no knowledge.
-                The confidence sets hold if it is right. :meth:`reset` forgets the guess.
+            distance: a bound on the distance from the guess to the true parameter, which the confidence sets rely on; None for
+                :math:`S + \|\theta\|`, which needs no knowledge. :meth:`reset` forgets the guess.
 
         Raises:
             TypeError: ``theta`` is no floating-point tensor.
@@ -246,10 +245,9 @@ class MixtureEstimator(GeneralizedEstimator):
         check_shape("theta", theta, self.features_shape)
         check_values("theta", theta)
         length = torch.linalg.vector_norm(theta.detach(), dim=-1)
-        if float(length.max()) > self.theta_bound * (1.0 + 1e-6):
-            raise ValueError(
-                f"theta: expected a norm of at most theta_bound = {self.theta_bound:g}, got {float(length.max()):g}"
-            )
+        longest = float(length.max())
+        if longest > self.theta_bound * (1.0 + 1e-6):
+            raise ValueError(f"theta: expected a norm of at most theta_bound = {self.theta_bound:g}, got {longest:g}")
         if bool((self.rounds > 0).any()):
             raise ValueError(f"theta: expected before the first round, got after {int(self.rounds.max())}")
         known = self.theta_bound + length

@@ -3,49 +3,33 @@
 import math
 from typing import Any, Unpack
 
-import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import MixtureEstimator, checked_link
-from torchonline.bandits.policies import UCB
-from torchonline.core.backend import in_python
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import positive_integer
-from torchonline.core.ops import (
-    along,
-    at_least,
-    clip,
-    column,
-    dot,
-    matvec,
-    maximum,
-    minimum,
-    number,
-    pair,
-    smallest,
-    sqrt,
-    where,
-)
-from torchonline.core.options import LearnerOptions, arguments_of
+from torchonline.core.ops import along, at_least, clip, dot, matvec, maximum, minimum, number, sqrt, where
+from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
 
 
 class LocalGLMRegression(MixtureEstimator):
-    r"""One-pass generalized linear regression whose confidence set measures the curvature of the loss where the truth is.
+    r"""One-pass generalized linear regression with a confidence set that measures the curvature where the truth is.
 
     For clicks, conversions, ratings in [0, 1], counts and waiting times: the mean reward is :math:`\mu(x^\top\theta^*)`, with
-    the mean :math:`\mu = m'` of a link. A round, with :math:`z = x^\top\hat\theta`, :math:`u = V^{-1}x`, :math:`q = x^\top u` and
-    the dispersion :math:`g = \text{noise\_scale}^2`:
+    the mean :math:`\mu = m'` of a link. A round, with :math:`z = x^\top\hat\theta`, :math:`u = V^{-1}x`, :math:`q = x^\top u`
+    and the dispersion :math:`g = \text{noise\_scale}^2`:
 
     1. ``x`` is known, and with it the interval [low, high] that the confidence set leaves for the predictor
-       :math:`x^\top\theta^*`: :math:`z \pm \text{radius}\sqrt q`, cut to :math:`\pm S\|x\|`;
-    2. the reward r comes, and a proximal step finds the new predictor :math:`y`, by Newton's method on one number,
+       :math:`x^\top\theta^*`: :math:`z \pm \text{radius}\sqrt q`, cut to :math:`\pm S\|x\|`.
+    2. The reward r comes. A proximal step finds the new predictor :math:`y` by Newton's method on one number,
 
        .. math:: y = \arg\min_{|y|\le S\|x\|} \frac{m(y) - ry}g + \frac{(y-z)^2}{2q},\qquad
-                 \hat\theta \leftarrow \hat\theta - \frac{z-y}q\,u;
+                 \hat\theta \leftarrow \hat\theta - \frac{z-y}q\,u.
 
-    3. the matrix grows by the least curvature that the loss can have between y and that interval,
+    3. The matrix grows by the least curvature that the loss can have between y and that interval,
        :math:`V \leftarrow V + c\,xx^\top`, with :math:`c\,(b-y)^2 \le 2D_m(b, y)/g` for all b in [low, high] (:math:`D_m` is the
-       divergence of m), and the squared radius by what the round has cost.
+       divergence of m), and the squared radius by the cost of the round.
 
     Widths are :math:`\|x\|_{V^{-1}}`. As the set shrinks, c tends to the slope :math:`\mu'(y)/g`, and V to the Fisher
     information, whatever S is.
@@ -53,36 +37,28 @@ class LocalGLMRegression(MixtureEstimator):
     Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
     whose exponential moments are not larger: see :mod:`torchonline.links`), then with probability at least 1 - ``delta``, for
     all rounds and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. It holds from the
-    first round, for any ``ridge``, any way of choosing x, and any horizon. Proof: docs/generalized_linear.md. What is proved is
-    coverage. The regret of UCB over it is measured (docs/glb_omd.md); a theorem that bounds it we have not.
-    ``radius_scale`` other than 1 is a heuristic. It multiplies the radius of choices; the update uses the radius of the proof.
+    first round, for any ``ridge``, any way of choosing x, and any horizon. Proof: docs/generalized_linear.md. No regret bound is
+    proved for UCB over it; docs/glb_omd.md measures the regret. ``radius_scale`` other than 1 is a heuristic. It multiplies the
+    radius of choices; the update uses the radius of the proof. ``misspecified`` becomes True, and stays so, when the squared
+    radius falls below 0. If the assumptions hold that happens with probability ``delta`` at most; it seldom does when they do
+    not.
 
-    ``misspecified`` becomes True, and stays so, when the squared radius falls below 0. If the assumptions hold that happens
-    with probability ``delta`` at most; it seldom does when they do not.
-
-    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.glm.base.NODES` exponentials and 6 Newton steps on one number,
-    after log2(RSL) halvings of where it may be (10 at most; 3 at least where features may be of any length, and none where R
-    is 0); two d x d matrices (three in float32), whatever the round. No projection, no eigenvalues, no step that depends on
-    the data. A root that Newton's method has not reached costs radius, and no guarantee.
-
-    Raises, from ``step`` besides what the contract says: ValueError if ``reward`` is none that the link has; if ``x`` is longer
-    than ``feature_bound`` (Gamma and CustomLink) or than what can be computed (Poisson, :math:`S\|x\| \le 35`); if one round
-    outweighs all that the state's dtype can resolve.
+    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.glm.base.NODES` exponentials, and 6 Newton steps on one number
+    after at most 10 halvings of where it may be; two d x d matrices (three in float32), whatever the round. No projection, no
+    eigenvalues. A root that Newton's method has not reached costs radius, and no guarantee.
 
     Args:
         dim: d, number of features.
-        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``.
+        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
+            refuses rewards that the link does not have.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
-        feature_bound: L > 0, a bound on the norm of features. It matters for Gamma and CustomLink, whose constants hold on a
-            bounded range of predictors, and is enforced there. Features for other links may be of any length; but where
-            :math:`S\|x\|` is beyond both SL and 8, they may cost radius.
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones for Gamma and CustomLink, whose
+            constants hold on a bounded range of predictors, and for Poisson beyond :math:`S\|x\| = 35`. Features for other links
+            may be of any length, but may cost radius where :math:`S\|x\|` is beyond both SL and 8.
         ridge: :math:`\lambda > 0`; None for d / (1 + R S L), with the link's self-concordance R.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64, or torch.float32 where the last digits do not matter: a radius of proof needs float64.
-        device: where the state lives.
-        validate: whether values are checked in each call.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proof is for float64.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``squared_radius``, ``misspecified`` (bool), ``rounds``,
@@ -98,10 +74,10 @@ class LocalGLMRegression(MixtureEstimator):
         0.74, between 0.49 and 0.90
 
     Reference:
-        The estimator is of this library, after the one-pass estimators of Zhang, Xu, Zhao and Sugiyama, Generalized Linear
-        Bandits: Almost Optimal Regret with One-Pass Update, 2025 (:class:`GLMRegression` here), and of Faury, Abeille, Jun and
-        Calauzenes, Jointly Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022. It differs in the local
-        curvature, in a radius that is evaluated instead of bounded, and in having no projection.
+        Of this library, after the one-pass estimators of Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost
+        Optimal Regret with One-Pass Update, 2025 (:class:`GLMRegression`), and of Faury, Abeille, Jun and Calauzenes, Jointly
+        Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022. What differs: the local curvature, a radius that is
+        evaluated instead of bounded, and no projection.
     """
 
     statistics_depend_on = ("concordance", "theta_bound", "ridge", "delta", "noise_scale")
@@ -135,9 +111,9 @@ class LocalGLMRegression(MixtureEstimator):
             self.longest = link.reach / self.theta_bound
         self.is_unimodal = link.is_unimodal
         self.steepest = link.steepest
-        # Halvings of where the root may be, 2 bounds at most, bring Newton's method within 2 / R of it. From there it comes
-        # nearer by at least about 1 / R in a step, and four steps more, each of which about squares the error, end at the last
-        # digits. Where features may be longer than they are said to be, predictors of 8 / R are allowed for.
+        # Halvings of an interval of 2 bounds bring Newton's method within 2 / R of the root. A step comes nearer by about 1 / R
+        # at least, and four more steps, each of which about squares the error, end at the last digits. Where features may be
+        # longer than feature_bound, predictors of 8 / R are allowed for.
         farthest = max(self.concordance * bound, 8.0 if link.is_global and self.concordance > 0.0 else 1.0)
         self.halvings = min(10, math.ceil(math.log2(farthest)))
         self.newton_steps = 6
@@ -172,11 +148,11 @@ class LocalGLMRegression(MixtureEstimator):
         theta_hat -= along(pull, x) * product
 
     def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
-        """The root u of ``f(u) = u + s (mean(z + u) - reward)`` for which ``z + u`` is within the bound, by Newton's method.
+        """Return the root u of ``u + s (mean(z + u) - reward)``, cut to where ``z + u`` is within the bound.
 
-        Since f' >= 1, the root is between any u and u - f(u); halvings shorten that. From the point there that is nearest to
-        where the mean is steepest, up to the root, f is convex or concave so that no step of Newton's method goes beyond the
-        root; it may, with a link whose slope is not unimodal.
+        The derivative is at least 1, so the root is between any u and u - f(u), which halvings shorten. From the point there that
+        is nearest to the steepest point of the mean, up to the root, f is convex or concave if the slope is unimodal. So no step
+        of Newton's method goes beyond the root.
         """
         link = self.link
         first, last = -bound - z, bound - z
@@ -194,36 +170,18 @@ class LocalGLMRegression(MixtureEstimator):
         return u
 
     def _curvature(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """The largest weight that the loss is sure to have, wherever between ``low`` and ``high`` the truth is."""
-        distance = maximum(abs(low - y), abs(high - y))
-        curvature = 2.0 * self.link.slope(y) / (2.0 + self.concordance * distance)
+        """Return the largest weight that the loss is sure to have, wherever between ``low`` and ``high`` the truth is."""
+        R = self.concordance
+        curvature = 2.0 * self.link.slope(y) / (2.0 + R * maximum(abs(low - y), abs(high - y)))
         if self.is_unimodal:
-            curvature = maximum(curvature, self._curvature_at_ends(y, low, high))
+            curvature = maximum(curvature, minimum(self.link.curvature(low, y, R), self.link.curvature(high, y, R)))
         return curvature
-
-    def _curvature_of_pair(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        return smallest(self.link.curvature(pair(low, high), column(y), self.concordance))
-
-    def _curvature_at_ends_in_python(self, y: Any, low: Any, high: Any) -> Any:
-        if isinstance(y, float):  # of one learner: two numbers cost less than an array of two
-            link = self.link
-            return minimum(link.curvature(low, y, self.concordance), link.curvature(high, y, self.concordance))
-        return self._curvature_of_pair(y, low, high)
-
-    @in_python(_curvature_at_ends_in_python)
-    def _curvature_at_ends(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Return the smaller of the weights for a truth at ``low`` and at ``high``."""
-        return self._curvature_of_pair(y, low, high)
 
 
 class LocalGLB(UCB):
     """Optimism over :class:`LocalGLMRegression`: the library's bandit for clicks, ratings and counts.
 
-    The arguments, the guarantee and the cost are the estimator's. The confidence set is proved, the regret is measured: in the
-    experiment of the paper of GLB-OMD (docs/glb_omd.md; 20 arms that stay, 3000 rounds, mean and standard deviation over 100
-    trials) it is 15.2 (8.1) for clicks with S = 3 and 8.6 (6.5) with S = 5, where :class:`~torchonline.baselines.OFUGLB`, which
-    goes over all rounds in each, has 29.1 (29.6) and 16.2 (16.4). For counts with S = 3 it is 172 (95), and OFUGLB has less, 102
-    (154).
+    The arguments, the guarantee and the cost are the estimator's. docs/glb_omd.md measures the regret beside its rivals.
 
     Example:
         >>> policy = LocalGLB(2, theta_bound=3.0)  # clicks
@@ -237,19 +195,6 @@ class LocalGLB(UCB):
         tensor(1)
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(LocalGLMRegression(**arguments_of(locals())))
+    @takes_arguments_of(LocalGLMRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(LocalGLMRegression(*arguments, **options))

@@ -2,89 +2,66 @@
 
 import math
 import warnings
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GeneralizedEstimator, MixtureEstimator, checked_link
-from torchonline.bandits.policies import UCB
+from torchonline.bandits.glm.base import MixtureEstimator, checked_link
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import one_of
 from torchonline.core.ops import along, assign_, at_least, dot, log, matvec, real, sqrt
-from torchonline.core.options import LearnerOptions, arguments_of
-from torchonline.linalg import add_diagonal, logdet, project_ball_
+from torchonline.core.options import LearnerOptions
+from torchonline.linalg import add_diagonal, logdet
 from torchonline.links import Link
 
 
-class MirrorDescent(GeneralizedEstimator):
-    """Base of those that learn by mirror descent, on a quadratic model of each round's loss."""
-
-    eta: float
-
-    def _descend(self, x: Tensor, reward: Tensor, weight: Tensor, z: Tensor, product: Tensor, q: Tensor) -> Tensor:
-        """The estimate after a round, for ``z = x'theta_hat``, ``product = V^-1 x`` and ``q = x'V^-1 x``: ``(*B, d)``."""
-        # Eq. (42a), with the Hessian weight at the old estimate.
-        slope = self.eta * weight * self.link.slope(z)
-        pull = self.eta * weight * (self.link.mean(z) - reward) / (1.0 + slope * q)
-        theta = self.theta_hat - along(pull, x) * product
-        # Eq. (42b), with the matrix of (42a) in the norm.
-        project_ball_(theta, self.V, self.theta_bound, self.validate, along(sqrt(slope), x) * x)
-        return theta
-
-
-class GLMRegression(MirrorDescent, MixtureEstimator):
+class GLMRegression(MixtureEstimator):
     r"""One-pass generalized linear regression by online mirror descent, the estimator of GLB-OMD.
 
-    The mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link; :math:`w(\theta) = \mu'(x^\top\theta)/g` with the
-    dispersion :math:`g = \text{noise\_scale}^2`. A round, from :math:`V = \lambda I`:
+    The mean reward is :math:`\mu(x^\top\theta^*)`, with the mean :math:`\mu = m'` of a link;
+    :math:`w(\theta) = \mu'(x^\top\theta)/g` with the dispersion :math:`g = \text{noise\_scale}^2`. A round, from
+    :math:`V = \lambda I`:
 
     .. math:: \tilde V &= V + \eta\,w(\hat\theta)\,xx^\top \\
               \zeta &= \hat\theta - \eta\,\tilde V^{-1}x\,(\mu(x^\top\hat\theta) - r)/g &&\text{(42a)} \\
               \hat\theta &\leftarrow \arg\min_{\|\theta\|\le S}\|\theta-\zeta\|_{\tilde V} &&\text{(42b)} \\
               V &\leftarrow V + w(\hat\theta)\,xx^\top &&\text{(at the new estimate)}
 
-    Widths are :math:`\|x\|_{V^{-1}}`. With ``radius="empirical"`` :math:`\eta` is large enough, and hardly larger, for the
-    link's slope to satisfy :math:`\mu'(y)(b-y)^2 \le 2\eta D_m(b, y)` for all predictors b and y in [-SL, SL], with the
-    divergence :math:`D_m` of m; otherwise it is the paper's 1 + R S L, which is larger.
+    Widths are :math:`\|x\|_{V^{-1}}`. With ``radius="empirical"``, :math:`\eta` is about the smallest number with
+    :math:`\mu'(y)(b-y)^2 \le 2\eta D_m(b, y)` for all predictors b and y in [-SL, SL], with the divergence :math:`D_m` of m;
+    otherwise it is the paper's 1 + R S L, which is larger.
 
     Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
     whose exponential moments are not larger: see :mod:`torchonline.links`), then with probability at least 1 - ``delta``, for
     all rounds and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`, with the radius
 
-    - "empirical": what the rounds have cost, added up. Holds for any ``ridge``. Proof: docs/generalized_linear.md.
+    - "empirical": the sum of the costs of all rounds. Holds for any ``ridge``. Proof: docs/generalized_linear.md.
     - "paper": :math:`\text{radius}^2 = 4\lambda S^2 + 2\eta\log\frac1\delta + 6d\eta^2\log(2 + 2C_\mu L^2t/(\lambda g))` at
-      round t (Theorem 1 of the reference). Holds for ``ridge`` from :meth:`theory_ridge` on, below which there is a warning,
-      if no round's ``noise_scale`` is below the link's.
-    - "tight": :math:`\lambda S^2 + 2\eta\log\frac1\delta + 6\eta^2\log\det(V/\frac\lambda2 - I)`, what the paper's proof gives
+      round t (Theorem 1 of the reference). Holds for ``ridge`` from :meth:`theory_ridge` on, below which there is a warning, if
+      no round's ``noise_scale`` is below the link's; ``step`` refuses smaller ones.
+    - "tight": :math:`\lambda S^2 + 2\eta\log\frac1\delta + 6\eta^2\log\det(V/\frac\lambda2 - I)`, which the paper's proof gives
       before its last bounds. Under the same conditions, and never larger.
 
     UCB over the paper's radius has regret :math:`\tilde O(d\sqrt{T/\kappa_*})` (Theorem 2, whose proof asks for more where the
-    slope is unbounded: docs/glb_omd.md). For the empirical radius there is no such theorem. ``radius_scale`` other than 1 is a
-    heuristic.
+    slope is unbounded: docs/glb_omd.md). For the empirical radius no regret bound is proved. ``radius_scale`` other than 1 is a
+    heuristic. ``misspecified`` becomes True, and stays so, when the squared empirical radius falls below 0. If the assumptions
+    hold that happens with probability ``delta`` at most; it seldom does when they do not.
 
-    ``misspecified`` becomes True, and stays so, when the squared empirical radius falls below 0. If the assumptions hold that
-    happens with probability ``delta`` at most; it seldom does when they do not.
-
-    Cost of a round: O(d^2) time and :data:`~torchonline.bandits.glm.base.NODES` exponentials, whatever the round; O(d^3) in
-    a round that leaves the ball, and in each choice with ``radius="tight"``. Two d x d matrices (three in float32).
-
-    Raises, from ``step`` besides what the contract says: ValueError if ``reward`` is none that the link has, if ``x`` is longer
-    than ``feature_bound``, if ``noise_scale`` is below the link's with "paper" or "tight", whose theorem has one dispersion, or
-    if one round outweighs all that the state's dtype can resolve.
+    Cost of a round: O(d^2) time and :data:`~torchonline.bandits.glm.base.NODES` exponentials, whatever the round; O(d^3) in a
+    round that leaves the ball, and in each choice with ``radius="tight"``. Two d x d matrices (three in float32).
 
     Args:
         dim: d, number of features.
-        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``.
+        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
+            refuses rewards that the link does not have.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
-        feature_bound: L > 0, a bound on the norm of features, which is enforced.
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones.
         ridge: :math:`\lambda > 0`; None for d.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius: "empirical", "tight" or "paper".
         radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64, or torch.float32 where the last digits do not matter: a radius of proof needs float64.
-        device: where the state lives.
-        validate: whether values are checked in each call.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proof is for float64.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``squared_radius`` (the empirical one), ``misspecified``
@@ -101,8 +78,8 @@ class GLMRegression(MirrorDescent, MixtureEstimator):
 
     Reference:
         Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost Optimal Regret with One-Pass Update, 2025. What differs:
-        the default radius and its smaller :math:`\eta`; the paper's :math:`\lambda` is :meth:`theory_ridge`, its experiments take
-        d, and so do we; :math:`\tilde V^{-1}` contains the new Hessian once, not twice as displayed there.
+        the default radius and its smaller :math:`\eta`; the paper's :math:`\lambda` is :meth:`theory_ridge`, its experiments and
+        the default take d; :math:`\tilde V^{-1}` contains the new Hessian once, not twice as displayed there.
     """
 
     statistics_depend_on = ("eta", "theta_bound", "ridge", "delta", "noise_scale")
@@ -150,7 +127,7 @@ class GLMRegression(MirrorDescent, MixtureEstimator):
         self._create_buffers()
 
     def theory_ridge(self) -> float:
-        """The least ridge for which the paper's theorem holds, with this learner's eta."""
+        """Return the least ridge for which the paper's theorem holds, with this learner's eta."""
         R, eta, L = self.concordance, self.eta, self.feature_bound
         by_weight = max(3.0 * eta * R * self.predictor_bound, 1.0) * self.max_weight
         return 2.0 * L**2 * max(7.0 * self.dim * eta * R**2, by_weight)
@@ -208,13 +185,8 @@ class GLMRegression(MirrorDescent, MixtureEstimator):
 class GLBOMD(UCB):
     """GLB-OMD: optimism over :class:`GLMRegression`, the paper's algorithm with its errata and a smaller radius.
 
-    The arguments, the guarantee and the cost are the estimator's. :class:`LocalGLB` is what we recommend.
-
-    What of the paper reproduces (docs/glb_omd.md; 20 arms that stay, 3000 rounds, mean and standard deviation over 100 trials):
-    the cost of a round does not depend on t. Regret like that of maximum likelihood does not, with the radius as printed: with
-    ``radius="paper"`` and ridge d, as in its experiments, which its theorem does not cover, it is, at S = 3, 81.0 (41.3) for
-    clicks and 2496 (759) for counts, where :class:`~torchonline.baselines.OFUGLB` has 29.1 (29.6) and 102 (154); with the ridge
-    of its theorem, 73.1 (77.2) and 11131 (4946). With the default radius it is 15.9 (9.9) for clicks, and 805 (303) for counts.
+    The arguments, the guarantee and the cost are the estimator's. :class:`LocalGLB` is the library's recommendation.
+    docs/glb_omd.md measures the regret with each radius beside its rivals.
 
     Example:
         >>> policy = GLBOMD(2, link=Poisson(), theta_bound=2.0)
@@ -228,20 +200,6 @@ class GLBOMD(UCB):
         ValueError: reward: expected whole numbers from 0 on, as Poisson has it, got 0.5
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius: str = "empirical",
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(GLMRegression(**arguments_of(locals())))
+    @takes_arguments_of(GLMRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(GLMRegression(*arguments, **options))

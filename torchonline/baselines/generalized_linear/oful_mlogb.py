@@ -9,15 +9,14 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import checked_link
-from torchonline.bandits.glm.mirror_descent import MirrorDescent
+from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import assign_, dot, log, log1p, matvec, real, sqrt
 from torchonline.core.options import LearnerOptions
 
 
-class MLogBRegression(MirrorDescent):
+class MLogBRegression(GeneralizedEstimator):
     r"""Online mirror descent on the logistic loss, for binary rewards.
 
     Round t, with the logistic mean :math:`\sigma`, g = ``noise_scale``\ :sup:`2` and
