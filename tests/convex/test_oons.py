@@ -214,7 +214,7 @@ def slack(
         dim, lipschitz=lipschitz, radius_bound=radius, preset=preset, form=form, sketch_size=1, batch_shape=(fleet,)
     )
     for name, value in (change or {}).items():
-        setattr(learner, name, value)
+        vars(learner)[name] = value
     axis, ridge = unit(rng.standard_normal((each, dim))), learner._ridge(learner.scale)
     start, plays, gradients, hints = learner.curvature.shift.clone(), [], [], []
     for t in range(rounds):

@@ -124,7 +124,7 @@ def least_slack(preset: str, kappa: float) -> float:
     prior = np.array([0.1, 0.3, 0.2, 0.3, 0.1])
     for kind in range(5):
         learner = MsMwC(5, rate=rates.tolist(), prior=prior.tolist(), preset=preset, batch_shape=(200,))
-        learner.kappa = kappa
+        vars(learner)["kappa"] = kappa
         weights, losses, hints = played(learner, RANGES, 200, kind)
         assert int(learner.clipped.sum()) == 0
         regrets = ((weights * losses).sum(-1, keepdims=True) - losses).sum(0)
