@@ -768,10 +768,8 @@ def test_an_option_beyond_the_range_of_the_state_is_refused_by_name(cls: Any, va
     sizes = {
         "lipschitz",
         "radius_bound",
-        "initial_radius",
-        "initial_scale",
-        "initial_wealth",
-        "scale0",
+        "length_scale",
+        "gradient_scale",
         "step_size",
         "rate",
     }
