@@ -21,6 +21,7 @@ from torchonline.core.ops import (
     log,
     maximum,
     minimum,
+    number,
     or_one,
     roundoff,
     sqrt,
@@ -157,12 +158,12 @@ class FreeGrad(ConvexLearner):
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         norm = euclidean(gradients)
-        starts = self.restart_weight * norm >= self.gradient_norm_sum
-        h = where(starts, norm, self.largest_gradient_norm)
-        h_1 = where(starts, norm, self.first_gradient_norm)
-        root_V = where(starts, norm, self.root_gradient_square_sum)
+        norm_sum = number(self.gradient_norm_sum)
+        starts = self.restart_weight * norm >= norm_sum
+        h = where(starts, norm, number(self.largest_gradient_norm))
+        h_1 = where(starts, norm, number(self.first_gradient_norm))
+        root_V = where(starts, norm, number(self.root_gradient_square_sum))
         S = where(column(starts), 0.0 * self.gradient_sum, self.gradient_sum)
-        norm_sum = where(starts, norm, self.gradient_norm_sum + norm)
 
         # Eq. (1), with the root of V.
         h_next = maximum(h, norm)
@@ -177,7 +178,7 @@ class FreeGrad(ConvexLearner):
         assign_(self.root_gradient_square_sum, root_V)
         assign_(self.largest_gradient_norm, h)
         assign_(self.first_gradient_norm, h_1)
-        assign_(self.gradient_norm_sum, norm_sum)
+        assign_(self.gradient_norm_sum, where(starts, norm, norm_sum + norm))
         self._decide_(S, or_one(root_V), or_one(h), or_one(h_1))
 
     def _decide_(self, S: Tensor, root_V: Tensor, h: Tensor, h_1: Tensor) -> None:
@@ -195,12 +196,13 @@ class FreeGrad(ConvexLearner):
 
 def euclidean(x: Tensor) -> Tensor:
     """Return Euclidean norms, ``(*B, d)`` to ``(*B)``, even where squares would overflow or vanish."""
-    peak = or_one(largest(abs(x)))
+    peak = or_one(number(largest(abs(x))))
     scaled = x / along(peak, x)
-    return peak * sqrt(dot(scaled, scaled))
+    return peak * number(sqrt(dot(scaled, scaled)))
 
 
 def hypotenuse(x: Tensor, y: Tensor) -> Tensor:
     """Return the root of ``x^2 + y^2`` for numbers of at least 0, even where squares would overflow or vanish."""
-    ratio = minimum(x, y) / or_one(maximum(x, y))
-    return maximum(x, y) * sqrt(1.0 + ratio * ratio)
+    longer = maximum(x, y)
+    ratio = minimum(x, y) / or_one(longer)
+    return longer * number(sqrt(1.0 + ratio * ratio))

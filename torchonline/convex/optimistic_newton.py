@@ -155,7 +155,7 @@ class OptimisticNewton(ConvexLearner):
     def _play_(self, ridge: Tensor, error_bound: Tensor, decision_bound: Tensor, radius: Tensor | None) -> None:
         r"""Take the next decision, by :math:`\rho_t`, :math:`z_t` and :math:`R_t`: in the ball of a radius, or anywhere."""
         curvature = self.curvature
-        spread = number(self.length_unit) * sqrt(number(self.error_square_sum))
+        spread = number(self.length_unit) * number(sqrt(number(self.error_square_sum)))
         rate = 1.0 / maximum(self.cap * decision_bound * error_bound, spread)
         assign_(self.rate, rate)
         curvature.set_multiple_(ridge + self.look * rate * error_bound * error_bound)

@@ -121,8 +121,8 @@ def is_at_hand(value: Tensor) -> bool:
 
 
 def _may_hold_in_python(condition: Any) -> bool:
-    if isinstance(condition, bool):
-        return condition
+    if isinstance(condition, (bool, np.bool_)):
+        return bool(condition)
     return not _at_hand_in_python(condition) or bool(condition.any())
 
 
