@@ -9,14 +9,15 @@ PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: help demo test lint wheel bench clean
+.PHONY: help demo test test-fast lint wheel bench clean
 
 help:
-	@echo "make demo    train, serve and export a neural-linear bandit on scikit-learn's digits"
-	@echo "make test    the test suite"
-	@echo "make lint    ruff, and mypy on an installed copy"
-	@echo "make wheel   build the wheel and check what it holds"
-	@echo "make bench   speed against NumPy and other libraries, as ratios in one run"
+	@echo "make demo      train, serve and export a neural-linear bandit on scikit-learn's digits"
+	@echo "make test      the test suite"
+	@echo "make test-fast its quick tier, in some 80 seconds: every public class once, without what takes long"
+	@echo "make lint      ruff, and mypy on an installed copy"
+	@echo "make wheel     build the wheel and check what it holds"
+	@echo "make bench     speed against NumPy and other libraries, as ratios in one run"
 
 # Python compiles what is imported when it is; compiling all of torch takes a minute.
 $(READY): pyproject.toml
@@ -30,6 +31,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest --ignore=tests/benchmarks --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
+
+test-fast: $(READY)
+	$(BIN)/python -m pytest -m fast --ignore=tests/benchmarks --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

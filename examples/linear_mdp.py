@@ -17,9 +17,10 @@ probability 1 - delta. Then, because the transitions are known, the planned valu
 script counts violations of both. No regret bound is claimed. RidgeRegression gets the same number as its noise scale, but no
 theorem covers it under this noise.
 
-Result: under noise with a variance HeavyTailRegression has less regret than RidgeRegression, and its sets never failed.
-Without a variance it has twice the mean regret of RidgeRegression. The sets of RidgeRegression failed in most trials, and
-its worst trial is worse. Planning with plain estimates is best on average under both laws, and bad in its worst trials.
+Result: the sets of HeavyTailRegression never failed. Those of RidgeRegression failed in 6 of 40 trials under noise with a
+variance, and in 34 of 40 without. HeavyTailRegression has 1.3 times the mean regret of RidgeRegression with a variance, and
+2.6 times without, where the worst trial is RidgeRegression's. Planning with plain estimates is best on average under both
+laws, and bad in its worst trials.
 
     python examples/linear_mdp.py    # a few minutes; seconds with --smoke
 """

@@ -1,6 +1,8 @@
 """Online learners as PyTorch modules."""
 
+from importlib import import_module as _import_module
 from pathlib import Path as _Path
+from types import ModuleType as _ModuleType
 
 # In a bare checkout models/ and callbacks/ lie beside this folder; in an installed package they are inside it.
 if not (_Path(__file__).parent / "models").is_dir():
@@ -62,3 +64,19 @@ __all__ = [
     "ThompsonSampling",
     "gradients",
 ]
+
+# These load when they are asked for: some bring in Lightning.
+_SUBMODULES = frozenset(
+    ("baselines", "callbacks", "datasets", "diagnostics", "environments", "export", "linalg", "metrics", "models")
+    + ("off_policy", "privacy")
+)
+
+
+def __getattr__(name: str) -> _ModuleType:
+    if name in _SUBMODULES:
+        return _import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_SUBMODULES])

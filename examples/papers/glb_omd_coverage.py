@@ -76,10 +76,10 @@ def failures(make: type[UCB], link: Link, bound: float, law: Law | None, rounds:
         index[1] = (error / width if t % 2 else width)[1].argmax(-1)
         x, reward, _ = environment.pull(index)
         policy.step(x, reward)
-        failed[0] |= has_missed(estimator, environment.theta)
-        estimator.radius_scale = 0.2
-        failed[1] |= has_missed(estimator, environment.theta)
-        estimator.radius_scale = 1.0
+        theta = environment.theta
+        failed[0] |= has_missed(estimator, theta)
+        # A fifth of the set misses theta if the whole set misses a point five times as far away.
+        failed[1] |= has_missed(estimator, estimator.theta_hat + 5.0 * (theta - estimator.theta_hat))
     return failed.sum(-1).flatten().tolist()
 
 

@@ -115,9 +115,9 @@ def play(policies: dict[str, UCB], environment: LinearBandit, rounds: int) -> in
         world = copy.deepcopy(environment)
         for _ in range(rounds):
             x, reward, _ = world.pull(policy.select(world.arms()))
-            centre = estimator.centre.clone() if name == "HEAVY-OFUL" else None
+            expansion_point = estimator.expansion_point.clone() if name == "HEAVY-OFUL" else None
             policy.step(x, reward)
-            passes += centre is not None and not torch.equal(centre, estimator.centre)
+            passes += expansion_point is not None and not torch.equal(expansion_point, estimator.expansion_point)
     return passes
 
 

@@ -96,7 +96,8 @@ def test_each_decision_has_a_draw_of_its_own() -> None:
         policy = ThompsonSampling(learnt(batch_shape=batch_shape))
         arms = torch.randn(3, dtype=D).expand(*batch_shape, 50, 2, 3)
         scores = policy(arms)
-        assert torch.equal(scores[..., 0], scores[..., 1])
+        # A product of matrices may round two equal rows differently.
+        torch.testing.assert_close(scores[..., 0], scores[..., 1], rtol=1e-12, atol=1e-12)
         assert scores[..., 0].unique().numel() == scores[..., 0].numel()
 
 
@@ -152,7 +153,8 @@ def test_a_mask_means_the_best_of_the_rest(cls: Any) -> None:
 def test_ties_take_the_lowest_index(cls: Any) -> None:
     for batch_shape in BATCH_SHAPES:
         policy = cls(learnt(batch_shape=batch_shape))
-        twins = torch.randn(3, dtype=D).expand(*batch_shape, 5, 3)
+        # Of one coordinate: sums of several may be rounded differently in each row, and equal arms would not tie.
+        twins = torch.tensor([0.0, 0.7, 0.0], dtype=D).expand(*batch_shape, 5, 3)
         assert not policy.select(twins).any()
         mask = torch.tensor([False, False, True, True, False]).expand(*batch_shape, 5)
         assert (policy.select(twins, mask) == 2).all()

@@ -90,12 +90,12 @@ def test_one_output_is_heavy_tail_regression(moment_order: float, noise_scale: f
         system.step(x, y[None], None if scale is None else scale[None])
         regression.step(x, y, scale)
     probes = torch.randn(5, 3, dtype=D)
-    close(system(probes)[:, 0], regression(probes), 1e-12)
+    close(system(probes)[:, 0], regression(probes), 1e-10)
     for end, expected in zip(system.interval(probes), regression.interval(probes), strict=True):
-        close(end[:, 0], expected, 1e-12)
-    close(system.radius()[0], noise_scale * regression.radius(), 1e-12)
+        close(end[:, 0], expected, 1e-10)
+    close(system.radius()[0], noise_scale * regression.radius(), 1e-10)
     for name, unit in {"V": 2, "A": 2, "V_inv": -2, "A_inv": -2, "P": -2, "logdet": 0, "bias": 0}.items():
-        close(getattr(system, name), noise_scale**unit * getattr(regression, name), 1e-11)
+        close(getattr(system, name), noise_scale**unit * getattr(regression, name), 1e-10)
 
 
 def learnt(rounds: int = 200, **options: Any) -> SystemIdentification:

@@ -35,6 +35,7 @@ from torchonline.baselines import (
 from torchonline.baselines.generalized_linear import solvers
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator
 from torchonline.baselines.generalized_linear.solvers import Loss, furthest, minimise
+from torchonline.core.stepping import SNAPSHOT_BYTES
 from torchonline.environments import GeneralizedLinearBandit
 from torchonline.export import to_onnx, to_program, to_torchscript
 from torchonline.export.programs import only_where
@@ -290,7 +291,7 @@ def test_ofulog_r_agrees_with_reference(ridge: float | None) -> None:
     for t, (arms, reward, scale) in enumerate(stream(Logistic(), 1.5, 30, 3, seed=4)):
         learn(policy, arms[0], reward, scale)
         history.add(arms[0], reward, scale**-2)
-        growth.append(policy.estimator.information.item())
+        growth.append(policy.estimator.logdet.item())
         if t % 10 == 9:
             theta, squared = ofulog_r(history, 1.5, 1.0, 0.3, ridge)
             np.testing.assert_allclose(policy.estimator.theta_hat.numpy(), theta, atol=1e-7)
@@ -342,8 +343,8 @@ def play_rs(policy: RSGLinCB, reference: RSGLinCBReference, rounds: int) -> tupl
         scale = 0.5 + 0.5 * (t % 2)
         learn(policy, arms[index], reward, scale)
         reference.learn(arms[index], reward, scale**-2)
-        np.testing.assert_allclose(policy.estimator.warm_theta.numpy(), reference.theta_o, atol=1e-7)
-        np.testing.assert_allclose(policy.estimator.H.numpy(), reference.H, rtol=1e-7)
+        np.testing.assert_allclose(policy.estimator.warm_up_theta.numpy(), reference.theta_o, atol=1e-7)
+        np.testing.assert_allclose(policy.estimator.next_V.numpy(), reference.H, rtol=1e-7)
     return ruled_out, reference.kinds.count("fit")
 
 
@@ -357,7 +358,7 @@ def test_rs_glincb_agrees_with_reference() -> None:
     ruled_out, fits = play_rs(policy, reference, 400)
     assert ruled_out > 50
     assert fits >= 2
-    assert reference.kinds.count("warm-up") == int(policy.estimator.is_warm.sum()) >= 10
+    assert reference.kinds.count("warm-up") == int(policy.estimator.is_warm_up.sum()) >= 10
     assert int(policy.estimator.fits) - fits in (0, 1)  # one that is due may not have been asked for yet
 
 
@@ -384,10 +385,10 @@ def test_rs_glincb_fits_when_the_determinant_doubles() -> None:
         learner.step(
             torch.randn(2, generator=generator).clamp(-0.7, 0.7), torch.randint(2, (), generator=generator).double()
         )
-        doubled = float(torch.linalg.det(learner.H)) > 2.0 * float(torch.linalg.det(before))
+        doubled = float(torch.linalg.det(learner.next_V)) > 2.0 * float(torch.linalg.det(before))
         fits += doubled
         assert int(learner.fits) == fits
-        assert torch.equal(learner.V, learner.H if doubled else before)
+        assert torch.equal(learner.V, learner.next_V if doubled else before)
         assert torch.equal(learner.theta_hat, last) != doubled
     assert fits >= 4
 
@@ -406,7 +407,7 @@ def test_an_arm_that_is_not_available_rules_out_no_other() -> None:
         naive = policy(arms).masked_fill(~mask, -math.inf)
         changed += int(naive.argmax()) != int(policy.select(arms, mask))
     assert changed > 5
-    with pytest.raises(ValueError, match=r"^mask: expected an available arm"):
+    with pytest.raises(ValueError, match=r"^mask: expected an available entry in each row"):
         policy.select(arms, torch.zeros(8, dtype=torch.bool))
     arms[0, 0] = torch.nan
     with pytest.raises(ValueError, match=r"^arms: expected finite"):
@@ -429,7 +430,7 @@ def misses(learner: Any, link: Link, bound: float, rounds: int, seed: int, off: 
         found["tenth"] |= distance > 0.1 * learner.radius()
         if hasattr(learner, "level"):
             for i in range(runs):
-                loss, theta = learner._loss(i, learner._penalty(i)), learner._read("theta_hat", i)
+                loss, theta = learner._loss((i,), learner._penalty((i,))), learner._read("theta_hat", (i,))
                 before = loss.link.log_partition(loss.predictors(theta))
                 rise = loss.rise(loss.predictors(truth[i].numpy()), truth[i].numpy(), before, theta)
                 found["set"][i] |= bool(rise > learner.level()[i])
@@ -480,7 +481,7 @@ def test_any_link_will_do(cls: Any, link: Link) -> None:
     assert bool(torch.isfinite(policy(arms)).all()) or cls is RSGLinCB
     if cls is not RSGLinCB:
         ridge = estimator.slowest * estimator.ridge if cls is GLMUCB else 0.0
-        loss, theta = estimator._loss(0, ridge), estimator.theta_hat.numpy()
+        loss, theta = estimator._loss((), ridge), estimator.theta_hat.numpy()
         gradient = loss.gradient(loss.rows @ theta, theta)
         inward = max(0.0, -float(gradient @ theta)) / 4.0 if np.linalg.norm(theta) > 2.0 - 1e-9 else 0.0
         np.testing.assert_allclose(gradient + inward * theta, 0.0, atol=1e-8)
@@ -508,6 +509,21 @@ def test_a_full_history_refuses_and_keeps_what_it_has(cls: Any) -> None:
 
 
 @pytest.mark.parametrize("cls", LEARNERS)
+def test_a_full_history_refuses_before_the_first_write(cls: Any) -> None:
+    """The state is too large for a snapshot, and the learner is still whole."""
+    learner, x, one = cls(2, horizon=5000), torch.tensor([0.6, 0.3], dtype=D), torch.tensor(1.0)
+    assert sum(buffer.nbytes for buffer in learner.buffers()) > SNAPSHOT_BYTES
+    learner.rounds.fill_(5000)
+    before = snapshot(learner)
+    with pytest.raises(ValueError, match=r"^horizon: expected at most 5000 rounds"):
+        learner.step(x, one)
+    assert differences(before, snapshot(learner)) == []
+    learner.reset()
+    learner.step(x, one)
+    assert int(learner.rounds) == 1
+
+
+@pytest.mark.parametrize("cls", LEARNERS)
 def test_a_member_that_is_behind_is_as_it_would_be_alone(cls: Any) -> None:
     fleet, alone = cls(2, horizon=20, batch_shape=(2,)), cls(2, horizon=20)
     generator = torch.Generator().manual_seed(0)
@@ -521,8 +537,8 @@ def test_a_member_that_is_behind_is_as_it_would_be_alone(cls: Any) -> None:
             with only_where(torch.tensor([True, False]), fleet):
                 fleet.step(x, reward)
     assert fleet.rounds.tolist() == [12, 8]
-    torch.testing.assert_close(fleet.theta_hat[1], alone.theta_hat, rtol=0.0, atol=1e-12)
-    torch.testing.assert_close(fleet.radius()[1], alone.radius(), rtol=1e-12, atol=0.0)
+    torch.testing.assert_close(fleet.theta_hat[1], alone.theta_hat, rtol=0.0, atol=1e-9)
+    torch.testing.assert_close(fleet.radius()[1], alone.radius(), rtol=1e-9, atol=0.0)
 
 
 @pytest.mark.parametrize("cls", LEARNERS)

@@ -142,7 +142,7 @@ def problem(seed: int) -> tuple[ECOLogRegression, np.ndarray, float, float]:
         x = random.standard_normal(dim)
         x *= long * random.uniform(0.2, 1.0) / np.linalg.norm(x)
         reward = float(random.random() < expit(x @ truth)) if random.random() < 0.7 else random.random()
-        before = learner.theta_hat.numpy().copy(), learner.V.numpy().copy(), float(learner.excess)
+        before = learner.theta_hat.numpy().copy(), learner.V.numpy().copy(), float(learner.excess_loss)
         learner.step(torch.from_numpy(x), torch.tensor(reward, dtype=D))
     learner.before = before
     return learner, x, reward, learner.inverse_rate / 2.0
@@ -163,7 +163,7 @@ def test_ecolog_is_the_constrained_minimum() -> None:
         np.testing.assert_allclose(theta, minimum(centre, V, x, rate, reward, bound)[0], rtol=0.0, atol=1e-10)
         either, _ = minimum(centre, V, x, 2.0 * rate, 0.5, bound)
         added = max(0.0, loss(x @ either, reward) - loss(x @ theta, reward))
-        np.testing.assert_allclose(float(learner.excess) - excess, added, rtol=0.0, atol=1e-9)
+        np.testing.assert_allclose(float(learner.excess_loss) - excess, added, rtol=0.0, atol=1e-9)
         in_the_way += multiplier > 0.0
     assert 20 <= in_the_way <= 80
 
@@ -200,9 +200,9 @@ def test_ecolog_pays_for_its_distance_in_losses() -> None:
     paid = torch.zeros(50, dtype=D)
     tightest = torch.inf
     for x, reward, theta in worst_case(learner):
-        before = learner.excess.clone()
+        before = learner.excess_loss.clone()
         learner.step(x, reward)
-        assert (learner.excess >= before).all()
+        assert (learner.excess_loss >= before).all()
         paid += learner.inverse_rate * (loss_at(x, reward, theta) - loss_at(x, reward, learner.theta_hat))
         difference = (learner.theta_hat - theta).unsqueeze(-1)
         square = (difference.mT @ learner.V @ difference).squeeze((-2, -1))
@@ -219,7 +219,7 @@ def test_gloc_bounds_the_regret_of_its_iterates() -> None:
     for x, reward, theta in worst_case(learner):
         regret += loss_at(x, reward, learner.iterate) - loss_at(x, reward, theta)
         learner.step(x, reward)
-        bound = 2.0 * kappa * learner.ridge * learner.theta_bound**2 + learner.loss / (2.0 * kappa)
+        bound = 2.0 * kappa * learner.ridge * learner.theta_bound**2 + learner.gradient_sum / (2.0 * kappa)
         assert (regret <= bound + 1e-9).all()
 
 

@@ -1,5 +1,6 @@
 """The rivals against NumPy versions of their equations, scipy, and what they are for."""
 
+import inspect
 import math
 from typing import Any
 
@@ -9,13 +10,15 @@ import torch
 from scipy.optimize import minimize, root
 from scipy.stats import binom
 
-from tests.learners import differences, snapshot
+import torchonline
+from tests.learners import differences, public_classes, snapshot
 from tests.reference.crmm import CRMMReference
 from tests.reference.crtm import CRTMReference
 from tests.reference.follow import data, follow
 from tests.reference.heavy_oful import HeavyOFULReference, Loss
 from tests.reference.menu import MENUReference
 from tests.reference.tofu import TOFUReference
+from torchonline.bandits.estimator import Estimator
 from torchonline.baselines import (
     CRMM,
     CRTM,
@@ -27,6 +30,7 @@ from torchonline.baselines import (
     MENURegression,
     TOFURegression,
 )
+from torchonline.core.stepping import SNAPSHOT_BYTES
 from torchonline.environments import LinearBandit, Noise, Pareto, StudentT
 from torchonline.export import to_program
 from torchonline.export.programs import only_where
@@ -118,7 +122,7 @@ def test_an_arm_that_differs_in_one_coordinate_interrupts_an_epoch(cls: Any) -> 
     learner, arms = cls(3, horizon=100, repeats=2), torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.5]])
     for arm, epochs, pulls in ((0, 0, 1), (1, 0, 1), (0, 0, 1), (0, 1, 0), (0, 1, 1), (1, 1, 1), (1, 2, 0)):
         learner.step(arms[arm], torch.tensor(1.0))
-        assert (int(learner.epochs), int(learner.pulls)) == (epochs, pulls)
+        assert (int(learner.epochs), int(learner.epoch_pulls)) == (epochs, pulls)
 
 
 def history(seed: int) -> tuple[HeavyOFULRegression, Loss]:
@@ -258,7 +262,7 @@ def test_members_that_are_behind_look_at_all_rounds_as_rarely_as_others(
     """Where one member misses the first rounds, its empty history makes nobody go over all rounds again and again."""
     cls, method = {
         "HeavyOFUL": (HeavyOFULRegression, "_minimise"),
-        "TOFU": (TOFURegression, "_go_over_all"),
+        "TOFU": (TOFURegression, "_check_all_terms"),
     }[name]
     options = {"horizon": 600, "noise_scale": 0.3}
     options |= {"scale_factor": 1.0, "linear_factor": 1e-3} if name == "HeavyOFUL" else {}
@@ -293,6 +297,37 @@ def test_a_full_history_refuses_and_keeps_what_it_has() -> None:
             with pytest.raises((ValueError, RuntimeError), match=r"horizon: expected at most 3 rounds|out of bounds"):
                 learner.step(torch.randn(2, dtype=D), torch.randn((), dtype=D))
             assert differences(before, snapshot(learner)) == []
+
+
+@pytest.mark.parametrize("cls", [HeavyOFULRegression, TOFURegression])
+def test_a_full_history_refuses_before_the_first_write(cls: Any) -> None:
+    """The state is too large for a snapshot, and the learner is still whole."""
+    learner, x, one = cls(2, horizon=5000), torch.tensor([0.6, 0.3], dtype=D), torch.tensor(1.0)
+    assert sum(buffer.nbytes for buffer in learner.buffers()) > SNAPSHOT_BYTES
+    learner.rounds.fill_(5000)
+    before = snapshot(learner)
+    with pytest.raises(ValueError, match=r"^horizon: expected at most 5000 rounds"):
+        learner.step(x, one)
+    assert differences(before, snapshot(learner)) == []
+    learner.rounds.zero_()
+    learner.step(x, one)
+    assert int(learner.rounds) == 1
+
+
+RENAMED: list[Any] = [cls for cls in public_classes(Estimator, packages=(torchonline.baselines,)) if cls.renamed]
+
+
+@pytest.mark.parametrize("cls", RENAMED)
+def test_a_state_dict_of_version_0_1_0_loads(cls: Any) -> None:
+    """Its buffers had other names."""
+    horizon = {"horizon": 20} if "horizon" in inspect.signature(cls).parameters else {}
+    learner, other = cls(2, **horizon), cls(2, **horizon)
+    learner.step(torch.tensor([[0.6, 0.3], [0.1, -0.2]]), torch.tensor([1.0, 0.0]))
+    old_names = {new: old for old, new in cls.renamed.items()}
+    state = {old_names.get(name, name): value for name, value in learner.state_dict().items()}
+    assert set(cls.renamed) <= set(state)
+    other.load_state_dict(state)
+    assert differences(snapshot(learner), snapshot(other)) == []
 
 
 def test_heavy_oful_says_that_it_is_no_program() -> None:

@@ -5,7 +5,7 @@ from tests.contract.matrix import rule
 from tests.learners import BATCH_SHAPES, Case, differences, estimator_of, play, snapshot
 
 
-@rule(9)
+@rule(9, quick=True)
 def bad_steps_are_refused_by_name(case: Case) -> None:
     """ValueError or TypeError that names the argument, and every buffer bit-equal: one round and several, one and many."""
     for batch_shape in BATCH_SHAPES:

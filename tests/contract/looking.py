@@ -23,7 +23,7 @@ def look(learner: Any, arms: Tensor) -> None:
         learner.select(arms.unsqueeze(-3).expand(*arms.shape[:-2], 6, *arms.shape[-2:]))
 
 
-@rule(1)
+@rule(1, quick=True)
 def looking_changes_nothing(case: Case) -> None:
     """The mean, width, radius, scores and choices leave every buffer bit-equal."""
     for batch_shape in ((), (2,)):

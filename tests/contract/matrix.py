@@ -1,8 +1,10 @@
 """The rules by name and number, the exemptions, and the table that a test run ends with."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import pytest
 
 Check = Callable[[Any], None]
 
@@ -13,6 +15,8 @@ class Rule:
 
     number: int
     check: Check
+    # Whether the quick tier checks it too, of the first case of each class.
+    quick: bool = False
 
     def __str__(self) -> str:
         return self.check.__name__
@@ -73,14 +77,31 @@ EXEMPTIONS |= {
 CONVEX_EXEMPTIONS: dict[tuple[str, str], str] = {}
 
 
-def rule(number: int, rules: list[Rule] = RULES) -> Callable[[Check], Check]:
+def rule(number: int, rules: list[Rule] = RULES, *, quick: bool = False) -> Callable[[Check], Check]:
     """Make a check part of a contract, the bandits' unless another is named, under one of its ten numbers."""
 
     def register(check: Check) -> Check:
-        rules.append(Rule(number, check))
+        rules.append(Rule(number, check, quick))
         return check
 
     return register
+
+
+def quick_params(cases: Sequence[Any]) -> list[Any]:
+    """Parameters of a test, of which the quick tier runs the first case of each class."""
+    first = {case.cls: case for case in reversed(cases)}
+    return [pytest.param(case, id=str(case), marks=[pytest.mark.fast] * (first[case.cls] is case)) for case in cases]
+
+
+def pairs(cases: Sequence[Any], rules: Sequence[Rule], exemptions: dict[tuple[str, str], str]) -> list[Any]:
+    """Parameters ``(case, rule)`` of a test: all that are not exempt, of which the quick tier runs the quick rules."""
+    found = []
+    for case in quick_params(cases):
+        for rule in rules:
+            if (case.values[0].cls.__name__, str(rule)) not in exemptions:
+                marks = case.marks if rule.quick else []
+                found.append(pytest.param(*case.values, rule, id=f"{case.id}-{rule}", marks=marks))
+    return found
 
 
 def table(outcomes: dict[str, bool]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from tests.contract.matrix import rule
 from tests.learners import BATCH_SHAPES, DIM, Case, differences, estimator_of, play, same, snapshot
 
 
-@rule(2)
+@rule(2, quick=True)
 def a_refused_step_changes_nothing(case: Case) -> None:
     """NaN in the last of several rounds leaves every buffer bit-equal, and what follows is as if nothing had been."""
     for batch_shape in BATCH_SHAPES:
@@ -64,7 +64,7 @@ def refusal(learner: Any, x: Tensor, reward: Tensor) -> str | None:
     return None
 
 
-@rule(3)
+@rule(3, quick=True)
 def a_loaded_state_continues_bit_for_bit(case: Case) -> None:
     """state_dict, through a file, into a fresh learner: the same decisions and the same bits from there on."""
     for batch_shape in BATCH_SHAPES:

@@ -5,20 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from tests.contract import arguments, cost, devices, fleets, gradients, looking, script, state, types
-from tests.contract.matrix import EXEMPTIONS, RULES, Rule
+from tests.contract.matrix import EXEMPTIONS, RULES, Rule, pairs
 from tests.learners import CASES, Case, estimator_of, is_plain, public_classes
 from torchonline.bandits.policies import Policy
 
 GROUPS = (looking, state, gradients, cost, types, fleets, script, arguments, devices)
-PAIRS = [
-    pytest.param(case, rule, id=f"{case}-{rule}")
-    for case in CASES
-    for rule in RULES
-    if (case.cls.__name__, str(rule)) not in EXEMPTIONS
-]
 
 
-@pytest.mark.parametrize(("case", "rule"), PAIRS)
+@pytest.mark.parametrize(("case", "rule"), pairs(CASES, RULES, EXEMPTIONS))
 def test_rule(case: Case, rule: Rule, record_property: Callable[[str, object], None]) -> None:
     record_property("contract", f"{rule.number} {case}")
     rule.check(case)

@@ -16,6 +16,8 @@ from torchonline import OONS
 FORMS = ("eigen", "frozen", "sketch")
 # A sketch knows directions by the square of their size, and small ones to half of the digits.
 ROUNDING = {"eigen": 1e-9, "frozen": 1e-9, "sketch": 1e-7}
+# At a condition of 1e8 that is a relative 1e-7 of what the small directions weigh, times the size of the problem.
+ILL_CONDITIONED = {"eigen": 1e-7, "frozen": 1e-7, "sketch": 1e-5}
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -81,9 +83,10 @@ def test_argmins(form: str, decades: int) -> None:
             for linear, found in ((hint[i], x[i]), (corrected[i], learner.centre[i].numpy())):
                 free = centre[i] - np.linalg.solve(A, linear)
                 projected += bool(np.linalg.norm(free) > radius)
-                np.testing.assert_allclose(found, project(A, free, radius), rtol=0.0, atol=1e-7)
+                close = ILL_CONDITIONED[form] if decades > 3 else 1e-7
+                np.testing.assert_allclose(found, project(A, free, radius), rtol=0.0, atol=close)
                 if decades <= 3:
-                    np.testing.assert_allclose(found, minimiser(A, centre[i], linear, radius), rtol=0.0, atol=1e-7)
+                    np.testing.assert_allclose(found, minimiser(A, centre[i], linear, radius), rtol=0.0, atol=1e-6)
     assert decades == 0 or projected >= 5
 
 

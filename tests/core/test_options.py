@@ -1,67 +1,118 @@
-"""Tests of the text of constructor options."""
+"""Options of the constructors: one signature, a repr that shows them, and no change after construction."""
 
+import copy
+import inspect
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
-from torchonline.core.options import described
-
-
-class Anything:
-    """Class with options of all kinds."""
-
-    def __init__(self, dim: int, *rest: float, link: object, scale: Any = 1.0, device: Any = None) -> None:
-        self.dim, self.rest, self.link, self.scale, self.device = dim, rest, link, scale, device
-
-
-def test_required_arguments_come_first_and_defaults_are_left_out() -> None:
-    class LateRequired:
-        def __init__(self, *, scale: float = 1.0, horizon: int) -> None:
-            self.scale, self.horizon, self.other = scale, horizon, "no argument"
-
-    assert described(LateRequired(horizon=7), vars(LateRequired(horizon=7))) == "horizon=7"
-    changed = LateRequired(scale=0.5, horizon=7)
-    assert described(changed, vars(changed)) == "horizon=7, scale=0.5"
-    # Only names that are given are shown, and 1 is the default 1.0.
-    assert described(changed, {"scale": 0.5}) == "scale=0.5"
-    assert described(changed, {"horizon": 7, "scale": 1}) == "horizon=7"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.1 + 0.2, "0.3"),
-        (float("inf"), "inf"),
-        (True, "True"),
-        ("theory", "'theory'"),
-        ((3,), "(3,)"),
-        ((2, 0.5), "(2, 0.5)"),
-        ([1.5], "[1.5]"),
-        (torch.ones(2, 3), "<torch.float32 of shape (2, 3)>"),
-        (torch.ones(2, device="meta"), "<torch.float32 of shape (2) on meta>"),
-        (torch.float32, "torch.float32"),
-        (torch.device("cuda", 1), "'cuda:1'"),
-        (torch.sigmoid, "sigmoid"),
-        (nn.Linear, "Linear"),
-        (nn.Tanh(), "Tanh()"),
-        (nn.Sequential(nn.Tanh()), "Sequential(...)"),
-        (None, "None"),
-    ],
+import torchonline
+from tests.learners import CASES, Case, estimator_of
+from torchonline import (
+    OFUL,
+    UCB,
+    FreeGrad,
+    Greedy,
+    HeavyTailRegression,
+    HeavyTailUCB,
+    LocalGLB,
+    Poisson,
+    RidgeRegression,
 )
-def test_values_are_one_short_line(value: Any, text: str) -> None:
-    anything = Anything(2, link=value)
-    assert described(anything, {"link": value}) == f"link={text}"
+from torchonline.core.options import COMMON
+
+PLAIN = [case for case in CASES if case.over is None]
 
 
-def test_tensors_equal_a_default_only_if_they_are_it() -> None:
-    default = torch.ones(2)
+def test_a_repr_says_what_was_built() -> None:
+    assert repr(RidgeRegression(4)) == "RidgeRegression(dim=4, batch_shape=(), dtype=torch.float64, device='cpu')"
+    policy = OFUL(4, noise_scale=0.1, batch_shape=(2,), dtype=torch.float32)
+    assert repr(policy) == (
+        "OFUL(\n  (estimator): RidgeRegression(dim=4, noise_scale=0.1, batch_shape=(2,), dtype=torch.float32, device='cpu')\n)"
+    )
+    assert "link=Poisson()" in repr(LocalGLB(3, link=Poisson()).estimator).replace("\n", "")
+    assert repr(FreeGrad(3)).startswith("FreeGrad(dim=3, ")
+    assert "dtype=torch.float32" in repr(OFUL(2).float())
+    assert repr(copy.deepcopy(policy)) == repr(policy)
 
-    class WithTensor:
-        def __init__(self, x: Any = default, y: Any = None) -> None:
-            self.x, self.y = x, y
 
-    assert described(WithTensor(), vars(WithTensor())) == ""
-    both = WithTensor(torch.ones(2), torch.ones(2))
-    assert described(both, vars(both)) == "x=<torch.float32 of shape (2)>, y=<torch.float32 of shape (2)>"
+@pytest.mark.parametrize("case", PLAIN, ids=str)
+def test_every_repr_names_the_dimension_and_what_differs(case: Case) -> None:
+    learner = case.build(batch_shape=(2,))
+    text = repr(learner)
+    assert type(learner).__name__ in text
+    assert "dim=3" in text
+    assert "batch_shape=(2,)" in text
+    assert "dtype=torch.float64" in text
+    for name, _ in case.options:
+        assert f"{name}=" in text
+
+
+@pytest.mark.parametrize("case", PLAIN, ids=str)
+def test_an_option_is_fixed_by_name(case: Case) -> None:
+    """Setting one raises, says what it is, and changes nothing; setting what it is already is no change."""
+    estimator = estimator_of(case.build())
+    for name in inspect.signature(type(estimator)).parameters:
+        if name in ("validate", "dtype", "device") or name not in vars(estimator):
+            continue
+        value = getattr(estimator, name)
+        setattr(estimator, name, value)
+        with pytest.raises(AttributeError, match=f"^{name}: expected .*construct another {type(estimator).__name__}"):
+            setattr(estimator, name, object())
+        assert getattr(estimator, name) is value
+    estimator.validate = False
+
+
+def test_the_option_of_the_issue() -> None:
+    estimator = HeavyTailRegression(2)
+    with pytest.raises(AttributeError, match=r"^radius_scale: expected 1\.0, .* got 0\.3"):
+        estimator.radius_scale = 0.3
+
+
+@pytest.mark.parametrize("case", PLAIN, ids=str)
+def test_the_common_options_are_the_same_everywhere(case: Case) -> None:
+    """Declared once, and seen by help and inspect in every constructor."""
+    parameters = inspect.signature(case.cls).parameters
+    defaults = {"batch_shape": (), "dtype": torch.float64, "device": None, "validate": True}
+    assert tuple(parameters)[-4:] == COMMON
+    for name, default in defaults.items():
+        assert parameters[name].default == default
+        assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+@pytest.mark.parametrize("cls", [RidgeRegression, OFUL, HeavyTailUCB, FreeGrad])
+def test_an_unknown_option_is_refused_by_the_class_that_was_called(cls: Any) -> None:
+    with pytest.raises(
+        TypeError, match=rf"^{cls.__name__}(\.__init__)?\(\) got an unexpected keyword argument 'ridges'"
+    ):
+        cls(2, ridges=1.0)
+
+
+def test_policies_over_an_estimator_show_it() -> None:
+    for cls in (UCB, Greedy):
+        assert "RidgeRegression(dim=2" in repr(cls(RidgeRegression(2)))
+
+
+def test_submodules_load_when_asked_for() -> None:
+    """`import torchonline` is enough for torchonline.baselines, .export and .models."""
+    import subprocess
+    import sys
+
+    from tests.fake_device import environment
+
+    program = (
+        "import sys, torchonline; assert 'pytorch_lightning' not in sys.modules\n"
+        "print(torchonline.baselines.CRTM.__name__, torchonline.export.to_program.__name__)\n"
+        "print(torchonline.models.BanditHead.__name__)\n"
+        "print(torchonline.callbacks.__name__, torchonline.environments.LinearBandit.__name__, 'models' in dir(torchonline))\n"
+        "try: torchonline.nothing\nexcept AttributeError as error: print(error)"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True)
+    assert run.stdout.splitlines() == [
+        "CRTM to_program",
+        "BanditHead",
+        "torchonline.callbacks LinearBandit True",
+        "module 'torchonline' has no attribute 'nothing'",
+    ]
+    assert not hasattr(torchonline, "nothing")

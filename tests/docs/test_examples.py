@@ -18,6 +18,7 @@ WRITTEN = {
     "examples/neural_linear_digits.py": ["regret.png", "head.pt", "head.pt2", "logs"],
     "examples/linear_mdp.py": ["linear_mdp.png"],
     "examples/noise_scale.py": ["noise_scale.png"],
+    "examples/oful_radius.py": ["oful_radius.png"],
     "examples/online_calibration.py": ["online_calibration.png"],
     "examples/papers/glb_omd.py": [f"glb_omd_{name}.png" for name in ("logistic", "poisson", "covertype", "time")],
     "examples/papers/glb_omd_coverage.py": ["glb_omd_coverage.png"],
@@ -63,6 +64,7 @@ SAID = {
     ],
     "examples/linear_mdp.py": ["HeavyTailRegression", "RidgeRegression", "greedy", "uniform", "no variance"],
     "examples/noise_scale.py": ["Student-t, df 2.1", "two-point, q 0.0001", "pure noise"],
+    "examples/oful_radius.py": ["own choices", "against it", "classic", "Regret after 50 rounds"],
     "examples/online_calibration.py": [
         "a grid of 11 from 0.0001 to 10",
         "FreeGrad, default",

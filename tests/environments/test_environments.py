@@ -86,9 +86,9 @@ def test_moment_norm_is_the_integral(noise: Noise, share: float) -> None:
 @pytest.mark.parametrize("index", [2.5, 3.0, 6.0])
 def test_moment_norm_of_the_centred_pareto_at_even_orders(index: float) -> None:
     variance, kurtosis = stats.pareto(index).stats("vk")
-    assert Pareto(index).moment_norm(2.0) == pytest.approx(variance**0.5, rel=1e-13)
+    assert Pareto(index).moment_norm(2.0) == pytest.approx(variance**0.5, rel=1e-12)
     if index > 4.0:
-        assert Pareto(index).moment_norm(4.0) == pytest.approx(((kurtosis + 3.0) * variance**2) ** 0.25, rel=1e-13)
+        assert Pareto(index).moment_norm(4.0) == pytest.approx(((kurtosis + 3.0) * variance**2) ** 0.25, rel=1e-12)
 
 
 @pytest.mark.parametrize("index", [1.001, 1.05, 1.5, 4.0, 30.0])
@@ -103,15 +103,15 @@ def test_moment_norm_of_two_points_is_a_sum(order: float) -> None:
     q = 0.03
     high, low = math.sqrt((1.0 - q) / q), math.sqrt(q / (1.0 - q))
     expected = (q * high**order + (1.0 - q) * low**order) ** (1.0 / order)
-    assert TwoPoint(q, scale=2.0).moment_norm(order) == pytest.approx(2.0 * expected, rel=1e-13)
+    assert TwoPoint(q, scale=2.0).moment_norm(order) == pytest.approx(2.0 * expected, rel=1e-12)
 
 
 def test_moment_norms_that_papers_quote() -> None:
     # Wang et al. (ICML 2025), section 6, give 1.31 for the first law.
     assert StudentT(2.1).moment_norm(1.99) == pytest.approx(4.388, abs=5e-4)
-    assert StudentT(2.1).moment_norm(2.0) == pytest.approx(math.sqrt(21.0), rel=1e-13)
-    assert GaussianNoise(scale=3.0).moment_norm(2) == pytest.approx(3.0, rel=1e-14)
-    assert GaussianNoise().moment_norm(1) == pytest.approx(math.sqrt(2.0 / math.pi), rel=1e-14)
+    assert StudentT(2.1).moment_norm(2.0) == pytest.approx(math.sqrt(21.0), rel=1e-12)
+    assert GaussianNoise(scale=3.0).moment_norm(2) == pytest.approx(3.0, rel=1e-12)
+    assert GaussianNoise().moment_norm(1) == pytest.approx(math.sqrt(2.0 / math.pi), rel=1e-12)
 
 
 @pytest.mark.parametrize("noise", [StudentT(1.5), Pareto(1.5), Pareto(1.5, symmetric=True)], ids=repr)
@@ -396,7 +396,7 @@ def test_a_generalized_round_is_what_it_says(link: Link, law, mean, slope, _, re
         arms = environment.arms()
         assert environment.arms() is arms
         assert arms.shape == (2, 3, 7, 3)
-        assert arms.norm(dim=-1).max() <= 1.0
+        assert arms.norm(dim=-1).max() <= 1.0 + 1e-12
         z = np.einsum("...kd,...d->...k", arms.numpy(), theta)
         best_slopes.append(slope(z.max(-1)))
         np.testing.assert_allclose(environment.kappa_star(), 1.0 / np.mean(best_slopes, 0), rtol=1e-10)
@@ -480,7 +480,7 @@ def test_what_is_pulled_changes_no_arms_of_a_generalized_bandit(link: Link) -> N
         ({"link": "logistic"}, TypeError, "link: expected a torchonline.links.Link, got str"),
         ({"theta_norm": -1.0}, ValueError, "theta_norm: expected a number above 0"),
         ({"link": Gamma(2.0), "theta_norm": 2.0}, ValueError, "theta_norm: expected below 2, the reach of Gamma"),
-        ({"link": Poisson(), "theta_norm": 81.0}, ValueError, "theta_norm: expected below 80, the reach of Poisson"),
+        ({"link": Poisson(), "theta_norm": 36.0}, ValueError, "theta_norm: expected below 35, the reach of Poisson"),
         ({"link": LINKS[-1][0]}, ValueError, "rewards: expected a law, since CustomLink has none"),
         ({"rewards": 1.0}, TypeError, "rewards: expected a function of z and a generator, got float"),
         ({"redraw": 1}, TypeError, "redraw: expected True or False, got int"),

@@ -144,7 +144,7 @@ def test_vectors() -> None:
         assert noise == pytest.approx(v["node_sigma"] * (1.0 + MARGIN), rel=1e-10)
     for v in VECTORS["zcdp_eps"]:
         # Minimised over a grid of orders, so a little above the minimum.
-        assert v["eps"] - 5e-9 <= zcdp_epsilon(v["rho"], v["delta"]) <= v["eps"]
+        assert v["eps"] - 5e-9 <= zcdp_epsilon(v["rho"], v["delta"]) <= v["eps"] * (1.0 + 1e-12)
 
 
 def test_the_vector_of_gumbel_noise_spends_its_rho() -> None:
@@ -330,7 +330,7 @@ def test_repetition_is_composition() -> None:
     one_by_one = GaussianAccountant("zero_out")
     for _ in range(6):
         one_by_one.compose(GaussianEvent(3.0))
-    assert one_by_one.total == pytest.approx(6.0 / 9.0, rel=1e-15)
+    assert one_by_one.total == pytest.approx(6.0 / 9.0, rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", [GaussianAccountant, ZCDPAccountant, PureAccountant])

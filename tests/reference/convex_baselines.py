@@ -6,6 +6,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import brentq
 
+from tests.reference.ball import multiplier
+
 Decide = Callable[[list[np.ndarray], list[np.ndarray]], np.ndarray]
 
 
@@ -23,15 +25,14 @@ def on_ball(point: np.ndarray, radius: float) -> np.ndarray:
 
 
 def on_ball_in_norm(point: np.ndarray, weights: np.ndarray, radius: float) -> np.ndarray:
-    """The nearest point in a weighted norm, from the condition of Karush, Kuhn and Tucker, by bisection."""
+    """The nearest point in a weighted norm, from the condition of Karush, Kuhn and Tucker; by the multiplier's logarithm."""
     if np.linalg.norm(point) <= radius:
         return point
 
-    def excess(log_multiplier: float) -> float:
-        return float(np.linalg.norm(weights * point / (weights + math.exp(log_multiplier)))) - radius
+    def moved(log: float) -> np.ndarray:
+        return weights * point / (weights + math.exp(log))
 
-    multiplier = math.exp(brentq(excess, -80.0, 80.0, xtol=1e-15, rtol=1e-15))
-    return weights * point / (weights + multiplier)
+    return moved(multiplier(lambda log: float(np.linalg.norm(moved(log))), radius, -80.0, 80.0))
 
 
 def ogd(step_size: float = 1.0, schedule: str = "sqrt", radius_bound: float = math.inf) -> Decide:

@@ -4,6 +4,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import logsumexp
 
+from tests.reference.ball import multiplier
 from tests.reference.links import LINKS
 
 
@@ -57,11 +58,11 @@ class GLBOMD(Generalized):
         new = zeta
         if np.linalg.norm(zeta) > self.S:
 
-            def at(multiplier):
-                return np.linalg.solve(H + multiplier * np.eye(len(x)), H @ zeta)
+            def at(mu):
+                return np.linalg.solve(H + mu * np.eye(len(x)), H @ zeta)
 
             top = np.linalg.eigvalsh(H)[-1] * (np.linalg.norm(zeta) / self.S - 1.0)
-            new = at(brentq(lambda nu: np.linalg.norm(at(nu)) - self.S, 0.0, 1.01 * top + 1e-9, xtol=1e-15, rtol=1e-15))
+            new = at(multiplier(lambda mu: float(np.linalg.norm(at(mu))), self.S, 0.0, 1.01 * top + 1e-9))
             new *= self.S / np.linalg.norm(new)
         y, move = x @ new, new - self.theta
         v = (self.mu(y) - r) / g * x + self.V @ move / eta

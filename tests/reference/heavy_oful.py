@@ -5,6 +5,7 @@ import math
 import numpy as np
 from scipy.optimize import brentq
 
+from tests.reference.ball import multiplier
 from tests.reference.constants import Optimist, power
 
 
@@ -46,15 +47,13 @@ class Loss:
         return theta
 
     def minimum(self, bound: float, start: np.ndarray) -> np.ndarray:
-        """Over the ball of radius ``bound``: the multiplier of the constraint by Brent's method."""
+        """Over the ball of radius ``bound``: by the multiplier of the constraint."""
         theta = self.free_minimum(0.0, start)
         if np.linalg.norm(theta) <= bound:
             return theta
         upper = np.linalg.norm(self.gradient(np.zeros_like(theta))) / bound
-        multiplier = brentq(
-            lambda mu: np.linalg.norm(self.free_minimum(mu, start)) - bound, 0.0, upper, xtol=1e-300, rtol=1e-15
-        )
-        return self.free_minimum(multiplier, start)
+        found = multiplier(lambda mu: float(np.linalg.norm(self.free_minimum(mu, start))), bound, 0.0, upper)
+        return self.free_minimum(found, start)
 
 
 class HeavyOFULReference(Optimist):

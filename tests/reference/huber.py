@@ -3,20 +3,20 @@
 import math
 
 import numpy as np
-from scipy.optimize import brentq
+
+from tests.reference.ball import multiplier
 
 
 def project(point: np.ndarray, V: np.ndarray, bound: float) -> np.ndarray:
-    """The nearest point of a ball in the norm of V, by bisection on the multiplier of the constraint."""
+    """The nearest point of a ball in the norm of V, by the multiplier of the constraint."""
     if np.linalg.norm(point) <= bound:
         return point
 
-    def at(multiplier: float) -> np.ndarray:
-        return np.linalg.solve(V + multiplier * np.eye(len(point)), V @ point)
+    def at(mu: float) -> np.ndarray:
+        return np.linalg.solve(V + mu * np.eye(len(point)), V @ point)
 
     upper = np.linalg.norm(V, 2) * np.linalg.norm(point) / bound
-    multiplier = brentq(lambda mu: np.linalg.norm(at(mu)) - bound, 0.0, upper, xtol=1e-300, rtol=1e-15)
-    return at(multiplier)
+    return at(multiplier(lambda mu: float(np.linalg.norm(at(mu))), bound, 0.0, upper))
 
 
 class HuberReference:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
+
+from tests.reference.ball import multiplier
 
 # kappa of the correction, cap of the rate, look ahead of the curvature, and the ridge.
 PRESETS = {
@@ -35,12 +36,12 @@ def project(A: np.ndarray, y: np.ndarray, radius: float) -> np.ndarray:
     a, Q = np.linalg.eigh(A)
     turned = Q.T @ y
 
-    def excess(mu: float) -> float:
-        return float(np.linalg.norm(a / (a + mu) * turned)) - radius
+    def moved(mu: float) -> np.ndarray:
+        return a / (a + mu) * turned
 
     low, high = (value * (float(np.linalg.norm(y)) / radius - 1.0) for value in (a[0], a[-1]))
-    mu = brentq(excess, 0.5 * low, 2.0 * high, xtol=1e-300, rtol=1e-15)
-    return Q @ (a / (a + mu) * turned)
+    mu = multiplier(lambda mu: float(np.linalg.norm(moved(mu))), radius, 0.5 * low, 2.0 * high)
+    return Q @ moved(mu)
 
 
 class OONSReference:

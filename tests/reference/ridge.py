@@ -16,10 +16,11 @@ class RidgeReference:
         theta_bound: float = 1.0,
         ridge: float = 1.0,
         delta: float = 0.01,
+        radius: str = "mixture",
         radius_scale: float = 1.0,
     ) -> None:
         self.noise_scale, self.theta_bound, self.ridge = noise_scale, theta_bound, ridge
-        self.delta, self.radius_scale = delta, radius_scale
+        self.delta, self.kind, self.radius_scale = delta, radius, radius_scale
         self.V = ridge * np.eye(dim)
         self.moment = np.zeros(dim)
 
@@ -30,7 +31,8 @@ class RidgeReference:
     def radius(self) -> float:
         logdet = np.linalg.slogdet(self.V / self.ridge)[1]
         noise = self.noise_scale * math.sqrt(logdet + 2.0 * math.log(1.0 / self.delta))
-        return self.radius_scale * (noise + math.sqrt(self.ridge) * self.theta_bound)
+        bias = math.sqrt(self.ridge) * self.theta_bound
+        return self.radius_scale * (noise + bias if self.kind == "classic" else math.hypot(noise, bias))
 
     def width(self, x: np.ndarray) -> np.ndarray:
         return np.sqrt(np.einsum("...i,ij,...j->...", x, np.linalg.inv(self.V), x))

@@ -9,7 +9,7 @@ from torchonline.bandits.heavy_tail import HeavyTailRegression
 from torchonline.core.checks import positive_integer, within
 from torchonline.core.ops import along, dot, log, matvec, trace
 from torchonline.core.options import LearnerOptions
-from torchonline.core.precision_matrix import add_outer_, subtract_outers_
+from torchonline.core.precision_matrix import add_outer_, scale_, subtract_outers_
 from torchonline.linalg import coordinate_vector
 
 
@@ -110,23 +110,17 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
 
     def _fade_(self) -> None:
         """Forget a little of everything, but not the ridge."""
-        theta_hat, V, V_inv, A, A_inv, P = self.theta_hat, self.V, self.V_inv, self.A, self.A_inv, self.P
+        theta_hat, P, A = self.theta_hat, self.P, self.A
         fading = self.discount
-        # What is invariant under this, V^-1 A V^-1 and V^-1 (V theta_hat), stays as it is.
-        V *= fading
-        V_inv *= 1.0 / fading
-        A *= fading * fading
-        A_inv *= 1.0 / (fading * fading)
+        # V^-1 A V^-1 and V^-1 (V theta_hat) are invariant and stay as they are.
+        scale_(self._precision(), fading)
+        scale_(self._weighted_precision(), fading * fading)
         self.bias[...] = fading * self.bias
-        V_lost, A_lost = self.V_lost, self.A_lost
-        if V_lost is not None and A_lost is not None:
-            V_lost *= fading
-            A_lost *= fading * fading
 
         # A reward of 0 in the direction whose turn it is, with the weight that all directions have lost.
         a = self.turn_weight * coordinate_vector(self.rounds % self.dim, theta_hat)
         rho = 1.0 + fading
-        Wa, Ra, Pa = matvec(V_inv, a), matvec(A_inv, a), matvec(P, a)
+        Wa, Ra, Pa = matvec(self.V_inv, a), matvec(self.A_inv, a), matvec(P, a)
         quadratic, rho_aRa = dot(a, Wa), rho * dot(a, Ra)
         h = Wa / along(1.0 + quadratic, a)
         theta_hat -= along(dot(a, theta_hat), a) * h

@@ -11,8 +11,8 @@ from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
 from torchonline.bandits.linear_model import default_ridge
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import non_negative, one_of, within
-from torchonline.core.ops import along, clip, dot, maximum, minimum, sqrt
-from torchonline.core.options import LearnerOptions
+from torchonline.core.ops import along, clip, dot, maximum, minimum, number, sqrt
+from torchonline.core.options import LearnerOptions, arguments_of
 
 
 class HeavyTailRegression(HeavyTailCertificate, Estimator):
@@ -139,7 +139,7 @@ class HeavyTailRegression(HeavyTailCertificate, Estimator):
 
     @torch.jit.export
     def radius(self) -> Tensor:
-        return self.radius_scale * (sqrt(self.logdet + self.log_term) + self.bias)
+        return self.radius_scale * (sqrt(number(self.logdet) + self.log_term) + number(self.bias))
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, forecast = self.theta_hat, self._forecast(x)
@@ -194,20 +194,4 @@ class HeavyTailUCB(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            HeavyTailRegression(
-                dim,
-                noise=noise,
-                moment_order=moment_order,
-                noise_scale=noise_scale,
-                theta_bound=theta_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                restart_every=restart_every,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(HeavyTailRegression(**arguments_of(locals())))

@@ -20,6 +20,7 @@ from torchonline.core.ops import (
     matvec,
     maximum,
     minimum,
+    number,
     real,
     roundoff,
     row_dots,
@@ -127,7 +128,7 @@ class HeavyTailCertificate(LinearModel):
             forecast: of the features.
         """
         eps, p, tau0, xWx = self.eps, self.moment_order, self.tau0, forecast.xWx
-        sqrt_t = sqrt(real(self.rounds + 1, xWx))
+        sqrt_t = sqrt(real(number(self.rounds) + 1, xWx))
         # Below this noise scale, rounding decides.
         nu = maximum(math.sqrt(45.0 * roundoff(forecast.x)) * bound * sqrt_t, noise_scale)
         q = sqrt(at_least(xWx, 0.0))
@@ -166,7 +167,7 @@ class HeavyTailCertificate(LinearModel):
         Refuses before it writes. Writes before it returns: the features may be a view of what is written.
         """
         x, Wx, Px, xWx, xPx, slack = forecast
-        bias, inverse = self.bias, 1.0 / scale
+        bias, inverse = number(self.bias), 1.0 / scale
         Rx = matvec(self.A_inv, x)
         squared_inverse = inverse * inverse
         quadratic = xWx * squared_inverse
@@ -182,7 +183,7 @@ class HeavyTailCertificate(LinearModel):
         rows_inverse = along(inverse, x)
         a, g = rows_inverse * x, rows_inverse * Wx
 
-        bias[...] = where(b <= rho * bias * root, near, far)
+        self.bias[...] = where(b <= rho * bias * root, near, far)
         increase_(self.logdet, log1p(rho_aRa))
         h = g / along(1.0 + quadratic, x)
         # Joseph's form, expanded: P <- (I - h a') P (I - a h') + rho h h'.
@@ -195,7 +196,7 @@ class HeavyTailCertificate(LinearModel):
 
     def _weighted_precision(self) -> PrecisionMatrix:
         """Return A with its inverse."""
-        return PrecisionMatrix(self.A, self.A_inv, self.A_lost)
+        return (self.A, self.A_inv, self.A_lost)
 
     def _end_round_(self) -> None:
         if self._count_round():

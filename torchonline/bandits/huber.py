@@ -18,12 +18,13 @@ from torchonline.core.ops import (
     log1p,
     matvec,
     maximum,
+    number,
     real,
     sqrt,
     started_power,
     where,
 )
-from torchonline.core.options import LearnerOptions
+from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.linalg import project_ball_
 
 
@@ -205,13 +206,13 @@ class HuberRegression(Estimator):
 
     @torch.jit.export
     def radius(self) -> Tensor:
-        rounds = real(self.rounds, self.theta_hat)
+        rounds = real(number(self.rounds), self.theta_hat)
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat = self.theta_hat
         root_alpha = math.sqrt(self.alpha)
-        growth = self.tau0 * real(self.rounds + 1, theta_hat) ** self.power
+        growth = self.tau0 * real(number(self.rounds) + 1, theta_hat) ** self.power
         product = matvec(self.V_inv, x)
         q = sqrt(at_least(dot(x, product), 0.0))
         # Eq. (11), with the floor 2 sqrt(2) that Lemmas 4 and 5 need.
@@ -269,24 +270,4 @@ class HvtUCB(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            HuberRegression(
-                dim,
-                horizon=horizon,
-                moment_order=moment_order,
-                noise_scale=noise_scale,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                alpha=alpha,
-                minimum_scale=minimum_scale,
-                radius=radius,
-                radius_scale=radius_scale,
-                restart_every=restart_every,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(HuberRegression(**arguments_of(locals())))

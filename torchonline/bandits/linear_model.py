@@ -32,7 +32,7 @@ from torchonline.core.checks import (
 )
 from torchonline.core.inputs import check_tensor
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along, at_least, converted, dot, fill_, matvec, roundoff, row_dots, rows_times, sqrt
+from torchonline.core.ops import along, at_least, converted, fill_, roundoff, row_dots, rows_times, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import (
     REFINE_EVERY,
@@ -119,6 +119,7 @@ class LinearModel(Learner):
         self.restart_every = None if restart_every is None else positive_integer("restart_every", restart_every)
         self.smallest_noise_scale = 0.0
         self.features_shape = (*self.batch_shape, self.dim)
+        self.response_shape = (*self.batch_shape, *output_shape)
         self.is_small = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1) < SMALL_STEP
         # A float32 sum of many outer products needs compensation; a float64 one does not.
         self.compensated = dtype == torch.float32
@@ -165,17 +166,10 @@ class LinearModel(Learner):
 
     def _precision(self) -> PrecisionMatrix:
         """Return V with its inverse."""
-        return PrecisionMatrix(self.V, self.V_inv, self.V_lost)
-
-    def _direction(self, a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``V^-1 a`` and ``a'V^-1 a`` of a term ``(*B, d)``, made of features x that the inverse can follow."""
-        product = matvec(self.V_inv, a)
-        quadratic = dot(a, product)
-        self._check_growth(x, quadratic)
-        return product, quadratic
+        return (self.V, self.V_inv, self.V_lost)
 
     def _add_outer_(self, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
-        """Add ``aa'`` to V, follow with the inverse, and end the round. The arguments are those of :meth:`_direction`."""
+        """Add ``aa'`` to V, follow with the inverse, and end the round. Given are ``V^-1 a`` and ``a'V^-1 a``."""
         add_outer_(self._precision(), a, product, quadratic)
         self._end_round_()
 
@@ -303,11 +297,15 @@ class LinearModel(Learner):
         reward = check_tensor(self.response, reward, state, is_real=True)
         shape = x.shape
         is_one = shape == self.features_shape
-        if not is_one and shape[:-2] + shape[-1:] != self.features_shape:
-            one, several = (*self.batch_shape, self.dim), (*self.batch_shape, "n", self.dim)
+        if is_one:
+            shape = self.response_shape
+        elif shape[:-2] + shape[-1:] == self.features_shape:
+            shape = shape[:-1] + self.output_shape
+        else:
+            one, several = self.features_shape, (*self.batch_shape, "n", self.dim)
             raise ValueError(f"x: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(shape)}")
-        shape = shape[:-1] + self.output_shape
-        check_shape(self.response, reward, shape)
+        if reward.shape != shape:
+            check_shape(self.response, reward, shape)
         if noise_scale is not None:
             noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
             check_shape("noise_scale", noise_scale, shape)

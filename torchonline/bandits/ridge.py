@@ -8,29 +8,35 @@ from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
-from torchonline.core.checks import positive, within
-from torchonline.core.ops import along, dot, increase_, log1p, sqrt
-from torchonline.core.options import LearnerOptions
+from torchonline.core.checks import one_of, positive, within
+from torchonline.core.ops import along, dot, increase_, log1p, matvec, number, sqrt
+from torchonline.core.options import LearnerOptions, arguments_of
 
 
 class RidgeRegression(Estimator):
-    r"""Ridge regression, one rank-one update a round, with the self-normalised confidence radius.
+    r"""Ridge regression by rank-one updates, with a self-normalised confidence set.
 
     .. math:: V \leftarrow V + aa^\top,\quad \hat\theta \leftarrow \hat\theta + V^{-1}a\,(\tilde r - a^\top\hat\theta),\qquad
-              \text{radius} = R\sqrt{\log\det(V/\lambda) + 2\log(1/\delta)} + \sqrt\lambda\,S
+              \text{radius}^2 = R^2\bigl(\log\det(V/\lambda) + 2\log(1/\delta)\bigr) + \lambda S^2
 
-    from :math:`V = \lambda I`, with :math:`a = x` and :math:`\tilde r = r`. A round whose ``noise_scale`` :math:`R_t` is
-    given counts as :math:`a = xR/R_t`, :math:`\tilde r = rR/R_t`: weighted least squares. Widths are
-    :math:`\|x\|_{V^{-1}}`.
+    V starts at :math:`\lambda I`. A round has :math:`a = x` and :math:`\tilde r = r`. A round with a ``noise_scale``
+    :math:`R_t` of its own has :math:`a = xR/R_t` and :math:`\tilde r = rR/R_t`, which is weighted least squares. Widths
+    are :math:`\|x\|_{V^{-1}}`.
 
-    Guarantee. If the noise is R-sub-Gaussian given the past and x (R_t where that is given), with R = ``noise_scale``, and
-    :math:`\|\theta^*\| \le` ``theta_bound``, then with probability at least 1 - ``delta``, for all rounds and all x at once,
-    :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (Theorem 2 of the reference). Under heavier
-    tails it does not hold, and is seen to fail: use :class:`HeavyTailRegression`. ``radius_scale`` other than 1 is a
+    Guarantee. Assume that the noise is R-sub-Gaussian given the past and x, with R = ``noise_scale`` (:math:`R_t` in a
+    round that has its own), and that :math:`\|\theta^*\| \le` ``theta_bound``. Then with probability at least
+    1 - ``delta``, for all rounds and all x at once,
+    :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (proof: docs/ridge.md). Under heavier tails
+    the set is not proved, and fails in experiments: use :class:`HeavyTailRegression`. ``radius_scale`` other than 1 is a
     heuristic.
 
+    ``radius="classic"`` is the radius of Theorem 2 of the reference,
+    :math:`R\sqrt{\log\det(V/\lambda) + 2\log(1/\delta)} + \sqrt\lambda\,S`. It has the same guarantee, and is never smaller
+    than the default.
+
     With ``restart_every`` the guarantee holds in each epoch in which the parameter does not move, with probability at least
-    1 - ``delta`` for that epoch alone, and says nothing of an epoch in which it does. :class:`OFUL` says what that is worth.
+    1 - ``delta`` for that epoch alone. It says nothing about an epoch in which the parameter moves. :class:`OFUL` has a
+    regret bound for that case.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round.
 
@@ -40,6 +46,7 @@ class RidgeRegression(Estimator):
         theta_bound: S > 0, a bound on the norm of the true parameter.
         ridge: :math:`\lambda > 0`.
         delta: probability in (0, 1) that the confidence set ever fails.
+        radius: "mixture" or "classic".
         radius_scale: multiplies the radius.
         restart_every: rounds after which everything is forgotten, for a parameter that moves; None never forgets.
         batch_shape: ``*B``, independent learners in one module.
@@ -58,9 +65,9 @@ class RidgeRegression(Estimator):
         (tensor([1., 0.], dtype=torch.float64), tensor([0.7071, 1.0000], dtype=torch.float64))
 
     Reference:
-        Abbasi-Yadkori, Pal and Szepesvari, Improved Algorithms for Linear Stochastic Bandits, NeurIPS 2011. What
-        differs: theta_hat follows by rank-one updates; a column of the inverse is corrected every eighth round, so that
-        rounding errors do not add up.
+        Abbasi-Yadkori, Pal and Szepesvari, Improved Algorithms for Linear Stochastic Bandits, NeurIPS 2011. What differs:
+        the default radius. ``theta_hat`` is updated by rank-one steps, and every eighth round corrects a column of the
+        inverse, so that rounding errors do not add up.
     """
 
     statistics_depend_on = ("noise_scale", "ridge", "restart_every")
@@ -75,6 +82,7 @@ class RidgeRegression(Estimator):
         theta_bound: float = 1.0,
         ridge: float = 1.0,
         delta: float = 0.01,
+        radius: str = "mixture",
         radius_scale: float = 1.0,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
@@ -91,8 +99,13 @@ class RidgeRegression(Estimator):
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
         self.delta = within("delta", delta, 0.0, 1.0)
+        self.radius_kind = one_of("radius", radius, ("mixture", "classic"))
         self.log_term = -2.0 * math.log(self.delta)
         self.bias_term = math.sqrt(self.ridge) * self.theta_bound
+        # In units of the larger of the two, so that their squares do not overflow.
+        self.unit = max(self.noise_scale, self.bias_term)
+        self.squared_noise = (self.noise_scale / self.unit) ** 2
+        self.squared_bias = (self.bias_term / self.unit) ** 2
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -100,12 +113,17 @@ class RidgeRegression(Estimator):
 
     @torch.jit.export
     def radius(self) -> Tensor:
-        return self.radius_scale * (self.noise_scale * sqrt(self.logdet + self.log_term) + self.bias_term)
+        log_terms = number(self.logdet) + self.log_term
+        if self.radius_kind == "classic":
+            return self.radius_scale * (self.noise_scale * sqrt(log_terms) + self.bias_term)
+        return self.radius_scale * (self.unit * sqrt(self.squared_noise * log_terms + self.squared_bias))
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, weight = self.theta_hat, self.noise_scale / noise_scale
         a = along(weight, x) * x
-        V_inv_a, quadratic = self._direction(a, x)
+        V_inv_a = matvec(self.V_inv, a)
+        quadratic = dot(a, V_inv_a)
+        self._check_growth(x, quadratic)
         residual = weight * reward - dot(a, theta_hat)
         theta_hat += V_inv_a * along(residual / (1.0 + quadratic), x)
         increase_(self.logdet, log1p(quadratic))  # det(V + aa') = det V (1 + a'V^-1 a)
@@ -115,14 +133,15 @@ class RidgeRegression(Estimator):
 class OFUL(UCB):
     r"""OFUL, also known as LinUCB: optimism over :class:`RidgeRegression`.
 
-    The arguments, the guarantee and the cost are the estimator's. Regret is :math:`\tilde O(d\sqrt T)` under
-    sub-Gaussian noise (Theorem 3 of the reference).
+    The arguments, the guarantee and the cost are the estimator's. Regret is :math:`\tilde O(d\sqrt T)` under sub-Gaussian
+    noise. This is Theorem 3 of the reference, which holds for both values of ``radius`` (docs/ridge.md).
 
-    A parameter that moves, by :math:`P = \sum_t\|\theta_{t+1}-\theta_t\|` in all over T rounds, leaves a learner that never
-    forgets with regret of order T. With ``restart_every=H`` the regret against the best arm of each round is
-    :math:`\tilde O(dT/\sqrt H + H^{3/2}P)`: :math:`\tilde O(d^{3/4}P^{1/4}T^{3/4})` at :math:`H = \sqrt{dT/P}`, if that is
-    between 1 and T (proof: docs/drift.md; the rate in P and T is that of Zhao, Zhang, Jiang and Zhou, A Simple Approach for
-    Non-stationary Linear Bandits, AISTATS 2020, in the corrected version, arXiv:2103.05324).
+    A learner that never forgets has regret of order T when the parameter moves. Let
+    :math:`P = \sum_t\|\theta_{t+1}-\theta_t\|` over T rounds. With ``restart_every=H`` the regret against the best arm of
+    each round is :math:`\tilde O(dT/\sqrt H + H^{3/2}P)`. That is :math:`\tilde O(d^{3/4}P^{1/4}T^{3/4})` at
+    :math:`H = \sqrt{dT/P}`, if this H is between 1 and T (proof: docs/drift.md; the rate in P and T is that of Zhao, Zhang,
+    Jiang and Zhou, A Simple Approach for Non-stationary Linear Bandits, AISTATS 2020, in the corrected version,
+    arXiv:2103.05324).
 
     Example:
         >>> policy = OFUL(2, noise_scale=0.1)
@@ -142,6 +161,7 @@ class OFUL(UCB):
         theta_bound: float = 1.0,
         ridge: float = 1.0,
         delta: float = 0.01,
+        radius: str = "mixture",
         radius_scale: float = 1.0,
         restart_every: int | None = None,
         batch_shape: tuple[int, ...] = (),
@@ -149,18 +169,4 @@ class OFUL(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            RidgeRegression(
-                dim,
-                noise_scale=noise_scale,
-                theta_bound=theta_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                restart_every=restart_every,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(RidgeRegression(**arguments_of(locals())))

@@ -1,10 +1,12 @@
-"""The algorithms that papers on heavy-tailed and on generalized linear bandits compare with, under the bandit contract; those
-that private online Frank-Wolfe is compared with, of which :class:`NoisySGD` alone is no online learner; and those that
-parameter-free online learning is compared with, under the convex contract: :class:`OGD`, :class:`AdaGrad`,
-:class:`CoinBetting`, :class:`OptimisticOMD`, :class:`OFTRL` and :class:`ParameterFreeMirrorDescent`.
+"""Algorithms of other papers, to compare with.
 
-They are here to be compared with. Constants that we know from memory or have inferred, because a paper leaves them open or
-we have not its text, are named in the docstrings; those that are worth a try with other values are arguments.
+- Heavy-tailed and generalized linear bandits, under the bandit contract.
+- Private learners, to compare with private online Frank-Wolfe. Of these, :class:`NoisySGD` alone is not an online learner.
+- Parameter-free online learners, under the convex contract: :class:`OGD`, :class:`AdaGrad`, :class:`CoinBetting`,
+  :class:`OptimisticOMD`, :class:`OFTRL` and :class:`ParameterFreeMirrorDescent`.
+
+Where a paper leaves a constant open, or we do not have its text, we know the constant from memory or have inferred it. The
+docstrings name these constants. Constants that are worth a try with other values are arguments.
 """
 
 from torchonline.baselines.convex.adagrad import AdaGrad

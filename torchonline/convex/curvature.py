@@ -32,7 +32,6 @@ from torchonline.core.ops import (
 )
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import (
-    PrecisionMatrix,
     add_outer_,
     add_outer_product_,
     add_square_,
@@ -179,7 +178,7 @@ class FrozenCurvature(Curvature):
 
     def add_(self, v: Tensor) -> None:
         product = matvec(self.inverse, v)
-        matrix = PrecisionMatrix(self.matrix, self.inverse, self.lost)
+        matrix = (self.matrix, self.inverse, self.lost)
         add_outer_(matrix, v, product, number(dot(v, product)))
         count_(self.rounds)
         rounds = number(self.rounds)

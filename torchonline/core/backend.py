@@ -34,21 +34,27 @@ SMALL_PRODUCT = 1 << 22
 SMALL_STEP = 1 << 17
 
 
-def in_place_of(function: Callable[..., Any], wrapper: Callable[..., Any]) -> Any:
-    """Return ``wrapper`` with the name, documentation and globals of ``function``.
+def in_place_of(function: Callable[..., Any], replacement: Callable[..., Any]) -> Any:
+    """Return a copy of ``replacement`` with the name, documentation, globals and default arguments of ``function``.
 
-    TorchScript looks up the names of a function's source in the globals of the outermost wrapper. So a wrapper gets the globals
-    of the function, and must reach its own names through its closure.
+    TorchScript looks up the names of a function's source in the globals of what replaces the function. So the copy has these
+    globals, and a replacement from another module reaches its own names through its closure.
     """
-    named: Any = wrapper
-    same = FunctionType(
-        named.__code__,
-        function.__globals__,
-        function.__name__,
-        named.__defaults__,
-        named.__closure__,  # type: ignore[attr-defined]
-    )
+    new: Any = replacement
+    old: Any = function
+    # A code object of its own: CPython specialises code for what it calls, and wrappers of one kind call different functions.
+    code = new.__code__.replace(co_name=old.__name__)
+    same = FunctionType(code, old.__globals__, old.__name__, new.__defaults__, new.__closure__)
+    same.__kwdefaults__ = new.__kwdefaults__
     return functools.wraps(function)(same)
+
+
+def with_arguments_of(function: Callable[..., Any], wrapper: Callable[..., Any]) -> Any:
+    """Return ``wrapper``, which takes as many arguments, with the names and defaults of the arguments of ``function``."""
+    old, new = function.__code__, wrapper.__code__  # type: ignore[attr-defined]
+    count = old.co_argcount
+    code = new.replace(co_varnames=old.co_varnames[:count] + new.co_varnames[count:])
+    return FunctionType(code, wrapper.__globals__, wrapper.__name__, function.__defaults__, wrapper.__closure__)  # type: ignore[attr-defined]
 
 
 def on_arrays(array_version: Callable[..., Any]) -> Callable[[F], F]:
@@ -83,20 +89,17 @@ def on_arrays(array_version: Callable[..., Any]) -> Callable[[F], F]:
 
         if function.__code__.co_varnames[:1] == ("self",):  # type: ignore[attr-defined]
             return in_place_of(function, of_method)
-        either = {1: of_one, 2: of_two, 3: of_three}.get(count, of_many)
-        return in_place_of(function, of_many if function.__defaults__ else either)  # type: ignore[attr-defined]
+        either = {1: of_one, 2: of_two, 3: of_three}.get(count)
+        return in_place_of(function, of_many if either is None else with_arguments_of(function, either))
 
     return decorate
 
 
 def in_python(python_version: Callable[..., Any]) -> Callable[[F], F]:
-    """Decorate the body that TorchScript compiles with the one that Python runs."""
+    """Decorate the body that TorchScript compiles with the one that Python runs, from the same module."""
 
     def decorate(function: F) -> F:
-        def always(*arguments: Any, **named: Any) -> Any:
-            return python_version(*arguments, **named)
-
-        return in_place_of(function, always)
+        return in_place_of(function, python_version)
 
     return decorate
 
@@ -156,7 +159,10 @@ def as_array(x: Tensor) -> Any:
     """Return a tensor on the CPU as a NumPy array, without a copy where none is needed."""
     if x.requires_grad:
         x = x.detach()
-    return x.numpy() if not x.is_neg() else x.resolve_neg().numpy()
+    try:
+        return x.numpy()
+    except RuntimeError:  # the memory holds the negative of x
+        return x.resolve_neg().numpy()
 
 
 def beside(constant: Any, x: Any) -> Any:

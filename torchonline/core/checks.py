@@ -203,7 +203,7 @@ def check_values(name: str, value: Tensor, minimum: float = -math.inf) -> None:
 
 
 def check_array(name: str, value: Any) -> None:
-    """:func:`check_values` for a NumPy array."""
+    """Refuse what :func:`check_values` refuses in a NumPy array."""
     # argmax and argmin stop at a NaN, and take a third of the time of max and min.
     if value.size and not (value.item(value.argmax()) <= ORDINARY and value.item(value.argmin()) >= -ORDINARY):
         check_values(name, torch.from_numpy(value))

@@ -5,6 +5,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping
 from functools import cache
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -189,7 +190,7 @@ class Learner(nn.Module):
         Setting an attribute drops it.
         """
         view: NumpyView | None = self._view
-        if view is not None and view.stands_for(self):
+        if view is not None and all(map(is_, view.buffers, self._buffers.values())) and view.is_current():
             return view
         self.__dict__["_view"] = None
         parts = {name: part.numpy_view() for name, part in self.parts().items()}
@@ -210,8 +211,11 @@ class Learner(nn.Module):
             rounds: the arguments of each round.
         """
         if view is not None:
-            is_whole = view.bytes <= SNAPSHOT_BYTES or len(rounds) > 1
-            all_or_nothing(self, view.state, is_whole, view.run, in_order, learn, rounds)
+            if len(rounds) == 1 and not self.batch_dims:
+                all_or_nothing(self, view.state, view.bytes <= SNAPSHOT_BYTES, learn, *rounds[0])
+            else:
+                is_whole = view.bytes <= SNAPSHOT_BYTES or len(rounds) > 1
+                all_or_nothing(self, view.state, is_whole, view.run, in_order, learn, rounds)
             view.mark_written()
             return
         state = list(self.state().values())

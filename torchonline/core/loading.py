@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import mismatch
+from torchonline.core.inputs import as_plain
 
 if TYPE_CHECKING:
     from torchonline.core.learner import Learner
@@ -78,16 +79,22 @@ def _broken_values(learner: "Learner", loaded: Mapping[str, Any], prefix: str) -
     """Return which entries no learner can have come to: NaN, a negative count, a matrix that is not positive definite."""
     problems = []
     for name, value in loaded.items():
-        if not is_readable(value.detach()) or value.is_meta:
+        value = as_plain(name, value.detach())
+        if not is_readable(value) or value.is_meta:
             continue
         own = name.removeprefix(prefix)
         if value.is_floating_point() and bool(value.isnan().any()):
             problems.append(f"{name}: expected numbers, got NaN")
-        elif value.dtype == torch.int64 and bool((value < 0).any()):
+        elif _counts(value, learner) and bool((value < 0).any()):
             problems.append(f"{name}: expected counts of at least 0, got {int(value.min())}")
         elif own in learner.positive_definite and not _is_positive_definite(value):
             problems.append(f"{name}: expected a symmetric positive definite matrix, got none")
     return problems
+
+
+def _counts(value: Tensor, learner: "Learner") -> bool:
+    """Return whether an entry counts something: one integer for each learner. Sums of discrete noise are vectors."""
+    return value.dtype == torch.int64 and value.dim() <= learner.batch_dims
 
 
 def _is_positive_definite(matrix: Tensor) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import on_arrays
+from torchonline.core.backend import in_python, on_arrays
 
 # Products and sums.
 
@@ -25,7 +25,15 @@ def matvec(matrix: Tensor, x: Tensor) -> Tensor:
     return torch.matmul(x.unsqueeze(-2), matrix.mT).squeeze(-2)
 
 
-@on_arrays(lambda x, y: x.dot(y) if x.ndim == 1 else np.vecdot(x, y))
+def _dot_of_arrays(x: Any, y: Any) -> Any:
+    if x.ndim > 1:
+        return np.vecdot(x, y)
+    value = x.dot(y)
+    # Arithmetic on Python's numbers takes a third of the time of NumPy's.
+    return float(value) if isinstance(value, float) else value
+
+
+@on_arrays(_dot_of_arrays)
 def dot(x: Tensor, y: Tensor) -> Tensor:
     """Return the inner product of each learner's vectors: ``(*B, d)`` twice to ``(*B)``."""
     if x.dim() == 1:
@@ -45,7 +53,13 @@ def row_dots(x: Tensor, y: Tensor) -> Tensor:
     return (x * y).sum(-1)
 
 
-@on_arrays(lambda matrix: matrix.trace(axis1=-2, axis2=-1))
+def _trace_of_array(matrix: Any) -> Any:
+    if matrix.ndim == 2 and len(matrix) <= 64 and matrix.itemsize == 8:
+        return sum(matrix.reshape(-1)[:: len(matrix) + 1].tolist())  # half the time of NumPy's
+    return matrix.trace(axis1=-2, axis2=-1)
+
+
+@on_arrays(_trace_of_array)
 def trace(matrix: Tensor) -> Tensor:
     """Return the traces of matrices: ``(*B, d, d)`` to ``(*B)``."""
     return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -91,7 +105,7 @@ def smallest(x: Tensor) -> Tensor:
 # Elementary functions, each as torch defines it.
 
 
-@on_arrays(np.sqrt)
+@on_arrays(lambda x: math.sqrt(x) if type(x) is float and x >= 0.0 else np.sqrt(x))
 def sqrt(x: Tensor) -> Tensor:
     return torch.sqrt(x)
 
@@ -221,19 +235,27 @@ def converted(x: Tensor, like: Tensor) -> Tensor:
     return x.to(like.dtype)
 
 
-@on_arrays(lambda count, like: like.dtype.type(count))
+def _real_of_array(count: Any, like: Any) -> Any:
+    if isinstance(count, np.ndarray) and count.ndim:
+        return count.astype(like.dtype)
+    return float(count) if isinstance(like, float) or like.itemsize == 8 else like.dtype.type(count)
+
+
+@on_arrays(_real_of_array)
 def real(count: Tensor, like: Tensor) -> Tensor:
     """Convert an integer count to the floating-point type of ``like``."""
     return count.to(like.dtype)
 
 
-def _along_array(scalar: Any, x: Any) -> Any:
-    if isinstance(scalar, np.ndarray):
-        return scalar[(..., *(None,) * (x.ndim - scalar.ndim))]
-    return scalar
+def _along_in_python(scalar: Any, x: Any) -> Any:
+    if type(scalar) is float:
+        return scalar
+    if isinstance(scalar, Tensor):
+        return scalar.reshape(scalar.shape + (1,) * (x.dim() - scalar.dim()))
+    return scalar[(..., *(None,) * (x.ndim - scalar.ndim))] if isinstance(scalar, np.ndarray) else scalar
 
 
-@on_arrays(_along_array)
+@in_python(_along_in_python)
 def along(scalar: Tensor, x: Tensor) -> Tensor:
     """Shape one number per learner so that it scales the learner's vectors or scores: ``(*B)`` to ``(*B, 1, ..., 1)``."""
     while scalar.dim() < x.dim():

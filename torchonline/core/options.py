@@ -105,12 +105,19 @@ def expanded_signature(cls: type) -> inspect.Signature:
 
 
 def passed(cls: type, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a constructor's call by name; nothing if they do not fit, which the constructor says better."""
+    """Return the arguments of a constructor's call by name, or raise a TypeError that names the class."""
+    names = former_names(cls)
+    named = {names.get(name, name): value for name, value in named.items()}
     try:
         bound = inspect.signature(cls).bind(*arguments, **named).arguments
-    except TypeError:
-        return {}
+    except TypeError as error:
+        raise TypeError(f"{cls.__name__}() {error}") from None
     return {name: value for name, value in bound.items() if name != "options"} | bound.get("options", {})
+
+
+def arguments_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the method whose ``locals()`` are given, to pass them all on."""
+    return {name: value for name, value in values.items() if name not in ("self", "__class__")}
 
 
 def renamed_option(options: dict[str, Any], old: str, new: str, stacklevel: int = 3) -> None:
@@ -148,7 +155,6 @@ def with_former_names(**names: str) -> Callable[[F], F]:
             if not names.keys().isdisjoint(named):
                 for old, new in names.items():
                     renamed_option(named, old, new)
-                vars(self)["_arguments"] = passed(type(self), arguments, named)  # for repr
             constructor(self, *arguments, **named)
 
         construct.former_names = names  # type: ignore[attr-defined]

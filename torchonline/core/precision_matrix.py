@@ -7,10 +7,10 @@ Cost: O(d^2) a term. Three things keep the pair exact over millions of terms.
 - In every eighth round, one column of the inverse is corrected (:func:`refine_inverse_`).
 
 A learner keeps the three matrices as buffers of its own, so that they stay readable under their names in state dicts and in
-TorchScript files, where one tensor cannot have two names. :class:`PrecisionMatrix` is a view of the three.
+TorchScript files, where one tensor cannot have two names. A :data:`PrecisionMatrix` is the three of them.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,18 +26,9 @@ WIDE = 1 << 12
 REFINE_EVERY = 8
 
 
-class PrecisionMatrix(NamedTuple):
-    """A matrix V, its inverse and the rounding errors of V.
-
-    Attributes:
-        matrix: V, symmetric positive definite, ``(*B, d, d)``.
-        inverse: V^-1, ``(*B, d, d)``.
-        lost: what Kahan's summation holds back: ``matrix - lost`` is V to twice the precision. None where V is summed plainly.
-    """
-
-    matrix: Tensor
-    inverse: Tensor
-    lost: Tensor | None
+# V, symmetric positive definite, (*B, d, d); its inverse, (*B, d, d); and what Kahan's summation holds back, so that V - lost is
+# the sum to twice the precision, or None where V is summed plainly. To make a NamedTuple would cost as much as a product.
+PrecisionMatrix = tuple[Tensor, Tensor, Tensor | None]
 
 
 def start_of(dim: int, ridge: float, name: str, compensated: bool) -> dict[str, Tensor | None]:
@@ -59,14 +50,25 @@ def add_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor
         product: :math:`V^{-1}a`, ``(*B, d)``.
         quadratic: :math:`a^\top V^{-1}a`, ``(*B)``.
     """
-    add_square_(V.matrix, V.lost, a)
+    matrix, inverse, lost = V
+    add_square_(matrix, lost, a)
     u = product / along(sqrt(1.0 + quadratic), product)
-    subtract_outer_product_(V.inverse, u, u)
+    subtract_outer_product_(inverse, u, u)
+
+
+def scale_(V: PrecisionMatrix, factor: float) -> None:
+    """Multiply V by a positive number, and divide the inverse by it."""
+    matrix, inverse, lost = V
+    matrix *= factor
+    inverse *= 1.0 / factor
+    if lost is not None:
+        lost *= factor
 
 
 def refine_(V: PrecisionMatrix, rounds: Tensor, every: int = REFINE_EVERY) -> None:
     """Correct one column of the inverse; which one depends on the count of rounds, ``(*B)``."""
-    refine_inverse_(V.inverse, V.matrix, rounds // every)
+    matrix, inverse, _ = V
+    refine_inverse_(inverse, matrix, rounds // every)
 
 
 def is_time_to_refine(rounds: Tensor, every: int = REFINE_EVERY) -> bool:
@@ -76,7 +78,7 @@ def is_time_to_refine(rounds: Tensor, every: int = REFINE_EVERY) -> bool:
 
 def outer(u: Any, v: Any) -> Any:
     """Return ``u v'`` of NumPy arrays: ``(*B, d)`` twice to ``(*B, d, d)``."""
-    return u[..., None] * (v if v.ndim == 1 else v[..., None, :])
+    return u[:, None] * v if u.ndim == 1 else u[..., None] * v[..., None, :]
 
 
 def _add_outer_arrays_(matrix: Any, u: Any, v: Any) -> None:

@@ -1,7 +1,6 @@
 """NumPy views of a learner's buffers: the same memory, a fraction of the call overhead."""
 
 from collections.abc import Callable
-from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +34,7 @@ class NumpyView:
         self.buffers = tuple(learner._buffers.values())
         self.tensors = list(learner.state().values())
         self.wide = [tensor for tensor in self.tensors if tensor.dim() > 1]
+        self.saved = [tensor for tensor in self.tensors if tensor.is_floating_point()]  # what autograd may have saved
         self.addresses = [tensor.data_ptr() for tensor in self.tensors]
         self.parts = [(learner.parts()[name], view) for name, view in parts.items()]
         twin: Any = object.__new__(type(learner))
@@ -50,13 +50,13 @@ class NumpyView:
         for name, view in parts.items():
             twin.__dict__[name] = view.learner
             self.state += view.state
+        self.policies: dict[type, Any] = {}  # stand-ins for the policies on the learner
         self.bytes = sum(array.nbytes for array in self.state)
 
-    def stands_for(self, learner: "Learner") -> bool:
-        """Return whether each buffer of the learner and its memory are where they were when the view was made."""
+    def is_current(self) -> bool:
+        """Return whether the memory of each buffer is where it was when the view was made."""
         return (
-            all(map(is_, self.buffers, learner._buffers.values()))
-            and list(map(Tensor.data_ptr, self.tensors)) == self.addresses
+            list(map(Tensor.data_ptr, self.tensors)) == self.addresses
             and all(map(Tensor.is_contiguous, self.wide))
             and (not self.parts or all(part.numpy_view() is view for part, view in self.parts))
         )
@@ -74,8 +74,8 @@ class NumpyView:
     def mark_written(self) -> None:
         """Bump the version counters of the buffers, because autograd does not see NumPy's writes."""
         if INCREMENTS_MANY:
-            increment_version(self.tensors)
+            increment_version(self.saved)
             return
-        for tensor in self.tensors:
+        for tensor in self.saved:
             if not tensor.is_inference():
                 increment_version(tensor)

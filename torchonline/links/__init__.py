@@ -1,7 +1,7 @@
-r"""Links of generalized linear models: how the mean of a reward depends on :math:`z = x^\top\theta`.
+r"""Links of generalized linear models: the mean reward as a function of :math:`z = x^\top\theta`.
 
-Each is a canonical exponential family: given the past, the reward has the density
-:math:`\exp\{(rz - m(z))/g + h(r)\}`, hence the mean :math:`\mu(z) = m'(z)` and the variance :math:`g\,\mu'(z)`.
+Each link is a canonical exponential family. Given the past, the reward has the density
+:math:`\exp\{(rz - m(z))/g + h(r)\}`. Its mean is :math:`\mu(z) = m'(z)`, and its variance is :math:`g\,\mu'(z)`.
 
 =================  =======================  =================  ==========================  ==============
 link               mean                     slope              rewards                     dispersion g
@@ -13,7 +13,8 @@ link               mean                     slope              rewards          
 :class:`Gamma`     1 / (offset - z)         the mean squared   at least 0                  1 / shape
 =================  =======================  =================  ==========================  ==============
 
-A link is an ``nn.Module`` without state. Its ``log_partition``, ``mean`` and ``slope`` run on tensors and on NumPy views.
+A link is an ``nn.Module`` without state. Its ``log_partition``, ``mean`` and ``slope`` take tensors and NumPy arrays.
+:class:`Gaussian` is a link; the noise of an environment is :class:`torchonline.environments.GaussianNoise`.
 """
 
 from torchonline.links.base import Link

@@ -1,4 +1,4 @@
-"""A link whose functions the user writes, checked on a grid."""
+"""Links with functions of the user, checked on a grid."""
 
 import math
 from collections.abc import Callable
@@ -21,23 +21,24 @@ def by_tensors(function: Callable[[Tensor], Tensor], z: Any) -> Any:
 
 
 class CustomLink(Link):
-    r"""A link of one's own, checked on a grid.
+    r"""Link with functions of the user, checked on a grid.
 
-    The functions take and return tensors of any shape. A module with ``forward`` will do; a function must be one that
-    TorchScript can compile (``def``, not ``lambda``) if the learner is to become a file.
+    The functions take and return tensors of any shape. They may be modules. To export the learner, TorchScript must be able
+    to compile the functions (``def``, not ``lambda``).
 
     Args:
         m: :math:`m(z)`, strictly convex.
         mu: :math:`\mu = m'`, the mean of the reward.
         dmu: :math:`\mu'`, above 0.
-        R: at least 0, with :math:`|\mu''| \le R\mu'` for all :math:`|z|` that may occur.
-        C_mu: the largest :math:`\mu'` there; None to find it on the grid.
-        noise_scale: the square root of the dispersion.
+        R: at least 0, with :math:`|\mu''| \le R\mu'` for all z that may occur.
+        C_mu: the largest :math:`\mu'` for all z that may occur; None to find it on the grid.
+        noise_scale: square root of the dispersion.
 
-    The checks run over [-1, 1] at once, and over all :math:`|z|` that a learner allows when it is built.
+    The constructor checks the functions on [-1, 1]. A learner checks them on all z that it allows.
 
     Raises:
-        ValueError: one of the functions is not the derivative of the one before, is not finite, not above 0, or breaks R or C_mu.
+        ValueError: ``mu`` is not the derivative of ``m``, ``dmu`` not that of ``mu``, a value is not finite, ``dmu`` is not above
+            0, or R or C_mu is too small.
 
     Example:
         >>> def m(z: torch.Tensor) -> torch.Tensor:
@@ -93,26 +94,26 @@ class CustomLink(Link):
     def max_slope(self, bound: float) -> float:
         if self.C_mu is not None:
             return self.C_mu
-        # Between two points of the grid the logarithm of mu' may rise by R for each unit of the way.
+        # Between two grid points the logarithm of mu' rises by at most R times their distance.
         return float(self.dmu(grid(bound)).max()) * math.exp(self.R * bound / (GRID - 1))
 
     def min_slope(self, bound: float) -> float:
-        # As with the largest, it may fall by as much.
+        # Between two grid points the logarithm of mu' falls by at most R times their distance.
         slopes = self.dmu(grid(bound))
-        if type(slopes) is not Tensor:  # one that has a shape and no values
+        if type(slopes) is not Tensor:  # a fake tensor, without values
             return 1.0
         return float(slopes.min()) * math.exp(-self.R * bound / (GRID - 1))
 
     def check_bound(self, bound: float) -> None:
         z, h = grid(bound), 2.0 * bound / (GRID - 1)
-        if type(z) is not Tensor:  # one that has a shape and no values
+        if type(z) is not Tensor:  # a fake tensor, without values
             return
         with torch.no_grad():
             m, mu, dmu = (self._values(name, z) for name in ("m", "mu", "dmu"))
         interval = f"[{-bound:g}, {bound:g}]"
         if not bool((dmu > 0.0).all()):
             raise ValueError(f"dmu: expected values above 0 on {interval}, got {float(dmu.min()):g}")
-        # By central differences, which self-concordance keeps near the derivative, relative to the slope of that place.
+        # Self-concordance bounds the error of central differences relative to the local slope.
         slope = dmu[1:-1]
         for name, lower, values, derivative, allowed in (
             ("mu", "m", m, mu, slope * (self.R * h * h + 1e-7) + 1e-7 * mu[1:-1].abs()),
@@ -150,5 +151,5 @@ class CustomLink(Link):
 
 
 def grid(bound: float) -> Tensor:
-    """The points of an interval at which a custom link is looked at, ``(GRID)``."""
+    """Return the grid points of [-bound, bound] for the checks, ``(GRID)``."""
     return torch.linspace(-bound, bound, GRID, dtype=torch.float64, device="cpu")

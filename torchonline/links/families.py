@@ -1,4 +1,4 @@
-"""Links of the exponential families: Gaussian, Bernoulli, binomial, Poisson and gamma rewards."""
+"""Links for Gaussian, Bernoulli, binomial, Poisson and gamma rewards."""
 
 import math
 
@@ -11,10 +11,12 @@ from torchonline.links.base import Link
 
 
 class Gaussian(Link):
-    """Rewards with noise that is sub-Gaussian of scale ``noise_scale``, the Gaussian law being one: the mean is z.
+    """Link of linear models: the mean is z, and the noise is sub-Gaussian.
+
+    Gaussian noise of standard deviation ``noise_scale`` is one example.
 
     Args:
-        noise_scale: sigma > 0, in units of the reward.
+        noise_scale: sigma > 0, the sub-Gaussian scale of the noise, in units of the reward.
 
     Example:
         >>> Gaussian(0.5).mean(torch.tensor([1.0, -2.0]))
@@ -51,10 +53,10 @@ class Gaussian(Link):
 
 
 class Logistic(Link):
-    """Clicks and other yes or no, 1 or 0; and any reward in [0, 1]: the mean is 1 / (1 + exp(-z)).
+    """Link of clicks and of any reward in [0, 1]: the mean is 1 / (1 + exp(-z)).
 
-    For a reward in [0, 1] nothing but its mean need be as said: its exponential moments are below those of a yes or no of
-    the same mean, and that is all that the confidence sets ask for.
+    A click is a reward of 1 or 0. A reward in [0, 1] needs only the right mean: its exponential moments are at most those of
+    a click with the same mean, and the confidence sets ask for no more.
 
     Example:
         >>> Logistic().mean(torch.tensor([0.0, 80.0, -80.0], dtype=torch.float64))
@@ -90,19 +92,19 @@ class Logistic(Link):
         return "in [0, 1]"
 
     def sample(self, z: Tensor, generator: torch.Generator) -> Tensor:
-        # From one uniform number each, whatever z is.
+        # One uniform number for each reward, so that draws for other z use the same random numbers.
         uniform = torch.rand(z.shape, generator=generator, dtype=torch.float64)
         return (uniform < self.mean(z)).to(torch.float64)
 
 
 class Binomial(Link):
-    """How many of a number of independent tries succeeded, each with probability 1 / (1 + exp(-z)).
+    """Link of the number of successes in independent tries, each with probability 1 / (1 + exp(-z)).
 
-    Tries that succeed together are not independent: their number spreads wider, and the confidence sets fail. Their share,
-    a reward in [0, 1], is for :class:`Logistic`.
+    Tries that succeed together are not independent. The variance of their number is larger, and the confidence sets fail. Use
+    the share of successes, a reward in [0, 1], and :class:`Logistic`.
 
     Args:
-        trials: n, how many tries make a reward.
+        trials: n, number of tries in a reward.
 
     Example:
         >>> Binomial(10).mean(torch.tensor(0.0))
@@ -150,16 +152,17 @@ class Binomial(Link):
 
 
 class Poisson(Link):
-    """Counts: the mean is exp(z), and so is the variance.
+    """Link of counts: the mean is exp(z), and the variance is the mean.
 
-    Counts that vary more than that (over-dispersed ones) break the confidence sets. ``|z|`` up to 80 can be computed.
+    Over-dispersed counts, with a variance above the mean, break the confidence sets. Learners refuse predictors with ``|z|``
+    above 35, where rounding in float64 loses the confidence sets. (The mean at 35 is 1.6e15.)
 
     Example:
         >>> Poisson().slope(torch.tensor([0.0, 1.0]))
         tensor([1.0000, 2.7183])
     """
 
-    reach = 80.0 + 1e-9
+    reach = 35.0 + 1e-9  # 35 itself is allowed
     steepest = math.inf
 
     def log_partition(self, z: Tensor) -> Tensor:
@@ -193,21 +196,22 @@ class Poisson(Link):
     def sample(self, z: Tensor, generator: torch.Generator) -> Tensor:
         mean = z.double().exp()
         counts = torch.poisson(mean.clamp(max=1e12), generator=generator)
-        if bool((mean > 1e12).any()):  # beyond the integers of torch's sampler: the normal law of the same variance
+        # Such means are beyond torch's sampler: draw from the normal law of the same mean and variance.
+        if bool((mean > 1e12).any()):
             normal = (mean + mean.sqrt() * torch.randn(z.shape, generator=generator, dtype=torch.float64)).round()
             counts = torch.where(mean > 1e12, normal, counts)
         return counts
 
 
 class Gamma(Link):
-    r"""Waiting times and amounts, of shape k and mean 1 / (offset - z); the exponential law is shape 1.
+    r"""Link of waiting times and amounts with a gamma law: the mean is 1 / (offset - z).
 
-    The natural parameter of this family is negative, so a known offset has to keep it there: :math:`|z|` must stay below
-    it. The constants depend on how near it comes: :math:`R = 2/(\text{offset} - \text{bound})`.
+    The natural parameter of the family, z - offset, must be negative, so :math:`|z|` must stay below the known offset. The
+    constant :math:`R = 2/(\text{offset} - \text{bound})` grows as the bound of :math:`|z|` comes near the offset.
 
     Args:
-        offset: above every :math:`|z|` that may occur.
-        shape: k > 0; the dispersion is 1 / k.
+        offset: larger than every :math:`|z|` that may occur.
+        shape: k > 0, shape of the law; the dispersion is 1 / k. The exponential law has shape 1.
 
     Example:
         >>> Gamma(offset=2.0).mean(torch.tensor([-1.0, 0.0, 1.0]))
@@ -262,8 +266,8 @@ class Gamma(Link):
 
 
 def logistic_divergence(b: Tensor, y: Tensor) -> Tensor:
-    """The divergence of ``log(1 + exp(z))``, without cancellation where the two are close or far out."""
-    # It is the same for -b and -y; where y is below 0 the mean is no difference of 1.
+    """Return the divergence of ``log(1 + exp(z))``, without cancellation for close or large arguments."""
+    # The divergence at -b and -y is the same. For y below 0 no mean is near 1, where 1 - mean would cancel.
     b, y = where(y > 0.0, -b, b), where(y > 0.0, -y, y)
     distance, mean = b - y, sigmoid(y)
     near = abs(distance) <= 1.0

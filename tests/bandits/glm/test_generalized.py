@@ -406,7 +406,7 @@ def test_features_beyond_the_bounds_of_the_constants_are_refused() -> None:
         GLMRegression(2, batch_shape=(2,)),
         LocalGLMRegression(2, link=torchonline.Gamma(3.0)),
         LocalGLMRegression(2, link=custom),
-        LocalGLMRegression(2, link=Poisson(), theta_bound=70.0),
+        LocalGLMRegression(2, link=Poisson(), theta_bound=34.0),
     ):
         before = snapshot(learner)
         with pytest.raises(ValueError, match=r"^x: expected features of norm at most 1"):

@@ -185,8 +185,10 @@ def test_without_noise_dpucb_is_linucb(feature_clip: float) -> None:
         width = np.sqrt(np.einsum("i,kij,j->k", inside, inverse, inside))
         scores = np.einsum("kij,kj->ki", inverse, moment) @ inside + beta * width
         np.testing.assert_allclose(bandit(tensor(x)), scores, rtol=1e-9)
-        k = int(np.where(mask, scores, -INF).argmax())
-        assert int(bandit.select(tensor(x), torch.from_numpy(mask))) == k
+        # Arms that nobody has pulled tie, but for rounding.
+        k = int(bandit.select(tensor(x), torch.from_numpy(mask)))
+        assert mask[k]
+        assert scores[k] >= scores[mask].max() - 1e-9
         bandit.step(tensor(x), torch.tensor(k), tensor(rewards[k]))
         gram[k] += np.outer(inside, inside)
         moment[k] += min(max(rewards[k], -1.5), 1.5) * inside
@@ -203,9 +205,11 @@ def test_fleets_are_single_bandits(build: Any) -> None:
         k = fleet.select(x, mask)
         fleet.step(x, k, r.gather(-1, k.unsqueeze(-1)).squeeze(-1))
         for i, single in enumerate(singles):
-            own = single.select(x.flatten(0, 1)[i], mask.flatten(0, 1)[i])
-            assert own == k.flatten()[i]
-            single.step(x.flatten(0, 1)[i], own, r.flatten(0, 1)[i, own])
+            own, theirs = single.select(x.flatten(0, 1)[i], mask.flatten(0, 1)[i]), k.flatten()[i]
+            # Arms that nobody has pulled tie, but for rounding.
+            scores = single(x.flatten(0, 1)[i])
+            assert own == theirs or abs(float(scores[own] - scores[theirs])) < 1e-12
+            single.step(x.flatten(0, 1)[i], theirs, r.flatten(0, 1)[i, theirs])
     x = torch.rand((2, 2, 5, DIM), generator=generator, dtype=torch.float64)
     scores = torch.stack([single(x.flatten(0, 1)[i]) for i, single in enumerate(singles)])
     torch.testing.assert_close(fleet(x).flatten(0, 1), scores, rtol=1e-10, atol=1e-12)
@@ -611,8 +615,8 @@ def test_one_person_moves_the_sums_of_dpucb_by_at_most_its_sensitivity() -> None
     assert 2.4 < float(difference.sum((-1, -2)).sqrt().max()) <= math.sqrt(6.0) * (1.0 + 1e-12)
     # Late rewards: whatever the arms and the rounds, two outer products never point apart.
     products = torch.stack(sums)[:, action[0] == action[1]].sum(-2)
-    assert float((weight * products[0] * products[1]).sum(-1).min()) >= -1e-15
-    assert float((products[0] * products[1]).sum(-1).min()) >= -1e-15
+    assert float((weight * products[0] * products[1]).sum(-1).min()) >= -1e-12
+    assert float((products[0] * products[1]).sum(-1).min()) >= -1e-12
 
 
 # ---------------------------------------------------------------------------------------------- copies, seeds, files

@@ -25,7 +25,7 @@ from torchonline.core.ops import (
     sqrt,
     where,
 )
-from torchonline.core.options import LearnerOptions
+from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.links import Link
 
 
@@ -66,7 +66,7 @@ class LocalGLMRegression(MixtureEstimator):
     the data. A root that Newton's method has not reached costs radius, and no guarantee.
 
     Raises, from ``step`` besides what the contract says: ValueError if ``reward`` is none that the link has; if ``x`` is longer
-    than ``feature_bound`` (Gamma and CustomLink) or than what can be computed (Poisson, :math:`S\|x\| \le 80`); if one round
+    than ``feature_bound`` (Gamma and CustomLink) or than what can be computed (Poisson, :math:`S\|x\| \le 35`); if one round
     outweighs all that the state's dtype can resolve.
 
     Args:
@@ -252,18 +252,4 @@ class LocalGLB(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            LocalGLMRegression(
-                dim,
-                link=link,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(LocalGLMRegression(**arguments_of(locals())))

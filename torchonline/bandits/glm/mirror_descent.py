@@ -11,7 +11,7 @@ from torchonline.bandits.glm.base import GeneralizedEstimator, MixtureEstimator,
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import one_of
 from torchonline.core.ops import along, assign_, at_least, dot, log, matvec, real, sqrt
-from torchonline.core.options import LearnerOptions
+from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.linalg import add_diagonal, logdet, project_ball_
 from torchonline.links import Link
 
@@ -244,19 +244,4 @@ class GLBOMD(UCB):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        super().__init__(
-            GLMRegression(
-                dim,
-                link=link,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                radius=radius,
-                radius_scale=radius_scale,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+        super().__init__(GLMRegression(**arguments_of(locals())))

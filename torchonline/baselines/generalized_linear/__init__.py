@@ -1,1 +1,1 @@
-"""Generalized linear bandits to compare with."""
+"""Generalized linear bandits from other papers."""

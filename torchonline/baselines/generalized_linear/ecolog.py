@@ -1,7 +1,10 @@
-"""ECOLog: one-pass logistic regression by proximal steps, as in ada-OFU-ECOLog (Faury, Abeille, Jun and Calauzenes, 2022)."""
+"""ECOLog: one-pass logistic regression by proximal steps.
+
+The algorithm is ada-OFU-ECOLog of Faury, Abeille, Jun and Calauzenes, AISTATS 2022.
+"""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -9,8 +12,8 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link
-from torchonline.bandits.policies import UCB
-from torchonline.core.backend import exactly, in_python, may_hold
+from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.core.backend import exactly, in_python, may_hold, on_arrays
 from torchonline.core.ops import (
     along,
     assign_,
@@ -24,24 +27,46 @@ from torchonline.core.ops import (
     sqrt,
     where,
 )
+from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball
 
-# Where z starts, and a round's problem: the centre, the norm's matrix, x, the inverse times x, the loss's weight, the reward.
-Problem = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+class Problem(NamedTuple):
+    """The proximal problem of a round.
+
+    Minimise ``|theta - centre|^2 / 2 + rate (m(z) - reward z)`` over the ball, at ``z = x'theta``, in the norm of ``matrix``.
+
+    Attributes:
+        y: z at the minimum without the ball, ``(*B)``.
+        centre: ``(*B, d)``.
+        matrix: V, ``(*B, d, d)``.
+        x: features, ``(*B, d)``.
+        product: V^-1 x, ``(*B, d)``.
+        rate: ``(*B)``.
+        reward: ``(*B)``.
+    """
+
+    y: Tensor
+    centre: Tensor
+    matrix: Tensor
+    x: Tensor
+    product: Tensor
+    rate: Tensor
+    reward: Tensor
 
 
 class ECOLogRegression(GeneralizedEstimator):
-    r"""Each round's logistic loss minimised exactly, near the last estimate, as in ada-OFU-ECOLog.
+    r"""Logistic regression by a proximal step on each round's loss, solved exactly.
 
     Round t, with the loss :math:`l_r(\theta) = (\log(1+e^z) - rz)/g` at :math:`z = x^\top\theta`, the logistic mean
-    :math:`\sigma`, g = ``noise_scale``\ :sup:`2` and D = 2LS, which bounds how far two predictors may be apart:
+    :math:`\sigma`, g = ``noise_scale``\ :sup:`2` and D = 2LS, which bounds the distance of any two predictors:
 
     .. math:: \hat\theta_{t+1} &= \arg\min_{\|\theta\|\le S}\ \tfrac1{2+D}\|\theta-\hat\theta_t\|_V^2 + l_r(\theta), \qquad
               \bar\theta = \arg\min_{\|\theta\|\le S}\ \tfrac1{2+D}\|\theta-\hat\theta_t\|_V^2 + l_0(\theta) + l_1(\theta) \\
               V &\leftarrow V + \sigma'(x^\top\hat\theta_{t+1})\,xx^\top/g.
 
-    Both minima are roots of one equation in z, which Newton's method approaches from one side; where one is outside of the
-    ball, each of its steps is projected onto the ball. They are found to 12 digits, unless a round's
+    Each minimum is the root of an equation in z, which Newton's method approaches from one side. If the minimum is outside the
+    ball, each step is projected onto the ball. The minima are found to 12 digits, unless a round's
     :math:`\|x\|_{V^{-1}}^2/g` is many times :math:`L^2/\lambda`. Widths are :math:`\|x\|_{V^{-1}}`; the radius after t rounds is
 
     .. math:: \text{radius}^2 &= 4\lambda S^2 + 2(2+D)\Bigl(\tfrac{2+D}4\nu + \tfrac{D^2}{2+D}
@@ -50,22 +75,24 @@ class ECOLogRegression(GeneralizedEstimator):
 
     Guarantee. If rewards are in [0, 1] with mean :math:`\sigma(x^\top\theta^*)` given the past, or averages of n such with
     g = 1/n, :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``, always and for
-    all x, :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot\text{width}(x)`. Of the radius its form is recalled; the
-    proof is ours. Proof: :math:`\log(1+e^z)` at a distance of at most D from where it is expanded grows at least as
-    :math:`\sigma'(z)/(2+D)` times the distance squared, so that with the conditions of optimality a round adds at most
+    all x, :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot\text{width}(x)`. The form of the radius is recalled; the
+    proof is ours.
+
+    Proof. Within a distance of D of the point of expansion, :math:`\log(1+e^z)` exceeds its linear approximation by at least
+    :math:`\sigma'(z)/(2+D)` times the squared distance. With the conditions of optimality, a round therefore adds at most
     :math:`(2+D)(l(\theta^*) - l(\hat\theta_{t+1}))` to :math:`\|\hat\theta - \theta^*\|_V^2`, which is at most
-    :math:`\lambda S^2` in the beginning; and since :math:`\bar\theta` does not depend on the round's reward,
-    :math:`\prod e^{l(\theta^*) - l(\bar\theta)}` is a supermartingale, so that by Ville's inequality
+    :math:`\lambda S^2` in the beginning. Since :math:`\bar\theta` does not depend on the round's reward,
+    :math:`\prod e^{l(\theta^*) - l(\bar\theta)}` is a supermartingale. So by Ville's inequality
     :math:`\sum(l(\theta^*) - l(\bar\theta)) \le \log(1/\delta)` at all times.
 
-    Left out: the paper's algorithm learns otherwise from rounds with :math:`\sigma'(x^\top\bar\theta) >
-    2\sigma'(x^\top\hat\theta_{t+1})`, by a maximum-likelihood estimate of all of them that shrinks the ball; published
-    implementations leave this out too. Its regret theorem needs it; the guarantee above does not. OFU-ECOLog, which begins
-    with rounds of pure exploration instead, is not here.
+    Left out: in rounds with :math:`\sigma'(x^\top\bar\theta) > 2\sigma'(x^\top\hat\theta_{t+1})` the paper's algorithm learns
+    differently: a maximum-likelihood estimate of all such rounds shrinks the ball. Published implementations leave this out too.
+    The paper's regret theorem needs it; the guarantee above does not. OFU-ECOLog, which begins with rounds of pure exploration
+    instead, is not implemented.
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round; several times O(d^3) in the
-    rounds, ever rarer, in which a minimum is outside of the ball. Whether one is, an accelerator is asked in each round, with
-    ``validate=False`` too. :func:`~torchonline.export.to_program` takes a minute.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round. A round with a minimum outside the
+    ball costs several times O(d^3); such rounds become ever rarer. On an accelerator, the host asks in each round whether a
+    minimum is outside, even with ``validate=False``. :func:`~torchonline.export.to_program` takes a minute.
 
     Args:
         dim: d, number of features.
@@ -77,10 +104,10 @@ class ECOLogRegression(GeneralizedEstimator):
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state.
         device: where the state lives.
-        validate: whether values are checked in each call.
+        validate: whether each call checks values.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``excess`` (the sum above), ``rounds``, ``(*B)``.
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``excess_loss`` (the sum above), ``rounds``, ``(*B)``.
 
     Example:
         >>> learner = ECOLogRegression(2)
@@ -97,8 +124,9 @@ class ECOLogRegression(GeneralizedEstimator):
     """
 
     statistics_depend_on = ("theta_bound", "feature_bound", "ridge", "noise_scale")
+    renamed = {"excess": "excess_loss"}
 
-    excess: Tensor
+    excess_loss: Tensor
 
     def __init__(
         self,
@@ -109,10 +137,7 @@ class ECOLogRegression(GeneralizedEstimator):
         ridge: float | None = None,
         delta: float = 0.01,
         radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(None, theta_bound, feature_bound)
         super().__init__(
@@ -123,13 +148,10 @@ class ECOLogRegression(GeneralizedEstimator):
             ridge=dim if ridge is None else ridge,
             delta=delta,
             radius_scale=radius_scale,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
         self.inverse_rate = 2.0 + 2.0 * bound
-        # Where the mean is flat Newton's method moves by about 1 in a step, and has at most a logarithm to go.
+        # Where the mean is flat, Newton's method moves by about 1 in a step, and the distance is at most logarithmic.
         largest = 0.5 * self.inverse_rate * self.feature_bound**2 / self.ridge
         self.newton_steps = 6 + math.ceil(math.log1p(largest))
         self.log_term = math.log(2.0 / self.delta)
@@ -137,20 +159,20 @@ class ECOLogRegression(GeneralizedEstimator):
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return super()._initial_state() | {"excess": torch.zeros((), dtype=torch.float64)}
+        return super()._initial_state() | {"excess_loss": torch.zeros((), dtype=torch.float64)}
 
     @torch.jit.export
     def radius(self) -> Tensor:
         rounds = real(self.rounds, self.theta_hat)
         nu = 0.5 + 2.0 * self.log_term + log(1.0 + 0.25 / self.ridge * rounds)
-        by_noise = self.inverse_rate * (0.5 * self.inverse_rate * nu + 2.0 * self.excess)
+        by_noise = self.inverse_rate * (0.5 * self.inverse_rate * nu + 2.0 * self.excess_loss)
         return self.radius_scale * sqrt(self.start + by_noise + 4.0 * log(1.0 + rounds))
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         weight, square = 1.0 / (noise_scale * noise_scale), dot(x, x)
         self._check_length(square)
         product = matvec(self.V_inv, x)
-        # With both rewards at once, the loss is twice that of a reward of one half.
+        # The sum of both losses is twice the loss of a reward of one half.
         half = 0.5 * self.inverse_rate * weight
         theta = self._minimum(x, product, half, reward)
         y, either = dot(x, theta), dot(x, self._minimum(x, product, 2.0 * half, 0.0 * reward + 0.5))
@@ -161,75 +183,74 @@ class ECOLogRegression(GeneralizedEstimator):
         self._check_growth(x, quadratic)
 
         self._count_curvature_(x, product, gain, quadratic)
-        increase_(self.excess, at_least(excess, 0.0))
+        increase_(self.excess_loss, at_least(excess, 0.0))
         assign_(self.theta_hat, theta)
 
     def _minimum(self, x: Tensor, product: Tensor, rate: Tensor, reward: Tensor) -> Tensor:
-        """Minimise ``|theta - theta_hat|^2 / 2 + rate (m(z) - reward z)`` over the ball, in the norm of V: ``(*B, d)``."""
+        """Return the minimum of a round's :class:`Problem` around theta_hat: ``(*B, d)``."""
         link = self.link
         z, gain = dot(x, self.theta_hat), rate * dot(x, product)
-        # Newton's method cannot overshoot if it begins between the root and where the mean is steepest.
+        # Newton's method cannot overshoot if it starts between the root and the steepest point of the mean.
         y = where(z * (reward - link.mean(z)) > 0.0, z, 0.0 * z)
         for _ in range(self.newton_steps):
             y = y + (z - y + gain * (reward - link.mean(y))) / (1.0 + gain * link.slope(y))
         theta = self.theta_hat + along(rate * (reward - link.mean(y)), x) * product
         outside = sqrt(dot(theta, theta)) > self.theta_bound
-        return self._inside(theta, outside, (y, self.theta_hat, self.V, x, product, rate, reward))
+        return self._inside(theta, outside, Problem(y, self.theta_hat, self.V, x, product, rate, reward))
 
-    def _inside_in_python(self, theta: Any, outside: Any, problem: Any) -> Any:
-        """Do as :func:`torchonline.linalg.project_ball_` does on arrays and in traced programs."""
-        if is_compiling():
-            return torch.cond(
-                outside.any(),
-                lambda theta, outside, *rest: torch.where(outside.unsqueeze(-1), self._in_ball(*rest), theta),
-                lambda theta, *_: theta.clone(),
-                (theta, outside, *problem),
-            )
-        if isinstance(theta, Tensor):
-            return self._inside_on_tensors(theta, outside, problem)
-        if outside.any():
+    def _inside_of_arrays(self, theta: Any, outside: Any, problem: Problem) -> Any:
+        if may_hold(outside):
             *vectors, rate, reward = problem
             values = (*vectors, rate + 0.0 * outside, reward + 0.0 * outside)
             rows = [torch.from_numpy(np.asarray(value, dtype=theta.dtype)[outside]) for value in values]
             with exactly(rows[0]):
-                theta[outside] = self._in_ball(*rows).numpy()
+                theta[outside] = self._in_ball(Problem(*rows)).numpy()
         return theta
+
+    @on_arrays(_inside_of_arrays)
+    def _inside_in_python(self, theta: Tensor, outside: Tensor, problem: Problem) -> Tensor:
+        if not is_compiling():
+            return self._inside_on_tensors(theta, outside, problem)
+        return torch.cond(
+            outside.any(),
+            lambda theta, outside, *rest: torch.where(outside.unsqueeze(-1), self._in_ball(Problem(*rest)), theta),
+            lambda theta, *_: theta.clone(),
+            (theta, outside, *problem),
+        )
 
     @in_python(_inside_in_python)
     def _inside(self, theta: Tensor, outside: Tensor, problem: Problem) -> Tensor:
-        """Return ``theta``, with the minimum over the ball in its place where it is outside of it."""
+        """Replace theta by the minimum over the ball where it is ``outside``, ``(*B)``."""
         return self._inside_on_tensors(theta, outside, problem)
 
     def _inside_on_tensors(self, theta: Tensor, outside: Tensor, problem: Problem) -> Tensor:
         if bool(outside.any()):
-            y, centre, matrix, x, product, rate, reward = problem
             d, which = self.dim, outside.view(-1)
-            theta.view(-1, d)[which] = self._in_ball(
-                y.reshape(-1)[which],
-                centre.view(-1, d)[which],
-                matrix.view(-1, d, d)[which],
-                x.reshape(-1, d)[which],
-                product.view(-1, d)[which],
-                rate.reshape(-1)[which],
-                reward.reshape(-1)[which],
+            some = Problem(
+                problem.y.reshape(-1)[which],
+                problem.centre.view(-1, d)[which],
+                problem.matrix.view(-1, d, d)[which],
+                problem.x.reshape(-1, d)[which],
+                problem.product.view(-1, d)[which],
+                problem.rate.reshape(-1)[which],
+                problem.reward.reshape(-1)[which],
             )
+            theta.view(-1, d)[which] = self._in_ball(some)
         return theta
 
-    def _in_ball(
-        self, y: Tensor, centre: Tensor, matrix: Tensor, x: Tensor, product: Tensor, rate: Tensor, reward: Tensor
-    ) -> Tensor:
-        """What :meth:`_minimum` says, where the ball is in the way; on tensors."""
-        link = self.link
-        z, quadratic = dot(x, centre), dot(x, product)
-        y, theta = clip(y, self.theta_bound * sqrt(dot(x, x))), centre
+    def _in_ball(self, problem: Problem) -> Tensor:
+        """Return the minimum over the ball of problems with a minimum outside."""
+        link, x, rate, reward = self.link, problem.x, problem.rate, problem.reward
+        z, quadratic = dot(x, problem.centre), dot(x, problem.product)
+        y, theta = clip(problem.y, self.theta_bound * sqrt(dot(x, x))), problem.centre
         for _ in range(self.newton_steps):
             # The minimum over the ball with the mean's tangent at y in place of the mean.
             slope = rate * link.slope(y)
             pull = (slope * (z - y) + rate * (link.mean(y) - reward)) / (1.0 + slope * quadratic)
             a = along(sqrt(slope), x) * x
-            theta = centre - along(pull, x) * product
-            theta = project_ball(theta, matrix + a.unsqueeze(-1) * a.unsqueeze(-2), self.theta_bound)
-            # What begins beyond the minimum is back between it and 0 after a step, or overshoots 0.
+            theta = problem.centre - along(pull, x) * problem.product
+            theta = project_ball(theta, problem.matrix + a.unsqueeze(-1) * a.unsqueeze(-2), self.theta_bound)
+            # After a step from beyond the minimum, y is between the minimum and 0, or overshoots 0.
             after = dot(x, theta)
             overshoots = after * y < 0.0
             y, move = where(overshoots, 0.0 * after, after), after - y
@@ -241,7 +262,7 @@ class ECOLogRegression(GeneralizedEstimator):
 class ECOLog(UCB):
     """ECOLog: optimism over :class:`ECOLogRegression`.
 
-    The arguments, the guarantee, what is left out and the cost are the estimator's.
+    The estimator documents the arguments, the guarantee, what is left out and the cost.
 
     Example:
         >>> policy = ECOLog(2)
@@ -252,31 +273,6 @@ class ECOLog(UCB):
         1
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(
-            ECOLogRegression(
-                dim,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+    @takes_arguments_of(ECOLogRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(ECOLogRegression(*arguments, **options))

@@ -1,23 +1,28 @@
-"""GLM-UCB: maximum likelihood over all rounds, and the worst curvature (Filippi, Cappe, Garivier and Szepesvari, NIPS 2010)."""
+"""GLM-UCB: maximum likelihood over all rounds, and the worst curvature.
+
+Filippi, Cappe, Garivier and Szepesvari, NIPS 2010.
+"""
 
 import math
 import warnings
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link, checked_min_slope
-from torchonline.bandits.policies import UCB
-from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator
+from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
+from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import along, sqrt
+from torchonline.core.options import LearnerOptions
 from torchonline.linalg import logdet
 from torchonline.links import Link
 
 
 class GLMUCBRegression(LikelihoodEstimator):
-    r"""Maximum likelihood over all rounds, with a radius for the smallest slope of the link.
+    r"""Maximum likelihood over all rounds; the radius assumes the link's least slope.
 
     Round t, with :math:`c = \min\mu'` and :math:`C = \max\mu'` over :math:`|z| \le SL`, :math:`w_s = 1/\nu_s^2` for the round's
     ``noise_scale`` :math:`\nu_s`:
@@ -31,17 +36,18 @@ class GLMUCBRegression(LikelihoodEstimator):
     .. math:: \text{radius} = \frac\sigma c\sqrt{2\log\tfrac1\delta + \log\det(V/\lambda)} + \sqrt\lambda S.
 
     Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, with probability at least 1 - ``delta``, in all
-    rounds and for all x, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. Proof: at a minimum over
-    the ball, :math:`c\|\hat\theta-\theta^*\|_V^2 \le (\hat\theta-\theta^*)^\top(\sum w_s(r_s-\mu(x_s^\top\theta^*))x_s -
-    c\lambda\theta^*)`, both points being where :math:`\mu' \ge c`; the sum is bounded by Theorem 1 of Abbasi-Yadkori, Pal and
-    Szepesvari (NIPS 2011). Gaussian, logistic and binomial rewards have :math:`\sigma^2 = \sup\mu'` over the whole line.
-    **Poisson and gamma rewards, and those of a custom link, have no such scale that we know: there** :math:`\sigma^2 = C` **is a
-    heuristic**, and the constructor warns.
+    rounds and for all x, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. Gaussian, logistic and
+    binomial rewards have :math:`\sigma^2 = \sup\mu'` over the whole line. **We know no such scale for Poisson and gamma rewards
+    and for the rewards of a custom link: there** :math:`\sigma^2 = C` **is a heuristic**, and the constructor warns.
 
-    Cost of round t: some three passes over all rounds, O(t d^2) each; memory O(T d).
+    Proof. At a minimum over the ball, :math:`c\|\hat\theta-\theta^*\|_V^2 \le
+    (\hat\theta-\theta^*)^\top(\sum w_s(r_s-\mu(x_s^\top\theta^*))x_s - c\lambda\theta^*)`, because :math:`\mu' \ge c` at both
+    points. Theorem 1 of Abbasi-Yadkori, Pal and Szepesvari (NIPS 2011) bounds the sum.
+
+    Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d).
 
     Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full. A UserWarning says so should Newton's method end short of the minimum.
+    full. A UserWarning says so if Newton's method ends before it reaches the minimum.
 
     Args:
         dim: d, number of features.
@@ -55,7 +61,7 @@ class GLMUCBRegression(LikelihoodEstimator):
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state.
         device: where the state lives.
-        validate: whether values are checked in each call.
+        validate: whether each call checks values.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history``, ``(*B, T, d)``;
@@ -69,8 +75,8 @@ class GLMUCBRegression(LikelihoodEstimator):
 
     Reference:
         Filippi, Cappe, Garivier and Szepesvari, Parametric Bandits: The Generalized Linear Case, NIPS 2010. What differs: the
-        minimum is over the ball, where the paper projects an unbounded one, which is no convex problem; and the radius is that
-        of self-normalised sums, as in later work, where the paper's, as we recall it, has a further
+        minimum is over the ball; the paper projects an unbounded minimum, which is not a convex problem. The radius is that of
+        self-normalised sums, as in later work; the paper's radius, as we recall it, has a further factor
         :math:`\sqrt{\log t}`.
     """
 
@@ -87,26 +93,20 @@ class GLMUCBRegression(LikelihoodEstimator):
         ridge: float | None = None,
         delta: float = 0.01,
         radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
         super().__init__(
             dim,
+            horizon=horizon,
             link=link,
             theta_bound=theta_bound,
             feature_bound=feature_bound,
             ridge=dim if ridge is None else ridge,
             delta=delta,
             radius_scale=radius_scale,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
-        self._keep(horizon)
         self.slowest, self.steepest = checked_min_slope(link, theta_bound, bound), link.max_slope(bound)
         is_sub_gaussian = link.is_global and math.isinf(link.reach)
         if not is_sub_gaussian:
@@ -123,7 +123,7 @@ class GLMUCBRegression(LikelihoodEstimator):
         root = sqrt(information - 2.0 * math.log(self.delta))
         return self.radius_scale * (self.factor * root + math.sqrt(self.ridge) * self.theta_bound)
 
-    def _fit(self, member: int) -> None:
+    def _fit(self, member: Member) -> None:
         loss = self._loss(member, self.slowest * self.ridge)
         self._write("theta_hat", member, minimise(loss, self._read("theta_hat", member), self.theta_bound))
         matrix = (loss.rows.T * loss.weights) @ loss.rows + self.ridge * np.eye(self.dim)
@@ -135,8 +135,8 @@ class GLMUCB(UCB):
 
     .. math:: \text{score}_k = \mu(x_k^\top\hat\theta) + C\cdot\text{radius}\cdot\|x_k\|_{V^{-1}}
 
-    With the steepest slope C in it, this is not the order of upper bounds of the predictor, but it is the paper's. The
-    arguments, the guarantee and the cost are the estimator's.
+    Because of the steepest slope C, this order of the arms differs from the order of the predictors' upper bounds; it is the
+    paper's. The estimator documents the arguments, the guarantee and the cost.
 
     Example:
         >>> policy = GLMUCB(2, horizon=1000)
@@ -149,41 +149,13 @@ class GLMUCB(UCB):
 
     estimator: GLMUCBRegression
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(
-            GLMUCBRegression(
-                dim,
-                horizon=horizon,
-                link=link,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+    @takes_arguments_of(GLMUCBRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(GLMUCBRegression(*arguments, **options))
 
+    @on_arms
     def forward(self, arms: Tensor) -> Tensor:
-        """Upper confidence bounds of the mean reward: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        """Return upper bounds of mean rewards: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         estimator = self.estimator
         mean = estimator.forward(arms)
         return mean + estimator.steepest * along(estimator.radius(), mean) * estimator.width(arms)

@@ -1,19 +1,24 @@
-"""GLOC: ridge regression on the predictions of an online learner (Jun, Bhargava, Nowak and Willett, NeurIPS 2017)."""
+"""GLOC: ridge regression on the predictions of an online learner.
+
+Jun, Bhargava, Nowak and Willett, NeurIPS 2017.
+"""
 
 import math
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link, checked_min_slope
-from torchonline.bandits.policies import UCB
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, sqrt
+from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_
 from torchonline.links import Link
 
 
 class GLOCRegression(GeneralizedEstimator):
-    r"""Two estimates: online Newton steps, and ridge regression on what they predicted, as in GLOC.
+    r"""Ridge regression on the predictions of an online Newton method.
 
     Round t predicts with the iterate :math:`\theta`, then, with g = ``noise_scale``\ :sup:`2`, the link's mean :math:`\mu` and
     its smallest slope :math:`\kappa` where :math:`|z| \le LS`:
@@ -34,16 +39,16 @@ class GLOCRegression(GeneralizedEstimator):
     :class:`~torchonline.links.Logistic` and :class:`~torchonline.links.Binomial`, if rewards are as the link says,
     :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``, at all times and for all x,
     :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot\text{width}(x)`. The rewards of other links are not
-    sub-Gaussian, with which the theorem begins: with them the radius is a heuristic. The radius is recalled; we have gone
-    through its proof and found it to hold for all ``delta`` below 1.
+    sub-Gaussian, which the theorem assumes: with them the radius is a heuristic. The radius is recalled. We have checked its
+    proof, which holds for all ``delta`` below 1.
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round; O(d^3) in the rounds, ever
-    rarer, in which the step leaves the ball.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round. A step that leaves the ball costs
+    O(d^3); such steps become ever rarer.
 
     Args:
         dim: d, number of features.
         link: how mean rewards depend on :math:`x^\top\theta`; None for :class:`~torchonline.links.Logistic`.
-        theta_bound: S > 0, a bound on the norm of the true parameter. One with :math:`\kappa` below 1e-12 is refused.
+        theta_bound: S > 0, a bound on the norm of the true parameter. If it makes :math:`\kappa` less than 1e-12 it is refused.
         feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
         ridge: :math:`\lambda > 0`, of both estimates; None for d.
         delta: in (0, 1).
@@ -51,11 +56,11 @@ class GLOCRegression(GeneralizedEstimator):
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state.
         device: where the state lives.
-        validate: whether values are checked in each call.
+        validate: whether each call checks values.
 
     Shape:
-        - ``theta_hat``, ``iterate``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``loss`` (the sum in B), ``residual`` (E),
-          ``rounds``, ``(*B)``.
+        - ``theta_hat``, ``iterate``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``gradient_sum`` (the sum in B),
+          ``residual_sum`` (E), ``rounds``, ``(*B)``.
 
     Example:
         >>> learner = GLOCRegression(2)
@@ -66,15 +71,16 @@ class GLOCRegression(GeneralizedEstimator):
 
     Reference:
         Jun, Bhargava, Nowak and Willett, Scalable Generalized Linear Bandits: Online Computation and Hashing, NeurIPS 2017
-        (arXiv:1706.00136). What differs: a round's dispersion weighs it. Published implementations take the iterate for the
+        (arXiv:1706.00136). What differs: a round's dispersion weighs it. Published implementations use the iterate as the
         centre, always scale it to the norm S, and add a width of predictors to a score of mean rewards; this one does not.
     """
 
     statistics_depend_on = ("theta_bound", "feature_bound", "ridge", "noise_scale")
+    renamed = {"loss": "gradient_sum", "residual": "residual_sum"}
 
     iterate: Tensor
-    loss: Tensor
-    residual: Tensor
+    gradient_sum: Tensor
+    residual_sum: Tensor
 
     def __init__(
         self,
@@ -86,10 +92,7 @@ class GLOCRegression(GeneralizedEstimator):
         ridge: float | None = None,
         delta: float = 0.01,
         radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
         super().__init__(
@@ -100,16 +103,13 @@ class GLOCRegression(GeneralizedEstimator):
             ridge=dim if ridge is None else ridge,
             delta=delta,
             radius_scale=radius_scale,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
         self.smallest_slope = checked_min_slope(link, theta_bound, bound)
         self.noise_term = link.max_slope(bound) / self.smallest_slope**2
         prior = self.ridge * self.theta_bound**2
         self.start = 1.0 + 9.0 * prior
-        # The logarithm as that of its largest term, which single precision may not hold, and a rest.
+        # Split off the logarithm of the largest term, which single precision may not hold.
         noise_root = 2.0 * self.noise_term / self.delta
         self.log_term = math.log(2.0 / self.delta) + math.log(noise_root)
         self.log_start, self.log_rate = 1.0 + 4.0 * prior, noise_root**-2
@@ -119,21 +119,21 @@ class GLOCRegression(GeneralizedEstimator):
         zero = torch.zeros((), dtype=torch.float64)
         return super()._initial_state() | {
             "iterate": torch.zeros(self.dim, dtype=torch.float64),
-            "loss": zero,
-            "residual": zero,
+            "gradient_sum": zero,
+            "residual_sum": zero,
         }
 
     @torch.jit.export
     def radius(self) -> Tensor:
-        regret = self.loss / (2.0 * self.smallest_slope * self.smallest_slope)
+        regret = self.gradient_sum / (2.0 * self.smallest_slope * self.smallest_slope)
         log_term = self.log_term + 0.5 * log1p(self.log_rate * (self.log_start + 2.0 * regret))
-        square = self.start + 4.0 * regret + 8.0 * self.noise_term * log_term - self.residual
+        square = self.start + 4.0 * regret + 8.0 * self.noise_term * log_term - self.residual_sum
         return self.radius_scale * sqrt(at_least(square, 0.0))
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, iterate = self.theta_hat, self.iterate
         self._check_length(dot(x, x))
-        # All in units of the round's noise.
+        # From here on in units of the round's noise.
         a = x / along(noise_scale, x)
         product = matvec(self.V_inv, a)
         quadratic = dot(a, product)
@@ -143,8 +143,8 @@ class GLOCRegression(GeneralizedEstimator):
         residual = dot(a, iterate) - dot(a, theta_hat)
         self._check_cost(gradient * gradient / self.smallest_slope)
 
-        increase_(self.loss, gradient * gradient * quadratic * share)
-        increase_(self.residual, residual * residual * share)
+        increase_(self.gradient_sum, gradient * gradient * quadratic * share)
+        increase_(self.residual_sum, residual * residual * share)
         theta_hat += along(residual * share, x) * product
         iterate -= along(gradient * share / self.smallest_slope, x) * product
         self._add_outer_(a, product, quadratic)
@@ -154,7 +154,7 @@ class GLOCRegression(GeneralizedEstimator):
 class GLOC(UCB):
     """GLOC: optimism over :class:`GLOCRegression`.
 
-    The arguments, the guarantee and the cost are the estimator's.
+    The estimator documents the arguments, the guarantee and the cost.
 
     Example:
         >>> policy = GLOC(2)
@@ -165,33 +165,6 @@ class GLOC(UCB):
         1
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(
-            GLOCRegression(
-                dim,
-                link=link,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+    @takes_arguments_of(GLOCRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(GLOCRegression(*arguments, **options))

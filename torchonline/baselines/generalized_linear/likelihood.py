@@ -1,6 +1,5 @@
-"""Generalized linear models that are fitted to all rounds anew in each: maximum likelihood estimates, and sets around them."""
+"""Bases of the generalized linear models that fit all rounds anew, in NumPy."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -9,147 +8,148 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from torchonline.bandits.glm.base import GeneralizedEstimator
+from torchonline.bandits.linear_model import on_rows
 from torchonline.baselines.generalized_linear.solvers import Array, Loss, furthest, inverse, minimise
-from torchonline.baselines.stored_rounds import HistoryEstimator
-from torchonline.core.ops import dot, matvec
+from torchonline.baselines.stored_rounds import check_room
+from torchonline.core.backend import beside, on_arrays
+from torchonline.core.checks import positive_integer
+from torchonline.core.ops import assign_, dot, matvec
+
+# Which learner of a fleet: its index in `batch_shape`, () for a single learner.
+Member = tuple[int, ...]
 
 
-def on_host(value: Any) -> Array:
-    """A tensor, an array or a number in double precision, for NumPy: the same memory, where that can be."""
-    if isinstance(value, Tensor):
-        return value.to(device="cpu", dtype=torch.float64).numpy()
-    return np.asarray(value, dtype=np.float64)
+@on_arrays(lambda value: np.asarray(value, dtype=np.float64))
+def on_host(value: Tensor) -> Array:
+    """Return a value as a float64 NumPy array, on the same memory where possible."""
+    return value.to(device="cpu", dtype=torch.float64).numpy()
 
 
-class LikelihoodEstimator(HistoryEstimator, GeneralizedEstimator):
-    """Base of generalized linear models that keep all rounds and are fitted to them by Newton's method, in NumPy.
+class LikelihoodEstimator(GeneralizedEstimator):
+    """Base of the models that keep all rounds and fit them anew by Newton's method.
 
-    A subclass says how one member of a fleet is fitted, in :meth:`_fit`; members take turns. This is eager Python only: there
-    is no TorchScript and no exported program of it, and on an accelerator the history goes to the host in each round.
+    A subclass fits one learner of a fleet in :meth:`_fit`; the learners take turns. It runs in eager Python only: TorchScript and
+    torch.export cannot compile it, and on an accelerator each round copies the history to the host.
     """
 
     is_exportable = False
     is_scriptable = False
 
+    history: Tensor
     history_reward: Tensor
     history_weight: Tensor
 
+    def __init__(self, dim: int, *, horizon: int, **options: Any) -> None:
+        super().__init__(dim, **options)
+        self.horizon = positive_integer("horizon", horizon)
+        # A fit is NumPy's, whatever the size of the state.
+        self.is_small = True
+
     def _initial_state(self) -> dict[str, Tensor | None]:
         numbers = torch.zeros(self.horizon, dtype=torch.float64)
-        return super()._initial_state() | {"history_reward": numbers, "history_weight": numbers}
-
-    def _keep(self, horizon: int) -> None:
-        super()._keep(horizon)
-        # All of a round is NumPy's.
-        self.is_small = True
+        return super()._initial_state() | {
+            "history": torch.zeros(self.horizon, self.dim, dtype=torch.float64),
+            "history_reward": numbers,
+            "history_weight": numbers,
+        }
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         weight = 1.0 / (noise_scale * noise_scale)
         self._check_length(dot(x, x))
-        self._check_room()
+        check_room(self.rounds, self.horizon)
         self._check_growth(x, weight * dot(x, matvec(self.V_inv, x)))
-        count = math.prod(self.batch_shape)
-        # Copies: they may lie in the very buffers that a fit changes.
-        rows = on_host(x).reshape(count, -1).copy()
-        rewards, weights = (
-            np.broadcast_to(on_host(value), self.batch_shape).reshape(count).copy() for value in (reward, weight)
-        )
+        # Copies, because the arguments may be views of buffers that a fit changes.
+        rows = on_host(x).copy()
+        rewards, weights = (np.broadcast_to(on_host(value), self.batch_shape).copy() for value in (reward, weight))
         with np.errstate(all="ignore"):
-            for member in range(count):
-                row = int(self._member(self.rounds, member))
-                self._write("history", member, rows[member], row)
-                self._write("history_reward", member, rewards[member], row)
-                self._write("history_weight", member, weights[member], row)
+            for member in np.ndindex(self.batch_shape):
+                row = int(self._read("rounds", member))
+                self._write("history", (*member, row), rows[member])
+                self._write("history_reward", (*member, row), rewards[member])
+                self._write("history_weight", (*member, row), weights[member])
                 self._write("rounds", member, row + 1)
                 self._fit(member)
 
-    def _fit(self, member: int) -> None:
-        """Put the buffers of one learner of the fleet to what follows from its history, the new round being in it."""
+    def _fit(self, member: Member) -> None:
+        """Fit one learner to its history, the new round included, and write its buffers."""
         raise NotImplementedError
 
-    def _loss(self, member: int, ridge: float, kept: Array = slice(None)) -> Loss:
-        """The loss of all rounds of one learner, or of those that are ``kept``."""
-        n = int(self._member(self.rounds, member))
+    def _loss(self, member: Member, ridge: float, kept: Array = slice(None)) -> Loss:
+        """Return the loss of all rounds of one learner, or of those that are ``kept``."""
+        n = int(self._read("rounds", member))
         rows, rewards, weights = (
-            self._read(name, member, n)[kept] for name in ("history", "history_reward", "history_weight")
+            self._read(name, member)[:n][kept] for name in ("history", "history_reward", "history_weight")
         )
         return Loss(self.link, self.concordance, rows, rewards, weights, ridge)
 
-    def _read(self, name: str, member: int, rows: int | None = None) -> Array:
-        """A buffer of one learner of the fleet, or its first rows, in double precision: its own memory, where that can be."""
-        value = self._member(getattr(self, name), member)
-        return on_host(value if rows is None else value[:rows])
+    def _read(self, name: str, index: Member) -> Array:
+        """Return a part of a buffer as :func:`on_host` does."""
+        return on_host(getattr(self, name)[(*index, ...)])
 
-    def _write(self, name: str, member: int, value: Array, row: int | None = None) -> None:
-        """Write over a buffer of one learner of the fleet, or one row of it."""
-        buffer = self._member(getattr(self, name), member)
-        if row is not None:
-            buffer = buffer[row : row + 1]
-        if isinstance(buffer, Tensor):
-            buffer.copy_(torch.from_numpy(np.asarray(value)))
-        else:
-            buffer[...] = value
+    def _write(self, name: str, index: Member, value: Any) -> None:
+        """Write over a part of a buffer."""
+        part = getattr(self, name)[(*index, ...)]
+        assign_(part, beside(np.asarray(value), part))
 
-    def _member(self, buffer: Any, member: int) -> Any:
-        """What one learner of the fleet has of a buffer, as a view: a tensor or an array, as the buffer is."""
-        shape = (-1, *buffer.shape[self.batch_dims :])
-        return (buffer.view(shape) if isinstance(buffer, Tensor) else buffer.reshape(shape))[member, ...]
-
-    def _write_with_inverse(self, name: str, member: int, matrix: Array, least: float) -> None:
-        """A matrix of which no eigenvalue is below ``least``, but for rounding, and its inverse."""
+    def _write_with_inverse(self, name: str, member: Member, matrix: Array, least: float) -> None:
+        """Write a matrix and its inverse, :func:`inverse`."""
         self._write(name, member, matrix)
         self._write(f"{name}_inv", member, inverse(matrix, least))
 
 
 class LevelSetEstimator(LikelihoodEstimator):
-    r"""Base of models with the confidence set :math:`\{\|\theta\| \le S,\ L(\theta) - L(\hat\theta) \le \text{level}\}`.
+    r"""Base of the models whose confidence set is a level set of the loss.
 
-    ``radius`` and ``width`` are those of an ellipsoid around that set; :meth:`upper_bound` is exact.
+    The set is :math:`\{\|\theta\| \le S,\ L(\theta) - L(\hat\theta) \le \text{level}\}`. ``radius`` and ``width`` are those
+    of an ellipsoid around this set; :meth:`upper_bound` is exact.
     """
 
     def level(self) -> Tensor:
-        """How far above its minimum the loss may be, times the square of ``radius_scale``: ``(*B)``."""
+        """Return the level, scaled by the square of ``radius_scale``: ``(*B)``."""
         raise NotImplementedError
 
-    def _penalty(self, member: int) -> float:
-        """The ridge that is part of the loss."""
+    def _penalty(self, member: Member) -> float:
+        """Return the ridge of one learner's loss."""
         raise NotImplementedError
 
+    @on_rows
     def upper_bound(self, x: Tensor) -> Tensor:
-        r"""The largest :math:`x^\top\theta` of the confidence set, to 1e-7 :math:`\|x\|S`: ``(*B, ..., d)`` to ``(*B, ...)``.
+        r"""Return the largest predictors of the set: ``(*B, ..., d)`` to ``(*B, ...)``.
 
-        The gradient in x is the parameter at which it is taken. Cost: some thirty passes over all different features
-        of the rounds for each row, O(t d^2) each at most.
+        The largest :math:`x^\top\theta` is exact to 1e-7 :math:`\|x\|S`. The gradient in x is the maximiser :math:`\theta`. Cost
+        for each row of x: about thirty passes over all different features of the rounds, at most O(t d^2) each.
         """
-        x = self._checked_rows(x)
         value: Tensor = UpperBound.apply(x, self)
         return value
 
     def ends(self, x: Tensor) -> Tensor:
-        """The parameters of the confidence set at which :meth:`upper_bound` is taken: ``(*B, ..., d)`` to the same."""
+        """Return the maximisers that :meth:`upper_bound` finds, shaped like x."""
         with torch.no_grad():
             rows = self.grouped(x).reshape(self.rounds.numel(), -1, self.dim)
-            levels = on_host(self.level()).reshape(-1)
-            # Rounds of the same features, as of arms that stay, are gone over as one.
-            losses = [self._loss(member, self._penalty(member)).merged() for member in range(len(levels))]
-            centres, risen = zip(*(self._centre(member, loss) for member, loss in enumerate(losses)), strict=True)
-            found = furthest(losses, np.stack(centres), levels - np.array(risen), self.theta_bound, on_host(rows))
+            levels, members = on_host(self.level()).reshape(-1), list(np.ndindex(self.batch_shape))
+            # One pass serves all rounds with the same features, as of fixed arms.
+            losses = [self._loss(member, self._penalty(member)).merged() for member in members]
+            centres, rises = zip(*map(self._centre, members, losses), strict=True)
+            found = furthest(losses, np.stack(centres), levels - np.array(rises), self.theta_bound, on_host(rows))
             return torch.from_numpy(found).to(self.theta_hat).reshape(x.shape)
 
-    def _centre(self, member: int, loss: Loss) -> tuple[Array, float]:
-        """The minimum of a learner's loss over the ball, and how far above the one from which levels are counted it is."""
+    def _centre(self, member: Member, loss: Loss) -> tuple[Array, float]:
+        """Return the loss's minimum over the ball, and its loss minus that of theta_hat."""
         estimate = self._read("theta_hat", member)
         norm = float(np.linalg.norm(estimate))
         if not norm > self.theta_bound:
             return estimate, 0.0
         centre = minimise(loss, estimate * (self.theta_bound / norm), self.theta_bound)
-        # As much as the level or more where the model is wrong, or delta has come true.
+        # The difference reaches the level only if the model is wrong or the event of probability delta has happened.
         partition = loss.link.log_partition(loss.predictors(estimate))
         return centre, float(loss.rise(loss.predictors(centre), centre, partition, estimate))
 
 
 class UpperBound(torch.autograd.Function):
-    """The maximum of x'theta over a confidence set; by the envelope theorem its gradient in x is the maximiser."""
+    """The maximum of x'theta over a confidence set.
+
+    By the envelope theorem, its gradient in x is the maximiser.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, estimator: LevelSetEstimator) -> Tensor:

@@ -1,21 +1,26 @@
-"""OFUGLB: optimism over a level set of the likelihood (Lee, Yun and Jun, NeurIPS 2024)."""
+"""OFUGLB: optimism over a level set of the likelihood.
+
+Lee, Yun and Jun, NeurIPS 2024.
+"""
 
 import math
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link
-from torchonline.bandits.policies import UCB
-from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator
+from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
+from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import at_least, at_most, dot, increase_, log, maximum, sqrt
+from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
 
 
 class OFUGLBRegression(LevelSetEstimator):
-    r"""Maximum likelihood over all rounds, and the parameters that are nearly as likely, as in OFUGLB.
+    r"""Maximum likelihood over all rounds, with a level set of the likelihood.
 
     Round t, with :math:`w_s = 1/\nu_s^2` for the round's ``noise_scale`` :math:`\nu_s`:
 
@@ -25,7 +30,7 @@ class OFUGLBRegression(LevelSetEstimator):
 
     with :math:`b^2 = \log(1/\delta) + \min_{0<c\le1}(d\log(1/c) + 2S\ell c)`, which is
     :math:`\log(1/\delta) + d\log(2eS\ell/d)` for :math:`2S\ell \ge d`, and
-    :math:`\ell = \sum_sw_s\|x_s\|\max_{|z|\le S\|x_s\|}|\mu(z)-r_s|`, with which L is Lipschitz on the ball.
+    :math:`\ell = \sum_sw_s\|x_s\|\max_{|z|\le S\|x_s\|}|\mu(z)-r_s|`, a Lipschitz constant of L on the ball.
     :meth:`upper_bound` is the largest :math:`x^\top\theta` in C; ``radius``, ``width`` and ``interval`` are those of the
     ellipsoid
 
@@ -33,17 +38,19 @@ class OFUGLBRegression(LevelSetEstimator):
               V = \lambda I + \sum_{s\le t} w_s\mu'(x_s^\top\hat\theta)x_sx_s^\top.
 
     Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``,
-    in all rounds, :math:`\theta^*` is in C, and C is in the ellipsoid. Proof: with U uniform on the ball,
-    :math:`E_Ue^{L(\theta^*)-L(U)}` is a supermartingale, so by Ville's inequality and the variational formula of Donsker and
-    Varadhan, for all rounds and all laws Q on the ball at once, :math:`L(\theta^*) \le E_QL + KL(Q\|U) + \log(1/\delta)`; take
-    Q uniform on :math:`(1-c)\hat\theta` plus c times the ball, whatever c has come to be best. A radius_scale other than 1 is
-    a heuristic: it multiplies b, and the radius.
+    in all rounds, :math:`\theta^*` is in C, and C is in the ellipsoid. A ``radius_scale`` other than 1 is a heuristic: it
+    multiplies b and the radius.
 
-    Cost of round t: some three passes over all rounds, O(t d^2) each, and in :meth:`upper_bound`
-    some thirty over all that have different features for each row; memory O(T d), and O(t d^2) while rows are gone through.
+    Proof. With U uniform on the ball, :math:`E_Ue^{L(\theta^*)-L(U)}` is a supermartingale. So by Ville's inequality and the
+    variational formula of Donsker and Varadhan, for all rounds and all laws Q on the ball at once,
+    :math:`L(\theta^*) \le E_QL + KL(Q\|U) + \log(1/\delta)`. Take Q uniform on :math:`(1-c)\hat\theta` plus c times the ball,
+    with the best c in hindsight.
+
+    Cost of round t: about three passes over all rounds, O(t d^2) each. For each row of features, :meth:`upper_bound` takes about
+    thirty passes over the rounds with different features. Memory O(T d), and O(t d^2) during :meth:`upper_bound`.
 
     Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full. A UserWarning says so should a solver end short of its optimum.
+    full. A UserWarning says so if a solver ends before it reaches its optimum.
 
     Args:
         dim: d, number of features.
@@ -57,7 +64,7 @@ class OFUGLBRegression(LevelSetEstimator):
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state.
         device: where the state lives.
-        validate: whether values are checked in each call.
+        validate: whether each call checks values.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds`` and ``lipschitz``, :math:`\ell`, ``(*B)``;
@@ -73,9 +80,9 @@ class OFUGLBRegression(LevelSetEstimator):
 
     Reference:
         Lee, Yun and Jun, A Unified Confidence Sequence for Generalized Linear Models, with Applications to Bandits, NeurIPS
-        2024 (arXiv:2407.13977). What differs: the Lipschitz constant is that of the losses that have been seen, which the proof
-        allows. It is below the paper's :math:`(1+S/2)(t-1)` for logistic rewards, and spares count rewards, for which the
-        paper has a constant of high probability, a share of delta.
+        2024 (arXiv:2407.13977). What differs: the Lipschitz constant is that of the observed losses, which the proof allows. For
+        logistic rewards it is below the paper's :math:`(1+S/2)(t-1)`. For count rewards, the paper's constant holds with high
+        probability and uses up a share of delta; this one does not.
     """
 
     statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge")
@@ -93,27 +100,21 @@ class OFUGLBRegression(LevelSetEstimator):
         ridge: float | None = None,
         delta: float = 0.01,
         radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
         spread = 1.0 + link.self_concordance(bound) * bound
         super().__init__(
             dim,
+            horizon=horizon,
             link=link,
             theta_bound=theta_bound,
             feature_bound=feature_bound,
             ridge=spread / (2.0 * float(theta_bound) ** 2) if ridge is None else ridge,
             delta=delta,
             radius_scale=radius_scale,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
-        self._keep(horizon)
         self.spread = spread
         self._create_buffers()
 
@@ -121,7 +122,7 @@ class OFUGLBRegression(LevelSetEstimator):
         return super()._initial_state() | {"lipschitz": torch.zeros((), dtype=torch.float64)}
 
     def _squared_level(self) -> Tensor:
-        """What the loss of the true parameter is above the minimum, at most: b squared."""
+        """Return b squared, which bounds how far the truth's loss is above the minimum."""
         price = 2.0 * self.theta_bound / self.dim * self.lipschitz
         return self.dim * (at_most(price, 1.0) + log(at_least(price, 1.0))) - math.log(self.delta)
 
@@ -141,14 +142,14 @@ class OFUGLBRegression(LevelSetEstimator):
         super()._observe(x, reward, noise_scale)
         increase_(self.lipschitz, steepness)
 
-    def _fit(self, member: int) -> None:
+    def _fit(self, member: Member) -> None:
         loss = self._loss(member, 0.0)
         theta = minimise(loss, self._read("theta_hat", member), self.theta_bound)
         self._write("theta_hat", member, theta)
         matrix = loss.hessian(loss.predictors(theta)) + self.ridge * np.eye(self.dim)
         self._write_with_inverse("V", member, matrix, self.ridge)
 
-    def _penalty(self, member: int) -> float:
+    def _penalty(self, member: Member) -> float:
         return 0.0
 
 
@@ -157,8 +158,8 @@ class OFUGLB(UCB):
 
     .. math:: \text{score}_k = \max_{\theta\in C}\ x_k^\top\theta
 
-    The paper's OFUGLB-e, over the ellipsoid, is ``UCB(OFUGLBRegression(...))``: less sharp, and O(K d^2) for a decision in any
-    round. The arguments and the guarantee are the estimator's. Cost of a decision among K arms: that of K upper bounds.
+    The paper's OFUGLB-e, over the ellipsoid, is ``UCB(OFUGLBRegression(...))``. It is less sharp, and a decision costs O(K d^2)
+    in any round. The estimator documents the arguments and the guarantee. Cost of a decision among K arms: K upper bounds.
 
     Example:
         >>> policy = OFUGLB(2, horizon=1000)
@@ -171,39 +172,11 @@ class OFUGLB(UCB):
 
     estimator: OFUGLBRegression
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(
-            OFUGLBRegression(
-                dim,
-                horizon=horizon,
-                link=link,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+    @takes_arguments_of(OFUGLBRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(OFUGLBRegression(*arguments, **options))
 
+    @on_arms
     def forward(self, arms: Tensor) -> Tensor:
-        """Upper bounds of the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        """Return upper bounds of the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         return self.estimator.upper_bound(arms)

@@ -1,19 +1,24 @@
-"""OFUL-MLogB: logistic bandits by one step of mirror descent a round (Zhang and Sugiyama, NeurIPS 2023)."""
+"""OFUL-MLogB: logistic bandits by one step of mirror descent a round.
+
+Zhang and Sugiyama, NeurIPS 2023.
+"""
 
 import math
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link
 from torchonline.bandits.glm.mirror_descent import MirrorDescent
-from torchonline.bandits.policies import UCB
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import assign_, dot, log, log1p, matvec, real, sqrt
+from torchonline.core.options import LearnerOptions
 
 
 class MLogBRegression(MirrorDescent):
-    r"""Online mirror descent on the logistic loss, as in OFUL-MLogB, for rewards that are yes or no.
+    r"""Online mirror descent on the logistic loss, for binary rewards.
 
     Round t, with the logistic mean :math:`\sigma`, g = ``noise_scale``\ :sup:`2` and
     :math:`\eta = \tfrac12\log2 + LS + 1`:
@@ -28,19 +33,19 @@ class MLogBRegression(MirrorDescent):
     .. math:: \text{radius}^2 = 4\lambda S^2 + 2\eta\Bigl(33\,(1 + \log(1+2t))\log\tfrac{2\sqrt{1+2t}}\delta + 2
               + 6\eta d\log\bigl(1 + \tfrac{(t+1)L^2}{2\lambda}\bigr)\Bigr).
 
-    It is the update of :class:`GLMRegression` with another :math:`\eta`, :math:`\lambda` and radius.
+    The update is that of :class:`~torchonline.GLMRegression`, with a different :math:`\eta`, :math:`\lambda` and radius.
 
     Guarantee. If rewards are in [0, 1] with mean :math:`\sigma(x^\top\theta^*)` given the past, or averages of n such with
     g = 1/n, :math:`\|x\| \le L`, :math:`\|\theta^*\| \le S`, noise scales are at least 1 and
     :math:`\lambda \ge L^2\max(14\eta d,\ \tfrac32\eta LS,\ \tfrac12)`, as by default up to LS = 58 d, then with probability at
     least 1 - ``delta``, at all times and for all x, :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot
-    \text{width}(x)`. The constants of the radius are recalled, those of :math:`\eta` and :math:`\lambda` inferred. That it holds
-    is known from another theorem: it is above the radius "tight" of :class:`~torchonline.GLMRegression`, which the proof of
-    Theorem 1 of Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost Optimal Regret with One-Pass Update (2025),
-    has for the same update under that condition, and which allows any :math:`\eta \ge 1 + LS`.
+    \text{width}(x)`. The constants of the radius are recalled; those of :math:`\eta` and :math:`\lambda` are inferred. The
+    guarantee follows from another theorem. This radius is above the radius "tight" of :class:`~torchonline.GLMRegression`. The
+    proof of Theorem 1 of Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost Optimal Regret with One-Pass Update
+    (2025), has that radius for the same update under the same condition, and allows any :math:`\eta \ge 1 + LS`.
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round; O(d^3) in the rounds, ever
-    rarer, in which the step leaves the ball.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round. A step that leaves the ball costs
+    O(d^3); such steps become ever rarer.
 
     Args:
         dim: d, number of features.
@@ -53,7 +58,7 @@ class MLogBRegression(MirrorDescent):
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state.
         device: where the state lives.
-        validate: whether values are checked in each call.
+        validate: whether each call checks values.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``.
@@ -81,10 +86,7 @@ class MLogBRegression(MirrorDescent):
         ridge: float | None = None,
         delta: float = 0.01,
         radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(None, theta_bound, feature_bound)
         usual = 84.0 * math.sqrt(2.0) * positive_integer("dim", dim) * (1.0 + bound) * float(feature_bound) ** 2
@@ -96,10 +98,7 @@ class MLogBRegression(MirrorDescent):
             ridge=usual if ridge is None else ridge,
             delta=delta,
             radius_scale=radius_scale,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
         self.eta = 0.5 * math.log(2.0) + bound + 1.0
         self.log_term = math.log(2.0 / self.delta)
@@ -132,7 +131,7 @@ class MLogBRegression(MirrorDescent):
 class OFULMLogB(UCB):
     """OFUL-MLogB: optimism over :class:`MLogBRegression`.
 
-    The arguments, the guarantee and the cost are the estimator's.
+    The estimator documents the arguments, the guarantee and the cost.
 
     Example:
         >>> policy = OFULMLogB(2)
@@ -143,31 +142,6 @@ class OFULMLogB(UCB):
         1
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(
-            MLogBRegression(
-                dim,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+    @takes_arguments_of(MLogBRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(MLogBRegression(*arguments, **options))

@@ -1,23 +1,28 @@
-"""OFULog-r: optimism over a level set of the penalised logistic likelihood (Abeille, Faury and Calauzenes, AISTATS 2021)."""
+"""OFULog-r: optimism over a level set of the penalised logistic likelihood.
+
+Abeille, Faury and Calauzenes, AISTATS 2021.
+"""
 
 import math
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link
-from torchonline.bandits.policies import UCB
-from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator
+from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
+from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, Member, on_host
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import dot, log, minimum, real, sqrt
+from torchonline.core.options import LearnerOptions
 
 
 class OFULogRRegression(LevelSetEstimator):
-    r"""Penalised logistic regression on all rounds, and the parameters whose loss is little above its minimum, as in OFULog-r.
+    r"""Penalised logistic regression on all rounds, with a level set of the loss.
 
-    After t rounds, with :math:`\lambda_t = d\log(2+t)` or a ``ridge`` that stays, and :math:`w_s = 1/\nu_s^2` for the round's
+    After t rounds, with :math:`\lambda_t = d\log(2+t)` or a fixed ``ridge``, and :math:`w_s = 1/\nu_s^2` for the round's
     ``noise_scale`` :math:`\nu_s`:
 
     .. math:: L(\theta) &= \tfrac{\lambda_t}2\|\theta\|^2
@@ -37,39 +42,41 @@ class OFULogRRegression(LevelSetEstimator):
 
     Guarantee. If rewards are in [0, 1] with the logistic mean, or averages of n such with a ``noise_scale`` of :math:`1/\sqrt n`
     (a larger one than 1 does no harm), and :math:`\|\theta^*\| \le S`, then with probability at least
-    1 - ``delta``, :math:`\theta^*` is in C and in the ellipsoid: in all rounds at once for a ``ridge`` that stays, and for
-    the default, in each round by itself. (The paper has the default in all rounds at once, as we recall it; the proof below
-    has not.) Proof: the sum s of the noise :math:`w_s(r_s-\mu(x_s^\top\theta^*))x_s` makes
-    :math:`e^{\xi^\top s-\|\xi\|_H^2}` a supermartingale where :math:`\|\xi\| \le 1/L`, H being the Hessian at :math:`\theta^*`
-    without its ridge. Mixed by a normal law cut there, that gives
-    :math:`\|s\|_{(H+\lambda)^{-1}} \le \beta+\iota/\beta` for every :math:`\beta`, with a determinant that only a steeper link
-    could exceed. So the gradients at :math:`\theta^*` and :math:`\hat\theta` are at most :math:`\gamma` apart. With
-    :math:`G = \int_0^1\nabla^2L(\hat\theta + v(\theta^*-\hat\theta))dv` and :math:`h = \|\theta^*-\hat\theta\|_G`, the loss
-    differs by :math:`h^2` at most, predictors by :math:`D' = \min(Lh/\sqrt{\lambda_t}, L(S+\|\hat\theta\|))`, and
-    :math:`(1+D')G \ge \nabla^2L` at both ends, so that :math:`h^2 \le (1+D')\gamma^2`, hence :math:`h \le b`.
+    1 - ``delta``, :math:`\theta^*` is in C and in the ellipsoid: in all rounds at once for a fixed ``ridge``, and in each single
+    round for the default. (As we recall it, the paper claims all rounds at once for the default too; the proof below does not
+    give that.)
 
-    Cost of round t: some three passes over all rounds, O(t d^2) each, and in :meth:`upper_bound`
-    some thirty over all that have different features for each row; memory O(T d), and O(t d^2) while rows are gone through.
+    Proof. The sum s of the noise :math:`w_s(r_s-\mu(x_s^\top\theta^*))x_s` makes
+    :math:`e^{\xi^\top s-\|\xi\|_H^2}` a supermartingale where :math:`\|\xi\| \le 1/L`, H being the Hessian at :math:`\theta^*`
+    without its ridge. Mixing over a normal law that is cut there gives
+    :math:`\|s\|_{(H+\lambda)^{-1}} \le \beta+\iota/\beta` for every :math:`\beta`, with a determinant that only a steeper link
+    could exceed. So the gradients at :math:`\theta^*` and :math:`\hat\theta` are at most :math:`\gamma` apart. Let
+    :math:`G = \int_0^1\nabla^2L(\hat\theta + v(\theta^*-\hat\theta))dv` and :math:`h = \|\theta^*-\hat\theta\|_G`. The losses
+    differ by at most :math:`h^2`, predictors by at most :math:`D' = \min(Lh/\sqrt{\lambda_t}, L(S+\|\hat\theta\|))`, and
+    :math:`(1+D')G \ge \nabla^2L` at both ends. So :math:`h^2 \le (1+D')\gamma^2`, hence :math:`h \le b`.
+
+    Cost of round t: about three passes over all rounds, O(t d^2) each. For each row of features, :meth:`upper_bound` takes about
+    thirty passes over the rounds with different features. Memory O(T d), and O(t d^2) during :meth:`upper_bound`.
 
     Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full. A UserWarning says so should a solver end short of its optimum.
+    full. A UserWarning says so if a solver ends before it reaches its optimum.
 
     Args:
         dim: d, number of features.
         horizon: T, number of rounds that the history has room for.
         theta_bound: S > 0, a bound on the norm of the true parameter.
         feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
-        ridge: :math:`\lambda > 0`, the same in all rounds; None for the paper's, as its authors' program has it.
+        ridge: :math:`\lambda > 0`, the same in all rounds; None for the paper's growing one, as in its authors' program.
         delta: in (0, 1).
         radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state.
         device: where the state lives.
-        validate: whether values are checked in each call.
+        validate: whether each call checks values.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``information``, the logarithm of the
-          determinant, and ``root_level``, b, ``(*B)``; ``history``, ``(*B, T, d)``; ``history_reward`` and
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``logdet``, the logarithm of the determinant
+          above, and ``root_level``, b, ``(*B)``; ``history``, ``(*B, T, d)``; ``history_reward`` and
           ``history_weight``, ``(*B, T)``.
 
     Example:
@@ -80,15 +87,16 @@ class OFULogRRegression(LevelSetEstimator):
 
     Reference:
         Abeille, Faury and Calauzenes, Instance-Wise Minimax-Optimal Algorithms for Logistic Bandits, AISTATS 2021
-        (arXiv:2010.12642). The form of the radius is from their program. What differs, each so that there is a proof: the
-        determinant is that of the steepest slopes, where the program takes the slopes at the estimate; :math:`\beta` and the
-        second :math:`\chi^2` are those of the proof above; and the program has :math:`b = \gamma + \gamma^2/\lambda_t`, where the
-        argument above gives :math:`\gamma + \gamma^2/\sqrt{\lambda_t}`, and b is less than that.
+        (arXiv:2010.12642). The form of the radius is from their program. Each difference is one that the proof needs. The
+        determinant is that of the steepest slopes; the program takes the slopes at the estimate. :math:`\beta` and the second
+        :math:`\chi^2` are those of the proof above. The program has :math:`b = \gamma + \gamma^2/\lambda_t`; the argument above
+        gives :math:`\gamma + \gamma^2/\sqrt{\lambda_t}`, and b here is less than that.
     """
 
     statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "grows", "delta")
+    renamed = {"information": "logdet"}
 
-    information: Tensor
+    logdet: Tensor
     root_level: Tensor
 
     def __init__(
@@ -101,51 +109,48 @@ class OFULogRRegression(LevelSetEstimator):
         ridge: float | None = None,
         delta: float = 0.01,
         radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         link, _ = checked_link(None, theta_bound, feature_bound)
         start = positive_integer("dim", dim) * math.log(2.0)
         super().__init__(
             dim,
+            horizon=horizon,
             link=link,
             theta_bound=theta_bound,
             feature_bound=feature_bound,
             ridge=start if ridge is None else ridge,
             delta=delta,
             radius_scale=radius_scale,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
-        self._keep(horizon)
         self.grows = ridge is None
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros((), dtype=torch.float64)
         return super()._initial_state() | {
-            "information": zero,
+            "logdet": zero,
             "root_level": zero + self._root_level(self.ridge, 0.0, 0.0),
         }
 
     def ridge_now(self) -> Tensor:
-        """The ridge after the rounds so far: ``(*B)``."""
+        """Return the ridge after the rounds so far: ``(*B)``."""
         rounds = real(self.rounds, self.theta_hat)
         return self.dim * log(rounds + 2.0) if self.grows else 0.0 * rounds + self.ridge
 
-    def _root_level(self, ridge: float, information: float, length: float) -> float:
-        """b, the root of what the loss of the true parameter is above the minimum, at most."""
+    def _root_level(self, ridge: float, logdet: float, length: float) -> float:
+        """Return b for an estimate of norm ``length``.
+
+        b squared bounds how far the loss of the true parameter is above the minimum.
+        """
         L, root = self.feature_bound, math.sqrt(ridge)
-        # The law of chi-squared is a gamma law.
+        # A chi-squared law is a gamma law.
         half, ends = torch.tensor(0.5 * self.dim), torch.tensor([1.0, 0.25], dtype=torch.float64) * ridge / L**2
         wide, narrow = torch.special.gammainc(half.double(), ends).tolist()
-        if narrow == 0.0:  # below the least number
+        if narrow == 0.0:  # underflow
             return math.inf
-        cost = 0.5 * information + math.log(wide / narrow) - math.log(self.delta)
+        cost = 0.5 * logdet + math.log(wide / narrow) - math.log(self.delta)
         beta = min(math.sqrt(cost), 0.5 * root / L)
         gamma = root * self.theta_bound + beta + cost / beta
         a = L * gamma**2 / root
@@ -161,18 +166,18 @@ class OFULogRRegression(LevelSetEstimator):
         stretch = 1.0 + self.feature_bound * minimum(by_ridge, by_ball + self.theta_bound)
         return self.radius_scale * self.root_level * sqrt(stretch)
 
-    def _penalty(self, member: int) -> float:
-        return float(self.ridge_now().reshape(-1)[member])
+    def _penalty(self, member: Member) -> float:
+        return float(on_host(self.ridge_now())[member])
 
-    def _fit(self, member: int) -> None:
+    def _fit(self, member: Member) -> None:
         ridge = self._penalty(member)
         loss = self._loss(member, ridge)
         theta = minimise(loss, self._read("theta_hat", member), math.inf)
         gram = (loss.rows.T * (0.25 / ridge * loss.weights)) @ loss.rows
-        information = np.linalg.slogdet(gram + np.eye(self.dim))[1]
+        logdet = float(np.linalg.slogdet(gram + np.eye(self.dim))[1])
         self._write("theta_hat", member, theta)
-        self._write("information", member, information)
-        self._write("root_level", member, self._root_level(ridge, float(information), float(np.linalg.norm(theta))))
+        self._write("logdet", member, logdet)
+        self._write("root_level", member, self._root_level(ridge, logdet, float(np.linalg.norm(theta))))
         self._write_with_inverse("V", member, loss.hessian(loss.predictors(theta)), ridge)
 
 
@@ -181,7 +186,7 @@ class OFULogR(UCB):
 
     .. math:: \text{score}_k = \max_{\theta\in C}\ x_k^\top\theta
 
-    The arguments and the guarantee are the estimator's. Cost of a decision among K arms: that of K upper bounds.
+    The estimator documents the arguments and the guarantee. Cost of a decision among K arms: K upper bounds.
 
     Example:
         >>> policy = OFULogR(2, horizon=1000)
@@ -194,37 +199,11 @@ class OFULogR(UCB):
 
     estimator: OFULogRRegression
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(
-            OFULogRRegression(
-                dim,
-                horizon=horizon,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_scale=radius_scale,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+    @takes_arguments_of(OFULogRRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(OFULogRRegression(*arguments, **options))
 
+    @on_arms
     def forward(self, arms: Tensor) -> Tensor:
-        """Upper bounds of the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        """Return upper bounds of the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         return self.estimator.upper_bound(arms)

@@ -1,6 +1,7 @@
-"""The two convex programs of maximum likelihood, by Newton's method in NumPy: the estimate, and the ends of a confidence set.
+"""Newton's method, in NumPy, for two convex programs of maximum likelihood.
 
-Both stop by themselves at a stated precision and say so, by a UserWarning, should they not get there.
+The programs are the estimate, and the ends of a confidence set in given directions. Both solvers stop at a stated precision. A
+solver that does not reach its precision gives a UserWarning.
 """
 
 import copy
@@ -18,18 +19,20 @@ Array = Any
 NEWTON_STEPS = 100
 # How far the loss may be above its minimum over the ball.
 LOSS_TOLERANCE = 1e-24
-# How far the end of a confidence set may be from where it is found, as a part of ||x|| S.
+# How far below the maximum of x'theta over a confidence set the end may be, as a part of ||x|| S.
 GAP_TOLERANCE = 1e-7
-# Numbers in a pass over all rounds for many directions at once.
+# Numbers in one pass over all rounds for many directions at once.
 CHUNK = 1 << 18
 
 
 class Loss:
-    r"""The loss :math:`\sum_s w_s(m(x_s^\top\theta) - r_sx_s^\top\theta) + \tfrac\lambda2\|\theta\|^2`, for maximum likelihood.
+    r"""The penalised negative log-likelihood of a history.
+
+    .. math:: L(\theta) = \sum_s w_s(m(x_s^\top\theta) - r_sx_s^\top\theta) + \tfrac\lambda2\|\theta\|^2
 
     Args:
-        link: says what m is.
-        concordance: a number R with :math:`|\mu''| \le R\mu'` where the predictors are.
+        link: defines m.
+        concordance: a number R with :math:`|\mu''| \le R\mu'` at the predictors.
         rows: the features :math:`x_s`, ``(n, d)``.
         rewards: :math:`r_s`, ``(n)``.
         weights: :math:`w_s > 0`, ``(n)``.
@@ -42,39 +45,49 @@ class Loss:
         self.link: Any = link
         self.concordance = concordance
         self.rows, self.weights = rows, weights
-        # A column of them, where one loss stands for several.
+        # A column of ridges where one loss stands for several.
         self.ridge: Any = ridge
         self.score = (weights * rewards) @ rows
         self.diagonal = np.eye(rows.shape[1])
 
     def merged(self) -> "Loss":
-        """The same function, written with each different row once."""
+        """Return the same function with equal rows merged into one."""
         loss = copy.copy(self)
         loss.rows, index = np.unique(self.rows, axis=0, return_inverse=True)
         loss.weights = np.bincount(index.reshape(-1), self.weights, len(loss.rows))
         return loss
 
     def predictors(self, theta: Array) -> Array:
-        """The predictors of all rounds at a theta."""
+        """Return the predictors of all rounds at theta."""
         return (self.rows @ theta[..., None])[..., 0]
 
     def rise(self, z: Array, theta: Array, partition: Array, start: Array) -> Array:
-        """How much more the loss is at theta, or rows, where predictors are z, than at ``start``, of a known log-partition."""
+        """Return the loss at theta minus the loss at ``start``.
+
+        Args:
+            z: the predictors at theta.
+            theta: one parameter, or one in each row.
+            partition: the log-partition at ``start``.
+            start: one parameter, or one in each row.
+        """
         risen = ((self.link.log_partition(z) - partition) * self.weights).sum(-1)
         return risen + ((theta - start) * (0.5 * self.ridge * (theta + start) - self.score)).sum(-1)
 
     def gradient(self, z: Array, theta: Array) -> Array:
-        """The gradient at one theta, or at each of several rows."""
+        """Return the gradient at theta, or at each of its rows, for predictors z."""
         pull = (self.weights * self.link.mean(z))[..., None, :] @ self.rows
         return pull[..., 0, :] - self.score + self.ridge * theta
 
     def hessian(self, z: Array) -> Array:
-        """The matrix of second derivatives where the predictors are z, ``(n)``."""
+        """Return the matrix of second derivatives where the predictors are z, ``(n)``."""
         return (self.rows.T * (self.weights * self.link.slope(z))) @ self.rows + self.ridge * self.diagonal
 
 
 def inverse(matrix: Array, least: float) -> Array:
-    """The inverse of a symmetric matrix with no eigenvalue below ``least``, but for rounding; NaN of one that is not finite."""
+    """Return the inverse of a symmetric matrix, NaN for one that is not finite.
+
+    No eigenvalue is below ``least``, except by rounding.
+    """
     if not np.isfinite(matrix).all():
         return np.full_like(matrix, math.nan)
     values, vectors = np.linalg.eigh(matrix)
@@ -82,11 +95,13 @@ def inverse(matrix: Array, least: float) -> Array:
 
 
 def minimise(loss: Loss, start: Array, bound: float) -> Array:
-    r"""The minimum of a loss over the ball :math:`\|\theta\| \le S`, from a start in it: NaN if the history holds one.
+    r"""Return the minimum of a loss over the ball, :math:`\|\theta\| \le S`.
 
-    Each step goes to the minimum over the ball of the loss's quadratic, :func:`ball_minimum`, or only part of the way where
-    that is far and too far. It ends where the next one, which is shorter by the square of ``concordance`` times the largest
-    change of a predictor, could not lower the loss by :data:`LOSS_TOLERANCE`.
+    The start is in the ball. The minimum is NaN if the loss's score is not finite, as after a NaN in the history.
+
+    Each step goes to the minimum over the ball of the loss's quadratic model, :func:`ball_minimum`. If that is far and does not
+    lower the loss enough, the step goes a part of the way. The method stops when its next step could not lower the loss by
+    :data:`LOSS_TOLERANCE`. A next step is shorter by the square of ``concordance`` times the largest change of a predictor.
     """
     theta, z = start, loss.predictors(start)
     if not np.isfinite(loss.score).all():
@@ -115,10 +130,11 @@ def minimise(loss: Loss, start: Array, bound: float) -> Array:
 
 
 def ball_minimum(hessian: Array, gradient: Array, at: Array, bound: float) -> Array:
-    r"""The minimum over :math:`\|u\| \le S` of :math:`g^\top(u-\theta) + \tfrac12\|u-\theta\|_H^2`, for ``at`` :math:`= \theta`.
+    r"""Return the minimum over a ball of a quadratic around :math:`\theta` = ``at``.
 
-    H may be singular: directions that it does not know stay as they are. On the sphere, Newton's method finds the multiplier,
-    as in :func:`torchonline.linalg.project_ball`.
+    It minimises :math:`g^\top(u-\theta) + \tfrac12\|u-\theta\|_H^2` over :math:`\|u\| \le S`. H may be singular; u equals
+    :math:`\theta` in its null directions. On the sphere, Newton's method finds the multiplier, as in
+    :func:`torchonline.linalg.project_ball`.
     """
     known = hessian.copy()
     known.flat[:: len(at) + 1] += 1e-13 * hessian.trace() + 1e-150
@@ -139,19 +155,20 @@ def ball_minimum(hessian: Array, gradient: Array, at: Array, bound: float) -> Ar
 
 
 def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, directions: Array) -> Array:
-    r"""Where :math:`x^\top\theta` is largest for :math:`\|\theta\| \le S` and a loss at most a level above that at a centre.
+    r"""Return where x'theta is largest in confidence sets: ``(M, K, d)``.
 
-    For several losses, each with its centre, its level, and as many directions: ``(M, K, d)`` to ``(M, K, d)``. By the barrier
-    method (Boyd and Vandenberghe, Convex Optimization, 2004, section 11.3), for all directions at once. It stays strictly
-    inside the sets, and ends where :math:`x^\top\theta` is some :data:`GAP_TOLERANCE` :math:`\|x\|S` below its maximum.
+    A set holds all :math:`\|\theta\| \le S` with a loss at most a level above the loss at the set's centre. Each set has its own
+    loss, centre, level and K directions x. The barrier method (Boyd and Vandenberghe, Convex Optimization, 2004, section 11.3)
+    treats all directions at once. It stays strictly inside the sets and stops where :math:`x^\top\theta` is at most about
+    :data:`GAP_TOLERANCE` :math:`\|x\|S` below its maximum.
 
     Args:
-        losses: convex, of one link.
-        centres: a point of the ball for each, ``(M, d)``.
-        levels: ``(M)``. A set whose level is not above 0 is empty, and its centre stands for it; of an infinite one the ball is
-            all there is.
+        losses: M convex losses, of one link.
+        centres: a point of the ball for each set, ``(M, d)``.
+        levels: ``(M)``. A set without a level above 0 is empty, and its centre is returned. A set with an infinite level is the
+            ball.
         bound: S > 0.
-        directions: the rows x. Where one is 0, any point of the set will do: it is the centre.
+        directions: the rows x. For x = 0, where every point is a maximum, the centre is returned.
     """
     ends = np.empty_like(directions)
     members, count, dim = directions.shape
@@ -159,7 +176,7 @@ def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, di
     across, together = (max(1, CHUNK // (longest * size)) for size in (1, max(1, count) * dim * dim))
     for first in range(0, members, together):
         some = slice(first, first + together)
-        # Where there is more than one set, all directions are looked along at once.
+        # One row for each direction, unless a single set serves all directions.
         sets = Sets(losses[some], centres[some], levels[some], bound)
         sets = sets.take(np.repeat(np.arange(len(sets.level)), count))
         for start in range(0, count, across):
@@ -169,10 +186,10 @@ def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, di
 
 
 class Sets:
-    """The confidence sets in which directions are looked along: a row for each, or one row that all share.
+    """Confidence sets: one in each row, or a single row that serves all directions.
 
     Args:
-        losses: their losses, which may have numbers of rounds of their own.
+        losses: their losses, which may have different numbers of rounds.
         centres: ``(M, d)``.
         levels: ``(M)``.
         bound: S.
@@ -180,7 +197,7 @@ class Sets:
 
     def __init__(self, losses: list[Loss], centres: Array, levels: Array, bound: float) -> None:
         loss, longest = copy.copy(losses[0]), max(len(each.rows) for each in losses)
-        # Rounds that a shorter history has not have weight 0.
+        # A shorter history is padded with rounds of weight 0.
         loss.rows = np.zeros((len(losses), longest, centres.shape[1]))
         loss.weights = np.zeros((len(losses), longest))
         for member, each in enumerate(losses):
@@ -194,7 +211,7 @@ class Sets:
         self.products = products.reshape(*loss.rows.shape[:2], centres.shape[1] ** 2)
 
     def take(self, which: Array) -> "Sets":
-        """The sets of some of the directions, or each as often as it is named; a set that all share stays one."""
+        """Return some of the rows, perhaps repeatedly. A single row stays single."""
         if len(self.level) == 1:
             return self
         taken = copy.copy(self)
@@ -205,34 +222,99 @@ class Sets:
             setattr(taken, name, getattr(self, name)[which])
         return taken
 
-    def room(self, z: Array, theta: Array) -> Array:
-        """How far each theta, with predictors z, is inside the loss's set and inside the ball: ``(K, 2)``."""
+    def slack(self, z: Array, theta: Array) -> Array:
+        """Return how far each theta is inside the loss's set and the ball, ``(K, 2)``."""
         inside = np.empty((len(theta), 2))
         inside[:, 0] = 1.0 - self.loss.rise(z, theta, self.partition, self.centre) / self.level
         inside[:, 1] = 0.5 * (1.0 - (theta * theta).sum(-1) / self.bound**2)
         return inside
 
     def interior(self) -> tuple[Array, Array]:
-        """A point of each set between 0 and its centre where the loss is low, ``(K, d)``, and whether one could be found."""
+        """Return a point well inside each set, and whether there is one.
+
+        The point is between 0 and the centre, ``(K, d)``.
+        """
         inside, found = self.centre, np.zeros(len(self.level), bool)
         for share in 0.5 ** np.arange(1, 50):
             inside = np.where(found[:, None], inside, (1.0 - share) * self.centre)
-            found |= self.room(self.loss.predictors(inside), inside)[:, 0] > 0.75
+            found |= self.slack(self.loss.predictors(inside), inside)[:, 0] > 0.75
             if found.all():
                 break
         return inside, found
 
 
+class Barrier:
+    r"""Barrier functions, one for each direction, at points inside the sets.
+
+    The function of a direction g is :math:`-s\,g^\top\theta - \sum\log\text{slack}`. At its minimum, :math:`g^\top\theta` is at
+    most 2 / s below the maximum.
+
+    Args:
+        sets: one in each row, or one for all rows.
+        goals: the directions g, ``(K, d)``.
+        theta: points strictly inside the sets, ``(K, d)``.
+    """
+
+    def __init__(self, sets: Sets, goals: Array, theta: Array) -> None:
+        self.sets, self.goals, self.theta = sets, goals, theta
+        # Sharpness, s.
+        self.sharpness = np.full(len(goals), 4.0)
+        self.z = sets.loss.predictors(theta)
+        self.slack = sets.slack(self.z, theta)
+
+    def take(self, which: Array) -> None:
+        """Keep some of the rows."""
+        self.sets = self.sets.take(which)
+        for name in ("goals", "theta", "sharpness", "z", "slack"):
+            setattr(self, name, getattr(self, name)[which])
+
+    def newton_step(self) -> tuple[Array, Array]:
+        """Return a Newton step, ``(K, d)``, and its squared Newton decrement, ``(K)``."""
+        sets, loss, slack, (_, dim) = self.sets, self.sets.loss, self.slack, self.goals.shape
+        level, bound = sets.level[:, None], sets.bound
+        walls = np.stack([loss.gradient(self.z, self.theta) / level, self.theta / bound**2], 1) / slack[..., None]
+        gradient = walls.sum(1) - self.sharpness[:, None] * self.goals
+        weights = loss.weights * loss.link.slope(self.z) / (level * slack[:, :1])
+        matrix = (weights[:, None, :] @ sets.products).reshape(-1, dim, dim) + walls.swapaxes(1, 2) @ walls
+        diagonal = loss.ridge[:, 0] / (sets.level * slack[:, 0]) + 1.0 / (bound**2 * slack[:, 1])
+        # The matrix tends to a singular one where the maximum is not a single point.
+        diagonal = diagonal + 1e-15 * matrix.trace(axis1=1, axis2=2)
+        step = -np.linalg.solve(matrix + diagonal[:, None, None] * loss.diagonal, gradient[..., None])[..., 0]
+        return step, -(gradient * step).sum(-1)
+
+    def move(self, step: Array, decrement: Array) -> None:
+        """Take the share of a step that stays inside and lowers the barrier functions."""
+        theta, z, change = self.theta, self.z, self.sets.loss.predictors(step)
+        # The whole step near the minimum of the barrier function, and a share that is likely to be inside far from it.
+        share = np.minimum(1.0, 2.0 / (1.0 + np.sqrt(decrement)))
+        gain = self.sharpness * (self.goals * step).sum(-1)
+        moved, at_moved = theta + share[:, None] * step, z + share[:, None] * change
+        left = self.sets.slack(at_moved, moved)
+        for _ in range(80):
+            risen = -share * gain - np.log(left / self.slack).sum(-1)
+            is_fine = (left > 0.0).all(-1) & (risen <= 1e-12 - 0.1 * share * decrement)
+            short = np.flatnonzero(~is_fine)
+            if not len(short):
+                break
+            share[short] *= 0.5
+            moved[short] = theta[short] + share[short, None] * step[short]
+            at_moved[short] = z[short] + share[short, None] * change[short]
+            left[short] = self.sets.take(short).slack(at_moved[short], moved[short])
+        self.theta, self.z, self.slack = moved, at_moved, left
+
+
 def _ends(sets: Sets, directions: Array) -> Array:
-    """:func:`furthest` for rows of directions. The ball, the losses and what is maximised are scaled to be about 1."""
-    bound, (count, dim) = sets.bound, directions.shape
+    """Return :func:`furthest` for rows of directions.
+
+    The ball, the losses and the objective are scaled to about 1.
+    """
     with np.errstate(all="ignore"):
-        # By their largest entries first, whose squares may be out of range.
+        # Divide by the largest entry first, because the squares may be out of range.
         largest = abs(directions).max(-1)
         unit = directions / np.where(largest > 0.0, largest, 1.0)[:, None]
         unit = unit / np.maximum(np.sqrt((unit * unit).sum(-1)), 1.0)[:, None]
-        # The end of the ball, where the loss lets it; what is no number, where something is none; or the centre.
-        ends = bound * unit
+        # The end of the ball, if the loss allows it; NaN, if an argument is NaN; or the centre.
+        ends = sets.bound * unit
         known = ~np.isnan(sets.level) & np.isfinite(sets.centre).all(-1) & np.isfinite(largest)
         inside, is_deep = sets.interior()
         is_empty = (largest == 0.0) | (sets.level <= 0.0)
@@ -241,52 +323,24 @@ def _ends(sets: Sets, directions: Array) -> Array:
             warnings.warn(
                 "score: the confidence set is too thin to be resolved, its centre stands for it", stacklevel=3
             )
-        free = sets.room(sets.loss.predictors(ends), ends)[:, 0] >= 0.0
+        free = sets.slack(sets.loss.predictors(ends), ends)[:, 0] >= 0.0
         ends = np.where((is_empty | is_thin)[:, None], sets.centre, ends)
         ends = np.where(known[:, None], ends, math.nan)
 
         rest = np.flatnonzero(known & ~is_empty & ~is_thin & ~free)
-        theta = np.broadcast_to(inside, (count, dim))[rest]
-        goals, sharpness, sets = unit[rest] / bound, np.full(len(rest), 4.0), sets.take(rest)
-        z = sets.loss.predictors(theta)
-        rooms = sets.room(z, theta)
+        theta = np.broadcast_to(inside, directions.shape)[rest]
+        barrier = Barrier(sets.take(rest), unit[rest] / sets.bound, theta)
         for _ in range(NEWTON_STEPS):
             if not len(rest):
                 return ends
-            loss, level = sets.loss, sets.level[:, None]
-            # A Newton step on the barrier function -sharpness goal'theta - log room - log room, whose minimum is at most
-            # 2 / sharpness below the maximum of goal'theta.
-            walls = np.stack([loss.gradient(z, theta) / level, theta / bound**2], 1) / rooms[..., None]
-            gradient = walls.sum(1) - sharpness[:, None] * goals
-            weights = loss.weights * loss.link.slope(z) / (level * rooms[:, :1])
-            matrix = (weights[:, None, :] @ sets.products).reshape(-1, dim, dim) + walls.swapaxes(1, 2) @ walls
-            diagonal = loss.ridge[:, 0] / (sets.level * rooms[:, 0]) + 1.0 / (bound**2 * rooms[:, 1])
-            # Where the maximum is no single point the matrix tends to a singular one.
-            diagonal = diagonal + 1e-15 * matrix.trace(axis1=1, axis2=2)
-            step = -np.linalg.solve(matrix + diagonal[:, None, None] * loss.diagonal, gradient[..., None])[..., 0]
-            decrease, change = -(gradient * step).sum(-1), loss.predictors(step)
-            # The whole step near the minimum of the barrier function, and what is likely to be inside far from it.
-            share = np.minimum(1.0, 2.0 / (1.0 + np.sqrt(decrease)))
-            gain = sharpness * (goals * step).sum(-1)
-            moved, at_moved = theta + share[:, None] * step, z + share[:, None] * change
-            left = sets.room(at_moved, moved)
-            for _ in range(80):
-                risen = -share * gain - np.log(left / rooms).sum(-1)
-                is_fine = (left > 0.0).all(-1) & (risen <= 1e-12 - 0.1 * share * decrease)
-                short = np.flatnonzero(~is_fine)
-                if not len(short):
-                    break
-                share[short] *= 0.5
-                moved[short] = theta[short] + share[short, None] * step[short]
-                at_moved[short] = z[short] + share[short, None] * change[short]
-                left[short] = sets.take(short).room(at_moved[short], moved[short])
-            theta, z, rooms = moved, at_moved, left
-            ends[rest] = theta
-            is_centred = decrease < 0.5
-            going = ~(is_centred & (2.0 / sharpness <= GAP_TOLERANCE))
-            sharpness = np.where(is_centred, 10.0 * sharpness, sharpness)
+            step, decrement = barrier.newton_step()
+            barrier.move(step, decrement)
+            ends[rest] = barrier.theta
+            is_centred = decrement < 0.5
+            going = ~(is_centred & (2.0 / barrier.sharpness <= GAP_TOLERANCE))
+            barrier.sharpness = np.where(is_centred, 10.0 * barrier.sharpness, barrier.sharpness)
             if not going.all():
-                sets = sets.take(going)
-                rest, theta, goals, sharpness, z, rooms = (v[going] for v in (rest, theta, goals, sharpness, z, rooms))
+                rest = rest[going]
+                barrier.take(going)
     warnings.warn(f"score: not at the maximum after {NEWTON_STEPS} Newton steps", stacklevel=3)
     return ends

@@ -1,1 +1,1 @@
-"""Heavy-tailed linear bandits to compare with."""
+"""Linear bandits for heavy-tailed rewards, from other papers."""

@@ -1,54 +1,60 @@
-"""CRMM: one-pass regression on medians of repeated rewards (Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023)."""
+"""CRMM: one-pass regression on medians of repeated rewards.
+
+Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023.
+"""
 
 import math
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from torchonline.bandits.policies import UCB
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.repeated_arms import EpochEstimator
-from torchonline.core.checks import non_negative, positive_integer, within
 from torchonline.core.ops import along, dot, increase_, matvec, sqrt
+from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_
 from torchonline.linalg import project_ball_
 
 
 class CRMMRegression(EpochEstimator):
-    r"""Online Newton steps on the median of several rewards of one arm, as in CRMM.
+    r"""Online Newton steps on the median of several rewards of one arm.
 
-    An epoch is ``repeats`` rewards of one arm x (an epoch that another arm interrupts is dropped). At its end, with
-    :math:`\tilde r` their median:
+    An epoch is ``repeats`` rewards of one arm x. If another arm interrupts an epoch, the learner drops it. At the end of an
+    epoch, with :math:`\tilde r` the median of its rewards:
 
     .. math:: V \leftarrow V + \tfrac12 xx^\top,\qquad
               \hat\theta \leftarrow \Pi_{\|\theta\|\le S}\bigl(\hat\theta + V^{-1}x\,(\tilde r - x^\top\hat\theta)\bigr)
 
     with the projection in the norm of V. Widths are :math:`\|x\|_{V^{-1}}`, and with p = ``moment_order``,
-    :math:`\nu` = ``noise_scale``, n epochs so far and :math:`\hat\theta` the one before each,
+    :math:`\nu` = ``noise_scale``, n epochs so far and :math:`\hat\theta_s` the estimate before epoch s,
 
     .. math:: \text{radius}^2 = \lambda S^2 + \tfrac43\,4^{2/p}\nu^2\log\tfrac1\delta
               + \sum_{s\le n}(\tilde r_s - x_s^\top\hat\theta_s)^2\,\|x_s\|^2_{V_s^{-1}}.
 
-    Guarantee. If rewards of an epoch are independent given the past, their noise is symmetric with
-    :math:`E|\eta|^p \le \nu^p`, whether an epoch is interrupted does not depend on its rewards, ``repeats`` is at least the
-    default and :math:`\|\theta^*\| \le` ``theta_bound``, then with
-    probability at least 1 - 1.01 ``delta``, for the first T rounds and all x, :math:`|x^\top(\hat\theta-\theta^*)| \le
-    \text{radius}\cdot\text{width}(x)`. The radius is ours, since we have not the paper's constant. Proof: a reward is further
-    than :math:`B = 4^{1/p}\nu` from its mean with probability 1/4 at most (Markov), so by Hoeffding's inequality no median of
-    T rounds is, but with probability :math:`\delta/(4\,\text{repeats})`; cut at B, medians are symmetric about the mean
-    :math:`x^\top\theta^*` still. With :math:`e_s = x_s^\top(\hat\theta_s - \theta^*)` and :math:`\eta_s` the noise of the
-    median, a step adds at most :math:`-\tfrac32e_s^2 + 2\eta_se_s + (e_s-\eta_s)^2\|x_s\|^2_{V_s^{-1}}` to
-    :math:`\|\hat\theta-\theta^*\|_V^2`, and :math:`\sum(2\eta_se_s - \tfrac32e_s^2) \le \tfrac43B^2\log(1/\delta)` at all times
-    with probability :math:`1-\delta` by Ville's inequality. Skewed noise moves the medians, and voids all of it.
+    Guarantee. Assume that rewards of an epoch are independent given the past, that their noise is symmetric with
+    :math:`E|\eta|^p \le \nu^p`, that whether an epoch is interrupted does not depend on its rewards, that ``repeats`` is at
+    least the default and that :math:`\|\theta^*\| \le` ``theta_bound``. Then with probability at least 1 - 1.01 ``delta``, for
+    the first T rounds and all x, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. Skewed noise moves
+    the medians and voids the guarantee. The radius is ours, since we do not have the paper's constant.
 
-    Cost: O(d^2) to check a round, O(d) with ``validate=False``; O(d^2 + repeats log(repeats)) when an epoch ends, and O(d^3)
-    where that leaves the ball. Two d x d matrices (three in float32) and an epoch of rewards.
+    Proof. A reward is further than :math:`B = 4^{1/p}\nu` from its mean with probability at most 1/4 (Markov). So by Hoeffding's
+    inequality, with probability at least :math:`1 - \delta/(4\,\text{repeats})` no median of T rounds is further than B from its
+    mean. Medians cut at B are still symmetric about the mean :math:`x^\top\theta^*`. With
+    :math:`e_s = x_s^\top(\hat\theta_s - \theta^*)` and :math:`\eta_s` the noise of the median, a step adds at most
+    :math:`-\tfrac32e_s^2 + 2\eta_se_s + (e_s-\eta_s)^2\|x_s\|^2_{V_s^{-1}}` to :math:`\|\hat\theta-\theta^*\|_V^2`, and
+    :math:`\sum(2\eta_se_s - \tfrac32e_s^2) \le \tfrac43B^2\log(1/\delta)` at all times with probability :math:`1-\delta` by
+    Ville's inequality.
+
+    Cost: O(d^2) for a round; O(d^2 + repeats log(repeats)) at the end of an epoch, and O(d^3) if its step leaves the ball.
+    Memory: two d x d matrices (three in float32) and the rewards of one epoch.
 
     Args:
         dim: d, number of features.
         horizon: T, number of rounds that the default of ``repeats`` is for.
         moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. One for all rounds: what ``step`` is
-            given is not used.
+        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward, the same for all rounds. The
+            ``noise_scale`` of ``step`` is not used.
         theta_bound: S > 0, a bound on the norm of the true parameter.
         ridge: :math:`\lambda > 0`; None for d.
         delta: in (0, 1).
@@ -58,11 +64,11 @@ class CRMMRegression(EpochEstimator):
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state.
         device: where the state lives.
-        validate: whether values are checked in each call.
+        validate: whether each call checks values.
 
     Shape:
-        - ``theta_hat``, ``epoch_x``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``epoch_reward``, ``(*B, repeats)``;
-          ``spread`` (the sum above), ``rounds``, ``epochs``, ``pulls`` (in this epoch), ``(*B)``.
+        - ``theta_hat``, ``epoch_x``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``epoch_rewards``, ``(*B, repeats)``;
+          ``residual_sum`` (the sum above), ``rounds``, ``epochs``, ``epoch_pulls`` (rewards in this epoch), ``(*B)``.
 
     Example:
         >>> learner = CRMMRegression(2, horizon=1000, repeats=3)
@@ -77,8 +83,9 @@ class CRMMRegression(EpochEstimator):
     """
 
     statistics_depend_on = ("theta_bound", "ridge", "repeats")
+    renamed = EpochEstimator.renamed | {"spread": "residual_sum"}
 
-    spread: Tensor
+    residual_sum: Tensor
 
     def __init__(
         self,
@@ -92,56 +99,50 @@ class CRMMRegression(EpochEstimator):
         delta: float = 0.01,
         repeats: int | None = None,
         radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(
             dim,
-            noise_scale=non_negative("noise_scale", noise_scale),
+            horizon=horizon,
+            moment_order=moment_order,
+            noise_scale=noise_scale,
             theta_bound=theta_bound,
-            ridge=dim if ridge is None else ridge,
+            ridge=ridge,
+            delta=delta,
             radius_scale=radius_scale,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
-        self.horizon = positive_integer("horizon", horizon)
-        self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
-        self.delta = within("delta", delta, 0.0, 1.0)
-        self._wait_for(math.ceil(8.0 * math.log(4.0 * self.horizon / self.delta)) if repeats is None else repeats)
+        self._set_repeats(math.ceil(8.0 * math.log(4.0 * self.horizon / self.delta)) if repeats is None else repeats)
         bound = 4.0 ** (1.0 / self.moment_order) * self.noise_scale
         self.start = self.ridge * self.theta_bound**2 - 4.0 / 3.0 * bound**2 * math.log(self.delta)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return super()._initial_state() | {"spread": torch.zeros((), dtype=torch.float64)}
+        return super()._initial_state() | {"residual_sum": torch.zeros((), dtype=torch.float64)}
 
     @torch.jit.export
     def radius(self) -> Tensor:
-        return self.radius_scale * sqrt(self.spread + self.start)
+        return self.radius_scale * sqrt(self.residual_sum + self.start)
 
     def _learn_epoch(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
         rewards = rewards.sort(-1).values
         median = 0.5 * (rewards[..., (self.repeats - 1) // 2] + rewards[..., self.repeats // 2])
-        # Where no epoch ends, nothing is added.
+        # Where no epoch ends, x = 0 adds nothing.
         x = along(ends, x) * x
         product = matvec(self.V_inv, x)
         quadratic = 0.5 * dot(x, product)
         residual = median - dot(x, self.theta_hat)
         half = math.sqrt(0.5)
-        increase_(self.spread, residual * residual * 2.0 * quadratic / (1.0 + quadratic))
+        increase_(self.residual_sum, residual * residual * 2.0 * quadratic / (1.0 + quadratic))
         add_outer_(self._precision(), half * x, half * product, quadratic)
         self.theta_hat += along(residual / (1.0 + quadratic), x) * product
         project_ball_(self.theta_hat, self.V, self.theta_bound, self.validate)
 
 
 class CRMM(UCB):
-    """CRMM: optimism over :class:`CRMMRegression`, for arms that stay.
+    """CRMM: optimism over :class:`CRMMRegression`, for fixed arms.
 
-    The arguments, the guarantee and the cost are the estimator's.
+    The estimator documents the arguments, the guarantee and the cost.
 
     Example:
         >>> policy = CRMM(2, horizon=1000, repeats=3)
@@ -155,37 +156,6 @@ class CRMM(UCB):
         [0, 0, 0, 1, 1, 1]
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int,
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        repeats: int | None = None,
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(
-            CRMMRegression(
-                dim,
-                horizon=horizon,
-                moment_order=moment_order,
-                noise_scale=noise_scale,
-                theta_bound=theta_bound,
-                ridge=ridge,
-                delta=delta,
-                repeats=repeats,
-                radius_scale=radius_scale,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+    @takes_arguments_of(CRMMRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(CRMMRegression(*arguments, **options))

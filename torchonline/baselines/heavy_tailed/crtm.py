@@ -1,19 +1,24 @@
-"""CRTM: one-pass regression on truncated rewards (Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023)."""
+"""CRTM: one-pass regression on truncated rewards.
+
+Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023.
+"""
 
 import math
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import UCB
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import non_negative, positive, positive_integer, within
 from torchonline.core.ops import along, at_least, dot, matvec, real, sqrt, started_power, where
+from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_
 
 
 class CRTMRegression(Estimator):
-    r"""Online Newton steps on rewards that are set to 0 where they are large, as in CRTM.
+    r"""Online Newton steps on truncated rewards: a large reward counts as 0.
 
     Round t, with p = ``moment_order`` :math:`= 1+\varepsilon`, :math:`e = (1-\varepsilon)/(2(1+\varepsilon))` and
     :math:`u = (LS + \nu)^p`, which bounds the p-th absolute moment of the reward:
@@ -25,20 +30,20 @@ class CRTMRegression(Estimator):
     with the projection in the norm of V. Widths are :math:`\|x\|_{V^{-1}}`; the radius after t >= 1 rounds is
     :math:`c\sqrt d\,u^{1/p}\log(2dT/\delta)^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its second term before.
 
-    Guarantee: none that we can vouch for. The truncation and the update are the paper's, for a linear link. Its constants
-    are inferred: the threshold g = ``truncation`` is TOFU's at 1, and much in practice hangs on it; the radius has the form
-    of TOFU's with c = ``radius_factor``. Because it is the reward that is truncated and not its deviation, the price is in
-    terms of the absolute moment, and noise may be skewed.
+    Guarantee: none that we can vouch for. The truncation and the update are the paper's, for a linear link. The constants are
+    inferred. At g = ``truncation`` = 1 the threshold is TOFU's, and results depend strongly on g. The radius has the form of
+    TOFU's, with c = ``radius_factor``. CRTM truncates the reward itself and not its deviation from the mean. So the radius
+    grows with the absolute moment of the reward, and the noise may be skewed.
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round; O(d^3) in the rounds, ever
-    rarer, in which the step leaves the ball.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round. A step that leaves the ball costs
+    O(d^3); such steps become ever rarer.
 
     Args:
         dim: d, number of features.
         horizon: T, number of rounds that the constants are for.
         moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward; a round's own, where ``step`` is given
-            it, sets that round's threshold.
+        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. If ``step`` gets a round's own value,
+            that value sets the round's threshold.
         theta_bound: S > 0, a bound on the norm of the true parameter.
         feature_bound: L > 0, a bound on the norm of features.
         ridge: :math:`\lambda > 0`; None for d.
@@ -49,7 +54,7 @@ class CRTMRegression(Estimator):
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state.
         device: where the state lives.
-        validate: whether values are checked in each call.
+        validate: whether each call checks values.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``.
@@ -89,10 +94,7 @@ class CRTMRegression(Estimator):
         truncation: float = 1.0,
         radius_factor: float = 4.0,
         radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(
             dim,
@@ -100,10 +102,7 @@ class CRTMRegression(Estimator):
             theta_bound=theta_bound,
             ridge=dim if ridge is None else ridge,
             radius_scale=radius_scale,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
         self.horizon = positive_integer("horizon", horizon)
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
@@ -147,7 +146,7 @@ class CRTMRegression(Estimator):
 class CRTM(UCB):
     """CRTM: optimism over :class:`CRTMRegression`.
 
-    The arguments, what is known of them and the cost are the estimator's.
+    The estimator documents the arguments, the status of its constants and the cost.
 
     Example:
         >>> policy = CRTM(2, horizon=1000, noise_scale=0.5)
@@ -158,41 +157,6 @@ class CRTM(UCB):
         1
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int,
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        truncation: float = 1.0,
-        radius_factor: float = 4.0,
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(
-            CRTMRegression(
-                dim,
-                horizon=horizon,
-                moment_order=moment_order,
-                noise_scale=noise_scale,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                truncation=truncation,
-                radius_factor=radius_factor,
-                radius_scale=radius_scale,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+    @takes_arguments_of(CRTMRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(CRTMRegression(*arguments, **options))

@@ -1,25 +1,26 @@
-"""TOFU: truncation based on historical information (Shao, Yu, King and Lyu, NeurIPS 2018)."""
+"""TOFU: truncation based on historical information.
+
+Shao, Yu, King and Lyu, NeurIPS 2018.
+"""
 
 import math
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from torchonline.bandits.policies import UCB
-from torchonline.baselines.stored_rounds import HistoryEstimator, nonzero_norm
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.baselines.stored_rounds import append_, check_room, count_filled, nonzero_norm
 from torchonline.core.backend import may_hold
-from torchonline.core.checks import non_negative, positive, within
-from torchonline.core.ops import (
-    dot,
-    matvec,
-    real,
-    started_power,
-)
+from torchonline.core.checks import non_negative, positive, positive_integer, within
+from torchonline.core.ops import dot, matvec, real, started_power
+from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_
 
 
-class TOFURegression(HistoryEstimator):
-    r"""Ridge regression with the terms of all rounds truncated anew in each round, as in TOFU.
+class TOFURegression(Estimator):
+    r"""Ridge regression that truncates the terms of all rounds anew in each round.
 
     Round t, with p = ``moment_order`` :math:`= 1+\varepsilon`, :math:`e = (1-\varepsilon)/(2(1+\varepsilon))` and
     :math:`u = (LS + \nu)^p`, which bounds the p-th absolute moment of the reward:
@@ -31,25 +32,27 @@ class TOFURegression(HistoryEstimator):
     Widths are :math:`\|x\|_{V^{-1}}`; the radius after t >= 1 rounds is
     :math:`c\sqrt d\,u^{1/p}\log(2dT/\delta)^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its second term before.
 
-    Which terms are truncated is known, for rows of :math:`V^{-1/2}/b_t` that are at most ``room`` from those at which all were
-    looked at; only where a row has moved further are all terms looked at again. The result is that of looking always.
+    A check of all terms finds which ones each row of :math:`V^{-1/2}/b_t` truncates. The result stays valid while the row is
+    within ``checked_radius`` of where it was at the check, in ``checked_rows``. Only when a row has moved further are all terms
+    checked again. The estimate is the same as with a check in every round.
 
-    Guarantee. As we recall it, the paper states that the confidence set holds with probability 1 - ``delta``. Its constants (c =
-    ``radius_factor`` = 4, the two logarithms) are recalled too; neither has been checked against its text.
+    Guarantee, as we recall it: the paper states that the confidence set holds with probability 1 - ``delta``. The constants
+    (c = ``radius_factor`` = 4, the two logarithms) are recalled too. Neither the statement nor the constants have been checked
+    against the paper's text.
 
-    Cost of round t: O(d^3) time in most rounds, O(t d^2) in those in which a row leaves its room, and in all on an accelerator.
-    Memory O(T d).
+    Cost of round t: O(d^3) time in most rounds; O(t d^2) in the rounds that check all terms, which on an accelerator is every
+    round. Memory O(T d).
 
     Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full; in TorchScript and in an exported program RuntimeError, and such a program then cannot choose either. ``export`` tries
-    out a dozen rounds on a copy, for which there must be room.
+    full. TorchScript and an exported program raise RuntimeError instead, and the program then cannot choose either. ``export``
+    tries out a dozen rounds on a copy, for which the history needs room.
 
     Args:
         dim: d, number of features.
         horizon: T, number of rounds that the constants and the history are for.
         moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. One for all rounds: what ``step`` is
-            given is not used.
+        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward, the same for all rounds. The
+            ``noise_scale`` of ``step`` is not used.
         theta_bound: S > 0, a bound on the norm of the true parameter.
         feature_bound: L > 0, a bound on the norm of features.
         ridge: :math:`\lambda > 0`; None for d.
@@ -59,12 +62,12 @@ class TOFURegression(HistoryEstimator):
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state.
         device: where the state lives.
-        validate: whether values are checked in each call.
+        validate: whether each call checks values.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history`` of
-          :math:`rx`, ``(*B, T, d)``; ``centre``, the rows of :math:`V^{-1/2}/b_t` when all terms were looked at, and
-          ``kept``, for each of them the sum of :math:`rx` that are kept, ``(*B, d, d)``; ``room``, ``(*B, d)``.
+          :math:`rx`, ``(*B, T, d)``; ``checked_rows``, the rows of :math:`V^{-1/2}/b_t` at the last check, and ``kept_sums``, for
+          each row the sum of the :math:`rx` that it keeps, ``(*B, d, d)``; ``checked_radius``, ``(*B, d)``.
 
     Example:
         >>> learner = TOFURegression(2, horizon=100)
@@ -86,10 +89,12 @@ class TOFURegression(HistoryEstimator):
         "ridge",
         "delta",
     )
+    renamed = {"centre": "checked_rows", "kept": "kept_sums", "room": "checked_radius"}
 
-    centre: Tensor
-    kept: Tensor
-    room: Tensor
+    history: Tensor
+    checked_rows: Tensor
+    kept_sums: Tensor
+    checked_radius: Tensor
 
     def __init__(
         self,
@@ -104,10 +109,7 @@ class TOFURegression(HistoryEstimator):
         delta: float = 0.01,
         radius_factor: float = 4.0,
         radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(
             dim,
@@ -115,12 +117,11 @@ class TOFURegression(HistoryEstimator):
             theta_bound=theta_bound,
             ridge=dim if ridge is None else ridge,
             radius_scale=radius_scale,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
-        self._keep(horizon)
+        self.horizon = positive_integer("horizon", horizon)
+        # Passes over the history run on tensors.
+        self.is_small = False
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
         self.feature_bound = positive("feature_bound", feature_bound)
         self.delta = within("delta", delta, 0.0, 1.0)
@@ -136,7 +137,12 @@ class TOFURegression(HistoryEstimator):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zeros = torch.zeros(self.dim, self.dim, dtype=torch.float64)
-        return super()._initial_state() | {"centre": zeros, "kept": zeros, "room": zeros[0]}
+        return super()._initial_state() | {
+            "history": torch.zeros(self.horizon, self.dim, dtype=torch.float64),
+            "checked_rows": zeros,
+            "kept_sums": zeros,
+            "checked_radius": zeros[0],
+        }
 
     @torch.jit.export
     def radius(self) -> Tensor:
@@ -144,44 +150,47 @@ class TOFURegression(HistoryEstimator):
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        check_room(self.rounds, self.horizon)
         product = matvec(self.V_inv, x)
         quadratic = dot(x, product)
-        self._check_room()
         self._check_growth(x, quadratic)
         m = reward.unsqueeze(-1) * x
-        self._append(self.history, m)
+        # The first write, because TorchScript fails here if the history is full.
+        append_(self.history, self.rounds, m)
         add_outer_(self._precision(), x.clone(), product, quadratic)
         values, vectors = torch.linalg.eigh(self.V)
-        # No eigenvalue is below ridge, but for rounding.
+        # No eigenvalue is below ridge, except by rounding.
         root = torch.matmul(vectors * values.clamp(min=self.ridge).rsqrt().unsqueeze(-2), vectors.mT)
         threshold = self.threshold * real(self.rounds + 1, m) ** self.power
         rows = root / threshold.unsqueeze(-1).unsqueeze(-1)
-        # A term is kept where |row m| <= 1. The new one, by the rows for which all others are known.
-        size = matvec(self.centre, m).abs()
-        self.kept += (size <= 1.0).unsqueeze(-1) * m.unsqueeze(-2)
-        self.room.copy_(torch.minimum(self.room, (size - 1.0).abs() / nonzero_norm(m).unsqueeze(-1)))
-        is_lost = (nonzero_norm(rows - self.centre) > self.room).any(-1)
-        if may_hold(is_lost):
-            self._go_over_all(rows, is_lost)
-        self.theta_hat.copy_(matvec(root, (root * self.kept).sum(-1)))
+        # A row keeps a term m if |row m| <= 1. Check the new term against the rows that all other terms were checked against.
+        size = matvec(self.checked_rows, m).abs()
+        self.kept_sums += (size <= 1.0).unsqueeze(-1) * m.unsqueeze(-2)
+        self.checked_radius.copy_(
+            torch.minimum(self.checked_radius, (size - 1.0).abs() / nonzero_norm(m).unsqueeze(-1))
+        )
+        is_outdated = (nonzero_norm(rows - self.checked_rows) > self.checked_radius).any(-1)
+        if may_hold(is_outdated):
+            self._check_all_terms(rows, is_outdated)
+        self.theta_hat.copy_(matvec(root, (root * self.kept_sums).sum(-1)))
         self._end_round_()
 
-    def _go_over_all(self, rows: Tensor, is_lost: Tensor) -> None:
-        """Find out anew which terms of which rows are kept, in the learners that have lost count."""
-        history = self.history[..., : self._filled(), :]
+    def _check_all_terms(self, rows: Tensor, is_outdated: Tensor) -> None:
+        """Find anew which terms each row keeps, where the last check is outdated."""
+        history = self.history[..., : count_filled(self.rounds, self.horizon), :]
         size = torch.matmul(history, rows.mT).abs()
-        kept = torch.matmul((size <= 1.0).to(history.dtype).mT, history)
-        room = ((size - 1.0).abs() / nonzero_norm(history).unsqueeze(-1)).amin(-2)
-        of_matrix = is_lost.unsqueeze(-1).unsqueeze(-1)
-        self.kept.copy_(torch.where(of_matrix, kept, self.kept))
-        self.centre.copy_(torch.where(of_matrix, rows, self.centre))
-        self.room.copy_(torch.where(is_lost.unsqueeze(-1), room, self.room))
+        kept_sums = torch.matmul((size <= 1.0).to(history.dtype).mT, history)
+        radius = ((size - 1.0).abs() / nonzero_norm(history).unsqueeze(-1)).amin(-2)
+        of_matrix = is_outdated.unsqueeze(-1).unsqueeze(-1)
+        self.kept_sums.copy_(torch.where(of_matrix, kept_sums, self.kept_sums))
+        self.checked_rows.copy_(torch.where(of_matrix, rows, self.checked_rows))
+        self.checked_radius.copy_(torch.where(is_outdated.unsqueeze(-1), radius, self.checked_radius))
 
 
 class TOFU(UCB):
     """TOFU: optimism over :class:`TOFURegression`.
 
-    The arguments, what is known of them and the cost are the estimator's.
+    The estimator documents the arguments, the status of its constants and the cost.
 
     Example:
         >>> policy = TOFU(2, horizon=1000, noise_scale=0.5)
@@ -192,39 +201,6 @@ class TOFU(UCB):
         1
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int,
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_factor: float = 4.0,
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(
-            TOFURegression(
-                dim,
-                horizon=horizon,
-                moment_order=moment_order,
-                noise_scale=noise_scale,
-                theta_bound=theta_bound,
-                feature_bound=feature_bound,
-                ridge=ridge,
-                delta=delta,
-                radius_factor=radius_factor,
-                radius_scale=radius_scale,
-                batch_shape=batch_shape,
-                dtype=dtype,
-                device=device,
-                validate=validate,
-            )
-        )
+    @takes_arguments_of(TOFURegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(TOFURegression(*arguments, **options))

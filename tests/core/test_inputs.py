@@ -1,0 +1,211 @@
+"""What people pass as numbers: Python numbers, lists, NumPy arrays and tensor subclasses, wherever a learner takes values."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.learners import CASES, DIM, Case, differences, estimator_of, snapshot
+from torchonline import CAOONS, OFUL, FreeGrad, HeavyTailUCB, LocalGLB, MsMwC, SystemIdentification, ThompsonSampling
+from torchonline.core.inputs import as_plain
+from torchonline.models import BanditHead
+
+D = torch.float64
+X = [0.5, -0.25, 1.0]
+
+
+class Named(Tensor):
+    """A subclass without behaviour of its own, as annotated data sets use."""
+
+
+class Loud(Tensor):
+    """A subclass that hears of every operation."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+ONES: list[Any] = [1, 1.0, True, np.float64(1.0), np.float32(1.0), np.int64(1), np.int8(1), np.bool_(True), np.ones(())]
+ONES += [
+    np.array(1),
+    torch.tensor(1),
+    torch.tensor(True),
+    torch.tensor(1, dtype=torch.uint8),
+    torch.ones((), dtype=torch.bfloat16),
+]
+ROWS: list[Any] = [
+    X,
+    tuple(X),
+    np.array(X),
+    np.array(X, dtype=np.float32),
+    np.array(X, dtype=">f8"),
+    np.array(X)[::-1][::-1],
+]
+ROWS += [[np.float64(value) for value in X], [torch.tensor(value) for value in X], torch.tensor(X).as_subclass(Named)]
+PLAIN = [case for case in CASES if not case.options and case.over is None]
+
+
+@pytest.mark.parametrize("case", PLAIN, ids=str)
+def test_rewards_and_features_of_any_kind_do_what_tensors_do(case: Case) -> None:
+    """Bit for bit, in every public learner: rewards and noise scales as numbers, features as arrays and lists."""
+    for row in ROWS:
+        learner, twin = case.build(), case.build()
+        one = [1.0] * case.output_shape[0] if case.output_shape else 1.0
+        learner.step(row, one)
+        twin.step(torch.tensor(X, dtype=D), torch.tensor(one, dtype=D))
+        assert differences(snapshot(twin), snapshot(learner)) == []
+        assert torch.equal(estimator_of(learner).width(row), estimator_of(twin).width(torch.tensor(X, dtype=D)))
+    if case.output_shape:
+        return
+    for one in ONES:
+        learner, twin = case.build(), case.build()
+        learner.step(torch.tensor(X), one, one)
+        twin.step(torch.tensor(X), torch.tensor(1.0, dtype=D), torch.tensor(1.0, dtype=D))
+        assert differences(snapshot(twin), snapshot(learner)) == [], one
+    many, twin = case.build(batch_shape=(2,)), case.build(batch_shape=(2,))
+    many.step([X, X], [1, 0])
+    twin.step(torch.tensor([X, X]), torch.tensor([1.0, 0.0]))
+    assert differences(snapshot(twin), snapshot(many)) == []
+
+
+def test_choices_take_arrays_and_lists() -> None:
+    arms = torch.randn(5, DIM, dtype=D)
+    for policy in (OFUL(DIM), HeavyTailUCB(DIM), LocalGLB(DIM)):
+        for value in (arms.numpy(), arms.tolist(), list(arms.numpy()), arms.as_subclass(Named), arms.as_subclass(Loud)):
+            assert torch.equal(policy.select(value), policy.select(arms))
+            assert torch.equal(policy(value), policy(arms))
+
+
+def test_convex_learners_take_arrays_and_lists() -> None:
+    for learner, twin in ((FreeGrad(3), FreeGrad(3)), (MsMwC(3, rate=0.1), MsMwC(3, rate=0.1))):
+        for gradient in (X, np.array(X), torch.tensor(X).as_subclass(Named)):
+            learner.step(gradient)
+            twin.step(torch.tensor(X, dtype=D))
+        assert torch.equal(learner.predict(), twin.predict())
+    master = CAOONS(2, lipschitz=1.0, horizon=100)
+    values = [0.5] * master.points
+    master.step(np.zeros((master.points, 2)), values)
+    assert int(master.rounds) == 1
+
+
+def test_a_system_takes_lists() -> None:
+    learner = SystemIdentification(2, 2)
+    learner.step([1.0, 0.0], [0.5, -1])
+    assert int(learner.rounds) == 1
+
+
+def test_a_head_takes_arrays_and_integers() -> None:
+    head = BanditHead(torch.nn.Linear(4, DIM), OFUL(DIM))
+    inputs = np.random.default_rng(0).standard_normal((5, 4))
+    choice = head.select(inputs)
+    head.step(inputs, int(choice), 1)
+    head.step(inputs.tolist(), np.int64(2), True)
+    head.step([inputs, inputs], [1, 2], [0.5, 1])
+    assert int(head.policy.estimator.rounds) == 4
+    with pytest.raises(TypeError, match=r"^action: expected an int64 tensor or integers, got float"):
+        head.step(inputs, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (2**53 + 1, ValueError, "integers of magnitude at most 2^53"),
+        (np.array([2**53 + 1, 0, 0]), ValueError, "integers of magnitude at most 2^53"),
+        ([2**60, 0, 0], ValueError, "integers of magnitude at most 2^53"),
+        ([10**30, 0, 0], TypeError, "real numbers"),
+        (1j, TypeError, "real numbers"),
+        (np.array([1j, 0, 0]), TypeError, "real numbers, got ndarray of complex128"),
+        (np.array([1, 2, 3], dtype=np.longdouble), TypeError, "real numbers"),
+        (["a", "b", "c"], TypeError, "real numbers"),
+        ([1.0, None, 2.0], TypeError, "real numbers"),
+        ([[1.0], [1.0, 2.0]], TypeError, "real numbers"),
+        ("abc", TypeError, "got str"),
+        (None, TypeError, "got NoneType"),
+        ({}, TypeError, "real numbers"),
+        (np.array(["2020-01-01"], dtype="datetime64[D]"), TypeError, "real numbers"),
+    ],
+)
+def test_what_is_no_number_is_refused_by_name(value: Any, error: type[Exception], text: str) -> None:
+    learner = OFUL(3)
+    before = snapshot(learner)
+    for name, call in {
+        "x": lambda: learner.step(value, 1.0),
+        "reward": lambda: learner.step(X, value),
+        "arms": lambda: learner.select(value),
+    }.items():
+        with pytest.raises(error) as caught:
+            call()
+        assert str(caught.value).startswith(f"{name}: expected "), caught.value
+        assert text in str(caught.value)
+    assert differences(before, snapshot(learner)) == []
+
+
+def test_a_sum_of_long_integers_is_exact_up_to_its_limit() -> None:
+    learner = OFUL(1, validate=False)
+    assert float(learner.estimator.predictor([2**53])) == 0.0
+    with pytest.raises(ValueError, match=r"^reward: expected integers of magnitude at most 2\^53"):
+        learner.step([1.0], torch.tensor(2**53 + 2))
+
+
+BAD: list[tuple[str, Callable[[Any, Tensor], Any]]] = [
+    ("step", lambda policy, bad: policy.step(bad, torch.tensor(0.0))),
+    ("several steps", lambda policy, bad: policy.step(bad.expand(3, 2).clone().as_subclass(type(bad)), torch.zeros(3))),
+    ("reward", lambda policy, bad: policy.step(torch.ones(2), bad[0])),
+    ("noise scale", lambda policy, bad: policy.step(torch.ones(2), torch.tensor(0.0), bad[0])),
+    ("select", lambda policy, bad: policy.select(bad.expand(3, 2))),
+]
+
+
+@pytest.mark.parametrize("cls", [Named, Loud])
+@pytest.mark.parametrize("kind", ["single", "fleet on tensors"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e200])
+@pytest.mark.parametrize("where", [name for name, _ in BAD])
+def test_a_subclass_does_not_bypass_the_checks(where: str, value: float, kind: str, cls: type[Tensor]) -> None:
+    """A NaN in a subclass of a tensor is refused by name like any other, and changes nothing."""
+    policy: Any
+    for policy in (OFUL(2), HeavyTailUCB(2), LocalGLB(2)):
+        if kind != "single":
+            policy.estimator.is_small = False
+        before = snapshot(policy)
+        with pytest.raises(ValueError, match=r"^(x|reward|noise_scale|arms): expected "):
+            dict(BAD)[where](policy, torch.full((2,), value, dtype=D).as_subclass(cls))
+        assert differences(before, snapshot(policy)) == []
+
+
+def test_masks_and_loads_see_through_subclasses() -> None:
+    policy = OFUL(2)
+    arms, nobody = torch.randn(3, 2), torch.zeros(3, dtype=torch.bool).as_subclass(Named)
+    with pytest.raises(ValueError, match=r"^mask: expected an available entry"):
+        policy.select(arms, nobody)
+    only = torch.tensor([False, False, True]).as_subclass(Named)
+    assert int(policy.select(arms, only)) == 2
+    state = policy.state_dict()
+    state["estimator.V"] = torch.full((2, 2), torch.nan, dtype=D).as_subclass(Named)
+    with pytest.raises(RuntimeError, match="V: expected numbers, got NaN"):
+        policy.load_state_dict(state)
+
+
+def test_fake_tensors_stay_fake_and_wrappers_are_refused() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(torch.ones(2))
+        assert as_plain("x", fake) is fake
+    with pytest.raises(TypeError, match=r"^x: expected a torch.Tensor with values of its own, got TwoTensor"):
+        OFUL(2).step(TwoTensor(torch.ones(2), torch.ones(2)), 1.0)
+
+
+@pytest.mark.parametrize(
+    "bad", [torch.ones(3, 2, dtype=torch.complex64), torch.ones(3, 2, dtype=torch.int8), torch.ones(3)]
+)
+def test_scores_of_all_policies_check_alike(bad: Tensor) -> None:
+    """Thompson sampling, whose scores are drawn, refuses what UCB refuses."""
+    estimator = OFUL(2).estimator
+    for policy in (OFUL(2), ThompsonSampling(estimator)):
+        with pytest.raises((TypeError, ValueError), match=r"^(arms|x): expected "):
+            policy(bad)

@@ -1,0 +1,218 @@
+"""Ctrl-C in the middle of a step: the step has not happened, or has, or the learner knows that it is torn.
+
+An exception is raised at every line that a step runs, by a trace function, as a signal handler or a thread may raise one. Nothing
+depends on time.
+"""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.learners import differences, snapshot
+from torchonline import CAOONS, OFUL, FreeGrad, HeavyTailUCB, HvtUCB, LocalGLB, MsMwC, SystemIdentification
+from torchonline.core import learner as core
+
+D = torch.float64
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises."""
+
+
+def interrupted(call: Callable[[], None], line: int) -> bool:
+    """Run a call and raise at the given line of library code, counted from 0; return whether it had so many lines."""
+    seen = 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal seen
+        if "torchonline" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            seen += 1
+            if seen == line + 1:
+                raise Interrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except Interrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def features(dim: int) -> Tensor:
+    return torch.linspace(0.1, 0.7, dim, dtype=D)
+
+
+BANDITS: dict[str, Callable[[], Any]] = {
+    "OFUL": lambda: OFUL(8),
+    "HeavyTailUCB": lambda: HeavyTailUCB(8),
+    "HvtUCB": lambda: HvtUCB(8, horizon=None),
+    "LocalGLB": lambda: LocalGLB(8, feature_bound=3.0),
+    "SystemIdentification": lambda: SystemIdentification(8, 2),
+    "OFUL on tensors": lambda: on_tensors(OFUL(8)),
+    "FreeGrad": lambda: FreeGrad(8),
+    "MsMwC": lambda: MsMwC(8, rate=0.1),
+    "CAOONS": lambda: CAOONS(2, lipschitz=1.0, horizon=64),
+}
+
+
+def on_tensors(policy: Any) -> Any:
+    policy.estimator.is_small = False
+    return policy
+
+
+def step(learner: Any, scale: float = 1.0) -> None:
+    own = getattr(learner, "estimator", learner)
+    if hasattr(own, "queries"):
+        learner.step(
+            scale * features(own.points * own.dim).reshape(own.gradients_shape), torch.zeros(own.gradients_shape[:-1])
+        )
+    elif own.output_shape:
+        learner.step(scale * features(8), torch.ones(2, dtype=D))
+    else:
+        learner.step(scale * features(8), torch.tensor(1.0, dtype=D))
+
+
+@pytest.mark.parametrize("name", BANDITS)
+def test_an_interrupted_step_is_all_or_nothing(name: str) -> None:
+    """At every line of a step: bit for bit the state before, or that after. Then the learner goes on."""
+    learner, done = BANDITS[name](), BANDITS[name]()
+    step(learner)
+    start = snapshot(learner)
+    done.load_state_dict(start)
+    step(done, 0.5)
+    after = snapshot(done)
+    line = 0
+    while interrupted(lambda: step(learner, 0.5), line):
+        now = snapshot(learner)
+        assert differences(start, now) == [] or differences(after, now) == [], f"torn at line {line}"
+        learner.load_state_dict(start)
+        line += 1
+    assert line > 50
+    assert differences(after, snapshot(learner)) == []
+
+
+@pytest.mark.parametrize("name", ["OFUL", "HeavyTailUCB", "FreeGrad", "MsMwC", "LocalGLB", "OFUL on tensors"])
+def test_without_a_snapshot_an_interrupted_learner_knows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses everything by name until it is reset or loaded, unless nothing was written yet or all was."""
+    monkeypatch.setattr(core, "SNAPSHOT_BYTES", 0)
+    learner, done = BANDITS[name](), BANDITS[name]()
+    step(learner)
+    start = snapshot(learner)
+    done.load_state_dict(start)
+    step(done, 0.5)
+    after, torn, line = snapshot(done), 0, 0
+    own = getattr(learner, "estimator", learner)
+    while interrupted(lambda: step(learner, 0.5), line):
+        buffers = {name: buffer.clone() for name, buffer in learner.named_buffers() if name in start}
+        if own._is_torn:
+            torn += 1
+            looks = [lambda: step(learner), learner.state_dict]
+            looks.append(learner.predict if hasattr(learner, "predict") else lambda: learner(torch.ones(2, 8)))
+            if hasattr(learner, "select"):
+                looks.append(lambda: learner.select(torch.ones(2, 8)))
+            for look in looks:
+                with pytest.raises(RuntimeError, match=r"^state: expected the whole state of .* reset\(\)"):
+                    look()
+        else:
+            assert differences(start, buffers) == [] or differences(after, buffers) == [], f"torn in silence at {line}"
+        learner.load_state_dict(start)
+        assert differences(start, snapshot(learner)) == []
+        line += 1
+    assert torn > 0
+    interrupted(lambda: step(learner, 0.5), line // 2)
+    own.reset()
+    step(learner)
+
+
+def test_several_rounds_loads_and_resets_are_all_or_nothing() -> None:
+    """Also with state and learners of parts."""
+    policy = HeavyTailUCB(3)
+    rows, rewards = torch.randn(4, 3, dtype=D), torch.randn(4, dtype=D)
+    master = CAOONS(2, lipschitz=1.0, horizon=64)
+    step(master)
+    other = snapshot(CAOONS(2, lipschitz=1.0, horizon=64))
+    for learner, call in (
+        (policy, lambda: policy.step(rows, rewards)),
+        (master, lambda: master.load_state_dict(other)),
+        (master, master.reset),
+    ):
+        start, line = snapshot(learner), 0
+        while interrupted(call, line):
+            now = snapshot(learner)
+            if differences(start, now):
+                call()
+                assert differences(now, snapshot(learner)) == [] or learner is policy
+                if learner is policy:
+                    assert int(learner.estimator.rounds) in (4, 8)
+                learner.load_state_dict(start)
+            line += 7
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+def test_real_signals_leave_no_torn_state() -> None:
+    """Signals of a timer, 400 or more in the steps of each of five learners: no state is torn, and no lock stays held.
+
+    Which instruction a signal hits depends on the machine, and no assertion does. Where timers are coarse, fewer hit.
+    """
+    makers = {name: BANDITS[name] for name in ("OFUL", "HeavyTailUCB", "LocalGLB", "FreeGrad", "MsMwC")}
+
+    def handler(*_: Any) -> None:
+        raise Interrupt
+
+    previous = signal.signal(signal.SIGALRM, handler)
+    hits = dict.fromkeys(makers, 0)
+    try:
+        for name, make in makers.items():
+            learner, twin, attempts = make(), make(), 0
+            own = getattr(learner, "estimator", learner)
+            step(learner)
+            start = snapshot(learner)
+            twin.load_state_dict(start)
+            step(twin, 0.5)
+            after = snapshot(twin)
+            while hits[name] < 400 and attempts < 4000:
+                attempts += 1
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + 37 * attempts % 211))
+                    step(learner, 0.5)
+                    signal.setitimer(signal.ITIMER_REAL, 0.0)
+                except Interrupt:
+                    hits[name] += 1
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
+                assert not own._is_torn
+                now = snapshot(learner)
+                assert differences(start, now) == [] or differences(after, now) == []
+                assert is_free(own._lock)
+                learner.load_state_dict(start)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, previous)
+    print(f"interrupts that hit a step: {hits}")
+    assert sum(hits.values()) > 0
+
+
+def is_free(lock: Any) -> bool:
+    """Whether another thread can take a lock."""
+    seen: list[bool] = []
+
+    def take() -> None:
+        seen.append(lock.acquire(blocking=False))
+        if seen[0]:
+            lock.release()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    return seen[0]

@@ -1,0 +1,94 @@
+"""A state dict that version 0.1.0 wrote loads, and its learner goes on as 0.1.0 did.
+
+tests/data/states_0_1_0.json.gz was written by 0.1.0 before buffers were renamed. Each entry names a public class, the options it
+was built with, the state after some rounds, further rounds and what the learner knew after them. Numbers are hexadecimal.
+"""
+
+import gzip
+import inspect
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import torchonline
+from torchonline import OFUL, HeavyTailUCB, RidgeRegression, baselines
+from torchonline.privacy import PrivateLearner
+
+STATES = json.loads(gzip.decompress((Path(__file__).parents[1] / "data" / "states_0_1_0.json.gz").read_bytes()))
+PROBE = torch.tensor([[0.5, -0.25, 1.0], [0.0, 1.0, -0.5]], dtype=torch.float64)
+
+
+def tensor(entry: list[Any]) -> Tensor:
+    """A tensor from its dtype, shape and values."""
+    dtype, shape, values = entry
+    numbers = [float.fromhex(value) if isinstance(value, str) else value for value in values]
+    return torch.tensor(numbers, dtype=getattr(torch, dtype)).reshape(shape)
+
+
+def name_of(entry: dict[str, Any]) -> str:
+    return f"{entry['class']}({', '.join(f'{name}={value}' for name, value in entry['options'].items())})"
+
+
+def built(entry: dict[str, Any]) -> Any:
+    cls = getattr(torchonline, entry["class"], None) or getattr(baselines, entry["class"])
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in entry["options"].items()}
+    if issubclass(cls, RidgeRegression):
+        options["radius"] = "classic"
+    if issubclass(cls, PrivateLearner):
+        options.setdefault("dim", 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # options that have a new name, and radii of theory
+        return cls(**options)
+
+
+@pytest.mark.parametrize("entry", STATES, ids=name_of)
+def test_a_state_of_0_1_0_loads_and_goes_on(entry: dict[str, Any]) -> None:
+    learner = built(entry)
+    state = {name: tensor(value) for name, value in entry["state"].items()}
+    learner.load_state_dict({name: value.clone() for name, value in state.items()})
+    if isinstance(learner, PrivateLearner):
+        kept = learner.state_dict()
+        counts = {"continuations", "furthest", "seeded"}
+        values = [value for name, value in kept.items() if name.split(".")[-1] not in counts]
+        for name, value in state.items():
+            if name.split(".")[-1] not in counts:
+                assert any(value.shape == other.shape and torch.equal(value, other) for other in values), name
+        assert int(learner.continuations) == int(state["continuations"]) + 1
+        return
+    for round_ in entry["next"]:
+        learner.step(*(tensor(value) for value in round_.values()))
+    looks = {"decision": lambda: learner.predict(), "theta_hat": lambda: learner.theta_hat}
+    looks |= {"radius": lambda: learner.radius(), "width": lambda: learner.width(PROBE)}
+    for name, look in looks.items():
+        if name in entry:
+            torch.testing.assert_close(look(), tensor(entry[name]), rtol=1e-9, atol=1e-11)
+
+
+def test_every_public_learner_has_an_old_state() -> None:
+    """But for those that did not exist in 0.1.0."""
+    new = {"CustomLink"}
+    covered = {entry["class"] for entry in STATES}
+    for package in (torchonline, baselines):
+        for name in package.__all__:
+            cls = getattr(package, name)
+            if inspect.isclass(cls) and hasattr(cls, "state") and hasattr(cls, "step"):
+                assert name in covered | new
+
+
+def test_a_policy_loads_the_state_of_its_estimator() -> None:
+    entry = next(entry for entry in STATES if entry["class"] == "RidgeRegression")
+    policy = OFUL(3, radius="classic")
+    policy.load_state_dict({f"estimator.{name}": tensor(value) for name, value in entry["state"].items()})
+    assert int(policy.estimator.rounds) == 12
+
+
+def test_a_state_dict_has_a_version() -> None:
+    state = HeavyTailUCB(2).state_dict()
+    assert state._metadata["estimator"]["version"] == 2
+    constants = [name for name in torchonline.LocalGLB(2).state_dict() if "nodes" in name]
+    assert constants == [], "tables of constants are no part of a state dict"

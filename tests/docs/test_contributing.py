@@ -1,0 +1,79 @@
+"""The learner that CONTRIBUTING adds keeps every rule of the contract, files included, with what the page says."""
+
+import doctest
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.contract import test_contract  # noqa: F401  (registers all rules)
+from tests.contract.devices import runs_on_a_device_of_its_own
+from tests.contract.matrix import RULES, Rule
+from tests.fake_device import class_of, failures
+from tests.learners import Case
+from torchonline import UCB
+from torchonline.export import to_program, to_torchscript
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page's code block as a file of its own."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
+    path = tmp_path_factory.mktemp("contributing") / "forgetful.py"
+    path.write_text(blocks[0])
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def cls(path: str) -> Any:
+    """The class that the page adds."""
+    return class_of(f"{path}:ForgetfulRegression")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_the_learner_of_the_page_keeps_the_contract(cls: Any, path: str, rule: Rule) -> None:
+    if rule.check is runs_on_a_device_of_its_own:  # in a process that has the device, by file
+        assert failures(f"{path}:ForgetfulRegression") == []
+    else:
+        rule.check(Case(cls))
+
+
+def test_its_example_runs(cls: Any) -> None:
+    test = doctest.DocTestFinder().find(cls, globs={"torch": torch, "ForgetfulRegression": cls})[0]
+    assert doctest.DocTestRunner().run(test).failed == 0
+    for name in inspect.signature(cls).parameters:
+        assert f"{name}:" in cls.__doc__
+
+
+def test_its_files_learn(cls: Any) -> None:
+    policy = UCB(cls(3))
+    to_torchscript(policy)
+    to_program(policy)
+
+
+def test_it_follows_a_parameter_that_jumps(cls: Any) -> None:
+    learner, generator = cls(2, discount=0.95), torch.Generator().manual_seed(0)
+    for theta in ((1.0, 0.0), (0.0, 1.0)):
+        truth = torch.tensor(theta)
+        for _ in range(300):
+            x = torch.randn(2, generator=generator)
+            learner.step(x, x @ truth)
+        assert float((learner.theta_hat - truth).norm()) < 0.2
+
+
+def test_it_is_recursive_least_squares(cls: Any) -> None:
+    """The statistics are those of weighted least squares, computed anew."""
+    learner, generator = cls(3, discount=0.9, ridge=2.0), torch.Generator().manual_seed(1)
+    V, b = 2.0 * torch.eye(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    for t in range(40):
+        x, reward = torch.randn(3, generator=generator, dtype=torch.float64), torch.randn((), generator=generator)
+        learner.step(x, reward)
+        V, b = 0.9 * V + torch.outer(x, x), 0.9 * b + reward * x
+        V[t % 3, t % 3] += 0.1 * 2.0 * 3
+    torch.testing.assert_close(learner.V, V, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(learner.theta_hat, torch.linalg.solve(V, b), rtol=1e-9, atol=1e-9)
