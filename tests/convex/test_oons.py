@@ -218,7 +218,7 @@ def slack(
     )
     for name, value in (change or {}).items():
         vars(learner)[name] = value
-    axis, ridge = unit(rng.standard_normal((each, dim))), learner._ridge(learner.error_bound)
+    axis, ridge = unit(rng.standard_normal((each, dim))), learner._ridge(learner.error_bound, learner.length_unit)
     start, plays, gradients, hints = learner.curvature.identity_multiple.clone(), [], [], []
     for t in range(rounds):
         plays.append(learner.predict().numpy())
@@ -230,7 +230,7 @@ def slack(
         if t == rounds - 1:  # what the last round learns comes too late
             c, last = (
                 learner.curvature.identity_multiple + getattr(learner.curvature, "removed_spectrum", 0.0),
-                learner._ridge(learner.error_bound),
+                learner._ridge(learner.error_bound, learner.length_unit),
             )
         learner.step(torch.from_numpy(gradients[-1]))
     drift = 0.0 if form == "eigen" else ((c - start) - (last - ridge)).clamp(min=0.0).numpy()

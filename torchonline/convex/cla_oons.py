@@ -157,21 +157,23 @@ class CLAOONS(OptimisticNewton):
         # Without a scale nothing can be learnt: the first gradient that is not 0 gives the scale, and no more.
         error = error * along(self.error_bound / nonzero(error_bound), error)
         increase_(self.clipped_rounds, error_bound > self.error_bound)
-        self._learn_(error, number(self.radius))
+        self._learn_(error, dot(error, error), number(self.radius))
         is_known = self.first_error_bound > 0.0
         assign_(self.first_error_bound, where(is_known, self.first_error_bound, error_bound))
         assign_(self.error_bound, error_bound)
         assign_(self.hint, gradients)
         assign_(self.largest_gradient_norm, maximum(self.largest_gradient_norm, gradient_norm))
         increase_(self.relative_norm_sum, gradient_norm / nonzero(self.largest_gradient_norm))
-        needed = self.length_unit * sqrt(self.relative_norm_sum)
+        length_unit = number(self.length_unit)
+        needed = length_unit * sqrt(self.relative_norm_sum)
         due = self.radius < needed
         if may_hold(due):
             self._start_anew_(due, needed)
         # While all gradients have been 0, any positive number will do for the scale.
         known = or_one(error_bound)
-        ridge = self._ridge(where(error_bound > 0.0, self.first_error_bound, known))
-        self._play_(ridge, known, number(self.radius), number(self.radius))
+        ridge = self._ridge(where(error_bound > 0.0, self.first_error_bound, known), length_unit)
+        radius = number(self.radius)
+        self._play_(ridge, known, length_unit, radius, radius)
 
     def _start_anew_(self, due: Tensor, needed: Tensor) -> None:
         """Begin again at the origin, in a ball of twice the ``needed`` radius, in the learners that are ``due``, ``(*B)``."""

@@ -179,7 +179,7 @@ class FrozenCurvature(Curvature):
     def add_(self, v: Tensor) -> None:
         product = matvec(self.inverse, v)
         matrix = (self.matrix, self.inverse, self.lost)
-        add_outer_(matrix, v, product, number(dot(v, product)))
+        add_outer_(matrix, v, product, dot(v, product))
         count_(self.rounds)
         rounds = number(self.rounds)
         if is_time_to_refine(rounds):

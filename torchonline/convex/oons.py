@@ -203,12 +203,14 @@ class OONS(HintedLearner, OptimisticNewton):
         return no_longer(hint, 0.5 * number(self.error_bound))
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        hint = self._cut_hint(self._next_hint(gradients))
         error, error_bound = gradients - self.hint, number(self.error_bound)
-        far = number(dot(error, error)) > error_bound * error_bound * (1.0 + 1e-6)
-        if may_hold(far):
-            increase_(self.clipped_rounds, far)
-        self._learn_(no_longer(error, error_bound), number(self.length_unit) if self.is_bounded else None)
+        hint = no_longer(self._next_hint(gradients), 0.5 * error_bound)
+        square, largest_square = dot(error, error), error_bound * error_bound
+        if may_hold(square > largest_square):
+            increase_(self.clipped_rounds, square > largest_square * (1.0 + 1e-6))
+            error = no_longer(error, error_bound)
+            square = dot(error, error)
+        self._learn_(error, square, number(self.length_unit) if self.is_bounded else None)
         if not self.keeps_hint:
             assign_(self.hint, hint)
         self._decide_()
@@ -227,15 +229,15 @@ class OONS(HintedLearner, OptimisticNewton):
         return gradients
 
     def _decide_(self) -> None:
-        error_bound = number(self.error_bound)
-        ridge = self._ridge(error_bound)
+        error_bound, length_unit = number(self.error_bound), number(self.length_unit)
+        ridge = self._ridge(error_bound, length_unit)
         if self.decision_bound is None:
-            radius = number(self.length_unit)
-            self._play_(ridge, error_bound, radius, radius)
+            self._play_(ridge, error_bound, length_unit, length_unit, length_unit)
         else:
             farthest = sqrt(dot(self.centre, self.centre)) + sqrt(dot(self.hint, self.hint)) / ridge
-            assign_(self.decision_bound, maximum(number(self.decision_bound), number(farthest)))
-            self._play_(ridge, error_bound, number(self.decision_bound), None)
+            decision_bound = maximum(number(self.decision_bound), number(farthest))
+            assign_(self.decision_bound, decision_bound)
+            self._play_(ridge, error_bound, length_unit, decision_bound, None)
 
 
 def radii(name: str, value: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -130,32 +130,40 @@ class OptimisticNewton(ConvexLearner):
     def _tables(self) -> dict[str, Tensor]:
         return {"length_unit": self._first["length_unit"]}
 
-    def _learn_(self, error: Tensor, radius: Tensor | None) -> None:
-        r"""Learn from :math:`e_t`, ``(*B, d)``, no longer than :math:`z_t`: in the ball of a radius ``(*B)``, or anywhere."""
+    def _learn_(self, error: Tensor, square: Tensor, radius: Tensor | None) -> None:
+        r"""Learn from :math:`e_t`, ``(*B, d)``, no longer than :math:`z_t`, and its squared norm, ``(*B)``.
+
+        Stay in the ball of a radius, ``(*B)``; None for no ball.
+        """
         curvature = self.curvature
         rate = number(self.rate)
-        correction = self.kappa * rate * number(dot(self.decision, error))
+        correction = self.kappa * rate * dot(self.decision, error)
         v = along(1.0 + correction, error) * error
         moved = self.centre - curvature.solve(self.hint + v)
         if radius is not None:
             moved = self._within(moved, radius)
         assign_(self.centre, moved)
         curvature.add_(along(sqrt(rate), v) * v)
-        increase_(self.error_square_sum, dot(error, error))
+        increase_(self.error_square_sum, square)
         count_(self.rounds)
 
-    def _ridge(self, error_bound: Tensor) -> Tensor:
-        r"""Return :math:`\rho_t` by :math:`z_1`, ``(*B)``."""
+    def _ridge(self, error_bound: Tensor, length_unit: Tensor) -> Tensor:
+        r"""Return :math:`\rho_t` by :math:`z_1` and :math:`\ell`, ``(*B)``."""
         if self.ridge == "paper":
             return 4.0 * error_bound * error_bound
         if self.ridge == "scaled":
-            return error_bound / number(self.length_unit)
-        return sqrt(error_bound * error_bound + number(self.error_square_sum)) / number(self.length_unit)
+            return error_bound / length_unit
+        return sqrt(error_bound * error_bound + number(self.error_square_sum)) / length_unit
 
-    def _play_(self, ridge: Tensor, error_bound: Tensor, decision_bound: Tensor, radius: Tensor | None) -> None:
-        r"""Take the next decision, by :math:`\rho_t`, :math:`z_t` and :math:`R_t`: in the ball of a radius, or anywhere."""
+    def _play_(
+        self, ridge: Tensor, error_bound: Tensor, length_unit: Tensor, decision_bound: Tensor, radius: Tensor | None
+    ) -> None:
+        r"""Take the next decision, by :math:`\rho_t`, :math:`z_t`, :math:`\ell` and :math:`R_t`, ``(*B)``.
+
+        Stay in the ball of a radius, ``(*B)``; None for no ball.
+        """
         curvature = self.curvature
-        spread = number(self.length_unit) * number(sqrt(number(self.error_square_sum)))
+        spread = length_unit * sqrt(number(self.error_square_sum))
         rate = 1.0 / maximum(self.cap * decision_bound * error_bound, spread)
         assign_(self.rate, rate)
         curvature.set_multiple_(ridge + self.look * rate * error_bound * error_bound)
@@ -166,7 +174,7 @@ class OptimisticNewton(ConvexLearner):
 
     def _within(self, point: Tensor, radius: Tensor) -> Tensor:
         """Project the points outside their ball onto it: points ``(*B, d)``, radii ``(*B)``."""
-        outside = number(dot(point, point)) > radius * radius
+        outside = dot(point, point) > radius * radius
         if may_hold(outside):
             return where(column(outside), self.curvature.project(point, radius), point)
         return point
