@@ -10,7 +10,7 @@ images lose 60 % of their contrast. Two layers learn on the same streams:
 
 ParameterFree, with FreeGrad and with CLA-OONS, has its defaults. SGD and Adam have one run for each of eleven learning rates
 from 1e-4 to 10, on the same streams. The table shows the best, the median and the worst rate in hindsight, and the effect of
-one layer's best rate on the other layer. FreeGrad's unit of length, ``initial_scale``, has the same grid, to show its
+one layer's best rate on the other layer. FreeGrad's unit of length, ``length_scale``, has the same grid, to show its
 influence. The best values are not known before the end. The theorem on ParameterFree bounds the regret against fixed layers,
 which are not the best competitors in this drifting world.
 
@@ -160,7 +160,7 @@ def with_rates(
 def with_scales(groups: Sequence[nn.Parameter]) -> ParameterFree:
     """Return FreeGrad with a group for each scale and seed."""
     scales = [scale for scale in GRID for _ in range(len(groups) // len(GRID))]
-    return ParameterFree([{"params": [group], "initial_scale": e} for group, e in zip(groups, scales, strict=True)])
+    return ParameterFree([{"params": [group], "length_scale": e} for group, e in zip(groups, scales, strict=True)])
 
 
 def second_order(groups: Iterable[nn.Parameter]) -> ParameterFree:

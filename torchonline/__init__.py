@@ -18,7 +18,8 @@ from torchonline.bandits.ridge import OFUL, RidgeRegression
 from torchonline.bandits.system_identification import SystemIdentification
 from torchonline.convex.ca_oons import CAOONS
 from torchonline.convex.cla_oons import CLAOONS
-from torchonline.convex.experts.msmwc import MsMwC, MsMwCMaster
+from torchonline.convex.experts.master import MsMwCMaster
+from torchonline.convex.experts.msmwc import MsMwC
 from torchonline.convex.freegrad import FreeGrad
 from torchonline.convex.gradients import gradients
 from torchonline.convex.oons import OONS

@@ -26,7 +26,6 @@ from torchonline.core.ops import (
     minimum,
     nonzero,
     norms,
-    number,
     or_one,
     roundoff,
     row_dots,
@@ -145,7 +144,7 @@ def in_ball(point: Tensor, bound: float) -> Tensor:
 
 def no_longer(x: Tensor, bound: Tensor) -> Tensor:
     """Scale vectors down to at most a length of each learner's own, ``(*B)``. Costs one inner product if all are shorter."""
-    square = number(dot(x, x))
+    square = dot(x, x)
     if not may_hold(square > bound * bound):
         return x
     return x * along(at_most(bound / nonzero(sqrt(square)), 1.0), x)

@@ -177,9 +177,9 @@ TOLD_NOTHING: dict[str, Callable[[Told], Grid]] = {
 HINDSIGHT: dict[str, Callable[[Told], Grid]] = {
     "OGD, tuned": tuned_ogd,
     "AdaGrad, tuned": tuned_adagrad,
-    "KT, tuned": over_units(lambda told, unit: CoinBetting(told.dim, initial_wealth=unit, **told.slopes)),
-    "FreeGrad, tuned": over_units(lambda told, unit: FreeGrad(told.dim, initial_scale=unit, **told.nothing)),
-    "CA-OONS, linear, tuned": over_units(lambda told, unit: ca_oons(told, meta="linear", scale0=unit)),
+    "KT, tuned": over_units(lambda told, unit: CoinBetting(told.dim, length_scale=unit, **told.slopes)),
+    "FreeGrad, tuned": over_units(lambda told, unit: FreeGrad(told.dim, length_scale=unit, **told.nothing)),
+    "CA-OONS, linear, tuned": over_units(lambda told, unit: ca_oons(told, meta="linear", length_scale=unit)),
 }
 GROUPS = {"G and R": IN_BALL, "G": TOLD_G, "nothing": TOLD_NOTHING, "hindsight": HINDSIGHT}
 TOLD = {name: what for what, group in GROUPS.items() for name in group}

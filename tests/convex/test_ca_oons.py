@@ -45,8 +45,8 @@ def decisions(learner: CAOONS, goals: Tensor, **loss: float) -> np.ndarray:
 @pytest.mark.parametrize("meta", METAS)
 def test_trajectories(meta: str, horizon: int | None) -> None:
     rounds = 60 if horizon else 20
-    for preset, scale0 in (("default", 1.0), ("default", 0.1), ("paper", 3.0)):
-        options: dict[str, Any] = {"lipschitz": 1.0, "horizon": horizon, "preset": preset, "scale0": scale0}
+    for preset, length_scale in (("default", 1.0), ("default", 0.1), ("paper", 3.0)):
+        options: dict[str, Any] = {"lipschitz": 1.0, "horizon": horizon, "preset": preset, "length_scale": length_scale}
         learner, reference = made(meta, **options), CAOONSReference(2, meta=meta, **options)
         for t, goal in enumerate(targets(rounds)):
             np.testing.assert_allclose(learner.predict().numpy(), reference.play(), rtol=0.0, atol=1e-9)
@@ -63,8 +63,8 @@ def test_trajectories(meta: str, horizon: int | None) -> None:
             f = values.numpy()
             told = (f[:-1], float(f[-1])) if meta == "values" else (None, 0.0)
             reference.learn(gradients.numpy()[:-1] if meta == "values" else gradients.numpy(), *told)
-        assert int(learner.meta.clipped) == reference.clipped == 0
-        assert float(learner.predict().norm()) > 0.3 * scale0
+        assert int(learner.meta.clipped_rounds) == reference.clipped == 0
+        assert float(learner.predict().norm()) > 0.3 * length_scale
 
 
 def huber(points: Tensor) -> tuple[Tensor, Tensor]:
@@ -132,21 +132,21 @@ def test_regret_is_within_the_bound(meta: str) -> None:
 
 @pytest.mark.parametrize("meta", ["values", "linear"])
 def test_scale_of_the_losses(meta: str) -> None:
-    """Of no matter, but to the paper's constants; nor is the unit of length, which ``scale0`` sets and decisions follow."""
+    """Of no matter, but to the paper's constants; nor is the unit of length, which ``length_scale`` sets and decisions follow."""
     goals = targets(60)
     for size, unit in ((3.0, 1.0), (1e-5, 1.0), (2.0, 5.0)):
         for preset in ("default", "paper"):
             one = decisions(made(meta, preset=preset), goals)
-            other = made(meta, preset=preset, lipschitz=size / unit, scale0=unit)
+            other = made(meta, preset=preset, lipschitz=size / unit, length_scale=unit)
             change = np.abs(decisions(other, goals, size=size, unit=unit) / unit - one).max()
             assert change > 1e-2 if preset == "paper" else change < 1e-10
 
 
 def test_small_comparators_pay_little() -> None:
-    """The regret to the origin, of gradients that point to where the learner is, goes with ``scale0``."""
+    """The regret to the origin, of gradients that point to where the learner is, goes with ``length_scale``."""
     paid = []
-    for scale0 in (1.0, 0.01):
-        learner, total = made("linear", scale0=scale0), 0.0
+    for length_scale in (1.0, 0.01):
+        learner, total = made("linear", length_scale=length_scale), 0.0
         for _ in range(60):
             x = learner.predict()
             gradient = (x + 1e-12) / (x + 1e-12).norm()
@@ -164,10 +164,10 @@ def test_what_is_cut_is_counted() -> None:
     for _ in range(40):
         points = learner.queries()
         values = (points - 3.0).square()[..., 0] / 2.0
-        cut += bool(((values[:-1] - values[-1]).abs() > learner.bases.length * 1.0).any())
+        cut += bool(((values[:-1] - values[-1]).abs() > learner.bases.length_unit * 1.0).any())
         learner.step(points - 3.0, values)
         assert torch.isfinite(learner.predict()).all()
-    assert int(learner.meta.clipped) == cut > 0
+    assert int(learner.meta.clipped_rounds) == cut > 0
 
 
 def test_one_learner_is_oons_of_its_radius() -> None:

@@ -17,11 +17,11 @@ def slopes(x: np.ndarray, t: int, size: float) -> np.ndarray:
     return size * (1.0 if t < 50 else 100.0) * off / np.sqrt(1.0 + off @ off)
 
 
-@pytest.mark.parametrize("initial_scale", [1.0, 1e-3, 50.0, None])
+@pytest.mark.parametrize("gradient_scale", [1.0, 1e-3, 50.0, None])
 @pytest.mark.parametrize("preset", ["default", "paper"])
-def test_trajectories(preset: str, initial_scale: float | None) -> None:
-    for initial_radius, size in ((1.0, 1.0), (0.3, 2.0)):
-        options: dict[str, Any] = {"initial_scale": initial_scale, "initial_radius": initial_radius, "preset": preset}
+def test_trajectories(preset: str, gradient_scale: float | None) -> None:
+    for length_scale, size in ((1.0, 1.0), (0.3, 2.0)):
+        options: dict[str, Any] = {"gradient_scale": gradient_scale, "length_scale": length_scale, "preset": preset}
         learner, sketch = CLAOONS(2, **options), CLAOONS(2, form="sketch", sketch_size=2, **options)
         reference, cut = CLAOONSReference(2, **options), 0
         for t in range(150):
@@ -35,13 +35,13 @@ def test_trajectories(preset: str, initial_scale: float | None) -> None:
             cut += known < reference.B
             learner.step(torch.from_numpy(gradient))
             sketch.step(torch.from_numpy(gradient))
-            assert int(learner.starts) == reference.resets
+            assert int(learner.restart_count) == reference.resets
             np.testing.assert_allclose(
-                [float(learner.radius), float(learner.scale)], [reference.D, reference.B], rtol=1e-12
+                [float(learner.radius), float(learner.error_bound)], [reference.D, reference.B], rtol=1e-12
             )
-        assert int(learner.clipped) == cut
+        assert int(learner.clipped_rounds) == cut
         assert reference.resets >= 2
-        assert cut >= 1 or initial_scale == 50.0
+        assert cut >= 1 or gradient_scale == 50.0
 
 
 def test_radius_follows_the_progress() -> None:
@@ -49,22 +49,22 @@ def test_radius_follows_the_progress() -> None:
     learner = CLAOONS(1)
     for t in range(400):
         learner.step(torch.tensor([-1.0 - t % 3]))
-        total, radius = float(learner.total), float(learner.radius)
+        total, radius = float(learner.relative_norm_sum), float(learner.radius)
         assert total <= (t + 1) * (1.0 + 1e-12)
         # Where the radius has just been set, it is one of the two but for rounding.
         assert total**0.5 <= radius * (1.0 + 1e-12)
         assert radius <= max(1.0, 2.0 * total**0.5) * (1.0 + 1e-12)
-    assert int(learner.starts) == 4
+    assert int(learner.restart_count) == 4
 
 
 def test_without_a_scale_nothing_is_played_until_there_is_one() -> None:
-    learner = CLAOONS(2, initial_scale=None, batch_shape=(2,))
+    learner = CLAOONS(2, gradient_scale=None, batch_shape=(2,))
     for _ in range(3):
         learner.step(torch.zeros(2, 2))
         assert not learner.predict().any()
     learner.step(torch.tensor([[0.0, 0.0], [3e-5, 4e-5]]))
-    assert learner.scale.tolist() == pytest.approx([0.0, 5e-5])
-    assert not learner.center.any()  # that gradient is a hint, and not learnt from
+    assert learner.error_bound.tolist() == pytest.approx([0.0, 5e-5])
+    assert not learner.centre.any()  # that gradient is a hint, and not learnt from
     assert not learner.predict()[0].any()
     assert learner.predict()[1].any()
 
@@ -73,7 +73,7 @@ def test_scale_of_the_losses() -> None:
     """Of no matter without a scale, or with one that follows, but to the paper's ridge; the first radius is a unit of length."""
 
     def played(preset: str, scale: float | None, size: float, unit: float) -> np.ndarray:
-        learner, rows = CLAOONS(2, initial_scale=scale, initial_radius=unit, preset=preset), []
+        learner, rows = CLAOONS(2, gradient_scale=scale, length_scale=unit, preset=preset), []
         for t in range(100):
             rows.append(learner.predict().numpy() / unit)
             learner.step(torch.from_numpy(slopes(rows[-1], t, size / unit)))

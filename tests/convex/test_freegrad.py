@@ -92,7 +92,7 @@ def runs(kind: dict[str, Any], exponent: float = 2.0) -> list[FreeGradReference]
     for dim in (1, 2, 5):
         for seed in range(8):
             scale = 10.0 ** (seed % 5 - 2)
-            options = {"initial_scale": scale, "exponent": exponent, **kind}
+            options = {"length_scale": scale, "exponent": exponent, **kind}
             for make in SEQUENCES:
                 learner = FreeGradReference(dim, **options)
                 for g in make(dim, seed):
@@ -109,7 +109,7 @@ def runs(kind: dict[str, Any], exponent: float = 2.0) -> list[FreeGradReference]
 @pytest.mark.parametrize("make", SEQUENCES)
 def test_it_is_the_reference(make: Callable[..., np.ndarray], kind: dict[str, Any]) -> None:
     """Single on NumPy views, and a fleet on tensors: decisions, state and count of what was cut."""
-    options = {"initial_scale": 0.3, **kind}
+    options = {"length_scale": 0.3, **kind}
     references = [FreeGradReference(3, **options) for _ in range(2)]
     singles, fleet = [FreeGrad(3, **options) for _ in range(2)], FreeGrad(3, batch_shape=(2,), **options)
     fleet.is_small = False
@@ -124,12 +124,12 @@ def test_it_is_the_reference(make: Callable[..., np.ndarray], kind: dict[str, An
             close(learner.decision[at], torch.from_numpy(reference.x))
             close(learner.gradient_sum[at], torch.from_numpy(reference.S))
             for buffer, value in (
-                ("root_energy", math.sqrt(reference.V)),
-                ("longest", reference.h),
-                ("first", reference.h_1),
+                ("root_gradient_square_sum", math.sqrt(reference.V)),
+                ("largest_gradient_norm", reference.h),
+                ("first_gradient_norm", reference.h_1),
             ):
                 assert math.isclose(getattr(learner, buffer)[at].item(), value, rel_tol=1e-12)
-            assert learner.clipped[at] == reference.clipped
+            assert learner.clipped_rounds[at] == reference.clipped
             assert learner.rounds[at] == ROUNDS
         assert reference.clipped > 0 or make not in (walk, outgrowing)
         assert (reference.starts > 1) == (make is waking) or not reference.restarts or make is walk
@@ -234,8 +234,8 @@ def test_units_of_the_loss_do_not_matter(make: Callable[..., np.ndarray], dtype:
             assert (ours - theirs).norm() <= (1e-10 if dtype == D else 1e-2) * theirs.norm()
 
 
-def test_units_of_length_are_the_initial_scale() -> None:
-    one, other = FreeGrad(2), FreeGrad(2, initial_scale=1e-3)
+def test_units_of_length_are_the_length_scale() -> None:
+    one, other = FreeGrad(2), FreeGrad(2, length_scale=1e-3)
     for g in torch.from_numpy(walk(2, 3)):
         one.step(g)
         other.step(g)
@@ -262,7 +262,7 @@ def test_gradients_of_all_sizes_may_meet(batch_shape: tuple[int, ...], restarts:
             learner.step(g * (first if t < 20 else then))
             for value in learner.state().values():
                 assert bool(value.isfinite().all())
-        assert bool((learner.longest > 0.0).all())
+        assert bool((learner.largest_gradient_norm > 0.0).all())
         if first > then:
             twin = FreeGrad(3, restarts=restarts, batch_shape=batch_shape)
             twin.load_state_dict(learner.state_dict())
@@ -273,7 +273,7 @@ def test_gradients_of_all_sizes_may_meet(batch_shape: tuple[int, ...], restarts:
 @pytest.mark.parametrize(("dtype", "largest"), [(D, 5.7e102), (torch.float32, 7.1e12)])
 def test_decisions_stay_what_a_step_takes(dtype: torch.dtype, largest: float) -> None:
     """Gradients that agree for ever: an exponential that stops short of overflow, and comes back."""
-    learner = FreeGrad(2, initial_scale=1e3, dtype=dtype)
+    learner = FreeGrad(2, length_scale=1e3, dtype=dtype)
     for _ in range(1500):
         learner.step(torch.tensor([1.0, -1.0]))
     assert largest / 100.0 < float(learner.decision.abs().max()) < largest
@@ -309,7 +309,7 @@ def test_a_fleet_may_begin_at_different_times() -> None:
         if t >= 3:
             single.step(g[1])
     close(fleet.decision[1], single.decision, tolerance=1e-12)
-    close(fleet.first[1], single.first, tolerance=1e-12)
+    close(fleet.first_gradient_norm[1], single.first_gradient_norm, tolerance=1e-12)
 
 
 class Step(nn.Module):
@@ -346,8 +346,8 @@ def test_all_ways_to_run_agree(batch_shape: tuple[int, ...], kind: dict[str, Any
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"initial_scale": 0.0}, ValueError, "initial_scale: expected a number above 0, got 0"),
-        ({"initial_scale": "1"}, TypeError, "initial_scale: expected a number, got str"),
+        ({"length_scale": 0.0}, ValueError, "length_scale: expected a number above 0, got 0"),
+        ({"length_scale": "1"}, TypeError, "length_scale: expected a number, got str"),
         ({"lipschitz": -1.0}, ValueError, "lipschitz: expected a number above 0, got -1"),
         ({"restarts": 1}, TypeError, "restarts: expected True or False, got int"),
         ({"lipschitz": math.inf}, ValueError, "lipschitz: expected a finite number, got inf"),
@@ -360,7 +360,7 @@ def test_wrong_options_are_refused_by_name(options: dict[str, Any], error: type,
 
 def test_a_state_of_other_options_is_refused() -> None:
     learner = FreeGrad(2)
-    for options in ({"initial_scale": 2.0}, {"lipschitz": 1.0}, {"restarts": False}):
+    for options in ({"length_scale": 2.0}, {"lipschitz": 1.0}, {"restarts": False}):
         with pytest.raises(RuntimeError, match="the state was learnt with"):
             FreeGrad(2, **options).load_state_dict(learner.state_dict())
 

@@ -39,13 +39,13 @@ def decisions(learner: OONS, gradients: np.ndarray) -> np.ndarray:
     return np.stack(plays)
 
 
-def minimiser(A: np.ndarray, center: np.ndarray, linear: np.ndarray, radius: float) -> np.ndarray:
+def minimiser(A: np.ndarray, centre: np.ndarray, linear: np.ndarray, radius: float) -> np.ndarray:
     """The first or the second argmin, by scipy's sequential quadratic programming."""
     size = np.linalg.eigvalsh(A)[-1]
     found = minimize(
-        lambda x: ((x - center) @ A @ (x - center) / 2.0 + linear @ x) / size,
-        0.5 * center,
-        jac=lambda x: (A @ (x - center) + linear) / size,
+        lambda x: ((x - centre) @ A @ (x - centre) / 2.0 + linear @ x) / size,
+        0.5 * centre,
+        jac=lambda x: (A @ (x - centre) + linear) / size,
         method="SLSQP",
         constraints={"type": "ineq", "fun": lambda x: radius**2 - x @ x, "jac": lambda x: -2.0 * x},
         options={"ftol": 1e-18, "maxiter": 500},
@@ -69,24 +69,24 @@ def test_argmins(form: str, decades: int) -> None:
             v = rng.standard_normal((fleet, dim)) * 10.0 ** rng.uniform(-decades / 2, 0, (fleet, 1))
             learner.curvature.add_(torch.from_numpy(v))
             M += v[:, :, None] * v[:, None, :]
-        center, hint, gradient = (
+        centre, hint, gradient = (
             length * rng.uniform(size=(fleet, 1)) * unit(rng.standard_normal((fleet, dim)))
             for length in (radius, z / 2, z / 2)
         )
-        learner.center.copy_(torch.from_numpy(center))
+        learner.centre.copy_(torch.from_numpy(centre))
         learner.set_hint(torch.from_numpy(hint))
         x, eta = learner.predict().numpy(), learner.rate.numpy().copy()
         learner.step(torch.from_numpy(gradient))
         corrected = gradient + 32.0 * eta[:, None] * (x * (gradient - hint)).sum(-1, keepdims=True) * (gradient - hint)
         for i in range(fleet):
             A = 4.0 * (z**2 + eta[i] * z**2) * np.eye(dim) + M[i]
-            for linear, found in ((hint[i], x[i]), (corrected[i], learner.center[i].numpy())):
-                free = center[i] - np.linalg.solve(A, linear)
+            for linear, found in ((hint[i], x[i]), (corrected[i], learner.centre[i].numpy())):
+                free = centre[i] - np.linalg.solve(A, linear)
                 projected += bool(np.linalg.norm(free) > radius)
                 close = ILL_CONDITIONED[form] if decades > 3 else 1e-7
                 np.testing.assert_allclose(found, project(A, free, radius), rtol=0.0, atol=close)
                 if decades <= 3:
-                    np.testing.assert_allclose(found, minimiser(A, center[i], linear, radius), rtol=0.0, atol=1e-6)
+                    np.testing.assert_allclose(found, minimiser(A, centre[i], linear, radius), rtol=0.0, atol=1e-6)
     assert decades == 0 or projected >= 5
 
 
@@ -96,7 +96,7 @@ def test_trajectories(form: str, preset: str) -> None:
     """Bounded and not, and in other units; a sketch of d directions is exact."""
     for lipschitz, radius, length in ((1.0, 1.0, 1.0), (0.02, 0.1, 0.1), (20.0, math.inf, 3.0)):
         learner = OONS(
-            3, lipschitz=lipschitz, radius_bound=radius, initial_radius=length, preset=preset, form=form, sketch_size=3
+            3, lipschitz=lipschitz, radius_bound=radius, length_scale=length, preset=preset, form=form, sketch_size=3
         )
         held = "frozen" if form == "frozen" else "eigen"
         reference = OONSReference(3, z=2.0 * lipschitz, radius=radius, length=length, preset=preset, form=held)
@@ -108,9 +108,9 @@ def test_trajectories(form: str, preset: str) -> None:
             )
             learner.step(torch.from_numpy(gradient))
             reference.learn(gradient)
-            np.testing.assert_allclose(learner.center.numpy(), reference.centre, rtol=0.0, atol=ROUNDING[form] * size)
+            np.testing.assert_allclose(learner.centre.numpy(), reference.centre, rtol=0.0, atol=ROUNDING[form] * size)
             hint = gradient
-        assert math.isclose(float(learner.energy), reference.energy, rel_tol=1e-9)
+        assert math.isclose(float(learner.error_square_sum), reference.energy, rel_tol=1e-9)
 
 
 def doubled(gradient: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ def test_hints(guess: str) -> None:
         learner.step(torch.from_numpy(gradient))
         reference.learn(gradient)
         hint = {"last": gradient, "function": 2.0 * gradient, "constant": constant}.get(guess, np.zeros(2))
-    assert int(learner.clipped) == cut == reference.clipped > 0
+    assert int(learner.clipped_rounds) == cut == reference.clipped > 0
 
 
 def test_a_hint_that_stays_is_not_that_of_a_learner_whose_hints_move() -> None:
@@ -180,8 +180,8 @@ def test_sketch_is_no_less_than_the_matrix(size: int) -> None:
         M += eta * np.outer(v, v)
         learner.step(torch.from_numpy(gradient))
         hint = gradient
-        sketch, extra = learner.curvature, float(learner.curvature.extra)
-        kept = (sketch.rows.mT @ sketch.rows).numpy()
+        sketch, extra = learner.curvature, float(learner.curvature.removed_spectrum)
+        kept = (sketch.sketch.mT @ sketch.sketch).numpy()
         rounding = 1e-12 * float(np.trace(M))
         assert np.linalg.eigvalsh(M - kept)[0] >= -rounding
         assert np.linalg.eigvalsh(kept + extra * np.eye(dim) - M)[0] >= -rounding
@@ -217,9 +217,9 @@ def slack(
         dim, lipschitz=lipschitz, radius_bound=radius, preset=preset, form=form, sketch_size=1, batch_shape=(fleet,)
     )
     for name, value in (change or {}).items():
-        setattr(learner, name, value)
-    axis, ridge = unit(rng.standard_normal((each, dim))), learner._ridge(learner.scale)
-    start, plays, gradients, hints = learner.curvature.shift.clone(), [], [], []
+        vars(learner)[name] = value
+    axis, ridge = unit(rng.standard_normal((each, dim))), learner._ridge(learner.error_bound, learner.length_unit)
+    start, plays, gradients, hints = learner.curvature.identity_multiple.clone(), [], [], []
     for t in range(rounds):
         plays.append(learner.predict().numpy())
         hints.append(learner.hint.numpy().copy())
@@ -228,7 +228,10 @@ def slack(
         )
         gradients.append(lipschitz * np.concatenate([play(rng, t, x, hint, axis) for play, x, hint in blocks]))
         if t == rounds - 1:  # what the last round learns comes too late
-            c, last = learner.curvature.shift + getattr(learner.curvature, "extra", 0.0), learner._ridge(learner.scale)
+            c, last = (
+                learner.curvature.identity_multiple + getattr(learner.curvature, "removed_spectrum", 0.0),
+                learner._ridge(learner.error_bound, learner.length_unit),
+            )
         learner.step(torch.from_numpy(gradients[-1]))
     drift = 0.0 if form == "eigen" else ((c - start) - (last - ridge)).clamp(min=0.0).numpy()
     rows = (np.stack(each) for each in (plays, gradients, hints))
@@ -280,7 +283,7 @@ def test_scale_of_the_losses(preset: str, form: str) -> None:
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
 def test_a_hint_may_lie_in_the_memory_of_the_learner(batch_shape: tuple[int, ...]) -> None:
     learners: list[OONS] = []
-    for hint in (lambda g: learners[0].center, lambda g: learners[1].center.clone()):
+    for hint in (lambda g: learners[0].centre, lambda g: learners[1].centre.clone()):
         learners.append(OONS(2, lipschitz=1.0, radius_bound=0.5, hint=hint, batch_shape=batch_shape))
         for _ in range(4):
             learners[-1].step(torch.full((*batch_shape, 2), 0.5, dtype=torch.float64))

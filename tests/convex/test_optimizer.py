@@ -100,8 +100,8 @@ def test_it_trains_in_a_loop(learner: str, dtype: torch.dtype) -> None:
 def test_it_is_the_learner_around_the_first_parameters() -> None:
     """Two parameters of different shapes, one never in the loss, are one vector: the centre plus the decision."""
     weight, unused = nn.Parameter(torch.randn(2, 3, dtype=D)), nn.Parameter(torch.randn(2, dtype=D))
-    optimizer = ParameterFree([weight, unused], initial_scale=0.1)
-    centre, before, learner = weight.detach().clone(), unused.detach().clone(), FreeGrad(8, initial_scale=0.1)
+    optimizer = ParameterFree([weight, unused], length_scale=0.1)
+    centre, before, learner = weight.detach().clone(), unused.detach().clone(), FreeGrad(8, length_scale=0.1)
     for _ in range(20):
         optimizer.zero_grad()
         (weight - 1.0).abs().sum().backward()
@@ -117,12 +117,12 @@ def test_it_is_the_learner_around_the_first_parameters() -> None:
 def test_a_group_without_a_gradient_is_left_alone() -> None:
     """And groups have options of their own."""
     one, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
-    optimizer = ParameterFree([{"params": [one], "initial_scale": 0.5}, {"params": [other]}], initial_scale=2.0)
+    optimizer = ParameterFree([{"params": [one], "length_scale": 0.5}, {"params": [other]}], length_scale=2.0)
     (one.sum()).backward()
     for _ in range(3):
         optimizer.step()
     assert [int(learner.rounds) for learner in optimizer.learners] == [3, 0]
-    assert [learner.initial_scale for learner in optimizer.learners] == [0.5, 2.0]
+    assert [learner.length_scale for learner in optimizer.learners] == [0.5, 2.0]
     assert torch.equal(other.detach(), torch.ones(3, dtype=torch.bfloat16))
     assert bool((one < 1.0).all())
     (other.sum()).backward()
@@ -213,16 +213,16 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
         "expected 2 parameters, together .5., in group 0, got 1, together .4.": ParameterFree(
             [other.weight]
         ).state_dict(),
-        "initial_scale: the state of group 0 was learnt with 0.5, this one has 1.0": ParameterFree(
-            other.parameters(), initial_scale=0.5
+        "length_scale: the state of group 0 was learnt with 0.5, this one has 1.0": ParameterFree(
+            other.parameters(), length_scale=0.5
         ).state_dict(),
         "learner: the state of group 0 was learnt with 'oons', this one has 'freegrad'": ParameterFree(
             other.parameters(), learner="oons", lipschitz=1.0
         ).state_dict(),
     }
     broken = ParameterFree(other.parameters()).state_dict()
-    del broken["learners"][0]["learner"]["first"]
-    wrong["first"] = broken
+    del broken["learners"][0]["learner"]["first_gradient_norm"]
+    wrong["first_gradient_norm"] = broken
     for text, centre in (("got torch.complex128 of shape .5.", torch.ones(5) * 1j), ("got NoneType", None)):
         broken = ParameterFree(other.parameters()).state_dict()
         broken["learners"][0]["centre"] = centre if centre is None else centre.to(torch.complex128)
@@ -267,11 +267,11 @@ P = nn.Parameter(torch.ones(2))
             [P],
             {"lr": 0.1},
             TypeError,
-            r"lr: expected an option of learner 'freegrad' \(initial_scale, lipschitz, restarts, validate\)",
+            r"lr: expected an option of learner 'freegrad' \(length_scale, lipschitz, restarts, validate\)",
         ),
         ([P], {"maximize": True}, TypeError, "maximize: expected an option of learner 'freegrad'"),
         ([P], {"dtype": D}, TypeError, "dtype: expected an option of learner 'freegrad'"),
-        ([P], {"initial_scale": -1.0}, ValueError, "initial_scale: expected a number above 0, got -1.0"),
+        ([P], {"length_scale": -1.0}, ValueError, "length_scale: expected a number above 0, got -1.0"),
         ([P], {"lipschitz": "1"}, TypeError, "lipschitz: expected a number, got str"),
         ([P], {"learner": "oons"}, TypeError, "lipschitz: expected a value, which learner 'oons' needs, got none"),
         ([P], {"learner": "oons", "lipschitz": 1.0, "preset": "x"}, ValueError, "preset: expected one of"),
@@ -300,8 +300,8 @@ def test_a_sketch_may_be_large() -> None:
 
 
 def test_it_says_what_it_was_told() -> None:
-    text = repr(ParameterFree([P], initial_scale=0.5))
-    assert all(line in text for line in ("learner: freegrad", "initial_scale: 0.5", "lipschitz: None"))
+    text = repr(ParameterFree([P], length_scale=0.5))
+    assert all(line in text for line in ("learner: freegrad", "length_scale: 0.5", "lipschitz: None"))
     assert "lr" not in text
 
 

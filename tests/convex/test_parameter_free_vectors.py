@@ -55,11 +55,11 @@ def test_oons(preset: str, dim: int, form: str) -> None:
         more = run["rounds"].get(str(t))
         if more:
             curvature = learner.curvature
-            close(curvature.matrix + curvature.shift[..., None, None] * torch.eye(dim), more["A"])
+            close(curvature.matrix + curvature.identity_multiple[..., None, None] * torch.eye(dim), more["A"])
         learner.step(real(gradient).expand(learner.decision.shape))
         if more:
-            close(learner.center, more["center"])
-    assert int(learner.clipped.sum()) == 0
+            close(learner.centre, more["center"])
+    assert int(learner.clipped_rounds.sum()) == 0
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -100,8 +100,8 @@ def test_ca_oons_with_cuts(dim: int) -> None:
         for reference in (uncut, cut):
             reference.learn(*(each.numpy() for each in answer(vectors, t, torch.from_numpy(reference.points))))
         learner.step(*answer(vectors, t, learner.queries()))
-    assert int(learner.meta.clipped) == cut.clipped
-    assert int(learner.bases.clipped.sum()) == sum(base.clipped for base in cut.bases) > 0
+    assert int(learner.meta.clipped_rounds) == cut.clipped
+    assert int(learner.bases.clipped_rounds.sum()) == sum(base.clipped for base in cut.bases) > 0
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -109,15 +109,15 @@ def test_ca_oons_with_cuts(dim: int) -> None:
 def test_cla_oons(dim: int, form: str) -> None:
     vectors = VECTORS[str(dim)]
     run = vectors["runs"]["cla-paper"]
-    learner = made(CLAOONS, form, dim, initial_scale=run["B0"], initial_radius=run["D1"], preset="paper")
+    learner = made(CLAOONS, form, dim, gradient_scale=run["B0"], length_scale=run["D1"], preset="paper")
     for t, x in enumerate(run["x"]):
         close(learner.predict(), x)
         close(learner.radius, run["D"][t])
-        close(learner.scale, run["z"][t])
+        close(learner.error_bound, run["z"][t])
         close(learner.rate, run["eta"][t])
-        starts = int(learner.starts.max())
+        starts = int(learner.restart_count.max())
         learner.step(answer(vectors, t, learner.queries())[0])
-        close(learner.scale, run["B"][t])
-        assert int(learner.starts.max()) - starts == run["reset"][t]
+        close(learner.error_bound, run["B"][t])
+        assert int(learner.restart_count.max()) - starts == run["reset"][t]
         if str(t) in run["rounds"]:
-            close(learner.center, run["rounds"][str(t)]["center"])
+            close(learner.centre, run["rounds"][str(t)]["center"])

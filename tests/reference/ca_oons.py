@@ -23,11 +23,11 @@ class CAOONSReference:
         horizon: int | None,
         meta: str = "values",
         preset: str = "default",
-        scale0: float = 1.0,
+        length_scale: float = 1.0,
         guard: bool = True,
     ) -> None:
-        bases = 30 if horizon is None else max(1, math.ceil(math.log2(horizon / min(1.0, scale0))))
-        self.radii = scale0 * 2.0 ** np.arange(1, bases + 1)
+        bases = 30 if horizon is None else max(1, math.ceil(math.log2(horizon / min(1.0, length_scale))))
+        self.radii = length_scale * 2.0 ** np.arange(1, bases + 1)
         self.meta, self.clipped = meta, 0
         # From this round on, the first of which is 1, a learner is awake.
         self.wakes = 2.0 ** np.arange(bases) if horizon is None else np.zeros(bases)

@@ -16,9 +16,9 @@ class CLAOONSReference:
     """
 
     def __init__(
-        self, dim: int, *, initial_scale: float | None = 1.0, initial_radius: float = 1.0, preset: str = "default"
+        self, dim: int, *, gradient_scale: float | None = 1.0, length_scale: float = 1.0, preset: str = "default"
     ) -> None:
-        self.dim, self.B, self.D, self.first = dim, initial_scale or 0.0, initial_radius, initial_radius
+        self.dim, self.B, self.D, self.first = dim, gradient_scale or 0.0, length_scale, length_scale
         self.learner = OONSReference(dim, z=self.B, radius=self.D, length=self.first, preset=PRESETS[preset])
         self.hint, self.progress, self.resets = np.zeros(dim), 0.0, 0
         # The paper takes the longest gradient for no shorter than 1.

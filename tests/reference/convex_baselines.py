@@ -69,14 +69,14 @@ def cut(past: list[np.ndarray], lipschitz: float) -> list[np.ndarray]:
     return [on_ball(g, lipschitz) for g in past]
 
 
-def coin_betting(lipschitz: float = 1.0, initial_wealth: float = 1.0) -> Decide:
+def coin_betting(lipschitz: float = 1.0, length_scale: float = 1.0) -> Decide:
     """Orabona and Pal (2016), Algorithm 1, for gradients no longer than 1."""
 
     def decide(past: list[np.ndarray], decisions: list[np.ndarray]) -> np.ndarray:
         coins = [-g / lipschitz for g in cut(past, lipschitz)]
         won = sum(float(c @ x) for c, x in zip(coins, decisions, strict=True))
         t = len(past) + 1
-        return sum(coins) / t * (initial_wealth + won)
+        return sum(coins) / t * (length_scale + won)
 
     return after_the_first(decide)
 
@@ -125,7 +125,7 @@ def slope(r: float, V: float, alpha: float, Z: float) -> float:
 
 
 def parameter_free_mirror_descent(
-    initial_scale: float = 1.0, lipschitz: float = 1.0, hint: str = "last", radius_bound: float = math.inf
+    length_scale: float = 1.0, lipschitz: float = 1.0, hint: str = "last", radius_bound: float = math.inf
 ) -> Decide:
     """Jacobsen and Cutkosky (2022), by the equation of the minimiser: its slope is the length of the linear part."""
 
@@ -133,7 +133,7 @@ def parameter_free_mirror_descent(
         past = cut(past, lipschitz)
         Z = 2.0 * lipschitz if hint == "last" else lipschitz
         V = 4.0 * Z**2 + (sum(errors(past)) if hint == "last" else sum(float(g @ g) for g in past))
-        alpha = initial_scale * Z / (math.sqrt(V) * math.log(V / Z**2) ** 2)
+        alpha = length_scale * Z / (math.sqrt(V) * math.log(V / Z**2) ** 2)
         linear = sum(past) + (past[-1] if hint == "last" else 0.0)
         length = float(np.linalg.norm(linear))
         if length == 0.0:

@@ -22,7 +22,7 @@ class FreeGradReference:
         self,
         dim: int,
         *,
-        initial_scale: float = 1.0,
+        length_scale: float = 1.0,
         lipschitz: float | None = None,
         restarts: bool = True,
         exponent: float = 2.0,
@@ -30,7 +30,7 @@ class FreeGradReference:
         self.restarts = restarts and lipschitz is None
         self.starts = 0
         self.length_sum = 0.0  # since the last start
-        self.scale, self.known, self.exponent = initial_scale, lipschitz is not None, exponent
+        self.scale, self.known, self.exponent = length_scale, lipschitz is not None, exponent
         self.h = self.h_1 = lipschitz or 0.0
         self.V = self.h**2
         self.S = np.zeros(dim)

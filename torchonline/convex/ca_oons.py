@@ -1,12 +1,13 @@
-"""CA-OONS: OONS without a bound on the comparator, by aggregating learners of growing radius."""
+"""CA-OONS: OONS for an unknown comparator, by weighing learners of growing radius."""
 
 import math
 import warnings
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from torchonline.convex.experts.msmwc import MsMwCMaster
+from torchonline.convex.experts.master import MsMwCMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.oons import OONS
 from torchonline.core.checks import (
@@ -19,66 +20,66 @@ from torchonline.core.checks import (
     rounds_at_most,
 )
 from torchonline.core.ops import assign_, column, count_, matvec, real, row_dots, where
+from torchonline.core.options import DEFAULTS, LearnerOptions, with_former_names
 
 METAS = ("values", "linear", "paper")
-# Of a learner without a horizon.
+# Learners without a horizon. The j-th wakes in round 2^(j-1).
 LEVELS = 30
 
 
 class CAOONS(ConvexLearner):
-    r"""CA-OONS: an optimistic online Newton step that adapts to the comparator; only a bound on gradients is known.
+    r"""CA-OONS: optimistic online Newton steps that adapt to the comparator, for a known bound on gradients.
 
-    A round, for the caller::
+    A round::
 
         gradients, values = torchonline.gradients(loss, learner, x, y)    # at all points of learner.queries()
         learner.step(gradients, values)
-        learner.predict()
 
-    There are :class:`~torchonline.OONS` learners of radius :math:`D_j = \text{scale0}\cdot2^j`, j = 1, ..., N, with the N of
-    :math:`D_N \ge T\max\{1, \text{scale0}\}`, and an :class:`~torchonline.MsMwCMaster` that weighs them: the decision is
-    :math:`x_t = \sum_jw_{t,j}x_t^j`. What it takes for their losses, ``meta``, matters:
+    Let :math:`\ell` = ``length_scale``. There are N :class:`~torchonline.OONS` learners, of radius :math:`D_j = \ell2^j`
+    for j = 1, ..., N, where N is the least number with :math:`D_N \ge T\max\{1, \ell\}`. An
+    :class:`~torchonline.MsMwCMaster` weighs them. The decision is :math:`x_t = \sum_jw_{t,j}x_t^j`. The option ``meta``
+    says which losses the weights follow:
 
-    - ``"values"``: :math:`f_t(x_t^j) - f_t(0)`, expected to be what they were. Each learner has its own gradient, so there
-      are N queries, and the origin is one more, of which the value counts and the gradient, which must be finite, does not.
+    - ``"values"``: :math:`f_t(x_t^j) - f_t(0)`, with the last such loss as the hint. Each learner has its own gradient, so that
+      there are N queries. One more is the origin: its value counts; its gradient is ignored but must be finite.
     - ``"linear"``: :math:`\langle g_t, x_t^j\rangle` with the gradient at the decision, which all learners share: one query.
-    - ``"paper"``: :math:`\langle\nabla f_t(x_t^j), x_t^j\rangle`, as printed. For a loss that is not linear its regret is
-      linear in T: it rewards a learner for the slope where that learner stands. It is here to be seen failing, and warns.
+    - ``"paper"``: :math:`\langle\nabla f_t(x_t^j), x_t^j\rangle`, as printed in the paper. For a loss that is not linear
+      its regret is linear in T, because it rewards a learner for the slope where that learner stands. It is here for
+      comparison, and warns.
 
-    Guarantee, by default. With :math:`D = \max\{\|u\|, \text{scale0}\} \le D_N`, for convex losses with gradients no longer
-    than ``lipschitz``: for ``"values"``, in expectation over losses drawn with variances :math:`\sigma_t^2` around convex,
-    L-smooth expectations that drift by :math:`\Sigma_t`,
+    Guarantee, with the default preset. Let :math:`D = \max\{\|u\|, \ell\} \le D_N`, and let losses be convex with
+    gradients no longer than ``lipschitz``. For ``"values"``, let losses be drawn with variances :math:`\sigma_t^2` around
+    convex, L-smooth expectations that drift by :math:`\Sigma_t`; then in expectation
 
-    .. math:: \text{regret} = \tilde O\big(D\sqrt{\sigma^2_{1:T} + \Sigma^2_{1:T}} + LD^2 + GD\big),
+    .. math:: \text{regret} = \tilde O\big(D\sqrt{\sigma^2_{1:T} + \Sigma^2_{1:T}} + LD^2 + GD\big).
 
-    and for ``"linear"``, surely, :math:`\tilde O(D\sqrt{\sum_t\|g_t - g_{t-1}\|^2} + GD)`, which is the former if losses are
-    linear, and :math:`\tilde O(GD\sqrt T)` always (Theorem 4.1 of the reference, whose equation (5) is false:
-    docs/parameter_free.md). For :math:`\|u\| > D_N` it is :math:`2GT\|u\|`. The logarithms are of T, N, d and D/scale0.
+    For ``"linear"`` regret is surely :math:`\tilde O(D\sqrt{\sum_t\|g_t - g_{t-1}\|^2} + GD)`. This is the former rate if
+    losses are linear, and :math:`\tilde O(GD\sqrt T)` always (Theorem 4.1 of the reference, whose equation (5) is false:
+    docs/parameter_free.md). For :math:`\|u\| > D_N` regret is at most :math:`2GT\|u\|`. The logarithms are of T, N, d and
+    :math:`D/\ell`.
 
-    A value further from that at the origin than G :math:`D_j` is cut and counted in ``meta.clipped``: then nothing is promised;
-    a squared loss on an unbounded domain wants ``"linear"``.
+    A loss further from that at the origin than G :math:`D_j` is cut and counted in ``meta.clipped_rounds``. Then nothing is
+    promised. For a squared loss on an unbounded domain take ``"linear"``.
 
-    Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`, which costs at
-    most :math:`3G\|u\|^2/\text{scale0}` more; T is :math:`2^{30}` in the logarithms of the weights (proof:
+    Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`. This
+    costs at most :math:`3G\|u\|^2/\ell` more; T is :math:`2^{30}` in the logarithms of the weights (proof:
     docs/parameter_free.md).
 
-    Cost of a round: that of N learners at once, and O(N (N + ln T)) for their weights.
+    Cost of a round: that of N learners in one batch, and O(N (N + ln T)) for their weights.
 
     Args:
-        dim: d.
-        lipschitz: G > 0, the length of the longest gradient.
-        horizon: T, the number of rounds that the guarantee is for; None for any number up to 2^30.
+        dim: number of coordinates d.
+        lipschitz: length of the longest gradient G > 0.
+        horizon: number of rounds T that the guarantee is for; None for any number up to 2^30.
         meta: ``"values"``, ``"linear"`` or ``"paper"``.
         preset: that of :class:`~torchonline.OONS`; ``"paper"`` also takes the paper's constants for the weights.
-        scale0: half of the smallest radius, in the units of u. Comparators below it cost as much as one of that size.
+        length_scale: :math:`\ell > 0`, half of the smallest radius. Shorter comparators cost as much as one of this length.
         form, sketch_size: those of :class:`~torchonline.OONS`.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether values are checked in each call.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - queries: ``(*B, N + 1, d)``, the origin last; ``(*B, 1, d)`` for ``"linear"``; ``(*B, N, d)`` for ``"paper"``.
-          Gradients: the same; values: without d.
+        - Queries: ``(*B, N + 1, d)`` for ``"values"``, the origin last; ``(*B, 1, d)`` for ``"linear"``; ``(*B, N, d)`` for
+          ``"paper"``. Gradients: the same. Values: the same without d.
         - ``decision``: ``(*B, d)``; ``rounds``: ``(*B)``.
         - ``bases``: a part, the N learners, of batch shape ``(*B, N)``; ``meta``: a part, their weights.
 
@@ -91,14 +92,16 @@ class CAOONS(ConvexLearner):
 
     Reference:
         Wang, Barik, Zhao and Tan, Parameter-free algorithms for the Stochastically Extended Adversarial model, Algorithm 2.
-        What differs: the losses of the learners, ``scale0``, the constants, and what there is without a horizon.
+        What differs: the losses of the learners, ``length_scale``, the constants, and the version without a horizon.
     """
 
-    statistics_depend_on = ("horizon", "scale0", "mode_number")
+    statistics_depend_on = ("horizon", "length_scale", "mode_number")
     argument_of = {"mode_number": "meta"}
+    dropped = ("wakes",)
 
-    wakes: Tensor
+    sleeping_rounds: Tensor
 
+    @with_former_names(scale0="length_scale")
     def __init__(
         self,
         dim: int,
@@ -107,43 +110,34 @@ class CAOONS(ConvexLearner):
         horizon: int | None,
         meta: str = "values",
         preset: str = "default",
-        scale0: float = 1.0,
+        length_scale: float = 1.0,
         form: str = "eigen",
         sketch_size: int = 16,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
+        dtype = (DEFAULTS | options)["dtype"]
         check_state_dtype(dtype)
         lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        scale0 = positive_size("scale0", scale0, dtype)
+        length_scale = positive_size("length_scale", length_scale, dtype)
         one_of("meta", meta, METAS)
         levels = LEVELS
         if horizon is not None:
             horizon = rounds_at_most("horizon", horizon)
-            levels = max(1, math.ceil(math.log2(horizon / min(1.0, scale0)) - 1e-9))
-        radii = [scale0 * 2.0**j for j in range(1, levels + 1)]
+            levels = max(1, math.ceil(math.log2(horizon / min(1.0, length_scale)) - 1e-9))
+        radii = [length_scale * 2.0**j for j in range(1, levels + 1)]
         check_size("lipschitz", lipschitz * radii[-1], LARGEST[dtype], dtype)
         points = {"values": levels + 1, "linear": 1, "paper": levels}[meta]
         dim = positive_integer("dim", dim)
-        super().__init__(
-            dim,
-            points=points,
-            entries=levels * dim * dim,
-            batch_shape=batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
-        )
+        super().__init__(dim, points=points, entries=levels * dim * dim, **options)
         if meta == "paper":
             warnings.warn(
                 "meta: 'paper' has regret linear in the number of rounds for losses that are not linear; it is for comparison",
-                stacklevel=2,
+                stacklevel=3,
             )
-        self.horizon, self.scale0, self.lipschitz = horizon, scale0, lipschitz
+        self.horizon, self.length_scale, self.lipschitz = horizon, length_scale, lipschitz
         self.mode, self.mode_number = meta, METAS.index(meta)
         self.needs_values = meta == "values"
+        of_bases: Any = options | {"batch_shape": (*self.batch_shape, levels)}
         self.bases = OONS(
             dim,
             lipschitz=lipschitz,
@@ -151,19 +145,13 @@ class CAOONS(ConvexLearner):
             preset=preset,
             form=form,
             sketch_size=sketch_size,
-            batch_shape=(*self.batch_shape, levels),
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **of_bases,
         )
         self.meta = MsMwCMaster(
             [lipschitz * radius for radius in radii],
             horizon=2**LEVELS if horizon is None else horizon,
             preset="paper" if preset == "paper" else "default",
-            batch_shape=self.batch_shape,
-            dtype=dtype,
-            device=device,
-            validate=validate,
+            **options,
         )
         self.levels = levels
         self.grows = horizon is None
@@ -171,22 +159,23 @@ class CAOONS(ConvexLearner):
         self._create_buffers()
         self._begin_()
 
-    def reset(self) -> None:
-        super().reset()
+    def _reset(self) -> None:
+        super()._reset()
         self._begin_()
 
     def _begin_(self) -> None:
-        """Let those sleep that are not awake in the first round."""
+        """Put the learners to sleep that are not awake in the first round."""
         with torch.no_grad():
             if self.grows:
-                self.meta.set_available(self._awake().expand_as(self.meta.available))
+                self.meta._set_available_(self._awake().expand_as(self.meta.available))
 
     def _tables(self) -> dict[str, Tensor]:
-        return {"wakes": 2.0 ** torch.arange(self.levels, dtype=torch.float64) - 1.0}
+        """Return the number of rounds before each learner wakes, ``(N)``."""
+        return {"sleeping_rounds": 2.0 ** torch.arange(self.levels, dtype=torch.float64) - 1.0}
 
     @torch.jit.export
     def queries(self) -> Tensor:
-        """The points at which the next round's gradients are wanted, ``(*B, N, d)``. Changes no state."""
+        """Return the points where the next round's gradients are wanted, ``(*B, N, d)``. Change no state."""
         if self.mode == "linear":
             return self.decision.unsqueeze(-2).clone()
         points = self.bases.decision
@@ -214,5 +203,5 @@ class CAOONS(ConvexLearner):
         assign_(self.decision, matvec(bases.decision.mT, meta.decision))
 
     def _awake(self) -> Tensor:
-        """Which learners are awake in the next round, ``(*B, N)``."""
-        return column(real(self.rounds, self.wakes)) >= self.wakes
+        """Return which learners are awake in the next round, ``(*B, N)``."""
+        return column(real(self.rounds, self.sleeping_rounds)) >= self.sleeping_rounds

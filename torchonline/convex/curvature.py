@@ -1,11 +1,11 @@
-r"""What the losses so far say of their curvature, :math:`A = cI + \sum_s v_sv_s^\top`: solved with, and projected in.
+r"""Curvature of the losses so far: solves and projections with :math:`A = cI + \sum_s v_sv_s^\top`.
 
-Three ways to hold it, with the same methods: :class:`EigenCurvature` knows its eigenvectors, :class:`FrozenCurvature` follows
-its inverse, for a multiple c that hardly moves, and :class:`SketchCurvature` keeps a few directions.
+Three classes hold A, with the same methods. :class:`EigenCurvature` keeps its eigenvectors. :class:`FrozenCurvature` keeps its
+inverse, for a multiple c that hardly ever changes. :class:`SketchCurvature` keeps a few directions.
 """
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ from torchonline.core.ops import (
     sqrt,
     where,
 )
+from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import (
     add_outer_,
     add_outer_product_,
@@ -50,125 +51,122 @@ from torchonline.linalg import (
 
 
 class Curvature(Learner):
-    """Base of the three: a matrix for each learner, and what is asked of it.
+    """Base class of the curvatures: one matrix A for each learner.
 
     Args:
         dim: d.
-        start: c before the first round, one for each learner, ``(*B)``, float64.
-        batch_shape, dtype, device, validate: as in :class:`~torchonline.core.learner.Learner`.
+        start: c before the first round, one number for each learner, ``(*B)``, float64.
+        options: ``batch_shape``, ``dtype``, ``device`` and ``validate`` of :class:`~torchonline.core.learner.Learner`.
     """
 
-    shift: Tensor
+    identity_multiple: Tensor
 
-    starts_apart: tuple[str, ...] = ("shift",)
+    renamed = {"shift": "identity_multiple"}
+    starts_apart: tuple[str, ...] = ("identity_multiple",)
 
-    def __init__(
-        self,
-        dim: int,
-        start: Tensor,
-        *,
-        batch_shape: tuple[int, ...],
-        dtype: torch.dtype,
-        device: torch.device | str | None,
-        validate: bool,
-    ) -> None:
-        super().__init__(dim, batch_shape=batch_shape, dtype=dtype, device=device, validate=validate)
+    def __init__(self, dim: int, start: Tensor, **options: Unpack[LearnerOptions]) -> None:
+        super().__init__(dim, **options)
         self.start = start
         # A float32 sum of many outer products needs compensation; a float64 one does not.
-        self.compensated = dtype == torch.float32
+        self.compensated = self._initial_options["dtype"] == torch.float32
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return {"shift": self.start}
+        return {"identity_multiple": self.start}
 
     def _no_matrix(self) -> Tensor:
         return torch.zeros(self.dim, self.dim, dtype=torch.float64)
 
     def add_(self, v: Tensor) -> None:
-        """Add ``v v'``, of ``(*B, d)``."""
+        """Add ``v v'`` to A: ``(*B, d)``."""
         raise NotImplementedError
 
-    def shift_(self, shift: Tensor) -> None:
+    def set_multiple_(self, multiple: Tensor) -> None:
         """Set c, ``(*B)``."""
-        assign_(self.shift, shift)
+        assign_(self.identity_multiple, multiple)
 
     def solve(self, x: Tensor) -> Tensor:
-        """``A^-1 x``, of ``(*B, d)``."""
+        """Return ``A^-1 x``: ``(*B, d)`` to ``(*B, d)``."""
         raise NotImplementedError
 
     def project(self, point: Tensor, radius: Tensor) -> Tensor:
-        """The point of the ball of radius ``(*B)`` that is nearest in the norm of A: ``(*B, d)`` to ``(*B, d)``.
+        """Project onto balls of radius ``(*B)`` in the norm of A: ``(*B, d)`` to ``(*B, d)``.
 
-        Those inside may come back with an error of rounding.
+        Points inside may come back with a rounding error.
         """
         raise NotImplementedError
 
     def forget_(self, due: Tensor) -> None:
-        """Forget the sum in the learners that are ``due``, ``(*B)``."""
+        """Remove all added terms in the learners that are ``due``, ``(*B)``. The caller sets c afterwards."""
         raise NotImplementedError
 
 
 class EigenCurvature(Curvature):
-    """The matrix by its eigenvectors: any c, exact, O(d^3) a round."""
+    """A by its eigenvectors: exact for any c, at O(d^3) a round."""
 
-    undetermined = ("vectors",)
+    renamed = Curvature.renamed | {"values": "eigenvalues", "vectors": "eigenvectors"}
+    undetermined = ("eigenvectors",)
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
         lost: Tensor | None
     matrix: Tensor
-    values: Tensor
-    vectors: Tensor
+    eigenvalues: Tensor
+    eigenvectors: Tensor
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return {
-            "shift": self.start,
+            "identity_multiple": self.start,
             "matrix": self._no_matrix(),
             "lost": self._no_matrix() if self.compensated else None,
-            "values": torch.zeros(self.dim, dtype=torch.float64),
-            "vectors": torch.eye(self.dim, dtype=torch.float64),
+            "eigenvalues": torch.zeros(self.dim, dtype=torch.float64),
+            "eigenvectors": torch.eye(self.dim, dtype=torch.float64),
         }
 
     def add_(self, v: Tensor) -> None:
         add_square_(self.matrix, self.lost, v)
         values, vectors = eigh(self.matrix)
-        assign_(self.values, at_least(values, 0.0))
-        assign_(self.vectors, vectors)
+        assign_(self.eigenvalues, at_least(values, 0.0))
+        assign_(self.eigenvectors, vectors)
 
     def solve(self, x: Tensor) -> Tensor:
-        return matvec(self.vectors, matvec(self.vectors.mT, x) / (self.values + column(self.shift)))
+        return matvec(
+            self.eigenvectors, matvec(self.eigenvectors.mT, x) / (self.eigenvalues + column(self.identity_multiple))
+        )
 
     def project(self, point: Tensor, radius: Tensor) -> Tensor:
-        rotated = matvec(self.vectors.mT, point / column(radius))
-        nearest = rotated * ball_factors(rotated, self.values + column(self.shift), 1.0)
-        return matvec(self.vectors, nearest) * column(radius)
+        rotated = matvec(self.eigenvectors.mT, point / column(radius))
+        nearest = rotated * ball_factors(rotated, self.eigenvalues + column(self.identity_multiple), 1.0)
+        return matvec(self.eigenvectors, nearest) * column(radius)
 
     def forget_(self, due: Tensor) -> None:
         fill_(self.matrix, due[..., None, None], 0.0)
         if self.lost is not None:
             fill_(self.lost, due[..., None, None], 0.0)
-        fill_(self.values, due[..., None], 0.0)
+        fill_(self.eigenvalues, due[..., None], 0.0)
 
 
 class FrozenCurvature(Curvature):
-    r"""The matrix and its inverse, by rank-one updates: O(d^2) a round.
+    r"""A and its inverse by rank-one updates: O(d^2) a round.
 
-    A multiple of I is not of rank one. So c only ever grows: from :math:`c_1` to the next :math:`c_12^i`, when it has to, at
-    O(d^3), and where the ridge is constant never. An eigendecomposition is made in a round that has to project.
+    A multiple of I is not of rank one. So c only grows, and in steps: from :math:`c_1` to the next :math:`c_12^i`, when it has
+    to, at O(d^3). With a constant ridge it never does. A round that projects costs an eigendecomposition.
     """
 
     if TYPE_CHECKING:
         lost: Tensor | None
     matrix: Tensor
     inverse: Tensor
-    first: Tensor
+    first_multiple: Tensor
     rounds: Tensor
 
-    starts_apart = ("shift", "matrix", "inverse")
+    dropped = ("first",)
+    starts_apart = ("identity_multiple", "matrix", "inverse")
+    positive_definite = ("matrix", "inverse")
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         identity, start = torch.eye(self.dim, dtype=torch.float64), self.start[..., None, None]
         return {
-            "shift": self.start,
+            "identity_multiple": self.start,
             "matrix": start * identity,
             "inverse": identity / start,
             "lost": self._no_matrix() if self.compensated else None,
@@ -176,26 +174,26 @@ class FrozenCurvature(Curvature):
         }
 
     def _tables(self) -> dict[str, Tensor]:
-        return {"first": self.start}
+        return {"first_multiple": self.start}
 
     def add_(self, v: Tensor) -> None:
         product = matvec(self.inverse, v)
         matrix = (self.matrix, self.inverse, self.lost)
-        add_outer_(matrix, v, product, number(dot(v, product)))
+        add_outer_(matrix, v, product, dot(v, product))
         count_(self.rounds)
         rounds = number(self.rounds)
         if is_time_to_refine(rounds):
             refine_(matrix, rounds)
 
-    def shift_(self, shift: Tensor) -> None:
+    def set_multiple_(self, multiple: Tensor) -> None:
         # Rounding must not pass for growth.
-        due = shift > number(self.shift) * (1.0 + 1e-9)
+        due = multiple > number(self.identity_multiple) * (1.0 + 1e-9)
         if may_hold(due):
-            doublings = -((-log(shift / self.first) / math.log(2.0)) // 1.0)  # rounded up
-            grown = where(due, self.first * 2.0**doublings, self.shift)
+            doublings = -((-log(multiple / self.first_multiple) / math.log(2.0)) // 1.0)  # rounded up
+            grown = where(due, self.first_multiple * 2.0**doublings, self.identity_multiple)
             entries = diagonal(self.matrix)
-            entries += column(grown - self.shift)
-            assign_(self.shift, grown)
+            entries += column(grown - self.identity_multiple)
+            assign_(self.identity_multiple, grown)
             invert_where_(self.inverse, self.matrix, due)
 
     def solve(self, x: Tensor) -> Tensor:
@@ -208,90 +206,84 @@ class FrozenCurvature(Curvature):
 
 
 class SketchCurvature(Curvature):
-    r"""A few directions, by compensated frequent directions: O(dr + r^3) a round for r = ``size``.
+    r"""A few directions of A, by compensated frequent directions: O(dr + r^3) a round for r = ``size``.
 
-    In place of the sum stand 2r rows S, with :math:`S^\top S \le \sum_s v_sv_s^\top \le S^\top S + \text{extra}\cdot I`. The
-    first r are filled one by one. When they are full, the squares of all singular values are lowered by the (r+1)-th, which
-    empties them again, and ``extra`` is raised by as much, and counts in c: A is never less than without a sketch.
+    2r rows S replace the sum, with :math:`S^\top S \le \sum_s v_sv_s^\top \le S^\top S + \text{removed}\cdot I`. The
+    first r rows are filled one by one. When they are full, a compression lowers the squares of all singular values by the
+    (r+1)-th. This empties the first rows again, and ``removed_spectrum`` grows by as much. It counts in c, so that A is
+    never less than without a sketch.
 
     Args:
-        dim, start, batch_shape, dtype, device, validate: as in :class:`Curvature`.
-        size: r.
+        dim, start, options: as in :class:`Curvature`.
+        size: number of directions r.
     """
 
-    undetermined = ("rows", "gram")
-
     size: int
-    rows: Tensor
+    sketch: Tensor
     gram: Tensor
-    extra: Tensor
-    count: Tensor
+    removed_spectrum: Tensor
+    rounds: Tensor
 
-    def __init__(
-        self,
-        dim: int,
-        start: Tensor,
-        size: int,
-        *,
-        batch_shape: tuple[int, ...],
-        dtype: torch.dtype,
-        device: torch.device | str | None,
-        validate: bool,
-    ) -> None:
+    renamed = Curvature.renamed | {"rows": "sketch", "extra": "removed_spectrum", "count": "rounds"}
+    undetermined = ("sketch", "gram")
+
+    def __init__(self, dim: int, start: Tensor, size: int, **options: Unpack[LearnerOptions]) -> None:
         self.size = size
-        super().__init__(dim, start, batch_shape=batch_shape, dtype=dtype, device=device, validate=validate)
+        super().__init__(dim, start, **options)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return {
-            "shift": self.start,
-            "rows": torch.zeros(2 * self.size, self.dim, dtype=torch.float64),
+            "identity_multiple": self.start,
+            "sketch": torch.zeros(2 * self.size, self.dim, dtype=torch.float64),
             "gram": torch.zeros(2 * self.size, 2 * self.size, dtype=torch.float64),
-            "extra": torch.zeros((), dtype=torch.float64),
-            "count": torch.zeros((), dtype=torch.int64),
+            "removed_spectrum": torch.zeros((), dtype=torch.float64),
+            "rounds": torch.zeros((), dtype=torch.int64),
         }
 
     def add_(self, v: Tensor) -> None:
-        products = matvec(self.rows, v)
-        place = coordinate_vector(self.count % self.size, products)
+        products = matvec(self.sketch, v)
+        place = coordinate_vector(self.rounds % self.size, products)
         border = products + 0.5 * along(dot(v, v), place) * place
-        add_outer_product_(self.rows, place, v)
+        add_outer_product_(self.sketch, place, v)
         add_outer_product_(self.gram, place, border)
         add_outer_product_(self.gram, border, place)
-        count_(self.count)
-        # All learners of a fleet are full at once.
-        if may_hold(self.count % self.size == 0):
+        count_(self.rounds)
+        # The sketches of all learners of a fleet fill up at once.
+        if may_hold(self.rounds % self.size == 0):
             self._compress_()
 
     def _compress_(self) -> None:
-        values, vectors = eigh(self.gram)  # ascending: the largest come to lie in the last rows
+        values, vectors = eigh(self.gram)  # ascending, so that the largest are in the last rows
         lowest = at_least(values[..., self.size - 1], 0.0)
         kept = at_least(values - column(lowest), 0.0)
-        assign_(self.rows, sqrt(kept / nonzero(values))[..., None] * (vectors.mT @ self.rows))
+        assign_(self.sketch, sqrt(kept / nonzero(values))[..., None] * (vectors.mT @ self.sketch))
         assign_(self.gram, 0.0 * self.gram)
         entries = diagonal(self.gram)
         entries += kept
-        increase_(self.extra, lowest)
+        increase_(self.removed_spectrum, lowest)
 
     def solve(self, x: Tensor) -> Tensor:
-        c = self.shift + self.extra
-        inside = solve(add_diagonal(self.gram, c), matvec(self.rows, x))  # Woodbury's identity
-        return (x - matvec(self.rows.mT, inside)) / column(c)
+        c = self.identity_multiple + self.removed_spectrum
+        inside = solve(add_diagonal(self.gram, c), matvec(self.sketch, x))  # Woodbury's identity
+        return (x - matvec(self.sketch.mT, inside)) / column(c)
 
     def project(self, point: Tensor, radius: Tensor) -> Tensor:
-        c, y = column(self.shift + self.extra), point / column(radius)
+        c, y = column(self.identity_multiple + self.removed_spectrum), point / column(radius)
         values, vectors = eigh(self.gram)
-        # In an orthonormal basis of the rows' span, and with all that is orthogonal to it as one more coordinate.
+        # Coordinates in an orthonormal basis of the span of the rows, and one more for the part orthogonal to it.
         known = values > roundoff(values) * values[..., -1:]
         weights = where(known, 1.0 / sqrt(nonzero(values)), 0.0 * values)
-        inside = weights * matvec(vectors.mT, matvec(self.rows, y))
+        inside = weights * matvec(vectors.mT, matvec(self.sketch, y))
         rest = sqrt(at_least(dot(y, y) - dot(inside, inside), 0.0))
-        factors = ball_factors(joined(inside, rest), joined(at_least(values, 0.0) + c, self.shift + self.extra), 1.0)
+        factors = ball_factors(
+            joined(inside, rest), joined(at_least(values, 0.0) + c, self.identity_multiple + self.removed_spectrum), 1.0
+        )
         outer = factors[..., -1:]
         turned = weights * (factors[..., :-1] - outer) * inside
-        nearest = outer * y + matvec(self.rows.mT, matvec(vectors, turned))
+        nearest = outer * y + matvec(self.sketch.mT, matvec(vectors, turned))
         return nearest * column(radius)
 
     def forget_(self, due: Tensor) -> None:
-        fill_(self.rows, due[..., None, None], 0.0)
+        fill_(self.sketch, due[..., None, None], 0.0)
         fill_(self.gram, due[..., None, None], 0.0)
-        fill_(self.extra, due, 0.0)
+        fill_(self.removed_spectrum, due, 0.0)

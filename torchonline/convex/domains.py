@@ -1,4 +1,4 @@
-"""Convex sets that decisions are taken from, by the one thing that a Frank-Wolfe method asks of them: where is a line lowest?"""
+"""Convex domains with a linear minimization oracle, for Frank-Wolfe methods."""
 
 import hashlib
 import math
@@ -15,31 +15,31 @@ TINY = 1e-300
 
 
 class Domain:
-    """Base of all domains.
+    """Base class of the domains.
 
     Attributes:
-        dim: d.
-        takes_arrays: whether the minimizer of a NumPy array can be asked for, and is one.
+        dim: number of coordinates d.
+        takes_arrays: whether :meth:`minimizer` also takes NumPy arrays, and then returns one.
     """
 
     dim: int
     takes_arrays = False
 
     def start(self) -> Tensor:
-        """A point of the domain to begin at: ``(d)``, float64."""
+        """Return a point of the domain to begin at, ``(d)``, float64."""
         raise NotImplementedError
 
     def minimizer(self, direction: Tensor) -> Tensor:
-        """A point v of the domain with the least <direction, v>: ``(*, d)`` to ``(*, d)``, float64."""
+        """Return a point v of the domain with the least <direction, v>: ``(*, d)`` to ``(*, d)``, float64."""
         raise NotImplementedError
 
     def parameters(self) -> list[tuple[str, float]]:
-        """Numbers that tell one domain from another, by name."""
+        """Return (name, value) pairs that tell this domain from others."""
         raise NotImplementedError
 
 
 class LpBall(Domain):
-    r"""The ball :math:`\|v\|_p \le R`.
+    r"""Ball of an l_p norm, :math:`\|v\|_p \le R`, with the minimizer
 
     .. math:: v = -R\,\mathrm{sign}(g)\,\frac{|g|^{q-1}}{\||g|^{q-1}\|_p},\quad q = \frac{p}{p-1};\qquad
               \langle g, v\rangle = -R\|g\|_q .
@@ -48,7 +48,7 @@ class LpBall(Domain):
     :math:`|g_j|`. For g = 0 it is 0.
 
     Args:
-        dim: d.
+        dim: number of coordinates d.
         norm: p, from 1 to infinity.
         radius: R > 0.
 
@@ -72,7 +72,7 @@ class LpBall(Domain):
             return -self.radius * sign(direction)
         if self.norm == 1.0:
             return coordinate_vector(abs(direction).argmax(-1), direction) * sign(direction) * -self.radius
-        # The largest entry becomes 1, before powers that could overflow; a direction of 0 stays 0.
+        # Scale the largest entry to 1, so that powers do not overflow. A direction of 0 stays 0.
         unit = direction / at_least(norms(direction, math.inf), TINY)
         if self.norm != 2.0:
             unit = sign(unit) * abs(unit) ** (1.0 / (self.norm - 1.0))
@@ -83,22 +83,22 @@ class LpBall(Domain):
 
 
 class Vertices(Domain):
-    """Base of the polytopes, which are given by their vertices: all of them can be scored.
+    """Base class of the polytopes: domains with a list of vertices.
 
     Attributes:
-        count: how many vertices there are.
-        diameter: the largest l1 distance of two.
+        count: number of vertices.
+        diameter: largest l1 distance of two vertices.
     """
 
     count: int
     diameter: float
 
     def scores(self, direction: Tensor) -> Tensor:
-        """<direction, v> for all vertices v: ``(*, d)`` to ``(*, count)``."""
+        """Return <direction, v> for all vertices v: ``(*, d)`` to ``(*, count)``."""
         raise NotImplementedError
 
     def vertex(self, index: Tensor) -> Tensor:
-        """Vertices by number: ``(*)`` to ``(*, d)``, float64."""
+        """Return vertices by index: ``(*)`` to ``(*, d)``, float64."""
         raise NotImplementedError
 
     def minimizer(self, direction: Tensor) -> Tensor:
@@ -106,10 +106,10 @@ class Vertices(Domain):
 
 
 class CrossPolytope(Vertices):
-    r"""The ball :math:`\|v\|_1 \le R`, by its vertices :math:`Re_1, ..., Re_d, -Re_1, ..., -Re_d`.
+    r"""Ball :math:`\|v\|_1 \le R` with its vertices :math:`Re_1, ..., Re_d, -Re_1, ..., -Re_d`.
 
     Args:
-        dim: d.
+        dim: number of coordinates d.
         radius: R > 0.
 
     Example:
@@ -174,13 +174,13 @@ class Polytope(Vertices):
         return self.points.to(index.device)[index]
 
     def parameters(self) -> list[tuple[str, float]]:
-        # A digest: others would not give these numbers.
+        # A digest of the vertices. Other vertices have other digests.
         digest = hashlib.sha256(self.points.numpy().tobytes()).digest()
         return [(f"digest {i} of the vertices", float(int.from_bytes(digest[4 * i : 4 * i + 4]))) for i in range(8)]
 
 
 def norm_order(name: str, value: Any) -> float:
-    """The order of a norm, from 1 to infinity."""
+    """Return the order of a norm, from 1 to infinity, as a float."""
     order = math.inf if value == math.inf else positive(name, value)
     if order < 1.0:
         raise ValueError(f"{name}: expected an order from 1 to infinity, got {value}")

@@ -1,4 +1,4 @@
-"""Gradients of a loss at all points where a learner wants one, in one call."""
+"""Gradients of a loss at all queries of a learner, in one call."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,22 +10,23 @@ from torchonline.core.checks import shape_text
 
 
 def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients and values of a loss at a learner's query points, by one vectorised call.
+    """Return the gradients and values of a loss at a learner's queries, by one vectorised call.
 
-    The cost is that of ``torch.vmap``, some ten steps of a small learner's, for a fleet as for one. Where the gradient is a
-    formula, write it: ``learner.queries()`` says where.
+    Cost: that of ``torch.vmap``, about ten steps of a small learner, for a fleet as for one learner. A formula for the
+    gradient is
+    cheaper: evaluate it at ``learner.queries()``.
 
     Args:
-        loss: of a point ``(d)`` and one learner's data, a number; made of torch operations.
-        learner: one with ``queries()``, ``(*B, N, d)``, and ``batch_shape``.
-        data: what the loss takes besides, each shaped ``(*B, ...)``: every learner of a fleet has its own.
+        loss: function of a point ``(d)`` and of one learner's data, which returns one number; made of torch operations.
+        learner: a learner with ``queries()``, ``(*B, N, d)``, and ``batch_shape``.
+        data: further arguments of the loss, tensors of shape ``(*B, ...)``: each learner of a fleet has its own.
 
     Returns:
-        Gradients ``(*B, N, d)`` and values ``(*B, N)``. A private learner takes the gradients only: values are not public.
+        Gradients ``(*B, N, d)`` and values ``(*B, N)``. Give a private learner the gradients only: values are not public.
 
     Raises:
-        TypeError: what is in ``data`` is no tensor, or what the loss returns is none.
-        ValueError: a tensor of ``data`` does not begin with the learner's batch shape, or the loss is not one number.
+        TypeError: an entry of ``data``, or the loss, is no tensor.
+        ValueError: the shape of a tensor in ``data`` does not begin with the batch shape, or the loss is not one number.
 
     Example:
         >>> learner = DPTOFW(2, horizon=10, epsilon=1.0, delta=0.01)
@@ -50,13 +51,14 @@ def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple
         values = torch.vmap(_of_one(loss))(points, *rows)
         if values.shape != points.shape[:1]:
             raise ValueError(f"loss: expected one number for each point, got shape {shape_text(values.shape[1:])}")
-        # A point's value does not depend on the other points, so that the sum has each one's gradient; 0 if on none at all.
+        # A value depends on its own point only, so the gradient of the sum has all gradients. 0.0 * points is for a loss that
+        # ignores the point.
         (slopes,) = torch.autograd.grad(values.sum() + 0.0 * points.sum(), points)
     return slopes.reshape(shape), values.detach().reshape(shape[:-1])
 
 
 def _of_one(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The loss of one point, which is refused by name if it is no tensor."""
+    """Return the loss, with a TypeError that names it if its value is no tensor."""
 
     def call(*arguments: Tensor) -> Tensor:
         value = loss(*arguments)

@@ -1,4 +1,4 @@
-"""The contract of convex learners: a decision, the points where a gradient is wanted, and a step that learns from gradients."""
+"""Base class of the convex learners: a decision, queries, and a step from gradients."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.backend import SMALL_STEP, as_array, autocasts, exactly, in_python, is_readable
-from torchonline.core.checks import check_array, check_shape, check_values, shape_text
+from torchonline.core.checks import check_array, check_values, shape_text
 from torchonline.core.inputs import check_tensor
 from torchonline.core.learner import Learner
 from torchonline.core.options import LearnerOptions
@@ -17,27 +17,27 @@ from torchonline.core.stepping import one_at_a_time
 
 
 class ConvexLearner(Learner):
-    """Base of the learners of online convex optimisation: they take a decision, and learn from the gradient of its loss.
+    """Base class of the learners of online convex optimisation.
 
-    A round, for the caller::
+    A round::
 
         gradients, values = torchonline.gradients(loss, learner, x, y)    # or a formula, at learner.queries()
         learner.step(gradients)
 
-    A subclass implements :meth:`_observe`, which learns from one round and leaves the next decision in ``decision``. It runs on
+    A subclass implements :meth:`_observe`, which learns from one round and writes the next decision to ``decision``. It runs on
     tensors and on NumPy views. ``predict`` and ``queries`` only read.
 
     Args:
         dim: number of coordinates d.
-        points: N, the number of queries.
-        entries: numbers in the largest array that a step of one learner makes; small steps run on NumPy views.
-        options: the four that all learners have.
+        points: number of queries N.
+        entries: size of the largest array in a step of one learner; None for d. Small steps run on NumPy views.
+        options: ``batch_shape``, ``dtype``, ``device`` and ``validate`` of :class:`~torchonline.core.learner.Learner`.
     """
 
     decision: Tensor
     rounds: Tensor
 
-    # Whether `step` needs the values of the loss, and what it calls the gradients.
+    # Whether `step` needs the values of the loss, and what its errors call the gradients.
     needs_values = False
     response = "gradients"
 
@@ -47,7 +47,7 @@ class ConvexLearner(Learner):
         super().__init__(dim, **options)
         self.points = points
         self.is_small = math.prod(self.batch_shape) * (self.dim if entries is None else entries) < SMALL_STEP
-        # A learner of one point takes its gradient without an axis for it, too.
+        # With one query, the axis of the queries may be missing.
         one = (self.dim,) if points == 1 else (points, self.dim)
         self.gradients_shape = (*self.batch_shape, *one)
 
@@ -58,11 +58,11 @@ class ConvexLearner(Learner):
         }
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        """Learn from one round of each learner, and take the next decision. Refuse before the first write.
+        """Learn from one round of each learner and take the next decision. Refuse before the first write.
 
         Args:
-            gradients: ``(*B, N, d)``, or ``(*B, d)`` where N = 1; not the memory of a buffer.
-            values: ``(*B, N)``, or ``(*B)``; None unless the learner needs them.
+            gradients: ``(*B, N, d)``, or ``(*B, d)`` where N = 1. They share no memory with a buffer.
+            values: ``(*B, N)``, or ``(*B)`` where N = 1; None unless the learner needs them.
         """
         raise NotImplementedError
 
@@ -79,7 +79,7 @@ class ConvexLearner(Learner):
     @torch.jit.export
     @one_at_a_time
     def queries(self) -> Tensor:
-        """Return the points at which the next round's gradients are wanted, ``(*B, N, d)``. Change no state."""
+        """Return the points where the next round's gradients are wanted, ``(*B, N, d)``. Change no state."""
         return self.decision.unsqueeze(-2).clone()
 
     @one_at_a_time
@@ -101,7 +101,7 @@ class ConvexLearner(Learner):
                 check_array(self.response, rows)
                 if numbers is not None:
                     check_array("values", numbers)
-            # Copies: the arguments may lie in the memory that a step writes. One number is NumPy's scalar.
+            # Copies, because the arguments may lie in the memory that a step writes. [()] makes one number a NumPy scalar.
             self._run(view, view.learner._observe, [(rows.copy(), None if numbers is None else numbers.copy()[()])])
             return
         if self.validate and is_readable(gradients):
@@ -116,14 +116,14 @@ class ConvexLearner(Learner):
     @torch.jit.export
     @in_python(_step_in_python)
     def step(self, gradients: Tensor, values: Tensor | None = None) -> None:
-        """Learn from the gradients of a round's loss, at the points of :meth:`queries`.
+        """Learn from the gradients of a round's loss at the points of :meth:`queries`.
 
         Tensors are used as they are. NumPy arrays, lists and Python numbers are converted once, exactly.
 
         Args:
-            gradients: ``(*B, N, d)``; or ``(*B, d)`` where N = 1.
-            values: of the loss at those points, ``(*B, N)``, or ``(*B)`` where N = 1. Ignored by a learner that does not need
-                them.
+            gradients: ``(*B, N, d)``, or ``(*B, d)`` where N = 1.
+            values: values of the loss at the same points, ``(*B, N)``, or ``(*B)`` where N = 1. A learner that does not need
+                them ignores them.
 
         Raises:
             TypeError: an argument holds no real numbers, or ``gradients`` is a tensor of integers.
@@ -139,10 +139,10 @@ class ConvexLearner(Learner):
                     values = values.reshape(self.rounds.shape)
             self._observe(gradients, values)
 
-    # What follows is Python only.
+    # The methods below are for Python only.
 
     def _shaped(self, name: str, value: Any, state: Tensor, shape: tuple[int, ...], axes: int) -> Tensor:
-        """Return an argument of a step in the type of the state and of that shape. N = 1 may have an axis or not."""
+        """Return an argument of a step in the state's type and in ``shape``. With N = 1 the axis of queries may be missing."""
         value = check_tensor(name, value, state, is_real=name == "values")
         if value.shape == shape:
             return value
@@ -154,15 +154,6 @@ class ConvexLearner(Learner):
 
     @one_at_a_time
     def _tell(self, write: Callable[[Tensor], None], what: Tensor) -> None:
-        """Write something that a learner is told between rounds, all or nothing, without automatic mixed precision."""
+        """Write what a learner is told between rounds: all or nothing, without automatic mixed precision."""
         with torch.no_grad(), exactly(what) if autocasts(what) else nullcontext():
             self._run(None, write, [(what.detach(),)])
-
-
-def checked_hint(hint: Any, like: Tensor, validate: bool) -> Tensor:
-    """Return a hint in the type and of the shape of a decision or of gradients. Python only."""
-    hint = check_tensor("hint", hint, like)
-    check_shape("hint", hint, like.shape)
-    if validate and is_readable(hint):
-        check_values("hint", hint)
-    return hint

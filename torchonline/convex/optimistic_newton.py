@@ -1,4 +1,4 @@
-r"""The optimistic online Newton step, which OONS and CLA-OONS take: one round, and the play of the next.
+r"""Optimistic online Newton step: the part that OONS and CLA-OONS share.
 
 With the hint :math:`m_t`, known before the round, and :math:`e_t = g_t - m_t`, :math:`\|e_t\| \le z_t`,
 
@@ -9,11 +9,11 @@ With the hint :math:`m_t`, known before the round, and :math:`e_t = g_t - m_t`, 
     v_t = (1 + s_t)\,e_t, \\
     x'_{t+1} &= \Pi_{A_t}\big(x'_t - A_t^{-1}(m_t + v_t)\big),
 
-where :math:`\Pi_A` projects on the ball of radius :math:`R_t` in the norm of A. Both projections are in one matrix, which is
+where :math:`\Pi_A` projects onto the ball of radius :math:`R_t` in the norm of A. Both projections use one matrix, which is
 factorised once.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -34,18 +34,19 @@ from torchonline.core.ops import (
     sqrt,
     where,
 )
+from torchonline.core.options import LearnerOptions
 
 
 class Preset(NamedTuple):
     r"""Constants of the step.
 
-    The proof asks for kappa above :math:`(1 + \delta)^2` and look of at least :math:`(1 + \delta)^2`, where
+    The proof needs kappa above :math:`(1 + \delta)^2` and look of at least :math:`(1 + \delta)^2`, where
     :math:`\delta = \text{kappa}/\text{cap} \le 1`.
 
     Attributes:
-        kappa, cap, look: see above.
-        ridge: :math:`\rho_t`: ``"paper"``, :math:`4z_1^2`, which is no length of any unit; ``"scaled"``, :math:`z_1/\ell`;
-            ``"adaptive"``, :math:`\sqrt{z_1^2 + V_t}/\ell`.
+        kappa, cap, look: constants of the update.
+        ridge: :math:`\rho_t`: ``"paper"`` for :math:`4z_1^2`, which mixes units; ``"scaled"`` for :math:`z_1/\ell`;
+            ``"adaptive"`` for :math:`\sqrt{z_1^2 + V_t}/\ell`.
     """
 
     kappa: float
@@ -65,30 +66,42 @@ FORMS = ("eigen", "frozen", "sketch")
 
 
 class OptimisticNewton(ConvexLearner):
-    r"""Base of OONS and CLA-OONS: the state and the two halves of a round. A subclass has R, z and the hints.
+    r"""Base class of OONS and CLA-OONS: their state and the two halves of a round.
+
+    A subclass supplies :math:`R_t`, :math:`z_t` and the hints.
 
     Args:
         dim: d.
-        length: :math:`\ell = R_1`, ``(*B)``, float64.
-        scale: :math:`z_1`, ``(*B)``, float64.
+        length_unit: :math:`\ell = R_1`, ``(*B)``, float64.
+        error_bound: :math:`z_1`, ``(*B)``, float64.
         constants: of the step.
         form: how the curvature is held: ``"eigen"``, ``"frozen"`` or ``"sketch"``.
         sketch_size: directions of a sketch.
-        options: those of :class:`~torchonline.convex.learner.ConvexLearner`.
+        options: ``batch_shape``, ``dtype``, ``device`` and ``validate`` of :class:`~torchonline.core.learner.Learner`.
     """
 
-    center: Tensor
+    centre: Tensor
     hint: Tensor
-    energy: Tensor
+    error_square_sum: Tensor
     rate: Tensor
-    clipped: Tensor
-    length: Tensor
+    clipped_rounds: Tensor
+    length_unit: Tensor
 
+    renamed = {"center": "centre", "energy": "error_square_sum", "clipped": "clipped_rounds"}
+    dropped: tuple[str, ...] = ("length",)
     starts_apart: tuple[str, ...] = ("rate",)
     argument_of = dict.fromkeys(("kappa", "cap", "look", "ridge_number"), "preset") | {"keeps_hint": "hint"}
 
     def __init__(
-        self, dim: int, *, length: Tensor, scale: Tensor, constants: Preset, form: str, sketch_size: int, **options: Any
+        self,
+        dim: int,
+        *,
+        length_unit: Tensor,
+        error_bound: Tensor,
+        constants: Preset,
+        form: str,
+        sketch_size: int,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         one_of("form", form, FORMS)
         dim, sketch_size = positive_integer("dim", dim), positive_integer("sketch_size", sketch_size)
@@ -97,62 +110,71 @@ class OptimisticNewton(ConvexLearner):
         self.form, self.sketch_size = form, sketch_size
         self.kappa, self.cap, self.look, self.ridge = constants
         self.ridge_number = RIDGES.index(self.ridge)
-        self._first = {"length": length, "rate": 1.0 / (self.cap * length * scale)}
-        ridge = 4.0 * scale**2 if self.ridge == "paper" else scale / length
-        self.curvature = self._curvature(ridge + self.look * self._first["rate"] * scale**2)
-        # A sketch makes room every few rounds, which a program would do in each.
+        self._first = {"length_unit": length_unit, "rate": 1.0 / (self.cap * length_unit * error_bound)}
+        ridge = 4.0 * error_bound**2 if self.ridge == "paper" else error_bound / length_unit
+        self.curvature = self._curvature(ridge + self.look * self._first["rate"] * error_bound**2)
+        # A sketch is compressed every few rounds. An exported program would compress it in each.
         self.is_exportable = form != "sketch"
 
     def _curvature(self, start: Tensor) -> Curvature:
-        options: dict[str, Any] = {"batch_shape": self.batch_shape, "validate": self.validate, **self._initial_options}
+        options: Any = {"batch_shape": self.batch_shape, "validate": self.validate, **self._initial_options}
         if self.form == "sketch":
             return SketchCurvature(self.dim, start, self.sketch_size, **options)
         return (EigenCurvature if self.form == "eigen" else FrozenCurvature)(self.dim, start, **options)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        zero, nothing = torch.zeros((), dtype=torch.float64), torch.zeros(self.dim, dtype=torch.float64)
-        own = {"center": nothing, "hint": nothing, "energy": zero, "rate": self._first["rate"]}
-        return super()._initial_state() | own | {"clipped": torch.zeros((), dtype=torch.int64)}
+        zero, origin = torch.zeros((), dtype=torch.float64), torch.zeros(self.dim, dtype=torch.float64)
+        own = {"centre": origin, "hint": origin, "error_square_sum": zero, "rate": self._first["rate"]}
+        return super()._initial_state() | own | {"clipped_rounds": torch.zeros((), dtype=torch.int64)}
 
     def _tables(self) -> dict[str, Tensor]:
-        return {"length": self._first["length"]}
+        return {"length_unit": self._first["length_unit"]}
 
-    def _learn_(self, error: Tensor, radius: Tensor | None) -> None:
-        """Learn from :math:`e_t`, ``(*B, d)``, no longer than :math:`z_t`: in the ball of a radius ``(*B)``, or anywhere."""
+    def _learn_(self, error: Tensor, square: Tensor, radius: Tensor | None) -> None:
+        r"""Learn from :math:`e_t`, ``(*B, d)``, no longer than :math:`z_t`, and its squared norm, ``(*B)``.
+
+        Stay in the ball of a radius, ``(*B)``; None for no ball.
+        """
         curvature = self.curvature
         rate = number(self.rate)
-        correction = self.kappa * rate * number(dot(self.decision, error))
+        correction = self.kappa * rate * dot(self.decision, error)
         v = along(1.0 + correction, error) * error
-        moved = self.center - curvature.solve(self.hint + v)
+        moved = self.centre - curvature.solve(self.hint + v)
         if radius is not None:
             moved = self._within(moved, radius)
-        assign_(self.center, moved)
+        assign_(self.centre, moved)
         curvature.add_(along(sqrt(rate), v) * v)
-        increase_(self.energy, dot(error, error))
+        increase_(self.error_square_sum, square)
         count_(self.rounds)
 
-    def _ridge(self, scale: Tensor) -> Tensor:
-        r""":math:`\rho_t`, ``(*B)``, by :math:`z_1`."""
+    def _ridge(self, error_bound: Tensor, length_unit: Tensor) -> Tensor:
+        r"""Return :math:`\rho_t` by :math:`z_1` and :math:`\ell`, ``(*B)``."""
         if self.ridge == "paper":
-            return 4.0 * scale * scale
+            return 4.0 * error_bound * error_bound
         if self.ridge == "scaled":
-            return scale / number(self.length)
-        return sqrt(scale * scale + number(self.energy)) / number(self.length)
+            return error_bound / length_unit
+        return sqrt(error_bound * error_bound + number(self.error_square_sum)) / length_unit
 
-    def _play_(self, ridge: Tensor, scale: Tensor, reach: Tensor, radius: Tensor | None) -> None:
-        r"""Take the next decision, by :math:`\rho_t`, :math:`z_t` and a bound on its length; in a ball, or anywhere."""
+    def _play_(
+        self, ridge: Tensor, error_bound: Tensor, length_unit: Tensor, decision_bound: Tensor, radius: Tensor | None
+    ) -> None:
+        r"""Take the next decision, by :math:`\rho_t`, :math:`z_t`, :math:`\ell` and :math:`R_t`, ``(*B)``.
+
+        Stay in the ball of a radius, ``(*B)``; None for no ball.
+        """
         curvature = self.curvature
-        rate = 1.0 / maximum(self.cap * reach * scale, number(self.length) * sqrt(number(self.energy)))
+        spread = length_unit * sqrt(number(self.error_square_sum))
+        rate = 1.0 / maximum(self.cap * decision_bound * error_bound, spread)
         assign_(self.rate, rate)
-        curvature.shift_(ridge + self.look * rate * scale * scale)
-        play = self.center - curvature.solve(self.hint)
+        curvature.set_multiple_(ridge + self.look * rate * error_bound * error_bound)
+        play = self.centre - curvature.solve(self.hint)
         if radius is not None:
             play = self._within(play, radius)
         assign_(self.decision, play)
 
     def _within(self, point: Tensor, radius: Tensor) -> Tensor:
-        """Points, ``(*B, d)``, projected on balls, ``(*B)``, where they lie outside."""
-        outside = number(dot(point, point)) > radius * radius
+        """Project the points outside their ball onto it: points ``(*B, d)``, radii ``(*B)``."""
+        outside = dot(point, point) > radius * radius
         if may_hold(outside):
             return where(column(outside), self.curvature.project(point, radius), point)
         return point

@@ -2,9 +2,10 @@
 
 import math
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -132,6 +133,42 @@ def positive_size(name: str, value: Any, dtype: torch.dtype, *, besides: tuple[f
     number = positive(name, value)
     check_size(name, number, LARGEST[dtype], dtype)
     return number
+
+
+def one_for_each(
+    name: str,
+    value: Any,
+    shape: tuple[int, ...],
+    check: Callable[[str, Any], float],
+    *,
+    broadcasts: bool = False,
+) -> Tensor:
+    """Return an option with a number for each of several things, ``shape``, float64, on the CPU.
+
+    Args:
+        name: what errors call the option.
+        value: a number for all, or a tensor, NumPy array or (nested) sequence of numbers, one for each.
+        shape: of the things.
+        check: returns a number as a float, or raises. It gets ``name`` and the number.
+        broadcasts: whether tensors of other shapes that broadcast to ``shape`` are welcome.
+    """
+    if not isinstance(value, (Tensor, np.ndarray, tuple, list)):
+        return torch.full(shape, check(name, value), dtype=torch.float64)
+    try:
+        # Objects, so that `check` sees what each entry was: as_tensor would take True for 1.
+        entries = np.array(value.tolist() if isinstance(value, Tensor) else value, dtype=object)
+    except ValueError:  # ragged sequences
+        raise TypeError(f"{name}: expected numbers of shape {shape_text(shape)}, got {value!r}") from None
+    numbers = torch.tensor([check(name, entry) for entry in entries.flat], dtype=torch.float64).reshape(entries.shape)
+    if numbers.shape == shape:
+        return numbers
+    if broadcasts:
+        try:
+            return numbers.expand(shape).clone()
+        except RuntimeError:
+            pass
+    wanted = f"a shape that broadcasts to {shape_text(shape)}" if broadcasts else f"shape {shape_text(shape)}"
+    raise ValueError(f"{name}: expected {wanted}, got {shape_text(numbers.shape)}")
 
 
 # The largest count up to which float64 holds every integer.

@@ -1,14 +1,18 @@
-"""Constructor options: the four that all learners share, and what a repr says of the others."""
+"""Constructor options: the four that all learners share, former names, and what a repr says of the others."""
 
+import functools
 import inspect
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from torchonline.core.checks import kind
+
+F = TypeVar("F", bound=Callable[..., None])
 
 
 def described(instance: object, arguments: Mapping[str, Any]) -> str:
@@ -92,6 +96,8 @@ def expanded_signature(cls: type) -> inspect.Signature:
 
 def passed(cls: type, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a constructor's call by name, or raise a TypeError that names the class."""
+    names = former_names(cls)
+    named = {names.get(name, name): value for name, value in named.items()}
     try:
         bound = inspect.signature(cls).bind(*arguments, **named).arguments
     except TypeError as error:
@@ -102,3 +108,51 @@ def passed(cls: type, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> d
 def arguments_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of the method whose ``locals()`` are given, to pass them all on."""
     return {name: value for name, value in values.items() if name not in ("self", "__class__")}
+
+
+def renamed_option(options: dict[str, Any], old: str, new: str, stacklevel: int = 3) -> None:
+    """Move an option from its former name to its name, in place, with a DeprecationWarning that names both.
+
+    Args:
+        options: options by name. Nothing happens if ``old`` is not among them.
+        old: the former name.
+        new: the name.
+        stacklevel: how many calls up the warning points: 2 is the caller of this function, 3 the caller's caller.
+
+    Raises:
+        TypeError: the option is given under both names.
+    """
+    if old not in options:
+        return
+    if new in options:
+        raise TypeError(f"{old}: expected this option under its name {new} alone, got both")
+    warnings.warn(f"{old}: this option is called {new} now", DeprecationWarning, stacklevel)
+    options[new] = options.pop(old)
+
+
+def with_former_names(**names: str) -> Callable[[F], F]:
+    """Decorate a learner's constructor so that former names of its keywords go on working.
+
+    They warn (:func:`renamed_option`). :func:`former_names` reads the names back.
+
+    Args:
+        names: former name to name.
+    """
+
+    def decorate(constructor: F) -> F:
+        @functools.wraps(constructor)
+        def construct(self: Any, *arguments: Any, **named: Any) -> None:
+            if not names.keys().isdisjoint(named):
+                for old, new in names.items():
+                    renamed_option(named, old, new)
+            constructor(self, *arguments, **named)
+
+        construct.former_names = names  # type: ignore[attr-defined]
+        return construct  # type: ignore[return-value]
+
+    return decorate
+
+
+def former_names(cls: Any) -> Mapping[str, str]:
+    """Return former name to name of the options of a class."""
+    return getattr(cls.__init__, "former_names", {})

@@ -53,13 +53,11 @@ def torn_error(learner: "Learner") -> RuntimeError:
     )
 
 
-def all_or_nothing(
-    learner: "Learner", state: list[Any], is_whole: bool, method: Callable[..., Any], *arguments: Any
-) -> None:
+def all_or_nothing(learner: Any, state: list[Any], is_whole: bool, method: Callable[..., Any], *arguments: Any) -> None:
     """Call a method that writes a learner's state, and put the state back if it raises.
 
     Args:
-        learner: is marked as torn while the method runs.
+        learner: is marked as torn while the method runs: a learner, or any object that holds learners.
         state: the tensors or arrays that the method may write.
         is_whole: whether to take a snapshot. Without one, any exception leaves the learner marked, but for a
             :func:`~torchonline.core.checks.refusal`. A learner that was marked before stays marked.

@@ -1,6 +1,7 @@
 """NumPy views of a learner's buffers."""
 
 from collections.abc import Callable
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,8 +57,17 @@ class NumpyView:
         return (
             list(map(Tensor.data_ptr, self.tensors)) == self.addresses
             and all(map(Tensor.is_contiguous, self.wide))
-            and (not self.parts or all(part.numpy_view() is view for part, view in self.parts))
+            and (not self.parts or self._has_same_parts())
         )
+
+    def _has_same_parts(self) -> bool:
+        """Return whether the parts have the buffers and views that they had. Their memory is among :attr:`addresses`."""
+        for part, view in self.parts:
+            if part._view is not view or not all(map(is_, view.buffers, part._buffers.values())):
+                return False
+            if view.parts and not view._has_same_parts():
+                return False
+        return True
 
     def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Call a method of :attr:`learner`, or of a policy on it. A fleet overflows without a warning, as on tensors."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchonline.core.checks import (
     check_state_dtype,
     non_negative,
+    one_for_each,
     one_of,
     positive,
     positive_integer,
@@ -275,16 +276,8 @@ class SEAStream:
 
     def _in_each(self, name: str, value: Any, check: Callable[[str, Any], float]) -> Tensor:
         """Return an option's values for all trials, ``(*B)``, float64."""
-        if not isinstance(value, Tensor):
-            return torch.full(self.batch_shape, check(name, value), dtype=torch.float64)
-        for number in value.flatten().tolist():
-            check(name, number)
-        try:
-            return value.detach().to("cpu", torch.float64).expand(self.batch_shape).clone()
-        except RuntimeError:
-            raise ValueError(
-                f"{name}: expected a shape that broadcasts to {shape_text(self.batch_shape)}, got {shape_text(value.shape)}"
-            ) from None
+        number = value if isinstance(value, Tensor) else check(name, value)
+        return one_for_each(name, number, self.batch_shape, check, broadcasts=True)
 
     def _directions(self) -> Tensor:
         """Draw uniformly from the unit sphere, ``(*B, d)``, float64."""

@@ -1,6 +1,7 @@
-"""AdaGrad (Duchi, Hazan and Singer, 2011; McMahan and Streeter, 2010): step sizes from the gradients so far."""
+"""AdaGrad (Duchi, Hazan and Singer, 2011; McMahan and Streeter, 2010)."""
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -17,13 +18,14 @@ from torchonline.core.ops import (
     or_one,
     sqrt,
 )
+from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_weighted, with_length_at_most
 
 FORMS = ("norm", "diagonal")
 
 
 class AdaGrad(ConvexLearner):
-    r"""Online gradient descent with AdaGrad's step sizes, one for all coordinates or one for each.
+    r"""AdaGrad: gradient descent with a step size for all coordinates or for each.
 
     A round::
 
@@ -35,33 +37,30 @@ class AdaGrad(ConvexLearner):
     .. math:: x_{t+1} = \Pi\Big(x_t - \frac{c\,g_t}{\sqrt{S_t}}\Big),\quad S_t = \sum_{s\le t}\|g_s\|^2;\qquad
               x_{t+1} = \Pi_t\Big(x_t - \frac{c\,g_t}{\sqrt{S_t}}\Big),\quad S_{t,i} = \sum_{s\le t}g_{s,i}^2,
 
-    where :math:`\Pi` takes the nearest point of the ball :math:`\|x\| \le R`, and :math:`\Pi_t` the nearest one in the norm of
-    the weights :math:`\sqrt{S_{t,i}}` (:func:`~torchonline.linalg.project_ball_weighted`). Where no gradient has been, there is
-    no step. Gradients that are all multiplied by a number leave the decisions where they are.
+    where :math:`\Pi` projects onto the ball :math:`\|x\| \le R`, and :math:`\Pi_t` does so in the norm of the weights
+    :math:`\sqrt{S_{t,i}}` (:func:`~torchonline.linalg.project_ball_weighted`). A coordinate whose gradients were all 0 does not
+    move. Decisions do not change when all gradients are multiplied by a number.
 
-    Guarantee, for any gradients and each u in the ball,
+    Guarantee, for any gradients and every u in the ball, for the two forms,
 
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le \Big(\frac{2R^2}c + c\Big)\sqrt{S_T},\qquad
               \Big(\frac{2R^2}c + c\Big)\sum_i\sqrt{S_{T,i}},
 
-    least at :math:`c = \sqrt2R`. Without a ball the same holds with half the largest :math:`\|x_t - u\|` in place of R, which
-    nothing bounds.
+    which is least at :math:`c = \sqrt2R`. Without a ball the same holds with half the largest :math:`\|x_t - u\|` in
+    place of R; nothing bounds that distance.
 
-    Cost of a round: O(d); for ``"diagonal"`` where a step leaves the ball, some hundred more operations on d numbers.
+    Cost of a round: O(d). A ``"diagonal"`` step that leaves the ball takes some hundred more operations on d numbers.
 
     Args:
-        dim: d, number of coordinates.
+        dim: number of coordinates d.
         step_size: c > 0, in units of the decision.
-        form: ``"norm"`` for one step size, or ``"diagonal"`` for one a coordinate.
-        radius_bound: R > 0; ``inf`` for no bound.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether values are checked in each call.
+        form: ``"norm"`` for one step size, or ``"diagonal"`` for one per coordinate.
+        radius_bound: radius R > 0 of the ball; ``inf`` for no ball.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; decision: ``(*B, d)``; rounds: ``(*B)``.
-        - energy, S: ``(*B)``; ``(*B, d)`` for ``"diagonal"``.
+        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; ``decision``: ``(*B, d)``; ``rounds``: ``(*B)``.
+        - ``gradient_square_sum`` S: ``(*B)``; ``(*B, d)`` for ``"diagonal"``.
 
     Example:
         >>> learner = AdaGrad(2, form="diagonal", radius_bound=10.0)
@@ -78,7 +77,9 @@ class AdaGrad(ConvexLearner):
 
     statistics_depend_on = ("step_size", "radius_bound")
 
-    energy: Tensor
+    renamed = {"energy": "gradient_square_sum"}
+
+    gradient_square_sum: Tensor
 
     def __init__(
         self,
@@ -87,12 +88,10 @@ class AdaGrad(ConvexLearner):
         step_size: float = 1.0,
         form: str = "norm",
         radius_bound: float = math.inf,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(dim, batch_shape=batch_shape, dtype=dtype, device=device, validate=validate)
+        super().__init__(dim, **options)
+        dtype = self._initial_options["dtype"]
         self.step_size = positive_size("step_size", step_size, dtype)
         self.form = one_of("form", form, FORMS)
         self.is_diagonal = form == "diagonal"
@@ -100,19 +99,19 @@ class AdaGrad(ConvexLearner):
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        energy = torch.zeros(self.dim if self.is_diagonal else (), dtype=torch.float64)
-        return super()._initial_state() | {"energy": energy}
+        square_sum = torch.zeros(self.dim if self.is_diagonal else (), dtype=torch.float64)
+        return super()._initial_state() | {"gradient_square_sum": square_sum}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         count_(self.rounds)
-        increase_(self.energy, gradients * gradients if self.is_diagonal else dot(gradients, gradients))
-        # Where the sum of squares is 0, or too small to be told from it, so is the gradient: then by 1.
-        scale = sqrt(or_one(self.energy))
+        increase_(self.gradient_square_sum, gradients * gradients if self.is_diagonal else dot(gradients, gradients))
+        # Where the sum of squares is 0, or underflows to 0, so is the gradient: divide it by 1.
+        scale = sqrt(or_one(self.gradient_square_sum))
         x = self.decision - self.step_size * (gradients / along(scale, gradients))
         if self.radius_bound < math.inf:
             length = sqrt(dot(x, x))
             if not self.is_diagonal:
                 x = with_length_at_most(x, length, self.radius_bound)
             elif may_hold(length > self.radius_bound):
-                x = project_ball_weighted(x, sqrt(self.energy), self.radius_bound)
+                x = project_ball_weighted(x, sqrt(self.gradient_square_sum), self.radius_bound)
         assign_(self.decision, x)

@@ -1,20 +1,21 @@
-"""Online gradient descent (Zinkevich, ICML 2003)."""
+"""OGD: online gradient descent (Zinkevich, ICML 2003)."""
 
 import math
+from typing import Unpack
 
-import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.checks import one_of, positive_size
 from torchonline.core.ops import along, assign_, count_, real, sqrt
+from torchonline.core.options import LearnerOptions
 from torchonline.linalg import in_ball
 
 SCHEDULES = ("sqrt", "constant")
 
 
 class OGD(ConvexLearner):
-    r"""Online gradient descent on a Euclidean ball, or without bounds: what one tunes a step size for.
+    r"""Online gradient descent on a Euclidean ball, or without bounds.
 
     A round::
 
@@ -23,30 +24,27 @@ class OGD(ConvexLearner):
 
     .. math:: x_{t+1} = \Pi(x_t - \eta_tg_t),\qquad \eta_t = \eta/\sqrt t \text{ or } \eta,\qquad x_1 = 0,
 
-    where :math:`\Pi` takes the nearest point of the ball :math:`\|x\| \le R`.
+    where :math:`\Pi` projects onto the ball :math:`\|x\| \le R`.
 
-    Guarantee, for any gradients and each u in the ball: with the constant step size
+    Guarantee, for any gradients and every u in the ball. With the constant step size,
 
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le \frac{\|u\|^2}{2\eta} + \frac\eta2\sum_{t\le T}\|g_t\|^2,
 
-    in particular :math:`\|u\|G\sqrt T` at :math:`\eta = \|u\|/(G\sqrt T)`, which asks for what is not known; with
-    :math:`\eta/\sqrt t`, at most :math:`2R^2\sqrt T/\eta + (\eta/2)\sum_t\|g_t\|^2/\sqrt t`, for a ball. Without one the
-    decreasing steps promise nothing.
+    for example :math:`\|u\|G\sqrt T` at :math:`\eta = \|u\|/(G\sqrt T)`, where neither :math:`\|u\|` nor G is known in
+    practice. With :math:`\eta/\sqrt t` and a ball, the sum on the left is at most
+    :math:`2R^2\sqrt T/\eta + (\eta/2)\sum_t\|g_t\|^2/\sqrt t`. Without a ball the decreasing steps promise nothing.
 
     Cost of a round: O(d).
 
     Args:
-        dim: d, number of coordinates.
+        dim: number of coordinates d.
         step_size: :math:`\eta > 0`, in units of the decision over those of the gradient.
         schedule: ``"sqrt"`` for :math:`\eta/\sqrt t`, or ``"constant"``.
-        radius_bound: R > 0; ``inf`` for no bound.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether values are checked in each call.
+        radius_bound: radius R > 0 of the ball; ``inf`` for no ball.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; decision: ``(*B, d)``; rounds: ``(*B)``.
+        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; ``decision``: ``(*B, d)``; ``rounds``: ``(*B)``.
 
     Example:
         >>> learner = OGD(2, step_size=0.5)
@@ -69,12 +67,10 @@ class OGD(ConvexLearner):
         step_size: float = 1.0,
         schedule: str = "sqrt",
         radius_bound: float = math.inf,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(dim, batch_shape=batch_shape, dtype=dtype, device=device, validate=validate)
+        super().__init__(dim, **options)
+        dtype = self._initial_options["dtype"]
         self.step_size = positive_size("step_size", step_size, dtype)
         self.schedule = one_of("schedule", schedule, SCHEDULES)
         self.is_constant = schedule == "constant"

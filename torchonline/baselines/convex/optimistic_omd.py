@@ -1,50 +1,52 @@
 """Optimistic online mirror descent (Chen, Zhang, Tu, Zhao and Zhang, JMLR 2024)."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.checks import positive_size
 from torchonline.core.ops import along, assign_, count_, dot, increase_, sqrt
+from torchonline.core.options import LearnerOptions
 from torchonline.linalg import in_ball
 
 
 class OptimisticOMD(ConvexLearner):
-    r"""Optimistic online gradient descent on a ball, for losses between stochastic and adversarial: convex and smooth.
+    r"""Optimistic online gradient descent on a ball.
 
-    A round::
+    It is made for convex, smooth losses between stochastic and adversarial. A round::
 
         gradients, _ = torchonline.gradients(loss, learner, x, y)
         learner.step(gradients)
 
-    With the last gradient for a hint, :math:`m_t = g_{t-1}`, :math:`m_1 = 0`, and D = 2R,
+    With the last gradient as the hint, :math:`m_t = g_{t-1}`, :math:`m_1 = 0`, and D = 2R,
 
     .. math:: x_t = \Pi(x'_t - \eta_tm_t),\qquad x'_{t+1} = \Pi(x'_t - \eta_tg_t),\qquad
               \eta_t = \frac D{\sqrt{\delta + 4G^2 + V_{t-1}}},\qquad V_t = \sum_{s\le t}\|g_s - m_s\|^2,
 
-    from :math:`x'_1 = 0`, where :math:`\Pi` takes the nearest point of the ball :math:`\|x\| \le R`, G = ``lipschitz``,
+    from :math:`x'_1 = 0`, where :math:`\Pi` projects onto the ball :math:`\|x\| \le R`, G = ``lipschitz``,
     L = ``smoothness`` and :math:`\delta = 10D^2L^2`.
 
-    Guarantee, if no gradient is longer than G, for each u in the ball:
-    :math:`\sum_{t\le T}\langle g_t, x_t - u\rangle \le \frac32D\sqrt{\delta + 4G^2 + V_T}`. If the expected losses are convex and
-    L-smooth, the expected regret is :math:`O(D\sqrt{\sigma_{1:T}^2} + D\sqrt{\Sigma_{1:T}^2} + D^2L + DG)`, with the sums of the
-    variances of gradients and of the squared changes of their means (the reference). Longer gradients are taken as they
-    are.
+    Guarantee, if no gradient is longer than G, for every u in the ball:
+    :math:`\sum_{t\le T}\langle g_t, x_t - u\rangle \le \frac32D\sqrt{\delta + 4G^2 + V_T}`. If the expected losses are
+    convex and L-smooth, the expected regret is :math:`O(D\sqrt{\sigma_{1:T}^2} + D\sqrt{\Sigma_{1:T}^2} + D^2L + DG)`,
+    where the two sums are those of the variances of gradients and of the squared changes of their means (the reference).
+    Longer gradients are not cut.
 
     Cost of a round: O(d).
 
     Args:
-        dim: d, number of coordinates.
-        radius_bound: R > 0.
-        lipschitz: G > 0, a bound on the length of gradients.
-        smoothness: L, a Lipschitz constant of the mean gradients; 0 where none is known, for the first guarantee alone.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether values are checked in each call.
+        dim: number of coordinates d.
+        radius_bound: radius R > 0 of the ball.
+        lipschitz: bound G > 0 on the length of gradients.
+        smoothness: Lipschitz constant :math:`L \ge 0` of the mean gradients; 0 if none is known. Then only the first guarantee
+            holds.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; decision, x; center, x'; hint, m: ``(*B, d)``; energy, V; rounds: ``(*B)``.
+        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; ``decision`` x, ``centre`` x', ``hint`` m: ``(*B, d)``.
+        - ``error_square_sum`` V, ``rounds``: ``(*B)``.
 
     Example:
         >>> learner = OptimisticOMD(2, radius_bound=10.0, lipschitz=15.0)
@@ -61,9 +63,11 @@ class OptimisticOMD(ConvexLearner):
 
     statistics_depend_on = ("radius_bound", "lipschitz", "smoothness")
 
-    center: Tensor
+    renamed = {"center": "centre", "energy": "error_square_sum"}
+
+    centre: Tensor
     hint: Tensor
-    energy: Tensor
+    error_square_sum: Tensor
 
     def __init__(
         self,
@@ -72,12 +76,10 @@ class OptimisticOMD(ConvexLearner):
         radius_bound: float,
         lipschitz: float,
         smoothness: float = 0.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
+        **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(dim, batch_shape=batch_shape, dtype=dtype, device=device, validate=validate)
+        super().__init__(dim, **options)
+        dtype = self._initial_options["dtype"]
         self.radius_bound = positive_size("radius_bound", radius_bound, dtype)
         self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
         self.smoothness = positive_size("smoothness", smoothness, dtype, besides=(0.0,))
@@ -87,20 +89,20 @@ class OptimisticOMD(ConvexLearner):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {
-            "center": torch.zeros(self.dim, dtype=torch.float64),
+            "centre": torch.zeros(self.dim, dtype=torch.float64),
             "hint": torch.zeros(self.dim, dtype=torch.float64),
-            "energy": torch.zeros((), dtype=torch.float64),
+            "error_square_sum": torch.zeros((), dtype=torch.float64),
         }
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         count_(self.rounds)
-        rate = self.diameter / sqrt(self.offset + self.energy)
-        center = self.center - along(rate, gradients) * gradients
-        center = in_ball(center, self.radius_bound)
+        rate = self.diameter / sqrt(self.offset + self.error_square_sum)
+        centre = self.centre - along(rate, gradients) * gradients
+        centre = in_ball(centre, self.radius_bound)
         error = gradients - self.hint
-        increase_(self.energy, dot(error, error))
-        rate = self.diameter / sqrt(self.offset + self.energy)
-        x = center - along(rate, gradients) * gradients
-        assign_(self.center, center)
+        increase_(self.error_square_sum, dot(error, error))
+        rate = self.diameter / sqrt(self.offset + self.error_square_sum)
+        x = centre - along(rate, gradients) * gradients
+        assign_(self.centre, centre)
         assign_(self.hint, gradients)
         assign_(self.decision, in_ball(x, self.radius_bound))

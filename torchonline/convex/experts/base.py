@@ -1,0 +1,159 @@
+"""Base class of the learners that weigh experts, and functions of logarithmic weights."""
+
+import math
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor
+
+from torchonline.convex.hints import HintedLearner
+from torchonline.core.backend import in_python, may_hold
+from torchonline.core.checks import one_for_each, one_of, positive_size
+from torchonline.core.inputs import check_mask
+from torchonline.core.ops import assign_, count_, exp, increase_, largest, logsumexp, nonzero, where
+from torchonline.core.options import LearnerOptions
+from torchonline.linalg import entropy_prox
+
+# kappa of the corrections. The proof needs at least 4.
+KAPPAS = {"default": 6.0, "paper": 32.0}
+
+
+class Experts(HintedLearner):
+    """Base class of the learners that weigh N experts.
+
+    The decision is the experts' weights, and the gradients are their losses. A subclass says how it learns
+    (:meth:`_learn_`), how it decides (:meth:`_decide_`) and how large losses may be (:meth:`_cut`).
+
+    Args:
+        experts: number of experts N.
+        preset: name of the constant kappa.
+        entries: as in :class:`~torchonline.convex.learner.ConvexLearner`.
+        options: ``batch_shape``, ``dtype``, ``device`` and ``validate`` of :class:`~torchonline.core.learner.Learner`.
+    """
+
+    available: Tensor
+    clipped_rounds: Tensor
+
+    renamed = {"clipped": "clipped_rounds"}
+    argument_of = {"kappa": "preset"}
+
+    def __init__(
+        self, experts: int, *, preset: str, entries: int | None = None, **options: Unpack[LearnerOptions]
+    ) -> None:
+        self.preset = one_of("preset", preset, tuple(KAPPAS))
+        super().__init__(experts, entries=entries, **options)
+        self.kappa = KAPPAS[preset]
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        return super()._initial_state() | {
+            "hint": torch.zeros(self.dim, dtype=torch.float64),
+            "available": torch.ones(self.dim, dtype=torch.bool),
+            "clipped_rounds": torch.zeros((), dtype=torch.int64),
+        }
+
+    def _learn_(self, losses: Tensor) -> None:
+        """Learn from losses, ``(*B, N)``."""
+        raise NotImplementedError
+
+    def _cut(self, losses: Tensor) -> Tensor:
+        """Return losses, ``(*B, N)``, cut to where the guarantee holds."""
+        raise NotImplementedError
+
+    def _set_available_in_python(self, mask: Any) -> None:
+        mask = check_mask("mask", mask, tuple(self.available.shape), self.available, self.validate)
+        self._tell(self._set_available_, mask)
+
+    @torch.jit.export
+    @in_python(_set_available_in_python)
+    def set_available(self, mask: Tensor) -> None:
+        """Say which experts are available from now on. The weights follow.
+
+        An expert that is not available has weight 0, whatever its losses. It comes back with the share of the sum of
+        weights that it left with.
+
+        Args:
+            mask: ``(*B, N)``, True where an expert is available; at least one is.
+
+        Raises:
+            TypeError: ``mask`` is no boolean tensor.
+            ValueError: its shape or device is wrong, or no expert is available. No buffer has changed.
+        """
+        self._set_available_(mask)
+
+    def _set_available_(self, mask: Tensor) -> None:
+        with torch.no_grad():
+            assign_(self.available, mask)
+            self._decide_()
+
+    def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
+        self._observe_and_expect(gradients, None, None)
+
+    def _observe_and_expect(self, losses: Tensor, hint: Tensor | None, available: Tensor | None) -> None:
+        """Learn from losses, then take the next weights by a hint and an availability mask, all ``(*B, N)``.
+
+        If ``hint`` is None, the losses are the hint. If ``available`` is None, the mask stays.
+        """
+        cut = self._cut(losses)
+        if may_hold(cut != losses):
+            far = abs(losses - cut) > 1e-6 * (abs(losses) + abs(self.hint))
+            increase_(self.clipped_rounds, (far & self.available).any(-1))
+        self._learn_(cut)
+        assign_(self.hint, cut if hint is None else hint)
+        if available is not None:
+            assign_(self.available, available)
+        count_(self.rounds)
+        self._decide_()
+
+    def _mask(self) -> Tensor | None:
+        """Return the availability mask, or None if the host knows that it is all True."""
+        return self.available if may_hold(~self.available) else None
+
+
+def masked(logs: Tensor, mask: Tensor) -> Tensor:
+    """Replace logarithms by minus infinity where a mask is False."""
+    return where(mask, logs, logs - math.inf)
+
+
+def shares(logs: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the weights of log-weights ``(..., N)``, normalized to sum 1 over the masked experts.
+
+    Other experts get 0, and so does a row without a masked expert.
+    """
+    # Relative to the largest: far below 0, the logarithm of a sum would lose its digits.
+    if mask is None:
+        weights = exp(logs - largest(logs)[..., None])
+        return weights / weights.sum(-1)[..., None]
+    some = masked(logs, mask)
+    found = (some > -math.inf).any(-1)[..., None]
+    weights = exp(some - largest(where(found, some, 0.0 * found))[..., None])
+    return weights / nonzero(weights.sum(-1)[..., None])
+
+
+def among(before: Tensor, logs: Tensor, mask: Tensor | None) -> Tensor:
+    """Renormalize the log-weights of the masked experts to the total weight they had before. Leave the others unchanged."""
+    if mask is None:
+        return logs - logsumexp(logs)[..., None]
+    then, now = masked(before, mask), masked(logs, mask)
+    return where(now > -math.inf, now - log_share(now) + log_share(then), before)
+
+
+def log_share(logs: Tensor) -> Tensor:
+    """Return ``log(sum(exp(logs)))`` over the last axis, which becomes one of length 1; 0 if all are minus infinity."""
+    some = (logs > -math.inf).any(-1)[..., None]
+    return logsumexp(where(some, logs, 0.0 * some))[..., None]
+
+
+def prox_among(log_weights: Tensor, cost: Tensor, rates: Tensor, mask: Tensor | None) -> Tensor:
+    """Apply :func:`~torchonline.linalg.entropy_prox` to the masked experts, with the total weight they have. Leave the others."""
+    if mask is None:
+        return entropy_prox(log_weights, cost, rates)
+    some = masked(log_weights, mask)
+    share = log_share(some)
+    return where(mask, share + entropy_prox(some - share, cost, rates), log_weights)
+
+
+def positive_numbers(name: str, value: Any, count: int, dtype: torch.dtype) -> tuple[float, ...]:
+    """Return an option with a positive number for each of ``count`` experts, which a state in ``dtype`` can hold."""
+    if not isinstance(value, (Tensor, tuple, list)):
+        raise TypeError(f"{name}: expected {count} numbers above 0, got {value!r}")
+    return tuple(one_for_each(name, value, (count,), lambda name, number: positive_size(name, number, dtype)).tolist())

@@ -1,0 +1,153 @@
+"""MsMwC-Master: multi-scale multiplicative weights without a rate to choose."""
+
+import math
+from collections.abc import Sequence
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from torchonline.convex.experts.base import Experts, among, masked, positive_numbers, prox_among, shares
+from torchonline.core.checks import check_state_dtype, one_of, rounds_at_most
+from torchonline.core.ops import assign_, clip, matvec
+from torchonline.core.options import DEFAULTS, LearnerOptions
+
+
+class MsMwCMaster(Experts):
+    r"""MsMwC-Master: one :class:`MsMwC` over many, each at its own rate.
+
+    A round is that of :class:`MsMwC`. The losses of expert j are known to lie within a range :math:`\pm r_j`; ranges may
+    differ by much. With the least range :math:`r_1`, the grid :math:`\beta_q = 1/(4\,\text{kappa}\,r_12^q)` has one rate
+    for each q such that :math:`r_j \le r_12^q \le r_j\sqrt T` for some j, and for the least q with :math:`r_j \le r_12^q`
+    for each j. Each rate has an inner MsMwC over the experts with :math:`r_j \le r_12^q`, all at the rate
+    :math:`2\beta_q`. An outer MsMwC weighs the inner ones, at the rates :math:`\beta_q`.
+
+    Guarantee. While losses stay in their ranges, the regret against each expert i is of order
+
+    .. math:: r_i\Gamma_i + \sqrt{\Gamma_i\textstyle\sum_t(\ell_{t,i} - h_{t,i})^2} + Kr_1,\qquad
+              \Gamma_i = \ln\big(\sqrt N\max\{2, \sqrt T\}\,r_i/r_1\big),
+
+    (Lemma 1 of the reference; docs/parameter_free.md has the constants). It scales with the range of that expert, not
+    with the largest range. The default's constants are five times smaller than the paper's; the same proof allows them. A
+    loss out of its range is cut, and its round is counted in ``clipped_rounds``.
+
+    If experts are not always available, the bound is proved for an expert that appears in round s and stays, if the
+    expert of the least range is always available: from round s on, plus :math:`3(s - 1)` times the largest range of the
+    experts available before. Otherwise nothing is proved.
+
+    Cost of a round: O(NK) for K = O(ln(max r / min r) + ln T) rates.
+
+    Args:
+        ranges: r, a positive number for each expert, in units of a loss.
+        horizon: number of rounds T, for the grid. The guarantee holds in each round up to it.
+        preset: ``"default"``: kappa = 6, and the rates as the prior of the outer MsMwC; ``"paper"``: 32, the squares of
+            the rates, and a grid of whole powers of 2. With it, weights change when all losses and ranges are multiplied
+            by a number that is no power of 2.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+
+    Shape:
+        - ``decision``, ``hint``, ``available``: ``(*B, N)``; ``rounds``, ``clipped_rounds``: ``(*B)``.
+        - ``inner_log_weights``, ``(*B, K, N)``, and ``outer_log_weights``, ``(*B, K)``: logarithms of the weights of
+          experts and of rates, before the hint; ``inner_weights``, ``(*B, K, N)``: weights of experts after the hint.
+
+    Example:
+        >>> learner = MsMwCMaster((1.0, 10.0, 100.0), horizon=1000)
+        >>> for _ in range(300):
+        ...     learner.step(torch.tensor([0.0, -5.0, 50.0]))
+        >>> learner.predict().argmax()
+        tensor(1)
+
+    Reference:
+        Chen, Luo and Wei, Impossible Tuning Made Possible, COLT 2021, as Algorithm 3 of Wang, Barik, Zhao and Tan,
+        Parameter-free algorithms for the Stochastically Extended Adversarial model. What differs: the square in the correction,
+        which the paper's line 7 misses; the rates :math:`2\beta_q`, which it does not define; kappa; a grid that scales.
+    """
+
+    statistics_depend_on = ("ranges", "horizon", "kappa")
+    renamed = Experts.renamed | {"middle": "inner_log_weights", "inner": "inner_weights", "top": "outer_log_weights"}
+    dropped = ("spans", "twice")
+
+    rates: Tensor
+    inner_rates: Tensor
+    expert_ranges: Tensor
+    inner_log_weights: Tensor
+    inner_weights: Tensor
+    outer_log_weights: Tensor
+
+    def __init__(
+        self,
+        ranges: Sequence[float] | Tensor,
+        *,
+        horizon: int,
+        preset: str = "default",
+        **options: Unpack[LearnerOptions],
+    ) -> None:
+        listed = ranges.tolist() if isinstance(ranges, Tensor) else ranges
+        if not isinstance(listed, (tuple, list)) or len(listed) == 0:
+            raise TypeError(f"ranges: expected a number above 0 for each expert, got {ranges!r}")
+        dtype = (DEFAULTS | options)["dtype"]
+        check_state_dtype(dtype)
+        numbers = positive_numbers("ranges", listed, len(listed), dtype)
+        one_of("preset", preset, ("default", "paper"))
+        unit = 1.0 if preset == "paper" else min(numbers)
+        levels = grid(numbers, rounds_at_most("horizon", horizon), unit)
+        super().__init__(len(numbers), preset=preset, entries=len(numbers) * len(levels), **options)
+        self.ranges, self.grid, self.horizon = numbers, levels, int(horizon)
+        self._create_buffers()
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        ranges, levels = (torch.tensor(numbers, dtype=torch.float64) for numbers in (self.ranges, self.grid))
+        within = ranges <= levels[:, None] * (1.0 + 1e-12)
+        log_weights = torch.where(within, -within.sum(-1, keepdim=True).double().log(), -math.inf)
+        prior = (-2.0 if self.preset == "paper" else -1.0) * levels.log()
+        return super()._initial_state() | {
+            "inner_log_weights": log_weights,
+            "inner_weights": log_weights.exp(),
+            "outer_log_weights": torch.log_softmax(prior, -1),
+            "decision": torch.softmax(prior, -1) @ log_weights.exp(),
+        }
+
+    def _tables(self) -> dict[str, Tensor]:
+        rates = 1.0 / (4.0 * self.kappa * torch.tensor(self.grid, dtype=torch.float64))
+        ranges = torch.tensor(self.ranges, dtype=torch.float64)
+        return {"rates": rates, "inner_rates": 2.0 * rates[:, None], "expert_ranges": ranges}
+
+    def _cut(self, losses: Tensor) -> Tensor:
+        return clip(losses, self.expert_ranges)
+
+    def _learn_(self, losses: Tensor) -> None:
+        surprise = losses - self._cut(self.hint)
+        # The outer weights learn from the losses of the inner MsMwC.
+        inner_losses, inner_surprise = matvec(self.inner_weights, losses), matvec(self.inner_weights, surprise)
+        cost = inner_losses + self.kappa * self.rates * inner_surprise * inner_surprise
+        square = self.kappa * surprise * surprise
+        # With equal rates, the arg min is a normalized exponential: no root search.
+        step = losses[..., None, :] + self.inner_rates * square[..., None, :]
+        moved = self.inner_log_weights - self.inner_rates * step
+        mask = self._mask()
+        rows = None if mask is None else mask[..., None, :]
+        usable = self._usable(rows)
+        assign_(self.outer_log_weights, prox_among(self.outer_log_weights, cost, self.rates, usable))
+        assign_(self.inner_log_weights, among(self.inner_log_weights, moved, rows))
+
+    def _decide_(self) -> None:
+        hint, mask = self._cut(self.hint), self._mask()
+        rows = None if mask is None else mask[..., None, :]
+        usable = self._usable(rows)
+        moved = self.inner_log_weights - self.inner_rates * hint[..., None, :]
+        assign_(self.inner_weights, shares(moved, rows))
+        inner_hints = matvec(self.inner_weights, hint)
+        outer = prox_among(self.outer_log_weights, inner_hints, self.rates, usable)
+        assign_(self.decision, matvec(self.inner_weights.mT, shares(outer, usable)))
+
+    def _usable(self, rows: Tensor | None) -> Tensor | None:
+        """Return which rates have an available expert, ``(*B, K)``; None if ``rows`` is None, the mask of all experts."""
+        return None if rows is None else (masked(self.inner_log_weights, rows) > -math.inf).any(-1)
+
+
+def grid(ranges: Sequence[float], horizon: int, unit: float) -> tuple[float, ...]:
+    """Return the sizes of losses that there is a rate for: ``unit`` times powers of 2, ascending."""
+    first = [math.ceil(math.log2(r / unit) - 1e-9) for r in ranges]
+    last = [math.floor(math.log2(r * math.sqrt(horizon) / unit) + 1e-9) for r in ranges]
+    powers = {q for low, high in zip(first, last, strict=True) for q in range(low, max(low, high) + 1)}
+    return tuple(unit * 2.0**q for q in sorted(powers))
