@@ -398,8 +398,10 @@ class Estimator(Learner):
         rows = as_array(x)
         # A single learner's numbers are Python's, which have no precision of their own to impose.
         is_number = not (self.batch_dims or self.output_shape)
-        rewards = reward.tolist() if is_number else as_array(reward)
-        scales = on.noise_scale if noise_scale is None else noise_scale.tolist() if is_number else as_array(noise_scale)
+        rewards: Any = reward.tolist() if is_number else as_array(reward)
+        scales: Any = (
+            on.noise_scale if noise_scale is None else noise_scale.tolist() if is_number else as_array(noise_scale)
+        )
         if self.validate:
             if noise_scale is not None or not (isinstance(rewards, float) and self._is_ordinary(rewards)):
                 self._check_rewards(reward, noise_scale)

@@ -94,11 +94,11 @@ class Policy(nn.Module):
 
     @property
     def _lock(self) -> Any:
-        return self._modules["estimator"]._lock
+        return self._modules["estimator"]._lock  # type: ignore[union-attr]
 
     @property
     def _is_torn(self) -> bool:
-        return self._modules["estimator"]._is_torn
+        return self._modules["estimator"]._is_torn  # type: ignore[union-attr, return-value]
 
     def forward(self, arms: Tensor) -> Tensor:
         """Return the score of each arm: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""

@@ -115,7 +115,7 @@ class CAOONS(ConvexLearner):
         sketch_size: int = 16,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        dtype = (DEFAULTS | options)["dtype"]
+        dtype = options.get("dtype", DEFAULTS["dtype"])
         check_state_dtype(dtype)
         lipschitz = positive_size("lipschitz", lipschitz, dtype)
         length_scale = positive_size("length_scale", length_scale, dtype)

@@ -36,6 +36,7 @@ class Learner(nn.Module):
     """
 
     if TYPE_CHECKING:
+        __signature__: inspect.Signature
         _view: NumpyView | None
         _lock: threading.RLock
         _is_torn: bool
@@ -231,10 +232,11 @@ class Learner(nn.Module):
         return ", ".join(filter(None, (described(self, arguments), place)))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__dict__ and name in _options_of(type(self)) and self.__dict__[name] != value:
+        cls: Any = type(self)
+        if name in self.__dict__ and name in _options_of(cls) and self.__dict__[name] != value:
             raise AttributeError(
                 f"{name}: expected {self.__dict__[name]!r}, {self.why_fixed}, got {value!r}; "
-                f"construct another {type(self).__name__}"
+                f"construct another {cls.__name__}"
             )
         super().__setattr__(name, value)
         # A view holds the options too.
@@ -325,7 +327,7 @@ class Learner(nn.Module):
 
 
 @cache
-def _options_of(cls: type[Learner]) -> frozenset[str]:
+def _options_of(cls: Any) -> frozenset[str]:
     """Return the names of the attributes that cannot be set after construction."""
     own = frozenset(inspect.signature(cls).parameters) - {"validate"}
     return own | frozenset(cls.statistics_depend_on) | frozenset(cls.fixed_besides)

@@ -82,7 +82,7 @@ COMMON = ("batch_shape", "dtype", "device", "validate")
 DEFAULTS: dict[str, Any] = {"batch_shape": (), "dtype": torch.float64, "device": None, "validate": True}
 
 
-def expanded_signature(cls: type) -> inspect.Signature:
+def expanded_signature(cls: Any) -> inspect.Signature:
     """Return a constructor's signature with ``**options: Unpack[LearnerOptions]`` written out."""
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
     if parameters and parameters[-1].annotation == Unpack[LearnerOptions]:

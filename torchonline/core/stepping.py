@@ -65,7 +65,7 @@ def all_or_nothing(learner: Any, state: list[Any], is_whole: bool, method: Calla
         arguments: what to call it with.
     """
     marks = learner.__dict__
-    was_torn = marks["_is_torn"]
+    was_torn = marks.get("_is_torn", False)
     # Bytes are copied in half the time of an array.
     copy = Tensor.clone if type(state[0]) is not ARRAY else TO_BYTES
     before = list(map(copy, state)) if is_whole else None

@@ -37,7 +37,7 @@ class NumpyView:
         self.wide = [tensor for tensor in self.tensors if tensor.dim() > 1]
         self.saved = [tensor for tensor in self.tensors if tensor.is_floating_point()]  # what autograd may have saved
         self.addresses = [tensor.data_ptr() for tensor in self.tensors]
-        self.parts = [(learner.parts()[name], view) for name, view in parts.items()]
+        self.parts: list[tuple[Any, Any]] = [(learner.parts()[name], view) for name, view in parts.items()]
         twin: Any = object.__new__(type(learner))
         buffers = learner._buffers.items()
         arrays = {name: None if buffer is None else buffer.detach().numpy() for name, buffer in buffers}
@@ -45,12 +45,12 @@ class NumpyView:
         twin.__dict__.update(learner.__dict__ | learner._modules | arrays)
         twin.__dict__.update(is_view=True, named_buffers=arrays.items)
         self.learner = twin
-        self.state = [arrays[name] for name in learner.state() if "." not in name]
+        self.state: list[Any] = [arrays[name] for name in learner.state() if "." not in name]
         for name, view in parts.items():
             twin.__dict__[name] = view.learner
             self.state += view.state
         self.policies: dict[type, Any] = {}  # stand-ins for the policies on the learner
-        self.bytes = sum(array.nbytes for array in self.state)
+        self.bytes: int = sum(array.nbytes for array in self.state)
 
     def is_current(self) -> bool:
         """Return whether the memory of each buffer is where it was when the view was made."""

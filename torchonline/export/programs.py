@@ -30,8 +30,8 @@ class Round(nn.Module):
         self.policy = policy
 
     def forward(self, x: Tensor, reward: Tensor, learn: Tensor, arms: Tensor, mask: Tensor) -> Tensor:
-        with torch.no_grad(), only_where(learn, self.policy.estimator):
-            self.policy.step(torch.where(learn.unsqueeze(-1), x, 0.0), torch.where(learn, reward, 0.0))
+        with torch.no_grad():
+            step_where(learn, self.policy, x, reward)
         return self.policy.select(arms, mask)
 
 
@@ -81,6 +81,12 @@ class ConvexRound(nn.Module):
         with torch.no_grad(), only_where(learn, self.learner):
             self.learner.step(torch.where(each.unsqueeze(-1), gradients, 0.0), torch.where(each, values, 0.0))
         return self.learner.predict(), self.learner.queries()
+
+
+def step_where(learn: Tensor, policy: Policy, x: Tensor, reward: Tensor) -> None:
+    """Learn from a round where ``learn``, ``(*B)``, is True. The other learners get a round of zeros, and forget it."""
+    with only_where(learn, policy.estimator):
+        policy.step(torch.where(learn.unsqueeze(-1), x, 0.0), torch.where(learn, reward, 0.0))
 
 
 @contextmanager

@@ -251,10 +251,15 @@ def agree(what: str, ours: Tensor, theirs: Tensor, tolerance: float = 0.0) -> No
 
 def agree_on_state(eager: nn.Module, theirs: dict[str, Tensor], tolerance: float) -> None:
     """Raise unless each buffer of the eager module is there, and equal where the rounds determine it."""
-    learners = {path: part for path, part in eager.named_modules() if isinstance(part, Learner)}
-    undetermined = {f"{path}.{name}".lstrip(".") for path, part in learners.items() for name in part.undetermined}
+    loose = undetermined(eager)
     for name, buffer in eager.named_buffers():
         if name not in theirs:
             raise RuntimeError(f"export: the exported module has no buffer {name}")
-        if name not in undetermined:
+        if name not in loose:
             agree(f"buffer {name}", buffer, theirs[name], tolerance if buffer.is_floating_point() else 0.0)
+
+
+def undetermined(module: nn.Module) -> set[str]:
+    """Return the names of the buffers of a module that are unique only up to rounding."""
+    learners = {path: part for path, part in module.named_modules() if isinstance(part, Learner)}
+    return {f"{path}.{name}".lstrip(".") for path, part in learners.items() for name in part.undetermined}

@@ -83,7 +83,7 @@ class GeneralizedEstimator(Estimator):
         radius_scale: float,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        scales = {"noise_scale": link.noise_scale, "theta_bound": theta_bound, "radius_scale": radius_scale}
+        scales: Any = {"noise_scale": link.noise_scale, "theta_bound": theta_bound, "radius_scale": radius_scale}
         super().__init__(dim, ridge=ridge, **scales, **options)
         self.link = link
         self.feature_bound = float(feature_bound)

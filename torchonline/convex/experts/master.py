@@ -85,7 +85,7 @@ class MsMwCMaster(Experts):
         listed = ranges.tolist() if isinstance(ranges, Tensor) else ranges
         if not isinstance(listed, (tuple, list)) or len(listed) == 0:
             raise TypeError(f"ranges: expected a number above 0 for each expert, got {ranges!r}")
-        dtype = (DEFAULTS | options)["dtype"]
+        dtype = options.get("dtype", DEFAULTS["dtype"])
         check_state_dtype(dtype)
         numbers = positive_numbers("ranges", listed, len(listed), dtype)
         one_of("preset", preset, ("default", "paper"))
