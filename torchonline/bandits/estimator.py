@@ -1,49 +1,17 @@
 """Base class of the linear estimators: statistics, widths and an all-or-nothing step."""
 
 import math
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import (
-    SMALL_STEP,
-    as_array,
-    autocasts,
-    exactly,
-    in_python,
-    is_readable,
-    may_hold,
-    with_body,
-)
-from torchonline.core.checks import (
-    LARGEST,
-    ORDINARY,
-    check_array,
-    check_shape,
-    check_size,
-    check_values,
-    positive,
-    positive_integer,
-    refusal,
-    shape_text,
-)
-from torchonline.core.inputs import check_tensor
+from torchonline.bandits.arguments import check_growth, learn, on_rows
+from torchonline.core import checks
+from torchonline.core.backend import SMALL_STEP, in_python, may_hold
 from torchonline.core.learner import Learner
-from torchonline.core.ops import (
-    along,
-    at_least,
-    converted,
-    fill_,
-    maximum,
-    minimum,
-    roundoff,
-    row_dots,
-    rows_times,
-    sqrt,
-)
+from torchonline.core.ops import along, at_least, converted, fill_, maximum, minimum, row_dots, rows_times, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import (
     REFINE_EVERY,
@@ -53,36 +21,15 @@ from torchonline.core.precision_matrix import (
     refine_,
     start_of,
 )
-from torchonline.core.stepping import one_at_a_time
 from torchonline.linalg import diagonal
 
 
 def default_ridge(dim: int, theta_bound: float) -> float:
     """Return the ridge d / S^2, with which the prior knowledge |theta| <= S adds d to the squared radius."""
-    dim, bound = positive_integer("dim", dim), positive("theta_bound", theta_bound)
+    dim, bound = checks.positive_integer("dim", dim), checks.positive("theta_bound", theta_bound)
     if not 1e-20 <= bound <= 1e20:
         raise ValueError(f"theta_bound: expected from 1e-20 to 1e20, unless ridge is given, got {bound:g}")
     return dim / bound**2
-
-
-def on_rows(method: Any) -> Any:
-    """Decorate a method of rows of features: check the rows, and keep automatic mixed precision out.
-
-    TorchScript compiles the method alone.
-    """
-    rounds_products, exact = autocasts, exactly
-
-    def look(self: Any, x: Any) -> Any:
-        x = self._checked_rows(x)
-        if not rounds_products(x):
-            return method(self, x)
-        with exact(x):
-            return method(self, x)
-
-    return with_body(method, ON_VIEW, _method=method, _checked=one_at_a_time(look))
-
-
-ON_VIEW = "return _method({all}) if self.is_view else _checked({all})"
 
 
 class Estimator(Learner):
@@ -115,6 +62,10 @@ class Estimator(Learner):
     # What `step` calls the response.
     response = "reward"
     positive_definite: tuple[str, ...] = ("V", "V_inv")
+    # Rounds with less noise than this are refused.
+    smallest_noise_scale = 0.0
+    # The longest features that a round may have.
+    longest = math.inf
 
     def __init__(
         self,
@@ -132,14 +83,12 @@ class Estimator(Learner):
         dtype = self._initial_options["dtype"]
         self.output_shape = output_shape
         if not output_shape:  # otherwise the subclass has buffers of these names
-            self.noise_scale, self.theta_bound = noise_scale, positive("theta_bound", theta_bound)
-        self.ridge = positive("ridge", ridge)
-        check_size("ridge", self.ridge, torch.finfo(dtype).max, dtype)
-        self.radius_scale = positive("radius_scale", radius_scale)
-        self.restart_every = None if restart_every is None else positive_integer("restart_every", restart_every)
-        self.smallest_noise_scale = 0.0
-        # The longest features that a round may have.
-        self.longest = math.inf
+            self.noise_scale = checks.non_negative("noise_scale", noise_scale)
+            self.theta_bound = checks.positive("theta_bound", theta_bound)
+        self.ridge = checks.positive("ridge", ridge)
+        checks.check_size("ridge", self.ridge, torch.finfo(dtype).max, dtype)
+        self.radius_scale = checks.positive("radius_scale", radius_scale)
+        self.restart_every = None if restart_every is None else checks.positive_integer("restart_every", restart_every)
         self.features_shape = (*self.batch_shape, self.dim)
         self.response_shape = (*self.batch_shape, *output_shape)
         self.is_small = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1) < SMALL_STEP
@@ -153,10 +102,11 @@ class Estimator(Learner):
 
     def _create_buffers(self) -> None:
         # An option out of the range of the state's dtype would be infinite there, or 0.
+        dtype = self._initial_options["dtype"]
         for name in ("noise_scale", "theta_bound", "feature_bound", "minimum_scale"):
             value = self.__dict__.get(name)
             if value:
-                check_size(name, value, LARGEST[self._initial_options["dtype"]], self._initial_options["dtype"])
+                checks.check_size(name, value, checks.LARGEST[dtype], dtype)
         super()._create_buffers()
         self.starts = [start for item in self._initial_state().items() if (start := _start(*item)) is not None]
 
@@ -167,10 +117,7 @@ class Estimator(Learner):
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Learn from one round of each learner: ``(*B, d)``, ``(*B)``, ``(*B)``. Refuse before the first write.
-
-        Rewards and noise scales have ``output_shape`` besides.
-        """
+        """Learn from one round of each learner: ``(*B, d)``, ``(*B, *output_shape)`` twice. Refuse before the first write."""
         raise NotImplementedError
 
     def width_matrix(self) -> Tensor:
@@ -234,41 +181,8 @@ class Estimator(Learner):
 
     # A step.
 
-    @one_at_a_time
-    def _learn_in_python(self, x: Any, reward: Any, noise_scale: Any = None) -> None:
-        """Check the arguments of a step, then learn: on NumPy views where that is faster."""
-        own = self.__dict__  # a fifth of the time of self.name
-        state: Any = own["_buffers"]["theta_hat"]
-        x = check_tensor("x", x, state)
-        reward = check_tensor(self.response, reward, state, is_real=True)
-        shape = x.shape
-        is_one = shape == own["features_shape"]
-        if is_one:
-            shape = own["response_shape"]
-        elif shape[:-2] + shape[-1:] == self.features_shape:
-            shape = shape[:-1] + self.output_shape
-        else:
-            one, several = self.features_shape, (*self.batch_shape, "n", self.dim)
-            raise ValueError(f"x: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(shape)}")
-        if reward.shape != shape:
-            check_shape(self.response, reward, shape)
-        if noise_scale is not None:
-            noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
-            check_shape("noise_scale", noise_scale, shape)
-        view = self.view_for(x) if own["is_small"] else None
-        if view is not None:
-            rounds = self._rounds_of_arrays(view.learner, x, reward, noise_scale, is_one)
-            self._run(view, view.learner._learn_round, rounds)
-            return
-        if is_readable(reward):
-            self._check_rewards(reward, noise_scale)
-            if self.validate and not is_one:
-                check_values("x", x)
-        with torch.no_grad(), exactly(x) if autocasts(x) else nullcontext():
-            self._run(None, self._learn_round, self._rounds_of_tensors(x, reward, noise_scale, is_one))
-
     @torch.jit.export
-    @in_python(_learn_in_python)
+    @in_python(learn)
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
         """Learn from the reward of a decision, or from several in order.
 
@@ -288,7 +202,7 @@ class Estimator(Learner):
         self._learn(x, reward, noise_scale)
 
     def _learn(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
-        """Learn from one round or from several in order. TorchScript's step; Python has :meth:`_learn_in_python`."""
+        """Learn from one round or from several in order. TorchScript's step; Python has :func:`learn`."""
         with torch.no_grad():
             x = x.detach().to(self.theta_hat.dtype)
             reward = reward.detach().to(self.theta_hat.dtype)
@@ -354,95 +268,25 @@ class Estimator(Learner):
                         entries = diagonal(buffer)
                         fill_(entries, along(due, entries), fill)
 
-    def _check_growth_in_python(self, x: Any, quadratic: Any, is_response: bool = False) -> None:
-        if not self.validate:
-            return
-        if isinstance(quadratic, float) and quadratic < 2.0**52:  # one learner in double precision
-            return
-        most = 1.0 / roundoff(quadratic)
-        if not isinstance(quadratic, Tensor):
-            if (quadratic.max() if isinstance(quadratic, np.ndarray) else quadratic) < most:
-                return
-        elif not is_readable(quadratic) or quadratic.max().item() < most:
-            return
-        check_values("x", torch.as_tensor(x))
-        blamed = self.response if is_response else "x"
-        raise refusal(
-            f"{blamed}: expected a round that adds less than {most:.1e} to the statistics in its direction, all that the "
-            f"state's dtype can resolve, got {torch.as_tensor(quadratic).max():.1e}; scale the features down or raise ridge"
-        )
-
-    @in_python(_check_growth_in_python)
+    @in_python(check_growth)
     def _check_growth(self, x: Tensor, quadratic: Tensor, is_response: bool = False) -> None:
-        """Refuse a round that an inverse cannot follow: NaN, infinity, or a growth beyond the state's resolution.
-
-        With ``is_response`` the response is to blame, otherwise the features.
-        """
+        """Refuse NaN, infinity and a growth of V beyond the dtype's resolution. ``is_response`` blames the response, not x."""
         return
 
-    # What follows is Python only.
-
-    def _checked_rows(self, x: Any, name: str = "x") -> Tensor:
-        """Return rows of features as a tensor ``(*B, ..., d)``, or raise."""
-        x = check_tensor(name, x, self.theta_hat)
-        batch, shape = self.batch_shape, x.shape
-        if len(shape) <= len(batch) or shape[: len(batch)] != batch or shape[-1] != self.dim:
-            wanted = shape_text((*batch, "...", self.dim))
-            raise ValueError(f"{name}: expected shape {wanted}, got {shape_text(shape)}")
-        return x
-
-    def _rounds_of_arrays(
-        self, on: Any, x: Tensor, reward: Tensor, noise_scale: Tensor | None, is_one: bool
-    ) -> list[Any]:
-        """Return the arguments of each round as arrays and Python's numbers, once their values have been checked."""
-        rows = as_array(x)
-        # A single learner's numbers are Python's, which have no precision of their own to impose.
-        is_number = not (self.batch_dims or self.output_shape)
-        rewards: Any = reward.tolist() if is_number else as_array(reward)
-        scales: Any = (
-            on.noise_scale if noise_scale is None else noise_scale.tolist() if is_number else as_array(noise_scale)
-        )
-        if self.validate:
-            if noise_scale is not None or not (isinstance(rewards, float) and self._is_ordinary(rewards)):
-                self._check_rewards(reward, noise_scale)
-            check_array("x", rows)
-        if is_one:
-            return [(rows, rewards, scales)]
-        # Copies: the rows may be views of the very buffers that learning from the first of them changes.
-        rows = np.moveaxis(rows, self.batch_dims, 0).copy()
-        if not is_number:
-            rewards = np.moveaxis(rewards, self.batch_dims, 0).copy()
-        if noise_scale is None:
-            scales = [scales] * len(rows)
-        elif not is_number:
-            scales = np.moveaxis(scales, self.batch_dims, 0).copy()
-        return list(zip(rows, rewards, scales, strict=True))
-
-    def _rounds_of_tensors(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None, is_one: bool) -> list[Any]:
-        """Return the arguments of each round as tensors."""
-        x, reward = x.detach(), reward.detach()
-        scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach()
-        if is_one:
-            return [(x, reward, scale)]
-        return list(zip(*(value.clone().unbind(self.batch_dims) for value in (x, reward, scale)), strict=True))
-
     def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
-        # `_check_growth` checks the values of x, through x'V^-1 x.
+        """Refuse wrong values. `_check_growth` checks those of x, through x'V^-1 x. Python only."""
         if self.validate:
-            check_values(self.response, reward)
+            checks.check_values(self.response, reward)
             if noise_scale is not None:
-                check_values("noise_scale", noise_scale, self.smallest_noise_scale)
+                checks.check_values("noise_scale", noise_scale, self.smallest_noise_scale)
 
     def _is_ordinary(self, reward: float) -> bool:
-        """Return whether :meth:`_check_rewards` passes a single learner's reward, if that is seen at once."""
-        return abs(reward) <= ORDINARY
+        """Return whether :meth:`_check_rewards` passes a single learner's reward, if that is seen at once. Python only."""
+        return abs(reward) <= checks.ORDINARY
 
 
 def _start(name: str, value: Tensor | None) -> tuple[str, float, bool] | None:
-    """Return the number that an initial buffer holds everywhere or, with True, on the diagonal of a matrix of zeros.
-
-    None if it is neither: such a buffer cannot be restored in some learners of a fleet.
-    """
+    """Return a buffer's name, number, and whether it has the number on the diagonal only; None if neither holds."""
     if value is None:
         return None
     fill = float(value.reshape(-1)[0])

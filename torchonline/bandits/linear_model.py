@@ -1,6 +1,7 @@
 """The old path of :mod:`torchonline.bandits.estimator`."""
 
-from torchonline.bandits.estimator import Estimator, default_ridge, on_rows
+from torchonline.bandits.arguments import on_rows
+from torchonline.bandits.estimator import Estimator, default_ridge
 
 LinearModel = Estimator
 

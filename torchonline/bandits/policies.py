@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.estimator import ON_VIEW, Estimator
-from torchonline.core.backend import SMALL_PRODUCT, as_array, autocasts, exactly, in_python, is_readable, with_body
+from torchonline.bandits.arguments import on_rows
+from torchonline.bandits.estimator import Estimator
+from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, shape_text
 from torchonline.core.inputs import check_mask, check_tensor
 from torchonline.core.ops import along, roundoff, trace
@@ -50,20 +51,8 @@ def takes_arguments_of(
 
 
 def on_arms(forward: Any) -> Any:
-    """Decorate a policy's scores: check the arms, convert them, and keep automatic mixed precision out.
-
-    TorchScript compiles the method alone.
-    """
-    rounds_products, exact = autocasts, exactly
-
-    def look(self: Any, arms: Any) -> Any:
-        arms = self.estimator._checked_rows(arms, "arms")
-        if not rounds_products(arms):
-            return forward(self, arms)
-        with exact(arms):
-            return forward(self, arms)
-
-    return with_body(forward, ON_VIEW, _method=forward, _checked=one_at_a_time(look))
+    """Decorate a policy's scores: check the arms, and keep automatic mixed precision out."""
+    return on_rows(forward, "arms")
 
 
 class Policy(nn.Module):

@@ -6,7 +6,8 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import default_ridge, on_rows
+from torchonline.bandits.arguments import learn, on_rows
+from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
 from torchonline.core.backend import in_python
 from torchonline.core.checks import LARGEST, check_size, check_state_dtype, positive, positive_integer, within
@@ -194,7 +195,7 @@ class SystemIdentification(HeavyTailCertificate):
             return torch.linalg.eigvalsh(self.V)[..., 0]
 
     def _step_in_python(self, x: Any, next_state: Any, noise_scale: Any = None) -> None:
-        self._learn_in_python(x, next_state, noise_scale)
+        learn(self, x, next_state, noise_scale)
 
     @torch.jit.export
     @in_python(_step_in_python)
