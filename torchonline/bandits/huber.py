@@ -229,11 +229,9 @@ class HvtUCB(UCB):
 
     Example:
         >>> policy = HvtUCB(2, horizon=1000, moment_order=1.99, noise_scale=4.39)
-        >>> bool(policy.estimator.radius() < 5), policy.select(torch.eye(2))
-        (True, tensor(0))
         >>> policy.step(torch.tensor([1.0, 0.0]), torch.tensor(0.3))
-        >>> bool(policy.estimator.radius() > 3000)
-        True
+        >>> bool(policy.estimator.radius() > 3000), policy.select(torch.eye(2))
+        (True, tensor(1))
     """
 
     def __init__(

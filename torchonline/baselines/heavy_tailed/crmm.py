@@ -1,7 +1,4 @@
-"""CRMM: one-pass regression on medians of repeated rewards.
-
-Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023.
-"""
+"""CRMM: one-pass regression on medians of repeated rewards (Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023)."""
 
 import math
 from typing import Any, Unpack
@@ -10,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.repeated_arms import EpochEstimator
+from torchonline.baselines.heavy_tailed.base import EpochEstimator
 from torchonline.core.ops import along, dot, increase_, matvec, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_
@@ -20,8 +17,7 @@ from torchonline.linalg import project_ball_
 class CRMMRegression(EpochEstimator):
     r"""Online Newton steps on the median of several rewards of one arm.
 
-    An epoch is ``repeats`` rewards of one arm x. If another arm interrupts an epoch, the learner drops it. At the end of an
-    epoch, with :math:`\tilde r` the median of its rewards:
+    At the end of an epoch, ``repeats`` rewards of one arm x without a break, with :math:`\tilde r` the median of the rewards:
 
     .. math:: V \leftarrow V + \tfrac12 xx^\top,\qquad
               \hat\theta \leftarrow \Pi_{\|\theta\|\le S}\bigl(\hat\theta + V^{-1}x\,(\tilde r - x^\top\hat\theta)\bigr)
@@ -36,15 +32,8 @@ class CRMMRegression(EpochEstimator):
     :math:`E|\eta|^p \le \nu^p`, that whether an epoch is interrupted does not depend on its rewards, that ``repeats`` is at
     least the default and that :math:`\|\theta^*\| \le` ``theta_bound``. Then with probability at least 1 - 1.01 ``delta``, for
     the first T rounds and all x, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. Skewed noise moves
-    the medians and voids the guarantee. The radius is ours, since we do not have the paper's constant.
-
-    Proof. A reward is further than :math:`B = 4^{1/p}\nu` from its mean with probability at most 1/4 (Markov). So by Hoeffding's
-    inequality, with probability at least :math:`1 - \delta/(4\,\text{repeats})` no median of T rounds is further than B from its
-    mean. Medians cut at B are still symmetric about the mean :math:`x^\top\theta^*`. With
-    :math:`e_s = x_s^\top(\hat\theta_s - \theta^*)` and :math:`\eta_s` the noise of the median, a step adds at most
-    :math:`-\tfrac32e_s^2 + 2\eta_se_s + (e_s-\eta_s)^2\|x_s\|^2_{V_s^{-1}}` to :math:`\|\hat\theta-\theta^*\|_V^2`, and
-    :math:`\sum(2\eta_se_s - \tfrac32e_s^2) \le \tfrac43B^2\log(1/\delta)` at all times with probability :math:`1-\delta` by
-    Ville's inequality.
+    the medians and voids the guarantee. The radius is ours, since we do not have the paper's constant. Proof:
+    docs/heavy_tail_regression.md.
 
     Cost: O(d^2) for a round; O(d^2 + repeats log(repeats)) at the end of an epoch, and O(d^3) if its step leaves the ball.
     Memory: two d x d matrices (three in float32) and the rewards of one epoch.
@@ -53,18 +42,14 @@ class CRMMRegression(EpochEstimator):
         dim: d, number of features.
         horizon: T, number of rounds that the default of ``repeats`` is for.
         moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward, the same for all rounds. The
-            ``noise_scale`` of ``step`` is not used.
+        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. That of ``step`` is not used.
         theta_bound: S > 0, a bound on the norm of the true parameter.
         ridge: :math:`\lambda > 0`; None for d.
         delta: in (0, 1).
         repeats: rewards in an epoch; None for :math:`\lceil 8\log(4T/\delta)\rceil`, which is inferred (the paper says
             O(log T)). Fewer void the guarantee.
         radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat``, ``epoch_x``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``epoch_rewards``, ``(*B, repeats)``;
@@ -101,17 +86,7 @@ class CRMMRegression(EpochEstimator):
         radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(
-            dim,
-            horizon=horizon,
-            moment_order=moment_order,
-            noise_scale=noise_scale,
-            theta_bound=theta_bound,
-            ridge=ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        super().__init__(dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, **options)
         self._set_repeats(math.ceil(8.0 * math.log(4.0 * self.horizon / self.delta)) if repeats is None else repeats)
         bound = 4.0 ** (1.0 / self.moment_order) * self.noise_scale
         self.start = self.ridge * self.theta_bound**2 - 4.0 / 3.0 * bound**2 * math.log(self.delta)
@@ -145,15 +120,10 @@ class CRMM(UCB):
     The estimator documents the arguments, the guarantee and the cost.
 
     Example:
-        >>> policy = CRMM(2, horizon=1000, repeats=3)
-        >>> arms = torch.eye(2)
-        >>> choices = []
-        >>> for _ in range(6):
-        ...     choice = policy.select(arms)
-        ...     policy.step(arms[choice], torch.tensor(0.7))
-        ...     choices.append(int(choice))
-        >>> choices
-        [0, 0, 0, 1, 1, 1]
+        >>> policy, arms = CRMM(2, horizon=1000, repeats=3), torch.eye(2)
+        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
+        >>> policy.select(arms)  # the arm of the epoch
+        tensor(0)
     """
 
     @takes_arguments_of(CRMMRegression)

@@ -1,23 +1,19 @@
-"""CRTM: one-pass regression on truncated rewards.
-
-Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023.
-"""
+"""CRTM: one-pass regression on truncated rewards (Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023)."""
 
 import math
 from typing import Any, Unpack
 
-import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.core.checks import non_negative, positive, positive_integer, within
-from torchonline.core.ops import along, at_least, dot, matvec, real, sqrt, started_power, where
+from torchonline.baselines.heavy_tailed.base import HorizonEstimator
+from torchonline.core.checks import positive
+from torchonline.core.ops import along, at_least, dot, matvec, real, sqrt, where
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_
 
 
-class CRTMRegression(Estimator):
+class CRTMRegression(HorizonEstimator):
     r"""Online Newton steps on truncated rewards: a large reward counts as 0.
 
     Round t, with p = ``moment_order`` :math:`= 1+\varepsilon`, :math:`e = (1-\varepsilon)/(2(1+\varepsilon))` and
@@ -35,15 +31,14 @@ class CRTMRegression(Estimator):
     TOFU's, with c = ``radius_factor``. CRTM truncates the reward itself and not its deviation from the mean. So the radius
     grows with the absolute moment of the reward, and the noise may be skewed.
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round. A step that leaves the ball costs
-    O(d^3); such steps become ever rarer.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
+    leaves the ball.
 
     Args:
         dim: d, number of features.
         horizon: T, number of rounds that the constants are for.
         moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. If ``step`` gets a round's own value,
-            that value sets the round's threshold.
+        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. A round's own sets its threshold.
         theta_bound: S > 0, a bound on the norm of the true parameter.
         feature_bound: L > 0, a bound on the norm of features.
         ridge: :math:`\lambda > 0`; None for d.
@@ -51,10 +46,7 @@ class CRTMRegression(Estimator):
         truncation: g > 0, inferred.
         radius_factor: c > 0, inferred.
         radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``.
@@ -70,15 +62,7 @@ class CRTMRegression(Estimator):
         2023 (arXiv:2310.18701).
     """
 
-    statistics_depend_on = (
-        "horizon",
-        "moment_order",
-        "theta_bound",
-        "feature_bound",
-        "ridge",
-        "delta",
-        "truncation",
-    )
+    statistics_depend_on = ("horizon", "moment_order", "theta_bound", "feature_bound", "ridge", "delta", "truncation")
 
     def __init__(
         self,
@@ -97,34 +81,12 @@ class CRTMRegression(Estimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(
-            dim,
-            noise_scale=non_negative("noise_scale", noise_scale),
-            theta_bound=theta_bound,
-            ridge=dim if ridge is None else ridge,
-            radius_scale=radius_scale,
-            **options,
+            dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, feature_bound, **options
         )
-        self.horizon = positive_integer("horizon", horizon)
-        self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
-        self.feature_bound = positive("feature_bound", feature_bound)
-        self.delta = within("delta", delta, 0.0, 1.0)
         self.truncation = positive("truncation", truncation)
-        self.radius_factor = positive("radius_factor", radius_factor)
-        p, eps = self.moment_order, self.moment_order - 1.0
-        self.power = (1.0 - eps) / (2.0 * p)
-        self.largest_mean = self.feature_bound * self.theta_bound
-        self.threshold_factor = self.truncation * math.log(2.0 * self.horizon / self.delta) ** (-1.0 / p)
-        log_term = math.log(2.0 * dim * self.horizon / self.delta)
-        self.slope = (
-            self.radius_factor * math.sqrt(dim) * (self.largest_mean + self.noise_scale) * log_term ** (eps / p)
-        )
-        self.radius_start = math.sqrt(self.ridge) * self.theta_bound
+        self._set_truncation(radius_factor)
+        self.threshold_factor = self.truncation * self.log_factor
         self._create_buffers()
-
-    @torch.jit.export
-    def radius(self) -> Tensor:
-        rounds = real(self.rounds, self.theta_hat)
-        return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat = self.theta_hat
@@ -137,8 +99,7 @@ class CRTMRegression(Estimator):
         kept = where(abs(reward) * sqrt(square) <= threshold, reward, 0.0 * reward)
         step = (kept - dot(x, theta_hat)) / (1.0 + quadratic)
         half = math.sqrt(0.5)
-        a, g = half * x, half * product
-        self._add_outer_(a, g, quadratic)
+        self._add_outer_(half * x, half * product, quadratic)
         theta_hat += along(step, x) * product
         project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
 
@@ -149,10 +110,8 @@ class CRTM(UCB):
     The estimator documents the arguments, the status of its constants and the cost.
 
     Example:
-        >>> policy = CRTM(2, horizon=1000, noise_scale=0.5)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(0.7))
+        >>> policy, arms = CRTM(2, horizon=1000, noise_scale=0.5), torch.eye(2)
+        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
         >>> int(policy.estimator.rounds)
         1
     """

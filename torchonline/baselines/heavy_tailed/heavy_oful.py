@@ -1,7 +1,4 @@
-"""HEAVY-OFUL: adaptive Huber regression over all rounds, solved exactly.
-
-Huang, Zhong, Wang and Yang, NeurIPS 2023.
-"""
+"""HEAVY-OFUL: adaptive Huber regression over all rounds, solved exactly (Huang, Zhong, Wang and Yang, NeurIPS 2023)."""
 
 import math
 import warnings
@@ -10,18 +7,18 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.linear_model import default_ridge
+from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.baselines.heavy_tailed.base import HorizonEstimator
 from torchonline.baselines.stored_rounds import append_, check_room, count_filled, nonzero_norm
-from torchonline.core.checks import non_negative, positive, positive_integer, within
-from torchonline.core.ops import along, clip, dot, matvec, real, started_power
+from torchonline.core.checks import positive, positive_integer
+from torchonline.core.ops import along, clip, dot, matvec, real
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_
 from torchonline.linalg import project_ball_
 
 
-class HeavyOFULRegression(Estimator):
+class HeavyOFULRegression(HorizonEstimator):
     r"""Adaptive Huber regression over all rounds so far, solved exactly.
 
     Round t, with :math:`q = \|x\|_{V^{-1}}`, p = ``moment_order`` :math:`= 1+\varepsilon` and
@@ -38,8 +35,8 @@ class HeavyOFULRegression(Estimator):
     \ell^{\varepsilon/p}`, and its first term before.
 
     Newton's method with a line search finds the minimum to rounding. Within ``expansion_radius`` of ``expansion_point``, no round
-    changes between quadratic and linear, and the loss is one known quadratic. While the minimum stays within that radius, a round
-    costs O(d^3). When the minimum leaves it, Newton's method goes over all rounds a few times.
+    changes between quadratic and linear, and the loss is one known quadratic. When the minimum leaves that radius, Newton's
+    method goes over all rounds a few times.
 
     Guarantee, as we recall it: the paper states that the confidence set holds with probability 1 - 3 ``delta``. The default
     constants are recalled too: 23 in :math:`c_0 = (23\,\ell)^{-1/2}`, 48 in :math:`c_1 = (\log 3T)^{2e}/(48\,\ell^{2/p})`,
@@ -62,15 +59,10 @@ class HeavyOFULRegression(Estimator):
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: in (0, 1); None for 1 / (8 T), as in :class:`~torchonline.HvtUCB`.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for 1 / sqrt(T).
-        scale_factor: 23 in :math:`c_0`, recalled.
-        linear_factor: 48 in :math:`c_1`, recalled.
-        ridge_factor: :math:`b_1`, recalled.
-        radius_factor: :math:`b_2`, recalled.
+        scale_factor, linear_factor: 23 in :math:`c_0` and 48 in :math:`c_1`, recalled.
+        ridge_factor, radius_factor: :math:`b_1` and :math:`b_2`, recalled.
         radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history`` of :math:`x/\sigma`,
@@ -91,17 +83,8 @@ class HeavyOFULRegression(Estimator):
         found to rounding; papers that time it use gradient descent over all rounds.
     """
 
-    statistics_depend_on = (
-        "horizon",
-        "moment_order",
-        "theta_bound",
-        "feature_bound",
-        "ridge",
-        "delta",
-        "minimum_scale",
-        "scale_factor",
-        "linear_factor",
-    )
+    statistics_depend_on: tuple[str, ...] = ("horizon", "moment_order", "theta_bound", "feature_bound", "ridge")
+    statistics_depend_on += ("delta", "minimum_scale", "scale_factor", "linear_factor")
     renamed = {"centre": "expansion_point", "pull": "linear_term", "room": "expansion_radius"}
     positive_definite = ("V", "V_inv", "hessian")
 
@@ -134,20 +117,13 @@ class HeavyOFULRegression(Estimator):
         radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
+        ridge = default_ridge(dim, theta_bound) if ridge is None else ridge
+        delta = 1.0 / (8.0 * positive_integer("horizon", horizon)) if delta is None else delta
         super().__init__(
-            dim,
-            noise_scale=non_negative("noise_scale", noise_scale),
-            theta_bound=theta_bound,
-            ridge=default_ridge(dim, theta_bound) if ridge is None else ridge,
-            radius_scale=radius_scale,
-            **options,
+            dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, feature_bound, **options
         )
-        self.horizon = positive_integer("horizon", horizon)
         # Passes over the history run on tensors.
         self.is_small = False
-        self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
-        self.feature_bound = positive("feature_bound", feature_bound)
-        self.delta = 1.0 / (8.0 * horizon) if delta is None else within("delta", delta, 0.0, 1.0)
         self.minimum_scale = horizon**-0.5 if minimum_scale is None else positive("minimum_scale", minimum_scale)
         self.scale_factor = positive("scale_factor", scale_factor)
         self.linear_factor = positive("linear_factor", linear_factor)
@@ -162,7 +138,6 @@ class HeavyOFULRegression(Estimator):
 
     def _set_constants(self) -> None:
         p, eps, T = self.moment_order, self.moment_order - 1.0, float(self.horizon)
-        self.power = (1.0 - eps) / (2.0 * p)
         ell, log_3t = math.log(2.0 * T * T / self.delta), math.log(3.0 * T)
         kappa = self.dim * math.log1p(self.feature_bound**2 * T / (self.dim * self.ridge * self.minimum_scale**2))
         self.tau0 = math.sqrt(2.0 * kappa) * log_3t**self.power / ell ** (1.0 / p)
@@ -184,11 +159,6 @@ class HeavyOFULRegression(Estimator):
             # No two points of the ball are further apart.
             "expansion_radius": torch.full((), 4.0 * self.theta_bound, dtype=torch.float64),
         }
-
-    @torch.jit.export
-    def radius(self) -> Tensor:
-        rounds = real(self.rounds, self.theta_hat)
-        return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         check_room(self.rounds, self.horizon)
@@ -218,10 +188,7 @@ class HeavyOFULRegression(Estimator):
         self._end_round_()
 
     def _add_to_quadratic_(self, a: Tensor, reward: Tensor, threshold: Tensor) -> None:
-        """Add the loss of a round around ``expansion_point`` to the quadratic.
-
-        The arguments are ``x / sigma``, ``r / sigma`` and tau.
-        """
+        """Add a round's loss around ``expansion_point`` to the quadratic, for ``x / sigma``, ``r / sigma`` and tau."""
         z = reward - dot(a, self.expansion_point)
         is_quadratic = z.abs() <= threshold
         self.hessian += (is_quadratic.to(a.dtype).unsqueeze(-1) * a).unsqueeze(-1) * a.unsqueeze(-2)
@@ -274,11 +241,9 @@ class HeavyOFULRegression(Estimator):
     def _share(
         self, z: Tensor, change: Tensor, thresholds: Tensor, theta: Tensor, direction: Tensor, arrives: Tensor
     ) -> Tensor:
-        """Return the share of a step, at most 1, at which the loss is lowest: ``(*B)``.
-
-        The slope of the loss along the step is increasing and piecewise linear. It bends where a round becomes quadratic or
-        ceases to be. Sorting the bends finds its root.
-        """
+        """Return the share of a step, at most 1, at which the loss is lowest: ``(*B)``."""
+        # The slope of the loss along the step is increasing and piecewise linear. It bends where a round becomes quadratic or
+        # ceases to be. Sorting the bends finds its root.
         end_slope = self.ridge * dot(theta + direction, direction) - dot(clip(z - change, thresholds), change)
         too_far = (end_slope > 0.0) & ~arrives
         if not bool(too_far.any()):
@@ -324,10 +289,8 @@ class HeavyOFUL(UCB):
     The estimator documents the arguments, the status of its constants and the cost.
 
     Example:
-        >>> policy = HeavyOFUL(2, horizon=1000, noise_scale=0.5)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(0.7))
+        >>> policy, arms = HeavyOFUL(2, horizon=1000, noise_scale=0.5), torch.eye(2)
+        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
         >>> int(policy.estimator.rounds)
         1
     """

@@ -1,7 +1,4 @@
-"""MENU: median of means under a well-designed allocation of decisions.
-
-Shao, Yu, King and Lyu, NeurIPS 2018.
-"""
+"""MENU: median of means under a well-designed allocation of decisions (Shao, Yu, King and Lyu, NeurIPS 2018)."""
 
 import math
 from typing import Any, Unpack
@@ -10,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.repeated_arms import EpochEstimator
+from torchonline.baselines.heavy_tailed.base import EpochEstimator
 from torchonline.core.checks import positive
 from torchonline.core.ops import along, dot, matvec, real, started_power
 from torchonline.core.options import LearnerOptions
@@ -20,8 +17,8 @@ from torchonline.core.precision_matrix import add_outer_
 class MENURegression(EpochEstimator):
     r"""The ridge regression of least median distance to several others.
 
-    An epoch is ``repeats`` = k rewards of one arm x. If another arm interrupts an epoch, the learner drops it. At the end of an
-    epoch, the j-th reward goes to the j-th regression, :math:`\hat\theta_j`. All regressions share V:
+    At the end of an epoch, ``repeats`` = k rewards of one arm x without a break, the j-th reward goes to the j-th regression,
+    :math:`\hat\theta_j`. All regressions share V:
 
     .. math:: V \leftarrow V + xx^\top,\qquad
               \hat\theta_j \leftarrow \hat\theta_j + V^{-1}x\,(r_j - x^\top\hat\theta_j),\qquad
@@ -43,8 +40,7 @@ class MENURegression(EpochEstimator):
         dim: d, number of features.
         horizon: T, number of rounds that the default of ``repeats`` is for.
         moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward, the same for all rounds. The
-            ``noise_scale`` of ``step`` is not used.
+        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. That of ``step`` is not used.
         theta_bound: S > 0, a bound on the norm of the true parameter.
         ridge: :math:`\lambda > 0`; None for d.
         delta: in (0, 1).
@@ -52,10 +48,7 @@ class MENURegression(EpochEstimator):
         moment_factor: m > 0, recalled.
         radius_factor: c > 0, recalled.
         radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat``, ``epoch_x``, ``(*B, d)``; ``theta_candidates``, the estimates :math:`\hat\theta_j`, ``(*B, k, d)``;
@@ -95,25 +88,12 @@ class MENURegression(EpochEstimator):
         radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(
-            dim,
-            horizon=horizon,
-            moment_order=moment_order,
-            noise_scale=noise_scale,
-            theta_bound=theta_bound,
-            ridge=ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
-        self._set_repeats(
-            math.ceil(24.0 * math.log(math.e * self.horizon / self.delta)) if repeats is None else repeats
-        )
+        super().__init__(dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, **options)
+        usual = math.ceil(24.0 * math.log(math.e * self.horizon / self.delta))
+        self._set_repeats(usual if repeats is None else repeats)
         self.moment_factor = positive("moment_factor", moment_factor)
         self.radius_factor = positive("radius_factor", radius_factor)
-        p, eps = self.moment_order, self.moment_order - 1.0
-        self.power = (1.0 - eps) / (2.0 * p)
-        self.slope = self.radius_factor * (self.moment_factor * dim) ** (1.0 / p) * self.noise_scale
+        self.slope = self.radius_factor * (self.moment_factor * dim) ** (1.0 / self.moment_order) * self.noise_scale
         self.radius_start = self.radius_factor * math.sqrt(self.ridge) * self.theta_bound
         self._create_buffers()
 
@@ -150,15 +130,10 @@ class MENU(UCB):
     The estimator documents the arguments, the status of its constants and the cost.
 
     Example:
-        >>> policy = MENU(2, horizon=1000, repeats=3)
-        >>> arms = torch.eye(2)
-        >>> choices = []
-        >>> for _ in range(6):
-        ...     choice = policy.select(arms)
-        ...     policy.step(arms[choice], torch.tensor(0.7))
-        ...     choices.append(int(choice))
-        >>> choices
-        [0, 0, 0, 1, 1, 1]
+        >>> policy, arms = MENU(2, horizon=1000, repeats=3), torch.eye(2)
+        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
+        >>> policy.select(arms)  # the arm of the epoch
+        tensor(0)
     """
 
     @takes_arguments_of(MENURegression)

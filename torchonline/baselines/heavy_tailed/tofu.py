@@ -1,25 +1,20 @@
-"""TOFU: truncation based on historical information.
+"""TOFU: truncation based on historical information (Shao, Yu, King and Lyu, NeurIPS 2018)."""
 
-Shao, Yu, King and Lyu, NeurIPS 2018.
-"""
-
-import math
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.baselines.heavy_tailed.base import HorizonEstimator
 from torchonline.baselines.stored_rounds import append_, check_room, count_filled, nonzero_norm
 from torchonline.core.backend import may_hold
-from torchonline.core.checks import non_negative, positive, positive_integer, within
-from torchonline.core.ops import dot, matvec, real, started_power
+from torchonline.core.ops import dot, matvec, real
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_
 
 
-class TOFURegression(Estimator):
+class TOFURegression(HorizonEstimator):
     r"""Ridge regression that truncates the terms of all rounds anew in each round.
 
     Round t, with p = ``moment_order`` :math:`= 1+\varepsilon`, :math:`e = (1-\varepsilon)/(2(1+\varepsilon))` and
@@ -51,18 +46,14 @@ class TOFURegression(Estimator):
         dim: d, number of features.
         horizon: T, number of rounds that the constants and the history are for.
         moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward, the same for all rounds. The
-            ``noise_scale`` of ``step`` is not used.
+        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. That of ``step`` is not used.
         theta_bound: S > 0, a bound on the norm of the true parameter.
         feature_bound: L > 0, a bound on the norm of features.
         ridge: :math:`\lambda > 0`; None for d.
         delta: in (0, 1).
         radius_factor: c > 0, recalled.
         radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history`` of
@@ -80,15 +71,7 @@ class TOFURegression(Estimator):
         2018 (arXiv:1810.10895).
     """
 
-    statistics_depend_on = (
-        "horizon",
-        "moment_order",
-        "noise_scale",
-        "theta_bound",
-        "feature_bound",
-        "ridge",
-        "delta",
-    )
+    statistics_depend_on = ("horizon", "moment_order", "noise_scale", "theta_bound", "feature_bound", "ridge", "delta")
     renamed = {"centre": "checked_rows", "kept": "kept_sums", "room": "checked_radius"}
 
     history: Tensor
@@ -112,27 +95,12 @@ class TOFURegression(Estimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(
-            dim,
-            noise_scale=non_negative("noise_scale", noise_scale),
-            theta_bound=theta_bound,
-            ridge=dim if ridge is None else ridge,
-            radius_scale=radius_scale,
-            **options,
+            dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, feature_bound, **options
         )
-        self.horizon = positive_integer("horizon", horizon)
         # Passes over the history run on tensors.
         self.is_small = False
-        self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
-        self.feature_bound = positive("feature_bound", feature_bound)
-        self.delta = within("delta", delta, 0.0, 1.0)
-        self.radius_factor = positive("radius_factor", radius_factor)
-        p, eps = self.moment_order, self.moment_order - 1.0
-        self.power = (1.0 - eps) / (2.0 * p)
-        moment_norm = self.feature_bound * self.theta_bound + self.noise_scale
-        self.threshold = moment_norm * math.log(2.0 * self.horizon / self.delta) ** (-1.0 / p)
-        log_term = math.log(2.0 * dim * self.horizon / self.delta)
-        self.slope = self.radius_factor * math.sqrt(dim) * moment_norm * log_term ** (eps / p)
-        self.radius_start = math.sqrt(self.ridge) * self.theta_bound
+        self._set_truncation(radius_factor)
+        self.threshold = self.moment_norm * self.log_factor
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -143,11 +111,6 @@ class TOFURegression(Estimator):
             "kept_sums": zeros,
             "checked_radius": zeros[0],
         }
-
-    @torch.jit.export
-    def radius(self) -> Tensor:
-        rounds = real(self.rounds, self.theta_hat)
-        return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         check_room(self.rounds, self.horizon)
@@ -193,10 +156,8 @@ class TOFU(UCB):
     The estimator documents the arguments, the status of its constants and the cost.
 
     Example:
-        >>> policy = TOFU(2, horizon=1000, noise_scale=0.5)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(0.7))
+        >>> policy, arms = TOFU(2, horizon=1000, noise_scale=0.5), torch.eye(2)
+        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
         >>> int(policy.estimator.rounds)
         1
     """

@@ -1,0 +1,110 @@
+"""Base classes of the rivals for heavy tails: constants for a horizon, and epochs of repeated arms."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchonline.bandits.estimator import Estimator
+from torchonline.core.backend import may_hold
+from torchonline.core.checks import positive, positive_integer, within
+from torchonline.core.ops import dot, matvec, real, started_power
+
+
+class HorizonEstimator(Estimator):
+    r"""Base of the estimators whose constants are for ``horizon`` = T rounds.
+
+    The radius after t >= 1 rounds is ``slope`` :math:`t^e` + ``radius_start``, and ``radius_start`` before, with
+    :math:`e = (2-p)/(2p)` = ``power``. A subclass sets ``slope`` and ``radius_start``, or has another radius.
+    """
+
+    slope: float
+    radius_start: float
+
+    def __init__(
+        self,
+        dim: int,
+        horizon: int,
+        moment_order: float,
+        noise_scale: float,
+        theta_bound: float,
+        ridge: float | None,
+        delta: float,
+        radius_scale: float,
+        feature_bound: float = 1.0,
+        **options: Any,
+    ) -> None:
+        options |= {"noise_scale": noise_scale, "theta_bound": theta_bound, "radius_scale": radius_scale}
+        super().__init__(dim, ridge=dim if ridge is None else ridge, **options)
+        self.horizon = positive_integer("horizon", horizon)
+        self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
+        self.feature_bound = positive("feature_bound", feature_bound)
+        self.delta = within("delta", delta, 0.0, 1.0)
+        self.power = (2.0 - self.moment_order) / (2.0 * self.moment_order)
+
+    def _set_truncation(self, radius_factor: float) -> None:
+        """Set what TOFU and CRTM share: the radius, a bound on the norm of rewards, and log(2T/delta)^(-1/p)."""
+        self.radius_factor = positive("radius_factor", radius_factor)
+        p, eps = self.moment_order, self.moment_order - 1.0
+        self.largest_mean = self.feature_bound * self.theta_bound
+        self.moment_norm = self.largest_mean + self.noise_scale
+        self.log_factor = math.log(2.0 * self.horizon / self.delta) ** (-1.0 / p)
+        log_term = math.log(2.0 * self.dim * self.horizon / self.delta)
+        self.slope = self.radius_factor * math.sqrt(self.dim) * self.moment_norm * log_term ** (eps / p)
+        self.radius_start = math.sqrt(self.ridge) * self.theta_bound
+
+    @torch.jit.export
+    def radius(self) -> Tensor:
+        rounds = real(self.rounds, self.theta_hat)
+        return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
+
+
+class EpochEstimator(HorizonEstimator):
+    """Base of the estimators that learn from an epoch of rewards at a time.
+
+    An epoch is ``repeats`` rewards of one arm. The statistics stay constant during an epoch. So a UCB or greedy policy on fixed
+    arms plays one arm throughout each epoch. If another arm interrupts an epoch, the learner drops the epoch. So it never learns
+    when arms change in every round, and a caller who leaves epochs because of their rewards biases the remaining ones. ``epochs``
+    counts the completed epochs.
+    """
+
+    renamed = {"epoch_reward": "epoch_rewards", "pulls": "epoch_pulls"}
+
+    epoch_x: Tensor
+    epoch_rewards: Tensor
+    epoch_pulls: Tensor
+    epochs: Tensor
+
+    def _set_repeats(self, repeats: int) -> None:
+        """Set the length of an epoch, before the buffers are created."""
+        self.repeats = positive_integer("repeats", repeats)
+        # Sorting, medians and distances run on tensors.
+        self.is_small = False
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        return super()._initial_state() | {
+            "epoch_x": torch.zeros(self.dim, dtype=torch.float64),
+            "epoch_rewards": torch.zeros(self.repeats, dtype=torch.float64),
+            "epochs": torch.zeros((), dtype=torch.int64),
+            "epoch_pulls": torch.zeros((), dtype=torch.int64),
+        }
+
+    def _learn_epoch(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
+        """Learn from ``rewards``, ``(*B, repeats)``, of the arm x, ``(*B, d)``. ``ends``, ``(*B)``, is 0 where no epoch ends."""
+        raise NotImplementedError
+
+    def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        self._check_growth(x, dot(x, matvec(self.V_inv, x)))
+        goes_on = (x == self.epoch_x).all(-1)
+        pulls = self.epoch_pulls * goes_on + 1
+        ends = pulls == self.repeats
+        x = x.clone()
+        rewards = self.epoch_rewards.scatter(-1, pulls.unsqueeze(-1) - 1, reward.unsqueeze(-1))
+        if may_hold(ends):
+            self._learn_epoch(x, rewards, ends.to(x.dtype))
+        self.epoch_x.copy_(x)
+        self.epoch_rewards.copy_(rewards)
+        self.epoch_pulls.copy_(pulls * ~ends)
+        self.epochs += ends
+        self._end_round_()
