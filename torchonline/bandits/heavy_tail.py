@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
 from torchonline.bandits.policies import UCB
-from torchonline.core.checks import non_negative, one_of, within
+from torchonline.core.checks import one_of
 from torchonline.core.ops import along, clip, dot, maximum, minimum, number, sqrt
 from torchonline.core.options import LearnerOptions, arguments_of
 
@@ -40,14 +40,11 @@ class HeavyTailRegression(HeavyTailCertificate):
               \text{radius} = \sqrt{2\log\tfrac1\delta + \log\det\tfrac{A}{\lambda} + \lambda S^2} + \text{bias}.
 
     Features may be of any size and chosen in any way, and no horizon is needed. With ``noise="symmetric"`` the same holds for
-    noise that is symmetric given the past and x, with no moment at all; skewed noise breaks it. Delays are covered if what is
-    late or lost does not depend on the reward. UCB has expected regret :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` over T
-    rounds at ``moment_order`` 2, ``delta`` = 1/T and the default ``ridge``, for features no longer than L and :math:`\nu_t`
-    bounded away from 0. Proofs and the formulas for other moment orders: docs/heavy_tail_regression.md. ``radius_scale`` other
-    than 1 is a heuristic.
-
-    With ``restart_every`` the guarantee holds in each epoch in which the parameter does not move, with probability at least 1 -
-    ``delta`` for that epoch alone (docs/drift.md).
+    noise that is symmetric given the past and x, with no moment at all; skewed noise breaks it. UCB has expected regret
+    :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` over T rounds at ``moment_order`` 2, ``delta`` = 1/T and the default
+    ``ridge``, for features no longer than L and :math:`\nu_t` bounded away from 0. Proofs, the formulas for other moment orders
+    and delays: docs/heavy_tail_regression.md. ``radius_scale`` other than 1 is a heuristic. With ``restart_every`` the guarantee
+    holds in each epoch in which the parameter does not move, for that epoch alone (docs/drift.md).
 
     Cost of a round: O(d^2) time and five d x d matrices (seven in float32), whatever the round. With ``noise="symmetric"``,
     which does not clip, ``step`` refuses an outlier of some 10^7 error bars in float64.
@@ -56,9 +53,8 @@ class HeavyTailRegression(HeavyTailCertificate):
         dim: d, number of features.
         noise: "moment", or "symmetric" (uses neither ``noise_scale`` nor ``moment_order``).
         moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
-        noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; at
-            ``moment_order`` 2 the standard deviation. ``step`` takes each round's own where it is known. Too large is valid and
-            costs regret; too small voids the guarantee, often without a trace in the data.
+        noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; the standard
+            deviation at p = 2. Too large costs regret; too small voids the guarantee, often without a trace in the data.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too large and too small are as for ``noise_scale``.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: probability in (0, 1) that the confidence set ever fails.
@@ -81,20 +77,12 @@ class HeavyTailRegression(HeavyTailCertificate):
 
     Reference:
         Wang, Zhang, Zhao and Zhou, Heavy-Tailed Linear Bandits: Huber Regression with One-Pass Update, ICML 2025
-        (arXiv:2503.00419); :class:`HuberRegression` is that paper's estimator. What differs: the clip level, which grows with
-        the error bar instead of shrinking with a radius of thousands; the matrix A, which makes the certificate; no horizon and
-        no projection.
+        (arXiv:2503.00419), whose estimator is :class:`HuberRegression`. What differs: the clip level, which grows with the error
+        bar; the matrix A, which makes the certificate; no horizon and no projection.
     """
 
-    statistics_depend_on: tuple[str, ...] = (
-        "is_symmetric",
-        "moment_order",
-        "theta_bound",
-        "ridge",
-        "delta",
-        "radius_scale",
-    )
-    statistics_depend_on += ("restart_every",)
+    statistics_depend_on: tuple[str, ...] = ("is_symmetric", "moment_order", "theta_bound", "ridge", "delta")
+    statistics_depend_on += ("radius_scale", "restart_every")
 
     def __init__(
         self,
@@ -112,7 +100,7 @@ class HeavyTailRegression(HeavyTailCertificate):
     ) -> None:
         super().__init__(
             dim,
-            noise_scale=non_negative("noise_scale", noise_scale),
+            noise_scale=noise_scale,
             theta_bound=theta_bound,
             ridge=default_ridge(dim, theta_bound) if ridge is None else ridge,
             radius_scale=radius_scale,
@@ -121,8 +109,7 @@ class HeavyTailRegression(HeavyTailCertificate):
         )
         self.noise = one_of("noise", noise, ("moment", "symmetric"))
         self.is_symmetric = noise == "symmetric"
-        self._set_moment_order(moment_order)
-        self.delta = within("delta", delta, 0.0, 1.0)
+        self._set_certificate(moment_order, delta)
         self.log_term = -2.0 * math.log(self.delta) + self.ridge * self.theta_bound**2
         self._create_buffers()
 
@@ -159,8 +146,7 @@ class HeavyTailUCB(UCB):
     Example:
         >>> policy = HeavyTailUCB(2, noise_scale=4.5, delta=0.05)  # Student-t rewards with 2.1 degrees of freedom
         >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(0.7))
+        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
         >>> int(policy.estimator.rounds)
         1
     """

@@ -54,11 +54,9 @@ class ClipLevel(NamedTuple):
 
 
 class HeavyTailCertificate(Estimator):
-    r"""Base of the heavy-tailed regressions, of one output and of several: the clip level, and the matrix A of the radius.
+    """Base of the heavy-tailed regressions, of one output and of several: the clip level, and the matrix A of the radius.
 
-    A round, for the subclass: :meth:`_forecast`; bound the error of the prediction; :meth:`_clip_level`; clip the residual and
-    weigh it by :math:`\rho`; :meth:`_absorb_`, which returns the direction in which theta_hat moves. The proof is in
-    docs/heavy_tail_regression.md.
+    A round calls :meth:`_forecast`, :meth:`_clip_level` and :meth:`_absorb_`, in this order (docs/heavy_tail_regression.md).
     """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
@@ -71,12 +69,12 @@ class HeavyTailCertificate(Estimator):
 
     positive_definite = ("V", "V_inv", "A", "A_inv", "P")
 
-    def _set_moment_order(self, moment_order: float) -> None:
+    def _set_certificate(self, moment_order: float, delta: float) -> None:
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
+        self.delta = within("delta", delta, 0.0, 1.0)
         # The clip level is at most tau0 * growth * sqrt(t) scales.
         self.growth = 3.0
-        eps = self.moment_order - 1.0
-        self.eps = eps
+        self.eps = eps = self.moment_order - 1.0
         self.bias_factor = eps**eps / (1.0 + eps) ** (1.0 + eps)
         self.tau0 = 3.0 if eps == 1.0 else min(3.0, 1.75 * self.bias_factor * eps / (1.0 - eps))
 
@@ -102,14 +100,7 @@ class HeavyTailCertificate(Estimator):
         return sqrt(at_least(forecast.xPx, 0.0) + forecast.slack * trace(self.P))
 
     def _clip_level(self, noise_scale: Tensor, bound: Tensor, error: Tensor, forecast: Forecast) -> ClipLevel:
-        """Choose the scale and the clip level of a round before its response.
-
-        Args:
-            noise_scale: the p-norm of the noise.
-            bound: the largest mean that theta_bound allows.
-            error: how far the prediction may be from the mean.
-            forecast: of the features.
-        """
+        """Choose a round's scale and clip level, for the largest mean, ``bound``, and the prediction's largest ``error``."""
         eps, p, tau0, xWx = self.eps, self.moment_order, self.tau0, forecast.xWx
         sqrt_t = sqrt(real(number(self.rounds) + 1, xWx))
         # Below this noise scale, rounding decides.
@@ -145,10 +136,7 @@ class HeavyTailCertificate(Estimator):
         return nu**p * (tau0 * reach + 2.0 * error) ** (1.0 - eps) + error * error
 
     def _absorb_(self, forecast: Forecast, scale: Tensor, rho: Tensor, b: Tensor) -> Tensor:
-        """Add a round of some scale, weight ``rho`` and bias ``b`` to all but theta_hat; return the direction of its move.
-
-        Refuses before it writes. Writes before it returns: the features may be a view of what is written.
-        """
+        """Add a round of some scale, weight ``rho`` and bias ``b`` to all but theta_hat; return the direction of its move."""
         x, Wx, Px, xWx, xPx, slack = forecast
         bias, inverse = number(self.bias), 1.0 / scale
         Rx = matvec(self.A_inv, x)

@@ -19,24 +19,16 @@ class RidgeRegression(Estimator):
     .. math:: V \leftarrow V + aa^\top,\quad \hat\theta \leftarrow \hat\theta + V^{-1}a\,(\tilde r - a^\top\hat\theta),\qquad
               \text{radius}^2 = R^2\bigl(\log\det(V/\lambda) + 2\log(1/\delta)\bigr) + \lambda S^2
 
-    V starts at :math:`\lambda I`. A round has :math:`a = x` and :math:`\tilde r = r`. A round with a ``noise_scale``
-    :math:`R_t` of its own has :math:`a = xR/R_t` and :math:`\tilde r = rR/R_t`, which is weighted least squares. Widths
-    are :math:`\|x\|_{V^{-1}}`.
+    V starts at :math:`\lambda I`, and :math:`a = x`, :math:`\tilde r = r`. A round with a ``noise_scale`` :math:`R_t` of its own
+    has :math:`a = xR/R_t` and :math:`\tilde r = rR/R_t`, which is weighted least squares. Widths are :math:`\|x\|_{V^{-1}}`.
 
-    Guarantee. Assume that the noise is R-sub-Gaussian given the past and x, with R = ``noise_scale`` (:math:`R_t` in a
-    round that has its own), and that :math:`\|\theta^*\| \le` ``theta_bound``. Then with probability at least
-    1 - ``delta``, for all rounds and all x at once,
-    :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (proof: docs/ridge.md). Under heavier tails
-    the set is not proved, and fails in experiments: use :class:`HeavyTailRegression`. ``radius_scale`` other than 1 is a
-    heuristic.
-
-    ``radius="classic"`` is the radius of Theorem 2 of the reference,
-    :math:`R\sqrt{\log\det(V/\lambda) + 2\log(1/\delta)} + \sqrt\lambda\,S`. It has the same guarantee, and is never smaller
-    than the default.
-
-    With ``restart_every`` the guarantee holds in each epoch in which the parameter does not move, with probability at least
-    1 - ``delta`` for that epoch alone. It says nothing about an epoch in which the parameter moves. :class:`OFUL` has a
-    regret bound for that case.
+    Guarantee. Assume that the noise is R-sub-Gaussian given the past and x, with R = ``noise_scale`` (:math:`R_t` in a round that
+    has its own), and that :math:`\|\theta^*\| \le` ``theta_bound``. Then with probability at least 1 - ``delta``, for all rounds
+    and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (proof: docs/ridge.md). Under
+    heavier tails the set is not proved, and fails in experiments: use :class:`HeavyTailRegression`. ``radius="classic"``,
+    :math:`R\sqrt{\log\det(V/\lambda) + 2\log(1/\delta)} + \sqrt\lambda\,S`, is that of Theorem 2 of the reference: it has the
+    same guarantee, and is never smaller. ``radius_scale`` other than 1 is a heuristic. With ``restart_every`` the guarantee holds
+    in each epoch in which the parameter does not move, for that epoch alone.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round.
 
@@ -49,14 +41,10 @@ class RidgeRegression(Estimator):
         radius: "mixture" or "classic".
         radius_scale: multiplies the radius.
         restart_every: rounds after which everything is forgotten, for a parameter that moves; None never forgets.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether values are checked in each call.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``logdet``, ``rounds``, ``(*B)``. ``rounds`` counts from
-          the last start.
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``logdet``, ``rounds`` (since the last start), ``(*B)``.
 
     Example:
         >>> learner = RidgeRegression(2)
@@ -65,9 +53,8 @@ class RidgeRegression(Estimator):
         (tensor([1., 0.], dtype=torch.float64), tensor([0.7071, 1.0000], dtype=torch.float64))
 
     Reference:
-        Abbasi-Yadkori, Pal and Szepesvari, Improved Algorithms for Linear Stochastic Bandits, NeurIPS 2011. What differs:
-        the default radius. ``theta_hat`` is updated by rank-one steps, and every eighth round corrects a column of the
-        inverse, so that rounding errors do not add up.
+        Abbasi-Yadkori, Pal and Szepesvari, Improved Algorithms for Linear Stochastic Bandits, NeurIPS 2011. What differs: the
+        default radius.
     """
 
     statistics_depend_on = ("noise_scale", "ridge", "restart_every")
@@ -134,18 +121,14 @@ class OFUL(UCB):
     r"""OFUL, also known as LinUCB: optimism over :class:`RidgeRegression`.
 
     The arguments, the guarantee and the cost are the estimator's. Regret is :math:`\tilde O(d\sqrt T)` under sub-Gaussian
-    noise. This is Theorem 3 of the reference, which holds for both values of ``radius`` (docs/ridge.md).
+    noise, for both values of ``radius`` (docs/ridge.md).
 
-    A learner that never forgets has regret of order T when the parameter moves. Let
-    :math:`P = \sum_t\|\theta_{t+1}-\theta_t\|` over T rounds. With ``restart_every=H`` the regret against the best arm of
-    each round is :math:`\tilde O(dT/\sqrt H + H^{3/2}P)`. That is :math:`\tilde O(d^{3/4}P^{1/4}T^{3/4})` at
-    :math:`H = \sqrt{dT/P}`, if this H is between 1 and T (proof: docs/drift.md; the rate in P and T is that of Zhao, Zhang,
-    Jiang and Zhou, A Simple Approach for Non-stationary Linear Bandits, AISTATS 2020, in the corrected version,
-    arXiv:2103.05324).
+    If the parameter moves by :math:`P = \sum_t\|\theta_{t+1}-\theta_t\|` over T rounds, the regret with ``restart_every=H``
+    against the best arm of each round is :math:`\tilde O(dT/\sqrt H + H^{3/2}P)`: :math:`\tilde O(d^{3/4}P^{1/4}T^{3/4})` at
+    :math:`H = \sqrt{dT/P}`, if this H is between 1 and T (docs/drift.md).
 
     Example:
-        >>> policy = OFUL(2, noise_scale=0.1)
-        >>> arms = torch.eye(2)
+        >>> policy, arms = OFUL(2, noise_scale=0.1), torch.eye(2)
         >>> for _ in range(50):
         ...     choice = policy.select(arms)
         ...     policy.step(arms[choice], choice.double())  # the second arm pays 1, the first 0

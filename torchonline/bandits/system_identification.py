@@ -10,7 +10,7 @@ from torchonline.bandits.arguments import learn, on_rows
 from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
 from torchonline.core.backend import in_python
-from torchonline.core.checks import LARGEST, check_size, check_state_dtype, positive, positive_integer, within
+from torchonline.core.checks import check_state_dtype, one_for_each, positive, positive_integer, positive_size
 from torchonline.core.ops import (
     along,
     clip,
@@ -55,28 +55,23 @@ class SystemIdentification(HeavyTailCertificate):
               \text{radius}_i = \nu_i\Bigl(\sqrt{2\log\tfrac n\delta + \log\det\tfrac{A}{\lambda}
               + \lambda S_i^2/\nu_i^2} + \text{bias}\Bigr).
 
-    The noises of the outputs may depend on each other in any way; the promise for output i, with probability 1 - ``delta`` / n,
-    rests on its own noise alone. Features may be of any size and chosen by anything that knows the past, so closed loops are
-    allowed, stable or not. Proof: docs/heavy_tail_regression.md. That the error goes to 0 is not promised: :meth:`error_bound`
-    says what is proved of it, and shrinks where :meth:`smallest_eigenvalue` grows, which depends on how the system is excited.
+    The noises of the outputs may depend on each other in any way. Features may be of any size and chosen by anything that knows
+    the past, so closed loops are allowed, stable or not. That the error goes to 0 is not promised: :meth:`error_bound` bounds it,
+    and shrinks where :meth:`smallest_eigenvalue` grows. Proof, and the price beside n learners: docs/heavy_tail_regression.md.
     ``radius_scale`` other than 1 is a heuristic.
 
     Cost of a round: O(d^2 + dn) time and memory, whatever the round: five d x d matrices (seven in float32) and
-    :math:`\hat\Theta`. :math:`\rho` follows the largest of n outputs, so intervals are wider than those of n learners: in the
-    long run by a factor of about :math:`\sqrt{(n + 2)/3}` at most where the outputs are alike.
+    :math:`\hat\Theta`.
 
     Args:
         dim: d, number of features.
         outputs: n, number of components of the next state.
         moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
-        noise_scale: :math:`\nu_i > 0`, the p-norm :math:`(E|w_i|^p)^{1/p}` of the noise, in units of output i: a number for all
-            outputs or a sequence of n. ``step`` takes each round's own where they are known. At ``moment_order`` 2 it is the
-            standard deviation. Too large is valid and costs precision; too small voids the guarantee, often without a trace in
-            the data.
-        theta_bound: :math:`S_i > 0`, a bound on the norm of the column of :math:`\Theta`: a number or a sequence of n. Too large
-            and too small are as for ``noise_scale``.
-        ridge: :math:`\lambda > 0`, with outputs measured in noise scales; None for d / max (S_i / nu_i)^2, so that no radius
-            starts with more than d for it.
+        noise_scale: :math:`\nu_i > 0`, the p-norm :math:`(E|w_i|^p)^{1/p}` of the noise, in units of output i (the standard
+            deviation at p = 2): a number for all outputs or a sequence of n. Too large costs precision; too small voids the
+            guarantee, often without a trace in the data.
+        theta_bound: :math:`S_i > 0`, a bound on the norm of the column of :math:`\Theta`: a number or a sequence of n.
+        ridge: :math:`\lambda > 0`, with outputs measured in noise scales; None for d / max (S_i / nu_i)^2.
         delta: probability in (0, 1) that the confidence set of any output ever fails.
         radius_scale: multiplies the radius, in the intervals and in the update alike.
         options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proof is for float64.
@@ -96,8 +91,7 @@ class SystemIdentification(HeavyTailCertificate):
 
     Reference:
         Wang, Zhang, Zhao and Zhou, Heavy-Tailed Linear Bandits: Huber Regression with One-Pass Update, ICML 2025
-        (arXiv:2503.00419), section 5.2, names this problem and claims no theorem for it. What is proved here is the certificate
-        of :class:`HeavyTailRegression`, output by output.
+        (arXiv:2503.00419), section 5.2, names this problem and claims no theorem for it.
     """
 
     statistics_depend_on = ("moment_order", "noise_scales", "theta_bounds", "ridge", "delta", "radius_scale")
@@ -119,16 +113,14 @@ class SystemIdentification(HeavyTailCertificate):
         radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        outputs = positive_integer("outputs", outputs)
-        noise_scales, theta_bounds = (
-            _each("noise_scale", noise_scale, outputs),
-            _each("theta_bound", theta_bound, outputs),
-        )
-        dtype = options.get("dtype", torch.float64)
+        outputs, dtype = positive_integer("outputs", outputs), options.get("dtype", torch.float64)
         check_state_dtype(dtype)
-        for name, numbers in (("noise_scale", noise_scales), ("theta_bound", theta_bounds)):
-            for number in numbers:
-                check_size(name, number, LARGEST[dtype], dtype)
+
+        def each(name: str, value: Any) -> tuple[float, ...]:
+            numbers = one_for_each(name, value, (outputs,), lambda name, number: positive_size(name, number, dtype))
+            return tuple(numbers.tolist())
+
+        noise_scales, theta_bounds = each("noise_scale", noise_scale), each("theta_bound", theta_bound)
         pairs = zip(theta_bounds, noise_scales, strict=True)
         ratios = [positive("theta_bound / noise_scale", bound / scale) for bound, scale in pairs]
         super().__init__(
@@ -139,8 +131,7 @@ class SystemIdentification(HeavyTailCertificate):
             **options,
         )
         self.outputs, self.noise_scales, self.theta_bounds = outputs, noise_scales, theta_bounds
-        self._set_moment_order(moment_order)
-        self.delta = within("delta", delta, 0.0, 1.0)
+        self._set_certificate(moment_order, delta)
         self.log_term = 2.0 * math.log(outputs / self.delta)
         self._create_buffers()
 
@@ -187,10 +178,7 @@ class SystemIdentification(HeavyTailCertificate):
 
     @torch.jit.export
     def smallest_eigenvalue(self) -> Tensor:
-        """Return lambda_min(V), how well the least known direction has been excited: ``(*B)``. Costs O(d^3).
-
-        V starts at ``ridge`` and counts a round as ``xx' / sigma^2``, outputs being measured in noise scales.
-        """
+        """Return lambda_min(V), how well the least known direction has been excited: ``(*B)``. Costs O(d^3)."""
         with torch.no_grad():
             return torch.linalg.eigvalsh(self.V)[..., 0]
 
@@ -205,8 +193,7 @@ class SystemIdentification(HeavyTailCertificate):
         Args:
             x: features, ``(*B, d)``; or ``(*B, m, d)`` for m rounds.
             next_state: ``(*B, n)`` or ``(*B, m, n)``.
-            noise_scale: this round's noise scales if they are known before the next state, shaped like it. The largest, in units
-                of the constructor's, counts for all outputs. None for the constructor's.
+            noise_scale: shaped like ``next_state``. The largest, in units of the constructor's, counts for all outputs.
         """
         self._learn(x, next_state, noise_scale)
 
@@ -230,12 +217,3 @@ class SystemIdentification(HeavyTailCertificate):
 
         h = self._absorb_(forecast, scale, rho, b)
         add_outer_product_(theta_hat, h, own * innovation + (centre - mean) / along(scale, mean))
-
-
-def _each(name: str, value: Any, outputs: int) -> tuple[float, ...]:
-    """Return a positive number for each output, from one for all or from a sequence."""
-    if not isinstance(value, (tuple, list)):
-        return (positive(name, value),) * outputs
-    if len(value) != outputs:
-        raise ValueError(f"{name}: expected a number, or one for each of {outputs} outputs, got {len(value)}")
-    return tuple(positive(name, number) for number in value)
