@@ -1,14 +1,14 @@
 """Heavy-tailed regression that forgets exponentially: a heuristic for parameters that drift."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 from torch import Tensor
 
 from torchonline.bandits.heavy_tail import HeavyTailRegression
 from torchonline.core.checks import positive_integer, within
 from torchonline.core.ops import along, dot, log, matvec, trace
-from torchonline.core.options import LearnerOptions
+from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.core.precision_matrix import add_outer_, scale_, subtract_outers_
 from torchonline.linalg import coordinate_vector
 
@@ -21,33 +21,19 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
     .. math:: V \leftarrow \gamma V + (1-\gamma)\lambda\,d\,e_je_j^\top,\qquad
               A \leftarrow \gamma^2 A + (1-\gamma^2)\lambda\,d\,e_je_j^\top,\qquad j = t \bmod d.
 
-    The coordinate vectors :math:`e_j` take turns, as observations of reward 0, to keep the ridge from fading:
-    :math:`\gamma^{d-1}\lambda I \preceq V`. A round of age n weighs :math:`\gamma^n` in :math:`\hat\theta`, and
-    :math:`1/(1-\gamma)` is the memory in rounds. Radius and width are those of the base class, with
-    :math:`d\log(\operatorname{tr}A/(\lambda d)) \ge \log\det(A/\lambda)` in ``logdet`` and with a ``bias`` that is multiplied by
-    :math:`\gamma` in each round. Use it as ``UCB(DiscountedHeavyTailRegression(...))``.
+    The coordinate vectors :math:`e_j` take turns, as observations of reward 0, to keep the ridge from fading. A round of age n
+    weighs :math:`\gamma^n` in :math:`\hat\theta`. In the radius, :math:`d\log(\operatorname{tr}A/(\lambda d))`, which is at
+    least :math:`\log\det(A/\lambda)`, takes the place of ``logdet``, and each round multiplies ``bias`` by :math:`\gamma`.
 
     Guarantee: none, whether the parameter moves or not (docs/drift.md). ``restart_every`` of :class:`HeavyTailRegression` and
     :class:`RidgeRegression`, which start anew, has a theorem.
 
-    Cost of a round: O(d^2) time and five d x d matrices (seven in float32), whatever the round; about twice the base class's
-    time.
+    Cost of a round: O(d^2) time and five d x d matrices (seven in float32), about twice the base class's time.
 
     Args:
         dim: d, number of features.
         discount: :math:`\gamma`, below 1 and at least 1 - 1/d, which is a memory of d rounds; at least 1/2 for d = 1.
-        noise: "moment" or "symmetric". This argument and those below are as in :class:`HeavyTailRegression`.
-        moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, in units of the reward.
-        theta_bound: S > 0, a bound on the norm of the true parameter, wherever it moves.
-        ridge: :math:`\lambda > 0`; None for d / S^2.
-        delta: in (0, 1).
-        radius_scale: multiplies the radius.
-        options: batch_shape, dtype, device, validate.
-
-    Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``,
-          ``rounds``, ``(*B)``.
+        noise, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, options: of :class:`HeavyTailRegression`.
 
     Example:
         >>> learner = DiscountedHeavyTailRegression(2, discount=0.95, noise_scale=0.5)
@@ -80,22 +66,14 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
+        inherited: Any = arguments_of(locals()) | options
+        del inherited["discount"], inherited["options"]
         # Set before the base class writes the options down.
         memory = max(2, positive_integer("dim", dim))
         self.discount = within("discount", discount, 0.0, 1.0)
         if memory * (1.0 - self.discount) > 1.0 + 1e-9:  # the ridge would fade between two turns
             raise ValueError(f"discount: expected at least {1.0 - 1.0 / memory:g}, {memory} rounds, got {discount}")
-        super().__init__(
-            dim,
-            noise=noise,
-            moment_order=moment_order,
-            noise_scale=noise_scale,
-            theta_bound=theta_bound,
-            ridge=ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        super().__init__(**inherited)
         self.turn_weight = math.sqrt(dim * (1.0 - self.discount) * self.ridge)
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -115,12 +93,11 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         a = self.turn_weight * coordinate_vector(self.rounds % self.dim, theta_hat)
         rho = 1.0 + fading
         Wa, Ra, Pa = matvec(self.V_inv, a), matvec(self.A_inv, a), matvec(P, a)
-        quadratic, rho_aRa = dot(a, Wa), rho * dot(a, Ra)
+        quadratic, rho_aRa, root_rho = dot(a, Wa), rho * dot(a, Ra), math.sqrt(rho)
         h = Wa / along(1.0 + quadratic, a)
         theta_hat -= along(dot(a, theta_hat), a) * h
         half = 0.5 * (dot(a, Pa) + rho)
         subtract_outers_(P, h, Pa - along(half, a) * h)
-        root_rho = math.sqrt(rho)
         add_outer_(self._precision(), a, Wa, quadratic)
         add_outer_(self._weighted_precision(), root_rho * a, root_rho * Ra, rho_aRa)
         # A running sum of logarithms would keep its rounding errors for ever. The trace forgets them.

@@ -33,7 +33,7 @@ def default_ridge(dim: int, theta_bound: float) -> float:
 
 
 class Estimator(Learner):
-    """Base of all linear estimators: a prediction of the reward, an ellipsoid around it, and a one-pass update.
+    r"""Base of all linear estimators: a prediction of the reward, an ellipsoid around it, and a one-pass update.
 
     A round, for the caller::
 
@@ -48,6 +48,18 @@ class Estimator(Learner):
     :meth:`_initial_state` names further buffers. With ``restart_every=n`` each learner forgets everything after n rounds: each
     buffer is what it was before the first round, and ``rounds`` counts the rounds since the last start. A subclass with an
     ``output_shape`` predicts that many responses from the same features, and has no policy.
+
+    Args:
+        dim: d, number of features.
+        ridge: :math:`\lambda > 0`; V starts at :math:`\lambda I`.
+        radius_scale: multiplies the radius. Other than 1 it is a heuristic.
+        noise_scale: in units of the reward.
+        theta_bound: S > 0, a bound on the norm of the true parameter.
+        restart_every: rounds after which everything is forgotten, for a parameter that moves; None never forgets.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
+
+    Shape:
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``. Subclasses name further buffers.
     """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
@@ -70,7 +82,6 @@ class Estimator(Learner):
     def __init__(
         self,
         dim: int,
-        *,
         ridge: float,
         radius_scale: float,
         noise_scale: float = 1.0,

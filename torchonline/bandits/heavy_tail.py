@@ -58,13 +58,11 @@ class HeavyTailRegression(HeavyTailCertificate):
         theta_bound: S > 0, a bound on the norm of the true parameter. Too large and too small are as for ``noise_scale``.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale: multiplies the radius, in the choice and in the update alike.
-        restart_every: rounds after which everything is forgotten, for a parameter that moves; None never forgets.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proof is for float64.
+        radius_scale, restart_every, options: of :class:`Estimator`. ``radius_scale`` also changes the update. The proof is for
+            float64.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``, ``rounds``
-          (since the last start), ``(*B)``.
+        - ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``, ``(*B)``.
 
     Example:
         >>> learner, ridge = HeavyTailRegression(2, noise_scale=0.5), RidgeRegression(2, noise_scale=0.5)
@@ -98,15 +96,8 @@ class HeavyTailRegression(HeavyTailCertificate):
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(
-            dim,
-            noise_scale=noise_scale,
-            theta_bound=theta_bound,
-            ridge=default_ridge(dim, theta_bound) if ridge is None else ridge,
-            radius_scale=radius_scale,
-            restart_every=restart_every,
-            **options,
-        )
+        ridge = default_ridge(dim, theta_bound) if ridge is None else ridge
+        super().__init__(dim, ridge, radius_scale, noise_scale, theta_bound, restart_every, **options)
         self.noise = one_of("noise", noise, ("moment", "symmetric"))
         self.is_symmetric = noise == "symmetric"
         self._set_certificate(moment_order, delta)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
-from torchonline.core.checks import non_negative, one_of, positive, positive_integer, within
+from torchonline.core.checks import one_of, positive, positive_integer, within
 from torchonline.core.ops import (
     along,
     at_least,
@@ -47,13 +47,13 @@ class HuberRegression(Estimator):
     1 - 4 ``delta`` (Lemma 1: noise with mean 0 and :math:`E|\eta_t|^p \le \nu_t^p` given the past, features of norm at most
     ``feature_bound``, :math:`\|\theta^*\| \le` ``theta_bound``, the paper's ``ridge``, ``alpha``, ``minimum_scale``). Its
     constant 107 is not confirmed: a step of the proof of Lemma 5 does not hold as written (docs/hvt_ucb.md). The radius is about
-    5000 in the paper's own experiment, so the learner explores for longer than any practical horizon. ``radius_scale`` near 1e-3
-    works in experiments and is a heuristic. :class:`HeavyTailRegression` has a proved radius of practical size.
+    5000 in the paper's own experiment. ``radius_scale`` near 1e-3 works in experiments and is a heuristic.
+    :class:`HeavyTailRegression` has a proved radius of practical size. With ``restart_every`` the guarantee holds in each epoch
+    in which the parameter does not move, for that epoch alone.
 
     With ``horizon=None`` there are epochs of 64, 128, 256, ... rounds. At the end of each the learner forgets everything and
-    starts anew with the constants of the next length. If the regret for a known horizon T is at most :math:`C\sqrt T`, with C
-    not decreasing in T, it is at most :math:`(2+\sqrt2)\,C\sqrt{T+64}` without, with C as for T + 64 (docs/drift.md). With
-    ``restart_every`` the guarantee holds in each epoch in which the parameter does not move, for that epoch alone.
+    starts anew with the constants of the next length. A regret of at most :math:`C\sqrt T` at a known horizon T, with C not
+    decreasing in T, becomes at most :math:`(2+\sqrt2)\,C\sqrt{T+64}`, with C as for T + 64 (docs/drift.md).
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round; O(d^3) in the rounds, ever rarer,
     in which the step leaves the ball.
@@ -63,8 +63,7 @@ class HuberRegression(Estimator):
         horizon: T, number of rounds the radius is for. More rounds run on without a guarantee. None if it is not known, which
             costs regret; ``restart_every``, if given, is then the horizon.
         moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; ``step`` takes
-            each round's own where it is known.
+        noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward.
         theta_bound: S > 0, a bound on the norm of the true parameter.
         feature_bound: L > 0, a bound on the norm of features.
         ridge: :math:`\lambda > 0`; None for the paper's d.
@@ -73,13 +72,10 @@ class HuberRegression(Estimator):
         alpha: > 0; the step is 1 / alpha of a Newton step. The paper's theory needs 4.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for the paper's 1 / sqrt(T).
         radius: "paper".
-        radius_scale: multiplies the radius, in the choice and in :math:`\sigma` alike.
-        restart_every: rounds after which everything is forgotten, for a parameter that moves; None never forgets.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
+        radius_scale, restart_every, options: of :class:`Estimator`. ``radius_scale`` also changes :math:`\sigma`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds`` since the last start, ``(*B)``; without a
-          horizon also ``epoch_length``, ``tau0``, ``slope`` and ``scale_floor``, ``(*B)``.
+        - Without a horizon, ``epoch_length``, ``tau0``, ``slope`` and ``scale_floor``, ``(*B)``.
 
     Example:
         >>> learner = HuberRegression(2, horizon=1000, radius_scale=1e-3)
@@ -89,21 +85,12 @@ class HuberRegression(Estimator):
 
     Reference:
         Wang, Zhang, Zhao and Zhou, Heavy-Tailed Linear Bandits: Huber Regression with One-Pass Update, ICML 2025
-        (arXiv:2503.00419), Algorithm 1. What differs: the floor :math:`2\sqrt2\,q` under :math:`\sigma` is explicit (the lemmas
-        need it, the algorithm omits it, and it binds in the first round and whenever the radius is scaled); :math:`\beta_0` is
-        the value of the proof's base case for every moment order; the noise scale of the paper's own experiment should read 4.39
-        instead of 1.31.
+        (arXiv:2503.00419), Algorithm 1. What differs: the floor :math:`2\sqrt2\,q` under :math:`\sigma`, which the lemmas need
+        and the algorithm omits, is explicit; :math:`\beta_0` is the value of the proof's base case for every moment order.
     """
 
-    statistics_depend_on: tuple[str, ...] = (
-        "horizon",
-        "moment_order",
-        "theta_bound",
-        "feature_bound",
-        "ridge",
-        "delta",
-    )
-    statistics_depend_on += ("alpha", "minimum_scale", "radius_scale", "restart_every")
+    statistics_depend_on: tuple[str, ...] = ("horizon", "moment_order", "theta_bound", "feature_bound", "ridge")
+    statistics_depend_on += ("delta", "alpha", "minimum_scale", "radius_scale", "restart_every")
 
     if TYPE_CHECKING:  # numbers where the horizon is known, else buffers
         epoch_length: Tensor
@@ -129,15 +116,8 @@ class HuberRegression(Estimator):
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(
-            dim,
-            noise_scale=non_negative("noise_scale", noise_scale),
-            theta_bound=theta_bound,
-            ridge=dim if ridge is None else ridge,
-            radius_scale=radius_scale,
-            restart_every=restart_every,
-            **options,
-        )
+        ridge = dim if ridge is None else ridge
+        super().__init__(dim, ridge, radius_scale, noise_scale, theta_bound, restart_every, **options)
         # An epoch that is known to end is a horizon.
         self.horizon = self.restart_every if horizon is None else positive_integer("horizon", horizon)
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)

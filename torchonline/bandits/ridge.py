@@ -39,12 +39,7 @@ class RidgeRegression(Estimator):
         ridge: :math:`\lambda > 0`.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius: "mixture" or "classic".
-        radius_scale: multiplies the radius.
-        restart_every: rounds after which everything is forgotten, for a parameter that moves; None never forgets.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
-
-    Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``logdet``, ``rounds`` (since the last start), ``(*B)``.
+        radius_scale, restart_every, options: of :class:`Estimator`.
 
     Example:
         >>> learner = RidgeRegression(2)
@@ -74,15 +69,8 @@ class RidgeRegression(Estimator):
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(
-            dim,
-            noise_scale=positive("noise_scale", noise_scale),
-            theta_bound=theta_bound,
-            ridge=ridge,
-            radius_scale=radius_scale,
-            restart_every=restart_every,
-            **options,
-        )
+        noise_scale = positive("noise_scale", noise_scale)
+        super().__init__(dim, ridge, radius_scale, noise_scale, theta_bound, restart_every, **options)
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
         self.delta = within("delta", delta, 0.0, 1.0)

@@ -73,12 +73,11 @@ class SystemIdentification(HeavyTailCertificate):
         theta_bound: :math:`S_i > 0`, a bound on the norm of the column of :math:`\Theta`: a number or a sequence of n.
         ridge: :math:`\lambda > 0`, with outputs measured in noise scales; None for d / max (S_i / nu_i)^2.
         delta: probability in (0, 1) that the confidence set of any output ever fails.
-        radius_scale: multiplies the radius, in the intervals and in the update alike.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proof is for float64.
+        radius_scale, options: of :class:`Estimator`. ``radius_scale`` also changes the update. The proof is for float64.
 
     Shape:
-        - ``theta_hat``, ``(*B, d, n)``, in the units of the outputs; ``V``, ``V_inv``, ``A``, ``A_inv``, ``P``, ``(*B, d, d)``;
-          ``logdet``, ``bias``, ``rounds``, ``(*B)``; ``noise_scale``, ``theta_bound``, ``(*B, n)``, which do not change.
+        - ``theta_hat``, ``(*B, d, n)``, in the units of the outputs; ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``,
+          ``bias``, ``(*B)``; ``noise_scale``, ``theta_bound``, ``(*B, n)``, which do not change.
 
     Example:
         >>> learner = SystemIdentification(1, 2, noise_scale=(0.1, 1.0), theta_bound=2.0)
@@ -123,13 +122,8 @@ class SystemIdentification(HeavyTailCertificate):
         noise_scales, theta_bounds = each("noise_scale", noise_scale), each("theta_bound", theta_bound)
         pairs = zip(theta_bounds, noise_scales, strict=True)
         ratios = [positive("theta_bound / noise_scale", bound / scale) for bound, scale in pairs]
-        super().__init__(
-            dim,
-            output_shape=(outputs,),
-            ridge=default_ridge(dim, max(ratios)) if ridge is None else ridge,
-            radius_scale=radius_scale,
-            **options,
-        )
+        ridge = default_ridge(dim, max(ratios)) if ridge is None else ridge
+        super().__init__(dim, ridge, radius_scale, output_shape=(outputs,), **options)
         self.outputs, self.noise_scales, self.theta_bounds = outputs, noise_scales, theta_bounds
         self._set_certificate(moment_order, delta)
         self.log_term = 2.0 * math.log(outputs / self.delta)

@@ -13,10 +13,22 @@ from torchonline.core.ops import dot, matvec, real, started_power
 
 
 class HorizonEstimator(Estimator):
-    r"""Base of the estimators whose constants are for ``horizon`` = T rounds.
+    r"""Base of the rivals whose constants are for a horizon. "Recalled" constants and statements are not checked with the papers.
 
     The radius after t >= 1 rounds is ``slope`` :math:`t^e` + ``radius_start``, and ``radius_start`` before, with
     :math:`e = (2-p)/(2p)` = ``power``. A subclass sets ``slope`` and ``radius_start``, or has another radius.
+
+    Args:
+        dim: d, number of features.
+        horizon: T, number of rounds that the constants are for.
+        moment_order: p in (1, 2].
+        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward.
+        theta_bound: S > 0, a bound on the norm of the true parameter.
+        ridge: :math:`\lambda > 0`; None for d.
+        delta: in (0, 1).
+        radius_scale: multiplies the radius.
+        feature_bound: L > 0, a bound on the norm of features.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
     """
 
     slope: float
@@ -35,8 +47,7 @@ class HorizonEstimator(Estimator):
         feature_bound: float = 1.0,
         **options: Any,
     ) -> None:
-        options |= {"noise_scale": noise_scale, "theta_bound": theta_bound, "radius_scale": radius_scale}
-        super().__init__(dim, ridge=dim if ridge is None else ridge, **options)
+        super().__init__(dim, dim if ridge is None else ridge, radius_scale, noise_scale, theta_bound, **options)
         self.horizon = positive_integer("horizon", horizon)
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
         self.feature_bound = positive("feature_bound", feature_bound)
@@ -61,12 +72,12 @@ class HorizonEstimator(Estimator):
 
 
 class EpochEstimator(HorizonEstimator):
-    """Base of the estimators that learn from an epoch of rewards at a time.
+    """Base of the rivals that learn from an epoch of rewards at a time, for a UCB or greedy policy on fixed arms.
 
-    An epoch is ``repeats`` rewards of one arm. The statistics stay constant during an epoch. So a UCB or greedy policy on fixed
-    arms plays one arm throughout each epoch. If another arm interrupts an epoch, the learner drops the epoch. So it never learns
-    when arms change in every round, and a caller who leaves epochs because of their rewards biases the remaining ones. ``epochs``
-    counts the completed epochs.
+    An epoch is ``repeats`` rewards of one arm. The statistics stay constant during an epoch, so that the policy plays one arm
+    throughout. If another arm interrupts an epoch, the learner drops it: with new arms in every round it never learns, and a
+    caller who leaves epochs because of their rewards biases the remaining ones. ``epochs`` counts the completed epochs,
+    ``epoch_pulls`` the rewards in this one. The ``noise_scale`` of ``step`` is not used.
     """
 
     renamed = {"epoch_reward": "epoch_rewards", "pulls": "epoch_pulls"}

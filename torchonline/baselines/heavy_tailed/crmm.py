@@ -15,9 +15,9 @@ from torchonline.linalg import project_ball_
 
 
 class CRMMRegression(EpochEstimator):
-    r"""Online Newton steps on the median of several rewards of one arm.
+    r"""Online Newton steps on the median of several rewards of one arm, in epochs (:class:`EpochEstimator`).
 
-    At the end of an epoch, ``repeats`` rewards of one arm x without a break, with :math:`\tilde r` the median of the rewards:
+    At the end of an epoch of the arm x, with :math:`\tilde r` the median of its rewards:
 
     .. math:: V \leftarrow V + \tfrac12 xx^\top,\qquad
               \hat\theta \leftarrow \Pi_{\|\theta\|\le S}\bigl(\hat\theta + V^{-1}x\,(\tilde r - x^\top\hat\theta)\bigr)
@@ -31,29 +31,18 @@ class CRMMRegression(EpochEstimator):
     Guarantee. Assume that rewards of an epoch are independent given the past, that their noise is symmetric with
     :math:`E|\eta|^p \le \nu^p`, that whether an epoch is interrupted does not depend on its rewards, that ``repeats`` is at
     least the default and that :math:`\|\theta^*\| \le` ``theta_bound``. Then with probability at least 1 - 1.01 ``delta``, for
-    the first T rounds and all x, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. Skewed noise moves
-    the medians and voids the guarantee. The radius is ours, since we do not have the paper's constant. Proof:
-    docs/heavy_tail_regression.md.
+    the first T rounds and all x, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (proof:
+    docs/heavy_tail_regression.md). Skewed noise moves the medians and voids the guarantee.
 
     Cost: O(d^2) for a round; O(d^2 + repeats log(repeats)) at the end of an epoch, and O(d^3) if its step leaves the ball.
-    Memory: two d x d matrices (three in float32) and the rewards of one epoch.
 
     Args:
-        dim: d, number of features.
-        horizon: T, number of rounds that the default of ``repeats`` is for.
-        moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. That of ``step`` is not used.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        ridge: :math:`\lambda > 0`; None for d.
-        delta: in (0, 1).
+        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, options: of :class:`HorizonEstimator`.
         repeats: rewards in an epoch; None for :math:`\lceil 8\log(4T/\delta)\rceil`, which is inferred (the paper says
             O(log T)). Fewer void the guarantee.
-        radius_scale: multiplies the radius.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``epoch_x``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``epoch_rewards``, ``(*B, repeats)``;
-          ``residual_sum`` (the sum above), ``rounds``, ``epochs``, ``epoch_pulls`` (rewards in this epoch), ``(*B)``.
+        - ``residual_sum``, the sum above, ``(*B)``.
 
     Example:
         >>> learner = CRMMRegression(2, horizon=1000, repeats=3)
@@ -64,7 +53,7 @@ class CRMMRegression(EpochEstimator):
 
     Reference:
         Xue, Wang, Wan, Yi and Zhang, Efficient Algorithms for Generalized Linear Bandits with Heavy-tailed Rewards, NeurIPS
-        2023 (arXiv:2310.18701), for a linear link. What differs: the radius.
+        2023 (arXiv:2310.18701), for a linear link. What differs: the radius, because we do not have the paper's constant.
     """
 
     statistics_depend_on = ("theta_bound", "ridge", "repeats")
@@ -115,9 +104,7 @@ class CRMMRegression(EpochEstimator):
 
 
 class CRMM(UCB):
-    """CRMM: optimism over :class:`CRMMRegression`, for fixed arms.
-
-    The estimator documents the arguments, the guarantee and the cost.
+    """CRMM: optimism over :class:`CRMMRegression`, which documents the arguments. For fixed arms.
 
     Example:
         >>> policy, arms = CRMM(2, horizon=1000, repeats=3), torch.eye(2)

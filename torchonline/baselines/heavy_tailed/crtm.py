@@ -24,32 +24,20 @@ class CRTMRegression(HorizonEstimator):
               \hat\theta \leftarrow \Pi_{\|\theta\|\le S}\bigl(\hat\theta + V^{-1}x\,(\tilde r - x^\top\hat\theta)\bigr)
 
     with the projection in the norm of V. Widths are :math:`\|x\|_{V^{-1}}`; the radius after t >= 1 rounds is
-    :math:`c\sqrt d\,u^{1/p}\log(2dT/\delta)^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its second term before.
+    :math:`c\sqrt d\,u^{1/p}\log(2dT/\delta)^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its second term before. A round's own
+    ``noise_scale`` sets its threshold.
 
     Guarantee: none that we can vouch for. The truncation and the update are the paper's, for a linear link. The constants are
-    inferred. At g = ``truncation`` = 1 the threshold is TOFU's, and results depend strongly on g. The radius has the form of
-    TOFU's, with c = ``radius_factor``. CRTM truncates the reward itself and not its deviation from the mean. So the radius
-    grows with the absolute moment of the reward, and the noise may be skewed.
+    inferred: the threshold at g = 1 and the form of the radius are TOFU's. Results depend strongly on g. CRTM truncates the
+    reward itself and not its deviation from the mean, so the noise may be skewed.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
     leaves the ball.
 
     Args:
-        dim: d, number of features.
-        horizon: T, number of rounds that the constants are for.
-        moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. A round's own sets its threshold.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features.
-        ridge: :math:`\lambda > 0`; None for d.
-        delta: in (0, 1).
-        truncation: g > 0, inferred.
-        radius_factor: c > 0, inferred.
-        radius_scale: multiplies the radius.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
-
-    Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``.
+        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, feature_bound, options: of
+            :class:`HorizonEstimator`.
+        truncation, radius_factor: g > 0 and c > 0, inferred.
 
     Example:
         >>> learner = CRTMRegression(2, horizon=1000)
@@ -105,9 +93,7 @@ class CRTMRegression(HorizonEstimator):
 
 
 class CRTM(UCB):
-    """CRTM: optimism over :class:`CRTMRegression`.
-
-    The estimator documents the arguments, the status of its constants and the cost.
+    """CRTM: optimism over :class:`CRTMRegression`, which documents the arguments.
 
     Example:
         >>> policy, arms = CRTM(2, horizon=1000, noise_scale=0.5), torch.eye(2)

@@ -36,40 +36,30 @@ class HeavyOFULRegression(HorizonEstimator):
 
     Newton's method with a line search finds the minimum to rounding. Within ``expansion_radius`` of ``expansion_point``, no round
     changes between quadratic and linear, and the loss is one known quadratic. When the minimum leaves that radius, Newton's
-    method goes over all rounds a few times.
+    method goes over all rounds a few times. A UserWarning says so if it ends before it reaches the minimum.
 
-    Guarantee, as we recall it: the paper states that the confidence set holds with probability 1 - 3 ``delta``. The default
-    constants are recalled too: 23 in :math:`c_0 = (23\,\ell)^{-1/2}`, 48 in :math:`c_1 = (\log 3T)^{2e}/(48\,\ell^{2/p})`,
-    :math:`b_1 = 3` and :math:`b_2 = 24`. Neither the statement nor the constants have been checked against the paper's text.
+    Guarantee, recalled: the confidence set holds with probability 1 - 3 ``delta``.
 
     Cost of round t: O(d^3) time in most rounds, O(t d^2) in those in which the minimum leaves the radius. Memory O(T d). The host
     decides which case holds. So on an accelerator the host waits, and torch.export cannot follow a step; TorchScript can.
 
-    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full; TorchScript raises RuntimeError instead. ``export`` tries out a dozen rounds on a copy, for which the history needs
-    room. A UserWarning says so if Newton's method ends before it reaches the minimum.
+    ``step`` raises ValueError after ``horizon`` rounds, TorchScript RuntimeError. ``export`` tries out a dozen rounds on a copy,
+    for which the history needs room.
 
     Args:
-        dim: d, number of features.
-        horizon: T, number of rounds that the radius and the history are for.
-        moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward; ``step`` takes each round's own.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features.
+        dim, horizon, moment_order, noise_scale, theta_bound, radius_scale, feature_bound, options: of :class:`HorizonEstimator`.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: in (0, 1); None for 1 / (8 T), as in :class:`~torchonline.HvtUCB`.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for 1 / sqrt(T).
-        scale_factor, linear_factor: 23 in :math:`c_0` and 48 in :math:`c_1`, recalled.
+        scale_factor, linear_factor: 23 in :math:`c_0 = (23\,\ell)^{-1/2}`, 48 in :math:`c_1 = (\log 3T)^{2e}/(48\,\ell^{2/p})`,
+            recalled.
         ridge_factor, radius_factor: :math:`b_1` and :math:`b_2`, recalled.
-        radius_scale: multiplies the radius.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history`` of :math:`x/\sigma`,
-          ``(*B, T, d)``; ``history_reward`` of :math:`r/\sigma` and ``history_threshold`` of :math:`\tau`, ``(*B, T)``;
-          ``expansion_point`` and ``linear_term`` g, ``(*B, d)``, ``hessian`` H, ``(*B, d, d)``, and ``expansion_radius``,
-          ``(*B)``, of the quadratic :math:`\tfrac12u^\top Hu - u^\top g`, which equals the loss around ``expansion_point`` up to
-          a constant.
+        - ``history`` of :math:`x/\sigma`, ``(*B, T, d)``; ``history_reward`` of :math:`r/\sigma` and ``history_threshold`` of
+          :math:`\tau`, ``(*B, T)``; ``expansion_point`` and ``linear_term`` g, ``(*B, d)``, ``hessian`` H, ``(*B, d, d)``, and
+          ``expansion_radius``, ``(*B)``, of the quadratic :math:`\tfrac12u^\top Hu - u^\top g`, which equals the loss around
+          ``expansion_point`` up to a constant.
 
     Example:
         >>> learner = HeavyOFULRegression(2, horizon=100)
@@ -284,9 +274,7 @@ def side(z: Tensor, threshold: Tensor) -> Tensor:
 
 
 class HeavyOFUL(UCB):
-    """HEAVY-OFUL: optimism over :class:`HeavyOFULRegression`.
-
-    The estimator documents the arguments, the status of its constants and the cost.
+    """HEAVY-OFUL: optimism over :class:`HeavyOFULRegression`, which documents the arguments.
 
     Example:
         >>> policy, arms = HeavyOFUL(2, horizon=1000, noise_scale=0.5), torch.eye(2)

@@ -15,9 +15,9 @@ from torchonline.core.precision_matrix import add_outer_
 
 
 class MENURegression(EpochEstimator):
-    r"""The ridge regression of least median distance to several others.
+    r"""The ridge regression of least median distance to several others, in epochs (:class:`EpochEstimator`).
 
-    At the end of an epoch, ``repeats`` = k rewards of one arm x without a break, the j-th reward goes to the j-th regression,
+    At the end of an epoch of the arm x, the j-th of its ``repeats`` = k rewards goes to the j-th regression,
     :math:`\hat\theta_j`. All regressions share V:
 
     .. math:: V \leftarrow V + xx^\top,\qquad
@@ -29,31 +29,18 @@ class MENURegression(EpochEstimator):
     :math:`c\,\bigl((m\,d)^{1/p}\,\nu\,n^{(1-\varepsilon)/(2(1+\varepsilon))} + \sqrt\lambda S\bigr)`, and
     :math:`c\sqrt\lambda S` before.
 
-    Guarantee, as we recall it: the paper states that the confidence set holds with probability 1 - ``delta`` for noise that is
-    independent given the arms. The paper does not consider interruptions; an interruption that depends on the rewards of its
-    epoch biases the estimate. The constants (c = ``radius_factor`` = 3, m = ``moment_factor`` = 9, k) are recalled too. Neither
-    the statement nor the constants have been checked against the paper's text.
+    Guarantee, recalled: the confidence set holds with probability 1 - ``delta`` for noise that is independent given the arms.
+    The paper does not consider interruptions.
 
     Cost: O(d^2) for a round; O(d^3 + k d^2 + k^2 d) at the end of an epoch. Memory O(k d + d^2 + k^2).
 
     Args:
-        dim: d, number of features.
-        horizon: T, number of rounds that the default of ``repeats`` is for.
-        moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. That of ``step`` is not used.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        ridge: :math:`\lambda > 0`; None for d.
-        delta: in (0, 1).
+        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, options: of :class:`HorizonEstimator`.
         repeats: k, rewards in an epoch and regressions; None for :math:`\lceil 24\log(eT/\delta)\rceil`, recalled.
-        moment_factor: m > 0, recalled.
-        radius_factor: c > 0, recalled.
-        radius_scale: multiplies the radius.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
+        moment_factor, radius_factor: m > 0 and c > 0, recalled.
 
     Shape:
-        - ``theta_hat``, ``epoch_x``, ``(*B, d)``; ``theta_candidates``, the estimates :math:`\hat\theta_j`, ``(*B, k, d)``;
-          ``V``, ``V_inv``, ``(*B, d, d)``; ``epoch_rewards``, ``(*B, k)``; ``rounds``, ``epochs``, ``epoch_pulls`` (rewards in
-          this epoch), ``(*B)``.
+        - ``theta_candidates``, the estimates :math:`\hat\theta_j`, ``(*B, k, d)``.
 
     Example:
         >>> learner = MENURegression(2, horizon=1000, repeats=3)
@@ -125,9 +112,7 @@ class MENURegression(EpochEstimator):
 
 
 class MENU(UCB):
-    """MENU: optimism over :class:`MENURegression`, for fixed arms.
-
-    The estimator documents the arguments, the status of its constants and the cost.
+    """MENU: optimism over :class:`MENURegression`, which documents the arguments. For fixed arms.
 
     Example:
         >>> policy, arms = MENU(2, horizon=1000, repeats=3), torch.eye(2)

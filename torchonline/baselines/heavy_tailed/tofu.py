@@ -25,40 +25,26 @@ class TOFURegression(HorizonEstimator):
               b_t = (u/\log(2T/\delta))^{1/p}\,t^e.
 
     Widths are :math:`\|x\|_{V^{-1}}`; the radius after t >= 1 rounds is
-    :math:`c\sqrt d\,u^{1/p}\log(2dT/\delta)^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its second term before.
+    :math:`c\sqrt d\,u^{1/p}\log(2dT/\delta)^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its second term before. The
+    ``noise_scale`` of ``step`` is not used. A check of all terms finds which ones each row of :math:`V^{-1/2}/b_t` truncates. All
+    terms are checked again only when a row has moved further than ``checked_radius``, up to which the last check is valid.
 
-    A check of all terms finds which ones each row of :math:`V^{-1/2}/b_t` truncates. The result stays valid while the row is
-    within ``checked_radius`` of where it was at the check, in ``checked_rows``. Only when a row has moved further are all terms
-    checked again. The estimate is the same as with a check in every round.
-
-    Guarantee, as we recall it: the paper states that the confidence set holds with probability 1 - ``delta``. The constants
-    (c = ``radius_factor`` = 4, the two logarithms) are recalled too. Neither the statement nor the constants have been checked
-    against the paper's text.
+    Guarantee, recalled: the confidence set holds with probability 1 - ``delta``. The two logarithms are recalled too.
 
     Cost of round t: O(d^3) time in most rounds; O(t d^2) in the rounds that check all terms, which on an accelerator is every
     round. Memory O(T d).
 
-    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full. TorchScript and an exported program raise RuntimeError instead, and the program then cannot choose either. ``export``
-    tries out a dozen rounds on a copy, for which the history needs room.
+    ``step`` raises ValueError after ``horizon`` rounds (TorchScript and an exported program RuntimeError, and the program then
+    cannot choose either). ``export`` tries out a dozen rounds on a copy, for which the history needs room.
 
     Args:
-        dim: d, number of features.
-        horizon: T, number of rounds that the constants and the history are for.
-        moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. That of ``step`` is not used.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features.
-        ridge: :math:`\lambda > 0`; None for d.
-        delta: in (0, 1).
+        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, feature_bound, options: of
+            :class:`HorizonEstimator`.
         radius_factor: c > 0, recalled.
-        radius_scale: multiplies the radius.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history`` of
-          :math:`rx`, ``(*B, T, d)``; ``checked_rows``, the rows of :math:`V^{-1/2}/b_t` at the last check, and ``kept_sums``, for
-          each row the sum of the :math:`rx` that it keeps, ``(*B, d, d)``; ``checked_radius``, ``(*B, d)``.
+        - ``history`` of :math:`rx`, ``(*B, T, d)``; ``checked_rows``, the rows of :math:`V^{-1/2}/b_t` at the last check, and
+          ``kept_sums``, for each row the sum of the :math:`rx` that it keeps, ``(*B, d, d)``; ``checked_radius``, ``(*B, d)``.
 
     Example:
         >>> learner = TOFURegression(2, horizon=100)
@@ -151,9 +137,7 @@ class TOFURegression(HorizonEstimator):
 
 
 class TOFU(UCB):
-    """TOFU: optimism over :class:`TOFURegression`.
-
-    The estimator documents the arguments, the status of its constants and the cost.
+    """TOFU: optimism over :class:`TOFURegression`, which documents the arguments.
 
     Example:
         >>> policy, arms = TOFU(2, horizon=1000, noise_scale=0.5), torch.eye(2)
