@@ -29,14 +29,6 @@ def takes_arguments_of(
     """Decorate a policy's ``__init__`` that passes its arguments on to an estimator.
 
     The method gets the signature of the estimator's constructor and the documentation of its arguments.
-
-    Example:
-        >>> class Optimism(UCB):
-        ...     @takes_arguments_of(RidgeRegression)
-        ...     def __init__(self, *arguments, **options):
-        ...         super().__init__(RidgeRegression(*arguments, **options))
-        >>> inspect.signature(Optimism) == inspect.signature(RidgeRegression)
-        True
     """
     signature = inspect.signature(estimator)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -79,11 +71,9 @@ class Policy(nn.Module):
             raise TypeError(f"estimator: expected an Estimator, got {type(estimator).__name__}")
         self.estimator = estimator
 
-    # A policy has the lock of its estimator. (A fifth of the time of self.estimator._lock.)
-
     @property
     def _lock(self) -> Any:
-        return self._modules["estimator"]._lock  # type: ignore[union-attr]
+        return self._modules["estimator"]._lock  # type: ignore[union-attr]  # a fifth of the time of self.estimator._lock
 
     @property
     def _is_torn(self) -> bool:
@@ -119,8 +109,8 @@ class Policy(nn.Module):
 
         Args:
             arms: features, ``(*B, ..., K, d)``: one decision, or many, made from the same state.
-            mask: True where an arm is available, ``(*B, ..., K)``. None if all are. The features of an unavailable arm do not
-                matter as long as they are finite.
+            mask: True where an arm is available, ``(*B, ..., K)``. None if all are. The features of an unavailable arm must be
+                finite too.
 
         Returns:
             ``(*B, ...)``, int64.

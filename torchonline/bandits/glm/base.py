@@ -33,7 +33,7 @@ NODES = 32
 
 
 def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link, float]:
-    """Return a link, :class:`Logistic` for None, and the largest predictor, for which the link has been checked."""
+    """Return a link, :class:`Logistic` for None, and the largest predictor, up to which the link has been checked."""
     bound = 1.0
     for name, value in (("theta_bound", theta_bound), ("feature_bound", feature_bound)):
         number = positive(name, value)
@@ -53,10 +53,8 @@ def checked_min_slope(link: Link, theta_bound: float, bound: float) -> float:
     """Return the smallest slope of a link, as a divisor, or raise an error that blames ``theta_bound``."""
     slope = link.min_slope(bound)
     if slope < 1e-12:
-        raise ValueError(
-            f"theta_bound: expected one within which the link has slopes of at least 1e-12, "
-            f"got {theta_bound}, and a slope of {slope:.2g}"
-        )
+        expected = "one within which the link has slopes of at least 1e-12"
+        raise ValueError(f"theta_bound: expected {expected}, got {theta_bound}, and a slope of {slope:.2g}")
     return slope
 
 
@@ -66,6 +64,17 @@ class GeneralizedEstimator(Estimator):
     Confidence sets and policies work on the predictor :math:`x^\top\theta`, which orders the arms as their means do; ``forward``
     and ``interval`` return mean rewards. A round's ``noise_scale`` is the square root of its dispersion: the average of n tries
     has 1 / sqrt(n) times that of one.
+
+    Args:
+        dim: d, number of features.
+        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
+            refuses rewards that the link does not have.
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones.
+        ridge: :math:`\lambda > 0`.
+        delta: probability in (0, 1) that the confidence set ever fails.
+        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
+        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proofs are for float64.
     """
 
     if TYPE_CHECKING:
@@ -74,7 +83,6 @@ class GeneralizedEstimator(Estimator):
     def __init__(
         self,
         dim: int,
-        *,
         link: Link,
         theta_bound: float,
         feature_bound: float,
@@ -83,8 +91,7 @@ class GeneralizedEstimator(Estimator):
         radius_scale: float,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        scales: Any = {"noise_scale": link.noise_scale, "theta_bound": theta_bound, "radius_scale": radius_scale}
-        super().__init__(dim, ridge=ridge, **scales, **options)
+        super().__init__(dim, ridge, radius_scale, link.noise_scale, theta_bound, **options)
         self.link = link
         self.feature_bound = float(feature_bound)
         self.delta = within("delta", delta, 0.0, 1.0)
@@ -107,10 +114,7 @@ class GeneralizedEstimator(Estimator):
         return self.link.mean(at_least(at_most(predictor, self.end), -self.end))
 
     def _descend(self, x: Tensor, reward: Tensor, weight: Tensor, z: Tensor, product: Tensor, q: Tensor) -> Tensor:
-        """Return the estimate after a step of mirror descent on a quadratic model of the loss: ``(*B, d)``.
-
-        Given are ``z = x'theta_hat``, ``product = V^-1 x``, ``q = x'V^-1 x``, and 1 over the dispersion as ``weight``.
-        """
+        """Return the estimate after a step of mirror descent, for z = x'theta_hat, product = V^-1 x and q = x'V^-1 x."""
         # Eq. (42a) of GLB-OMD, with the Hessian weight at the old estimate.
         slope = self.eta * weight * self.link.slope(z)
         pull = self.eta * weight * (self.link.mean(z) - reward) / (1.0 + slope * q)
@@ -120,10 +124,7 @@ class GeneralizedEstimator(Estimator):
         return theta
 
     def _count_curvature_(self, x: Tensor, product: Tensor, curvature: Tensor, quadratic: Tensor) -> None:
-        """Add ``curvature x x'`` to V, for ``product = V^-1 x`` and ``quadratic = curvature x'V^-1 x``, and count the round.
-
-        The first thing that a round writes, since x may lie in any buffer.
-        """
+        """Add ``curvature x x'`` to V and count the round. A round writes this first, since x may lie in any buffer."""
         root = along(sqrt(curvature), x)
         self._add_outer_(root * x, root * product, quadratic)
 
@@ -140,10 +141,8 @@ class GeneralizedEstimator(Estimator):
     def _check_length_in_python(self, square: Any) -> None:
         largest = self._largest(square)
         if largest > (self.longest * (1.0 + 1e-6)) ** 2:
-            raise refusal(
-                f"x: expected features of norm at most {self.longest:g}, which feature_bound and the link allow, "
-                f"got {math.sqrt(largest):.9g}"
-            )
+            allowed = f"{self.longest:g}, which feature_bound and the link allow"
+            raise refusal(f"x: expected features of norm at most {allowed}, got {math.sqrt(largest):.9g}")
 
     @in_python(_check_length_in_python)
     def _check_length(self, square: Tensor) -> None:
@@ -166,10 +165,8 @@ class GeneralizedEstimator(Estimator):
         if self.validate:
             impossible = self.link.possible(reward) != reward
             if bool(impossible.any()):
-                raise ValueError(
-                    f"reward: expected {self.link.rewards()}, as {type(self.link).__name__} has it, "
-                    f"got {reward[impossible][0].item()}"
-                )
+                expected = f"{self.link.rewards()}, as {type(self.link).__name__} has it"
+                raise ValueError(f"reward: expected {expected}, got {reward[impossible][0].item()}")
 
 
 class MixtureEstimator(GeneralizedEstimator):
@@ -179,8 +176,13 @@ class MixtureEstimator(GeneralizedEstimator):
     reward. Then with probability at least 1 - ``delta``, the losses of the truth never exceed those of the mixture,
     :math:`-\log\int e^{-l}dP`, by more than :math:`\log(1/\delta)` in all (docs/generalized_linear.md). A subclass turns that
     into a radius. P is the normal law that the statistics suggest, on :data:`NODES` Gauss-Legendre nodes within 6 standard
-    deviations and :math:`\pm S\|x\|`. The nodes are a prior themselves, so there is no quadrature error. The cost of a round
-    that tells the predictor to within less than the distance of two nodes is valid, and larger than it could be.
+    deviations and :math:`\pm S\|x\|`. The nodes are a prior themselves, so there is no quadrature error.
+
+    ``misspecified`` becomes True, and stays so, when the squared radius falls below 0. If the assumptions hold that happens with
+    probability ``delta`` at most; it seldom does when they do not.
+
+    Shape:
+        - ``squared_radius``, ``misspecified`` (bool), ``(*B)``.
     """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
@@ -233,13 +235,9 @@ class MixtureEstimator(GeneralizedEstimator):
         r"""Start from a guess of the parameter instead of 0; before the first round, in eager Python.
 
         Args:
-            theta: the guess, ``(*B, d)``, of a norm of at most ``theta_bound``.
+            theta: the guess, ``(*B, d)``, of a norm of at most ``theta_bound``. :meth:`reset` forgets it.
             distance: a bound on the distance from the guess to the true parameter, which the confidence sets rely on; None for
-                :math:`S + \|\theta\|`, which needs no knowledge. :meth:`reset` forgets the guess.
-
-        Raises:
-            TypeError: ``theta`` is no floating-point tensor.
-            ValueError: a shape or value is wrong, or rounds have been learnt.
+                :math:`S + \|\theta\|`, which needs no knowledge.
         """
         theta = check_tensor("theta", theta, self.theta_hat)
         check_shape("theta", theta, self.features_shape)

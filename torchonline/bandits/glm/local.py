@@ -39,31 +39,18 @@ class LocalGLMRegression(MixtureEstimator):
     whose exponential moments are not larger: see :mod:`torchonline.links`), then with probability at least 1 - ``delta``, for
     all rounds and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. It holds from the
     first round, for any ``ridge``, any way of choosing x, and any horizon. Proof: docs/generalized_linear.md. No regret bound is
-    proved for UCB over it; docs/glb_omd.md measures the regret. ``radius_scale`` other than 1 is a heuristic. It multiplies the
-    radius of choices; the update uses the radius of the proof. ``misspecified`` becomes True, and stays so, when the squared
-    radius falls below 0. If the assumptions hold that happens with probability ``delta`` at most; it seldom does when they do
-    not.
+    proved for UCB over it; docs/glb_omd.md measures the regret.
 
     Cost of a round: O(d^2) time, :data:`~torchonline.bandits.glm.base.NODES` exponentials, and 6 Newton steps on one number
-    after at most 10 halvings of where it may be; two d x d matrices (three in float32), whatever the round. No projection, no
-    eigenvalues. A root that Newton's method has not reached costs radius, and no guarantee.
+    after at most 10 halvings of where it may be; two d x d matrices (three in float32), whatever the round. A root that Newton's
+    method has not reached costs radius, and no guarantee.
 
     Args:
-        dim: d, number of features.
-        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that the link does not have.
-        theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
+        dim, link, theta_bound, delta, radius_scale, options: of :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones for Gamma and CustomLink, whose
             constants hold on a bounded range of predictors, and for Poisson beyond :math:`S\|x\| = 35`. Features for other links
             may be of any length, but may cost radius where :math:`S\|x\|` is beyond both SL and 8.
         ridge: :math:`\lambda > 0`; None for d / (1 + R S L), with the link's self-concordance R.
-        delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale: multiplies the radius.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proof is for float64.
-
-    Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``squared_radius``, ``misspecified`` (bool), ``rounds``,
-          ``(*B)``.
 
     Example:
         >>> learner = LocalGLMRegression(2, theta_bound=3.0)
@@ -75,10 +62,9 @@ class LocalGLMRegression(MixtureEstimator):
         0.74, between 0.49 and 0.90
 
     Reference:
-        Of this library, after the one-pass estimators of Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost
-        Optimal Regret with One-Pass Update, 2025 (:class:`GLMRegression`), and of Faury, Abeille, Jun and Calauzenes, Jointly
-        Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022. What differs: the local curvature, a radius that is
-        evaluated instead of bounded, and no projection.
+        Of this library, after the one-pass estimators of :class:`GLMRegression` and of Faury, Abeille, Jun and Calauzenes,
+        Jointly Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022. What differs: the local curvature, a radius
+        that is evaluated instead of bounded, and no projection.
     """
 
     statistics_depend_on = ("concordance", "theta_bound", "ridge", "delta", "noise_scale")
@@ -97,16 +83,8 @@ class LocalGLMRegression(MixtureEstimator):
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
         usual = positive_integer("dim", dim) / (1.0 + link.self_concordance(bound) * bound)
-        super().__init__(
-            dim,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=usual if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        ridge = usual if ridge is None else ridge
+        super().__init__(dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
         # Constants that hold everywhere leave no more to ask of features than that predictors can be computed.
         if link.is_global:
             self.longest = link.reach / self.theta_bound
@@ -149,12 +127,10 @@ class LocalGLMRegression(MixtureEstimator):
         theta_hat -= along(pull, x) * product
 
     def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
-        """Return the root u of ``u + s (mean(z + u) - reward)``, cut to where ``z + u`` is within the bound.
-
-        The derivative is at least 1, so the root is between any u and u - f(u), which halvings shorten. From the point there that
-        is nearest to the steepest point of the mean, up to the root, f is convex or concave if the slope is unimodal. So no step
-        of Newton's method goes beyond the root.
-        """
+        """Return the root u of ``u + s (mean(z + u) - reward)``, cut to where ``z + u`` is within the bound."""
+        # The derivative is at least 1, so the root is between any u and u - f(u), which halvings shorten. From the point there
+        # that is nearest to the steepest point of the mean, up to the root, f is convex or concave if the slope is unimodal. So
+        # no step of Newton's method goes beyond the root.
         link = self.link
         first, last = -bound - z, bound - z
         start = minimum(maximum(0.0 * z, first), last)
@@ -182,17 +158,14 @@ class LocalGLMRegression(MixtureEstimator):
 class LocalGLB(UCB):
     """Optimism over :class:`LocalGLMRegression`: the library's bandit for clicks, ratings and counts.
 
-    The arguments, the guarantee and the cost are the estimator's. docs/glb_omd.md measures the regret beside its rivals.
+    The arguments, the guarantee and the cost are the estimator's.
 
     Example:
-        >>> policy = LocalGLB(2, theta_bound=3.0)  # clicks
-        >>> arms = torch.eye(2)
+        >>> policy, arms = LocalGLB(2, theta_bound=3.0), torch.eye(2)
         >>> for _ in range(200):
         ...     choice = policy.select(arms)
         ...     policy.step(arms[choice], choice.double())  # the second arm is always clicked, the first never
         >>> policy.select(arms)
-        tensor(1)
-        >>> policy.estimator(arms).argmax()  # of the estimated means
         tensor(1)
     """
 

@@ -44,28 +44,16 @@ class GLMRegression(MixtureEstimator):
       before its last bounds. Under the same conditions, and never larger.
 
     UCB over the paper's radius has regret :math:`\tilde O(d\sqrt{T/\kappa_*})` (Theorem 2, whose proof asks for more where the
-    slope is unbounded: docs/glb_omd.md). For the empirical radius no regret bound is proved. ``radius_scale`` other than 1 is a
-    heuristic. ``misspecified`` becomes True, and stays so, when the squared empirical radius falls below 0. If the assumptions
-    hold that happens with probability ``delta`` at most; it seldom does when they do not.
+    slope is unbounded: docs/glb_omd.md). For the empirical radius no regret bound is proved.
 
     Cost of a round: O(d^2) time and :data:`~torchonline.bandits.glm.base.NODES` exponentials, whatever the round; O(d^3) in a
     round that leaves the ball, and in each choice with ``radius="tight"``. Two d x d matrices (three in float32).
 
     Args:
-        dim: d, number of features.
-        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that the link does not have.
-        theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
-        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones.
+        dim, link, theta_bound, feature_bound, delta, radius_scale, options: of
+            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
         ridge: :math:`\lambda > 0`; None for d.
-        delta: probability in (0, 1) that the confidence set ever fails.
         radius: "empirical", "tight" or "paper".
-        radius_scale: multiplies the radius.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proof is for float64.
-
-    Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``squared_radius`` (the empirical one), ``misspecified``
-          (bool), ``rounds``, ``(*B)``.
 
     Example:
         >>> learner = GLMRegression(2, link=Poisson(), theta_bound=2.0)
@@ -78,8 +66,8 @@ class GLMRegression(MixtureEstimator):
 
     Reference:
         Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost Optimal Regret with One-Pass Update, 2025. What differs:
-        the default radius and its smaller :math:`\eta`; the paper's :math:`\lambda` is :meth:`theory_ridge`, its experiments and
-        the default take d; :math:`\tilde V^{-1}` contains the new Hessian once, not twice as displayed there.
+        the default radius and its smaller :math:`\eta`; the default ridge, which the paper's theorem takes larger and its
+        experiments do not; :math:`\tilde V^{-1}` contains the new Hessian once, not twice as displayed there.
     """
 
     statistics_depend_on = ("eta", "theta_bound", "ridge", "delta", "noise_scale")
@@ -98,16 +86,8 @@ class GLMRegression(MixtureEstimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
-        super().__init__(
-            dim,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=dim if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        ridge = dim if ridge is None else ridge
+        super().__init__(dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
         self.radius_kind = one_of("radius", radius, ("empirical", "tight", "paper"))
         if radius == "empirical":
             self.eta = link.curvature_ratio(bound)
@@ -117,10 +97,9 @@ class GLMRegression(MixtureEstimator):
             self.smallest_noise_scale = self.noise_scale
         self.max_weight = link.max_slope(bound) / self.noise_scale**2
         if radius != "empirical" and self.ridge < self.theory_ridge():
+            least = f"{self.theory_ridge():.6g}, from which the theorem holds"
             warnings.warn(
-                f"ridge: {self.ridge:g} is below {self.theory_ridge():.6g}, from which the theorem holds; "
-                f"radius={radius!r} is a heuristic here",
-                stacklevel=2,
+                f"ridge: {self.ridge:g} is below {least}; radius={radius!r} is a heuristic here", stacklevel=2
             )
         self.start = self._squared_start(self.theta_bound)
         self.paper_start = self._squared_start(2.0 * self.theta_bound)
@@ -134,9 +113,7 @@ class GLMRegression(MixtureEstimator):
 
     def warm_start(self, theta: Tensor, distance: float | None = None) -> None:
         if self.radius_kind == "tight":
-            raise ValueError(
-                "theta: expected no warm start with radius='tight', whose proof starts at 0; the others allow it"
-            )
+            raise ValueError("theta: expected no warm start with radius='tight', whose proof starts at 0, got one")
         super().warm_start(theta, distance)
 
     def _squared_start(self, distance: float) -> float:
@@ -186,16 +163,11 @@ class GLBOMD(UCB):
     """GLB-OMD: optimism over :class:`GLMRegression`, the paper's algorithm with its errata and a smaller radius.
 
     The arguments, the guarantee and the cost are the estimator's. :class:`LocalGLB` is the library's recommendation.
-    docs/glb_omd.md measures the regret with each radius beside its rivals.
 
     Example:
-        >>> policy = GLBOMD(2, link=Poisson(), theta_bound=2.0)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(3.0))
-        >>> int(policy.estimator.rounds)
-        1
-        >>> policy.step(arms[choice], torch.tensor(0.5))
+        >>> policy, arms = GLBOMD(2, link=Poisson(), theta_bound=2.0), torch.eye(2)
+        >>> policy.step(arms[policy.select(arms)], torch.tensor(3.0))
+        >>> policy.step(arms[0], torch.tensor(0.5))
         Traceback (most recent call last):
         ValueError: reward: expected whole numbers from 0 on, as Poisson has it, got 0.5
     """
