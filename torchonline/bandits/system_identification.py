@@ -10,7 +10,7 @@ from torchonline.bandits.arguments import learn, on_rows
 from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
 from torchonline.core.backend import in_python
-from torchonline.core.checks import check_state_dtype, one_for_each, positive, positive_integer, positive_size
+from torchonline.core.checks import check_state_dtype, positive, positive_integer, positive_size
 from torchonline.core.ops import (
     along,
     clip,
@@ -116,8 +116,10 @@ class SystemIdentification(HeavyTailCertificate):
         check_state_dtype(dtype)
 
         def each(name: str, value: Any) -> tuple[float, ...]:
-            numbers = one_for_each(name, value, (outputs,), lambda name, number: positive_size(name, number, dtype))
-            return tuple(numbers.tolist())
+            numbers = value if isinstance(value, (tuple, list)) else (value,) * outputs
+            if len(numbers) != outputs:
+                raise ValueError(f"{name}: expected a number, or one for each of {outputs} outputs, got {len(numbers)}")
+            return tuple(positive_size(name, number, dtype) for number in numbers)
 
         noise_scales, theta_bounds = each("noise_scale", noise_scale), each("theta_bound", theta_bound)
         pairs = zip(theta_bounds, noise_scales, strict=True)
