@@ -43,7 +43,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: in (0, 1).
         radius_scale: multiplies the radius.
-        options: batch_shape, dtype, device, validate.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``,

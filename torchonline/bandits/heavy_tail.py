@@ -64,7 +64,8 @@ class HeavyTailRegression(HeavyTailCertificate):
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius, in the choice and in the update alike.
         restart_every: rounds after which everything is forgotten, for a parameter that moves; None never forgets.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proof is for float64.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+            The proof is for float64.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``, ``rounds``

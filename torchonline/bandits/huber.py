@@ -75,7 +75,7 @@ class HuberRegression(Estimator):
         radius: "paper".
         radius_scale: multiplies the radius, in the choice and in :math:`\sigma` alike.
         restart_every: rounds after which everything is forgotten, for a parameter that moves; None never forgets.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds`` since the last start, ``(*B)``; without a

@@ -78,7 +78,8 @@ class SystemIdentification(HeavyTailCertificate):
             starts with more than d for it.
         delta: probability in (0, 1) that the confidence set of any output ever fails.
         radius_scale: multiplies the radius, in the intervals and in the update alike.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proof is for float64.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+            The proof is for float64.
 
     Shape:
         - ``theta_hat``, ``(*B, d, n)``, in the units of the outputs; ``V``, ``V_inv``, ``A``, ``A_inv``, ``P``, ``(*B, d, d)``;

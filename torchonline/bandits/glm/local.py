@@ -59,7 +59,8 @@ class LocalGLMRegression(MixtureEstimator):
         ridge: :math:`\lambda > 0`; None for d / (1 + R S L), with the link's self-concordance R.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proof is for float64.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+            The proof is for float64.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``squared_radius``, ``misspecified`` (bool), ``rounds``,

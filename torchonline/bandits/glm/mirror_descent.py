@@ -61,7 +61,8 @@ class GLMRegression(MixtureEstimator):
         delta: probability in (0, 1) that the confidence set ever fails.
         radius: "empirical", "tight" or "paper".
         radius_scale: multiplies the radius.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proof is for float64.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+            The proof is for float64.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``squared_radius`` (the empirical one), ``misspecified``

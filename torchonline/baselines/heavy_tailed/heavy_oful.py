@@ -10,8 +10,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.linear_model import default_ridge
+from torchonline.bandits.estimator import Estimator, default_ridge
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.stored_rounds import append_, check_room, count_filled, nonzero_norm
 from torchonline.core.checks import non_negative, positive, positive_integer, within
