@@ -1,5 +1,6 @@
 """A bandit policy on top of an encoder, as one plain module."""
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -271,6 +272,10 @@ def of_chosen(values: Tensor, action: Tensor) -> Tensor:
 # How many calls run a module in evaluation mode, and which of its parts were in training mode before the first of them.
 _RUNNING: "WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]]" = WeakKeyDictionary()
 _RUNNING_LOCK = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a child does not inherit a lock that another thread holds
+    os.register_at_fork(
+        before=_RUNNING_LOCK.acquire, after_in_parent=_RUNNING_LOCK.release, after_in_child=_RUNNING_LOCK.release
+    )
 
 
 @contextmanager

@@ -18,7 +18,6 @@ import torchonline
 import torchonline.baselines
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.glm.base import GeneralizedEstimator
-from torchonline.bandits.linear_model import LinearModel
 from torchonline.bandits.policies import Policy
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator
 
@@ -155,7 +154,7 @@ def is_plain(cls: type[nn.Module]) -> bool:
 
 
 def policies() -> Iterator[Case]:
-    """Every named bandit, and every policy over every estimator that it does not stand on by name.
+    """Every named bandit, and every policy over every estimator of one response that it does not stand on by name.
 
     Greedy asks an estimator for its predictor only: two kinds of that will do. A rival that is UCB over an estimator and says
     nothing of its own is covered by UCB and by that estimator.
@@ -167,11 +166,11 @@ def policies() -> Iterator[Case]:
         if cls not in named:
             for base in public_classes(Estimator, packages=(torchonline,)):
                 few = cls is torchonline.Greedy and base.__name__ not in ("RidgeRegression", "LocalGLMRegression")
-                if (cls, base) not in stood_on and not few:
+                if (cls, base) not in stood_on and not few and not Case(base).output_shape:
                     yield replace(Case(cls), over=Case(base))
 
 
-MODELS = [case for cls in public_classes(LinearModel, Estimator) for case in variants(cls)]
+MODELS = [case for cls in public_classes(Estimator) for case in variants(cls)]
 POLICIES = list(policies())
 CASES = MODELS + POLICIES
 

@@ -23,10 +23,9 @@ from tests.learners import (
     takes_none,
 )
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.linear_model import LinearModel
 from torchonline.bandits.policies import Policy
 
-CLASSES = public_classes(LinearModel, Estimator, Policy)
+CLASSES = public_classes(Estimator, Policy)
 BAD_CONSTRUCTIONS = [
     pytest.param(cls, name, value, id=f"{cls.__name__}-{name}={getattr(value, '__name__', value)!r:.20}")
     for cls in CLASSES

@@ -2,7 +2,9 @@
 
 import copy
 import io
+import os
 import pickle
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -199,3 +201,37 @@ def test_shared_memory_stays_shared() -> None:
     learner.share_memory()
     assert learner.estimator.__getstate__()["_buffers"]["V"].data_ptr() == learner.estimator.V.data_ptr()
     assert OFUL(2).estimator.__getstate__()["_buffers"]["V"].is_shared() is False
+
+
+@pytest.mark.parametrize("is_amid_a_step", [False, True])
+def test_a_child_forked_while_another_thread_holds_the_lock_goes_on(is_amid_a_step: bool) -> None:
+    """The child has a lock of its own, and knows whether the other thread's step was under way."""
+    policy = OFUL(2)
+    x, holds, done = torch.ones(2, dtype=D), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with policy.estimator._lock:
+            policy.estimator.__dict__["_is_torn"] = is_amid_a_step
+            holds.set()
+            done.wait()
+            policy.estimator.__dict__["_is_torn"] = False
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holds.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends a child that waits for the lock
+        try:
+            policy.step(x, 1.0)
+            os._exit(0)
+        except RuntimeError as error:
+            os._exit(1 if str(error).startswith("state: ") else 2)
+        finally:
+            os._exit(3)
+    done.set()
+    thread.join()
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == int(is_amid_a_step)
+    policy.step(x, 1.0)
+    assert int(policy.estimator.rounds) == 1

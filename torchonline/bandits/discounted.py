@@ -33,7 +33,8 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
     Args:
         dim: d, number of features.
         discount: :math:`\gamma`, below 1 and at least 1 - 1/d, which is a memory of d rounds; at least 1/2 for d = 1.
-        noise, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, options: of :class:`HeavyTailRegression`.
+        noise, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
+            :class:`HeavyTailRegression`.
 
     Example:
         >>> learner = DiscountedHeavyTailRegression(2, discount=0.95, noise_scale=0.5)

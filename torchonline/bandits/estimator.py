@@ -56,7 +56,7 @@ class Estimator(Learner):
         noise_scale: in units of the reward.
         theta_bound: S > 0, a bound on the norm of the true parameter.
         restart_every: rounds after which everything is forgotten, for a parameter that moves; None never forgets.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``. Subclasses name further buffers.

@@ -58,8 +58,8 @@ class HeavyTailRegression(HeavyTailCertificate):
         theta_bound: S > 0, a bound on the norm of the true parameter. Too large and too small are as for ``noise_scale``.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale, restart_every, options: of :class:`Estimator`. ``radius_scale`` also changes the update. The proof is for
-            float64.
+        radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`. ``radius_scale`` also
+            changes the update. The proof is for float64.
 
     Shape:
         - ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``, ``(*B)``.

@@ -72,7 +72,8 @@ class HuberRegression(Estimator):
         alpha: > 0; the step is 1 / alpha of a Newton step. The paper's theory needs 4.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for the paper's 1 / sqrt(T).
         radius: "paper".
-        radius_scale, restart_every, options: of :class:`Estimator`. ``radius_scale`` also changes :math:`\sigma`.
+        radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`. ``radius_scale`` also
+            changes :math:`\sigma`.
 
     Shape:
         - Without a horizon, ``epoch_length``, ``tau0``, ``slope`` and ``scale_floor``, ``(*B)``.

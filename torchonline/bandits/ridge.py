@@ -39,7 +39,7 @@ class RidgeRegression(Estimator):
         ridge: :math:`\lambda > 0`.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius: "mixture" or "classic".
-        radius_scale, restart_every, options: of :class:`Estimator`.
+        radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
 
     Example:
         >>> learner = RidgeRegression(2)

@@ -73,7 +73,8 @@ class SystemIdentification(HeavyTailCertificate):
         theta_bound: :math:`S_i > 0`, a bound on the norm of the column of :math:`\Theta`: a number or a sequence of n.
         ridge: :math:`\lambda > 0`, with outputs measured in noise scales; None for d / max (S_i / nu_i)^2.
         delta: probability in (0, 1) that the confidence set of any output ever fails.
-        radius_scale, options: of :class:`Estimator`. ``radius_scale`` also changes the update. The proof is for float64.
+        radius_scale, batch_shape, dtype, device, validate: as in :class:`Estimator`. ``radius_scale`` also changes the update.
+            The proof is for float64.
 
     Shape:
         - ``theta_hat``, ``(*B, d, n)``, in the units of the outputs; ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``,

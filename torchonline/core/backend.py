@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C import _is_tracing  # torch.jit.is_tracing without its two calls
 from torch.compiler import is_compiling
-from torch.jit import is_tracing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -85,7 +85,7 @@ def in_python(python_version: Callable[..., Any]) -> Callable[[F], F]:
 
 def is_readable(tensor: Tensor) -> bool:
     """Return whether a value of ``tensor`` can be read without leaving a constant behind in a traced program."""
-    return type(tensor) in PLAIN and not is_compiling() and not is_tracing()
+    return type(tensor) in PLAIN and not is_compiling() and not _is_tracing()
 
 
 # Tensors of other types are fake or traced: `inputs.as_plain` converts all subclasses that hold values.

@@ -188,9 +188,10 @@ def check_values(name: str, value: Tensor, minimum: float = -math.inf) -> None:
     elif value.numel() == 0:
         return
     else:
-        low, high = (bound.item() for bound in value.aminmax())
+        lowest, highest = value.aminmax()
+        low, high = lowest.item(), highest.item()
     largest = LARGEST[value.dtype]
-    if low >= max(minimum, -largest) and high <= largest:
+    if low >= minimum and -largest <= low and high <= largest:
         return
     if not bool(torch.isfinite(value).all()):
         bad = value[~torch.isfinite(value)][0].item()

@@ -27,7 +27,7 @@ def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False)
     if not (value.is_cpu and state.is_cpu) and value.device != state.device:
         raise ValueError(f"{name}: expected a tensor on {state.device}, got one on {value.device}")
     dtype = state.dtype
-    if dtype is not torch.float64:
+    if dtype is not torch.float64 and dtype is not torch.float32:
         check_state_dtype(dtype)
     if value.dtype is dtype:
         return value

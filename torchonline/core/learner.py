@@ -15,7 +15,7 @@ from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_state_dtype, device_or_none, positive_integer, sizes
 from torchonline.core.loading import load_problems, migrate_
 from torchonline.core.options import COMMON, described, expanded_signature, passed
-from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, in_order, torn_error
+from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, give_lock_, in_order, torn_error
 from torchonline.core.views import NumpyView
 
 
@@ -92,7 +92,8 @@ class Learner(nn.Module):
         validate: bool = True,
     ) -> None:
         super().__init__()
-        self.__dict__.update(_lock=threading.RLock(), _is_torn=False)
+        give_lock_(self)
+        self.__dict__["_is_torn"] = False
         self.dim = positive_integer("dim", dim)
         self.batch_shape = sizes("batch_shape", batch_shape)
         self.batch_dims = len(self.batch_shape)
@@ -256,12 +257,13 @@ class Learner(nn.Module):
     def _as_it_is(self) -> "Learner":
         """Return a stand-in with a copy of the state, to be pickled in the place of this learner."""
         twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__getstate__(), _lock=threading.RLock())
+        twin.__dict__.update(self.__getstate__())
+        give_lock_(twin)
         return twin
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({"_is_torn": False} | state)
-        self.__dict__["_lock"] = threading.RLock()
+        give_lock_(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         with self._lock:

@@ -105,7 +105,7 @@ def smallest(x: Tensor) -> Tensor:
 # Elementary functions, each as torch defines it.
 
 
-@on_arrays(lambda x: math.sqrt(x) if type(x) is float and x >= 0.0 else np.sqrt(x))
+@on_arrays(lambda x: math.sqrt(x) if isinstance(x, float) and x >= 0.0 else np.sqrt(x))
 def sqrt(x: Tensor) -> Tensor:
     return torch.sqrt(x)
 

@@ -9,8 +9,11 @@ Three things guard the state of a learner in Python. TorchScript files and expor
   the learner is reset or a state is loaded.
 """
 
+import os
+import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 from torch import Tensor
@@ -35,6 +38,26 @@ with self._lock:
     if self._is_torn:
         raise _torn(self)
     return _method({all})"""
+
+
+# The learners whose locks a forked child has to replace.
+LOCKED: "WeakSet[Learner]" = WeakSet()
+
+
+def give_lock_(learner: "Learner") -> None:
+    """Give a learner a lock of its own."""
+    learner.__dict__["_lock"] = threading.RLock()
+    LOCKED.add(learner)
+
+
+def _renew_locks() -> None:
+    """Replace all locks in a forked child: a lock that another thread held during the fork would never be released."""
+    for learner in list(LOCKED):
+        give_lock_(learner)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 def one_at_a_time(method: F) -> F:

@@ -74,7 +74,8 @@ class GeneralizedEstimator(Estimator):
         ridge: :math:`\lambda > 0`.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`. The proofs are for float64.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+            The proofs are for float64.
     """
 
     if TYPE_CHECKING:

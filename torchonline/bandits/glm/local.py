@@ -46,7 +46,8 @@ class LocalGLMRegression(MixtureEstimator):
     method has not reached costs radius, and no guarantee.
 
     Args:
-        dim, link, theta_bound, delta, radius_scale, options: of :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
+        dim, link, theta_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones for Gamma and CustomLink, whose
             constants hold on a bounded range of predictors, and for Poisson beyond :math:`S\|x\| = 35`. Features for other links
             may be of any length, but may cost radius where :math:`S\|x\|` is beyond both SL and 8.

@@ -50,7 +50,7 @@ class GLMRegression(MixtureEstimator):
     round that leaves the ball, and in each choice with ``radius="tight"``. Two d x d matrices (three in float32).
 
     Args:
-        dim, link, theta_bound, feature_bound, delta, radius_scale, options: of
+        dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
         ridge: :math:`\lambda > 0`; None for d.
         radius: "empirical", "tight" or "paper".

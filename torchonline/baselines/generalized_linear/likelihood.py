@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from torchonline.bandits.estimator import on_rows
 from torchonline.bandits.glm.base import GeneralizedEstimator
-from torchonline.bandits.linear_model import on_rows
 from torchonline.baselines.generalized_linear.solvers import Array, Loss, furthest, inverse, minimise
 from torchonline.baselines.stored_rounds import check_room
 from torchonline.core.backend import beside, on_arrays

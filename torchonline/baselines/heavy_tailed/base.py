@@ -28,7 +28,7 @@ class HorizonEstimator(Estimator):
         delta: in (0, 1).
         radius_scale: multiplies the radius.
         feature_bound: L > 0, a bound on the norm of features.
-        options: batch_shape, dtype, device, validate; see :class:`~torchonline.core.learner.Learner`.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
     """
 
     slope: float

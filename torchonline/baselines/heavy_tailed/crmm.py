@@ -37,7 +37,8 @@ class CRMMRegression(EpochEstimator):
     Cost: O(d^2) for a round; O(d^2 + repeats log(repeats)) at the end of an epoch, and O(d^3) if its step leaves the ball.
 
     Args:
-        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, options: of :class:`HorizonEstimator`.
+        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
+            as in :class:`HorizonEstimator`.
         repeats: rewards in an epoch; None for :math:`\lceil 8\log(4T/\delta)\rceil`, which is inferred (the paper says
             O(log T)). Fewer void the guarantee.
 

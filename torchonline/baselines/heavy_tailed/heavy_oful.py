@@ -47,7 +47,8 @@ class HeavyOFULRegression(HorizonEstimator):
     for which the history needs room.
 
     Args:
-        dim, horizon, moment_order, noise_scale, theta_bound, radius_scale, feature_bound, options: of :class:`HorizonEstimator`.
+        dim, horizon, moment_order, noise_scale, theta_bound, radius_scale, feature_bound, batch_shape, dtype, device, validate:
+            as in :class:`HorizonEstimator`.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: in (0, 1); None for 1 / (8 T), as in :class:`~torchonline.HvtUCB`.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for 1 / sqrt(T).

@@ -35,7 +35,8 @@ class MENURegression(EpochEstimator):
     Cost: O(d^2) for a round; O(d^3 + k d^2 + k^2 d) at the end of an epoch. Memory O(k d + d^2 + k^2).
 
     Args:
-        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, options: of :class:`HorizonEstimator`.
+        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
+            as in :class:`HorizonEstimator`.
         repeats: k, rewards in an epoch and regressions; None for :math:`\lceil 24\log(eT/\delta)\rceil`, recalled.
         moment_factor, radius_factor: m > 0 and c > 0, recalled.
 

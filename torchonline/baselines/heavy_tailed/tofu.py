@@ -38,8 +38,8 @@ class TOFURegression(HorizonEstimator):
     cannot choose either). ``export`` tries out a dozen rounds on a copy, for which the history needs room.
 
     Args:
-        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, feature_bound, options: of
-            :class:`HorizonEstimator`.
+        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, feature_bound, radius_scale: as in :class:`HorizonEstimator`.
+        batch_shape, dtype, device, validate: likewise.
         radius_factor: c > 0, recalled.
 
     Shape:
