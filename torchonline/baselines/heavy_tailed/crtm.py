@@ -35,7 +35,7 @@ class CRTMRegression(HorizonEstimator):
     leaves the ball.
 
     Args:
-        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, feature_bound, radius_scale: as in :class:`HorizonEstimator`.
+        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, feature_bound, radius_scale: as in the base class.
         batch_shape, dtype, device, validate: likewise.
         truncation, radius_factor: g > 0 and c > 0, inferred.
 

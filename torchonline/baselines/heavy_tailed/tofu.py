@@ -38,7 +38,7 @@ class TOFURegression(HorizonEstimator):
     cannot choose either). ``export`` tries out a dozen rounds on a copy, for which the history needs room.
 
     Args:
-        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, feature_bound, radius_scale: as in :class:`HorizonEstimator`.
+        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, feature_bound, radius_scale: as in the base class.
         batch_shape, dtype, device, validate: likewise.
         radius_factor: c > 0, recalled.
 
