@@ -35,19 +35,9 @@ def default_ridge(dim: int, theta_bound: float) -> float:
 class Estimator(Learner):
     r"""Base of all linear estimators: a prediction of the reward, an ellipsoid around it, and a one-pass update.
 
-    A round, for the caller::
-
-        k = policy.select(arms)             # a policy reads mean, width and radius
-        estimator.step(arms[k], reward)     # the estimator learns
-
-    A subclass implements two methods, which run on tensors and on NumPy views:
-
-    - :meth:`radius`, of the confidence set ``|x'theta - x'theta_hat| <= radius * sqrt(x' width_matrix x)``;
-    - :meth:`_observe`, which learns from one round.
-
-    :meth:`_initial_state` names further buffers. With ``restart_every=n`` each learner forgets everything after n rounds: each
-    buffer is what it was before the first round, and ``rounds`` counts the rounds since the last start. A subclass with an
-    ``output_shape`` predicts that many responses from the same features, and has no policy.
+    A subclass implements :meth:`radius`, of the confidence set ``|x'theta - x'theta_hat| <= radius * sqrt(x' width_matrix x)``,
+    and :meth:`_observe`, which learns from one round. Both run on tensors and on NumPy views. :meth:`_initial_state` names
+    further buffers. A subclass with an ``output_shape`` predicts that many responses from the same features, and has no policy.
 
     Args:
         dim: d, number of features.
@@ -55,7 +45,8 @@ class Estimator(Learner):
         radius_scale: multiplies the radius. Other than 1 it is a heuristic.
         noise_scale: in units of the reward.
         theta_bound: S > 0, a bound on the norm of the true parameter.
-        restart_every: rounds after which everything is forgotten, for a parameter that moves; None never forgets.
+        restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. Each buffer
+            is then what it was before the first round, and ``rounds`` counts the rounds since the last start.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -121,8 +112,6 @@ class Estimator(Learner):
         super()._create_buffers()
         self.starts = [start for item in self._initial_state().items() if (start := _start(*item)) is not None]
 
-    # What a subclass implements.
-
     def radius(self) -> Tensor:
         """Return the confidence radius after the rounds so far, times ``radius_scale``: ``(*B)``, and one for each output."""
         raise NotImplementedError
@@ -146,8 +135,6 @@ class Estimator(Learner):
     def _own_scale(self, reward: Tensor) -> Tensor:
         """Return the constructor's noise scale for rounds without one, shaped like their responses. Not on NumPy views."""
         return torch.full_like(reward, self.noise_scale)
-
-    # Predictions.
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the estimated mean reward: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
@@ -190,20 +177,15 @@ class Estimator(Learner):
         """Return ``(*B, ..., d)`` as one list of rows for each learner, ``(*B, n, d)``."""
         return x.reshape(list(self.rounds.shape) + [-1, self.dim])
 
-    # A step.
-
     @torch.jit.export
     @in_python(learn)
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
-        """Learn from the reward of a decision, or from several in order.
-
-        Tensors are used as they are. NumPy arrays, lists and Python numbers are converted once, exactly.
+        """Learn from the reward of a decision, or from several in order. What is no tensor is converted once, exactly.
 
         Args:
             x: features of the chosen arm, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
             reward: ``(*B)`` or ``(*B, n)``, in the units of ``noise_scale``.
-            noise_scale: this round's noise scale if it is known before the reward, shaped like ``reward``. None for the
-                constructor's.
+            noise_scale: this round's, if it is known before the reward, shaped like ``reward``; None for the constructor's.
 
         Raises:
             TypeError: an argument holds no real numbers, or ``x`` is a tensor of integers.

@@ -17,19 +17,16 @@ from torchonline.core.options import LearnerOptions, arguments_of
 class HeavyTailRegression(HeavyTailCertificate):
     r"""Linear regression from rewards whose noise has barely a finite moment, with a certified radius.
 
-    Round :math:`t`, with prediction :math:`x^\top\hat\theta` and its error bar :math:`w = \text{radius}\cdot\text{width}(x)`:
+    The prediction :math:`x^\top\hat\theta` with its error bar :math:`w = \text{radius}\cdot\text{width}(x)`, cut to what
+    ``theta_bound`` allows, leaves an interval around a centre :math:`z`. With the noise scale :math:`\nu` of the round,
+    :math:`\sigma^2 = \nu^2 + \min(w, S\|x\|)^2` (``moment_order`` 2), :math:`\psi = \text{clip}((r - z)/\sigma, \pm\tau)` and
+    :math:`a = x/\sigma`, a round is one step of ridge regression on the clipped pseudo-reward :math:`z + \sigma\psi`:
 
-    1. ``x`` and ``noise_scale`` :math:`\nu` are known. The prediction is cut to what ``theta_bound`` allows, which leaves an
-       interval around a centre :math:`z`. The scale is :math:`\sigma^2 = \nu^2 + \min(w, S\|x\|)^2` (``moment_order`` 2).
-    2. The reward comes, and :math:`\psi = \text{clip}((r - z)/\sigma, \pm\tau)`.
-    3. With :math:`a = x/\sigma`, one step of ridge regression on the clipped pseudo-reward :math:`z + \sigma\psi`,
+    .. math:: V \leftarrow V + aa^\top,\quad
+              \hat\theta \leftarrow \hat\theta + V^{-1}a\,(\psi + (z - x^\top\hat\theta)/\sigma),\quad
+              A \leftarrow A + \rho\,aa^\top,\quad \rho = \psi^2/3 + 2v/3,
 
-       .. math:: V \leftarrow V + aa^\top,\quad
-                 \hat\theta \leftarrow \hat\theta + V^{-1}a\,(\psi + (z - x^\top\hat\theta)/\sigma),\quad
-                 A \leftarrow A + \rho\,aa^\top,
-
-       where :math:`\rho = \psi^2/3 + 2v/3` weighs the round by what was seen, :math:`\psi^2`, and by a bound :math:`v` on its
-       mean. Widths are in the norm of ``P`` :math:`= V^{-1}AV^{-1}`.
+    where :math:`v` bounds the mean of :math:`\psi^2`. Widths are in the norm of ``P`` :math:`= V^{-1}AV^{-1}`.
 
     Guarantee (``noise="moment"``). Assume that :math:`E[\eta_t \mid \text{past}, x_t] = 0`, that
     :math:`E[|\eta_t|^p \mid \text{past}, x_t] \le \nu_t^p` with p = ``moment_order`` and :math:`\nu_t` known before the reward,
@@ -130,13 +127,10 @@ class HeavyTailRegression(HeavyTailCertificate):
 
 
 class HeavyTailUCB(UCB):
-    """Optimism over :class:`HeavyTailRegression`: the library's bandit for heavy-tailed rewards.
-
-    The arguments, the guarantee and the cost are the estimator's.
+    """Optimism over :class:`HeavyTailRegression`, whose arguments it has: the library's bandit for heavy-tailed rewards.
 
     Example:
-        >>> policy = HeavyTailUCB(2, noise_scale=4.5, delta=0.05)  # Student-t rewards with 2.1 degrees of freedom
-        >>> arms = torch.eye(2)
+        >>> policy, arms = HeavyTailUCB(2, noise_scale=4.5, delta=0.05), torch.eye(2)
         >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
         >>> int(policy.estimator.rounds)
         1

@@ -204,9 +204,7 @@ class HuberRegression(Estimator):
 
 
 class HvtUCB(UCB):
-    """Hvt-UCB: optimism over :class:`HuberRegression`, the paper's algorithm with its errata.
-
-    The arguments, the guarantee and the cost are the estimator's. :class:`HeavyTailUCB` is what we recommend.
+    """Hvt-UCB: optimism over :class:`HuberRegression`, whose arguments it has. We recommend :class:`HeavyTailUCB`.
 
     Example:
         >>> policy = HvtUCB(2, horizon=1000, moment_order=1.99, noise_scale=4.39)

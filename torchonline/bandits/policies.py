@@ -50,15 +50,10 @@ def on_arms(forward: Any) -> Any:
 class Policy(nn.Module):
     """Base of all policies: an estimator, a score for each arm, and the choice of the highest score.
 
-    A round, for the caller::
-
-        k = policy.select(arms)
-        policy.step(arms[k], reward)
-
     A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`.
 
     Args:
-        estimator: holds the statistics, and the ``batch_shape`` ``*B``.
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response. It has the ``batch_shape``, ``*B``.
     """
 
     # True in the stand-ins that compute on NumPy arrays.
@@ -103,17 +98,13 @@ class Policy(nn.Module):
     @torch.jit.export
     @in_python(_select_in_python)
     def select(self, arms: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the index of the chosen arm of each decision, the lowest among equal scores. Change no state.
+        """Return the index of the chosen arm of each decision, the lowest among equal scores: int64, ``(*B, ...)``.
 
-        Rounding may tell the scores of equal arms apart.
+        Changes no state. Rounding may tell the scores of equal arms apart.
 
         Args:
             arms: features, ``(*B, ..., K, d)``: one decision, or many, made from the same state.
-            mask: True where an arm is available, ``(*B, ..., K)``. None if all are. The features of an unavailable arm must be
-                finite too.
-
-        Returns:
-            ``(*B, ...)``, int64.
+            mask: True where an arm is available, ``(*B, ..., K)``. The features of an unavailable arm must be finite too.
 
         Raises:
             TypeError: ``arms`` holds no real numbers or is a tensor of integers, or ``mask`` is no boolean tensor.
@@ -166,21 +157,14 @@ class UCB(Policy):
     .. math:: \text{score}_k = x_k^\top\hat\theta + \beta\,\|x_k\|_M
 
     with the estimator's ``radius`` :math:`\beta` and ``width``. When the estimator's confidence set holds, no score is below its
-    arm's mean reward, and the regret of a round is at most twice the chosen arm's :math:`\beta\|x_k\|_M`.
-
-    Cost of a decision among K arms: O(K d^2), one matrix product.
-
-    Args:
-        estimator: any :class:`~torchonline.bandits.estimator.Estimator`.
+    arm's mean reward, and the regret of a round is at most twice the chosen arm's :math:`\beta\|x_k\|_M`. Cost of a decision
+    among K arms: O(K d^2), one matrix product.
 
     Example:
-        >>> policy = UCB(RidgeRegression(2))
-        >>> arms = torch.eye(2, dtype=torch.float64)
+        >>> policy, arms = UCB(RidgeRegression(2)), torch.eye(2, dtype=torch.float64)
         >>> policy.step(arms[0], torch.tensor(1.0))
-        >>> policy(arms)
-        tensor([2.8349, 3.3020], dtype=torch.float64)
-        >>> policy.select(arms)
-        tensor(1)
+        >>> policy(arms), policy.select(arms)
+        (tensor([2.8349, 3.3020], dtype=torch.float64), tensor(1))
     """
 
     @on_arms
@@ -199,12 +183,7 @@ class ThompsonSampling(Policy):
     One draw serves all arms of a decision; each decision of a batch has its own. The draw is as wide as the estimator's
     ``radius``. The regret bound :math:`\tilde O(d^{3/2}\sqrt T)` of Abeille and Lazaric (Linear Thompson sampling revisited,
     AISTATS 2017) asks for that width, under sub-Gaussian noise and ridge regression. Over other estimators no theorem holds.
-    Draws follow torch's global seed.
-
-    Cost of a decision: O(d^3) for a Cholesky factor, then O(K d).
-
-    Args:
-        estimator: any :class:`~torchonline.bandits.estimator.Estimator`.
+    Draws follow torch's global seed. Cost of a decision: O(d^3) for a Cholesky factor, then O(K d).
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -227,12 +206,7 @@ class ThompsonSampling(Policy):
 
 
 class Greedy(Policy):
-    """No exploration: play the arm with the largest estimated mean. A baseline; no regret bound holds.
-
-    Cost of a decision among K arms: O(K d).
-
-    Args:
-        estimator: any :class:`~torchonline.bandits.estimator.Estimator`.
+    """No exploration: play the arm with the largest estimated mean, at O(K d). A baseline; no regret bound holds.
 
     Example:
         >>> policy = Greedy(RidgeRegression(2))

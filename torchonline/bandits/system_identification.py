@@ -33,19 +33,15 @@ class SystemIdentification(HeavyTailCertificate):
     r"""Identification of a linear system :math:`y = \Theta^\top x + w` under heavy-tailed noise.
 
     Features x are what the next state depends on, such as the state and the input side by side. :math:`y`, the next state, has n
-    components, the outputs. A round, ``learner.step(x, next_state)``, is one of :class:`HeavyTailRegression` on each output,
-    with all but :math:`\hat\Theta` in common:
+    components, the outputs. A round, ``learner.step(x, next_state)``, is one of :class:`HeavyTailRegression` on each output, with
+    all but :math:`\hat\Theta` in common. Output i has a centre :math:`z_i` and, in units of its noise scale :math:`\nu_i`, an
+    error :math:`c_i` of its prediction. With :math:`\sigma^2 = 1 + \max_i c_i^2` (``moment_order`` 2), :math:`a = x/\sigma` and
+    :math:`\psi_i = \text{clip}((y_i - z_i)/(\nu_i\sigma), \pm\tau)`,
 
-    1. For each output i, the prediction :math:`x^\top\hat\theta_i` is cut to what ``theta_bound`` allows, which leaves a centre
-       :math:`z_i` and an error :math:`c_i` in units of the noise scale :math:`\nu_i`. The largest error and the noise set one
-       scale :math:`\sigma` for all (at ``moment_order`` 2, :math:`\sigma^2 = 1 + \max_i c_i^2`).
-    2. The next state comes. Each output is clipped: :math:`\psi_i = \text{clip}((y_i - z_i)/(\nu_i\sigma), \pm\tau)`.
-    3. With :math:`a = x/\sigma`, all outputs move in one direction,
+    .. math:: V \leftarrow V + aa^\top,\quad \hat\theta_i \leftarrow \hat\theta_i + V^{-1}a\,(\nu_i\psi_i +
+              (z_i - x^\top\hat\theta_i)/\sigma),\quad A \leftarrow A + \rho\,aa^\top,\quad \rho = \max_i\psi_i^2/3 + 2v/3.
 
-       .. math:: V \leftarrow V + aa^\top,\quad \hat\theta_i \leftarrow \hat\theta_i + V^{-1}a\,(\nu_i\psi_i +
-                 (z_i - x^\top\hat\theta_i)/\sigma),\quad A \leftarrow A + \rho\,aa^\top,
-
-       where :math:`\rho = \max_i\psi_i^2/3 + 2v/3`. Widths are in the norm of ``P`` :math:`= V^{-1}AV^{-1}`.
+    Widths are in the norm of ``P`` :math:`= V^{-1}AV^{-1}`.
 
     Guarantee. Assume for each output i that :math:`E[w_{t,i} \mid \text{past}, x_t] = 0`, that
     :math:`E[|w_{t,i}|^p \mid \text{past}, x_t] \le \nu_i^p` with p = ``moment_order``, and that the column
@@ -60,8 +56,7 @@ class SystemIdentification(HeavyTailCertificate):
     and shrinks where :meth:`smallest_eigenvalue` grows. Proof, and the price beside n learners: docs/heavy_tail_regression.md.
     ``radius_scale`` other than 1 is a heuristic.
 
-    Cost of a round: O(d^2 + dn) time and memory, whatever the round: five d x d matrices (seven in float32) and
-    :math:`\hat\Theta`.
+    Cost of a round: O(d^2 + dn) time and memory, whatever the round; five d x d matrices (seven in float32).
 
     Args:
         dim: d, number of features.
@@ -185,12 +180,9 @@ class SystemIdentification(HeavyTailCertificate):
     @torch.jit.export
     @in_python(_step_in_python)
     def step(self, x: Tensor, next_state: Tensor, noise_scale: Tensor | None = None) -> None:
-        """Learn from a transition, or from several in order: see :meth:`Estimator.step`.
+        """Learn from a transition, ``(*B, d)`` and ``(*B, n)``, or from several in order: see :meth:`Estimator.step`.
 
-        Args:
-            x: features, ``(*B, d)``; or ``(*B, m, d)`` for m rounds.
-            next_state: ``(*B, n)`` or ``(*B, m, n)``.
-            noise_scale: shaped like ``next_state``. The largest, in units of the constructor's, counts for all outputs.
+        The largest ``noise_scale``, ``(*B, n)``, in units of the constructor's, counts for all outputs.
         """
         self._learn(x, next_state, noise_scale)
 

@@ -19,21 +19,15 @@ class LocalGLMRegression(MixtureEstimator):
 
     For clicks, conversions, ratings in [0, 1], counts and waiting times: the mean reward is :math:`\mu(x^\top\theta^*)`, with
     the mean :math:`\mu = m'` of a link. A round, with :math:`z = x^\top\hat\theta`, :math:`u = V^{-1}x`, :math:`q = x^\top u`
-    and the dispersion :math:`g = \text{noise\_scale}^2`:
+    and the dispersion :math:`g = \text{noise\_scale}^2`, finds the new predictor :math:`y` by a proximal step:
 
-    1. ``x`` is known, and with it the interval [low, high] that the confidence set leaves for the predictor
-       :math:`x^\top\theta^*`: :math:`z \pm \text{radius}\sqrt q`, cut to :math:`\pm S\|x\|`.
-    2. The reward r comes. A proximal step finds the new predictor :math:`y` by Newton's method on one number,
+    .. math:: y = \arg\min_{|y|\le S\|x\|} \frac{m(y) - ry}g + \frac{(y-z)^2}{2q},\qquad
+              \hat\theta \leftarrow \hat\theta - \frac{z-y}q\,u,\qquad V \leftarrow V + c\,xx^\top,
 
-       .. math:: y = \arg\min_{|y|\le S\|x\|} \frac{m(y) - ry}g + \frac{(y-z)^2}{2q},\qquad
-                 \hat\theta \leftarrow \hat\theta - \frac{z-y}q\,u.
-
-    3. The matrix grows by the least curvature that the loss can have between y and that interval,
-       :math:`V \leftarrow V + c\,xx^\top`, with :math:`c\,(b-y)^2 \le 2D_m(b, y)/g` for all b in [low, high] (:math:`D_m` is the
-       divergence of m), and the squared radius by the cost of the round.
-
-    Widths are :math:`\|x\|_{V^{-1}}`. As the set shrinks, c tends to the slope :math:`\mu'(y)/g`, and V to the Fisher
-    information, whatever S is.
+    where c is the least curvature that the loss can have between y and the interval of the confidence set before the reward,
+    :math:`z \pm \text{radius}\sqrt q` cut to :math:`\pm S\|x\|`: :math:`c\,(b-y)^2 \le 2D_m(b, y)/g` for all b in it
+    (:math:`D_m` is the divergence of m). The squared radius grows by the cost of the round. Widths are :math:`\|x\|_{V^{-1}}`.
+    As the set shrinks, c tends to the slope :math:`\mu'(y)/g`, and V to the Fisher information, whatever S is.
 
     Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
     whose exponential moments are not larger: see :mod:`torchonline.links`), then with probability at least 1 - ``delta``, for
@@ -91,9 +85,8 @@ class LocalGLMRegression(MixtureEstimator):
             self.longest = link.reach / self.theta_bound
         self.is_unimodal = link.is_unimodal
         self.steepest = link.steepest
-        # Halvings of an interval of 2 bounds bring Newton's method within 2 / R of the root. A step comes nearer by about 1 / R
-        # at least, and four more steps, each of which about squares the error, end at the last digits. Where features may be
-        # longer than feature_bound, predictors of 8 / R are allowed for.
+        # Halvings of an interval of 2 bounds bring Newton's method within 2 / R of the root, from where six steps reach the last
+        # digits. Where features may be longer than feature_bound, predictors of 8 / R are allowed for.
         farthest = max(self.concordance * bound, 8.0 if link.is_global and self.concordance > 0.0 else 1.0)
         self.halvings = min(10, math.ceil(math.log2(farthest)))
         self.newton_steps = 6
@@ -157,9 +150,7 @@ class LocalGLMRegression(MixtureEstimator):
 
 
 class LocalGLB(UCB):
-    """Optimism over :class:`LocalGLMRegression`: the library's bandit for clicks, ratings and counts.
-
-    The arguments, the guarantee and the cost are the estimator's.
+    """Optimism over :class:`LocalGLMRegression`, whose arguments it has: the library's bandit for clicks, ratings and counts.
 
     Example:
         >>> policy, arms = LocalGLB(2, theta_bound=3.0), torch.eye(2)

@@ -160,9 +160,9 @@ class GLMRegression(MixtureEstimator):
 
 
 class GLBOMD(UCB):
-    """GLB-OMD: optimism over :class:`GLMRegression`, the paper's algorithm with its errata and a smaller radius.
+    """GLB-OMD: optimism over :class:`GLMRegression`, whose arguments it has, with the paper's errata and a smaller radius.
 
-    The arguments, the guarantee and the cost are the estimator's. :class:`LocalGLB` is the library's recommendation.
+    :class:`LocalGLB` is what we recommend.
 
     Example:
         >>> policy, arms = GLBOMD(2, link=Poisson(), theta_bound=2.0), torch.eye(2)
