@@ -79,12 +79,8 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         self._observe(x, reward, noise_scale)
-        self._fade_()
-
-    def _fade_(self) -> None:
-        """Forget a little of everything, but not the ridge."""
-        theta_hat, P, A = self.theta_hat, self.P, self.A
-        fading = self.discount
+        # Forget a little of everything, but not the ridge.
+        theta_hat, P, A, fading = self.theta_hat, self.P, self.A, self.discount
         # V^-1 A V^-1 and V^-1 (V theta_hat) are invariant and stay as they are.
         scale_(self._precision(), fading)
         scale_(self._weighted_precision(), fading * fading)

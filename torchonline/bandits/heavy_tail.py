@@ -127,7 +127,7 @@ class HeavyTailRegression(HeavyTailCertificate):
 
 
 class HeavyTailUCB(UCB):
-    """Optimism over :class:`HeavyTailRegression`, whose arguments it has: the library's bandit for heavy-tailed rewards.
+    """Optimism over :class:`HeavyTailRegression`, with the same arguments: the library's bandit for heavy-tailed rewards.
 
     Example:
         >>> policy, arms = HeavyTailUCB(2, noise_scale=4.5, delta=0.05), torch.eye(2)

@@ -204,7 +204,7 @@ class HuberRegression(Estimator):
 
 
 class HvtUCB(UCB):
-    """Hvt-UCB: optimism over :class:`HuberRegression`, whose arguments it has. We recommend :class:`HeavyTailUCB`.
+    """Hvt-UCB: optimism over :class:`HuberRegression`, with the same arguments. We recommend :class:`HeavyTailUCB`.
 
     Example:
         >>> policy = HvtUCB(2, horizon=1000, moment_order=1.99, noise_scale=4.39)

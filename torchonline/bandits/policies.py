@@ -126,11 +126,8 @@ class Policy(nn.Module):
         """Learn from the reward of a decision, or from several in order: see :meth:`Estimator.step`."""
         self.estimator.step(x, reward, noise_scale)
 
-    # What follows is Python only.
-
-    def _checked_arms(self, estimator: Estimator, arms: Any) -> Tensor:
-        state: Any = estimator._buffers["theta_hat"]
-        arms = check_tensor("arms", arms, state)
+    def _checked_arms(self, estimator: Any, arms: Any) -> Tensor:
+        arms = check_tensor("arms", arms, estimator._buffers["theta_hat"])
         batch, dims, shape = estimator.batch_shape, estimator.batch_dims, arms.shape
         if len(shape) < dims + 2 or shape[-1] != estimator.dim or shape[-2] == 0 or (dims and shape[:dims] != batch):
             wanted = shape_text((*batch, "...", "K", estimator.dim))

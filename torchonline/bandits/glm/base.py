@@ -150,10 +150,8 @@ class GeneralizedEstimator(Estimator):
         """Refuse a round whose features, of squared lengths ``square``, are longer than the constants hold for."""
         return
 
-    # What follows is Python only.
-
     def _largest(self, value: Any) -> float:
-        """Return the largest entry; minus infinity if values are not checked, or cannot be read."""
+        """Return the largest entry; minus infinity if values are not checked, or cannot be read. Python only."""
         if not self.validate or (isinstance(value, Tensor) and not is_readable(value)):
             return -math.inf
         return value if isinstance(value, float) else float(value.max())

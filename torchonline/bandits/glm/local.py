@@ -150,7 +150,7 @@ class LocalGLMRegression(MixtureEstimator):
 
 
 class LocalGLB(UCB):
-    """Optimism over :class:`LocalGLMRegression`, whose arguments it has: the library's bandit for clicks, ratings and counts.
+    """Optimism over :class:`LocalGLMRegression`, with the same arguments: the library's bandit for clicks, ratings and counts.
 
     Example:
         >>> policy, arms = LocalGLB(2, theta_bound=3.0), torch.eye(2)

@@ -160,7 +160,7 @@ class GLMRegression(MixtureEstimator):
 
 
 class GLBOMD(UCB):
-    """GLB-OMD: optimism over :class:`GLMRegression`, whose arguments it has, with the paper's errata and a smaller radius.
+    """GLB-OMD: optimism over :class:`GLMRegression`, with the same arguments, with the paper's errata and a smaller radius.
 
     :class:`LocalGLB` is what we recommend.
 

@@ -23,9 +23,8 @@ class CRTMRegression(HorizonEstimator):
               V &\leftarrow V + \tfrac12 xx^\top,\qquad
               \hat\theta \leftarrow \Pi_{\|\theta\|\le S}\bigl(\hat\theta + V^{-1}x\,(\tilde r - x^\top\hat\theta)\bigr)
 
-    with the projection in the norm of V. Widths are :math:`\|x\|_{V^{-1}}`; the radius after t >= 1 rounds is
-    :math:`c\sqrt d\,u^{1/p}\log(2dT/\delta)^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its second term before. A round's own
-    ``noise_scale`` sets its threshold.
+    with the projection in the norm of V. Widths are :math:`\|x\|_{V^{-1}}`; the radius is that of :class:`TOFURegression`. A
+    round's own ``noise_scale`` sets its threshold.
 
     Guarantee: none that we can vouch for. The truncation and the update are the paper's, for a linear link. The constants are
     inferred: the threshold at g = 1 and the form of the radius are TOFU's. Results depend strongly on g. CRTM truncates the

@@ -34,17 +34,13 @@ class HeavyOFULRegression(HorizonEstimator):
     :math:`\|x\|_{V^{-1}}`; the radius after t >= 1 rounds is :math:`b_1\sqrt\lambda S + b_2 t^e \sqrt{2\kappa}(\log 3T)^e
     \ell^{\varepsilon/p}`, and its first term before.
 
-    Newton's method with a line search finds the minimum to rounding. Within ``expansion_radius`` of ``expansion_point``, no round
-    changes between quadratic and linear, and the loss is one known quadratic. When the minimum leaves that radius, Newton's
-    method goes over all rounds a few times. A UserWarning says so if it ends before it reaches the minimum.
-
     Guarantee, recalled: the confidence set holds with probability 1 - 3 ``delta``.
 
-    Cost of round t: O(d^3) time in most rounds, O(t d^2) in those in which the minimum leaves the radius. Memory O(T d). The host
-    decides which case holds. So on an accelerator the host waits, and torch.export cannot follow a step; TorchScript can.
-
-    ``step`` raises ValueError after ``horizon`` rounds, TorchScript RuntimeError. ``export`` tries out a dozen rounds on a copy,
-    for which the history needs room.
+    Cost of round t: O(d^3) time in most rounds. Within ``expansion_radius`` of ``expansion_point``, no round changes between
+    quadratic and linear, and the loss is one known quadratic. When the minimum leaves that radius, Newton's method goes over all
+    rounds, in O(t d^2), and warns if it ends before the minimum. Memory O(T d). The host decides which case holds. So on an
+    accelerator the host waits, and torch.export cannot follow a step; TorchScript can. ``step`` raises ValueError after
+    ``horizon`` rounds, TorchScript RuntimeError. ``export`` tries out a dozen rounds on a copy, which needs room for them.
 
     Args:
         dim, horizon, moment_order, noise_scale, theta_bound, radius_scale, feature_bound, batch_shape, dtype, device, validate:
@@ -78,7 +74,6 @@ class HeavyOFULRegression(HorizonEstimator):
     statistics_depend_on += ("delta", "minimum_scale", "scale_factor", "linear_factor")
     renamed = {"centre": "expansion_point", "pull": "linear_term", "room": "expansion_radius"}
     positive_definite = ("V", "V_inv", "hessian")
-
     is_exportable = False
 
     history: Tensor
@@ -124,10 +119,6 @@ class HeavyOFULRegression(HorizonEstimator):
         self.newton_steps = 40
         # A shorter step is rounding: a round on its threshold may be linear in one step and quadratic in the next.
         self.resolution = 4.0 * torch.finfo(self._initial_options["dtype"]).eps * self.theta_bound
-        self._set_constants()
-        self._create_buffers()
-
-    def _set_constants(self) -> None:
         p, eps, T = self.moment_order, self.moment_order - 1.0, float(self.horizon)
         ell, log_3t = math.log(2.0 * T * T / self.delta), math.log(3.0 * T)
         kappa = self.dim * math.log1p(self.feature_bound**2 * T / (self.dim * self.ridge * self.minimum_scale**2))
@@ -137,6 +128,7 @@ class HeavyOFULRegression(HorizonEstimator):
         self.root_factor = math.sqrt(self.feature_bound * self.theta_bound) / (c1 * 2.0 * kappa) ** 0.25
         self.slope = self.radius_factor * math.sqrt(2.0 * kappa) * log_3t**self.power * ell ** (eps / p)
         self.radius_start = self.ridge_factor * math.sqrt(self.ridge) * self.theta_bound
+        self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zeros = torch.zeros(self.dim, dtype=torch.float64)

@@ -32,10 +32,8 @@ class TOFURegression(HorizonEstimator):
     Guarantee, recalled: the confidence set holds with probability 1 - ``delta``. The two logarithms are recalled too.
 
     Cost of round t: O(d^3) time in most rounds; O(t d^2) in the rounds that check all terms, which on an accelerator is every
-    round. Memory O(T d).
-
-    ``step`` raises ValueError after ``horizon`` rounds (TorchScript and an exported program RuntimeError, and the program then
-    cannot choose either). ``export`` tries out a dozen rounds on a copy, for which the history needs room.
+    round. Memory O(T d). ``step`` raises ValueError after ``horizon`` rounds (TorchScript and an exported program RuntimeError,
+    and the program then cannot choose either). ``export`` tries out a dozen rounds on a copy, which needs room for them.
 
     Args:
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, feature_bound, radius_scale: as in the base class.
@@ -115,9 +113,8 @@ class TOFURegression(HorizonEstimator):
         # A row keeps a term m if |row m| <= 1. Check the new term against the rows that all other terms were checked against.
         size = matvec(self.checked_rows, m).abs()
         self.kept_sums += (size <= 1.0).unsqueeze(-1) * m.unsqueeze(-2)
-        self.checked_radius.copy_(
-            torch.minimum(self.checked_radius, (size - 1.0).abs() / nonzero_norm(m).unsqueeze(-1))
-        )
+        distance = (size - 1.0).abs() / nonzero_norm(m).unsqueeze(-1)
+        self.checked_radius.copy_(torch.minimum(self.checked_radius, distance))
         is_outdated = (nonzero_norm(rows - self.checked_rows) > self.checked_radius).any(-1)
         if may_hold(is_outdated):
             self._check_all_terms(rows, is_outdated)
