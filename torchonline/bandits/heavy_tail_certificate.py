@@ -66,7 +66,6 @@ class HeavyTailCertificate(Estimator):
     P: Tensor
     logdet: Tensor
     bias: Tensor
-
     positive_definite = ("V", "V_inv", "A", "A_inv", "P")
 
     def _set_certificate(self, moment_order: float, delta: float) -> None:

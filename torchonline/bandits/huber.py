@@ -92,7 +92,6 @@ class HuberRegression(Estimator):
 
     statistics_depend_on: tuple[str, ...] = ("horizon", "moment_order", "theta_bound", "feature_bound", "ridge")
     statistics_depend_on += ("delta", "alpha", "minimum_scale", "radius_scale", "restart_every")
-
     if TYPE_CHECKING:  # numbers where the horizon is known, else buffers
         epoch_length: Tensor
         tau0: Any

@@ -53,7 +53,6 @@ class RidgeRegression(Estimator):
     """
 
     statistics_depend_on = ("noise_scale", "ridge", "restart_every")
-
     logdet: Tensor
 
     def __init__(

@@ -91,7 +91,6 @@ class SystemIdentification(HeavyTailCertificate):
 
     statistics_depend_on = ("moment_order", "noise_scales", "theta_bounds", "ridge", "delta", "radius_scale")
     response = "next_state"
-
     noise_scale: Tensor
     theta_bound: Tensor
 

@@ -190,7 +190,6 @@ class MixtureEstimator(GeneralizedEstimator):
     misspecified: Tensor
     nodes: Tensor
     node_log_weights: Tensor
-
     dropped = ("log_weights",)
 
     def _initial_state(self) -> dict[str, Tensor | None]:

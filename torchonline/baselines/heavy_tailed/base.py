@@ -81,7 +81,6 @@ class EpochEstimator(HorizonEstimator):
     """
 
     renamed = {"epoch_reward": "epoch_rewards", "pulls": "epoch_pulls"}
-
     epoch_x: Tensor
     epoch_rewards: Tensor
     epoch_pulls: Tensor

@@ -59,7 +59,6 @@ class CRMMRegression(EpochEstimator):
 
     statistics_depend_on = ("theta_bound", "ridge", "repeats")
     renamed = EpochEstimator.renamed | {"spread": "residual_sum"}
-
     residual_sum: Tensor
 
     def __init__(

@@ -75,7 +75,6 @@ class HeavyOFULRegression(HorizonEstimator):
     renamed = {"centre": "expansion_point", "pull": "linear_term", "room": "expansion_radius"}
     positive_definite = ("V", "V_inv", "hessian")
     is_exportable = False
-
     history: Tensor
     history_reward: Tensor
     history_threshold: Tensor

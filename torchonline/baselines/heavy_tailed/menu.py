@@ -57,7 +57,6 @@ class MENURegression(EpochEstimator):
 
     statistics_depend_on = ("ridge", "repeats")
     renamed = EpochEstimator.renamed | {"theta_each": "theta_candidates"}
-
     theta_candidates: Tensor
 
     def __init__(

@@ -57,7 +57,6 @@ class TOFURegression(HorizonEstimator):
 
     statistics_depend_on = ("horizon", "moment_order", "noise_scale", "theta_bound", "feature_bound", "ridge", "delta")
     renamed = {"centre": "checked_rows", "kept": "kept_sums", "room": "checked_radius"}
-
     history: Tensor
     checked_rows: Tensor
     kept_sums: Tensor
