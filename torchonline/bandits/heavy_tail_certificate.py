@@ -153,6 +153,7 @@ class HeavyTailCertificate(Estimator):
         rows_inverse = along(inverse, x)
         a, g = rows_inverse * x, rows_inverse * Wx
 
+        # From here on x may change, as it may be a view of what is written.
         self.bias[...] = where(b <= rho * bias * root, near, far)
         increase_(self.logdet, log1p(rho_aRa))
         h = g / along(1.0 + quadratic, x)
