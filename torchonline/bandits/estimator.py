@@ -13,14 +13,7 @@ from torchonline.core.backend import SMALL_STEP, in_python, may_hold
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, at_least, converted, fill_, maximum, minimum, row_dots, rows_times, sqrt
 from torchonline.core.options import LearnerOptions
-from torchonline.core.precision_matrix import (
-    REFINE_EVERY,
-    PrecisionMatrix,
-    add_outer_,
-    is_time_to_refine,
-    refine_,
-    start_of,
-)
+from torchonline.core.precision_matrix import REFINE_EVERY, add_outer_, is_time_to_refine, refine_, start_of
 from torchonline.linalg import diagonal
 
 
@@ -213,7 +206,7 @@ class Estimator(Learner):
         if self.restart_every is not None:
             self._restart_(self.rounds >= self.restart_every)
 
-    def _precision(self) -> PrecisionMatrix:
+    def _precision(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return V with its inverse."""
         return (self.V, self.V_inv, self.V_lost)
 

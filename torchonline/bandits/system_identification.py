@@ -11,20 +11,7 @@ from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
 from torchonline.core.backend import in_python
 from torchonline.core.checks import check_state_dtype, positive, positive_integer, positive_size
-from torchonline.core.ops import (
-    along,
-    clip,
-    converted,
-    dot,
-    largest,
-    matvec,
-    maximum,
-    minimum,
-    roundoff,
-    row_dots,
-    sqrt,
-    trace,
-)
+from torchonline.core.ops import along, clip, dot, largest, matvec, maximum, minimum, roundoff, row_dots, sqrt, trace
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_product_
 
@@ -135,7 +122,7 @@ class SystemIdentification(HeavyTailCertificate):
     @on_rows
     def forward(self, x: Tensor) -> Tensor:
         """Return the predicted next state: ``(*B, ..., d)`` to ``(*B, ..., n)``. Differentiable in ``x``."""
-        x = converted(x, self.theta_hat)
+        x = x.to(self.theta_hat.dtype)
         if self.batch_dims == 0:
             return x @ self.theta_hat
         return (self.grouped(x) @ self.theta_hat).reshape(list(x.shape[:-1]) + [self.outputs])
@@ -144,7 +131,7 @@ class SystemIdentification(HeavyTailCertificate):
     @on_rows
     def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return confidence bounds of the mean next state, cut to what ``theta_bound`` allows: two of ``(*B, ..., n)``."""
-        x = converted(x, self.theta_hat)
+        x = x.to(self.theta_hat.dtype)
         mean = self.forward(x)
         radius, bound = self.radius(), self.theta_bound
         while radius.dim() < mean.dim():
