@@ -13,10 +13,11 @@ from torchonline.core.ops import dot, matvec, real, started_power
 
 
 class HorizonEstimator(Estimator):
-    r"""Base of the rivals whose constants are for a horizon. "Recalled" constants and statements are not checked with the papers.
+    r"""Base of the rivals whose constants are for a horizon.
 
     The radius after t >= 1 rounds is ``slope`` :math:`t^e` + ``radius_start``, and ``radius_start`` before, with
-    :math:`e = (2-p)/(2p)` = ``power``. A subclass sets ``slope`` and ``radius_start``, or has another radius.
+    :math:`e = (2-p)/(2p)` = ``power``. A subclass sets ``slope`` and ``radius_start``, or has another radius. Constants and
+    statements that a subclass calls recalled have not been checked against the paper's text.
 
     Args:
         dim: d, number of features.
