@@ -44,10 +44,7 @@ class Event:
             object.__setattr__(self, name, non_negative(name, value))
 
     def costs(self) -> dict[str, float]:
-        """Return the costs in ``"mu_squared"``, ``"rho"`` and ``"epsilon"``.
-
-        A measure that does not apply is left out.
-        """
+        """Return the costs in ``"mu_squared"``, ``"rho"`` and ``"epsilon"``. A measure that does not apply is left out."""
         return {}
 
 
@@ -224,10 +221,7 @@ class Accountant:
         return isinstance(event, Event) and self.cost in event.costs()
 
     def compose(self, spent: Event | Ledger) -> None:
-        """Add an event, or all events of a ledger for the same relation of neighbours.
-
-        After an error nothing is added.
-        """
+        """Add an event, or all events of a ledger for the same relation of neighbours. After an error nothing is added."""
         if isinstance(spent, Ledger) and spent.adjacency != self.adjacency:
             raise ValueError(f"spent: expected a ledger for {self.adjacency!r}, got one for {spent.adjacency!r}")
         events = spent.events if isinstance(spent, Ledger) else (spent,)

@@ -58,10 +58,7 @@ def proposals(count: int, sigma: int) -> np.ndarray:
 
 
 def all_succeed(trials: np.ndarray, *factors: Fraction) -> np.ndarray:
-    """Return whether all of so many trials succeed.
-
-    Each succeeds with probability exp(-p), p the product of the factors.
-    """
+    """Return whether all of so many trials succeed. Each succeeds with probability exp(-p), p the product of the factors."""
     which = np.repeat(np.arange(trials.size), trials)
     succeeds = with_probability_exp(*((num[which], den[which]) for num, den in factors))
     kept = np.ones(trials.size, dtype=bool)

@@ -146,12 +146,7 @@ class DPUCB(PrivateBandit):
     def _mechanism(self) -> Mechanism:
         sensitivity = (math.sqrt(8.0) if self.adjacency == "replace_one" else 2.0) * (1.0 + MARGIN)
         exact = calibrated(
-            "tree",
-            self.horizon,
-            sensitivity=sensitivity,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            source=self.source,
+            "tree", self.horizon, sensitivity=sensitivity, epsilon=self.epsilon, delta=self.delta, source=self.source
         )
         if not self.is_original or isinstance(exact, NoNoise):
             return exact
@@ -168,10 +163,7 @@ class DPUCB(PrivateBandit):
         return {name: value.expand(self.arm_count, *value.shape) for name, value in state.items()}
 
     def radius(self) -> float:
-        r"""Return :math:`\beta` after the rounds so far.
-
-        It is for contexts and rewards in units of their bounds.
-        """
+        r"""Return :math:`\beta` after the rounds so far. It is for contexts and rewards in units of their bounds."""
         low, high = self.noise_norm + self.ridge, 3.0 * self.noise_norm + self.ridge
         growth = self.dim * math.log(high / low + self._memory.rounds / (self.dim * low))
         of_rewards = (

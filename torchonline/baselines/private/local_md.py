@@ -111,10 +111,7 @@ class LocalMD(DisjointBatches):
             return point.to(self.theta.dtype).unsqueeze(-2)
 
     def sensitivity(self, phase: int) -> float:
-        """Return how far one record can move the average of a phase.
-
-        Phases count from 1. The norm is Euclidean.
-        """
+        """Return how far one record can move the average of a phase. Phases count from 1. The norm is Euclidean."""
         m = self._sizes[self.ends[phase - 1]]
         share = 1.0 if self.adjacency == "replace_one" else (m - 1) / m
         return self._rate(phase) * self._longest(self.clip_norm) * (m - 1) * share
@@ -159,10 +156,7 @@ class LocalMD(DisjointBatches):
 
 
 def phase_ends(horizon: int) -> tuple[int, ...]:
-    """Return the last steps of the phases, of n/2 records, n/4, ..., 1.
-
-    The last phase has the remaining records too.
-    """
+    """Return the last steps of the phases, of n/2 records, n/4, ..., 1. The last phase has the remaining records too."""
     phases = max(1, horizon.bit_length() - 1)
     ends, end = [], 0
     for phase in range(1, phases + 1):

@@ -97,10 +97,7 @@ class NoisySFW(DisjointBatches):
 
     @one_at_a_time
     def queries(self) -> Tensor:
-        """Return the points for the next record's gradients, ``(*B, 2, d)``.
-
-        They are this decision and the one before.
-        """
+        """Return the points for the next record's gradients, ``(*B, 2, d)``. They are this decision and the one before."""
         return torch.stack([self.theta, self.theta_prev], -2)
 
     def _initial_state(self) -> dict[str, Tensor | None]:

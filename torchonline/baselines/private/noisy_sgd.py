@@ -1,7 +1,4 @@
-"""Noisy SGD over many passes, with all records at hand.
-
-Bassily, Smith and Thakurta, FOCS 2014; Abadi et al., CCS 2016.
-"""
+"""Noisy SGD over many passes, with all records at hand. Bassily, Smith and Thakurta, FOCS 2014; Abadi et al., CCS 2016."""
 
 import math
 from collections.abc import Callable

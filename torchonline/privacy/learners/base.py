@@ -186,10 +186,7 @@ class PrivateLearner(ClockedLearner):
         }
 
     def reset(self) -> None:
-        """Raise a RuntimeError, because a release cannot be taken back.
-
-        The count of releases must not be lost.
-        """
+        """Raise a RuntimeError, because a release cannot be taken back. The count of releases must not be lost."""
         raise RuntimeError("reset: expected a new learner instead, since what this one has released stays released")
 
     def extra_repr(self) -> str:

@@ -59,10 +59,7 @@ class ClockedLearner(Learner):
     remedy_of_torn = "call load_state_dict() or construct a new learner; an interrupted step counts as taken"
 
     def _next_step(self) -> int:
-        """Return the number of the next step, from 1 on.
-
-        Nothing is written, unless the clock was moved from outside.
-        """
+        """Return the number of the next step, from 1 on. Nothing is written, unless the clock was moved from outside."""
         self._refuse_tracing()
         rounds, memory = int(self.rounds), self._memory
         if rounds != memory.rounds or os.getpid() != memory.process:

@@ -193,10 +193,7 @@ class DPHDB(PrivateBandit):
 
     @one_at_a_time
     def released(self) -> ReleasedDPHDB:
-        """Return a module that decides greedily by the present decisions, for export.
-
-        It does so in the warm-up too.
-        """
+        """Return a module that decides greedily by the present decisions, for export. It does so in the warm-up too."""
         theta = torch.stack([arm.theta for arm in self.arms], -2)
         return ReleasedDPHDB(
             theta,

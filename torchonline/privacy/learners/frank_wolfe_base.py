@@ -109,10 +109,7 @@ class PrivateFrankWolfe(PrivatePoint):
 
     @one_at_a_time
     def queries(self) -> Tensor:
-        """Return the points for the next record's gradients, ``(*B, 2, d)``.
-
-        They are this decision and the one before.
-        """
+        """Return the points for the next record's gradients, ``(*B, 2, d)``. They are this decision and the one before."""
         self._refuse_tracing()
         return torch.stack([self.theta, self.theta_prev], -2)
 
@@ -189,10 +186,7 @@ class PrivateFrankWolfe(PrivatePoint):
 
 
 class PrivateVertexFrankWolfe(PrivateFrankWolfe):
-    """Base class of the learners on a polytope.
-
-    The noise is on the sum, or on the choice of a vertex.
-    """
+    """Base class of the learners on a polytope. The noise is on the sum, or on the choice of a vertex."""
 
     domain: Vertices
 

@@ -25,10 +25,7 @@ class Choice(Protocol):
     takes_arrays: bool
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        """Return the buffers of one learner before the first step.
-
-        The names of secret buffers begin with ``secret``.
-        """
+        """Return the buffers of one learner before the first step. The names of secret buffers begin with ``secret``."""
 
     def vertex(self, state: Any, contribution: Tensor, step: int, divisor: float) -> Tensor:
         """Add a contribution to the sum, and choose a vertex for sum / ``divisor``.
@@ -44,10 +41,7 @@ class Choice(Protocol):
 
 
 class NoisySum:
-    """Noise on the sum.
-
-    Direction and vertex are functions of what a prefix-sum mechanism releases.
-    """
+    """Noise on the sum. Direction and vertex are functions of what a prefix-sum mechanism releases."""
 
     def __init__(self, domain: Domain, mechanism: Mechanism) -> None:
         self.domain = domain

@@ -47,10 +47,7 @@ class Mechanism:
         return torch.zeros(dim, dtype=torch.float64)
 
     def change(self, state: State, summand: Tensor, step: int) -> Tensor:
-        """Return what a step adds to the noisy sum, ``(*B, d)``.
-
-        Call it once for each step, in order. Steps count from 1.
-        """
+        """Return what a step adds to the noisy sum, ``(*B, d)``. Call it once for each step, in order. Steps count from 1."""
         change = self._increment(state, step)
         change += summand
         return change
@@ -68,10 +65,7 @@ class Mechanism:
         raise NotImplementedError
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        """Return B and C for n steps as dense matrices.
-
-        Their product has ones on and below the diagonal, and zeros above.
-        """
+        """Return B and C for n steps as dense matrices. Their product has ones on and below the diagonal, and zeros above."""
         raise NotImplementedError
 
     def errors(self, n: int) -> tuple[float, float]:

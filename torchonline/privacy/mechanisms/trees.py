@@ -1,7 +1,4 @@
-"""Prefix-sum mechanisms on a binary tree.
-
-They are simple, with two to three times the noise of the Toeplitz mechanisms.
-"""
+"""Prefix-sum mechanisms on a binary tree. They are simple, with two to three times the noise of the Toeplitz mechanisms."""
 
 import math
 
