@@ -1,32 +1,11 @@
-r"""Privacy accounting: events, ledgers, and accountants that add events up.
-
-A mechanism is :math:`(\varepsilon,\delta)`-differentially private for a relation of neighbouring streams if for any two
-neighbours and any set A of outputs :math:`P(A) \le e^\varepsilon P'(A) + \delta`. Three measures add up under adaptive
-composition: a mechanism may depend on the outputs before it, but its measure may not.
-
-====================  ==========================================  ===========================================================
-measure               mechanisms                                  to :math:`(\varepsilon,\delta)`
-====================  ==========================================  ===========================================================
-:math:`\mu^2`         Gaussian noise                              exact: Balle and Wang 2018; Dong, Roth and Su 2022
-:math:`\rho`, zCDP    all                                         Canonne, Kamath and Steinke 2020, after Bun and Steinke 2016
-:math:`\varepsilon`   Laplace noise, the exponential mechanism    Kairouz, Oh and Viswanath 2015
-====================  ==========================================  ===========================================================
-
-The formulas are in :mod:`torchonline.privacy.calibration`.
-"""
+"""Privacy accounting: events, ledgers, and accountants that add events up (docs/privacy.md)."""
 
 import math
 from dataclasses import dataclass
 
 from torchonline.core.checks import non_negative, one_of, positive, positive_integer
-from torchonline.privacy.calibration import (
-    from_0,
-    gaussian_delta,
-    gaussian_epsilon,
-    probability,
-    zcdp_delta,
-    zcdp_epsilon,
-)
+from torchonline.privacy import calibration
+from torchonline.privacy.calibration import from_0, probability
 
 # replace_one: one record becomes any other. zero_out: one record becomes the null record, which contributes 0.
 ADJACENCIES = ("replace_one", "zero_out")
@@ -34,10 +13,7 @@ ADJACENCIES = ("replace_one", "zero_out")
 
 @dataclass(frozen=True)
 class Event:
-    """Base class of the events: what a mechanism released.
-
-    The :class:`Ledger` says for which neighbours. Parameters are numbers of at least 0.
-    """
+    """Base class of the events: what a mechanism released. The :class:`Ledger` says for which neighbours."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -50,11 +26,10 @@ class Event:
 
 @dataclass(frozen=True)
 class GaussianEvent(Event):
-    """Gaussian noise, independent in all coordinates.
+    """Gaussian noise, independent in all coordinates: mu-GDP with mu = 1 / noise_multiplier, and mu^2 / 2-zCDP.
 
-    It is mu-GDP with mu = 1 / noise_multiplier, and mu^2 / 2-zCDP. A matrix mechanism, which releases prefix sums with correlated
-    noise, is one event. If each record is in one row of its input, its sensitivity is that of a record times the largest column
-    norm of the encoder. The discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP.
+    A matrix mechanism is one event. If each record is in one row of its input, its sensitivity is that of a record times the
+    largest column norm of the encoder. The discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP.
 
     Args:
         noise_multiplier: standard deviation over l2 sensitivity, above 0.
@@ -73,13 +48,7 @@ class GaussianEvent(Event):
 
 @dataclass(frozen=True)
 class ZCDPEvent(Event):
-    """Zero-concentrated privacy: Renyi divergence at most alpha rho, all alpha > 1.
-
-    Args:
-        rho: at least 0.
-
-    Reference: Bun and Steinke 2016, Definition 1.1.
-    """
+    """Zero-concentrated privacy: Renyi divergence at most alpha rho, all alpha > 1 (Bun and Steinke 2016, Definition 1.1)."""
 
     rho: float
 
@@ -89,14 +58,9 @@ class ZCDPEvent(Event):
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP.
+    """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP (Bun and Steinke 2016, Proposition 1.4).
 
     For example, Laplace noise of scale (l1 sensitivity) / epsilon.
-
-    Args:
-        epsilon: at least 0.
-
-    Reference: Bun and Steinke 2016, Proposition 1.4.
     """
 
     epsilon: float
@@ -112,9 +76,6 @@ class BoundedRangeEvent(Event):
     The log-ratios of probabilities lie in an interval of length epsilon. For example, the winner of scores with independent
     Gumbel noise of scale b, if only the winner is released, and the difference of two scores changes between neighbours by at
     most epsilon b. The mechanism is (epsilon, 0)-private too.
-
-    Args:
-        epsilon: at least 0.
 
     Reference: Cesar and Rogers 2021, on the bounded range of Dong, Durfee and Rogers 2020.
     """
@@ -186,11 +147,7 @@ class Ledger:
             object.__setattr__(self, name, tuple(values))
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon of the accountants that support all events.
-
-        Args:
-            delta: in [0, 1).
-        """
+        """Return the smallest epsilon, at a delta in [0, 1), of the accountants that support all events."""
         accountants = [kind(self.adjacency) for kind in (GaussianAccountant, ZCDPAccountant, PureAccountant)]
         able = [accountant for accountant in accountants if all(map(accountant.supports, self.events))]
         if not able:
@@ -231,26 +188,16 @@ class Accountant:
         self.total = math.fsum([self.total, *(event.costs()[self.cost] for event in events)])
 
     def epsilon(self, delta: float) -> float:
-        """Return an epsilon at which all events together are (epsilon, delta)-private.
-
-        Args:
-            delta: in [0, 1).
-        """
+        """Return an epsilon at which all events together are (epsilon, delta)-private, for a delta in [0, 1)."""
         raise NotImplementedError
 
     def delta(self, epsilon: float) -> float:
-        """Return a delta at which all events together are (epsilon, delta)-private.
-
-        Args:
-            epsilon: at least 0.
-        """
+        """Return a delta at which all events together are (epsilon, delta)-private, for an epsilon of at least 0."""
         raise NotImplementedError
 
 
 class GaussianAccountant(Accountant):
-    """Accountant of Gaussian noise only, exact: the squares of mu add up.
-
-    Reference: Dong, Roth and Su 2022, Corollary 3.3.
+    """Accountant of Gaussian noise only, exact: the squares of mu add up (Dong, Roth and Su 2022, Corollary 3.3).
 
     Example:
         >>> accountant = GaussianAccountant("replace_one")
@@ -262,16 +209,14 @@ class GaussianAccountant(Accountant):
     cost = "mu_squared"
 
     def epsilon(self, delta: float) -> float:
-        return gaussian_epsilon(math.sqrt(self.total), delta)
+        return calibration.gaussian_epsilon(math.sqrt(self.total), delta)
 
     def delta(self, epsilon: float) -> float:
-        return gaussian_delta(math.sqrt(self.total), epsilon)
+        return calibration.gaussian_delta(math.sqrt(self.total), epsilon)
 
 
 class ZCDPAccountant(Accountant):
-    """Accountant of all kinds of events: rho adds up.
-
-    Reference: Bun and Steinke 2016, Lemma 2.3.
+    """Accountant of all kinds of events: rho adds up (Bun and Steinke 2016, Lemma 2.3).
 
     Example:
         >>> accountant = ZCDPAccountant("replace_one")
@@ -283,10 +228,10 @@ class ZCDPAccountant(Accountant):
     cost = "rho"
 
     def epsilon(self, delta: float) -> float:
-        return zcdp_epsilon(self.total, delta)
+        return calibration.zcdp_epsilon(self.total, delta)
 
     def delta(self, epsilon: float) -> float:
-        return zcdp_delta(self.total, epsilon)
+        return calibration.zcdp_delta(self.total, epsilon)
 
 
 class PureAccountant(Accountant):

@@ -63,10 +63,10 @@ def epsilon_lower_bound(
         pilot = play(0, games), play(1, games)   # choose an event: a statistic, a direction, a threshold
         fresh = play(0, games), play(1, games)   # count it
 
-    The statistics are the columns of what ``play`` returns and, for several columns, Fisher's linear discriminant. The
-    discriminant is fitted on the first half of the pilot games, and the event is then chosen on the second half. Let p be the
-    rate of the event in the world where it was likelier in the pilot games, and q its rate in the other world. With
-    Clopper-Pearson's bounds on the fresh games, each wrong with probability at most (1 - ``confidence``) / (2 ``pairs``),
+    The statistics are the columns of what ``play`` returns and, for several columns, Fisher's linear discriminant, which is
+    fitted on the first half of the pilot games (the event is then chosen on the second half). Let p be the rate of the event in
+    the world where it was likelier in the pilot games, and q its rate in the other world. With Clopper-Pearson's bounds on the
+    fresh games, each wrong with probability at most (1 - ``confidence``) / (2 ``pairs``),
 
     .. math:: \hat\varepsilon = \max\Big(0, \log\frac{p_{\text{low}} - \delta}{q_{\text{high}}}\Big).
 
@@ -80,14 +80,8 @@ def epsilon_lower_bound(
     - Statistics depend on releases only: public states, and for joint privacy no action of the user whose record differs.
     - An event that is chosen on the games that count it gives no bound.
 
-    A high value refutes a claim. A low value proves nothing:
-
-    - It is about one pair of streams and one event. Others may give away more. A change in the spread of a statistic, and not
-      in its size, shows in a column of squares or distances: any function of the release may be a column.
-    - Games are few. With 4000 in each world and ``delta`` 1e-3, a Gaussian mechanism whose epsilon is 1, 2, 3, 5 or 8, audited
-      by its best statistic, shows about 0.5, 1.1, 1.8, 2.8 or 4.0 in the median. Nothing, not even a release without noise,
-      shows more than 6.99 (``limit``). With two thirds of the noise that epsilon = 3 needs, the true epsilon is 5 and the audit
-      shows 2.8. Errors by such factors are found by the accountant, and by tests of the law of the noise.
+    A high value refutes a claim. A low value proves nothing: it is about one pair of streams, one event and few games. See
+    docs/privacy.md for the values to expect.
 
     Cost: 4 ``games`` games; to choose among k columns O(k games log games + k^2 games + k^3).
 
@@ -101,10 +95,6 @@ def epsilon_lower_bound(
     Shape:
         - ``play(world, games)``: ``(games,)``, or ``(games, k)`` for k statistics; floating point, finite.
 
-    Raises:
-        TypeError: ``play`` cannot be called, or returns no floating-point tensor; an argument is of the wrong type.
-        ValueError: an argument is out of range; ``play`` returns another shape, NaN or infinity, or the same games twice.
-
     Example:
         >>> generator = torch.Generator().manual_seed(0)
         >>> def play(world: int, games: int) -> torch.Tensor:  # a record moves a sum by 1; the noise is far too small
@@ -113,9 +103,8 @@ def epsilon_lower_bound(
         AuditResult(epsilon >= 4.775 at delta = 0.001, confidence 0.95; column 0 >= 0.708 in 877 of 1000 games of world 1,
         2 of world 0; no result is above 5.6)
 
-    Reference:
-        Jagielski, Ullman and Oprea, Auditing differentially private machine learning, NeurIPS 2020. What differs: the caller
-        names the statistics, and the event is chosen on games of its own.
+    Reference: Jagielski, Ullman and Oprea, Auditing differentially private machine learning, NeurIPS 2020. What differs: the
+    caller names the statistics, and the event is chosen on games of its own.
     """
     if not callable(play):
         raise TypeError(f"play: expected a function of the world and the number of games, got {kind(play)}")
@@ -168,8 +157,7 @@ def clopper_pearson(hits: int, games: int, miss: float) -> tuple[float, float]:
         >>> [round(bound, 4) for bound in clopper_pearson(5, 100, 0.025)]
         [0.0164, 0.1128]
 
-    Reference:
-        Clopper and Pearson, Biometrika 26, 1934.
+    Reference: Clopper and Pearson, Biometrika 26, 1934.
     """
     positive_integer("games", games)
     if isinstance(hits, bool) or not isinstance(hits, int):
@@ -213,10 +201,7 @@ def _played(play: Callable[[int, int], Any], games: int) -> Tensor:
 
 
 def _discriminant(values: Tensor) -> Tensor:
-    """Return Fisher's discriminant between two worlds, ``(2, games, k)`` to ``(k)``.
-
-    It is the inverse covariance times the difference of the means.
-    """
+    """Return Fisher's discriminant, inverse covariance times the difference of means, ``(2, games, k)`` to ``(k)``."""
     means = values.mean(1)
     spread = (values - means.unsqueeze(1)).flatten(0, 1)
     scale = spread.square().mean(0).sqrt()
@@ -233,17 +218,8 @@ def _candidates(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def _best_event(values: Tensor, delta: float) -> tuple[int, bool, int, float]:
-    """Return the event with the largest approximate bound on epsilon.
-
-    The bound uses Wilson's approximate ends, at three standard errors against luck in the tails.
-
-    Args:
-        values: statistics of both worlds, ``(2, games, k)``.
-        delta: the delta of the bounded epsilon.
-
-    Returns:
-        The number of the column, whether the event is from the threshold up, the likelier world, and the threshold.
-    """
+    """Return the event with the largest approximate bound: column, whether it is from the threshold up, world, threshold."""
+    # Wilson's approximate bounds, at three standard errors against luck in the tails.
     games = values.size(1)
     best, event = -math.inf, (0, True, 1, 0.0)
     for number, column in enumerate(values.unbind(-1)):

@@ -1,8 +1,4 @@
-r"""Calibration: from noise to (epsilon, delta) and back.
-
-It is exact for Gaussian noise. For zero-concentrated privacy it is the best conversion that is known. All results are
-floating-point numbers, about mechanisms in real arithmetic.
-"""
+"""Calibration: from noise to (epsilon, delta) and back, in floating-point numbers about mechanisms in real arithmetic."""
 
 import math
 import numbers
@@ -54,8 +50,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the epsilon of mu-GDP at a delta: the smallest that always holds.
 
-    All mu-GDP mechanisms are (epsilon, delta)-private with it. It is the root of :func:`gaussian_delta`, from above, to 11
-    digits. It is infinite for a delta of 0, unless mu is 0.
+    It is the root of :func:`gaussian_delta`, from above, to 11 digits. It is infinite for a delta of 0, unless mu is 0.
 
     Args:
         mu: at least 0, or infinity.
@@ -74,9 +69,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    r"""Return the largest mu that is enough for (epsilon, delta)-privacy.
-
-    All mu-GDP mechanisms are (epsilon, delta)-private with it. The result is less by one part in 10^9.
+    r"""Return the largest mu that is enough for (epsilon, delta)-privacy, less one part in 10^9.
 
     Gaussian noise of standard deviation (l2 sensitivity) / mu is the least that has this privacy:
     :math:`\mu = \sup\{m : \Phi(m/2 - \varepsilon/m) - e^\varepsilon\,\Phi(-m/2 - \varepsilon/m) \le \delta\}`.
@@ -152,9 +145,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Return the largest rho with a :func:`zcdp_epsilon` of at most epsilon.
-
-    The result is less by one part in 10^9.
+    """Return the largest rho with a :func:`zcdp_epsilon` of at most epsilon, less one part in 10^9.
 
     Args:
         epsilon: at least 0, or infinity, for which rho is infinite.
@@ -171,10 +162,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def _turn(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """Bisect for the positive number at which a condition stops to hold.
-
-    The condition holds at the first result and not at the second. They agree to 13 digits.
-    """
+    """Bisect for where a condition stops to hold. It holds at the first result, not at the second; they agree to 13 digits."""
     low = high = 1.0
     while not holds(low):
         low, high = low / 16.0, low

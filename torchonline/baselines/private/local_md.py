@@ -36,25 +36,19 @@ class LocalMD(DisjointBatches):
     .. math:: s_i = \eta_i\,C\,(m-1), \qquad\text{under zero\_out}\quad s_i = \eta_i\,C\,(m-1)^2/m .
 
     Proof: docs/private_oco.md. *No rate is claimed.* The noise is as large as the way that a phase can go, at any n, so unless
-    epsilon is far above 1 the result is worse than the start. For losses that are convex and smooth, for p = 2 and with short
-    steps, :math:`2\eta_iC` would be enough, some m/2 times less, but a learner that sees gradients cannot check such a
-    promise. This class shows what the promise is worth. Compare with :class:`NoisySFW`, whose queries do not move within a
-    batch.
+    epsilon is far above 1 the result is worse than the start. Promises of convex, smooth losses would allow some m/2 times less,
+    but a learner that sees gradients cannot check them.
 
     Cost of a step: O(d) time and memory.
 
     Args:
         dim: number of features d.
-        horizon: n, the number of steps.
-        epsilon, delta: of the whole run; epsilon ``inf`` for no noise.
         norm: p, the order of the ball's norm, in (1, 2].
         radius_bound: R, the radius of the ball.
         learning_rate: eta, of the first phase; None for :math:`R/(C\sqrt{(p-1)\,m\,(1 + 2(m-1)\,d^{1/p}/\mu)})`, a heuristic that
             balances how far a phase can go with its noise.
         clip: C, in the norm of order q. ``inf`` only if epsilon is, and with a learning rate.
-        noise_source: ``"torch"`` or ``"csprng"``.
-        seed, adjacency, max_participations: see :class:`~torchonline.privacy.learners.base.PrivateLearner`.
-        batch_shape, dtype, device, validate: as in :class:`~torchonline.DPTOFW`.
+        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`; ``noise_source`` draws normal numbers.
 
     Shape:
         - queries: ``(*B, 1, d)``, secret; gradients: the same, or ``(*B, d)``; predict: ``(*B, d)``.
@@ -68,10 +62,9 @@ class LocalMD(DisjointBatches):
         >>> learner.ends
         (500, 750, 875, 937, 968, 983, 990, 993, 1000)
 
-    Reference:
-        Asi, Feldman, Koren and Talwar, Private stochastic convex optimization: optimal rates in l1 geometry, ICML 2021,
-        Algorithm 6, as we recall it. What differs: the steps within a phase are those of dual averaging without a constraint,
-        whose iterates are Lipschitz in the sum of gradients for every p; and the noise is for gradients of any kind.
+    Reference: Asi, Feldman, Koren and Talwar, Private stochastic convex optimization: optimal rates in l1 geometry, ICML 2021,
+    Algorithm 6, as we recall it. What differs: the steps within a phase are those of dual averaging without a constraint, whose
+    iterates are Lipschitz in the sum of gradients for every p; and the noise is for gradients of any kind.
     """
 
     secret_gradient_sum: Tensor
@@ -95,7 +88,13 @@ class LocalMD(DisjointBatches):
         self._create_buffers()
 
     def _last_steps(self, horizon: int) -> tuple[int, ...]:
-        return phase_ends(horizon)
+        """Return the last steps of the phases, of n/2 records, n/4, ..., 1. The last phase has the remaining records too."""
+        phases = max(1, horizon.bit_length() - 1)
+        ends, end = [], 0
+        for phase in range(1, phases + 1):
+            end += horizon >> phase
+            ends.append(end)
+        return (*ends[:-1], horizon)
 
     def _best_rate(self) -> float:
         """Return the rate of the first phase that balances its reach with its noise."""
@@ -153,13 +152,3 @@ class LocalMD(DisjointBatches):
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         return super()._parameters_of_noise() + [("learning_rate", self.learning_rate)]
-
-
-def phase_ends(horizon: int) -> tuple[int, ...]:
-    """Return the last steps of the phases, of n/2 records, n/4, ..., 1. The last phase has the remaining records too."""
-    phases = max(1, horizon.bit_length() - 1)
-    ends, end = [], 0
-    for phase in range(1, phases + 1):
-        end += horizon >> phase
-        ends.append(end)
-    return (*ends[:-1], horizon)

@@ -13,17 +13,12 @@ def projectable(name: str, value: Any) -> float:
     """Return the order of a ball with a simple Euclidean projection, or raise."""
     order = norm_order(name, value)
     if order not in (1.0, 2.0, math.inf):
-        raise ValueError(
-            f"{name}: expected 1, 2 or infinity, for which a Euclidean projection is exact and simple, got {value}"
-        )
+        raise ValueError(f"{name}: expected 1, 2 or infinity, for a simple Euclidean projection, got {value}")
     return order
 
 
 def euclidean_radius(dim: int, order: float, radius: float) -> float:
-    """Return the largest Euclidean norm in a ball of radius R.
-
-    It is R for the orders 1 and 2, and R times the root of d for infinity.
-    """
+    """Return the largest Euclidean norm in a ball of radius R and order 1, 2 (it is R) or infinity (R times root d)."""
     return radius * math.sqrt(dim) if order == math.inf else radius
 
 
@@ -47,9 +42,8 @@ def projected(point: Tensor, order: float, radius: float) -> Tensor:
         >>> projected(torch.tensor([3.0, -1.0, 0.5]), 1.0, 3.0)
         tensor([ 2.5000, -0.5000,  0.0000])
 
-    Reference:
-        Duchi, Shalev-Shwartz, Singer and Chandra, Efficient projections onto the l1-ball for learning in high dimensions,
-        ICML 2008.
+    Reference: Duchi, Shalev-Shwartz, Singer and Chandra, Efficient projections onto the l1-ball for learning in high
+    dimensions, ICML 2008.
     """
     if order == 2.0:
         length = torch.linalg.vector_norm(point, dim=-1, keepdim=True)

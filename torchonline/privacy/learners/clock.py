@@ -17,21 +17,12 @@ is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch
 
 
 class Clock(NamedTuple):
-    """The object's own copy of the counts.
-
-    Loading or overwriting buffers does not change it.
-
-    Attributes:
-        rounds: the steps of this run.
-        furthest: the largest number of steps of any run before.
-        continuations: the number of runs.
-        process: the id of the process that draws the noise.
-    """
+    """The object's own copy of the counts. Loading or overwriting buffers does not change it."""
 
     rounds: int
-    furthest: int
+    furthest: int  # the largest number of steps of any run before
     continuations: int
-    process: int
+    process: int  # the id of the process that draws the noise
 
 
 class ClockedLearner(Learner):
@@ -73,14 +64,14 @@ class ClockedLearner(Learner):
     def _take(self, step: int, learn: Callable[..., None], *arguments: Any) -> None:
         """Take a step: advance the clock, then call ``learn``.
 
-        A step is never undone, because its noise cannot be drawn again. An exception before the clock has moved leaves the
-        learner as it was. After a later exception, the step counts and the learner is marked as torn: it refuses all calls
-        that read or write its state until a state is loaded.
+        An exception before the clock has moved leaves the learner as it was. After a later exception, the step counts and the
+        learner is marked as torn, because its noise cannot be drawn again.
         """
         marks = self.__dict__
         try:
             marks["_is_torn"] = True
-            self._begin(step)
+            self.rounds.add_(1)  # first, so that an interrupted step still counts as spent
+            self._remember(step)
             learn(*arguments)
             marks["_is_torn"] = False
         except BaseException:
@@ -89,11 +80,6 @@ class ClockedLearner(Learner):
             else:
                 self._remember(step)
             raise
-
-    def _begin(self, step: int) -> None:
-        """Advance the clock first, so that an interrupted step still counts as spent."""
-        self.rounds.add_(1)
-        self._remember(step)
 
     def _remember(self, step: int) -> None:
         """Note that a step has been taken, and whether its noise comes from a seed."""
@@ -106,10 +92,10 @@ class ClockedLearner(Learner):
         return self.source.is_seeded or bool(self.seeded)
 
     def _counts(self) -> tuple[int, int, int]:
-        """Return the rounds, the most steps of any run, and the number of runs.
+        """Return the rounds, the most steps of any run, and the number of runs: the larger of the buffers and our own copy.
 
-        The largest of the buffers and of this object's own copy counts. Where they differ, somebody has written the clock from
-        outside (an average of weights, a broadcast, an older state), or has forked the process: that is one more run.
+        Where they differ, somebody has written the clock from outside (an average of weights, a broadcast, an older state), or
+        has forked the process: that is one more run.
         """
         rounds, memory = int(self.rounds), self._memory
         furthest = max(int(self.furthest), memory.furthest, memory.rounds)
@@ -118,12 +104,7 @@ class ClockedLearner(Learner):
         return rounds, furthest, max(int(self.continuations), memory.continuations) + another
 
     def _continue(self, counts: tuple[int, int, int], another: int) -> None:
-        """Go on from the present state with new noise.
-
-        Args:
-            counts: what :meth:`_counts` returned.
-            another: 1 to count one more run, or 0.
-        """
+        """Go on from the present state with new noise, and the counts of :meth:`_counts` and ``another`` run, 1 or 0."""
         rounds, furthest, runs = int(self.rounds), counts[1], counts[2] + another
         self.source.renew()
         with torch.no_grad():
@@ -135,20 +116,13 @@ class ClockedLearner(Learner):
     def _refuse_tracing(self) -> None:
         """Raise while a program is traced, because it would take all buffers along."""
         if is_tracing() or is_exporting():
-            raise RuntimeError(
-                "export: expected released(), which holds public values only, got a private learner with its secrets"
-            )
-
-    def _clock(self) -> dict[str, Tensor]:
-        """Return the buffers that count, before the first step."""
-        zero = torch.zeros((), dtype=torch.int64)
-        return {"rounds": zero, "furthest": zero, "continuations": zero + 1, "seeded": zero}
+            raise RuntimeError("export: expected released(), with public values only, got a learner with its secrets")
 
     def _create_buffers(self) -> None:
         super()._create_buffers()
         # Without batch_shape: a fleet has one clock.
-        for name, value in self._clock().items():
-            self.register_buffer(name, value.to(self._initial_options["device"], copy=True))
+        for name, start in {"rounds": 0, "furthest": 0, "continuations": 1, "seeded": 0}.items():
+            self.register_buffer(name, torch.tensor(start, device=self._initial_options["device"]))
         self.__dict__["_memory"] = Clock(0, 0, 1, os.getpid())
 
     def __copy__(self) -> "ClockedLearner":
@@ -169,12 +143,8 @@ class ClockedLearner(Learner):
         for name, buffer in self._buffers.items():
             if buffer is not None and (got := state_dict[prefix + name].dtype) is not buffer.dtype:
                 problems.append(f"{prefix}{name}: expected {buffer.dtype}, got {got}")
-        limits = {
-            "rounds": (0, self.horizon),
-            "furthest": (0, self.horizon),
-            "continuations": (1, 2**40),
-            "seeded": (0, 1),
-        }
+        steps = (0, self.horizon)
+        limits = {"rounds": steps, "furthest": steps, "continuations": (1, 2**40), "seeded": (0, 1)}
         for name, (low, high) in limits.items():
             if not low <= int(state_dict[prefix + name]) <= high:
                 problems.append(f"{prefix}{name}: expected {low} to {high}, got {int(state_dict[prefix + name])}")

@@ -105,7 +105,7 @@ class DPTOFW(PrivateFrankWolfe):
 
     def _choice(self) -> Choice:
         if self.mechanism != "paper" or self.epsilon == math.inf:
-            return NoisySum(self.domain, self._prefix_sum())
+            return super()._choice()
         norm = self.domain.norm
         order = norm / (norm - 1.0) if 1.0 < norm < math.inf else math.inf if norm == 1.0 else 1.0
         tree = GeneralizedGaussianTree(

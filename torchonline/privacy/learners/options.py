@@ -8,10 +8,7 @@ from torchonline.privacy.noise import NoiseSource
 
 
 class PrivateOptions(LearnerOptions, total=False):
-    """Options of all private learners, for ``**options: Unpack[PrivateOptions]``.
-
-    :class:`~torchonline.privacy.learners.base.PrivateLearner` explains them and sets their defaults.
-    """
+    """Options of all private learners. ``PrivateLearner`` explains them and sets their defaults."""
 
     horizon: Required[int]
     epsilon: Required[float]
@@ -23,12 +20,7 @@ class PrivateOptions(LearnerOptions, total=False):
 
 
 def signature_with(signature: inspect.Signature, promise: inspect.Signature) -> inspect.Signature:
-    """Return a signature with ``PrivateOptions`` expanded, required keywords first.
-
-    Args:
-        signature: of a constructor, without self. Without ``**options: Unpack[PrivateOptions]`` it comes back as it is.
-        promise: the signature of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
-    """
+    """Return a constructor's signature with ``PrivateOptions`` expanded as in ``promise``, required keywords first."""
     own = list(signature.parameters.values())
     if not own or own[-1].annotation != Unpack[PrivateOptions]:
         return signature

@@ -10,11 +10,7 @@ from torchonline.privacy.clipping import clipped
 
 
 class Released(nn.Module):
-    """A published decision, and nothing else.
-
-    Args:
-        theta: the decision, ``(*B, d)``.
-    """
+    """A published decision, ``(*B, d)``, and nothing else."""
 
     theta: Tensor
 
@@ -61,10 +57,7 @@ class ReleasedBandit(nn.Module):
 
     @torch.jit.export
     def select(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the available arm with the highest score, the lowest of equals.
-
-        Shape: ``(*B, ..., d)`` to ``(*B, ...)``.
-        """
+        """Return the available arm with the highest score, the lowest of equals: ``(*B, ..., d)`` to ``(*B, ...)``."""
         return highest(self.forward(x), self.admitted(x, mask))
 
     def example(self) -> tuple[Tensor, ...]:
@@ -84,9 +77,7 @@ class ReleasedBandit(nn.Module):
 
 
 class ReleasedDPHDB(ReleasedBandit):
-    """Published parameters of a :class:`~torchonline.DPHDB`.
-
-    It decides by the rule after the warm-up.
+    """Published parameters of a :class:`~torchonline.DPHDB`. It decides by the rule after the warm-up.
 
     Args:
         theta: parameters of all arms, ``(*B, K, d)``.
@@ -121,10 +112,7 @@ class ReleasedDPHDB(ReleasedBandit):
 
 
 def highest(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the index of the highest score where a mask is True, the first of ties.
-
-    Shape: ``(..., K)`` to ``(...)``.
-    """
+    """Return the index of the highest score where a mask is True, the first of ties: ``(..., K)`` to ``(...)``."""
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     return scores.argmax(-1)
