@@ -47,7 +47,8 @@ class DPFTRL(PrivateOptimizer):
         radius_bound: R, the radius of the ball.
         learning_rate: eta; None for the default above.
         clip: C. ``inf`` only if epsilon is, and with a learning rate.
-        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
     Shape:
         - queries: ``(*B, 1, d)``; gradients: the same, or ``(*B, d)``; predict, average: ``(*B, d)``.

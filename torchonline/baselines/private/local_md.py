@@ -48,7 +48,8 @@ class LocalMD(DisjointBatches):
         learning_rate: eta, of the first phase; None for :math:`R/(C\sqrt{(p-1)\,m\,(1 + 2(m-1)\,d^{1/p}/\mu)})`, a heuristic that
             balances how far a phase can go with its noise.
         clip: C, in the norm of order q. ``inf`` only if epsilon is, and with a learning rate.
-        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`; ``noise_source`` draws normal numbers.
+        horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`; ``noise_source`` is ``"torch"`` or ``"csprng"``.
 
     Shape:
         - queries: ``(*B, 1, d)``, secret; gradients: the same, or ``(*B, d)``; predict: ``(*B, d)``.

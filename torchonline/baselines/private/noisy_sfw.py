@@ -38,7 +38,8 @@ class NoisySFW(DisjointBatches):
         radius_bound: R, the radius of the ball.
         clip: C, for u, which has about the size of one gradient. ``inf`` only if epsilon is.
         step_size: eta, in (0, 1]; None for :math:`\min\{1, \log(n+1)/(2\sqrt n)\}`. We recall the order and chose the constant.
-        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`; ``noise_source`` draws normal numbers.
+        horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`; ``noise_source`` is ``"torch"`` or ``"csprng"``.
 
     Shape:
         - queries: ``(*B, 2, d)``; gradients: the same; predict: ``(*B, d)``.

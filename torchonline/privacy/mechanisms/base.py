@@ -15,11 +15,11 @@ State = dict[str, Any]
 
 
 class Mechanism:
-    """Base class of all mechanisms: a factorization, a noise scale, a noise source.
+    """Base class of all mechanisms: a factorization A = BC of the prefix sums, a noise scale, a noise source.
 
-    The factorization is that of the prefix sums. A mechanism has no state. Its owner keeps as buffers what evolves: the noisy
-    sum, which is public, and the buffers that :meth:`initial_state` returns and :meth:`change` writes. The latter are as secret
-    as the records, and their names say so. All methods that compute run on tensors and on NumPy views of them alike.
+    Its owner keeps as buffers what evolves: the noisy sum, which is public, and the buffers that :meth:`initial_state` returns
+    and :meth:`change` writes. The latter are as secret as the records, and their names say so. All methods that compute run on
+    tensors and on NumPy views of them alike.
 
     Args:
         horizon: n, the number of steps.
@@ -69,10 +69,7 @@ class Mechanism:
         raise NotImplementedError
 
     def errors(self, n: int) -> tuple[float, float]:
-        """Return root mean square and maximum of the noise over n steps.
-
-        The noise is the standard deviation of a coordinate at sigma = 1.
-        """
+        """Return root mean square and maximum, over n steps, of the standard deviation of a coordinate at sigma = 1."""
         raise NotImplementedError
 
     def event(self, steps: int) -> Event:
@@ -84,19 +81,19 @@ class Mechanism:
         return [("sensitivity", self.sensitivity), ("noise_scale", self.noise_scale)]
 
     def _draw_array(self, memory: Any) -> Any:
-        noise = self.source.normal_array(_draw_shape(memory))
+        noise = self.source.normal_array(draw_shape(memory))
         noise *= self.noise_scale
         return noise
 
     @on_arrays(_draw_array)
     def _draw(self, memory: Tensor) -> Tensor:
         """Draw from N(0, sigma^2), ``(*B, d)``, in the form of a memory ``(*B, m, d)``."""
-        noise = self.source.normal(_draw_shape(memory)).to(memory.device)
+        noise = self.source.normal(draw_shape(memory)).to(memory.device)
         noise *= self.noise_scale
         return noise
 
 
-def _draw_shape(memory: Tensor | np.ndarray) -> tuple[int, ...]:
+def draw_shape(memory: Tensor | np.ndarray) -> tuple[int, ...]:
     """Return the shape of one draw for a memory ``(*B, m, d)``: ``(*B, d)``."""
     return (*memory.shape[:-2], memory.shape[-1])
 

@@ -1,32 +1,4 @@
-r"""Buffered linear Toeplitz (BLT) matrices: noise of prefix sums in little memory.
-
-All n prefix sums of a stream are released as :math:`S_t + N_t`, with noise :math:`N = AC^{-1}Z`. A is the lower-triangular
-matrix of ones, Z has independent rows, and the encoder C is lower-triangular Toeplitz,
-
-.. math:: c_0 = 1,\qquad c_k = \sum_{j=1}^b w_j\lambda_j^{k-1},\qquad 0 < \lambda_j < 1,\; w_j > 0.
-
-With b vectors :math:`s_j`, zero at first, the noise of each round follows from a new row :math:`z_t`:
-
-1. :math:`y_t = z_t - \sum_j w_j s_j`;
-2. :math:`s_j \leftarrow \lambda_j s_j + y_t`;
-3. :math:`N_t = N_{t-1} + y_t`.
-
-Let G be the rows that are summed. Since :math:`S + N = AC^{-1}(CG + Z)`, releasing the prefix sums tells no more than :math:`CG
-+ Z`. A change of one row by at most s shifts :math:`CG + Z` by at most s times the largest column norm of C, which for a
-Toeplitz matrix is that of its first column (:func:`column_norm`). Privacy depends on that number only, and holds for any decays
-and weights that are chosen without the data. :func:`errors` returns the size of the noise.
-
-:func:`parameters` returns decays and weights for any horizon, and :func:`trace_lower_bound` the least noise of any matrices in
-place of :math:`AC^{-1}` and C.
-
-Reference:
-    Dvijotham, McMahan, Pillutla, Steinke and Thakurta, Efficient and near-optimal noise generation for streaming differential
-    privacy, FOCS 2024; McMahan, Xu and Zhang, A hassle-free algorithm for private learning in practice: don't use tree
-    aggregation, use BLTs, 2024. What differs: they minimize the largest error, here it is a mean of the largest error and the
-    root mean square.
-    :math:`c_k = \binom{2k}{k}/4^k`, which a BLT approximates, is the square-root factorisation of Fichtenberger, Henzinger
-    and Upadhyay, Constant matters, ICML 2023.
-"""
+"""Parameters and noise of buffered linear Toeplitz (BLT) matrices (docs/privacy.md)."""
 
 import math
 from collections.abc import Sequence
@@ -98,8 +70,7 @@ def parameters(horizon: int, degree: int = 5) -> tuple[tuple[float, ...], tuple[
 
     Args:
         horizon: n, the number of rounds, above 0.
-        degree: b, the number of vectors that are kept, from 1 to 6. More than 3 change little below a thousand rounds,
-            and more than 5 change little below a million.
+        degree: b, the number of vectors that are kept, from 1 to 6.
 
     Returns:
         ``(decay, weight)``: b decays in (0, 1), falling, and b weights above 0.
@@ -122,12 +93,7 @@ def column_norm(decay: Sequence[float], weight: Sequence[float], rounds: int) ->
 
     .. math:: \|c\|^2 = \sum_{k<n} c_k^2 = 1 + \sum_{ij} w_iw_j\frac{1 - (\lambda_i\lambda_j)^{n-1}}{1 - \lambda_i\lambda_j}
 
-    All terms are positive, and each is computed without cancellation, so the relative error is a few units in the last place.
-
-    Args:
-        decay: b decays, each in (0, 1).
-        weight: b weights, each above 0.
-        rounds: n, the number of rounds, above 0.
+    with :math:`\lambda_j` in ``decay`` and :math:`w_j` in ``weight``, to a few units in the last place.
 
     Example:
         >>> column_norm((0.5,), (1.0,), 3)  # c = (1, 1, 1/2)
@@ -146,30 +112,18 @@ def errors(decay: Sequence[float], weight: Sequence[float], rounds: int) -> tupl
 
     .. math:: \mathrm{rms}^2 = \frac1n\sum_{t=1}^n\sum_{k<t} b_k^2,\qquad \max{}^2 = \sum_{k<n} b_k^2.
 
-    Times :func:`column_norm` they are the noise at a sensitivity of 1, whatever the scale of C. The state :math:`x = (N, s)` of
-    the recursion moves by :math:`x \leftarrow Mx + \mathbf 1z`. Its covariance
-    :math:`\sum_{k<n}M^k\mathbf 1\mathbf 1^\top M^{\top k}` for 2n rounds follows from that for n rounds.
-
-    Cost: about :math:`\log_2 n` products of matrices of order b + 1. With decays and weights of the table, the relative error is
-    below 1e-12 up to 2e4 rounds, 1e-10 up to 1e6 and 1e-7 up to 1e9.
-
-    Args:
-        decay: b decays, each in (0, 1).
-        weight: b weights, each above 0.
-        rounds: n, above 0.
-
-    Returns:
-        ``(rms, max)``.
+    Times :func:`column_norm` they are the noise at a sensitivity of 1, whatever the scale of C. Cost: about :math:`\log_2 n`
+    products of matrices of order b + 1. With decays and weights of the table, the relative error is below 1e-12 up to 2e4 rounds,
+    1e-10 up to 1e6 and 1e-7 up to 1e9.
 
     Example:
-        >>> decay, weight = parameters(1000)
-        >>> norm, (rms, largest) = column_norm(decay, weight, 1000), errors(decay, weight, 1000)
-        >>> [round(norm * error / trace_lower_bound(1000), 3) for error in (rms, largest)]
-        [1.053, 1.138]
+        >>> [round(error, 3) for error in errors(*parameters(1000), 1000)]
+        [1.735, 1.875]
     """
     lam, w, n = *_checked(decay, weight), positive_integer("rounds", rounds)
     step = np.diag([1.0, *lam]) - np.array([0.0, *w])
     ones = np.ones_like(step)
+    # The state x = (N, s) moves by x <- M x + 1 z. The covariance after 2n rounds follows from that after n rounds.
     # After `done` rounds: M to that power, the covariance of the state, and the sum of the covariances of all rounds so far.
     done, power, covariance, total = 1, step, ones, ones
     for bit in f"{n:b}"[1:]:
@@ -184,27 +138,19 @@ def errors(decay: Sequence[float], weight: Sequence[float], rounds: int) -> tupl
 
 
 def trace_lower_bound(rounds: int) -> float:
-    r"""Return a lower bound on rms error times column norm of any matrix mechanism.
-
-    Let :math:`A = BC`, A the n x n lower-triangular matrix of ones. The nuclear norm of A is at most the product of the Frobenius
-    norms, and :math:`\|B\|_F = \sqrt n\,\mathrm{rms}`, :math:`\|C\|_F \le \sqrt n\max_i\|C_{\cdot i}\|`:
+    r"""Return a lower bound on rms error times column norm of any matrix mechanism, in time in proportion to n = ``rounds``.
 
     .. math::
-        \mathrm{rms}\cdot\max_i\|C_{\cdot i}\| \ge \frac{\|A\|_*}{n} = \frac1n\sum_{k=1}^n\frac1{2\sin\frac{(2k-1)\pi}{4n+2}}.
+        \mathrm{rms}\cdot\max_i\|C_{\cdot i}\| \ge \frac{\|A\|_*}{n} = \frac1n\sum_{k=1}^n\frac1{2\sin\frac{(2k-1)\pi}{4n+2}},
 
-    This bounds noise that is linear in independent rows, not all mechanisms. From 6 to 47 rounds no lower-triangular
-    Toeplitz C seems to come within 7 % of it (by numerical minimization). Cost: time in proportion to n, and little memory.
-
-    Args:
-        rounds: n, above 0.
+    A the n x n lower-triangular matrix of ones. This bounds noise that is linear in independent rows, not all mechanisms.
 
     Example:
         >>> trace_lower_bound(1000)
         2.9020633622530028
 
-    Reference:
-        Li and Miklau, Optimal error of query sets under the differentially-private matrix mechanism, ICDT 2013; Henzinger,
-        Upadhyay and Upadhyay, Almost tight error bounds on differentially private continual counting, SODA 2023.
+    Reference: Li and Miklau, Optimal error of query sets under the differentially-private matrix mechanism, ICDT 2013; Henzinger,
+    Upadhyay and Upadhyay, Almost tight error bounds on differentially private continual counting, SODA 2023.
     """
     n, chunk = positive_integer("rounds", rounds), 1 << 20
     odd = (np.arange(start, min(start + chunk, n)) * 2 + 1 for start in range(0, n, chunk))

@@ -1,10 +1,4 @@
-r"""Binary tree in integers: exact sums and exact noise.
-
-Floating-point noise has holes: which numbers can come out depends on the secret (Mironov, CCS 2012), and no theorem about real
-numbers covers them. Here a contribution is rounded to a grid and summed in int64, and each node of the tree gets discrete
-Gaussian noise (Canonne, Kamath and Steinke, The discrete Gaussian for differential privacy, NeurIPS 2020). For integers that move
-by at most s it is :math:`s^2/(2\sigma^2)`-zCDP, as the continuous noise is. So the proof is about this program's integers.
-"""
+"""Binary tree in integers: exact sums and exact noise."""
 
 import math
 from typing import Any
@@ -15,7 +9,7 @@ from torch import Tensor
 from torchonline.core.backend import beside, on_arrays
 from torchonline.privacy.accounting import Event, ZCDPEvent
 from torchonline.privacy.calibration import zcdp_rho
-from torchonline.privacy.mechanisms.base import State
+from torchonline.privacy.mechanisms.base import State, draw_shape
 from torchonline.privacy.mechanisms.trees import Tree
 from torchonline.privacy.noise import NoiseSource
 
@@ -24,7 +18,10 @@ RESOLUTION = 20
 
 
 class DiscreteTree(Tree):
-    """Binary tree whose sums are integers: multiples of ``grid``.
+    r"""Binary tree whose sums are integers, multiples of ``grid``, with discrete Gaussian noise in each node.
+
+    For integers that move by at most s the noise is :math:`s^2/(2\sigma^2)`-zCDP, as the continuous noise is (Canonne, Kamath and
+    Steinke, NeurIPS 2020). So the proof is about this program's integers, where floating-point noise has holes.
 
     Args:
         horizon: n, the number of steps.
@@ -77,4 +74,4 @@ class DiscreteTree(Tree):
         return ZCDPEvent(steps.bit_length() * (self.moved / self.sigma) ** 2 / 2.0)
 
     def _draw(self, memory: Tensor) -> Tensor:
-        return beside(self.source.discrete_normal((*memory.shape[:-2], memory.shape[-1]), self.sigma), memory)
+        return beside(self.source.discrete_normal(draw_shape(memory), self.sigma), memory)

@@ -9,15 +9,13 @@ from torchonline.privacy.mechanisms.base import Mechanism, State, summary
 
 
 class Tree(Mechanism):
-    """Binary tree of noisy partial sums.
+    """Binary tree of noisy partial sums: a prefix adds up as many nodes as its number has binary ones.
 
-    A prefix adds up as many nodes as its number has binary ones. Node e covers the records after e - lowbit(e) up to e, where
-    lowbit(e) is the largest power of two that divides e. Record i is in the nodes i, i + lowbit(i), ..., at most
-    ``n.bit_length()`` of them. Each step draws one node's noise.
+    Node e covers the records after e - lowbit(e) up to e, where lowbit(e) is the largest power of two that divides e. Record i is
+    in the nodes i, i + lowbit(i), ..., at most ``n.bit_length()`` of them. Each step draws one node's noise.
 
-    Reference:
-        Chan, Shi and Song, Private and continual release of statistics, ICALP 2010; Dwork, Naor, Pitassi and Rothblum,
-        Differential privacy under continual observation, STOC 2010.
+    Reference: Chan, Shi and Song, Private and continual release of statistics, ICALP 2010; Dwork, Naor, Pitassi and Rothblum,
+    Differential privacy under continual observation, STOC 2010.
     """
 
     name = "tree"
@@ -49,15 +47,14 @@ class Tree(Mechanism):
 
 
 class HonakerTree(Mechanism):
-    r"""Binary tree with noise in the right children too.
+    r"""Binary tree with noise in the right children too, for a second estimate of each partial sum.
 
-    It gives a second estimate of each partial sum. A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of
+    A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of
     its nodes of height j), with :math:`w_j = 2^j/(2^{k+1}-1)`. The variance is :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the
     tree's. A step draws two numbers on average.
 
-    Reference:
-        Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below, which can be
-        released as the stream goes on.
+    Reference: Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below, which can be
+    released as the stream goes on.
     """
 
     name = "honaker"
