@@ -10,8 +10,8 @@ from torchonline.baselines.private.private_optimizer import PrivateOptimizer
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.accounting import Event
-from torchonline.privacy.learners.options import PrivateOptions
-from torchonline.privacy.mechanisms.names import number_of
+from torchonline.privacy.learners.base import PrivateOptions
+from torchonline.privacy.mechanisms.base import number_of
 
 
 class DPFTRL(PrivateOptimizer):

@@ -11,7 +11,7 @@ from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.clipping import MARGIN
 from torchonline.privacy.learners.bandit import PrivateBandit
-from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.released import ReleasedBandit
 from torchonline.privacy.mechanisms.base import Mechanism, NoNoise
 from torchonline.privacy.mechanisms.prefix_sums import calibrated

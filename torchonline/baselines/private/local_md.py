@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.baselines.private.private_optimizer import DisjointBatches
 from torchonline.core.checks import within
 from torchonline.core.stepping import one_at_a_time
-from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.learners.base import PrivateOptions
 
 
 class LocalMD(DisjointBatches):

@@ -9,7 +9,7 @@ from torchonline.baselines.private.private_optimizer import DisjointBatches
 from torchonline.convex.domains import LpBall
 from torchonline.core.checks import within
 from torchonline.privacy.clipping import clipped
-from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.learners.base import PrivateOptions
 
 
 class NoisySFW(DisjointBatches):

@@ -10,8 +10,7 @@ from torchonline.core.checks import check_shape, positive, positive_integer, sha
 from torchonline.core.inputs import check_mask
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.clipping import clipped
-from torchonline.privacy.learners.base import PrivateLearner
-from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
 from torchonline.privacy.learners.released import ReleasedBandit
 from torchonline.privacy.records import record_actions, record_values
 

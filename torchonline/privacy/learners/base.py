@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from typing import Any, Unpack
+from typing import Any, Required, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +13,23 @@ from torchonline.core.options import LearnerOptions
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.accounting import ADJACENCIES, Event, Ledger, NonPrivateEvent, RepeatedEvent
 from torchonline.privacy.learners.clock import ClockedLearner
-from torchonline.privacy.learners.options import signature_with
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
 
 SECRET = "secret"
 SEEDED = "seeded: no protection against whoever knows the seed"
+
+
+class PrivateOptions(LearnerOptions, total=False):
+    """Options of all private learners. ``PrivateLearner`` explains them and sets their defaults."""
+
+    horizon: Required[int]
+    epsilon: Required[float]
+    delta: Required[float]
+    adjacency: str
+    max_participations: int
+    noise_source: str | NoiseSource
+    seed: int | None
 
 
 class PrivateLearner(ClockedLearner):
@@ -76,8 +87,14 @@ class PrivateLearner(ClockedLearner):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        made: Any = cls
-        made.__signature__ = signature_with(inspect.signature(cls), inspect.signature(PrivateLearner))
+        # For help and inspect, which should show the keywords in place of `**options`, required ones first.
+        own = inspect.signature(cls).parameters
+        if "options" in own and own["options"].annotation == Unpack[PrivateOptions]:
+            expanded = [parameter for name, parameter in own.items() if name != "options"]
+            shared = inspect.signature(PrivateLearner).parameters
+            expanded += [parameter for name, parameter in shared.items() if name not in own]
+            expanded.sort(key=lambda parameter: (parameter.kind, parameter.default is not inspect.Parameter.empty))
+            cls.__signature__ = inspect.Signature(expanded)
 
     def __init__(
         self,

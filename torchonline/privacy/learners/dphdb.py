@@ -12,10 +12,10 @@ from torchonline.core.stepping import one_at_a_time
 from torchonline.links import Gaussian, Link
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.learners.bandit import PrivateBandit
+from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.frank_wolfe_base import PrivateVertexFrankWolfe
-from torchonline.privacy.learners.options import PrivateOptions
 from torchonline.privacy.learners.released import ReleasedDPHDB, highest
-from torchonline.privacy.mechanisms.names import VERTEX_LAWS
+from torchonline.privacy.mechanisms.base import VERTEX_LAWS
 from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
 
 

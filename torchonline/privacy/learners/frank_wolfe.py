@@ -7,11 +7,11 @@ from torch import Tensor
 
 from torchonline.convex.domains import CrossPolytope, LpBall, Polytope, Vertices
 from torchonline.core.checks import one_of
+from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe, PrivateVertexFrankWolfe
-from torchonline.privacy.learners.options import PrivateOptions
 from torchonline.privacy.learners.vertex_choice import Choice, NoisySum
+from torchonline.privacy.mechanisms.base import VERTEX_LAWS
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
-from torchonline.privacy.mechanisms.names import VERTEX_LAWS
 from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
 
 

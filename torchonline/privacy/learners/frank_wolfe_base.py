@@ -16,11 +16,10 @@ from torchonline.core.views import NumpyView
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.calibration import zcdp_rho
 from torchonline.privacy.clipping import clipped
-from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.point import PrivatePoint
 from torchonline.privacy.learners.vertex_choice import Choice, NoisySum, NoisyVertex
-from torchonline.privacy.mechanisms.base import NoNoise
-from torchonline.privacy.mechanisms.names import VERTEX_LAWS
+from torchonline.privacy.mechanisms.base import VERTEX_LAWS, NoNoise
 
 SCHEMES = ("unbiased", "paper")
 

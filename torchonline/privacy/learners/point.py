@@ -8,8 +8,7 @@ from torch import Tensor
 from torchonline.core.checks import check_shape
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.clipping import MARGIN, clipped
-from torchonline.privacy.learners.base import PrivateLearner
-from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
 from torchonline.privacy.learners.released import Released
 from torchonline.privacy.mechanisms.base import Mechanism
 from torchonline.privacy.mechanisms.prefix_sums import calibrated

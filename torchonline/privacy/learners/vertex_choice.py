@@ -8,8 +8,7 @@ from torch import Tensor
 
 from torchonline.convex.domains import Domain, Vertices
 from torchonline.privacy.accounting import Event, ZCDPEvent
-from torchonline.privacy.mechanisms.base import Mechanism
-from torchonline.privacy.mechanisms.names import number_of
+from torchonline.privacy.mechanisms.base import Mechanism, number_of
 from torchonline.privacy.noise import NoiseSource
 
 

@@ -13,6 +13,12 @@ from torchonline.privacy.noise import NoiseSource, noise_source
 
 State = dict[str, Any]
 
+# Laws of noise on the scores of vertices.
+VERTEX_LAWS = ("gumbel", "laplace")
+
+# The place of a name is its number in a checkpoint, so the order stays.
+MECHANISM_NAMES = ("none", "blt", "tree", "honaker", "sqrt", "paper", "discrete", *VERTEX_LAWS)
+
 
 class Mechanism:
     """Base class of all mechanisms: a factorization A = BC of the prefix sums, a noise scale, a noise source.
@@ -128,3 +134,8 @@ class NoNoise(Mechanism):
 def summary(variances: Tensor) -> tuple[float, float]:
     """Return root mean square and maximum of standard deviations, from variances."""
     return math.sqrt(variances.mean()), math.sqrt(variances.max())
+
+
+def number_of(name: str) -> tuple[str, float]:
+    """Return the option that tells a checkpoint which mechanism a state belongs to."""
+    return "mechanism", float(MECHANISM_NAMES.index(name))

@@ -52,7 +52,7 @@ def calibrated(
         return NoNoise(horizon)
     if source.name == "discrete":
         if cls is not Tree:
-            raise ValueError(f"noise_source: expected mechanism='tree' with 'discrete', got mechanism={name!r}")
+            raise ValueError(f"noise_source: expected another than 'discrete' without the tree, got mechanism={name!r}")
         radius = radius or sensitivity
         return DiscreteTree(
             horizon, sensitivity=sensitivity, radius=radius, epsilon=epsilon, delta=delta, source=source
