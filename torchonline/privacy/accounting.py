@@ -96,12 +96,7 @@ class NonPrivateEvent(Event):
 
 @dataclass(frozen=True)
 class RepeatedEvent(Event):
-    """An event that happened several times, each time with new noise.
-
-    Args:
-        event: what happened.
-        count: how many times, a number fixed in advance.
-    """
+    """An event that happened ``count`` times, a number fixed in advance, each time with new noise."""
 
     event: Event
     count: int
@@ -158,11 +153,7 @@ class Ledger:
 
 
 class Accountant:
-    """Base class of the accountants. ``total`` is the sum of one kind of cost.
-
-    Args:
-        adjacency: ``"replace_one"`` or ``"zero_out"``, for which every event was computed.
-    """
+    """Base class of the accountants, for events of one adjacency. ``total`` is the sum of one kind of cost."""
 
     cost: str  # a key of Event.costs()
 

@@ -16,31 +16,19 @@ SURELY_DIFFERENT = 10
 
 @dataclass(frozen=True, repr=False)
 class AuditResult:
-    """Result of an audit; see :func:`epsilon_lower_bound`.
+    """Result of an audit, with its arguments; see :func:`epsilon_lower_bound`."""
 
-    Attributes:
-        epsilon: the lower bound, at least 0. It is 0 if the games show nothing.
-        limit: the largest bound that this number of games can give, whatever the mechanism.
-        delta, confidence, pairs: the arguments of the audit.
-        games: the number of fresh games in each world.
-        statistic: "column 0" and so on, or "discriminant".
-        direction: ">=" or "<". The event is that the statistic is on this side of ``threshold``.
-        threshold: in the units of the statistic.
-        likely: the world, 0 or 1, in which the event was likelier in the pilot games.
-        hits: the numbers of fresh games of world 0 and of world 1 in which the event occurred.
-    """
-
-    epsilon: float
-    limit: float
+    epsilon: float  # the lower bound, at least 0. It is 0 if the games show nothing.
+    limit: float  # the largest bound that this number of games can give, whatever the mechanism
     delta: float
     confidence: float
     pairs: int
-    games: int
-    statistic: str
-    direction: str
+    games: int  # the number of fresh games in each world
+    statistic: str  # "column 0" and so on, or "discriminant"
+    direction: str  # ">=" or "<": the event is that the statistic is on this side of the threshold
     threshold: float
-    likely: int
-    hits: tuple[int, int]
+    likely: int  # the world, 0 or 1, in which the event was likelier in the pilot games
+    hits: tuple[int, int]  # the numbers of fresh games of world 0 and of world 1 in which the event occurred
 
     def __repr__(self) -> str:
         rare = 1 - self.likely
@@ -86,14 +74,12 @@ def epsilon_lower_bound(
     Cost: 4 ``games`` games; to choose among k columns O(k games log games + k^2 games + k^3).
 
     Args:
-        play: takes the world, 0 or 1, and the number of games. A fleet of batch_shape ``(games,)`` plays them all at once.
+        play: takes the world, 0 or 1, and the number of games, and returns ``(games,)``, or ``(games, k)`` for k statistics,
+            floating point, finite. A fleet of batch_shape ``(games,)`` plays them all at once.
         delta: the delta of the bounded epsilon, in [0, 1).
         games: the number of games in each call, at least 2.
         confidence: in (0, 1).
         pairs: the number of audits whose largest bound will be quoted.
-
-    Shape:
-        - ``play(world, games)``: ``(games,)``, or ``(games, k)`` for k statistics; floating point, finite.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -146,12 +132,8 @@ def clopper_pearson(hits: int, games: int, miss: float) -> tuple[float, float]:
     r"""Return Clopper and Pearson's lower and upper bound on a probability.
 
     The lower bound is the largest p with :math:`P(\mathrm{Bin}(\text{games}, p) \ge \text{hits}) \le \text{miss}`, by bisection.
-    The upper bound is 1 minus the lower bound for the games without a hit. Cost: O(games) for each of about sixty halvings.
-
-    Args:
-        hits: from 0 to ``games``.
-        games: the number of independent trials.
-        miss: the probability that each bound is wrong, at most; in (0, 0.5).
+    The upper bound is 1 minus the lower bound for the games without a hit. Each is wrong with probability at most ``miss``, in
+    (0, 0.5). Cost: O(games) for each of about sixty halvings.
 
     Example:
         >>> [round(bound, 4) for bound in clopper_pearson(5, 100, 0.025)]

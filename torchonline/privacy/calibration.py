@@ -24,10 +24,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     .. math:: \Phi(-a) - e^\varepsilon\,\Phi(-b) = \varphi(a) \int_0^\infty e^{-t^2/2}\,(e^{-at} - e^{-bt})\,dt,
 
     computed from the integral, in which nothing cancels: to 12 digits for an epsilon up to 1000. A delta below 1e-308 is 0.
-
-    Args:
-        mu: at least 0, or infinity: the distance of the two Gaussians in standard deviations.
-        epsilon: at least 0, or infinity.
+    ``mu``, the distance of the two Gaussians in standard deviations, and ``epsilon`` are at least 0, or infinity.
 
     Example:
         >>> f"{gaussian_delta(mu=1.0, epsilon=2.0):.6f}"
@@ -48,13 +45,9 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the epsilon of mu-GDP at a delta: the smallest that always holds.
+    """Return the epsilon of mu-GDP at a delta in [0, 1): the smallest that always holds, for a mu of at least 0.
 
     It is the root of :func:`gaussian_delta`, from above, to 11 digits. It is infinite for a delta of 0, unless mu is 0.
-
-    Args:
-        mu: at least 0, or infinity.
-        delta: in [0, 1).
 
     Example:
         >>> f"{gaussian_epsilon(mu=1.0, delta=1e-5):.6f}"
@@ -74,9 +67,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     Gaussian noise of standard deviation (l2 sensitivity) / mu is the least that has this privacy:
     :math:`\mu = \sup\{m : \Phi(m/2 - \varepsilon/m) - e^\varepsilon\,\Phi(-m/2 - \varepsilon/m) \le \delta\}`.
 
-    Args:
-        epsilon: at least 0, or infinity, for which mu is infinite.
-        delta: in (0, 1).
+    For an infinite epsilon mu is infinite. ``delta`` is in (0, 1).
 
     Example:
         >>> f"{gaussian_mu(epsilon=1.0, delta=1e-3):.6f}"
@@ -95,10 +86,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
     It is :math:`\min_{\alpha>1} e^{(\alpha-1)(\alpha\rho-\varepsilon)}(1-1/\alpha)^{\alpha-1}/\alpha`, and at most 1. The
     derivative of the logarithm, :math:`(2\alpha-1)\rho + \log(1-1/\alpha) - \varepsilon`, rises, so one root is the minimum.
-
-    Args:
-        rho: at least 0, or infinity.
-        epsilon: at least 0, or infinity.
+    ``rho`` and ``epsilon`` are at least 0, or infinity.
 
     Example:
         >>> f"{zcdp_delta(rho=0.5, epsilon=4.0):.6f}"
@@ -117,14 +105,10 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    r"""Return an epsilon that holds for all rho-zCDP mechanisms, at a delta.
+    r"""Return an epsilon that holds for all rho-zCDP mechanisms, at a delta in [0, 1), for a rho of at least 0.
 
     It is :math:`\min_{\alpha>1} \alpha\rho + \log(1-1/\alpha) - \log(\delta\alpha)/(\alpha-1)`, and at least 0. The minimum is
     where :math:`\rho(\alpha-1)^2 + \log\alpha = \log(1/\delta)`, whose left side rises. At a delta of 0 it is infinite.
-
-    Args:
-        rho: at least 0, or infinity.
-        delta: in [0, 1).
 
     Example:
         >>> f"{zcdp_epsilon(rho=0.1, delta=1e-6):.6f}"
@@ -145,11 +129,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Return the largest rho with a :func:`zcdp_epsilon` of at most epsilon, less one part in 10^9.
-
-    Args:
-        epsilon: at least 0, or infinity, for which rho is infinite.
-        delta: in (0, 1).
+    """Return the largest rho with a :func:`zcdp_epsilon` of at most epsilon, less one part in 10^9, for a delta in (0, 1).
 
     Example:
         >>> f"{zcdp_rho(epsilon=1.0, delta=1e-3):.6f}"

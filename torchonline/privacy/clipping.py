@@ -41,9 +41,8 @@ def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
         1e-16 sqrt(d) of it, which :data:`MARGIN` covers.
 
     Example:
-        >>> clipped(torch.tensor([[3.0, 4.0], [0.3, 0.4], [1.0, torch.nan]]), 1.0)
+        >>> clipped(torch.tensor([[3.0, 4.0], [1.0, torch.nan]]), 1.0)
         tensor([[0.6000, 0.8000],
-                [0.3000, 0.4000],
                 [0.0000, 0.0000]], dtype=torch.float64)
     """
     return _clipped(contribution.to(torch.float64), bound, order)

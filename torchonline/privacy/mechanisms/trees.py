@@ -19,15 +19,15 @@ class Tree(Mechanism):
     """
 
     name = "tree"
+    memory = "secret_nodes"
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         # Level k holds the noise of the node of size 2^k that is in use, which is so if bit k of the step is 1; else 0.
-        return {"secret_nodes": torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)}
+        return {self.memory: torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)}
 
     def _increment(self, state: State, step: int) -> Tensor:
-        nodes: Tensor = state["secret_nodes"]
-        level = _lowest_bit(step)
-        return _replace_(nodes, level, self._draw(nodes))
+        nodes: Tensor = state[self.memory]
+        return _replace_(nodes, _lowest_bit(step), self._draw(nodes))
 
     def column_norm(self, steps: int) -> float:
         return math.sqrt(steps.bit_length())
@@ -46,7 +46,7 @@ class Tree(Mechanism):
         return summary(_over_bits(n, torch.ones(n.bit_length(), dtype=torch.float64)))
 
 
-class HonakerTree(Mechanism):
+class HonakerTree(Tree):
     r"""Binary tree with noise in the right children too, for a second estimate of each partial sum.
 
     A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of
@@ -58,12 +58,10 @@ class HonakerTree(Mechanism):
     """
 
     name = "honaker"
-
-    def initial_state(self, dim: int) -> dict[str, Tensor]:
-        return {"secret_subtrees": torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)}
+    memory = "secret_subtrees"
 
     def _increment(self, state: State, step: int) -> Tensor:
-        subtrees: Tensor = state["secret_subtrees"]
+        subtrees: Tensor = state[self.memory]
         noise = self._draw(subtrees)
         for height in range(1, _lowest_bit(step) + 1):
             # Two subtrees of the height below become one: (2^(k+1) - 1) N_k = 2^k z + (2^k - 1)(N_left + N_right).
@@ -71,9 +69,6 @@ class HonakerTree(Mechanism):
             noise = 2.0**height * self._draw(subtrees) + below * (noise + subtrees[..., height - 1, :])
             noise /= 2.0 ** (height + 1) - 1.0
         return _replace_(subtrees, _lowest_bit(step), noise)
-
-    def column_norm(self, steps: int) -> float:
-        return math.sqrt(steps.bit_length())
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
         rows: list[Tensor] = []
