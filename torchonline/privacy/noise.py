@@ -34,9 +34,6 @@ class NoiseSource:
     No noise is drawn twice. A copy, a deep copy, an unpickled source, and the source in the child of ``os.fork`` take new
     randomness from the operating system, and are not seeded. A source cannot see that an image of the whole process or machine is
     started twice: call :meth:`renew` there.
-
-    Attributes:
-        name: the source's name for :func:`noise_source`.
     """
 
     name = ""

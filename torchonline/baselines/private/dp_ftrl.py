@@ -42,17 +42,14 @@ class DPFTRL(PrivateOptimizer):
     Cost of a step: that of the mechanism, O(5 d) time and memory for ``"blt"``; and O(d log d) for p = 1.
 
     Args:
-        dim, mechanism: as in :class:`~torchonline.DPTOFW`, without ``"paper"``.
-        norm: p, the order of the ball's norm: 1, 2 or ``inf``.
-        radius_bound: R, the radius of the ball.
+        mechanism: as in :class:`~torchonline.DPTOFW`, without ``"paper"``.
+        norm, radius_bound: p and R, the order of the ball's norm, 1, 2 or ``inf``, and its radius.
         learning_rate: eta; None for the default above.
         clip: C. ``inf`` only if epsilon is, and with a learning rate.
-        horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
+        dim, horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
-    Shape:
-        - queries: ``(*B, 1, d)``; gradients: the same, or ``(*B, d)``; predict, average: ``(*B, d)``.
-        - theta, average_theta, noisy_sum: ``(*B, d)``, public; secret_memory: ``(*B, 5, d)``.
+    Shape: gradients ``(*B, 1, d)`` or ``(*B, d)``; theta, average_theta, noisy_sum ``(*B, d)``, public.
 
     Example:
         >>> learner = DPFTRL(2, horizon=1000, epsilon=1.0, delta=1e-3)

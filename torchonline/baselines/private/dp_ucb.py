@@ -21,8 +21,8 @@ from torchonline.privacy.mechanisms.trees import Tree
 class DPUCB(PrivateBandit):
     r"""Private LinUCB: ridge regression on noisy statistics, with a bonus for noise.
 
-    Arm k pays :math:`x^\top\theta_k` on average, :math:`\|\theta_k\| \le S`. Let contexts be in units of L and rewards in
-    units of B, so that v = (x, r) has :math:`\|x\| \le 1` and :math:`|r| \le 1`. Each arm has a sum of matrices
+    Arm k pays :math:`x^\top\theta_k` on average, :math:`\|\theta_k\| \le S`. With v = (x, r), contexts in units of L and rewards
+    in units of B, each arm has a sum of matrices
 
     .. math:: M_t = \sum_{s \le t} v_s v_s^\top\,1\{a_s = k\} + N_t = \begin{pmatrix} G & u \\ u^\top & \cdot \end{pmatrix},
               \qquad V = G + (2\Upsilon + \lambda) I,\quad \hat\theta = V^{-1}u,
@@ -31,9 +31,9 @@ class DPUCB(PrivateBandit):
     (:class:`~torchonline.privacy.mechanisms.trees.Tree`) on the upper triangles, mirrored. *Every* arm's tree takes a step in
     *every* round, on a zero matrix if the arm was not pulled.
 
-    Let n be the number of rounds, K that of arms, h the height of the tree, :math:`\sigma` the scale of a node's noise,
-    :math:`\tau = \sigma\sqrt h`, :math:`\Upsilon` a bound of the noise's spectral norm, :math:`\rho_- = \Upsilon + \lambda`,
-    :math:`\rho_+ = 3\Upsilon + \lambda` and R = ``noise_scale``. In these units
+    With n rounds, K arms, a tree of height h, :math:`\sigma` the scale of a node's noise, :math:`\tau = \sigma\sqrt h`,
+    :math:`\Upsilon` a bound of the noise's spectral norm, :math:`\rho_- = \Upsilon + \lambda` and
+    :math:`\rho_+ = 3\Upsilon + \lambda`, in these units
 
     .. math:: \beta_t = R\sqrt{2\log\tfrac{2K}\alpha + d\log\Bigl(\frac{\rho_+}{\rho_-} + \frac t{d\rho_-}\Bigr)} + S\sqrt{\rho_+}
               + \frac\tau{\sqrt{\rho_-}}\Bigl(\sqrt d + \sqrt{2\log\tfrac{6nK}\alpha}\Bigr)
@@ -50,7 +50,6 @@ class DPUCB(PrivateBandit):
     Cost of a round: O(K (d^2 log n + m d^2)) for m rewards. Cost of a call of ``select``: O(K d^3), for any number of decisions.
 
     Args:
-        dim: number of features d.
         arms: K, the number of arms.
         constants: ``"exact"``, the least noise that exact Gaussian accounting allows for this sensitivity,
             :math:`\sigma = 2\sqrt2\sqrt{h}/\mu(\epsilon, \delta)`, h = ``n.bit_length()``, and
@@ -66,12 +65,10 @@ class DPUCB(PrivateBandit):
         alpha: in (0, 1), the probability that a confidence set misses.
         noise_source, adjacency: as in :class:`~torchonline.DPHDB`.
         dtype: ``torch.float64`` only, because all state is float64.
-        horizon, epsilon, delta, max_participations, seed, batch_shape, device, validate: see
+        dim, horizon, epsilon, delta, max_participations, seed, batch_shape, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`. An infinite epsilon leaves LinUCB.
 
-    Shape:
-        - x: ``(*B, ..., d)`` to decide, ``(*B, d)`` or ``(*B, m, d)`` to learn; scores: ``(*B, ..., K)``.
-        - noisy_sum: ``(*B, K, (d + 1)(d + 2) / 2)``, public; secret_nodes: ``(*B, K, h, (d + 1)(d + 2) / 2)``.
+    Shape: noisy_sum ``(*B, K, (d + 1)(d + 2) / 2)``, public; secret_nodes ``(*B, K, h, (d + 1)(d + 2) / 2)``.
 
     Example:
         >>> bandit = DPUCB(2, arms=2, horizon=1000, epsilon=1.0, delta=1e-4)
@@ -193,9 +190,8 @@ class ReleasedDPUCB(ReleasedBandit):
     """The upper confidence bounds that a :class:`DPUCB` has published.
 
     Args:
-        theta: parameters of all arms, ``(*B, K, d)``.
+        theta, feature_clip, feature_norm: see :class:`~torchonline.privacy.learners.released.ReleasedBandit`.
         bonus: matrices of all arms, ``(*B, K, d, d)``. The square of an arm's bonus is x' bonus x.
-        feature_clip, feature_norm: those of the learner.
     """
 
     bonus: Tensor

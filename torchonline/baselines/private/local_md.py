@@ -37,31 +37,23 @@ class LocalMD(DisjointBatches):
 
     Proof: docs/private_oco.md. *No rate is claimed.* The noise is as large as the way that a phase can go, at any n, so unless
     epsilon is far above 1 the result is worse than the start. Promises of convex, smooth losses would allow some m/2 times less,
-    but a learner that sees gradients cannot check them.
-
-    Cost of a step: O(d) time and memory.
+    but a learner that sees gradients cannot check them. Cost of a step: O(d).
 
     Args:
-        dim: number of features d.
-        norm: p, the order of the ball's norm, in (1, 2].
-        radius_bound: R, the radius of the ball.
+        norm, radius_bound: p and R, the order of the ball's norm, in (1, 2], and its radius.
         learning_rate: eta, of the first phase; None for :math:`R/(C\sqrt{(p-1)\,m\,(1 + 2(m-1)\,d^{1/p}/\mu)})`, a heuristic that
             balances how far a phase can go with its noise.
         clip: C, in the norm of order q. ``inf`` only if epsilon is, and with a learning rate.
-        horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
+        dim, horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`; ``noise_source`` is ``"torch"`` or ``"csprng"``.
 
-    Shape:
-        - queries: ``(*B, 1, d)``, secret; gradients: the same, or ``(*B, d)``; predict: ``(*B, d)``.
-        - theta: ``(*B, d)``, public; secret_gradient_sum, secret_iterate_sum: ``(*B, d)``, sums over the phase.
+    Shape: queries ``(*B, 1, d)``, secret; gradients the same, or ``(*B, d)``; theta ``(*B, d)``, public.
 
     Example:
-        >>> learner = LocalMD(2, horizon=1000, epsilon=50.0, delta=1e-3)
-        >>> target = torch.tensor([0.6, 0.0]).double()
-        >>> for _ in range(1000):
-        ...     learner.step(learner.queries() - target)  # the gradient of |theta - target|^2 / 2
+        >>> learner = LocalMD(2, horizon=100, epsilon=50.0, delta=1e-3)
+        >>> learner.step(learner.queries() - torch.tensor([0.6, 0.0]))  # the gradient of |theta - target|^2 / 2
         >>> learner.ends
-        (500, 750, 875, 937, 968, 983, 990, 993, 1000)
+        (50, 75, 87, 93, 96, 100)
 
     Reference: Asi, Feldman, Koren and Talwar, Private stochastic convex optimization: optimal rates in l1 geometry, ICML 2021,
     Algorithm 6, as we recall it. What differs: the steps within a phase are those of dual averaging without a constraint, whose

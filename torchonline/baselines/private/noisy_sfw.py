@@ -28,22 +28,16 @@ class NoisySFW(DisjointBatches):
     for n/2 steps, and then moves once for each batch.
 
     Guarantee: the sequence of all decisions and of all :math:`d_k` is (epsilon, delta)-differentially private under the
-    conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`. Proof: docs/private_oco.md.
-
-    Cost of a step: O(d) time and memory.
+    conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`. Proof: docs/private_oco.md. Cost of a step: O(d).
 
     Args:
-        dim: number of features d.
-        norm: p, the order of the ball's norm, from 1 to infinity.
-        radius_bound: R, the radius of the ball.
+        norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius.
         clip: C, for u, which has about the size of one gradient. ``inf`` only if epsilon is.
         step_size: eta, in (0, 1]; None for :math:`\min\{1, \log(n+1)/(2\sqrt n)\}`. We recall the order and chose the constant.
-        horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
+        dim, horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`; ``noise_source`` is ``"torch"`` or ``"csprng"``.
 
-    Shape:
-        - queries: ``(*B, 2, d)``; gradients: the same; predict: ``(*B, d)``.
-        - theta, theta_prev, direction: ``(*B, d)``, public; secret_sum: ``(*B, d)``, over the batch.
+    Shape: gradients ``(*B, 2, d)``; theta, theta_prev, direction ``(*B, d)``, public; secret_sum ``(*B, d)``, over the batch.
 
     Example:
         >>> learner = NoisySFW(2, horizon=1000, epsilon=1.0, delta=1e-3)

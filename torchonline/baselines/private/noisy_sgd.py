@@ -12,6 +12,7 @@ from torchonline.baselines.private.projections import euclidean_radius, projecta
 from torchonline.core.checks import kind, positive, positive_integer, sizes, within
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped
+from torchonline.privacy.learners.base import SEEDED
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
 
@@ -39,11 +40,9 @@ class NoisySGD:
     the subset; about a second for the noise level.
 
     Args:
-        dim: number of features d.
-        records: n, the number of records.
+        dim, records: the numbers d of features and n of records.
         epsilon, delta: of the whole fit; epsilon ``inf`` for no noise.
-        norm: p, the order of the ball's norm: 1, 2 or ``inf``.
-        radius_bound: R, the radius of the ball.
+        norm, radius_bound: p and R, the order of the ball's norm, 1, 2 or ``inf``, and its radius.
         learning_rate: eta; None for the default above.
         clip: C, the bound of each record's gradient. ``inf`` only if epsilon is, and with a learning rate.
         steps: T, the number of steps; None for n.
@@ -104,7 +103,7 @@ class NoisySGD:
         self._fitted = False
 
     def __repr__(self) -> str:
-        seeded = ", seeded: no protection against whoever knows the seed" if self.source.is_seeded else ""
+        seeded = f", {SEEDED}" if self.source.is_seeded else ""
         return f"NoisySGD({self.dim}, records={self.records}, epsilon={self.epsilon:g}, delta={self.delta:g}{seeded})"
 
     def _best_rate(self) -> float:
@@ -116,7 +115,7 @@ class NoisySGD:
         return euclidean_radius(self.dim, self.norm, self.radius_bound) / (size * math.sqrt(self.steps))
 
     def fit(self, loss: Callable[..., Tensor], *data: Tensor) -> tuple[Tensor, Tensor]:
-        """Learn from all records. Call it once.
+        """Learn from all records. A second call raises a RuntimeError, because the budget is spent.
 
         Args:
             loss: takes a point ``(d)`` and one record, and returns a number, by torch operations.
@@ -124,10 +123,6 @@ class NoisySGD:
 
         Returns:
             The average of the iterates, and the last iterate: ``(*B, d)``, float64, both public.
-
-        Raises:
-            RuntimeError: it has been called before, and the budget is spent.
-            TypeError, ValueError: ``data`` are not tensors of n rows.
         """
         if self._fitted:
             raise RuntimeError("fit: expected one call, got another; the privacy budget is spent")
@@ -166,14 +161,10 @@ class NoisySGD:
 
 
 def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps: int) -> float:
-    """Return the epsilon of noisy sums over random subsets, if a record is replaced.
+    """Return the epsilon of noisy sums over random subsets, which have a record with probability ``rate``, if it is replaced.
 
-    Args:
-        noise_multiplier: standard deviation of the noise over C, the length of the longest summand. (A replaced record moves a
-            sum by 2C, which dp-accounting takes into account.)
-        delta: in (0, 1).
-        rate: the probability that a record is in the subset.
-        steps: the number of sums.
+    ``noise_multiplier`` is the standard deviation of the noise over C, the length of the longest summand. A replaced record moves
+    a sum by 2C, which dp-accounting takes into account.
     """
     accounting = _accounting()
     event = accounting.PoissonSampledDpEvent(rate, accounting.GaussianDpEvent(noise_multiplier))

@@ -23,20 +23,14 @@ def euclidean_radius(dim: int, order: float, radius: float) -> float:
 
 
 def projected(point: Tensor, order: float, radius: float) -> Tensor:
-    r"""Project onto the ball :math:`\|v\|_p \le R` in the Euclidean norm.
+    r"""Project points ``(*, d)`` onto the ball :math:`\|v\|_p \le R` in the Euclidean norm.
 
     For p = 2, infinity and 1 in this order,
 
     .. math:: x\,\min\{1, R/\|x\|_2\}, \qquad \max\{-R, \min\{x, R\}\}, \qquad \mathrm{sign}(x)\,(|x| - \tau)_+,
 
     with :math:`\tau = \max\{0, \max_k (|x|_{(1)} + ... + |x|_{(k)} - R)/k\}` over the largest entries.
-
     Cost: O(d), and O(d log d) for p = 1.
-
-    Args:
-        point: x, ``(*, d)``.
-        order: p: 1, 2 or infinity.
-        radius: R.
 
     Example:
         >>> projected(torch.tensor([3.0, -1.0, 0.5]), 1.0, 3.0)

@@ -22,10 +22,8 @@ from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
 class DPHDB(PrivateBandit):
     r"""Private high-dimensional contextual bandit: a private Frank-Wolfe learner for each arm.
 
-    Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`, with a known link :math:`\mu`. A round::
-
-        k = bandit.select(x)
-        bandit.step(x, k, reward)    # all rewards that arrived in this round; bandit.step(None) if none has
+    Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`, with a known link :math:`\mu`. A round is
+    that of :class:`~torchonline.privacy.learners.bandit.PrivateBandit`.
 
     1. *Warm-up*: the first :math:`t_0` rounds are the block of arm 0, the next that of arm 1, and so on. The block's arm is
        pulled whatever the context, and only its learner takes steps. At the end of a block ``theta_warm`` keeps the arm's
@@ -46,9 +44,7 @@ class DPHDB(PrivateBandit):
     Cost of a round: K learners' steps, O(5 K d), and O(K m d) for m rewards. Cost of a decision: O(K d).
 
     Args:
-        dim: number of features d.
-        arms: K, the number of arms.
-        horizon: T, the number of rounds.
+        arms, horizon: K and T, the numbers of arms and of rounds.
         warmup: :math:`t_0`, the number of rounds in the block of each arm; K :math:`t_0 \le` T.
         link: :math:`\mu`, see :mod:`torchonline.links`; None for the identity.
         feature_clip: M; contexts are scaled down to :math:`\|x\|_\infty \le M`.
@@ -56,18 +52,14 @@ class DPHDB(PrivateBandit):
         gap: h, of the preselection, in units of the mean reward; ``inf`` keeps all arms. A small gap locks in wrong arms, because
             :math:`\theta^w` comes from few rounds and much noise.
         radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`.
-        clip: C, the bound of a record's combined gradient in the Euclidean norm; in the maximum norm for ``"gumbel"`` and
-            ``"laplace"``.
-        mechanism: as in :class:`~torchonline.DPPOFW`, without ``"auto"``; ``"gumbel"`` for more features than rounds.
-        scheme, step_scale: as in :class:`~torchonline.DPTOFW`.
+        clip: C, the bound of a record's combined gradient; in the maximum norm for ``"gumbel"`` and ``"laplace"``, else Euclidean.
+        mechanism, scheme, step_scale: as in :class:`~torchonline.DPPOFW`, without ``"auto"``.
         noise_source: ``"torch"`` or ``"csprng"``. Each arm has noise of its own.
         adjacency: ``"replace_one"``; or ``"zero_out"``, a person in the place of a round without a reward.
-        epsilon, delta, max_participations, seed, batch_shape, dtype, device, validate: see
+        dim, epsilon, delta, max_participations, seed, batch_shape, dtype, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
-    Shape:
-        - x: ``(*B, ..., d)`` to decide, ``(*B, d)`` or ``(*B, m, d)`` to learn; scores: ``(*B, ..., K)``.
-        - theta_warm: ``(*B, K, d)``, public; ``arms[k]`` has the state of an arm's learner.
+    Shape: theta_warm ``(*B, K, d)``, public. ``arms[k]`` has the state of an arm's learner.
 
     Example:
         >>> bandit = DPHDB(2, arms=2, horizon=500, warmup=50, epsilon=10.0, delta=1e-4)

@@ -35,9 +35,7 @@ class DPTOFW(PrivateFrankWolfe):
     Cost of a step: O(5 d) time and memory for ``"blt"``, O(d log n) for the trees, O(n d) for ``"sqrt"``.
 
     Args:
-        dim: number of features d.
-        norm: p, the order of the ball's norm.
-        radius_bound: R, the radius of the ball.
+        norm, radius_bound: p and R, the order of the ball's norm and its radius.
         clip: C, the bound of the combined gradient g of the round, in the Euclidean norm. g has about the size of one gradient,
             whatever t is. Too small a clip biases, and noise grows in proportion to it. ``inf`` only if epsilon is.
         mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"`` (:mod:`torchonline.privacy.mechanisms.prefix_sums`); or
@@ -47,12 +45,10 @@ class DPTOFW(PrivateFrankWolfe):
             which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
         noise_source: ``"torch"``, ``"csprng"``, or ``"discrete"``, exact in integers, for ``mechanism="tree"``.
-        horizon, epsilon, delta, adjacency, max_participations, seed, batch_shape, dtype, device, validate: see
+        dim, horizon, epsilon, delta, adjacency, max_participations, seed, batch_shape, dtype, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
-    Shape:
-        - queries: ``(*B, 2, d)``; gradients: the same; predict: ``(*B, d)``.
-        - theta, theta_prev, noisy_sum: ``(*B, d)``, public; secret_memory: ``(*B, 5, d)``.
+    Shape: queries and gradients ``(*B, 2, d)``; theta, theta_prev, noisy_sum ``(*B, d)``, public; secret_memory ``(*B, 5, d)``.
 
     Example:
         >>> learner = DPTOFW(2, horizon=1000, epsilon=1.0, delta=1e-3)
@@ -124,18 +120,16 @@ class DPPOFW(PrivateVertexFrankWolfe):
     Cost of a step: O(md) for m vertices that are given one by one, O(d) on the ball.
 
     Args:
-        dim, scheme, step_scale, noise_source: as in :class:`DPTOFW`.
+        scheme, step_scale, noise_source: as in :class:`DPTOFW`.
         radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`. Not used with ``vertices``.
         vertices: ``(m, d)``, of another polytope. Choose them without looking at data.
         clip: C, the bound of the combined gradient in the maximum norm.
         mechanism: ``"gumbel"``, ``"laplace"``, ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"auto"``, Gumbel noise if
             d > 1.3 n, else ``"blt"``. It reads d and n only.
-        horizon, epsilon, delta, adjacency, max_participations, seed, batch_shape, dtype, device, validate: see
+        dim, horizon, epsilon, delta, adjacency, max_participations, seed, batch_shape, dtype, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
-    Shape:
-        - queries: ``(*B, 2, d)``; gradients: the same; predict: ``(*B, d)``.
-        - theta, theta_prev: ``(*B, d)``, public; secret_sum: ``(*B, d)``, or the buffers of a mechanism.
+    Shape: theta, theta_prev ``(*B, d)``, public; secret_sum ``(*B, d)``, or the buffers of a mechanism.
 
     Example:
         >>> learner = DPPOFW(3, horizon=1000, epsilon=1.0, delta=1e-3)

@@ -80,8 +80,7 @@ class ReleasedDPHDB(ReleasedBandit):
     """Published parameters of a :class:`~torchonline.DPHDB`. It decides by the rule after the warm-up.
 
     Args:
-        theta: parameters of all arms, ``(*B, K, d)``.
-        theta_warm: parameters at the end of the warm-up, ``(*B, K, d)``.
+        theta, theta_warm: parameters of all arms, and those at the end of the warm-up, ``(*B, K, d)``.
         link, gap, feature_clip, feature_norm: those of the learner.
     """
 

@@ -68,12 +68,7 @@ def parameters(horizon: int, degree: int = 5) -> tuple[tuple[float, ...], tuple[
     (:func:`errors` and :func:`column_norm` at n = horizon). For fewer than 8 rounds they are those for 8 rounds, and beyond
     :math:`2^{30}` rounds those for :math:`2^{30}`: still private, with more noise than needed.
 
-    Args:
-        horizon: n, the number of rounds, above 0.
-        degree: b, the number of vectors that are kept, from 1 to 6.
-
-    Returns:
-        ``(decay, weight)``: b decays in (0, 1), falling, and b weights above 0.
+    ``degree`` is b, the number of vectors that are kept, from 1 to 6. The b decays are in (0, 1), falling, the weights above 0.
 
     Example:
         >>> decay, weight = parameters(1000, degree=2)

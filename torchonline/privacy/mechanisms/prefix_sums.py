@@ -62,14 +62,10 @@ def calibrated(
 
 
 class PrefixSum(PrivateLearner):
-    """Noise for one prefix after another of a sum that is kept elsewhere.
+    """Noise for one prefix after another of a sum that is kept elsewhere, with the arguments of :func:`prefix_sum`.
 
-    :func:`prefix_sum` makes it. All of ``state_dict()`` is secret, but for the counts. Copies and loads never repeat noise, and
-    are counted, as in :class:`~torchonline.privacy.learners.base.PrivateLearner`.
-
-    Args:
-        mechanism, horizon, shape, sensitivity: see :func:`prefix_sum`.
-        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`, but for ``horizon`` and ``batch_shape``.
+    All of ``state_dict()`` is secret, but for the counts. Copies and loads never repeat noise, and are counted, as in
+    :class:`~torchonline.privacy.learners.base.PrivateLearner`.
     """
 
     secret_noise: Tensor
@@ -146,9 +142,7 @@ def prefix_sum(
     It makes the sequence of all prefixes (epsilon, delta)-differentially private. The caller keeps the sum, adds each record's
     summand once, in its own step, and releases ``sum + noise.next()``. The caller must enforce that one record moves its
     summand by at most ``sensitivity``, with :func:`~torchonline.privacy.clipping.clipped`. Under replace-one the sensitivity is
-    twice the bound of the clipping.
-
-    Cost of a step: see the table of :mod:`torchonline.privacy.mechanisms.prefix_sums`.
+    twice the bound of the clipping. Memory and noise: :mod:`torchonline.privacy.mechanisms.prefix_sums`.
 
     Args:
         mechanism: ``"blt"``, ``"sqrt"``, ``"honaker"`` or ``"tree"``.
@@ -165,10 +159,7 @@ def prefix_sum(
 
     Example:
         >>> noise = prefix_sum("blt", 1000, (5,), sensitivity=1.0, epsilon=1.0, delta=1e-3)
-        >>> total = torch.zeros(5).double()
-        >>> for record in torch.full((3, 5), 0.2).double():
-        ...     total += record
-        ...     released = total + noise.next()
+        >>> released = torch.full((5,), 0.2) + noise.next()
         >>> round(noise.rms(1000), 2), noise.privacy_spent(1e-3) < 1.0
         (7.87, True)
     """
