@@ -1,6 +1,7 @@
 """Localized mirror descent on a stream (Asi et al., ICML 2021)."""
 
 import math
+from itertools import accumulate
 from typing import Unpack
 
 import torch
@@ -83,11 +84,8 @@ class LocalMD(DisjointBatches):
     def _last_steps(self, horizon: int) -> tuple[int, ...]:
         """Return the last steps of the phases, of n/2 records, n/4, ..., 1. The last phase has the remaining records too."""
         phases = max(1, horizon.bit_length() - 1)
-        ends, end = [], 0
-        for phase in range(1, phases + 1):
-            end += horizon >> phase
-            ends.append(end)
-        return (*ends[:-1], horizon)
+        *ends, _ = accumulate(horizon >> phase for phase in range(1, phases + 1))
+        return (*ends, horizon)
 
     def _best_rate(self) -> float:
         """Return the rate of the first phase that balances its reach with its noise."""

@@ -54,7 +54,8 @@ class ClockedLearner(Learner):
         self._refuse_tracing()
         rounds, memory = int(self.rounds), self._memory
         if rounds != memory.rounds or os.getpid() != memory.process:
-            self._continue(self._counts(), 0)
+            _, furthest, runs = self._counts()
+            self._continue(furthest, runs)
         if rounds >= self.horizon:
             raise RuntimeError(
                 f"step: expected at most {self.horizon} steps, the horizon, got one more; the privacy budget is spent"
@@ -103,15 +104,20 @@ class ClockedLearner(Learner):
         another = is_other and max(rounds, memory.rounds) > 0
         return rounds, furthest, max(int(self.continuations), memory.continuations) + another
 
-    def _continue(self, counts: tuple[int, int, int], another: int) -> None:
-        """Go on from the present state with new noise, and the counts of :meth:`_counts` and ``another`` run, 1 or 0."""
-        rounds, furthest, runs = int(self.rounds), counts[1], counts[2] + another
+    def _resume(self, rounds: int, furthest: int, runs: int) -> None:
+        """Go on from a copied or loaded state, which is one more run if it, or what we had counted, has seen a step."""
+        furthest = max(rounds, furthest, int(self.rounds), int(self.furthest))
+        another = max(rounds, int(self.rounds)) > 0
+        self._continue(furthest, max(runs, int(self.continuations)) + another)
+
+    def _continue(self, furthest: int, runs: int) -> None:
+        """Go on from the present state with new noise and these counts."""
         self.source.renew()
         with torch.no_grad():
             self.furthest.fill_(furthest)
             self.continuations.fill_(runs)
         # Last: until here, an interrupted call is repeated by the next step.
-        self.__dict__["_memory"] = Clock(rounds, furthest, runs, os.getpid())
+        self.__dict__["_memory"] = Clock(int(self.rounds), furthest, runs, os.getpid())
 
     def _refuse_tracing(self) -> None:
         """Raise while a program is traced, because it would take all buffers along."""
@@ -131,10 +137,8 @@ class ClockedLearner(Learner):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        rounds, memory = int(self.rounds), self._memory
-        furthest = max(rounds, int(self.furthest), memory.furthest, memory.rounds)
-        runs = max(int(self.continuations), memory.continuations)
-        self._continue((rounds, furthest, runs), int(max(rounds, memory.rounds) > 0))
+        memory = self._memory
+        self._resume(memory.rounds, memory.furthest, memory.continuations)
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
         problems = super()._load_problems(state_dict, prefix)
@@ -160,8 +164,5 @@ class ClockedLearner(Learner):
             entries = [name for name in map(prefix.__add__, self._buffers) if name in state_dict]
             copies = {name: state_dict[name].clone() for name in entries}
             super()._load_own({**state_dict, **copies}, prefix, *arguments)
-            rounds = int(self.rounds)
-            furthest = max(before[0], before[1], rounds, int(self.furthest))
-            runs = max(before[2], int(self.continuations))
             self.seeded.fill_(int(seeded or bool(self.seeded)))
-            self._continue((rounds, furthest, runs), int(max(before[0], rounds) > 0))
+            self._resume(*before)

@@ -52,7 +52,7 @@ class DPHDB(PrivateBandit):
         gap: h, of the preselection, in units of the mean reward; ``inf`` keeps all arms. A small gap locks in wrong arms, because
             :math:`\theta^w` comes from few rounds and much noise.
         radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`.
-        clip: C, the bound of a record's combined gradient; in the maximum norm for ``"gumbel"`` and ``"laplace"``, else Euclidean.
+        clip: C, the bound of a record's combined gradient, in the maximum norm for ``"gumbel"`` and ``"laplace"``, or Euclidean.
         mechanism, scheme, step_scale: as in :class:`~torchonline.DPPOFW`, without ``"auto"``.
         noise_source: ``"torch"`` or ``"csprng"``. Each arm has noise of its own.
         adjacency: ``"replace_one"``; or ``"zero_out"``, a person in the place of a round without a reward.
@@ -156,15 +156,11 @@ class DPHDB(PrivateBandit):
         block = self._block(step)
         for k, arm in enumerate(self.arms):
             if block is None or k == block:
-                self._learn_arm(arm, torch.where((action == k).unsqueeze(-1), x, 0.0), reward)
+                own = torch.where((action == k).unsqueeze(-1), x, 0.0)  # 0 if another arm was pulled
+                slope = self.link.mean(own @ arm.queries().to(own.dtype).mT) - reward.unsqueeze(-1)
+                arm.step_together(slope.unsqueeze(-1) * own.unsqueeze(-2))
         if block is not None and step % self.warmup == 0:
             self.theta_warm[..., block, :] = self.arms[block].theta
-
-    def _learn_arm(self, arm: PrivateVertexFrankWolfe, x: Tensor, reward: Tensor) -> None:
-        """Take one step of an arm's learner. x is 0 if another arm was pulled."""
-        slope = self.link.mean(x @ arm.queries().to(x.dtype).mT) - reward.unsqueeze(-1)
-        gradients = slope.unsqueeze(-1) * x.unsqueeze(-2)
-        arm.step_together(gradients)
 
     @one_at_a_time
     def released(self) -> ReleasedDPHDB:

@@ -78,15 +78,10 @@ class DPTOFW(PrivateFrankWolfe):
         step_scale: float = 1.0,
         **options: Unpack[PrivateOptions],
     ) -> None:
+        domain = LpBall(dim, norm=norm, radius=radius_bound)
+        mechanism = one_of("mechanism", mechanism, (*MECHANISMS, "paper"))
         super().__init__(
-            dim,
-            domain=LpBall(dim, norm=norm, radius=radius_bound),
-            clip=clip,
-            clip_norm=2.0,
-            mechanism=one_of("mechanism", mechanism, (*MECHANISMS, "paper")),
-            scheme=scheme,
-            step_scale=step_scale,
-            **options,
+            dim, domain=domain, clip=clip, mechanism=mechanism, scheme=scheme, step_scale=step_scale, **options
         )
 
     def _choice(self) -> Choice:

@@ -55,10 +55,10 @@ class PrivateFrankWolfe(PrivatePoint):
         *,
         domain: Domain,
         clip: float,
-        clip_norm: float,
         mechanism: str,
         scheme: str,
         step_scale: float,
+        clip_norm: float = 2.0,
         **options: Unpack[PrivateOptions],
     ) -> None:
         super().__init__(dim, clip=clip, clip_norm=clip_norm, **options)
