@@ -100,13 +100,9 @@ class DPUCB(PrivateBandit):
     ) -> None:
         if options.get("dtype", torch.float64) is not torch.float64:
             raise ValueError(f"dtype: expected torch.float64, in which all state is, got {options['dtype']}")
+        reward_clip = positive("reward_clip", reward_clip)
         super().__init__(
-            dim,
-            arms=arms,
-            feature_clip=feature_clip,
-            feature_norm=2.0,
-            reward_clip=positive("reward_clip", reward_clip),
-            **options,
+            dim, arms=arms, feature_clip=feature_clip, feature_norm=2.0, reward_clip=reward_clip, **options
         )
         self.is_original = one_of("constants", constants, ("exact", "original")) == "original"
         self.theta_bound = positive("theta_bound", theta_bound)
@@ -116,8 +112,7 @@ class DPUCB(PrivateBandit):
         self.mechanism = self._mechanism()
         self.upper = torch.triu_indices(dim + 1, dim + 1)
         # The largest standard deviation of a prefix's noise, and a bound on the spectral norm of all that are d x d.
-        height = self._height()
-        self.deviation = self.mechanism.noise_scale * math.sqrt(height)
+        self.deviation = self.mechanism.noise_scale * math.sqrt(self._height())
         self.log_rounds = math.log(6.0 * self.horizon * self.arm_count / self.alpha)
         if self.is_original:
             of_rounds = 2.0 * math.log(2.0 * self.horizon / self.alpha)
@@ -189,9 +184,7 @@ class DPUCB(PrivateBandit):
 class ReleasedDPUCB(ReleasedBandit):
     """The upper confidence bounds that a :class:`DPUCB` has published.
 
-    Args:
-        theta, feature_clip, feature_norm: see :class:`~torchonline.privacy.learners.released.ReleasedBandit`.
-        bonus: matrices of all arms, ``(*B, K, d, d)``. The square of an arm's bonus is x' bonus x.
+    The square of an arm's bonus is x' ``bonus`` x, ``(*B, K, d, d)``.
     """
 
     bonus: Tensor

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -148,9 +147,8 @@ class NoisySGD:
                 if len(run):
                     contributions = clipped(slopes(theta[run], *(values[record] for values in data)), self.clip)
                     total.index_add_(0, run, contributions)
-                theta = projected(
-                    theta.sub(total, alpha=self.learning_rate / self.batch_size), self.norm, self.radius_bound
-                )
+                theta = theta.sub(total, alpha=self.learning_rate / self.batch_size)
+                theta = projected(theta, self.norm, self.radius_bound)
         return average.reshape(*self.batch_shape, self.dim), theta.reshape(*self.batch_shape, self.dim)
 
     def privacy_spent(self, delta: float) -> float:
@@ -166,7 +164,11 @@ def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps
     ``noise_multiplier`` is the standard deviation of the noise over C, the length of the longest summand. A replaced record moves
     a sum by 2C, which dp-accounting takes into account.
     """
-    accounting = _accounting()
+    try:
+        import dp_accounting as accounting
+        import dp_accounting.pld
+    except ImportError as error:
+        raise ImportError('NoisySGD: expected dp-accounting, pip install "torchonline[privacy]"') from error
     event = accounting.PoissonSampledDpEvent(rate, accounting.GaussianDpEvent(noise_multiplier))
     accountant = accounting.pld.PLDAccountant(accounting.NeighboringRelation.REPLACE_ONE)
     return float(accountant.compose(accounting.SelfComposedDpEvent(event, steps)).get_epsilon(delta))
@@ -186,15 +188,3 @@ def calibrated_multiplier(epsilon: float, delta: float, rate: float, steps: int)
         middle = math.sqrt(low * high)
         low, high = (low, middle) if subsampled_epsilon(middle, delta, rate, steps) <= epsilon else (middle, high)
     return high
-
-
-def _accounting() -> Any:
-    """Import Google's dp-accounting, which nothing else needs."""
-    try:
-        import dp_accounting
-        import dp_accounting.pld
-    except ImportError as error:
-        raise ImportError(
-            'NoisySGD: expected dp-accounting, for its noise level; install it with pip install "torchonline[privacy]"'
-        ) from error
-    return dp_accounting

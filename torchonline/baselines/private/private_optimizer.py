@@ -17,10 +17,8 @@ class PrivateOptimizer(PrivatePoint):
     r"""Base class of the private online baselines on the ball :math:`\|\theta\|_p \le R`.
 
     Args:
-        dim: number of features d.
-        norm: p, from 1 to infinity.
-        radius_bound: R > 0.
-        options: those of :class:`~torchonline.privacy.learners.point.PrivatePoint`.
+        norm, radius_bound: p, from 1 to infinity, and R > 0.
+        dim, options: those of :class:`~torchonline.privacy.learners.point.PrivatePoint`.
     """
 
     def __init__(self, dim: int, *, norm: float, radius_bound: float, **options: Any) -> None:

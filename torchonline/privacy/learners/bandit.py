@@ -43,12 +43,10 @@ class PrivateBandit(PrivateLearner):
     available arm is arm 0.
 
     Args:
-        dim: number of features d.
         arms: K, the number of arms.
-        feature_clip: the length that contexts are scaled down to.
-        feature_norm: the order of the norm of this length.
+        feature_clip, feature_norm: the length that contexts are scaled down to, and the order of its norm.
         reward_clip: rewards are clipped to this magnitude.
-        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        dim, options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
     """
 
     def __init__(

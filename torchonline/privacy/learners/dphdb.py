@@ -13,7 +13,7 @@ from torchonline.links import Gaussian, Link
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateOptions
-from torchonline.privacy.learners.frank_wolfe_base import PrivateVertexFrankWolfe
+from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe
 from torchonline.privacy.learners.released import ReleasedDPHDB, highest
 from torchonline.privacy.mechanisms.base import VERTEX_LAWS
 from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
@@ -112,7 +112,7 @@ class DPHDB(PrivateBandit):
         self.link.check_bound(self.feature_clip * positive("radius_bound", radius_bound))
         self.mechanism = one_of("mechanism", mechanism, (*MECHANISMS, *VERTEX_LAWS))
         self.arms: Any = nn.ModuleList(
-            PrivateVertexFrankWolfe(
+            PrivateFrankWolfe(
                 dim,
                 domain=CrossPolytope(dim, radius=radius_bound),
                 clip=clip,

@@ -8,7 +8,7 @@ from torch import Tensor
 from torchonline.convex.domains import CrossPolytope, LpBall, Polytope, Vertices
 from torchonline.core.checks import one_of
 from torchonline.privacy.learners.base import PrivateOptions
-from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe, PrivateVertexFrankWolfe
+from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe
 from torchonline.privacy.learners.vertex_choice import Choice, NoisySum
 from torchonline.privacy.mechanisms.base import VERTEX_LAWS
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
@@ -101,7 +101,7 @@ class DPTOFW(PrivateFrankWolfe):
         return NoisySum(self.domain, tree)
 
 
-class DPPOFW(PrivateVertexFrankWolfe):
+class DPPOFW(PrivateFrankWolfe):
     r"""Private online Frank-Wolfe on a polytope: sparse decisions in high dimension.
 
     The default polytope is the :math:`\ell_1` ball. A round is that of :class:`DPTOFW`. With ``mechanism="gumbel"`` or

@@ -1,4 +1,4 @@
-"""Base classes of the private online Frank-Wolfe learners."""
+"""Base class of the private online Frank-Wolfe learners."""
 
 import math
 from typing import Any, Unpack
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.convex.domains import Domain, Vertices
+from torchonline.convex.domains import Domain
 from torchonline.core.backend import SMALL_STEP, as_array
 from torchonline.core.checks import one_of, positive
 from torchonline.core.ops import assign_
@@ -25,7 +25,7 @@ SCHEMES = ("unbiased", "paper")
 
 
 class PrivateFrankWolfe(PrivatePoint):
-    r"""Base class of the private Frank-Wolfe learners. A subclass says in :meth:`_choice` where the noise is.
+    r"""Base class of the private Frank-Wolfe learners. The noise is on the sum, or on the choice of a vertex.
 
     Let :math:`\theta_0 = \theta_1`. In step t = 1, 2, ... the loss of record :math:`z_t` has gradients at two points, and
 
@@ -39,11 +39,9 @@ class PrivateFrankWolfe(PrivatePoint):
     record is replaced. For independent records :math:`E\,d_t = \nabla F(\theta_t)`, with an error that shrinks as t grows.
 
     Args:
-        dim: number of features d.
-        domain: the set of the decisions.
-        mechanism: the name of the noise.
-        clip, scheme, step_scale: see :class:`~torchonline.DPTOFW`.
-        clip_norm, options: those of :class:`~torchonline.privacy.learners.point.PrivatePoint`.
+        domain: the set of the decisions, a polytope for noise on the choice.
+        mechanism, clip, scheme, step_scale: see :class:`~torchonline.DPPOFW`.
+        dim, clip_norm, options: those of :class:`~torchonline.privacy.learners.point.PrivatePoint`.
     """
 
     decisions = ("theta", "theta_prev")
@@ -76,8 +74,15 @@ class PrivateFrankWolfe(PrivatePoint):
 
     def _choice(self) -> Choice:
         """Return the rule that adds noise and chooses a vertex."""
-        mechanism = NoNoise(self.horizon) if self.epsilon == math.inf else self._prefix_sum(self.mechanism)
-        return NoisySum(self.domain, mechanism)
+        if self.epsilon == math.inf:
+            return NoisySum(self.domain, NoNoise(self.horizon))
+        if self.mechanism not in VERTEX_LAWS:
+            return NoisySum(self.domain, self._prefix_sum(self.mechanism))
+        moved, rho = self._moved(math.inf), zcdp_rho(self.epsilon, self.delta)
+        polytope: Any = self.domain
+        return NoisyVertex(
+            polytope, self.mechanism, horizon=self.horizon, sensitivity=moved, rho=rho, source=self.source
+        )
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         start = self.domain.start()
@@ -128,21 +133,3 @@ class PrivateFrankWolfe(PrivatePoint):
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         own = [("clip", self.clip), ("scheme", float(SCHEMES.index(self.scheme))), ("step_scale", self.step_scale)]
         return own + self.domain.parameters() + self.choice.parameters()
-
-
-class PrivateVertexFrankWolfe(PrivateFrankWolfe):
-    """Base class of the learners on a polytope. The noise is on the sum, or on the choice of a vertex."""
-
-    domain: Vertices
-
-    def _choice(self) -> Choice:
-        if self.mechanism not in VERTEX_LAWS or self.epsilon == math.inf:
-            return super()._choice()
-        return NoisyVertex(
-            self.domain,
-            self.mechanism,
-            horizon=self.horizon,
-            sensitivity=self._moved(math.inf),
-            rho=zcdp_rho(self.epsilon, self.delta),
-            source=self.source,
-        )

@@ -18,12 +18,6 @@ from torchonline.privacy.records import record_values
 class PrivatePoint(PrivateLearner):
     """Base class of the private learners of a point: clips gradients, publishes the point.
 
-    A round, for one record, whose loss has gradients at the points of :meth:`queries`::
-
-        gradients, _ = torchonline.gradients(loss, learner, x, y)
-        learner.step(gradients)    # or learner.step(None), for a missing record
-        learner.predict()          # public
-
     Args:
         dim: number of features d.
         clip: C, the bound that contributions are clipped to; ``inf`` only if epsilon is.

@@ -79,9 +79,7 @@ class ReleasedBandit(nn.Module):
 class ReleasedDPHDB(ReleasedBandit):
     """Published parameters of a :class:`~torchonline.DPHDB`. It decides by the rule after the warm-up.
 
-    Args:
-        theta, theta_warm: parameters of all arms, and those at the end of the warm-up, ``(*B, K, d)``.
-        link, gap, feature_clip, feature_norm: those of the learner.
+    ``theta_warm``, ``(*B, K, d)``, are the parameters at the end of the warm-up. The options are those of the learner.
     """
 
     theta_warm: Tensor

@@ -55,11 +55,9 @@ class NoisyVertex:
 
     Args:
         domain: the polytope V.
-        law: ``"gumbel"`` or ``"laplace"``.
-        horizon: n, the number of steps.
+        law, source: ``"gumbel"`` or ``"laplace"``, and the source of this noise.
+        horizon, rho: n, the number of steps, and the rho of all of them.
         sensitivity: 2C, or C under ``"zero_out"``: how far a record moves the sum in the maximum norm.
-        rho: of all n steps.
-        source: of the noise.
     """
 
     takes_arrays = False

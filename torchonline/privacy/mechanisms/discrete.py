@@ -24,11 +24,9 @@ class DiscreteTree(Tree):
     Steinke, NeurIPS 2020). So the proof is about this program's integers, where floating-point noise has holes.
 
     Args:
-        horizon: n, the number of steps.
-        sensitivity: how far a record can move its summand, in the Euclidean norm.
+        horizon, sensitivity, source: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
         radius: the length of the longest summand. ``sensitivity`` is once or twice ``radius``.
         epsilon, delta: of the whole run.
-        source: draws discrete normal numbers.
 
     Attributes:
         grid: the spacing of the sums, a power of two. Summands are rounded towards 0. A summand that is then too long, which

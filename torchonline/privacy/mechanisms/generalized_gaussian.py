@@ -30,12 +30,10 @@ class GeneralizedGaussianTree(Tree):
     needed and more.
 
     Args:
-        horizon: n, the number of steps, at least 2.
+        horizon, dim, source: n, the number of steps, at least 2; d, the number of features; and the source of the noise.
         order: q, of the norm in which ``sensitivity`` is measured; the Euclidean norm for q below 2, where the noise is normal.
-        dim: number of features d.
         sensitivity: s, how far a record can move its summand in that norm.
         epsilon, delta: as in the formula, which is enough for epsilon up to a limit; beyond, there is a ValueError.
-        source: of the noise.
     """
 
     name = "paper"
