@@ -73,9 +73,8 @@ class PureEvent(Event):
 class BoundedRangeEvent(Event):
     """The exponential mechanism: bounded range epsilon, and so epsilon^2 / 8-zCDP.
 
-    The log-ratios of probabilities lie in an interval of length epsilon. For example, the winner of scores with independent
-    Gumbel noise of scale b, if only the winner is released, and the difference of two scores changes between neighbours by at
-    most epsilon b. The mechanism is (epsilon, 0)-private too.
+    For example, the winner of scores with independent Gumbel noise of scale b, if only the winner is released, and the difference
+    of two scores changes between neighbours by at most epsilon b. The mechanism is (epsilon, 0)-private too.
 
     Reference: Cesar and Rogers 2021, on the bounded range of Dong, Durfee and Rogers 2020.
     """
@@ -228,8 +227,7 @@ class ZCDPAccountant(Accountant):
 class PureAccountant(Accountant):
     r"""Accountant of pure privacy only: epsilon adds up.
 
-    The sum :math:`\varepsilon_0` is enough at a delta of 0. At any other :math:`\varepsilon` randomized response is the worst of
-    all :math:`(\varepsilon_0, 0)`-private mechanisms, with
+    Randomized response is the worst of all :math:`(\varepsilon_0, 0)`-private mechanisms, with
     :math:`\delta = (e^{\varepsilon_0} - e^\varepsilon) / (1 + e^{\varepsilon_0})` (Kairouz, Oh and Viswanath 2015).
 
     Example:

@@ -121,16 +121,14 @@ def noise_source(name: str, seed: int | None = None) -> NoiseSource:
             that seed give other numbers. None takes randomness from the operating system.
 
     Example:
-        >>> noise_source("csprng").normal((2, 3)).shape
-        torch.Size([2, 3])
         >>> noise_source("torch", seed=0)
         noise_source('torch', seed=...)
         >>> noise_source("discrete").discrete_normal((2,), sigma=2**20).dtype
         torch.int64
 
-    Reference: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011 (Philox). Canonne, Kamath and Steinke, "The
-    discrete Gaussian for differential privacy", NeurIPS 2020: the law, its privacy and Bernoulli trials of exp(-p). What differs:
-    the proposals are those of Karney, "Sampling exactly from the normal distribution", ACM TOMS 42, 2016, Algorithm D.
+    Reference: Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020: the law, its privacy
+    and Bernoulli trials of exp(-p). What differs: the proposals are those of Karney, "Sampling exactly from the normal
+    distribution", ACM TOMS 42, 2016, Algorithm D.
     """
     name = one_of("noise_source", name, tuple(_SOURCES))
     if seed is None:

@@ -65,7 +65,6 @@ class DPFTRL(PrivateOptimizer):
     """
 
     average_theta: Tensor
-
     decisions: tuple[str, ...] = ("theta", "average_theta")
 
     def __init__(

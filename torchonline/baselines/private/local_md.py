@@ -63,7 +63,6 @@ class LocalMD(DisjointBatches):
 
     secret_gradient_sum: Tensor
     secret_iterate_sum: Tensor
-
     renamed = {"secret_gradients": "secret_gradient_sum", "secret_path": "secret_iterate_sum"}
 
     def __init__(

@@ -54,7 +54,6 @@ class NoisySFW(DisjointBatches):
 
     direction: Tensor
     secret_sum: Tensor
-
     decisions: tuple[str, ...] = ("theta", "theta_prev")
     points = 2
 

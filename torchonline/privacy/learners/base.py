@@ -81,7 +81,6 @@ class PrivateLearner(ClockedLearner):
 
     # Buffers in the dtype of the learner. All others are exact.
     decisions: tuple[str, ...] = ()
-
     fixed_besides = ("clip_norm", "feature_norm", "sensitivity")
     why_fixed = "which the noise is made for"
 

@@ -46,7 +46,6 @@ class ClockedLearner(Learner):
     horizon: int
     source: NoiseSource
     _memory: Clock
-
     remedy_of_torn = "call load_state_dict() or construct a new learner; an interrupted step counts as taken"
 
     def _next_step(self) -> int:

@@ -76,7 +76,6 @@ class DPHDB(PrivateBandit):
     """
 
     theta_warm: Tensor
-
     decisions = ("theta_warm",)
 
     def __init__(

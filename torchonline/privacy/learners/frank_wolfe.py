@@ -38,9 +38,8 @@ class DPTOFW(PrivateFrankWolfe):
         norm, radius_bound: p and R, the order of the ball's norm and its radius.
         clip: C, the bound of the combined gradient g of the round, in the Euclidean norm. g has about the size of one gradient,
             whatever t is. Too small a clip biases, and noise grows in proportion to it. ``inf`` only if epsilon is.
-        mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"`` (:mod:`torchonline.privacy.mechanisms.prefix_sums`); or
-            ``"paper"``, the tree with the paper's generalized Gaussian noise. That is five times the noise needed and more, and
-            is booked as the zCDP that it has.
+        mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"paper"``, the tree with the paper's generalized
+            Gaussian noise. That is five times the noise needed and more, and is booked as the zCDP that it has.
         scheme: ``"unbiased"``, or ``"paper"``: :math:`g_t = (t+1)\nabla f(\theta_t) - t\nabla f(\theta_{t-1})` over t + 1,
             which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
@@ -162,7 +161,3 @@ class DPPOFW(PrivateFrankWolfe):
             step_scale=step_scale,
             **options,
         )
-
-    def _named(self, mechanism: str) -> str:
-        automatic = "gumbel" if self.dim > 1.3 * self.horizon else "blt"
-        return automatic if mechanism == "auto" else mechanism

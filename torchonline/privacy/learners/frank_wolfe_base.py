@@ -61,16 +61,13 @@ class PrivateFrankWolfe(PrivatePoint):
     ) -> None:
         super().__init__(dim, clip=clip, clip_norm=clip_norm, **options)
         self.domain = domain
-        self.mechanism = self._named(mechanism)
+        automatic = "gumbel" if self.dim > 1.3 * self.horizon else "blt"
+        self.mechanism = automatic if mechanism == "auto" else mechanism
         self.scheme = one_of("scheme", scheme, SCHEMES)
         self.step_scale = positive("step_scale", step_scale)
         self.is_small = math.prod(self.batch_shape) * self.dim < SMALL_STEP
         self.choice: Choice = self._choice()
         self._create_buffers()
-
-    def _named(self, mechanism: str) -> str:
-        """Return the name of the mechanism for the constructor's argument."""
-        return mechanism
 
     def _choice(self) -> Choice:
         """Return the rule that adds noise and chooses a vertex."""

@@ -27,7 +27,6 @@ class PrivatePoint(PrivateLearner):
 
     theta: Tensor
     theta_prev: Tensor
-
     decisions: tuple[str, ...] = ("theta",)
     # The number of points at which it wants gradients: 1, or 2 if it has ``theta_prev``.
     points = 1

@@ -1,12 +1,12 @@
 """Binary tree in integers: exact sums and exact noise."""
 
 import math
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import beside, on_arrays
+from torchonline.core.backend import beside
 from torchonline.privacy.accounting import Event, ZCDPEvent
 from torchonline.privacy.calibration import zcdp_rho
 from torchonline.privacy.mechanisms.base import State, draw_shape
@@ -61,12 +61,8 @@ class DiscreteTree(Tree):
         fits = whole.square().sum(-1, keepdim=True) <= self.longest**2
         return super().change(state, beside(torch.where(fits, whole, 0), summand), step)
 
-    def _value_of_array(self, noisy_sum: Any) -> Any:
-        return noisy_sum * self.grid
-
-    @on_arrays(_value_of_array)
     def value(self, noisy_sum: Tensor) -> Tensor:
-        return noisy_sum.to(torch.float64) * self.grid  # torch alone would return float32
+        return noisy_sum * beside(np.array([self.grid]), noisy_sum)  # by a number, torch would return float32
 
     def event(self, steps: int) -> Event:
         return ZCDPEvent(steps.bit_length() * (self.moved / self.sigma) ** 2 / 2.0)

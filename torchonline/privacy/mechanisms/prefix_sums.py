@@ -1,16 +1,4 @@
-"""Noise for prefix sums that are published after every record, by the matrix mechanisms of docs/privacy.md.
-
-===========  ===========================  =============================  =========================================
-name         class                        memory                         noise at n = 10,000, epsilon 1, delta 1/n
-===========  ===========================  =============================  =========================================
-"blt"        :class:`BLT`                 5 d                            12.1 (root mean square), 12.9 (largest)
-"sqrt"       :class:`SquareRoot`          n d                            12.2, 12.7
-"honaker"    :class:`HonakerTree`         d log2(n)                      22.7, 32.2
-"tree"       :class:`Tree`                d log2(n)                      30.3, 43.0
-===========  ===========================  =============================  =========================================
-
-The noise is for a sensitivity of 1. No matrix mechanism has less than 11.6 (:func:`blt.trace_lower_bound`).
-"""
+"""Noise for prefix sums that are published after every record, by matrix mechanisms (docs/privacy.md)."""
 
 import math
 from typing import Any
@@ -69,7 +57,6 @@ class PrefixSum(PrivateLearner):
     """
 
     secret_noise: Tensor
-
     statistics_depend_on = ("sensitivity",)
 
     def __init__(
@@ -142,7 +129,7 @@ def prefix_sum(
     It makes the sequence of all prefixes (epsilon, delta)-differentially private. The caller keeps the sum, adds each record's
     summand once, in its own step, and releases ``sum + noise.next()``. The caller must enforce that one record moves its
     summand by at most ``sensitivity``, with :func:`~torchonline.privacy.clipping.clipped`. Under replace-one the sensitivity is
-    twice the bound of the clipping. Memory and noise: :mod:`torchonline.privacy.mechanisms.prefix_sums`.
+    twice the bound of the clipping. Memory and noise: docs/privacy.md.
 
     Args:
         mechanism: ``"blt"``, ``"sqrt"``, ``"honaker"`` or ``"tree"``.
