@@ -73,8 +73,9 @@ class PureEvent(Event):
 class BoundedRangeEvent(Event):
     """The exponential mechanism: bounded range epsilon, and so epsilon^2 / 8-zCDP.
 
-    For example, the winner of scores with independent Gumbel noise of scale b, if only the winner is released, and the difference
-    of two scores changes between neighbours by at most epsilon b. The mechanism is (epsilon, 0)-private too.
+    The log-ratios of probabilities lie in an interval of length epsilon. For example, the winner of scores with independent
+    Gumbel noise of scale b, if only the winner is released, and the difference of two scores changes between neighbours by at
+    most epsilon b. The mechanism is (epsilon, 0)-private too.
 
     Reference: Cesar and Rogers 2021, on the bounded range of Dong, Durfee and Rogers 2020.
     """

@@ -127,7 +127,7 @@ def epsilon_lower_bound(
 
 
 def clopper_pearson(hits: int, games: int, miss: float) -> tuple[float, float]:
-    r"""Return Clopper and Pearson's lower and upper bound on a probability.
+    r"""Return Clopper and Pearson's lower and upper bound on a probability (Biometrika 26, 1934).
 
     The lower bound is the largest p with :math:`P(\mathrm{Bin}(\text{games}, p) \ge \text{hits}) \le \text{miss}`, by bisection.
     The upper bound is 1 minus the lower bound for the games without a hit. Each is wrong with probability at most ``miss``, in
@@ -136,8 +136,6 @@ def clopper_pearson(hits: int, games: int, miss: float) -> tuple[float, float]:
     Example:
         >>> [round(bound, 4) for bound in clopper_pearson(5, 100, 0.025)]
         [0.0164, 0.1128]
-
-    Reference: Clopper and Pearson, Biometrika 26, 1934.
     """
     positive_integer("games", games)
     if isinstance(hits, bool) or not isinstance(hits, int):

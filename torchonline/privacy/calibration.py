@@ -114,8 +114,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         >>> f"{zcdp_epsilon(rho=0.1, delta=1e-6):.6f}"
         '2.141939'
 
-    Reference: Canonne, Kamath and Steinke 2020, Corollary 13, smaller than the :math:`\rho + 2\sqrt{\rho\log(1/\delta)}` of Bun
-    and Steinke 2016.
+    Reference: Canonne, Kamath and Steinke 2020, Corollary 13.
     """
     rho, delta = from_0("rho", rho), probability(delta)
     if rho == 0.0:

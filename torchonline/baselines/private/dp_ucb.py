@@ -46,7 +46,6 @@ class DPUCB(PrivateBandit):
     Guarantee, confidence set: with probability :math:`1 - \alpha`, at all times
     :math:`|x^\top(\theta_k - \hat\theta_k)| \le \beta_t\|x\|_{V^{-1}}`, if no context or reward is clipped and the noise of the
     rewards is R-sub-Gaussian (Shariff and Sheffet, Proposition 4, and a union over arms). Proofs: docs/private_oco.md.
-
     Cost of a round: O(K (d^2 log n + m d^2)) for m rewards. Cost of a call of ``select``: O(K d^3), for any number of decisions.
 
     Args:

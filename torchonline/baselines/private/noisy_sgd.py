@@ -24,8 +24,6 @@ class NoisySGD:
     .. math:: \theta_{k+1} = \Pi\Big(\theta_k - \frac{\eta}{b}\Big(\sum_{z\in B_k} g_z + N(0, \sigma^2 I)\Big)\Big),\qquad
               g_z = \mathrm{clip}_C(\nabla f(\theta_k; z)),\qquad \theta_1 = 0 .
 
-    The sum is divided by the *expected* size b. The actual size depends on which records are there.
-
     Guarantee, privacy: all :math:`\theta_k` together are (epsilon, delta)-differentially private when one record is replaced by
     any other. Google's dp-accounting computes the curve of the subsampled Gaussian mechanism for replacement, and its composition
     over all steps, with errors on the safe side. (For a record that is added or removed the epsilon is another, smaller number.

@@ -52,9 +52,7 @@ class DisjointBatches(PrivateOptimizer):
     *Each batch gets the whole budget*, because each record is in one batch only: the run is (epsilon, delta)-private for the
     :math:`\mu` of :func:`~torchonline.privacy.calibration.gaussian_mu`. Proof: docs/privacy.md.
 
-    Attributes:
-        ends: the last steps of the batches, rising, up to the horizon.
-        noise_multiplier: :math:`1/\mu`, the standard deviation of the noise in units of the sensitivity.
+    ``ends`` are the last steps of the batches, ``noise_multiplier`` is :math:`1/\mu`.
     """
 
     def __init__(self, dim: int, **options: Any) -> None:

@@ -23,7 +23,7 @@ def euclidean_radius(dim: int, order: float, radius: float) -> float:
 
 
 def projected(point: Tensor, order: float, radius: float) -> Tensor:
-    r"""Project points ``(*, d)`` onto the ball :math:`\|v\|_p \le R` in the Euclidean norm.
+    r"""Project points ``(*, d)`` onto the ball :math:`\|v\|_p \le R` in the Euclidean norm (Duchi et al., ICML 2008).
 
     For p = 2, infinity and 1 in this order,
 
@@ -35,9 +35,6 @@ def projected(point: Tensor, order: float, radius: float) -> Tensor:
     Example:
         >>> projected(torch.tensor([3.0, -1.0, 0.5]), 1.0, 3.0)
         tensor([ 2.5000, -0.5000,  0.0000])
-
-    Reference: Duchi, Shalev-Shwartz, Singer and Chandra, Efficient projections onto the l1-ball for learning in high
-    dimensions, ICML 2008.
     """
     if order == 2.0:
         length = torch.linalg.vector_norm(point, dim=-1, keepdim=True)

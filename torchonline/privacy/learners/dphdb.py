@@ -40,7 +40,6 @@ class DPHDB(PrivateBandit):
     Guarantee: joint differential privacy, see :class:`~torchonline.privacy.learners.bandit.PrivateBandit`, at the
     (epsilon, delta) of *one* arm's learner over its horizon n = T - (K - 1) :math:`t_0`, without a factor K or 2. There is no
     guarantee for the regret, because contributions are clipped. Proof: docs/privacy.md.
-
     Cost of a round: K learners' steps, O(5 K d), and O(K m d) for m rewards. Cost of a decision: O(K d).
 
     Args:
@@ -52,7 +51,7 @@ class DPHDB(PrivateBandit):
         gap: h, of the preselection, in units of the mean reward; ``inf`` keeps all arms. A small gap locks in wrong arms, because
             :math:`\theta^w` comes from few rounds and much noise.
         radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`.
-        clip: C, the bound of a record's combined gradient, in the maximum norm for ``"gumbel"`` and ``"laplace"``, or Euclidean.
+        clip: C, the bound of a record's combined gradient: Euclidean, or the maximum norm for ``"gumbel"`` and ``"laplace"``.
         mechanism, scheme, step_scale: as in :class:`~torchonline.DPPOFW`, without ``"auto"``.
         noise_source: ``"torch"`` or ``"csprng"``. Each arm has noise of its own.
         adjacency: ``"replace_one"``; or ``"zero_out"``, a person in the place of a round without a reward.

@@ -31,7 +31,6 @@ class DPTOFW(PrivateFrankWolfe):
     conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`; for the Gaussian mechanisms with exact accounting.
     This is a theorem about real numbers; with ``noise_source="discrete"`` it is about this program's integers too. There is no
     guarantee for the losses, because clipping biases long contributions. Proof: docs/privacy.md.
-
     Cost of a step: O(5 d) time and memory for ``"blt"``, O(d log n) for the trees, O(n d) for ``"sqrt"``.
 
     Args:
@@ -88,11 +87,12 @@ class DPTOFW(PrivateFrankWolfe):
             return super()._choice()
         norm = self.domain.norm
         order = norm / (norm - 1.0) if 1.0 < norm < math.inf else math.inf if norm == 1.0 else 1.0
+        horizon, moved = self.horizon, self._moved(max(order, 2.0))
         tree = GeneralizedGaussianTree(
-            self.horizon,
+            horizon,
             order=order,
             dim=self.dim,
-            sensitivity=self._moved(max(order, 2.0)),
+            sensitivity=moved,
             epsilon=self.epsilon,
             delta=self.delta,
             source=self.source,
@@ -110,7 +110,6 @@ class DPPOFW(PrivateFrankWolfe):
 
     Guarantee: that of :class:`DPTOFW`, for the sequence of decisions. Scores, sums, the margin of a choice and the Frank-Wolfe
     gap are not published. With noise on the choice, ``public_state()`` has no direction.
-
     Cost of a step: O(md) for m vertices that are given one by one, O(d) on the ball.
 
     Args:

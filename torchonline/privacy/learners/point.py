@@ -36,15 +36,13 @@ class PrivatePoint(PrivateLearner):
         self.clip = self._clip_bound("clip", clip)
         self.clip_norm = clip_norm
 
-    def forward(self) -> Tensor:
-        """Return the public decision, ``(*B, d)``."""
-        return self.predict()
-
     @one_at_a_time
     def predict(self) -> Tensor:
         """Return the public decision, ``(*B, d)``."""
         self._refuse_tracing()
         return self.theta.clone()
+
+    forward = predict
 
     @one_at_a_time
     def queries(self) -> Tensor:
@@ -84,16 +82,11 @@ class PrivatePoint(PrivateLearner):
         """Return the sensitivity of a sum: two contributions if a record is replaced, one if it is left out."""
         return (2.0 if self.adjacency == "replace_one" else 1.0) * self._longest(order)
 
-    def _prefix_sum(self, mechanism: str) -> Mechanism:
+    def _prefix_sum(self, name: str) -> Mechanism:
         """Return the prefix-sum mechanism of that name with the least noise for epsilon and delta."""
+        n, moved, longest = self.horizon, self._moved(), self._longest()
         return calibrated(
-            mechanism,
-            self.horizon,
-            sensitivity=self._moved(),
-            radius=self._longest(),
-            epsilon=self.epsilon,
-            delta=self.delta,
-            source=self.source,
+            name, n, sensitivity=moved, radius=longest, epsilon=self.epsilon, delta=self.delta, source=self.source
         )
 
     def _checked(self, gradients: Any) -> Tensor:

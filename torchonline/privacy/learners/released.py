@@ -22,9 +22,7 @@ class Released(nn.Module):
         """Return the decision, ``(*B, d)``."""
         return self.theta
 
-    def predict(self) -> Tensor:
-        """Return the decision, ``(*B, d)``."""
-        return self.theta
+    predict = forward
 
     def example(self) -> tuple[Tensor, ...]:
         """Return the arguments for an export: none."""

@@ -19,10 +19,6 @@ class BLT(Mechanism):
     Any :math:`0 < \lambda_j < 1` and :math:`w_j > 0` that do not depend on data are private, because sigma is computed from the
     numbers in use. The default numbers, of :func:`torchonline.privacy.mechanisms.blt.parameters`, are fitted to the horizon.
 
-    Args:
-        horizon, sensitivity, noise_scale, source: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
-        parameters: decays and weights; None for the default ones.
-
     Reference: Dvijotham, McMahan, Pillutla, Steinke and Thakurta, Efficient and near-optimal noise generation for streaming
     differential privacy, FOCS 2024. What differs: the numbers minimize a mean of the largest error and the root mean square.
     """
