@@ -30,9 +30,7 @@ class GaussianEvent(Event):
 
     A matrix mechanism is one event. If each record is in one row of its input, its sensitivity is that of a record times the
     largest column norm of the encoder. The discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP.
-
-    Args:
-        noise_multiplier: standard deviation over l2 sensitivity, above 0.
+    ``noise_multiplier`` is the standard deviation over the l2 sensitivity, above 0.
 
     Reference: Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke 2016, Proposition 1.6.
     """

@@ -84,9 +84,8 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 def zcdp_delta(rho: float, epsilon: float) -> float:
     r"""Return a delta that holds for all rho-zCDP mechanisms, at an epsilon.
 
-    It is :math:`\min_{\alpha>1} e^{(\alpha-1)(\alpha\rho-\varepsilon)}(1-1/\alpha)^{\alpha-1}/\alpha`, and at most 1. The
-    derivative of the logarithm, :math:`(2\alpha-1)\rho + \log(1-1/\alpha) - \varepsilon`, rises, so one root is the minimum.
-    ``rho`` and ``epsilon`` are at least 0, or infinity.
+    It is :math:`\min_{\alpha>1} e^{(\alpha-1)(\alpha\rho-\varepsilon)}(1-1/\alpha)^{\alpha-1}/\alpha`, and at most 1. ``rho`` and
+    ``epsilon`` are at least 0, or infinity.
 
     Example:
         >>> f"{zcdp_delta(rho=0.5, epsilon=4.0):.6f}"
@@ -99,7 +98,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         return 0.0
     if rho - epsilon > 700.0:  # there the minimum is 1, to the last digit
         return 1.0
-    # x = alpha - 1. Any x gives a delta that holds.
+    # x = alpha - 1. Any x gives a delta that holds. The derivative of the logarithm rises, so its root is the minimum.
     x = _turn(lambda x: rho * (1.0 + 2.0 * x) - math.log1p(1.0 / x) <= epsilon)[0]
     return math.exp(min(0.0, x * ((1.0 + x) * rho - epsilon - math.log1p(1.0 / x)) - math.log1p(x)))
 
@@ -107,8 +106,8 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 def zcdp_epsilon(rho: float, delta: float) -> float:
     r"""Return an epsilon that holds for all rho-zCDP mechanisms, at a delta in [0, 1), for a rho of at least 0.
 
-    It is :math:`\min_{\alpha>1} \alpha\rho + \log(1-1/\alpha) - \log(\delta\alpha)/(\alpha-1)`, and at least 0. The minimum is
-    where :math:`\rho(\alpha-1)^2 + \log\alpha = \log(1/\delta)`, whose left side rises. At a delta of 0 it is infinite.
+    It is :math:`\min_{\alpha>1} \alpha\rho + \log(1-1/\alpha) - \log(\delta\alpha)/(\alpha-1)`, and at least 0. At a delta of 0
+    it is infinite.
 
     Example:
         >>> f"{zcdp_epsilon(rho=0.1, delta=1e-6):.6f}"
@@ -122,7 +121,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     if delta == 0.0 or rho == math.inf:
         return math.inf
     log_delta = math.log(delta)
-    # x = alpha - 1. Any x gives an epsilon that holds.
+    # x = alpha - 1. Any x gives an epsilon that holds. The minimum is where rho x^2 + log(alpha) = log(1 / delta).
     x = _turn(lambda x: rho * x * x + math.log1p(x) <= -log_delta)[0]
     return max(0.0, (1.0 + x) * rho - math.log1p(1.0 / x) - (log_delta + math.log1p(x)) / x)
 

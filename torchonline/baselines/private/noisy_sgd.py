@@ -56,9 +56,8 @@ class NoisySGD:
         >>> bool((average - target).norm() < 0.2)
         True
 
-    Reference: Bassily, Smith and Thakurta, Private empirical risk minimization, FOCS 2014: n^2 steps of one record. Abadi et al.,
-    Deep learning with differential privacy, CCS 2016. On accounting for replacement: Lebeda, Regehr, Kamath and Steinke, Avoiding
-    pitfalls for privacy accounting of subsampled mechanisms under composition, 2024.
+    Reference: Bassily, Smith and Thakurta, FOCS 2014: n^2 steps of one record. Abadi et al., CCS 2016. On accounting for
+    replacement: Lebeda, Regehr, Kamath and Steinke, Avoiding pitfalls for privacy accounting of subsampled mechanisms, 2024.
     """
 
     def __init__(

@@ -51,9 +51,10 @@ class DisjointBatches(PrivateOptimizer):
 
     *Each batch gets the whole budget*, because each record is in one batch only: the run is (epsilon, delta)-private for the
     :math:`\mu` of :func:`~torchonline.privacy.calibration.gaussian_mu`. Proof: docs/privacy.md.
-
-    ``ends`` are the last steps of the batches, ``noise_multiplier`` is :math:`1/\mu`.
     """
+
+    ends: tuple[int, ...]  # the last steps of the batches, up to the horizon
+    noise_multiplier: float  # 1 / mu
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)

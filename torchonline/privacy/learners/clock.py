@@ -26,23 +26,16 @@ class Clock(NamedTuple):
 
 
 class ClockedLearner(Learner):
-    """Base class that counts steps and runs, and never draws noise twice.
-
-    Four int64 buffers count, one number each for all learners of a fleet:
-
-    - ``rounds``: the steps of this run.
-    - ``furthest``: the largest number of steps of any run that this state comes from.
-    - ``continuations``: the number of runs: 1, and one more for each load or copy of a state that had seen a step.
-    - ``seeded``: 1 if noise in the state was drawn from a seed.
+    """Base class that counts steps and runs, in one number for all learners of a fleet, and never draws noise twice.
 
     A subclass sets ``horizon`` and ``source`` before it creates the buffers. Its step holds the lock, calls :meth:`_next_step`,
     checks its arguments, and does all of its writing in :meth:`_take`.
     """
 
-    rounds: Tensor
-    furthest: Tensor
-    continuations: Tensor
-    seeded: Tensor
+    rounds: Tensor  # the steps of this run
+    furthest: Tensor  # the largest number of steps of any run that this state comes from
+    continuations: Tensor  # the number of runs: 1, and one more for each load or copy of a state that had seen a step
+    seeded: Tensor  # 1 if noise in the state was drawn from a seed
     horizon: int
     source: NoiseSource
     _memory: Clock
@@ -57,7 +50,7 @@ class ClockedLearner(Learner):
             self._continue(furthest, runs)
         if rounds >= self.horizon:
             raise RuntimeError(
-                f"step: expected at most {self.horizon} steps, the horizon, got one more; the privacy budget is spent"
+                f"step: expected at most {self.horizon} steps, got one more; the privacy budget is spent"
             )
         return rounds + 1
 

@@ -100,9 +100,7 @@ class DPHDB(PrivateBandit):
         self.warmup = positive_integer("warmup", warmup)
         if self.arm_count * self.warmup > self.horizon:
             most = self.horizon // self.arm_count
-            raise ValueError(
-                f"warmup: expected at most {most} rounds for each arm, within the horizon, got {self.warmup}"
-            )
+            raise ValueError(f"warmup: expected at most {most} rounds for each arm, got {self.warmup}")
         self.gap = math.inf if gap == math.inf else positive("gap", gap)
         self.link = Gaussian() if link is None else link
         if not isinstance(self.link, Link):

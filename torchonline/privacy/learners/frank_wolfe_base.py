@@ -76,10 +76,8 @@ class PrivateFrankWolfe(PrivatePoint):
         if self.mechanism not in VERTEX_LAWS:
             return NoisySum(self.domain, self._prefix_sum(self.mechanism))
         moved, rho = self._moved(math.inf), zcdp_rho(self.epsilon, self.delta)
-        polytope: Any = self.domain
-        return NoisyVertex(
-            polytope, self.mechanism, horizon=self.horizon, sensitivity=moved, rho=rho, source=self.source
-        )
+        domain: Any = self.domain
+        return NoisyVertex(domain, self.mechanism, horizon=self.horizon, sensitivity=moved, rho=rho, source=self.source)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         start = self.domain.start()

@@ -13,16 +13,12 @@ from torchonline.privacy.noise import NoiseSource
 
 
 class NoisySum:
-    """Noise on the sum. Direction and vertex are functions of what a prefix-sum mechanism releases.
-
-    Attributes:
-        takes_arrays: whether the state and the contribution may be NumPy arrays. The vertex is then an array too.
-    """
+    """Noise on the sum. Direction and vertex are functions of what a prefix-sum mechanism releases."""
 
     def __init__(self, domain: Domain, mechanism: Mechanism) -> None:
         self.domain = domain
         self.mechanism = mechanism
-        self.takes_arrays = domain.takes_arrays
+        self.takes_arrays = domain.takes_arrays  # whether state, contribution and vertex may be NumPy arrays
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         """Return the buffers before the first step, ``(d)`` or more. The names of secret ones begin with ``secret``."""
@@ -35,11 +31,9 @@ class NoisySum:
         return self.domain.minimizer(self.mechanism.value(noisy_sum) / divisor)
 
     def event(self, steps: int) -> Event:
-        """Return what ``steps`` steps release of a record."""
         return self.mechanism.event(steps)
 
     def parameters(self) -> list[tuple[str, float]]:
-        """Return the numbers that the noise in a state depends on, by name."""
         return [number_of(self.mechanism.name)] + self.mechanism.parameters()
 
 

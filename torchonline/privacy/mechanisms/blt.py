@@ -130,8 +130,7 @@ def trace_lower_bound(rounds: int) -> float:
         >>> trace_lower_bound(1000)
         2.9020633622530028
 
-    Reference: Li and Miklau, Optimal error of query sets under the differentially-private matrix mechanism, ICDT 2013; Henzinger,
-    Upadhyay and Upadhyay, Almost tight error bounds on differentially private continual counting, SODA 2023.
+    Reference: Li and Miklau, ICDT 2013; Henzinger, Upadhyay and Upadhyay, SODA 2023.
     """
     n, chunk = positive_integer("rounds", rounds), 1 << 20
     odd = (np.arange(start, min(start + chunk, n)) * 2 + 1 for start in range(0, n, chunk))

@@ -28,9 +28,8 @@ class DiscreteTree(Tree):
         radius: the length of the longest summand. ``sensitivity`` is once or twice ``radius``.
         epsilon, delta: of the whole run.
 
-    Attributes:
-        grid: the spacing of the sums, a power of two. Summands are rounded towards 0. A summand that is then too long, which
-            only rounding can cause, counts as 0.
+    ``grid`` is a power of two. Summands are rounded towards 0. A summand that is then too long, which only rounding can cause,
+    counts as 0.
     """
 
     name = "discrete"

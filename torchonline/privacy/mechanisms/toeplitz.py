@@ -19,8 +19,7 @@ class BLT(Mechanism):
     Any :math:`0 < \lambda_j < 1` and :math:`w_j > 0` that do not depend on data are private, because sigma is computed from the
     numbers in use. The default numbers, of :func:`torchonline.privacy.mechanisms.blt.parameters`, are fitted to the horizon.
 
-    Reference: Dvijotham, McMahan, Pillutla, Steinke and Thakurta, Efficient and near-optimal noise generation for streaming
-    differential privacy, FOCS 2024. What differs: the numbers minimize a mean of the largest error and the root mean square.
+    Reference: Dvijotham, McMahan, Pillutla, Steinke and Thakurta, FOCS 2024. What differs: docs/privacy.md.
     """
 
     name = "blt"
@@ -61,17 +60,16 @@ class BLT(Mechanism):
         return blt.errors(self.decay, self.weight, n)
 
     def parameters(self) -> list[tuple[str, float]]:
-        pairs = enumerate(zip(self.decay, self.weight, strict=True))
-        return super().parameters() + [
-            (f"{name} {j}", v) for j, p in pairs for name, v in zip(("decay", "weight"), p, strict=True)
-        ]
+        own = super().parameters()
+        for j, (decay, weight) in enumerate(zip(self.decay, self.weight, strict=True)):
+            own += [(f"decay {j}", decay), (f"weight {j}", weight)]
+        return own
 
 
 class SquareRoot(Mechanism):
     r"""Square-root factorization of the prefix sums, :math:`C = B,\ c_k = \binom{2k}{k}/4^k`. It keeps all draws.
 
-    Reference: Fichtenberger, Henzinger and Upadhyay, Constant matters: fine-grained error bound on differentially private
-    continual observation, ICML 2023.
+    Reference: Fichtenberger, Henzinger and Upadhyay, Constant matters, ICML 2023.
     """
 
     name = "sqrt"

@@ -14,8 +14,7 @@ class Tree(Mechanism):
     Node e covers the records after e - lowbit(e) up to e, where lowbit(e) is the largest power of two that divides e. Record i is
     in the nodes i, i + lowbit(i), ..., at most ``n.bit_length()`` of them. Each step draws one node's noise.
 
-    Reference: Chan, Shi and Song, Private and continual release of statistics, ICALP 2010; Dwork, Naor, Pitassi and Rothblum,
-    Differential privacy under continual observation, STOC 2010.
+    Reference: Chan, Shi and Song, ICALP 2010; Dwork, Naor, Pitassi and Rothblum, STOC 2010.
     """
 
     name = "tree"
@@ -53,8 +52,7 @@ class HonakerTree(Tree):
     its nodes of height j), with :math:`w_j = 2^j/(2^{k+1}-1)`. The variance is :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the
     tree's. A step draws two numbers on average.
 
-    Reference: Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below, which can be
-    released as the stream goes on.
+    Reference: Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below.
     """
 
     name = "honaker"
