@@ -181,12 +181,9 @@ class DPUCB(PrivateBandit):
 
 
 class ReleasedDPUCB(ReleasedBandit):
-    """The upper confidence bounds that a :class:`DPUCB` has published.
+    """The upper confidence bounds that a :class:`DPUCB` has published."""
 
-    The square of an arm's bonus is x' ``bonus`` x, ``(*B, K, d, d)``.
-    """
-
-    bonus: Tensor
+    bonus: Tensor  # (*B, K, d, d). The square of an arm's bonus is x' bonus x.
 
     def __init__(self, theta: Tensor, bonus: Tensor, *, feature_clip: float, feature_norm: float) -> None:
         super().__init__(theta, feature_clip=feature_clip, feature_norm=feature_norm)

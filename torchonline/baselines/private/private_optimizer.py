@@ -14,12 +14,7 @@ from torchonline.privacy.learners.point import PrivatePoint
 
 
 class PrivateOptimizer(PrivatePoint):
-    r"""Base class of the private online baselines on the ball :math:`\|\theta\|_p \le R`.
-
-    Args:
-        norm, radius_bound: p, from 1 to infinity, and R > 0.
-        dim, options: those of :class:`~torchonline.privacy.learners.point.PrivatePoint`.
-    """
+    """Base class of the private online baselines on the ball of radius ``radius_bound`` in the norm of order ``norm``."""
 
     def __init__(self, dim: int, *, norm: float, radius_bound: float, **options: Any) -> None:
         super().__init__(dim, **options)

@@ -30,14 +30,9 @@ class Released(nn.Module):
 
 
 class ReleasedBandit(nn.Module):
-    """Base class of what private bandits release: it decides by public values only.
+    """Base class of what private bandits release: it decides by public values only, with the options of the learner."""
 
-    Args:
-        theta: parameters of all arms, ``(*B, K, d)``.
-        feature_clip, feature_norm: see :class:`~torchonline.privacy.learners.bandit.PrivateBandit`.
-    """
-
-    theta: Tensor
+    theta: Tensor  # parameters of all arms, (*B, K, d)
 
     def __init__(self, theta: Tensor, *, feature_clip: float, feature_norm: float) -> None:
         super().__init__()
@@ -75,12 +70,9 @@ class ReleasedBandit(nn.Module):
 
 
 class ReleasedDPHDB(ReleasedBandit):
-    """Published parameters of a :class:`~torchonline.DPHDB`. It decides by the rule after the warm-up.
+    """Published parameters of a :class:`~torchonline.DPHDB`. It decides by the rule after the warm-up."""
 
-    ``theta_warm``, ``(*B, K, d)``, are the parameters at the end of the warm-up. The options are those of the learner.
-    """
-
-    theta_warm: Tensor
+    theta_warm: Tensor  # parameters at the end of the warm-up, (*B, K, d)
 
     def __init__(
         self, theta: Tensor, theta_warm: Tensor, *, link: Link, gap: float, feature_clip: float, feature_norm: float
