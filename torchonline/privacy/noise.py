@@ -123,8 +123,6 @@ def noise_source(name: str, seed: int | None = None) -> NoiseSource:
     Example:
         >>> noise_source("torch", seed=0)
         noise_source('torch', seed=...)
-        >>> noise_source("discrete").discrete_normal((2,), sigma=2**20).dtype
-        torch.int64
 
     Reference: Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020: the law, its privacy
     and Bernoulli trials of exp(-p). What differs: the proposals are those of Karney, "Sampling exactly from the normal

@@ -37,11 +37,8 @@ class PrivateFrankWolfe(PrivatePoint):
 
     :math:`g_t` is clipped as a whole (:func:`~torchonline.privacy.clipping.clipped`), so that the sum moves by at most 2C if one
     record is replaced. For independent records :math:`E\,d_t = \nabla F(\theta_t)`, with an error that shrinks as t grows.
-
-    Args:
-        domain: the set of the decisions, a polytope for noise on the choice.
-        mechanism, clip, scheme, step_scale: see :class:`~torchonline.DPPOFW`.
-        dim, clip_norm, options: those of :class:`~torchonline.privacy.learners.point.PrivatePoint`.
+    The arguments are those of :class:`~torchonline.DPPOFW` and of :class:`~torchonline.privacy.learners.point.PrivatePoint`;
+    ``domain``, the set of the decisions, is a polytope for noise on the choice.
     """
 
     decisions = ("theta", "theta_prev")

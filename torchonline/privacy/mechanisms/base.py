@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import beside
+from torchonline.core.backend import on_arrays
 from torchonline.privacy.accounting import Event, GaussianEvent, NonPrivateEvent
 from torchonline.privacy.noise import NoiseSource, noise_source
 
@@ -86,9 +86,15 @@ class Mechanism:
         """Return the numbers that the noise in a state depends on, by name."""
         return [("sensitivity", self.sensitivity), ("noise_scale", self.noise_scale)]
 
+    def _draw_array(self, memory: Any) -> Any:
+        noise = self.source.normal_array(draw_shape(memory))
+        noise *= self.noise_scale
+        return noise
+
+    @on_arrays(_draw_array)
     def _draw(self, memory: Tensor) -> Tensor:
         """Draw from N(0, sigma^2), ``(*B, d)``, in the form of a memory ``(*B, m, d)``."""
-        noise: Tensor = beside(self.source.normal_array(draw_shape(memory)), memory)
+        noise = self.source.normal(draw_shape(memory)).to(memory.device)
         noise *= self.noise_scale
         return noise
 

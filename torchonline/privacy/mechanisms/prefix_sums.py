@@ -52,8 +52,7 @@ def calibrated(
 class PrefixSum(PrivateLearner):
     """Noise for one prefix after another of a sum that is kept elsewhere, with the arguments of :func:`prefix_sum`.
 
-    All of ``state_dict()`` is secret, but for the counts. Copies and loads never repeat noise, and are counted, as in
-    :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+    All of ``state_dict()`` is secret, but for the counts. Copies and loads never repeat noise, and are counted.
     """
 
     secret_noise: Tensor

@@ -67,10 +67,7 @@ class BLT(Mechanism):
 
 
 class SquareRoot(Mechanism):
-    r"""Square-root factorization of the prefix sums, :math:`C = B,\ c_k = \binom{2k}{k}/4^k`. It keeps all draws.
-
-    Reference: Fichtenberger, Henzinger and Upadhyay, Constant matters, ICML 2023.
-    """
+    r"""Square-root factorization, :math:`C = B,\ c_k = \binom{2k}{k}/4^k` (Fichtenberger et al., ICML 2023), keeps all draws."""
 
     name = "sqrt"
 
