@@ -37,8 +37,8 @@ class LocalMD(DisjointBatches):
     .. math:: s_i = \eta_i\,C\,(m-1), \qquad\text{under zero\_out}\quad s_i = \eta_i\,C\,(m-1)^2/m .
 
     Proof: docs/private_oco.md. *No rate is claimed.* The noise is as large as the way that a phase can go, at any n, so unless
-    epsilon is far above 1 the result is worse than the start. Promises of convex, smooth losses would allow some m/2 times less,
-    but a learner that sees gradients cannot check them. Cost of a step: O(d).
+    epsilon is far above 1 the result is worse than the start. For p = 2, promises of convex, smooth losses and short steps would
+    allow some m/2 times less, but a learner that sees gradients cannot check them. Cost of a step: O(d).
 
     Args:
         norm, radius_bound: p and R, the order of the ball's norm, in (1, 2], and its radius.

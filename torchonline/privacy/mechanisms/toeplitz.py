@@ -67,7 +67,7 @@ class BLT(Mechanism):
 
 
 class SquareRoot(Mechanism):
-    r"""Square-root factorization, :math:`C = B,\ c_k = \binom{2k}{k}/4^k` (Fichtenberger et al., ICML 2023), keeps all draws."""
+    r"""Square-root factorization, :math:`C = B,\ c_k = \binom{2k}{k}/4^k` (Fichtenberger et al., ICML 2023). Keeps all draws."""
 
     name = "sqrt"
 
