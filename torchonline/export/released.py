@@ -13,11 +13,7 @@ def released(module: nn.Module) -> Any:
 
     ``torch.export``, ``torch.jit.trace``, ``torch.save`` and similar functions save all buffers of a module, used or not, so they
     would save the secrets of a private learner inside. Give them this copy. ``torch.jit.script`` refuses a module that contains a
-    private learner.
-
-    Args:
-        module: any module. A private learner itself becomes its ``released()``, which has ``forward`` and, if the learner has
-            them, ``predict`` or ``select``.
+    private learner. A private learner itself becomes its ``released()``.
 
     Example:
         >>> parent = torch.nn.ModuleDict({"learner": DPTOFW(2, horizon=10, epsilon=1.0, delta=0.01)})

@@ -1,32 +1,11 @@
-r"""Privacy accounting: events, ledgers, and accountants that add events up.
-
-A mechanism is :math:`(\varepsilon,\delta)`-differentially private for a relation of neighbouring streams if for any two
-neighbours and any set A of outputs :math:`P(A) \le e^\varepsilon P'(A) + \delta`. Three measures add up under adaptive
-composition: a mechanism may depend on the outputs before it, but its measure may not.
-
-====================  ==========================================  ===========================================================
-measure               mechanisms                                  to :math:`(\varepsilon,\delta)`
-====================  ==========================================  ===========================================================
-:math:`\mu^2`         Gaussian noise                              exact: Balle and Wang 2018; Dong, Roth and Su 2022
-:math:`\rho`, zCDP    all                                         Canonne, Kamath and Steinke 2020, after Bun and Steinke 2016
-:math:`\varepsilon`   Laplace noise, the exponential mechanism    Kairouz, Oh and Viswanath 2015
-====================  ==========================================  ===========================================================
-
-The formulas are in :mod:`torchonline.privacy.calibration`.
-"""
+"""Privacy accounting: events, ledgers, and accountants that add events up (docs/privacy.md)."""
 
 import math
 from dataclasses import dataclass
 
 from torchonline.core.checks import non_negative, one_of, positive, positive_integer
-from torchonline.privacy.calibration import (
-    from_0,
-    gaussian_delta,
-    gaussian_epsilon,
-    probability,
-    zcdp_delta,
-    zcdp_epsilon,
-)
+from torchonline.privacy import calibration
+from torchonline.privacy.calibration import from_0, probability
 
 # replace_one: one record becomes any other. zero_out: one record becomes the null record, which contributes 0.
 ADJACENCIES = ("replace_one", "zero_out")
@@ -34,33 +13,24 @@ ADJACENCIES = ("replace_one", "zero_out")
 
 @dataclass(frozen=True)
 class Event:
-    """Base class of the events: what a mechanism released.
-
-    The :class:`Ledger` says for which neighbours. Parameters are numbers of at least 0.
-    """
+    """Base class of the events: what a mechanism released. The :class:`Ledger` says for which neighbours."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             object.__setattr__(self, name, non_negative(name, value))
 
     def costs(self) -> dict[str, float]:
-        """Return the costs in ``"mu_squared"``, ``"rho"`` and ``"epsilon"``.
-
-        A measure that does not apply is left out.
-        """
+        """Return the costs in ``"mu_squared"``, ``"rho"`` and ``"epsilon"``. A measure that does not apply is left out."""
         return {}
 
 
 @dataclass(frozen=True)
 class GaussianEvent(Event):
-    """Gaussian noise, independent in all coordinates.
+    """Gaussian noise, independent in all coordinates: mu-GDP with mu = 1 / noise_multiplier, and mu^2 / 2-zCDP.
 
-    It is mu-GDP with mu = 1 / noise_multiplier, and mu^2 / 2-zCDP. A matrix mechanism, which releases prefix sums with correlated
-    noise, is one event. If each record is in one row of its input, its sensitivity is that of a record times the largest column
-    norm of the encoder. The discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP.
-
-    Args:
-        noise_multiplier: standard deviation over l2 sensitivity, above 0.
+    A matrix mechanism is one event. If each record is in one row of its input, its sensitivity is that of a record times the
+    largest column norm of the encoder. The discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP.
+    ``noise_multiplier`` is the standard deviation over the l2 sensitivity, above 0.
 
     Reference: Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke 2016, Proposition 1.6.
     """
@@ -76,13 +46,7 @@ class GaussianEvent(Event):
 
 @dataclass(frozen=True)
 class ZCDPEvent(Event):
-    """Zero-concentrated privacy: Renyi divergence at most alpha rho, all alpha > 1.
-
-    Args:
-        rho: at least 0.
-
-    Reference: Bun and Steinke 2016, Definition 1.1.
-    """
+    """Zero-concentrated privacy: Renyi divergence at most alpha rho, all alpha > 1 (Bun and Steinke 2016, Definition 1.1)."""
 
     rho: float
 
@@ -92,14 +56,9 @@ class ZCDPEvent(Event):
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP.
+    """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP (Bun and Steinke 2016, Proposition 1.4).
 
     For example, Laplace noise of scale (l1 sensitivity) / epsilon.
-
-    Args:
-        epsilon: at least 0.
-
-    Reference: Bun and Steinke 2016, Proposition 1.4.
     """
 
     epsilon: float
@@ -115,9 +74,6 @@ class BoundedRangeEvent(Event):
     The log-ratios of probabilities lie in an interval of length epsilon. For example, the winner of scores with independent
     Gumbel noise of scale b, if only the winner is released, and the difference of two scores changes between neighbours by at
     most epsilon b. The mechanism is (epsilon, 0)-private too.
-
-    Args:
-        epsilon: at least 0.
 
     Reference: Cesar and Rogers 2021, on the bounded range of Dong, Durfee and Rogers 2020.
     """
@@ -138,12 +94,7 @@ class NonPrivateEvent(Event):
 
 @dataclass(frozen=True)
 class RepeatedEvent(Event):
-    """An event that happened several times, each time with new noise.
-
-    Args:
-        event: what happened.
-        count: how many times, a number fixed in advance.
-    """
+    """An event that happened ``count`` times, a number fixed in advance, each time with new noise."""
 
     event: Event
     count: int
@@ -189,11 +140,7 @@ class Ledger:
             object.__setattr__(self, name, tuple(values))
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon of the accountants that support all events.
-
-        Args:
-            delta: in [0, 1).
-        """
+        """Return the smallest epsilon, at a delta in [0, 1), of the accountants that support all events."""
         accountants = [kind(self.adjacency) for kind in (GaussianAccountant, ZCDPAccountant, PureAccountant)]
         able = [accountant for accountant in accountants if all(map(accountant.supports, self.events))]
         if not able:
@@ -204,11 +151,7 @@ class Ledger:
 
 
 class Accountant:
-    """Base class of the accountants. ``total`` is the sum of one kind of cost.
-
-    Args:
-        adjacency: ``"replace_one"`` or ``"zero_out"``, for which every event was computed.
-    """
+    """Base class of the accountants, for events of one adjacency. ``total`` is the sum of one kind of cost."""
 
     cost: str  # a key of Event.costs()
 
@@ -224,10 +167,7 @@ class Accountant:
         return isinstance(event, Event) and self.cost in event.costs()
 
     def compose(self, spent: Event | Ledger) -> None:
-        """Add an event, or all events of a ledger for the same relation of neighbours.
-
-        After an error nothing is added.
-        """
+        """Add an event, or all events of a ledger for the same relation of neighbours. After an error nothing is added."""
         if isinstance(spent, Ledger) and spent.adjacency != self.adjacency:
             raise ValueError(f"spent: expected a ledger for {self.adjacency!r}, got one for {spent.adjacency!r}")
         events = spent.events if isinstance(spent, Ledger) else (spent,)
@@ -237,26 +177,16 @@ class Accountant:
         self.total = math.fsum([self.total, *(event.costs()[self.cost] for event in events)])
 
     def epsilon(self, delta: float) -> float:
-        """Return an epsilon at which all events together are (epsilon, delta)-private.
-
-        Args:
-            delta: in [0, 1).
-        """
+        """Return an epsilon at which all events together are (epsilon, delta)-private, for a delta in [0, 1)."""
         raise NotImplementedError
 
     def delta(self, epsilon: float) -> float:
-        """Return a delta at which all events together are (epsilon, delta)-private.
-
-        Args:
-            epsilon: at least 0.
-        """
+        """Return a delta at which all events together are (epsilon, delta)-private, for an epsilon of at least 0."""
         raise NotImplementedError
 
 
 class GaussianAccountant(Accountant):
-    """Accountant of Gaussian noise only, exact: the squares of mu add up.
-
-    Reference: Dong, Roth and Su 2022, Corollary 3.3.
+    """Accountant of Gaussian noise only, exact: the squares of mu add up (Dong, Roth and Su 2022, Corollary 3.3).
 
     Example:
         >>> accountant = GaussianAccountant("replace_one")
@@ -268,16 +198,14 @@ class GaussianAccountant(Accountant):
     cost = "mu_squared"
 
     def epsilon(self, delta: float) -> float:
-        return gaussian_epsilon(math.sqrt(self.total), delta)
+        return calibration.gaussian_epsilon(math.sqrt(self.total), delta)
 
     def delta(self, epsilon: float) -> float:
-        return gaussian_delta(math.sqrt(self.total), epsilon)
+        return calibration.gaussian_delta(math.sqrt(self.total), epsilon)
 
 
 class ZCDPAccountant(Accountant):
-    """Accountant of all kinds of events: rho adds up.
-
-    Reference: Bun and Steinke 2016, Lemma 2.3.
+    """Accountant of all kinds of events: rho adds up (Bun and Steinke 2016, Lemma 2.3).
 
     Example:
         >>> accountant = ZCDPAccountant("replace_one")
@@ -289,17 +217,16 @@ class ZCDPAccountant(Accountant):
     cost = "rho"
 
     def epsilon(self, delta: float) -> float:
-        return zcdp_epsilon(self.total, delta)
+        return calibration.zcdp_epsilon(self.total, delta)
 
     def delta(self, epsilon: float) -> float:
-        return zcdp_delta(self.total, epsilon)
+        return calibration.zcdp_delta(self.total, epsilon)
 
 
 class PureAccountant(Accountant):
     r"""Accountant of pure privacy only: epsilon adds up.
 
-    The sum :math:`\varepsilon_0` is enough at a delta of 0. At any other :math:`\varepsilon` randomized response is the worst of
-    all :math:`(\varepsilon_0, 0)`-private mechanisms, with
+    Randomized response is the worst of all :math:`(\varepsilon_0, 0)`-private mechanisms, with
     :math:`\delta = (e^{\varepsilon_0} - e^\varepsilon) / (1 + e^{\varepsilon_0})` (Kairouz, Oh and Viswanath 2015).
 
     Example:

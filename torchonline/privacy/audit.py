@@ -16,31 +16,19 @@ SURELY_DIFFERENT = 10
 
 @dataclass(frozen=True, repr=False)
 class AuditResult:
-    """Result of an audit; see :func:`epsilon_lower_bound`.
+    """Result of an audit, with its arguments; see :func:`epsilon_lower_bound`."""
 
-    Attributes:
-        epsilon: the lower bound, at least 0. It is 0 if the games show nothing.
-        limit: the largest bound that this number of games can give, whatever the mechanism.
-        delta, confidence, pairs: the arguments of the audit.
-        games: the number of fresh games in each world.
-        statistic: "column 0" and so on, or "discriminant".
-        direction: ">=" or "<". The event is that the statistic is on this side of ``threshold``.
-        threshold: in the units of the statistic.
-        likely: the world, 0 or 1, in which the event was likelier in the pilot games.
-        hits: the numbers of fresh games of world 0 and of world 1 in which the event occurred.
-    """
-
-    epsilon: float
-    limit: float
+    epsilon: float  # the lower bound, at least 0. It is 0 if the games show nothing.
+    limit: float  # the largest bound that this number of games can give, whatever the mechanism
     delta: float
     confidence: float
     pairs: int
-    games: int
-    statistic: str
-    direction: str
+    games: int  # the number of fresh games in each world
+    statistic: str  # "column 0" and so on, or "discriminant"
+    direction: str  # ">=" or "<": the event is that the statistic is on this side of the threshold
     threshold: float
-    likely: int
-    hits: tuple[int, int]
+    likely: int  # the world, 0 or 1, in which the event was likelier in the pilot games
+    hits: tuple[int, int]  # the numbers of fresh games of world 0 and of world 1 in which the event occurred
 
     def __repr__(self) -> str:
         rare = 1 - self.likely
@@ -63,10 +51,10 @@ def epsilon_lower_bound(
         pilot = play(0, games), play(1, games)   # choose an event: a statistic, a direction, a threshold
         fresh = play(0, games), play(1, games)   # count it
 
-    The statistics are the columns of what ``play`` returns and, for several columns, Fisher's linear discriminant. The
-    discriminant is fitted on the first half of the pilot games, and the event is then chosen on the second half. Let p be the
-    rate of the event in the world where it was likelier in the pilot games, and q its rate in the other world. With
-    Clopper-Pearson's bounds on the fresh games, each wrong with probability at most (1 - ``confidence``) / (2 ``pairs``),
+    The statistics are the columns of what ``play`` returns and, for several columns, Fisher's linear discriminant, which is
+    fitted on the first half of the pilot games (the event is then chosen on the second half). Let p be the rate of the event in
+    the world where it was likelier in the pilot games, and q its rate in the other world. With Clopper-Pearson's bounds on the
+    fresh games, each wrong with probability at most (1 - ``confidence``) / (2 ``pairs``),
 
     .. math:: \hat\varepsilon = \max\Big(0, \log\frac{p_{\text{low}} - \delta}{q_{\text{high}}}\Big).
 
@@ -80,30 +68,16 @@ def epsilon_lower_bound(
     - Statistics depend on releases only: public states, and for joint privacy no action of the user whose record differs.
     - An event that is chosen on the games that count it gives no bound.
 
-    A high value refutes a claim. A low value proves nothing:
-
-    - It is about one pair of streams and one event. Others may give away more. A change in the spread of a statistic, and not
-      in its size, shows in a column of squares or distances: any function of the release may be a column.
-    - Games are few. With 4000 in each world and ``delta`` 1e-3, a Gaussian mechanism whose epsilon is 1, 2, 3, 5 or 8, audited
-      by its best statistic, shows about 0.5, 1.1, 1.8, 2.8 or 4.0 in the median. Nothing, not even a release without noise,
-      shows more than 6.99 (``limit``). With two thirds of the noise that epsilon = 3 needs, the true epsilon is 5 and the audit
-      shows 2.8. Errors by such factors are found by the accountant, and by tests of the law of the noise.
-
-    Cost: 4 ``games`` games; to choose among k columns O(k games log games + k^2 games + k^3).
+    A high value refutes a claim. A low value proves nothing: it is about one pair of streams, one event and few games. See
+    docs/privacy.md for the values to expect. Cost: 4 ``games`` games, and O(k games log games + k^2 games + k^3) for k columns.
 
     Args:
-        play: takes the world, 0 or 1, and the number of games. A fleet of batch_shape ``(games,)`` plays them all at once.
+        play: takes the world, 0 or 1, and the number of games, and returns ``(games,)``, or ``(games, k)`` for k statistics,
+            floating point, finite. A fleet of batch_shape ``(games,)`` plays them all at once.
         delta: the delta of the bounded epsilon, in [0, 1).
         games: the number of games in each call, at least 2.
         confidence: in (0, 1).
         pairs: the number of audits whose largest bound will be quoted.
-
-    Shape:
-        - ``play(world, games)``: ``(games,)``, or ``(games, k)`` for k statistics; floating point, finite.
-
-    Raises:
-        TypeError: ``play`` cannot be called, or returns no floating-point tensor; an argument is of the wrong type.
-        ValueError: an argument is out of range; ``play`` returns another shape, NaN or infinity, or the same games twice.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -113,9 +87,8 @@ def epsilon_lower_bound(
         AuditResult(epsilon >= 4.775 at delta = 0.001, confidence 0.95; column 0 >= 0.708 in 877 of 1000 games of world 1,
         2 of world 0; no result is above 5.6)
 
-    Reference:
-        Jagielski, Ullman and Oprea, Auditing differentially private machine learning, NeurIPS 2020. What differs: the caller
-        names the statistics, and the event is chosen on games of its own.
+    Reference: Jagielski, Ullman and Oprea, Auditing differentially private machine learning, NeurIPS 2020. What differs: the
+    caller names the statistics, and the event is chosen on games of its own.
     """
     if not callable(play):
         raise TypeError(f"play: expected a function of the world and the number of games, got {kind(play)}")
@@ -154,22 +127,15 @@ def epsilon_lower_bound(
 
 
 def clopper_pearson(hits: int, games: int, miss: float) -> tuple[float, float]:
-    r"""Return Clopper and Pearson's lower and upper bound on a probability.
+    r"""Return Clopper and Pearson's lower and upper bound on a probability (Biometrika 26, 1934).
 
     The lower bound is the largest p with :math:`P(\mathrm{Bin}(\text{games}, p) \ge \text{hits}) \le \text{miss}`, by bisection.
-    The upper bound is 1 minus the lower bound for the games without a hit. Cost: O(games) for each of about sixty halvings.
-
-    Args:
-        hits: from 0 to ``games``.
-        games: the number of independent trials.
-        miss: the probability that each bound is wrong, at most; in (0, 0.5).
+    The upper bound is 1 minus the lower bound for the games without a hit. Each is wrong with probability at most ``miss``, in
+    (0, 0.5). Cost: O(games) for each of about sixty halvings.
 
     Example:
         >>> [round(bound, 4) for bound in clopper_pearson(5, 100, 0.025)]
         [0.0164, 0.1128]
-
-    Reference:
-        Clopper and Pearson, Biometrika 26, 1934.
     """
     positive_integer("games", games)
     if isinstance(hits, bool) or not isinstance(hits, int):
@@ -213,10 +179,7 @@ def _played(play: Callable[[int, int], Any], games: int) -> Tensor:
 
 
 def _discriminant(values: Tensor) -> Tensor:
-    """Return Fisher's discriminant between two worlds, ``(2, games, k)`` to ``(k)``.
-
-    It is the inverse covariance times the difference of the means.
-    """
+    """Return Fisher's discriminant, inverse covariance times the difference of means, ``(2, games, k)`` to ``(k)``."""
     means = values.mean(1)
     spread = (values - means.unsqueeze(1)).flatten(0, 1)
     scale = spread.square().mean(0).sqrt()
@@ -233,17 +196,8 @@ def _candidates(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def _best_event(values: Tensor, delta: float) -> tuple[int, bool, int, float]:
-    """Return the event with the largest approximate bound on epsilon.
-
-    The bound uses Wilson's approximate ends, at three standard errors against luck in the tails.
-
-    Args:
-        values: statistics of both worlds, ``(2, games, k)``.
-        delta: the delta of the bounded epsilon.
-
-    Returns:
-        The number of the column, whether the event is from the threshold up, the likelier world, and the threshold.
-    """
+    """Return the event with the largest approximate bound: column, whether it is from the threshold up, world, threshold."""
+    # Wilson's approximate bounds, at three standard errors against luck in the tails.
     games = values.size(1)
     best, event = -math.inf, (0, True, 1, 0.0)
     for number, column in enumerate(values.unbind(-1)):

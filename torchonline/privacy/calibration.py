@@ -1,8 +1,4 @@
-r"""Calibration: from noise to (epsilon, delta) and back.
-
-It is exact for Gaussian noise. For zero-concentrated privacy it is the best conversion that is known. All results are
-floating-point numbers, about mechanisms in real arithmetic.
-"""
+"""Calibration: from noise to (epsilon, delta) and back, in floating-point numbers about mechanisms in real arithmetic."""
 
 import math
 import numbers
@@ -28,10 +24,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     .. math:: \Phi(-a) - e^\varepsilon\,\Phi(-b) = \varphi(a) \int_0^\infty e^{-t^2/2}\,(e^{-at} - e^{-bt})\,dt,
 
     computed from the integral, in which nothing cancels: to 12 digits for an epsilon up to 1000. A delta below 1e-308 is 0.
-
-    Args:
-        mu: at least 0, or infinity: the distance of the two Gaussians in standard deviations.
-        epsilon: at least 0, or infinity.
+    ``mu``, the distance of the two Gaussians in standard deviations, and ``epsilon`` are at least 0, or infinity.
 
     Example:
         >>> f"{gaussian_delta(mu=1.0, epsilon=2.0):.6f}"
@@ -52,14 +45,9 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the epsilon of mu-GDP at a delta: the smallest that always holds.
+    """Return the epsilon of mu-GDP at a delta in [0, 1): the smallest that always holds, for a mu of at least 0.
 
-    All mu-GDP mechanisms are (epsilon, delta)-private with it. It is the root of :func:`gaussian_delta`, from above, to 11
-    digits. It is infinite for a delta of 0, unless mu is 0.
-
-    Args:
-        mu: at least 0, or infinity.
-        delta: in [0, 1).
+    It is the root of :func:`gaussian_delta`, from above, to 11 digits. It is infinite for a delta of 0, unless mu is 0.
 
     Example:
         >>> f"{gaussian_epsilon(mu=1.0, delta=1e-5):.6f}"
@@ -74,16 +62,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    r"""Return the largest mu that is enough for (epsilon, delta)-privacy.
-
-    All mu-GDP mechanisms are (epsilon, delta)-private with it. The result is less by one part in 10^9.
+    r"""Return the largest mu that is enough for (epsilon, delta)-privacy, less one part in 10^9.
 
     Gaussian noise of standard deviation (l2 sensitivity) / mu is the least that has this privacy:
     :math:`\mu = \sup\{m : \Phi(m/2 - \varepsilon/m) - e^\varepsilon\,\Phi(-m/2 - \varepsilon/m) \le \delta\}`.
 
-    Args:
-        epsilon: at least 0, or infinity, for which mu is infinite.
-        delta: in (0, 1).
+    For an infinite epsilon mu is infinite. ``delta`` is in (0, 1).
 
     Example:
         >>> f"{gaussian_mu(epsilon=1.0, delta=1e-3):.6f}"
@@ -100,12 +84,8 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 def zcdp_delta(rho: float, epsilon: float) -> float:
     r"""Return a delta that holds for all rho-zCDP mechanisms, at an epsilon.
 
-    It is :math:`\min_{\alpha>1} e^{(\alpha-1)(\alpha\rho-\varepsilon)}(1-1/\alpha)^{\alpha-1}/\alpha`, and at most 1. The
-    derivative of the logarithm, :math:`(2\alpha-1)\rho + \log(1-1/\alpha) - \varepsilon`, rises, so one root is the minimum.
-
-    Args:
-        rho: at least 0, or infinity.
-        epsilon: at least 0, or infinity.
+    It is :math:`\min_{\alpha>1} e^{(\alpha-1)(\alpha\rho-\varepsilon)}(1-1/\alpha)^{\alpha-1}/\alpha`, and at most 1. ``rho`` and
+    ``epsilon`` are at least 0, or infinity.
 
     Example:
         >>> f"{zcdp_delta(rho=0.5, epsilon=4.0):.6f}"
@@ -118,27 +98,22 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         return 0.0
     if rho - epsilon > 700.0:  # there the minimum is 1, to the last digit
         return 1.0
-    # x = alpha - 1. Any x gives a delta that holds.
+    # x = alpha - 1. Any x gives a delta that holds. The derivative of the logarithm rises, so its root is the minimum.
     x = _turn(lambda x: rho * (1.0 + 2.0 * x) - math.log1p(1.0 / x) <= epsilon)[0]
     return math.exp(min(0.0, x * ((1.0 + x) * rho - epsilon - math.log1p(1.0 / x)) - math.log1p(x)))
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    r"""Return an epsilon that holds for all rho-zCDP mechanisms, at a delta.
+    r"""Return an epsilon that holds for all rho-zCDP mechanisms, at a delta in [0, 1), for a rho of at least 0.
 
-    It is :math:`\min_{\alpha>1} \alpha\rho + \log(1-1/\alpha) - \log(\delta\alpha)/(\alpha-1)`, and at least 0. The minimum is
-    where :math:`\rho(\alpha-1)^2 + \log\alpha = \log(1/\delta)`, whose left side rises. At a delta of 0 it is infinite.
-
-    Args:
-        rho: at least 0, or infinity.
-        delta: in [0, 1).
+    It is :math:`\min_{\alpha>1} \alpha\rho + \log(1-1/\alpha) - \log(\delta\alpha)/(\alpha-1)`, and at least 0. At a delta of 0
+    it is infinite.
 
     Example:
         >>> f"{zcdp_epsilon(rho=0.1, delta=1e-6):.6f}"
         '2.141939'
 
-    Reference: Canonne, Kamath and Steinke 2020, Corollary 13, smaller than the :math:`\rho + 2\sqrt{\rho\log(1/\delta)}` of Bun
-    and Steinke 2016.
+    Reference: Canonne, Kamath and Steinke 2020, Corollary 13.
     """
     rho, delta = from_0("rho", rho), probability(delta)
     if rho == 0.0:
@@ -146,19 +121,13 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     if delta == 0.0 or rho == math.inf:
         return math.inf
     log_delta = math.log(delta)
-    # x = alpha - 1. Any x gives an epsilon that holds.
+    # x = alpha - 1. Any x gives an epsilon that holds. The minimum is where rho x^2 + log(alpha) = log(1 / delta).
     x = _turn(lambda x: rho * x * x + math.log1p(x) <= -log_delta)[0]
     return max(0.0, (1.0 + x) * rho - math.log1p(1.0 / x) - (log_delta + math.log1p(x)) / x)
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Return the largest rho with a :func:`zcdp_epsilon` of at most epsilon.
-
-    The result is less by one part in 10^9.
-
-    Args:
-        epsilon: at least 0, or infinity, for which rho is infinite.
-        delta: in (0, 1).
+    """Return the largest rho with a :func:`zcdp_epsilon` of at most epsilon, less one part in 10^9, for a delta in (0, 1).
 
     Example:
         >>> f"{zcdp_rho(epsilon=1.0, delta=1e-3):.6f}"
@@ -171,10 +140,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def _turn(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """Bisect for the positive number at which a condition stops to hold.
-
-    The condition holds at the first result and not at the second. They agree to 13 digits.
-    """
+    """Bisect for where a condition stops to hold. It holds at the first result, not at the second; they agree to 13 digits."""
     low = high = 1.0
     while not holds(low):
         low, high = low / 16.0, low

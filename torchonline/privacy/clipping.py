@@ -28,10 +28,8 @@ def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
     .. math:: g \mapsto g\,\min\{1, C/\|g\|_a\}
 
     over the last dimension. A contribution with a NaN or infinite entry becomes 0 as a whole, because an error, or leaving the
-    record out, would tell of it. The entries are divided by the largest before the norm is taken. Otherwise powers of small
-    entries would underflow, and vectors longer than the bound would pass: float32 entries of 1e-4 in the norm of order 12.
-
-    Cost: O(d), and no branch on a value.
+    record out, would tell of it. The norm is taken of entries divided by the largest. Otherwise powers of small entries would
+    underflow, and vectors longer than the bound would pass. Cost: O(d), and no branch on a value.
 
     Args:
         contribution: g, shape ``(..., d)``, floating point.
@@ -43,9 +41,8 @@ def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
         1e-16 sqrt(d) of it, which :data:`MARGIN` covers.
 
     Example:
-        >>> clipped(torch.tensor([[3.0, 4.0], [0.3, 0.4], [1.0, torch.nan]]), 1.0)
+        >>> clipped(torch.tensor([[3.0, 4.0], [1.0, torch.nan]]), 1.0)
         tensor([[0.6000, 0.8000],
-                [0.3000, 0.4000],
                 [0.0000, 0.0000]], dtype=torch.float64)
     """
     return _clipped(contribution.to(torch.float64), bound, order)

@@ -9,10 +9,7 @@ from torchonline.privacy.learners.base import PrivateLearner
 
 
 def private_learners(module: nn.Module) -> dict[str, PrivateLearner]:
-    """Return the private learners in a module, by name.
-
-    The parts of a private learner are left out, because its ledger covers them.
-    """
+    """Return the private learners in a module, by name, without the parts of a private learner, which its ledger covers."""
     found: dict[str, PrivateLearner] = {}
     for name, part in module.named_modules():
         is_inside = any(name.startswith(f"{outer}." if outer else "") for outer in found)
@@ -35,13 +32,8 @@ def total_ledger(
         continuations: of each, see :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`.
         more_steps: count so many more steps of each learner, up to its horizon.
 
-    Raises:
-        ValueError: there is no learner, or they protect different neighbours.
-
     Example:
         >>> twins = [DPTOFW(2, horizon=100, epsilon=1.0, delta=1e-3) for _ in range(2)]
-        >>> f"{total_ledger(twins[:1], more_steps=100).epsilon(1e-3):.3f}"
-        '1.000'
         >>> f"{total_ledger(twins, more_steps=100).epsilon(1e-3):.3f}"
         '1.514'
     """
@@ -52,9 +44,7 @@ def total_ledger(
     adjacencies = {ledger.adjacency for ledger in ledgers}
     if len(adjacencies) != 1:
         got = " and ".join(map(repr, sorted(adjacencies))) or "none"
-        raise ValueError(
-            f"learners: expected learners of one adjacency, since epsilons of two do not add up, got {got}"
-        )
+        raise ValueError(f"learners: expected learners of one adjacency, whose epsilons add up, got {got}")
     events = tuple(event for ledger in ledgers for event in ledger.events)
     notes = tuple(dict.fromkeys(note for ledger in ledgers for note in ledger.notes))
     return Ledger(adjacencies.pop(), events, notes)

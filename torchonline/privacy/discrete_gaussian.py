@@ -1,12 +1,4 @@
-r"""Exact sampler of the discrete Gaussian.
-
-It is Karney's algorithm, in integer arithmetic on many draws at a time. The discrete Gaussian has :math:`P(Z = z) \propto
-e^{-z^2/(2\sigma^2)}` on the integers. All integers here stay below 2^63.
-
-Reference:
-    Karney, Sampling exactly from the normal distribution, ACM TOMS 42, 2016, Algorithm D. Canonne, Kamath and Steinke, The
-    discrete Gaussian for differential privacy, NeurIPS 2020: the law, and Bernoulli trials of exp(-p).
-"""
+"""Exact sampler of the discrete Gaussian: Karney's Algorithm D, on many draws at a time, in integers below 2^63."""
 
 import secrets
 
@@ -17,12 +9,7 @@ Fraction = tuple[np.ndarray, np.ndarray]
 
 
 def draws(count: int, sigma: int) -> np.ndarray:
-    r"""Return ``count`` independent draws of the discrete Gaussian, int64.
-
-    Args:
-        count: at least 0.
-        sigma: from 1 to 2^40.
-    """
+    """Return ``count`` independent draws of the discrete Gaussian, int64, for a sigma from 1 to 2^40."""
     z = np.empty(0, dtype=np.int64)
     while z.size < count:
         # About half of the proposals are kept.
@@ -31,9 +18,7 @@ def draws(count: int, sigma: int) -> np.ndarray:
 
 
 def proposals(count: int, sigma: int) -> np.ndarray:
-    r"""Return the draws that are left of ``count`` proposals.
-
-    They are independent, with the law of the discrete Gaussian.
+    r"""Return the draws that are left of ``count`` proposals, independent and of the law of the discrete Gaussian.
 
     The absolute value is k sigma + j, 0 <= j < sigma. With x = j / sigma its weight is
 
@@ -58,10 +43,7 @@ def proposals(count: int, sigma: int) -> np.ndarray:
 
 
 def all_succeed(trials: np.ndarray, *factors: Fraction) -> np.ndarray:
-    """Return whether all of so many trials succeed.
-
-    Each succeeds with probability exp(-p), p the product of the factors.
-    """
+    """Return whether all of so many trials succeed. Each succeeds with probability exp(-p), p the product of the factors."""
     which = np.repeat(np.arange(trials.size), trials)
     succeeds = with_probability_exp(*((num[which], den[which]) for num, den in factors))
     kept = np.ones(trials.size, dtype=bool)
@@ -72,8 +54,7 @@ def all_succeed(trials: np.ndarray, *factors: Fraction) -> np.ndarray:
 def with_probability_exp(first: Fraction, *others: Fraction) -> np.ndarray:
     """Return True with probability exp(-p), p the product of the factors, at most 1.
 
-    Trials of probability p, p/2, p/3, ... are made until one fails. The number of the first failure is odd with probability
-    exp(-p).
+    It is the probability that, of trials of probability p, p/2, p/3, ..., the first that fails has an odd number.
     """
     kept, alive, i = np.zeros(first[0].size, dtype=bool), np.arange(first[0].size), 0
     while alive.size:
@@ -87,10 +68,7 @@ def with_probability_exp(first: Fraction, *others: Fraction) -> np.ndarray:
 
 
 def below(bounds: np.ndarray) -> np.ndarray:
-    """Return uniform integers from 0 to each bound - 1.
-
-    They are 63 random bits modulo the bound, drawn again below 2^63 mod bound.
-    """
+    """Return uniform integers from 0 to each bound - 1: 63 random bits modulo the bound, drawn again below 2^63 mod bound."""
     words, again = np.empty_like(bounds), np.arange(bounds.size)
     refused = ((2**63 - 1) % bounds + 1) % bounds
     while again.size:

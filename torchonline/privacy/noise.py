@@ -17,7 +17,6 @@ _process = object()
 
 
 def _after_fork() -> None:
-    """Mark the child of a fork as a new process."""
     global _process
     _process = object()
 
@@ -27,17 +26,14 @@ if hasattr(os, "register_at_fork"):
 
 
 class NoiseSource:
-    r"""Base class of the noise sources, which :func:`noise_source` makes and explains.
+    """Base class of the noise sources, which :func:`noise_source` makes and explains.
 
-    Draws are on the CPU, and the learner moves them to its state. They do not depend on ``torch.manual_seed``. A source draws the
-    laws that it has methods for, and refuses the others with a ValueError.
+    Draws are float64 and on the CPU, and do not depend on ``torch.manual_seed``. A source draws the laws that it has methods for,
+    and refuses the others with a ValueError.
 
     No noise is drawn twice. A copy, a deep copy, an unpickled source, and the source in the child of ``os.fork`` take new
     randomness from the operating system, and are not seeded. A source cannot see that an image of the whole process or machine is
     started twice: call :meth:`renew` there.
-
-    Attributes:
-        name: the source's name for :func:`noise_source`.
     """
 
     name = ""
@@ -48,7 +44,7 @@ class NoiseSource:
         return False
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
-        """Draw from N(0, 1), float64."""
+        """Draw from N(0, 1)."""
         self._refuse("normal")
 
     def normal_array(self, shape: tuple[int, ...]) -> np.ndarray:
@@ -56,34 +52,24 @@ class NoiseSource:
         return self.normal(shape).numpy()
 
     def laplace(self, shape: tuple[int, ...]) -> Tensor:
-        r"""Draw from the law with density :math:`e^{-|z|}/2`, float64."""
+        r"""Draw from the law with density :math:`e^{-|z|}/2`."""
         self._refuse("laplace")
 
     def gumbel(self, shape: tuple[int, ...]) -> Tensor:
-        r"""Draw from the law with :math:`P(Z \le z) = \exp(-e^{-z})`, float64."""
+        r"""Draw from the law with :math:`P(Z \le z) = \exp(-e^{-z})`."""
         self._refuse("gumbel")
 
     def generalized_gaussian(self, shape: tuple[int, ...], order: float) -> Tensor:
-        r"""Draw vectors ``(..., d)`` from a generalized Gaussian law, float64.
+        r"""Draw vectors ``(..., d)`` from the law with a density proportional to :math:`\exp(-\|z\|_r^2/2)`, r at least 1.
 
-        The density is proportional to :math:`\exp(-\|z\|_r^2/2)`. The square of the norm has the law Gamma(d/2, scale 2), and
-        is independent of the direction :math:`z/\|z\|_r`. The square of the norm of :math:`\sigma z` has the law Gamma(d/2,
-        scale :math:`2\sigma^2`). For r = 2 the law of z is N(0, I).
-
-        Args:
-            shape: at least one size. The last one is d.
-            order: r, at least 1.
+        The square of the norm has the law Gamma(d/2, scale 2), and is independent of the direction :math:`z/\|z\|_r`.
         """
         self._refuse("generalized_gaussian")
 
     def discrete_normal(self, shape: tuple[int, ...], sigma: int) -> Tensor:
-        r"""Draw from the discrete Gaussian, exactly, int64.
+        r"""Draw from the discrete Gaussian, :math:`P(Z = z) \propto e^{-z^2/(2\sigma^2)}` on the integers, exactly, int64.
 
-        .. math:: P(Z = z) \propto e^{-z^2/(2\sigma^2)} \quad\text{on the integers.}
-
-        Args:
-            shape: of the result.
-            sigma: from 1 to 2^40. The standard deviation is sigma to six digits, and in double precision from 2 on.
+        ``sigma`` is from 1 to 2^40. The standard deviation is sigma to six digits, and in double precision from 2 on.
         """
         self._refuse("discrete_normal")
 
@@ -96,10 +82,7 @@ class NoiseSource:
         """Go on with new randomness from the operating system; a seed is forgotten."""
 
     def spawn(self) -> "NoiseSource":
-        """Return a source of the same name with noise of its own.
-
-        Children of a seeded source are seeded, each with noise of its own.
-        """
+        """Return a source of the same name with noise of its own. Children of a seeded source are seeded."""
         return type(self)()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -119,21 +102,18 @@ def noise_source(name: str, seed: int | None = None) -> NoiseSource:
 
     - ``"torch"``: an ordinary pseudorandom generator. It draws ``normal``, ``laplace``, ``gumbel`` and ``generalized_gaussian``.
       Guarantee: the laws, in real arithmetic, for anybody who cannot tell the generator from chance. The generator is NumPy's
-      Philox with a key of 128 bits from the operating system. It is not made to withstand attacks. (torch's generator on the CPU
-      has 2^32 streams, which can be searched, and of a hundred thousand streams two are likely the same.) Whoever knows the
-      seed, if there is one, removes the noise.
-    - ``"csprng"``: every bit comes from ``os.urandom`` and is kept nowhere. It draws ``normal``, ``laplace`` and ``gumbel``, by
-      the inverses of their distribution functions. Guarantee: in real arithmetic, and as far as the operating system's bytes are
-      random, noise that was seen says nothing about other noise. A share of 2^-64 = 5.4e-20 of each law is cut off in the tails,
-      beyond 9.16 for ``normal``, 44.4 for ``laplace``, -3.81 and 45.1 for ``gumbel``. Each number drawn therefore costs an
-      (epsilon, delta) guarantee up to :math:`(1 + e^\varepsilon)\,2^{-64}` of delta: at epsilon 1, 2.0e-10 in a million rounds of
-      a thousand dimensions.
+      Philox with a key of 128 bits from the operating system. It is not made to withstand attacks. Whoever knows the seed, if
+      there is one, removes the noise.
+    - ``"csprng"``: every bit comes from ``os.urandom`` and is kept nowhere. It draws ``normal``, ``laplace`` and ``gumbel``.
+      Guarantee: in real arithmetic, and as far as the operating system's bytes are random, noise that was seen says nothing about
+      other noise. A share of 2^-64 of each law is cut off in the tails, so each number drawn costs an (epsilon, delta) guarantee
+      up to :math:`(1 + e^\varepsilon)\,2^{-64}` of delta.
     - ``"discrete"``: ``discrete_normal`` only, in integer arithmetic on bytes from ``secrets``. Guarantee: the law to the last
       bit, as far as those bytes are random. Added to integers of l2 sensitivity s, it is :math:`s^2/(2\sigma^2)`-zCDP, as the
       continuous law would be. It is not mu-GDP, as the continuous law is: calibrate it by rho.
 
     The first two draw floating-point numbers. Which sums of them are possible can depend on the secret (Mironov, CCS 2012), and
-    no theorem covers the last bits of a released sum. No source hides how long a draw takes.
+    no theorem covers the last bits of a released sum. No source hides how long a draw takes. More: docs/privacy.md.
 
     Args:
         name: "torch", "csprng" or "discrete".
@@ -141,21 +121,12 @@ def noise_source(name: str, seed: int | None = None) -> NoiseSource:
             that seed give other numbers. None takes randomness from the operating system.
 
     Example:
-        >>> noise_source("csprng").normal((2, 3)).shape
-        torch.Size([2, 3])
-        >>> source = noise_source("torch", seed=0)
-        >>> torch.equal(source.gumbel((5,)), noise_source("torch", seed=0).gumbel((5,)))
-        True
-        >>> source
+        >>> noise_source("torch", seed=0)
         noise_source('torch', seed=...)
-        >>> noise_source("discrete").discrete_normal((2,), sigma=2**20).dtype
-        torch.int64
 
-    Reference:
-        Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011 (Philox). Canonne, Kamath and Steinke, "The discrete
-        Gaussian for differential privacy", NeurIPS 2020: the law, its privacy and Bernoulli trials of exp(-p). Karney,
-        "Sampling exactly from the normal distribution", ACM TOMS 42, 2016, Algorithm D: the proposals here, in place of
-        those of Canonne et al., because the integers stay below 2^63 and many are drawn at a time.
+    Reference: Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020: the law, its privacy
+    and Bernoulli trials of exp(-p). What differs: the proposals are those of Karney, "Sampling exactly from the normal
+    distribution", ACM TOMS 42, 2016, Algorithm D.
     """
     name = one_of("noise_source", name, tuple(_SOURCES))
     if seed is None:
@@ -235,10 +206,7 @@ class _Csprng(NoiseSource):
     name = "csprng"
 
     def _tails(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Draw tails, True for the upper tail, and their probabilities.
-
-        A probability is (k + 1/2) 2^-64, k < 2^63: above 0, and at most 1/2.
-        """
+        """Draw tails, True for the upper one, and their probabilities (k + 1/2) 2^-64, k < 2^63: above 0, at most 1/2."""
         shape = sizes("shape", shape)
         words = np.frombuffer(os.urandom(8 * math.prod(shape)), dtype=np.int64)
         tail = ((words & (2**63 - 1)) + 0.5) * 2.0**-64

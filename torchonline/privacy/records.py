@@ -10,15 +10,10 @@ from torchonline.core.inputs import as_indices, check_tensor
 
 
 def record_values(name: str, value: Any, state: Tensor) -> Tensor:
-    """Return the numbers of a record as a float64 tensor, without a gradient.
+    """Return the numbers of a record (tensor, array or lists) as a float64 tensor on the device of ``state``, detached.
 
     Integers that no float holds are rounded, and too large ones become infinite, where
     :func:`~torchonline.core.inputs.check_tensor` refuses both.
-
-    Args:
-        name: what errors call the argument.
-        value: a floating-point tensor, a NumPy array, or (lists of) numbers.
-        state: a float64 buffer of the learner.
     """
     if not isinstance(value, Tensor):
         value = _with_integers(value, np.float64, np.inf)
@@ -26,15 +21,7 @@ def record_values(name: str, value: Any, state: Tensor) -> Tensor:
 
 
 def record_actions(name: str, value: Any, device: torch.device) -> Tensor:
-    """Return the actions of a record as an int64 tensor.
-
-    An integer that int64 cannot hold becomes negative, which is no arm.
-
-    Args:
-        name: what errors call the argument.
-        value: an int64 tensor, a NumPy array, or (lists of) integers.
-        device: of the learner's state.
-    """
+    """Return the actions of a record as an int64 tensor. An integer that int64 cannot hold becomes negative, which is no arm."""
     if not isinstance(value, Tensor):
         value = _with_integers(value, np.int64, -1)
     action = as_indices(name, value, device)
@@ -44,13 +31,7 @@ def record_actions(name: str, value: Any, device: torch.device) -> Tensor:
 
 
 def _with_integers(value: Any, dtype: Any, beyond: float) -> Any:
-    """Return integers as an array of ``dtype``, and anything else as it is.
-
-    Args:
-        value: what a caller passed for numbers.
-        dtype: np.float64 or np.int64.
-        beyond: takes the place of Python integers that ``dtype`` cannot hold.
-    """
+    """Return integers as an array of ``dtype``, with ``beyond`` for those that it cannot hold, and anything else as it is."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError):  # ragged lists and the like, which the caller refuses

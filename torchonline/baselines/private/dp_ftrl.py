@@ -8,30 +8,20 @@ from torch import Tensor
 
 from torchonline.baselines.private.private_optimizer import PrivateOptimizer
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
-from torchonline.core.checks import one_of
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.accounting import Event
-from torchonline.privacy.learners.options import PrivateOptions
-from torchonline.privacy.mechanisms.names import number_of
-from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS, calibrated
+from torchonline.privacy.learners.base import PrivateOptions
+from torchonline.privacy.mechanisms.base import number_of
 
 
 class DPFTRL(PrivateOptimizer):
     r"""Private dual averaging: a noisy sum of gradients, and a Euclidean projection.
 
-    A round, for one record, whose loss has a gradient at the one point of ``queries()``::
+    A round is that of :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``queries()``; :meth:`average` is public
+    too. Let :math:`g_t` be the gradient at :math:`\theta_t`, clipped to C in the Euclidean norm, :math:`S_t = g_1 + ... + g_t`,
+    :math:`N_t` the noise of a prefix-sum mechanism, and :math:`\Pi` the projection onto the ball :math:`\|\theta\|_p \le R`. Then
 
-        gradients, _ = torchonline.gradients(loss, learner, x, y)
-        learner.step(gradients)    # or learner.step(None), for a missing record
-        learner.predict()          # public
-        learner.average()          # public
-
-    Let :math:`g_t` be the gradient at :math:`\theta_t`, clipped to C in the Euclidean norm, :math:`S_t = g_1 + ... + g_t`, and
-    :math:`N_t` the noise of a prefix-sum mechanism. Then
-
-    .. math:: \theta_{t+1} = \Pi(-\eta\,(S_t + N_t)),\qquad \theta_1 = 0,
-
-    where :math:`\Pi` projects onto the ball :math:`\|\theta\|_p \le R`.
+    .. math:: \theta_{t+1} = \Pi(-\eta\,(S_t + N_t)),\qquad \theta_1 = 0 .
 
     Guarantee, privacy: the sequence of all decisions, averages and noisy sums is (epsilon, delta)-differentially private under
     the conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`. A record enters :math:`S_t` once, by a vector of
@@ -48,24 +38,17 @@ class DPFTRL(PrivateOptimizer):
     with the default :math:`\eta = R_2/\sqrt{nC(C + 2\sqrt d\,\nu)}`, which reads no data. If losses are convex and nothing
     was clipped, the sum bounds the regret. For independent records 1/n of the sum then bounds the excess risk of
     :meth:`average`. Proof: docs/private_oco.md.
-
     Cost of a step: that of the mechanism, O(5 d) time and memory for ``"blt"``; and O(d log d) for p = 1.
 
     Args:
-        dim: number of features d.
-        horizon: n, the number of steps.
-        epsilon, delta: of the whole run; epsilon ``inf`` for no noise.
-        norm: p, the order of the ball's norm: 1, 2 or ``inf``.
-        radius_bound: R, the radius of the ball.
+        mechanism: as in :class:`~torchonline.DPTOFW`, without ``"paper"``.
+        norm, radius_bound: p and R, the order of the ball's norm, 1, 2 or ``inf``, and its radius.
         learning_rate: eta; None for the default above.
         clip: C. ``inf`` only if epsilon is, and with a learning rate.
-        mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"`` (:mod:`torchonline.privacy.mechanisms.prefix_sums`).
-        noise_source, seed, adjacency, max_participations: see :class:`~torchonline.privacy.learners.base.PrivateLearner`.
-        batch_shape, dtype, device, validate: as in :class:`~torchonline.DPTOFW`.
+        dim, horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
-    Shape:
-        - queries: ``(*B, 1, d)``; gradients: the same, or ``(*B, d)``; predict, average: ``(*B, d)``.
-        - theta, average_theta, noisy_sum: ``(*B, d)``, public; secret_memory: ``(*B, 5, d)``.
+    Shape: gradients ``(*B, 1, d)`` or ``(*B, d)``; theta, average_theta, noisy_sum ``(*B, d)``, public.
 
     Example:
         >>> learner = DPFTRL(2, horizon=1000, epsilon=1.0, delta=1e-3)
@@ -75,14 +58,12 @@ class DPFTRL(PrivateOptimizer):
         >>> bool((learner.average() - target).norm() < 0.3)
         True
 
-    Reference:
-        Kairouz, McMahan, Song, Thakkar, Thakurta and Xu, Practical and private (deep) learning without sampling or shuffling,
-        ICML 2021. What differs: they have the tree, and the noise of Honaker's estimate; here the noise is by default a BLT's,
-        and decisions are projected onto the domain.
+    Reference: Kairouz, McMahan, Song, Thakkar, Thakurta and Xu, Practical and private (deep) learning without sampling or
+    shuffling, ICML 2021. What differs: they have the tree, and the noise of Honaker's estimate; here the noise is by default a
+    BLT's, and decisions are projected onto the domain.
     """
 
     average_theta: Tensor
-
     decisions: tuple[str, ...] = ("theta", "average_theta")
 
     def __init__(
@@ -97,15 +78,7 @@ class DPFTRL(PrivateOptimizer):
         **options: Unpack[PrivateOptions],
     ) -> None:
         super().__init__(dim, norm=projectable("norm", norm), radius_bound=radius_bound, clip=clip, **options)
-        self.prefix_sums = calibrated(
-            one_of("mechanism", mechanism, tuple(MECHANISMS)),
-            self.horizon,
-            sensitivity=self._moved(),
-            radius=self._longest(),
-            epsilon=self.epsilon,
-            delta=self.delta,
-            source=self.source,
-        )
+        self.prefix_sums = self._prefix_sum(mechanism)
         self.learning_rate = self._rate_or_best(learning_rate)
         self._create_buffers()
 
@@ -119,20 +92,13 @@ class DPFTRL(PrivateOptimizer):
 
     @one_at_a_time
     def average(self) -> Tensor:
-        """Return the public average of all decisions before the present one, ``(*B, d)``.
-
-        Before any record it is the first decision.
-        """
+        """Return the public average of all decisions before the present one, ``(*B, d)``; at first, the first decision."""
         return self.average_theta.clone()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros(self.dim, dtype=torch.float64)
-        state: dict[str, Tensor | None] = {
-            "theta": zero,
-            "average_theta": zero,
-            "noisy_sum": self.prefix_sums.zero(self.dim),
-        }
-        return state | self.prefix_sums.initial_state(self.dim)
+        noise = {"noisy_sum": self.prefix_sums.zero(self.dim)} | self.prefix_sums.initial_state(self.dim)
+        return {"theta": zero, "average_theta": zero, **noise}
 
     def _learn(self, contribution: Tensor, step: int) -> None:
         noisy_sum: Any = self.noisy_sum

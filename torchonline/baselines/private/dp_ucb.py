@@ -11,7 +11,7 @@ from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.clipping import MARGIN
 from torchonline.privacy.learners.bandit import PrivateBandit
-from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.released import ReleasedBandit
 from torchonline.privacy.mechanisms.base import Mechanism, NoNoise
 from torchonline.privacy.mechanisms.prefix_sums import calibrated
@@ -21,45 +21,35 @@ from torchonline.privacy.mechanisms.trees import Tree
 class DPUCB(PrivateBandit):
     r"""Private LinUCB: ridge regression on noisy statistics, with a bonus for noise.
 
-    Arm k pays :math:`x^\top\theta_k` on average, :math:`\|\theta_k\| \le S`. Let contexts be in units of L and rewards in
-    units of B, so that v = (x, r) has :math:`\|x\| \le 1` and :math:`|r| \le 1`. Each arm has a sum of matrices
+    Arm k pays :math:`x^\top\theta_k` on average, :math:`\|\theta_k\| \le S`. With v = (x, r), contexts in units of L and rewards
+    in units of B, each arm has a sum of matrices
 
     .. math:: M_t = \sum_{s \le t} v_s v_s^\top\,1\{a_s = k\} + N_t = \begin{pmatrix} G & u \\ u^\top & \cdot \end{pmatrix},
               \qquad V = G + (2\Upsilon + \lambda) I,\quad \hat\theta = V^{-1}u,
 
     and the arm with the largest :math:`x^\top\hat\theta + \beta_t\|x\|_{V^{-1}}` is pulled. :math:`N_t` is the noise of a tree
     (:class:`~torchonline.privacy.mechanisms.trees.Tree`) on the upper triangles, mirrored. *Every* arm's tree takes a step in
-    *every* round, on a zero matrix if the arm was not pulled. A tree whose clock counts the arm's pulls would shift everybody
-    later.
+    *every* round, on a zero matrix if the arm was not pulled.
 
-    Let n be the number of rounds, K that of arms, h the height of the tree, :math:`\sigma` the scale of a node's noise,
-    :math:`\tau = \sigma\sqrt h`, :math:`\Upsilon` a bound of the noise's spectral norm, :math:`\rho_- = \Upsilon + \lambda`,
-    :math:`\rho_+ = 3\Upsilon + \lambda` and R = ``noise_scale``. In these units
+    With n rounds, K arms, a tree of height h, :math:`\sigma` the scale of a node's noise, :math:`\tau = \sigma\sqrt h`,
+    :math:`\Upsilon` a bound of the noise's spectral norm, :math:`\rho_- = \Upsilon + \lambda` and
+    :math:`\rho_+ = 3\Upsilon + \lambda`, in these units
 
     .. math:: \beta_t = R\sqrt{2\log\tfrac{2K}\alpha + d\log\Bigl(\frac{\rho_+}{\rho_-} + \frac t{d\rho_-}\Bigr)} + S\sqrt{\rho_+}
               + \frac\tau{\sqrt{\rho_-}}\Bigl(\sqrt d + \sqrt{2\log\tfrac{6nK}\alpha}\Bigr)
 
-    Pulls and records enter through the noisy sums only. Eigenvalues of V below :math:`\rho_-` are raised to :math:`\rho_-`.
-    There are none if the bound of the norm holds.
+    Eigenvalues of V below :math:`\rho_-` are raised to :math:`\rho_-`. There are none if the bound of the norm holds.
 
     Guarantee, privacy: joint differential privacy, see :class:`~torchonline.privacy.learners.bandit.PrivateBandit`. A person
-    moves one arm's sum by the difference of two outer products, or two arms' sums by one outer product each. In the Frobenius
-    norm this is at most :math:`\sqrt{2^2 + 2^2} = 2\sqrt2`, because the inner product of two outer products is not negative.
-    Late rewards are covered too.
+    moves the sums by at most :math:`2\sqrt2` in the Frobenius norm. Late rewards are covered too.
 
     Guarantee, confidence set: with probability :math:`1 - \alpha`, at all times
     :math:`|x^\top(\theta_k - \hat\theta_k)| \le \beta_t\|x\|_{V^{-1}}`, if no context or reward is clipped and the noise of the
-    rewards is R-sub-Gaussian (Shariff and Sheffet, Proposition 4, and a union over arms). For :math:`\Upsilon`: the noise's
-    quadratic form on the sphere has no larger increments than :math:`2\tau\langle g, x\rangle` (Sudakov and Fernique), and is
-    :math:`\sqrt2\,\tau`-Lipschitz in the normal numbers.
-
+    rewards is R-sub-Gaussian (Shariff and Sheffet, Proposition 4, and a union over arms). Proofs: docs/private_oco.md.
     Cost of a round: O(K (d^2 log n + m d^2)) for m rewards. Cost of a call of ``select``: O(K d^3), for any number of decisions.
 
     Args:
-        dim: number of features d.
         arms: K, the number of arms.
-        horizon: n, the number of rounds.
-        epsilon, delta: of the whole run; epsilon ``inf`` for no noise, which leaves LinUCB.
         constants: ``"exact"``, the least noise that exact Gaussian accounting allows for this sensitivity,
             :math:`\sigma = 2\sqrt2\sqrt{h}/\mu(\epsilon, \delta)`, h = ``n.bit_length()``, and
             :math:`\Upsilon = 2\tau(\sqrt d + \sqrt{\log(6nK/\alpha)})`. ``"original"``, the paper's
@@ -72,27 +62,23 @@ class DPUCB(PrivateBandit):
         noise_scale: R, in units of the reward; B is always enough.
         ridge: :math:`\lambda > 0`.
         alpha: in (0, 1), the probability that a confidence set misses.
-        noise_source, seed, adjacency, max_participations: as in :class:`~torchonline.DPHDB`.
-        batch_shape, device, validate: as in :class:`~torchonline.DPHDB`.
+        noise_source, adjacency: as in :class:`~torchonline.DPHDB`.
         dtype: ``torch.float64`` only, because all state is float64.
+        dim, horizon, epsilon, delta, max_participations, seed, batch_shape, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`. An infinite epsilon leaves LinUCB.
 
-    Shape:
-        - x: ``(*B, ..., d)`` to decide, ``(*B, d)`` or ``(*B, m, d)`` to learn; scores: ``(*B, ..., K)``.
-        - noisy_sum: ``(*B, K, (d + 1)(d + 2) / 2)``, public; secret_nodes: ``(*B, K, h, (d + 1)(d + 2) / 2)``.
+    Shape: noisy_sum ``(*B, K, (d + 1)(d + 2) / 2)``, public; secret_nodes ``(*B, K, h, (d + 1)(d + 2) / 2)``.
 
     Example:
-        >>> from torchonline.baselines import DPUCB
         >>> bandit = DPUCB(2, arms=2, horizon=1000, epsilon=1.0, delta=1e-4)
         >>> x = torch.tensor([0.6, 0.8])
-        >>> k = bandit.select(x)
-        >>> bandit.step(x, k, torch.tensor(0.5))
+        >>> bandit.step(x, bandit.select(x), torch.tensor(0.5))
         >>> bandit.privacy_spent(1e-4) < 1.0
         True
 
-    Reference:
-        Shariff and Sheffet, Differentially private contextual linear bandits, NeurIPS 2018. What differs: each arm has a
-        parameter of its own; the noise is one upper triangle of normal numbers, mirrored, where theirs is the average of two;
-        and a ridge is added.
+    Reference: Shariff and Sheffet, Differentially private contextual linear bandits, NeurIPS 2018. What differs: each arm has a
+    parameter of its own; the noise is one upper triangle of normal numbers, mirrored, where theirs is the average of two; and a
+    ridge is added.
     """
 
     noisy_sum: Tensor
@@ -113,13 +99,9 @@ class DPUCB(PrivateBandit):
     ) -> None:
         if options.get("dtype", torch.float64) is not torch.float64:
             raise ValueError(f"dtype: expected torch.float64, in which all state is, got {options['dtype']}")
+        reward_clip = positive("reward_clip", reward_clip)
         super().__init__(
-            dim,
-            arms=arms,
-            feature_clip=feature_clip,
-            feature_norm=2.0,
-            reward_clip=positive("reward_clip", reward_clip),
-            **options,
+            dim, arms=arms, feature_clip=feature_clip, feature_norm=2.0, reward_clip=reward_clip, **options
         )
         self.is_original = one_of("constants", constants, ("exact", "original")) == "original"
         self.theta_bound = positive("theta_bound", theta_bound)
@@ -129,8 +111,7 @@ class DPUCB(PrivateBandit):
         self.mechanism = self._mechanism()
         self.upper = torch.triu_indices(dim + 1, dim + 1)
         # The largest standard deviation of a prefix's noise, and a bound on the spectral norm of all that are d x d.
-        height = self._height()
-        self.deviation = self.mechanism.noise_scale * math.sqrt(height)
+        self.deviation = self.mechanism.noise_scale * math.sqrt(self._height())
         self.log_rounds = math.log(6.0 * self.horizon * self.arm_count / self.alpha)
         if self.is_original:
             of_rounds = 2.0 * math.log(2.0 * self.horizon / self.alpha)
@@ -146,20 +127,13 @@ class DPUCB(PrivateBandit):
     def _mechanism(self) -> Mechanism:
         sensitivity = (math.sqrt(8.0) if self.adjacency == "replace_one" else 2.0) * (1.0 + MARGIN)
         exact = calibrated(
-            "tree",
-            self.horizon,
-            sensitivity=sensitivity,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            source=self.source,
+            "tree", self.horizon, sensitivity=sensitivity, epsilon=self.epsilon, delta=self.delta, source=self.source
         )
         if not self.is_original or isinstance(exact, NoNoise):
             return exact
         scale = 8.0 * math.sqrt(self._height()) * math.log(4.0 / self.delta) / self.epsilon
         if scale < exact.noise_scale:
-            raise ValueError(
-                f"epsilon: expected a smaller one, for which the original constants are enough, got {self.epsilon:g}"
-            )
+            raise ValueError(f"epsilon: expected a smaller one, for the original constants, got {self.epsilon:g}")
         return Tree(self.horizon, sensitivity=sensitivity, noise_scale=scale, source=self.source)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -168,15 +142,11 @@ class DPUCB(PrivateBandit):
         return {name: value.expand(self.arm_count, *value.shape) for name, value in state.items()}
 
     def radius(self) -> float:
-        r"""Return :math:`\beta` after the rounds so far.
-
-        It is for contexts and rewards in units of their bounds.
-        """
+        r"""Return :math:`\beta` after the rounds so far, for contexts and rewards in units of their bounds."""
         low, high = self.noise_norm + self.ridge, 3.0 * self.noise_norm + self.ridge
         growth = self.dim * math.log(high / low + self._memory.rounds / (self.dim * low))
-        of_rewards = (
-            self.noise_scale / self.reward_clip * math.sqrt(2.0 * math.log(2.0 * self.arm_count / self.alpha) + growth)
-        )
+        width = math.sqrt(2.0 * math.log(2.0 * self.arm_count / self.alpha) + growth)
+        of_rewards = self.noise_scale / self.reward_clip * width
         of_theta = self.theta_bound * self.feature_clip / self.reward_clip * math.sqrt(high)
         of_noise = self.deviation / math.sqrt(low) * (math.sqrt(self.dim) + math.sqrt(2.0 * self.log_rounds))
         return of_rewards + of_theta + of_noise
@@ -200,12 +170,8 @@ class DPUCB(PrivateBandit):
         theta = (inverse @ matrix[..., :-1, -1:]).squeeze(-1)
         # In the caller's units.
         unit = self.reward_clip / self.feature_clip
-        return ReleasedDPUCB(
-            unit * theta,
-            (unit * self.radius()) ** 2 * inverse,
-            feature_clip=self.feature_clip,
-            feature_norm=self.feature_norm,
-        )
+        bonus = (unit * self.radius()) ** 2 * inverse
+        return ReleasedDPUCB(unit * theta, bonus, feature_clip=self.feature_clip, feature_norm=self.feature_norm)
 
     def _event(self, steps: int) -> Event:
         return self.mechanism.event(steps)
@@ -215,15 +181,9 @@ class DPUCB(PrivateBandit):
 
 
 class ReleasedDPUCB(ReleasedBandit):
-    """The upper confidence bounds that a :class:`DPUCB` has published.
+    """The upper confidence bounds that a :class:`DPUCB` has published."""
 
-    Args:
-        theta: parameters of all arms, ``(*B, K, d)``.
-        bonus: matrices of all arms, ``(*B, K, d, d)``. The square of an arm's bonus is x' bonus x.
-        feature_clip, feature_norm: those of the learner.
-    """
-
-    bonus: Tensor
+    bonus: Tensor  # (*B, K, d, d). The square of an arm's bonus is x' bonus x.
 
     def __init__(self, theta: Tensor, bonus: Tensor, *, feature_clip: float, feature_norm: float) -> None:
         super().__init__(theta, feature_clip=feature_clip, feature_norm=feature_norm)

@@ -1,6 +1,7 @@
 """Localized mirror descent on a stream (Asi et al., ICML 2021)."""
 
 import math
+from itertools import accumulate
 from typing import Unpack
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from torchonline.baselines.private.private_optimizer import DisjointBatches
 from torchonline.core.checks import within
 from torchonline.core.stepping import one_at_a_time
-from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.learners.base import PrivateOptions
 
 
 class LocalMD(DisjointBatches):
@@ -36,47 +37,32 @@ class LocalMD(DisjointBatches):
     .. math:: s_i = \eta_i\,C\,(m-1), \qquad\text{under zero\_out}\quad s_i = \eta_i\,C\,(m-1)^2/m .
 
     Proof: docs/private_oco.md. *No rate is claimed.* The noise is as large as the way that a phase can go, at any n, so unless
-    epsilon is far above 1 the result is worse than the start. For losses that are convex and smooth, for p = 2 and with short
-    steps, :math:`2\eta_iC` would be enough, some m/2 times less, but a learner that sees gradients cannot check such a
-    promise. This class shows what the promise is worth. Compare with :class:`NoisySFW`, whose queries do not move within a
-    batch.
-
-    Cost of a step: O(d) time and memory.
+    epsilon is far above 1 the result is worse than the start. For p = 2, promises of convex, smooth losses and short steps would
+    allow some m/2 times less, but a learner that sees gradients cannot check them. Cost of a step: O(d).
 
     Args:
-        dim: number of features d.
-        horizon: n, the number of steps.
-        epsilon, delta: of the whole run; epsilon ``inf`` for no noise.
-        norm: p, the order of the ball's norm, in (1, 2].
-        radius_bound: R, the radius of the ball.
+        norm, radius_bound: p and R, the order of the ball's norm, in (1, 2], and its radius.
         learning_rate: eta, of the first phase; None for :math:`R/(C\sqrt{(p-1)\,m\,(1 + 2(m-1)\,d^{1/p}/\mu)})`, a heuristic that
             balances how far a phase can go with its noise.
         clip: C, in the norm of order q. ``inf`` only if epsilon is, and with a learning rate.
-        noise_source: ``"torch"`` or ``"csprng"``.
-        seed, adjacency, max_participations: see :class:`~torchonline.privacy.learners.base.PrivateLearner`.
-        batch_shape, dtype, device, validate: as in :class:`~torchonline.DPTOFW`.
+        dim, horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`; ``noise_source`` is ``"torch"`` or ``"csprng"``.
 
-    Shape:
-        - queries: ``(*B, 1, d)``, secret; gradients: the same, or ``(*B, d)``; predict: ``(*B, d)``.
-        - theta: ``(*B, d)``, public; secret_gradient_sum, secret_iterate_sum: ``(*B, d)``, sums over the phase.
+    Shape: queries ``(*B, 1, d)``, secret; gradients the same, or ``(*B, d)``; theta ``(*B, d)``, public.
 
     Example:
-        >>> learner = LocalMD(2, horizon=1000, epsilon=50.0, delta=1e-3)
-        >>> target = torch.tensor([0.6, 0.0]).double()
-        >>> for _ in range(1000):
-        ...     learner.step(learner.queries() - target)  # the gradient of |theta - target|^2 / 2
+        >>> learner = LocalMD(2, horizon=100, epsilon=50.0, delta=1e-3)
+        >>> learner.step(learner.queries() - torch.tensor([0.6, 0.0]))  # the gradient of |theta - target|^2 / 2
         >>> learner.ends
-        (500, 750, 875, 937, 968, 983, 990, 993, 1000)
+        (50, 75, 87, 93, 96, 100)
 
-    Reference:
-        Asi, Feldman, Koren and Talwar, Private stochastic convex optimization: optimal rates in l1 geometry, ICML 2021,
-        Algorithm 6, as we recall it. What differs: the steps within a phase are those of dual averaging without a constraint,
-        whose iterates are Lipschitz in the sum of gradients for every p; and the noise is for gradients of any kind.
+    Reference: Asi, Feldman, Koren and Talwar, Private stochastic convex optimization: optimal rates in l1 geometry, ICML 2021,
+    Algorithm 6, as we recall it. What differs: the steps within a phase are those of dual averaging without a constraint, whose
+    iterates are Lipschitz in the sum of gradients for every p; and the noise is for gradients of any kind.
     """
 
     secret_gradient_sum: Tensor
     secret_iterate_sum: Tensor
-
     renamed = {"secret_gradients": "secret_gradient_sum", "secret_path": "secret_iterate_sum"}
 
     def __init__(
@@ -95,7 +81,10 @@ class LocalMD(DisjointBatches):
         self._create_buffers()
 
     def _last_steps(self, horizon: int) -> tuple[int, ...]:
-        return phase_ends(horizon)
+        """Return the last steps of the phases, of n/2 records, n/4, ..., 1. The last phase has the remaining records too."""
+        phases = max(1, horizon.bit_length() - 1)
+        *ends, _ = accumulate(horizon >> phase for phase in range(1, phases + 1))
+        return (*ends, horizon)
 
     def _best_rate(self) -> float:
         """Return the rate of the first phase that balances its reach with its noise."""
@@ -111,10 +100,7 @@ class LocalMD(DisjointBatches):
             return point.to(self.theta.dtype).unsqueeze(-2)
 
     def sensitivity(self, phase: int) -> float:
-        """Return how far one record can move the average of a phase.
-
-        Phases count from 1. The norm is Euclidean.
-        """
+        """Return how far one record can move the average of a phase. Phases count from 1. The norm is Euclidean."""
         m = self._sizes[self.ends[phase - 1]]
         share = 1.0 if self.adjacency == "replace_one" else (m - 1) / m
         return self._rate(phase) * self._longest(self.clip_norm) * (m - 1) * share
@@ -156,16 +142,3 @@ class LocalMD(DisjointBatches):
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         return super()._parameters_of_noise() + [("learning_rate", self.learning_rate)]
-
-
-def phase_ends(horizon: int) -> tuple[int, ...]:
-    """Return the last steps of the phases, of n/2 records, n/4, ..., 1.
-
-    The last phase has the remaining records too.
-    """
-    phases = max(1, horizon.bit_length() - 1)
-    ends, end = [], 0
-    for phase in range(1, phases + 1):
-        end += horizon >> phase
-        ends.append(end)
-    return (*ends[:-1], horizon)

@@ -3,14 +3,13 @@
 import math
 from typing import Unpack
 
-import torch
 from torch import Tensor
 
 from torchonline.baselines.private.private_optimizer import DisjointBatches
 from torchonline.convex.domains import LpBall
 from torchonline.core.checks import within
-from torchonline.core.stepping import one_at_a_time
-from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.clipping import clipped
+from torchonline.privacy.learners.base import PrivateOptions
 
 
 class NoisySFW(DisjointBatches):
@@ -25,34 +24,20 @@ class NoisySFW(DisjointBatches):
         d_k &= (1 - \rho_k)\,d_{k-1} + \frac{\rho_k}{b_k}\Big(\sum_z u_z + Z_k\Big),\qquad
         w_{k+1} = w_k + \eta\,(\arg\min_{\|v\|_p \le R}\langle d_k, v\rangle - w_k),
 
-    each :math:`u_z` clipped to C in the Euclidean norm, :math:`Z_k \sim N(0, (2C/\mu)^2 I)`. Without clipping this is the paper's
-    :math:`d_k = (1-\eta)(d_{k-1} + \nabla_k(w_k) - \nabla_k(w_{k-1})) + \eta\nabla_k(w_k)`, with noise. If gradients have
-    norm at most L and are :math:`\beta`-Lipschitz, :math:`\|u_z\| \le L + \beta\|w_k - w_{k-1}\|/\eta \le L + 2\beta R_2` in a
-    ball of Euclidean radius :math:`R_2`: about the size of one gradient.
+    each :math:`u_z` clipped to C in the Euclidean norm, :math:`Z_k \sim N(0, (2C/\mu)^2 I)`. :meth:`predict` returns the start
+    for n/2 steps, and then moves once for each batch.
 
     Guarantee: the sequence of all decisions and of all :math:`d_k` is (epsilon, delta)-differentially private under the
-    conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`. So the decisions within the stream, which the paper
-    keeps, are public too. Proof: docs/private_oco.md. :meth:`predict` returns the start for n/2 steps, and then moves once for
-    each batch.
-
-    Cost of a step: O(d) time and memory.
+    conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`. Proof: docs/private_oco.md. Cost of a step: O(d).
 
     Args:
-        dim: number of features d.
-        horizon: n, the number of steps.
-        epsilon, delta: of the whole run; epsilon ``inf`` for no noise.
-        norm: p, the order of the ball's norm, from 1 to infinity.
-        radius_bound: R, the radius of the ball.
+        norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius.
         clip: C, for u, which has about the size of one gradient. ``inf`` only if epsilon is.
-        step_size: eta, in (0, 1]; None for :math:`\min\{1, \log(n+1)/(2\sqrt n)\}`. We recall the order and chose the constant:
-            over the :math:`\sqrt n` batches the start is forgotten but for a share of about :math:`1/\sqrt n`.
-        noise_source: ``"torch"`` or ``"csprng"``.
-        seed, adjacency, max_participations: see :class:`~torchonline.privacy.learners.base.PrivateLearner`.
-        batch_shape, dtype, device, validate: as in :class:`~torchonline.DPTOFW`.
+        step_size: eta, in (0, 1]; None for :math:`\min\{1, \log(n+1)/(2\sqrt n)\}`. We recall the order and chose the constant.
+        dim, horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`; ``noise_source`` is ``"torch"`` or ``"csprng"``.
 
-    Shape:
-        - queries: ``(*B, 2, d)``; gradients: the same; predict: ``(*B, d)``.
-        - theta, theta_prev, direction: ``(*B, d)``, public; secret_sum: ``(*B, d)``, over the batch.
+    Shape: gradients ``(*B, 2, d)``; theta, theta_prev, direction ``(*B, d)``, public; secret_sum ``(*B, d)``, over the batch.
 
     Example:
         >>> learner = NoisySFW(2, horizon=1000, epsilon=1.0, delta=1e-3)
@@ -62,16 +47,13 @@ class NoisySFW(DisjointBatches):
         >>> len(learner.ends), bool((learner.predict() - target).norm() < 0.6)
         (34, True)
 
-    Reference:
-        Bassily, Guzman and Nandi, Non-Euclidean differentially private stochastic convex optimization, COLT 2021. What differs:
-        increments are clipped instead of assumed to be short, the noise is calibrated exactly, and it is plain Gaussian for
-        every p.
+    Reference: Bassily, Guzman and Nandi, Non-Euclidean differentially private stochastic convex optimization, COLT 2021. What
+    differs: increments are clipped instead of assumed to be short, the noise is calibrated exactly, and it is plain Gaussian for
+    every p. The decisions within the stream, which the paper keeps, are public.
     """
 
-    theta_prev: Tensor
     direction: Tensor
     secret_sum: Tensor
-
     decisions: tuple[str, ...] = ("theta", "theta_prev")
     points = 2
 
@@ -93,15 +75,9 @@ class NoisySFW(DisjointBatches):
         self._create_buffers()
 
     def _last_steps(self, horizon: int) -> tuple[int, ...]:
-        return batch_ends(horizon)
-
-    @one_at_a_time
-    def queries(self) -> Tensor:
-        """Return the points for the next record's gradients, ``(*B, 2, d)``.
-
-        They are this decision and the one before.
-        """
-        return torch.stack([self.theta, self.theta_prev], -2)
+        """Return the last steps of the batches: n/2 records, root n / 2 in each of the others, and the remaining ones too."""
+        first, size = max(1, horizon // 2), max(1, math.isqrt(horizon) // 2)
+        return (*(first + size * k for k in range((horizon - first) // size)), horizon)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return dict.fromkeys(("theta", "theta_prev", "direction", "secret_sum"), self.domain.start())
@@ -110,10 +86,10 @@ class NoisySFW(DisjointBatches):
         """Return rho of a step's batch."""
         return 1.0 if step <= self.ends[0] else self.step_size
 
-    def _combined(self, gradients: Tensor, step: int) -> Tensor:
+    def _contribution(self, gradients: Tensor, step: int) -> Tensor:
         rate = self._rate(step)
         now, before = gradients.unbind(-2)
-        return now.sub(before, alpha=1.0 - rate) / rate
+        return clipped(now.sub(before, alpha=1.0 - rate) / rate, self.clip, self.clip_norm)
 
     def _learn(self, contribution: Tensor, step: int) -> None:
         self.secret_sum += contribution
@@ -127,12 +103,3 @@ class NoisySFW(DisjointBatches):
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         return super()._parameters_of_noise() + [("step_size", self.step_size)]
-
-
-def batch_ends(horizon: int) -> tuple[int, ...]:
-    """Return the last steps of the batches, of n/2 records, then root n / 2 each.
-
-    The last batch has the remaining records too.
-    """
-    first, size = max(1, horizon // 2), max(1, math.isqrt(horizon) // 2)
-    return (*(first + size * k for k in range((horizon - first) // size)), horizon)

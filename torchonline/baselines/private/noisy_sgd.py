@@ -1,20 +1,17 @@
-"""Noisy SGD over many passes, with all records at hand.
-
-Bassily, Smith and Thakurta, FOCS 2014; Abadi et al., CCS 2016.
-"""
+"""Noisy SGD over many passes, with all records at hand (Bassily et al., FOCS 2014; Abadi et al., CCS 2016)."""
 
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
-from torchonline.core.checks import positive, positive_integer, sizes, within
+from torchonline.core.checks import kind, positive, positive_integer, sizes, within
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped
+from torchonline.privacy.learners.base import SEEDED
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
 
@@ -27,40 +24,29 @@ class NoisySGD:
     .. math:: \theta_{k+1} = \Pi\Big(\theta_k - \frac{\eta}{b}\Big(\sum_{z\in B_k} g_z + N(0, \sigma^2 I)\Big)\Big),\qquad
               g_z = \mathrm{clip}_C(\nabla f(\theta_k; z)),\qquad \theta_1 = 0 .
 
-    The sum is divided by the *expected* size b. The actual size depends on which records are there.
-
     Guarantee, privacy: all :math:`\theta_k` together are (epsilon, delta)-differentially private when one record is replaced by
-    any other. In a step a record is in the sum with probability q, and moves the sum by at most 2C. Google's dp-accounting
-    computes the curve of the subsampled Gaussian mechanism for replacement, and its composition over all steps, with errors on
-    the safe side. (For a record that is added or removed the epsilon is another, smaller number. Do not compare the two.) Which
-    records were drawn is secret. The number of records, steps, sizes and all options are public.
+    any other. Google's dp-accounting computes the curve of the subsampled Gaussian mechanism for replacement, and its composition
+    over all steps, with errors on the safe side. (For a record that is added or removed the epsilon is another, smaller number.
+    Do not compare the two.) Which records were drawn is secret. The number of records, steps, sizes and all options are public.
 
     Guarantee, excess risk: if losses are convex and no gradient is longer than C, the excess of the average :math:`\bar\theta`
     over n given records is at most :math:`R_2G/\sqrt T` in the mean, :math:`G^2 = C^2(1 + 1/b) + d\sigma^2/b^2`, with the
-    default :math:`\eta = R_2/(G\sqrt T)`, T steps, and :math:`R_2` the largest Euclidean norm in the ball. This is SGD with
-    gradients that have the right mean, and a mean square of at most :math:`G^2`.
+    default :math:`\eta = R_2/(G\sqrt T)`, T steps, and :math:`R_2` the largest Euclidean norm in the ball.
 
-    Needs dp-accounting, an extra: ``pip install "torchonline[privacy]"``.
-
-    Cost: T steps of O(bd) time, and O(n) draws in each for the subset; about a second for the noise level.
+    Needs dp-accounting, an extra: ``pip install "torchonline[privacy]"``. Cost: T steps of O(bd) time, and O(n) draws in each for
+    the subset; about a second for the noise level.
 
     Args:
-        dim: number of features d.
-        records: n, the number of records.
+        dim, records: the numbers d of features and n of records.
         epsilon, delta: of the whole fit; epsilon ``inf`` for no noise.
-        norm: p, the order of the ball's norm: 1, 2 or ``inf``.
-        radius_bound: R, the radius of the ball.
+        norm, radius_bound: p and R, the order of the ball's norm, 1, 2 or ``inf``, and its radius.
         learning_rate: eta; None for the default above.
         clip: C, the bound of each record's gradient. ``inf`` only if epsilon is, and with a learning rate.
         steps: T, the number of steps; None for n.
         batch_size: b, from 1 to n, the expected size of a batch; None for :math:`\sqrt n`.
         noise_source: ``"torch"`` or ``"csprng"``.
         seed: for tests. Whoever knows it can remove the noise.
-        batch_shape: ``*B``, runs on the same records with randomness of their own, to see how they scatter. Publishing B of them
-            spends more than epsilon.
-
-    Attributes:
-        noise_multiplier: sigma / C.
+        batch_shape: ``*B``, runs on the same records with randomness of their own. Publishing B of them spends more than epsilon.
 
     Example:
         >>> target = torch.tensor([0.6, 0.0]).double()
@@ -70,10 +56,8 @@ class NoisySGD:
         >>> bool((average - target).norm() < 0.2)
         True
 
-    Reference:
-        Bassily, Smith and Thakurta, Private empirical risk minimization, FOCS 2014: n^2 steps of one record. Abadi et al., Deep
-        learning with differential privacy, CCS 2016. On accounting for replacement: Lebeda, Regehr, Kamath and Steinke, Avoiding
-        pitfalls for privacy accounting of subsampled mechanisms under composition, 2024.
+    Reference: Bassily, Smith and Thakurta, FOCS 2014: n^2 steps of one record. Abadi et al., CCS 2016. On accounting for
+    replacement: Lebeda, Regehr, Kamath and Steinke, Avoiding pitfalls for privacy accounting of subsampled mechanisms, 2024.
     """
 
     def __init__(
@@ -115,21 +99,19 @@ class NoisySGD:
         self._fitted = False
 
     def __repr__(self) -> str:
-        seeded = ", seeded: no protection against whoever knows the seed" if self.source.is_seeded else ""
+        seeded = f", {SEEDED}" if self.source.is_seeded else ""
         return f"NoisySGD({self.dim}, records={self.records}, epsilon={self.epsilon:g}, delta={self.delta:g}{seeded})"
 
     def _best_rate(self) -> float:
         """Return the learning rate with the smallest bound."""
         if self.clip == math.inf:
-            raise ValueError(
-                "learning_rate: expected a number, since none is the best where clip is infinite, got None"
-            )
+            raise ValueError("learning_rate: expected a number, because clip is infinite, got None")
         noise = self.dim * (self.noise_multiplier / self.batch_size) ** 2
         size = self.clip * math.sqrt(1.0 + 1.0 / self.batch_size + noise)
         return euclidean_radius(self.dim, self.norm, self.radius_bound) / (size * math.sqrt(self.steps))
 
     def fit(self, loss: Callable[..., Tensor], *data: Tensor) -> tuple[Tensor, Tensor]:
-        """Learn from all records. Call it once.
+        """Learn from all records. A second call raises a RuntimeError, because the budget is spent.
 
         Args:
             loss: takes a point ``(d)`` and one record, and returns a number, by torch operations.
@@ -137,17 +119,11 @@ class NoisySGD:
 
         Returns:
             The average of the iterates, and the last iterate: ``(*B, d)``, float64, both public.
-
-        Raises:
-            RuntimeError: it has been called before, and the budget is spent.
-            TypeError, ValueError: ``data`` are not tensors of n rows.
         """
         if self._fitted:
             raise RuntimeError("fit: expected one call, got another; the privacy budget is spent")
         if not data or not all(isinstance(values, Tensor) for values in data):
-            raise TypeError(
-                f"data: expected tensors, got {', '.join(type(values).__name__ for values in data) or 'none'}"
-            )
+            raise TypeError(f"data: expected tensors, got {', '.join(map(kind, data)) or 'none'}")
         if any(values.dim() == 0 or len(values) != self.records for values in data):
             raise ValueError(f"data: expected {self.records} rows in each, got shapes {[tuple(v.shape) for v in data]}")
         self._fitted = True
@@ -168,33 +144,28 @@ class NoisySGD:
                 if len(run):
                     contributions = clipped(slopes(theta[run], *(values[record] for values in data)), self.clip)
                     total.index_add_(0, run, contributions)
-                theta = projected(
-                    theta.sub(total, alpha=self.learning_rate / self.batch_size), self.norm, self.radius_bound
-                )
+                theta = theta.sub(total, alpha=self.learning_rate / self.batch_size)
+                theta = projected(theta, self.norm, self.radius_bound)
         return average.reshape(*self.batch_shape, self.dim), theta.reshape(*self.batch_shape, self.dim)
 
     def privacy_spent(self, delta: float) -> float:
-        """Return the epsilon of a whole fit at some delta, when one record is replaced.
-
-        Args:
-            delta: in (0, 1).
-        """
+        """Return the epsilon of a whole fit at a delta in (0, 1), when one record is replaced."""
         if self.noise_multiplier == 0.0:
             return math.inf
         return subsampled_epsilon(self.noise_multiplier, within("delta", delta, 0.0, 1.0), self.rate, self.steps)
 
 
 def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps: int) -> float:
-    """Return the epsilon of noisy sums over random subsets, if a record is replaced.
+    """Return the epsilon of noisy sums over random subsets, which have a record with probability ``rate``, if it is replaced.
 
-    Args:
-        noise_multiplier: standard deviation of the noise over C, the length of the longest summand. (A replaced record moves a
-            sum by 2C, which dp-accounting takes into account.)
-        delta: in (0, 1).
-        rate: the probability that a record is in the subset.
-        steps: the number of sums.
+    ``noise_multiplier`` is the standard deviation of the noise over C, the length of the longest summand. A replaced record moves
+    a sum by 2C, which dp-accounting takes into account.
     """
-    accounting = _accounting()
+    try:
+        import dp_accounting as accounting
+        import dp_accounting.pld
+    except ImportError as error:
+        raise ImportError('NoisySGD: expected dp-accounting, pip install "torchonline[privacy]"') from error
     event = accounting.PoissonSampledDpEvent(rate, accounting.GaussianDpEvent(noise_multiplier))
     accountant = accounting.pld.PLDAccountant(accounting.NeighboringRelation.REPLACE_ONE)
     return float(accountant.compose(accounting.SelfComposedDpEvent(event, steps)).get_epsilon(delta))
@@ -202,10 +173,7 @@ def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps
 
 @lru_cache
 def calibrated_multiplier(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """Return the least noise multiplier that is enough for epsilon.
-
-    Its :func:`subsampled_epsilon` is at most epsilon. The result may be up to a thousandth larger than the least.
-    """
+    """Return a noise multiplier with a :func:`subsampled_epsilon` of at most epsilon: the least, to a thousandth."""
     # The noise if subsampling amplified in full.
     high = rate * 2.0 * math.sqrt(steps) / gaussian_mu(epsilon, delta)
     while subsampled_epsilon(high, delta, rate, steps) > epsilon:
@@ -217,15 +185,3 @@ def calibrated_multiplier(epsilon: float, delta: float, rate: float, steps: int)
         middle = math.sqrt(low * high)
         low, high = (low, middle) if subsampled_epsilon(middle, delta, rate, steps) <= epsilon else (middle, high)
     return high
-
-
-def _accounting() -> Any:
-    """Import Google's dp-accounting, which nothing else needs."""
-    try:
-        import dp_accounting
-        import dp_accounting.pld
-    except ImportError as error:
-        raise ImportError(
-            'NoisySGD: expected dp-accounting, for its noise level; install it with pip install "torchonline[privacy]"'
-        ) from error
-    return dp_accounting

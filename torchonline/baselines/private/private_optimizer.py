@@ -1,89 +1,25 @@
 """Base classes of the private baselines that learn online from gradients."""
 
 import math
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchonline.convex.domains import norm_order
 from torchonline.core.checks import positive
-from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.accounting import Event, GaussianEvent
 from torchonline.privacy.calibration import gaussian_mu
-from torchonline.privacy.clipping import clipped
-from torchonline.privacy.learners.options import PrivateOptions
 from torchonline.privacy.learners.point import PrivatePoint
 
 
 class PrivateOptimizer(PrivatePoint):
-    r"""Base class of the private online baselines: the round, without the rule.
+    """Base class of the private online baselines on the ball of radius ``radius_bound`` in the norm of order ``norm``."""
 
-    A round is that of :class:`~torchonline.DPTOFW`. A subclass says at which points it wants gradients (:meth:`queries`), how a
-    record's contribution follows from them before it is clipped (:meth:`_combined`), and how to learn from it (:meth:`_learn`).
-
-    Args:
-        dim: number of features d.
-        norm: p, of the ball :math:`\|\theta\|_p \le R`, from 1 to infinity.
-        radius_bound: R > 0.
-        clip: C, the bound that contributions are clipped to; ``inf`` only if epsilon is.
-        clip_norm: the order of the norm that contributions are clipped in.
-        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
-    """
-
-    # The number of points at which it wants gradients.
-    points = 1
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        norm: float,
-        radius_bound: float,
-        clip: float,
-        clip_norm: float = 2.0,
-        **options: Unpack[PrivateOptions],
-    ) -> None:
-        super().__init__(dim, clip=clip, clip_norm=clip_norm, **options)
+    def __init__(self, dim: int, *, norm: float, radius_bound: float, **options: Any) -> None:
+        super().__init__(dim, **options)
         self.norm = norm_order("norm", norm)
         self.radius_bound = positive("radius_bound", radius_bound)
-
-    @one_at_a_time
-    def queries(self) -> Tensor:
-        """Return the points for the next record's gradients, ``(*B, N, d)``."""
-        return self.theta.unsqueeze(-2).clone()
-
-    @one_at_a_time
-    def step(self, gradients: Tensor | None, values: Any = None) -> None:
-        """Learn from one record, or from None.
-
-        Args:
-            gradients: of the record's loss, at the points of :meth:`queries` in their order, ``(*B, N, d)``; or ``(*B, d)`` for
-                one point. None for a missing record, which takes its step all the same. NaN, infinite and long gradients are
-                clipped, not refused.
-            values: of the loss. Ignored.
-
-        Raises:
-            RuntimeError: the horizon is over and the budget spent, or an interrupted step has left the state half written.
-            TypeError: ``gradients`` holds no floating-point numbers. No buffer has changed.
-            ValueError: the shape or device of ``gradients`` is wrong. No buffer has changed.
-        """
-        step = self._next_step()
-        with torch.no_grad():
-            contribution = self._contribution(gradients, step)
-            self._take(step, self._learn, contribution, step)
-
-    def _contribution(self, gradients: Tensor | None, step: int) -> Tensor:
-        """Return what a record adds: ``(*B, d)``, float64, of norm at most ``clip``."""
-        return clipped(self._combined(self._checked(gradients, self.points), step), self.clip, self.clip_norm)
-
-    def _combined(self, gradients: Tensor, step: int) -> Tensor:
-        """Return the contribution before it is clipped: ``(*B, N, d)`` to ``(*B, d)``."""
-        return gradients.squeeze(-2)
-
-    def _learn(self, contribution: Tensor, step: int) -> None:
-        """Learn from a contribution, ``(*B, d)``, in the step of that number."""
-        raise NotImplementedError
 
     def _best_rate(self) -> float:
         """Return the learning rate for a finite clip."""
@@ -94,9 +30,7 @@ class PrivateOptimizer(PrivatePoint):
         if learning_rate is not None:
             return positive("learning_rate", learning_rate)
         if self.clip == math.inf:
-            raise ValueError(
-                "learning_rate: expected a number, since none is the best where clip is infinite, got None"
-            )
+            raise ValueError("learning_rate: expected a number, because clip is infinite, got None")
         return self._best_rate()
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
@@ -106,20 +40,16 @@ class PrivateOptimizer(PrivatePoint):
 class DisjointBatches(PrivateOptimizer):
     r"""Base class of the baselines that release one noisy vector after each batch.
 
-    The stream is cut into batches. Within a batch nothing is released. At its end a vector is released with noise
-    :math:`N(0, (s/\mu)^2 I)`. Given the earlier releases, the vector is a function of the batch's records, of which one record
-    moves it by at most s in the Euclidean norm. All public values are functions of these releases.
+    At a batch's end a vector is released with noise :math:`N(0, (s/\mu)^2 I)`, and nothing before. Given the earlier releases,
+    the vector is a function of the batch's records, of which one record moves it by at most s in the Euclidean norm. All public
+    values are functions of these releases.
 
     *Each batch gets the whole budget*, because each record is in one batch only: the run is (epsilon, delta)-private for the
     :math:`\mu` of :func:`~torchonline.privacy.calibration.gaussian_mu`. Proof: docs/privacy.md.
-
-    Args:
-        options: those of :class:`PrivateOptimizer`.
-
-    Attributes:
-        ends: the last steps of the batches, rising, up to the horizon.
-        noise_multiplier: :math:`1/\mu`, the standard deviation of the noise in units of the sensitivity.
     """
+
+    ends: tuple[int, ...]  # the last steps of the batches, up to the horizon
+    noise_multiplier: float  # 1 / mu
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)

@@ -13,43 +13,28 @@ def projectable(name: str, value: Any) -> float:
     """Return the order of a ball with a simple Euclidean projection, or raise."""
     order = norm_order(name, value)
     if order not in (1.0, 2.0, math.inf):
-        raise ValueError(
-            f"{name}: expected 1, 2 or infinity, for which a Euclidean projection is exact and simple, got {value}"
-        )
+        raise ValueError(f"{name}: expected 1, 2 or infinity, for a simple Euclidean projection, got {value}")
     return order
 
 
 def euclidean_radius(dim: int, order: float, radius: float) -> float:
-    """Return the largest Euclidean norm in a ball of radius R.
-
-    It is R for the orders 1 and 2, and R times the root of d for infinity.
-    """
+    """Return the largest Euclidean norm in a ball of radius R and order 1, 2 (it is R) or infinity (R times root d)."""
     return radius * math.sqrt(dim) if order == math.inf else radius
 
 
 def projected(point: Tensor, order: float, radius: float) -> Tensor:
-    r"""Project onto the ball :math:`\|v\|_p \le R` in the Euclidean norm.
+    r"""Project points ``(*, d)`` onto the ball :math:`\|v\|_p \le R` in the Euclidean norm (Duchi et al., ICML 2008).
 
     For p = 2, infinity and 1 in this order,
 
     .. math:: x\,\min\{1, R/\|x\|_2\}, \qquad \max\{-R, \min\{x, R\}\}, \qquad \mathrm{sign}(x)\,(|x| - \tau)_+,
 
     with :math:`\tau = \max\{0, \max_k (|x|_{(1)} + ... + |x|_{(k)} - R)/k\}` over the largest entries.
-
     Cost: O(d), and O(d log d) for p = 1.
-
-    Args:
-        point: x, ``(*, d)``.
-        order: p: 1, 2 or infinity.
-        radius: R.
 
     Example:
         >>> projected(torch.tensor([3.0, -1.0, 0.5]), 1.0, 3.0)
         tensor([ 2.5000, -0.5000,  0.0000])
-
-    Reference:
-        Duchi, Shalev-Shwartz, Singer and Chandra, Efficient projections onto the l1-ball for learning in high dimensions,
-        ICML 2008.
     """
     if order == 2.0:
         length = torch.linalg.vector_norm(point, dim=-1, keepdim=True)

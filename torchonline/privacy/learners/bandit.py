@@ -10,16 +10,15 @@ from torchonline.core.checks import check_shape, positive, positive_integer, sha
 from torchonline.core.inputs import check_mask
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.clipping import clipped
-from torchonline.privacy.learners.base import PrivateLearner
-from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
 from torchonline.privacy.learners.released import ReleasedBandit
 from torchonline.privacy.records import record_actions, record_values
 
 
 class PrivateBandit(PrivateLearner):
-    r"""Base class of the private bandits: K arms, one person in a round.
+    r"""Base class of the private bandits: K arms that share one context, one person in a round.
 
-    All arms share one context. A round, for the caller::
+    A round, for the caller::
 
         k = bandit.select(x)
         bandit.step(x, k, reward)    # or bandit.step(None), if no reward has come
@@ -37,20 +36,17 @@ class PrivateBandit(PrivateLearner):
     **Late rewards.** A step takes all rewards that arrived in its round, each with its context and action. It clips the
     contribution of each reward separately, at the present state, and adds them up. The clock counts rounds, never arrivals: one
     step for each reward would shift everybody after it, and would not be private. A person still moves one summand, even if the
-    delay of her reward depends on her data. (In an estimator's ``step`` the rows are rounds in order. Here they belong to one
-    round.)
+    delay of her reward depends on her data.
 
     Values are never refused, because an error would tell of them. A context with NaN or infinity is decided upon as 0. Its
-    record contributes 0, and so does a record whose reward is not finite, or whose action is no arm: such actions pad the rows
-    of a fleet's learners to one length. A decision without an available arm is arm 0.
+    record contributes 0, and so does a record whose reward is not finite, or whose action is no arm. A decision without an
+    available arm is arm 0.
 
     Args:
-        dim: number of features d.
         arms: K, the number of arms.
-        feature_clip: the length that contexts are scaled down to.
-        feature_norm: the order of the norm of this length.
+        feature_clip, feature_norm: the length that contexts are scaled down to, and the order of its norm.
         reward_clip: rewards are clipped to this magnitude.
-        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        dim, options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
     """
 
     def __init__(
@@ -64,10 +60,8 @@ class PrivateBandit(PrivateLearner):
         **options: Unpack[PrivateOptions],
     ) -> None:
         super().__init__(dim, **options)
-        if self.source.name == "discrete":
-            raise ValueError(
-                "noise_source: expected 'torch' or 'csprng', since contributions are not integers, got 'discrete'"
-            )
+        if self.source.name == "discrete":  # contributions are not integers
+            raise ValueError("noise_source: expected 'torch' or 'csprng', got 'discrete'")
         self.arm_count = positive_integer("arms", arms)
         self.feature_clip = positive("feature_clip", feature_clip)
         self.feature_norm = feature_norm
@@ -78,14 +72,7 @@ class PrivateBandit(PrivateLearner):
         raise NotImplementedError
 
     def _learn(self, x: Tensor, action: Tensor, reward: Tensor, step: int) -> None:
-        """Learn from the rewards of a round.
-
-        Args:
-            x: clipped contexts, ``(*B, m, d)``.
-            action: the arm of each reward, ``(*B, m)``.
-            reward: clipped rewards, ``(*B, m)``.
-            step: the number of the round, from 1 on.
-        """
+        """Learn from a round's clipped contexts ``(*B, m, d)``, and arms and clipped rewards ``(*B, m)``."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
@@ -97,9 +84,7 @@ class PrivateBandit(PrivateLearner):
 
     @one_at_a_time
     def select(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Choose an arm for each decision, the lowest of equals.
-
-        The choice is for its own person only. Changes no state.
+        """Choose an arm for each decision, the lowest of equals, for its own person only. Changes no state.
 
         Args:
             x: contexts, ``(*B, ..., d)``: one decision, or many from the same state.
@@ -107,10 +92,6 @@ class PrivateBandit(PrivateLearner):
 
         Returns:
             ``(*B, ...)``, int64.
-
-        Raises:
-            TypeError: ``x`` holds no floating-point numbers, or ``mask`` is no boolean tensor.
-            ValueError: a shape or device is wrong.
         """
         self._refuse_tracing()
         x = self._checked_context(x, None)
@@ -132,8 +113,7 @@ class PrivateBandit(PrivateLearner):
 
         Raises:
             RuntimeError: the horizon is over and the budget spent, or an interrupted step has left the state half written.
-            TypeError: an argument is of the wrong type. No buffer has changed.
-            ValueError: a shape or device is wrong. No buffer has changed.
+            TypeError, ValueError: a type, shape or device is wrong. No buffer has changed.
         """
         step = self._next_step()
         with torch.no_grad(), np.errstate(all="ignore"):  # the step of a small arm runs on arrays
@@ -144,12 +124,7 @@ class PrivateBandit(PrivateLearner):
         return self.released().select(x, mask)
 
     def _checked_context(self, x: Tensor, most: int | None) -> Tensor:
-        """Return contexts as float64, or raise.
-
-        Args:
-            x: ``(*B, ..., d)``.
-            most: the largest number of dimensions for ``...``; None for any.
-        """
+        """Return contexts ``(*B, ..., d)`` as float64, or raise; ``most`` dimensions for ``...``, None for any number."""
         x = record_values("x", x, self.constants)
         between = x.dim() - self.batch_dims - 1
         fits = between >= 0 and x.shape[: self.batch_dims] == self.batch_shape and x.size(-1) == self.dim
@@ -159,11 +134,7 @@ class PrivateBandit(PrivateLearner):
         return x
 
     def _arrived(self, x: Tensor | None, action: Any, reward: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the contexts, actions and rewards of a round, clipped, or raise.
-
-        Returns:
-            ``(*B, m, d)``, ``(*B, m)``, ``(*B, m)``.
-        """
+        """Return a round's contexts ``(*B, m, d)``, actions ``(*B, m)`` and rewards ``(*B, m)``, clipped, or raise."""
         if x is None:
             if action is not None or reward is not None:
                 raise ValueError("x: expected the context of the reward, got None")

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from typing import Any, Unpack
+from typing import Any, Required, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,6 @@ from torchonline.core.options import LearnerOptions
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.accounting import ADJACENCIES, Event, Ledger, NonPrivateEvent, RepeatedEvent
 from torchonline.privacy.learners.clock import ClockedLearner
-from torchonline.privacy.learners.options import signature_with
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
 
@@ -21,18 +20,28 @@ SECRET = "secret"
 SEEDED = "seeded: no protection against whoever knows the seed"
 
 
-class PrivateLearner(ClockedLearner):
-    """Base class of all private learners.
+class PrivateOptions(LearnerOptions, total=False):
+    """Options of all private learners. ``PrivateLearner`` explains them and sets their defaults."""
 
-    All that a private learner publishes, over all steps, reveals little of any one record.
+    horizon: Required[int]
+    epsilon: Required[float]
+    delta: Required[float]
+    adjacency: str
+    max_participations: int
+    noise_source: str | NoiseSource
+    seed: int | None
+
+
+class PrivateLearner(ClockedLearner):
+    """Base class of the private learners: all that one publishes, over all steps, reveals little of any one record.
 
     **Protected** is one record: two streams are neighbours when they differ in one record. The sequence of all public states is
     (epsilon, delta)-differentially private, even if later records are chosen by somebody who has seen the earlier states.
 
-    **Public** are all arguments of the constructor, the horizon, the number of steps, shapes and types, and which step each
-    person takes. Choose them without looking at the data. A record that is missing, refused or filtered out takes its step as
-    ``step(None)``, because skipping the step would shift all later records. NaN and infinity count as zero contributions, without
-    an error, because an error would tell of them. ``validate`` changes none of this.
+    **Public** are all arguments of the constructor, the number of steps, shapes and types, and which step each person takes.
+    Choose them without looking at the data. A record that is missing, refused or filtered out takes its step as ``step(None)``,
+    because skipping the step would shift all later records. NaN and infinity count as zero contributions, without an error,
+    because an error would tell of them. ``validate`` changes none of this.
 
     **One step for each person.** A second epoch spends more, and so does the same person in two learners of a fleet, under two
     seeds, or at two points of a grid. The learner cannot see it: B learners on one stream spend what ``continuations=B`` of
@@ -43,10 +52,9 @@ class PrivateLearner(ClockedLearner):
     TorchScript gets :meth:`released` too. The guarantee does not cover anything else that is computed from a record (a loss, the
     norm of a gradient, a reward, a regret), nor what is stopped, selected or logged by it.
 
-    **Noise is never replayed.** A learner that is loaded or copied draws new noise. Two runs from one state with equal noise and
-    different records would release the difference exactly. A run from a state that another run has gone on from releases all
-    earlier records once more: see :meth:`privacy_spent`. All sums and all noise are float64, whatever ``dtype`` says, and no
-    cast changes them.
+    **Noise is never replayed.** A learner that is loaded or copied draws new noise. A run from a state that another run has gone
+    on from releases all earlier records once more: see :meth:`privacy_spent`. All sums and all noise are float64, whatever
+    ``dtype`` says, and no cast changes them.
 
     **A step that fails halfway counts as taken.** Do not give its person to ``step`` again. The learner then refuses all calls
     that read or write its state, with a RuntimeError, until a state is loaded. A wrong shape, type or device is refused
@@ -73,14 +81,19 @@ class PrivateLearner(ClockedLearner):
 
     # Buffers in the dtype of the learner. All others are exact.
     decisions: tuple[str, ...] = ()
-
     fixed_besides = ("clip_norm", "feature_norm", "sensitivity")
     why_fixed = "which the noise is made for"
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        made: Any = cls
-        made.__signature__ = signature_with(inspect.signature(cls), inspect.signature(PrivateLearner))
+        # For help and inspect, which should show the keywords in place of `**options`, required ones first.
+        own = inspect.signature(cls).parameters
+        if "options" in own and own["options"].annotation == Unpack[PrivateOptions]:
+            expanded = [parameter for name, parameter in own.items() if name != "options"]
+            shared = inspect.signature(PrivateLearner).parameters
+            expanded += [parameter for name, parameter in shared.items() if name not in own]
+            expanded.sort(key=lambda parameter: (parameter.kind, parameter.default is not inspect.Parameter.empty))
+            cls.__signature__ = inspect.Signature(expanded)
 
     def __init__(
         self,
@@ -97,20 +110,14 @@ class PrivateLearner(ClockedLearner):
     ) -> None:
         super().__init__(dim, **options)
         # A seed is not kept, nor shown; extra_repr always shows the adjacency.
-        self.__dict__["_arguments"] = {
-            name: value
-            for name, value in self.__dict__.get("_arguments", {}).items()
-            if name not in ("seed", "adjacency", "domain")
-        }
+        for name in ("seed", "adjacency", "domain"):
+            self.__dict__.get("_arguments", {}).pop(name, None)
         self.horizon = positive_integer("horizon", horizon)
         self.epsilon = math.inf if epsilon == math.inf else positive("epsilon", epsilon)
         self.delta = within("delta", delta, 0.0, 1.0)
         self.adjacency = one_of("adjacency", adjacency, ADJACENCIES)
         if positive_integer("max_participations", max_participations) != 1:
-            raise ValueError(
-                "max_participations: expected 1, because the accounting is for one step of each person, got "
-                f"{max_participations}"
-            )
+            raise ValueError(f"max_participations: expected 1, which the accounting is for, got {max_participations}")
         if isinstance(noise_source, NoiseSource):
             if seed is not None:
                 raise ValueError("seed: expected None with a noise source, which has its own randomness, got a seed")
@@ -135,12 +142,7 @@ class PrivateLearner(ClockedLearner):
         return []
 
     def privacy_ledger(self, continuations: int | None = None, *, steps: int | None = None) -> Ledger:
-        """Return the ledger of all releases so far; see :meth:`privacy_spent`.
-
-        Args:
-            continuations: see :meth:`privacy_spent`.
-            steps: for the ledger after that many steps, if they are more than so far; at most the horizon.
-        """
+        """Return the ledger of all releases so far, or after so many ``steps`` if they are more; see :meth:`privacy_spent`."""
         if steps is not None and positive_integer("steps", steps) > self.horizon:
             raise ValueError(f"steps: expected at most {self.horizon}, the horizon, got {steps}")
         with self._lock:
@@ -159,37 +161,27 @@ class PrivateLearner(ClockedLearner):
 
         The number holds after a number of steps that was *fixed in advance*. If the number of steps was chosen by looking at
         anything that comes from the data, public states included, quote the constructor's epsilon and delta instead. To stop when
-        this number crosses a threshold that depends on the data spends more than the number says.
+        this number crosses a threshold that depends on the data spends more than the number says. Without noise it is infinite.
 
-        If m runs go on from one state, all earlier records are released m times. A mechanism of Gaussian privacy :math:`\mu` then
-        spends :math:`\mu\sqrt m`, and one of :math:`\rho`-zCDP spends :math:`m\rho`. By default m is 1, and one more for each
-        load or copy, in this learner's past, of a state that had seen a step. A learner cannot know of copies that it does not
-        come from.
+        If m runs go on from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian privacy, or
+        :math:`m\rho` of zCDP. A learner cannot know of copies that it does not come from.
 
         Args:
             delta: in (0, 1).
-            continuations: m, if you know better. It is 1 for a run that was resumed from the very last state that it had
-                published, and B for a fleet of B learners on one stream, all published.
-
-        Returns:
-            0 before the first step, and infinity without noise.
+            continuations: m. By default 1, and one more for each load or copy, in this learner's past, of a state that had seen
+                a step. It is 1 for a run that was resumed from the very last state that it had published, and B for a fleet of B
+                learners on one stream, all published.
         """
         return self.privacy_ledger(continuations).epsilon(within("delta", delta, 0.0, 1.0))
 
     @one_at_a_time
     def public_state(self) -> dict[str, Tensor]:
         """Return copies of all buffers that are not secret. They have been released."""
-        return {
-            name: value.clone()
-            for name, value in self.state().items()
-            if not name.rpartition(".")[-1].startswith(SECRET)
-        }
+        state = self.state().items()
+        return {name: value.clone() for name, value in state if not name.rpartition(".")[-1].startswith(SECRET)}
 
     def reset(self) -> None:
-        """Raise a RuntimeError, because a release cannot be taken back.
-
-        The count of releases must not be lost.
-        """
+        """Raise a RuntimeError, because a release cannot be taken back. The count of releases must not be lost."""
         raise RuntimeError("reset: expected a new learner instead, since what this one has released stays released")
 
     def extra_repr(self) -> str:
@@ -207,9 +199,9 @@ class PrivateLearner(ClockedLearner):
         return self._initial_options["dtype"] if name in self.decisions else torch.float64
 
     def _options(self) -> list[tuple[str, float]]:
-        own = [("horizon", self.horizon), ("epsilon", self.epsilon), ("delta", self.delta)]
-        own += [("adjacency", ADJACENCIES.index(self.adjacency))]
-        return [(name, float(value)) for name, value in own] + super()._options() + self._parameters_of_noise()
+        own = [("horizon", float(self.horizon)), ("epsilon", self.epsilon), ("delta", self.delta)]
+        own.append(("adjacency", float(ADJACENCIES.index(self.adjacency))))
+        return own + super()._options() + self._parameters_of_noise()
 
     def _apply(self, fn: Any, recurse: bool = True) -> "PrivateLearner":
         super()._apply(without_cast(fn), recurse)
@@ -222,7 +214,7 @@ class PrivateLearner(ClockedLearner):
         memo = caller.f_back.f_locals.get("memo") if caller is not None and caller.f_back is not None else None
         if memo != {}:
             raise RuntimeError(
-                "export: expected torchonline.export.released(module), which holds public values only, got a module with a "
-                f"{type(self).__name__} and its secrets"
+                "export: expected torchonline.export.released(module), which holds public values only, got a "
+                f"{type(self).__name__} with its secrets"
             )
         return self.released()

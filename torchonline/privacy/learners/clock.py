@@ -17,73 +17,54 @@ is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch
 
 
 class Clock(NamedTuple):
-    """The object's own copy of the counts.
-
-    Loading or overwriting buffers does not change it.
-
-    Attributes:
-        rounds: the steps of this run.
-        furthest: the largest number of steps of any run before.
-        continuations: the number of runs.
-        process: the id of the process that draws the noise.
-    """
+    """The object's own copy of the counts. Loading or overwriting buffers does not change it."""
 
     rounds: int
-    furthest: int
+    furthest: int  # the largest number of steps of any run before
     continuations: int
-    process: int
+    process: int  # the id of the process that draws the noise
 
 
 class ClockedLearner(Learner):
-    """Base class that counts steps and runs, and never draws noise twice.
-
-    Four int64 buffers count, one number each for all learners of a fleet:
-
-    - ``rounds``: the steps of this run.
-    - ``furthest``: the largest number of steps of any run that this state comes from.
-    - ``continuations``: the number of runs: 1, and one more for each load or copy of a state that had seen a step.
-    - ``seeded``: 1 if noise in the state was drawn from a seed.
+    """Base class that counts steps and runs, in one number for all learners of a fleet, and never draws noise twice.
 
     A subclass sets ``horizon`` and ``source`` before it creates the buffers. Its step holds the lock, calls :meth:`_next_step`,
     checks its arguments, and does all of its writing in :meth:`_take`.
     """
 
-    rounds: Tensor
-    furthest: Tensor
-    continuations: Tensor
-    seeded: Tensor
+    rounds: Tensor  # the steps of this run
+    furthest: Tensor  # the largest number of steps of any run that this state comes from
+    continuations: Tensor  # the number of runs: 1, and one more for each load or copy of a state that had seen a step
+    seeded: Tensor  # 1 if noise in the state was drawn from a seed
     horizon: int
     source: NoiseSource
     _memory: Clock
-
     remedy_of_torn = "call load_state_dict() or construct a new learner; an interrupted step counts as taken"
 
     def _next_step(self) -> int:
-        """Return the number of the next step, from 1 on.
-
-        Nothing is written, unless the clock was moved from outside.
-        """
+        """Return the number of the next step, from 1 on. Nothing is written, unless the clock was moved from outside."""
         self._refuse_tracing()
         rounds, memory = int(self.rounds), self._memory
         if rounds != memory.rounds or os.getpid() != memory.process:
-            self._continue(self._counts(), 0)
+            _, furthest, runs = self._counts()
+            self._continue(furthest, runs)
         if rounds >= self.horizon:
             raise RuntimeError(
-                f"step: expected at most {self.horizon} steps, the horizon, got one more; the privacy budget is spent"
+                f"step: expected at most {self.horizon} steps, got one more; the privacy budget is spent"
             )
         return rounds + 1
 
     def _take(self, step: int, learn: Callable[..., None], *arguments: Any) -> None:
         """Take a step: advance the clock, then call ``learn``.
 
-        A step is never undone, because its noise cannot be drawn again. An exception before the clock has moved leaves the
-        learner as it was. After a later exception, the step counts and the learner is marked as torn: it refuses all calls
-        that read or write its state until a state is loaded.
+        An exception before the clock has moved leaves the learner as it was. After a later exception, the step counts and the
+        learner is marked as torn, because its noise cannot be drawn again.
         """
         marks = self.__dict__
         try:
             marks["_is_torn"] = True
-            self._begin(step)
+            self.rounds.add_(1)  # first, so that an interrupted step still counts as spent
+            self._remember(step)
             learn(*arguments)
             marks["_is_torn"] = False
         except BaseException:
@@ -92,11 +73,6 @@ class ClockedLearner(Learner):
             else:
                 self._remember(step)
             raise
-
-    def _begin(self, step: int) -> None:
-        """Advance the clock first, so that an interrupted step still counts as spent."""
-        self.rounds.add_(1)
-        self._remember(step)
 
     def _remember(self, step: int) -> None:
         """Note that a step has been taken, and whether its noise comes from a seed."""
@@ -109,10 +85,10 @@ class ClockedLearner(Learner):
         return self.source.is_seeded or bool(self.seeded)
 
     def _counts(self) -> tuple[int, int, int]:
-        """Return the rounds, the most steps of any run, and the number of runs.
+        """Return the rounds, the most steps of any run, and the number of runs: the larger of the buffers and our own copy.
 
-        The largest of the buffers and of this object's own copy counts. Where they differ, somebody has written the clock from
-        outside (an average of weights, a broadcast, an older state), or has forked the process: that is one more run.
+        Where they differ, somebody has written the clock from outside (an average of weights, a broadcast, an older state), or
+        has forked the process: that is one more run.
         """
         rounds, memory = int(self.rounds), self._memory
         furthest = max(int(self.furthest), memory.furthest, memory.rounds)
@@ -120,38 +96,31 @@ class ClockedLearner(Learner):
         another = is_other and max(rounds, memory.rounds) > 0
         return rounds, furthest, max(int(self.continuations), memory.continuations) + another
 
-    def _continue(self, counts: tuple[int, int, int], another: int) -> None:
-        """Go on from the present state with new noise.
+    def _resume(self, rounds: int, furthest: int, runs: int) -> None:
+        """Go on from a copied or loaded state, which is one more run if it, or what we had counted, has seen a step."""
+        furthest = max(rounds, furthest, int(self.rounds), int(self.furthest))
+        another = max(rounds, int(self.rounds)) > 0
+        self._continue(furthest, max(runs, int(self.continuations)) + another)
 
-        Args:
-            counts: what :meth:`_counts` returned.
-            another: 1 to count one more run, or 0.
-        """
-        rounds, furthest, runs = int(self.rounds), counts[1], counts[2] + another
+    def _continue(self, furthest: int, runs: int) -> None:
+        """Go on from the present state with new noise and these counts."""
         self.source.renew()
         with torch.no_grad():
             self.furthest.fill_(furthest)
             self.continuations.fill_(runs)
         # Last: until here, an interrupted call is repeated by the next step.
-        self.__dict__["_memory"] = Clock(rounds, furthest, runs, os.getpid())
+        self.__dict__["_memory"] = Clock(int(self.rounds), furthest, runs, os.getpid())
 
     def _refuse_tracing(self) -> None:
         """Raise while a program is traced, because it would take all buffers along."""
         if is_tracing() or is_exporting():
-            raise RuntimeError(
-                "export: expected released(), which holds public values only, got a private learner with its secrets"
-            )
-
-    def _clock(self) -> dict[str, Tensor]:
-        """Return the buffers that count, before the first step."""
-        zero = torch.zeros((), dtype=torch.int64)
-        return {"rounds": zero, "furthest": zero, "continuations": zero + 1, "seeded": zero}
+            raise RuntimeError("export: expected released(), with public values only, got a learner with its secrets")
 
     def _create_buffers(self) -> None:
         super()._create_buffers()
         # Without batch_shape: a fleet has one clock.
-        for name, value in self._clock().items():
-            self.register_buffer(name, value.to(self._initial_options["device"], copy=True))
+        for name, start in {"rounds": 0, "furthest": 0, "continuations": 1, "seeded": 0}.items():
+            self.register_buffer(name, torch.tensor(start, device=self._initial_options["device"]))
         self.__dict__["_memory"] = Clock(0, 0, 1, os.getpid())
 
     def __copy__(self) -> "ClockedLearner":
@@ -160,10 +129,8 @@ class ClockedLearner(Learner):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        rounds, memory = int(self.rounds), self._memory
-        furthest = max(rounds, int(self.furthest), memory.furthest, memory.rounds)
-        runs = max(int(self.continuations), memory.continuations)
-        self._continue((rounds, furthest, runs), int(max(rounds, memory.rounds) > 0))
+        memory = self._memory
+        self._resume(memory.rounds, memory.furthest, memory.continuations)
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
         problems = super()._load_problems(state_dict, prefix)
@@ -172,12 +139,8 @@ class ClockedLearner(Learner):
         for name, buffer in self._buffers.items():
             if buffer is not None and (got := state_dict[prefix + name].dtype) is not buffer.dtype:
                 problems.append(f"{prefix}{name}: expected {buffer.dtype}, got {got}")
-        limits = {
-            "rounds": (0, self.horizon),
-            "furthest": (0, self.horizon),
-            "continuations": (1, 2**40),
-            "seeded": (0, 1),
-        }
+        steps = (0, self.horizon)
+        limits = {"rounds": steps, "furthest": steps, "continuations": (1, 2**40), "seeded": (0, 1)}
         for name, (low, high) in limits.items():
             if not low <= int(state_dict[prefix + name]) <= high:
                 problems.append(f"{prefix}{name}: expected {low} to {high}, got {int(state_dict[prefix + name])}")
@@ -193,8 +156,5 @@ class ClockedLearner(Learner):
             entries = [name for name in map(prefix.__add__, self._buffers) if name in state_dict]
             copies = {name: state_dict[name].clone() for name in entries}
             super()._load_own({**state_dict, **copies}, prefix, *arguments)
-            rounds = int(self.rounds)
-            furthest = max(before[0], before[1], rounds, int(self.furthest))
-            runs = max(before[2], int(self.continuations))
             self.seeded.fill_(int(seeded or bool(self.seeded)))
-            self._continue((rounds, furthest, runs), int(max(before[0], rounds) > 0))
+            self._resume(*before)

@@ -12,21 +12,18 @@ from torchonline.core.stepping import one_at_a_time
 from torchonline.links import Gaussian, Link
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.learners.bandit import PrivateBandit
-from torchonline.privacy.learners.frank_wolfe_base import PrivateVertexFrankWolfe
-from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.learners.base import PrivateOptions
+from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe
 from torchonline.privacy.learners.released import ReleasedDPHDB, highest
-from torchonline.privacy.mechanisms.names import VERTEX_LAWS
+from torchonline.privacy.mechanisms.base import VERTEX_LAWS
 from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
 
 
 class DPHDB(PrivateBandit):
-    r"""Private high-dimensional contextual bandit.
+    r"""Private high-dimensional contextual bandit: a private Frank-Wolfe learner for each arm.
 
-    Each arm has a private Frank-Wolfe learner. Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`,
-    with a known link :math:`\mu`. A round::
-
-        k = bandit.select(x)
-        bandit.step(x, k, reward)    # all rewards that arrived in this round; bandit.step(None) if none has
+    Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`, with a known link :math:`\mu`. A round is
+    that of :class:`~torchonline.privacy.learners.bandit.PrivateBandit`.
 
     1. *Warm-up*: the first :math:`t_0` rounds are the block of arm 0, the next that of arm 1, and so on. The block's arm is
        pulled whatever the context, and only its learner takes steps. At the end of a block ``theta_warm`` keeps the arm's
@@ -36,51 +33,32 @@ class DPHDB(PrivateBandit):
        over the available arms. Of these, the arm with the highest :math:`\mu(x^\top\theta_k)` is pulled. The learner of every
        arm takes a step in every round: on the record (x, r) if its arm was pulled, else on (0, :math:`\mu(0)`).
 
-    The learners are those of :mod:`torchonline.privacy.learners.frank_wolfe_base`. The gradient of the loss
-    :math:`m(x^\top\theta) - r\,x^\top\theta`, :math:`m' = \mu`, is
-
-    .. math:: \nabla f(\theta; x, r) = (\mu(x^\top\theta) - r)\,x .
-
-    It is 0 at x = 0 for every link, reward and :math:`\theta`, because :math:`\mu(0)` is finite. So an arm that was not pulled
-    adds exactly 0, and noise. A learner's own clock after the warm-up is s = t - (K - 1) :math:`t_0`, and it weighs gradients by
-    s and s - 1. With the number t of the round instead, the records of the warm-up would weigh up to K times as much as the
-    noise allows.
+    The learners are those of :class:`~torchonline.DPPOFW`. The gradient of the loss is :math:`\nabla f(\theta; x, r) =
+    (\mu(x^\top\theta) - r)\,x`, so an arm that was not pulled adds exactly 0, and noise. A learner's own clock after the
+    warm-up is s = t - (K - 1) :math:`t_0`, and it weighs gradients by s and s - 1.
 
     Guarantee: joint differential privacy, see :class:`~torchonline.privacy.learners.bandit.PrivateBandit`, at the
     (epsilon, delta) of *one* arm's learner over its horizon n = T - (K - 1) :math:`t_0`, without a factor K or 2. There is no
     guarantee for the regret, because contributions are clipped. Proof: docs/privacy.md.
-
     Cost of a round: K learners' steps, O(5 K d), and O(K m d) for m rewards. Cost of a decision: O(K d).
 
     Args:
-        dim: number of features d.
-        arms: K, the number of arms.
-        horizon: T, the number of rounds.
+        arms, horizon: K and T, the numbers of arms and of rounds.
         warmup: :math:`t_0`, the number of rounds in the block of each arm; K :math:`t_0 \le` T.
-        epsilon, delta: of the whole run; epsilon ``inf`` for no noise.
         link: :math:`\mu`, see :mod:`torchonline.links`; None for the identity.
         feature_clip: M; contexts are scaled down to :math:`\|x\|_\infty \le M`.
         reward_clip: B; rewards are clipped to [-B, B]. ``inf`` only if epsilon is.
         gap: h, of the preselection, in units of the mean reward; ``inf`` keeps all arms. A small gap locks in wrong arms, because
             :math:`\theta^w` comes from few rounds and much noise.
         radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`.
-        clip: C, the bound of a record's combined gradient in the Euclidean norm; in the maximum norm for ``"gumbel"`` and
-            ``"laplace"``.
-        mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"gumbel"`` or ``"laplace"``, noise on the choice of a
-            vertex, for more features than rounds. See :class:`~torchonline.DPPOFW`.
-        scheme, step_scale: as in :class:`~torchonline.DPTOFW`.
+        clip: C, the bound of a record's combined gradient: Euclidean, or the maximum norm for ``"gumbel"`` and ``"laplace"``.
+        mechanism, scheme, step_scale: as in :class:`~torchonline.DPPOFW`, without ``"auto"``.
         noise_source: ``"torch"`` or ``"csprng"``. Each arm has noise of its own.
-        seed: for tests. Whoever knows it can remove the noise.
         adjacency: ``"replace_one"``; or ``"zero_out"``, a person in the place of a round without a reward.
-        max_participations: in how many rounds a person takes part: 1 only.
-        batch_shape: ``*B``, independent bandits with other people each.
-        dtype: of the decisions. Sums and noise are float64.
-        device: where the state lives. Noise is drawn on the CPU.
-        validate: of no effect, see :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        dim, epsilon, delta, max_participations, seed, batch_shape, dtype, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
-    Shape:
-        - x: ``(*B, ..., d)`` to decide, ``(*B, d)`` or ``(*B, m, d)`` to learn; scores: ``(*B, ..., K)``.
-        - theta_warm: ``(*B, K, d)``, public; ``arms[k]`` has the state of an arm's learner.
+    Shape: theta_warm ``(*B, K, d)``, public. ``arms[k]`` has the state of an arm's learner.
 
     Example:
         >>> bandit = DPHDB(2, arms=2, horizon=500, warmup=50, epsilon=10.0, delta=1e-4)
@@ -90,18 +68,13 @@ class DPHDB(PrivateBandit):
         ...     bandit.step(x, k, theta[k] @ x)
         >>> bandit.select(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
         tensor([0, 1])
-        >>> bandit.privacy_spent(1e-4) <= 10.0
-        True
 
-    Reference:
-        Han, Liang, Liang, Wang, Yao and Zhang, On private online convex optimization: optimal algorithms in lp-geometry and high
-        dimensional contextual bandits, 2022, Algorithm 4. What differs: the clock of an arm's learner is its own, without which
-        its Theorem 4.1 does not hold; contributions are clipped; noise is a BLT's by default; rewards may be late; and no arm is
-        discarded by default.
+    Reference: Algorithm 4 of the paper of :class:`~torchonline.DPTOFW`. What differs: the clock of an arm's learner is its own,
+    without which its Theorem 4.1 does not hold; contributions are clipped; noise is a BLT's by default; rewards may be late;
+    and no arm is discarded by default.
     """
 
     theta_warm: Tensor
-
     decisions = ("theta_warm",)
 
     def __init__(
@@ -126,10 +99,8 @@ class DPHDB(PrivateBandit):
         )
         self.warmup = positive_integer("warmup", warmup)
         if self.arm_count * self.warmup > self.horizon:
-            raise ValueError(
-                f"warmup: expected at most {self.horizon // self.arm_count} rounds for each of {self.arm_count} arms within "
-                f"a horizon of {self.horizon}, got {self.warmup}"
-            )
+            most = self.horizon // self.arm_count
+            raise ValueError(f"warmup: expected at most {most} rounds for each arm, got {self.warmup}")
         self.gap = math.inf if gap == math.inf else positive("gap", gap)
         self.link = Gaussian() if link is None else link
         if not isinstance(self.link, Link):
@@ -137,7 +108,7 @@ class DPHDB(PrivateBandit):
         self.link.check_bound(self.feature_clip * positive("radius_bound", radius_bound))
         self.mechanism = one_of("mechanism", mechanism, (*MECHANISMS, *VERTEX_LAWS))
         self.arms: Any = nn.ModuleList(
-            PrivateVertexFrankWolfe(
+            PrivateFrankWolfe(
                 dim,
                 domain=CrossPolytope(dim, radius=radius_bound),
                 clip=clip,
@@ -181,31 +152,18 @@ class DPHDB(PrivateBandit):
         block = self._block(step)
         for k, arm in enumerate(self.arms):
             if block is None or k == block:
-                self._learn_arm(arm, torch.where((action == k).unsqueeze(-1), x, 0.0), reward)
+                own = torch.where((action == k).unsqueeze(-1), x, 0.0)  # 0 if another arm was pulled
+                slope = self.link.mean(own @ arm.queries().to(own.dtype).mT) - reward.unsqueeze(-1)
+                arm.step_together(slope.unsqueeze(-1) * own.unsqueeze(-2))
         if block is not None and step % self.warmup == 0:
             self.theta_warm[..., block, :] = self.arms[block].theta
 
-    def _learn_arm(self, arm: PrivateVertexFrankWolfe, x: Tensor, reward: Tensor) -> None:
-        """Take one step of an arm's learner. x is 0 if another arm was pulled."""
-        slope = self.link.mean(x @ arm.queries().to(x.dtype).mT) - reward.unsqueeze(-1)
-        gradients = slope.unsqueeze(-1) * x.unsqueeze(-2)
-        arm.step_together(gradients)
-
     @one_at_a_time
     def released(self) -> ReleasedDPHDB:
-        """Return a module that decides greedily by the present decisions, for export.
-
-        It does so in the warm-up too.
-        """
+        """Return a module that decides greedily by the present decisions, for export. It does so in the warm-up too."""
         theta = torch.stack([arm.theta for arm in self.arms], -2)
-        return ReleasedDPHDB(
-            theta,
-            self.theta_warm,
-            link=self.link,
-            gap=self.gap,
-            feature_clip=self.feature_clip,
-            feature_norm=self.feature_norm,
-        )
+        clipping = {"feature_clip": self.feature_clip, "feature_norm": self.feature_norm}
+        return ReleasedDPHDB(theta, self.theta_warm, link=self.link, gap=self.gap, **clipping)
 
     def _event(self, steps: int) -> Event:
         return self.arms[0]._event(self._local(steps))

@@ -7,75 +7,59 @@ from torch import Tensor
 
 from torchonline.convex.domains import CrossPolytope, LpBall, Polytope, Vertices
 from torchonline.core.checks import one_of
-from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe, PrivateVertexFrankWolfe
-from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.learners.base import PrivateOptions
+from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe
 from torchonline.privacy.learners.vertex_choice import Choice, NoisySum
+from torchonline.privacy.mechanisms.base import VERTEX_LAWS
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
-from torchonline.privacy.mechanisms.names import VERTEX_LAWS
 from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
 
 
 class DPTOFW(PrivateFrankWolfe):
-    r"""Private online Frank-Wolfe on an :math:`\ell_p` ball, with noise on the sum.
+    r"""Private online Frank-Wolfe on an :math:`\ell_p` ball, p from 1 to infinity, with noise on the sum.
 
-    The order p is from 1 to infinity. A round, for one record, whose loss has gradients at the two points of ``queries()``::
+    A round, for one record, whose loss has gradients at the two points of ``queries()``::
 
         gradients, _ = torchonline.gradients(loss, learner, x, y)
         learner.step(gradients)    # or learner.step(None), for a missing record
         learner.predict()          # public
 
-    The update is that of :mod:`torchonline.privacy.learners.frank_wolfe_base`, with :math:`v_t` the minimizer for
-    :math:`d_t = (S_t + N_t)/t` and the noise :math:`N_t` of a prefix-sum mechanism.
+    The update is that of :class:`~torchonline.privacy.learners.frank_wolfe_base.PrivateFrankWolfe`, with :math:`v_t` the
+    minimizer for :math:`d_t = (S_t + N_t)/t` and the noise :math:`N_t` of a prefix-sum mechanism.
 
     Guarantee: the sequence of all decisions, and of all :math:`d_t`, is (epsilon, delta)-differentially private under the
     conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`; for the Gaussian mechanisms with exact accounting.
     This is a theorem about real numbers; with ``noise_source="discrete"`` it is about this program's integers too. There is no
     guarantee for the losses, because clipping biases long contributions. Proof: docs/privacy.md.
-
     Cost of a step: O(5 d) time and memory for ``"blt"``, O(d log n) for the trees, O(n d) for ``"sqrt"``.
 
     Args:
-        dim: number of features d.
-        horizon: n, the number of steps.
-        epsilon, delta: of the whole run; epsilon ``inf`` for no noise.
-        norm: p, the order of the ball's norm.
-        radius_bound: R, the radius of the ball.
+        norm, radius_bound: p and R, the order of the ball's norm and its radius.
         clip: C, the bound of the combined gradient g of the round, in the Euclidean norm. g has about the size of one gradient,
             whatever t is. Too small a clip biases, and noise grows in proportion to it. ``inf`` only if epsilon is.
-        mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"`` (:mod:`torchonline.privacy.mechanisms.prefix_sums`); or
-            ``"paper"``, the tree with the paper's generalized Gaussian noise. That is five times the noise needed and more, and
-            is booked as the zCDP that it has.
+        mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"paper"``, the tree with the paper's generalized
+            Gaussian noise. That is five times the noise needed and more, and is booked as the zCDP that it has.
         scheme: ``"unbiased"``, or ``"paper"``: :math:`g_t = (t+1)\nabla f(\theta_t) - t\nabla f(\theta_{t-1})` over t + 1,
             which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
-        noise_source: ``"torch"``; ``"csprng"``, randomness of the operating system; or ``"discrete"``, exact in integers, for
-            ``mechanism="tree"``. See :mod:`torchonline.privacy.noise`.
-        seed: for tests. Whoever knows it can remove the noise.
-        adjacency, max_participations: see :class:`~torchonline.privacy.learners.base.PrivateLearner`.
-        batch_shape: ``*B``, independent learners, each with a stream of other people.
-        dtype: of the decisions. Sums and noise are float64.
-        device: where the state lives. Noise is drawn on the CPU.
-        validate: of no effect, see :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        noise_source: ``"torch"``, ``"csprng"``, or ``"discrete"``, exact in integers, for ``mechanism="tree"``.
+        dim, horizon, epsilon, delta, adjacency, max_participations, seed, batch_shape, dtype, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
-    Shape:
-        - queries: ``(*B, 2, d)``; gradients: the same; predict: ``(*B, d)``.
-        - theta, theta_prev, noisy_sum: ``(*B, d)``, public; secret_memory: ``(*B, 5, d)``.
+    Shape: queries and gradients ``(*B, 2, d)``; theta, theta_prev, noisy_sum ``(*B, d)``, public; secret_memory ``(*B, 5, d)``.
 
     Example:
         >>> learner = DPTOFW(2, horizon=1000, epsilon=1.0, delta=1e-3)
         >>> target = torch.tensor([0.6, 0.0]).double()
         >>> for _ in range(1000):
         ...     learner.step(learner.queries() - target)  # the gradient of |theta - target|^2 / 2
-        >>> bool((learner.predict() - target).norm() < 0.3)
-        True
-        >>> learner.privacy_spent(1e-3) <= 1.0
-        True
+        >>> bool((learner.predict() - target).norm() < 0.3), learner.privacy_spent(1e-3) <= 1.0
+        (True, True)
 
-    Reference:
-        Han, Liang, Liang, Wang, Yao and Zhang, On private online convex optimization: optimal algorithms in lp-geometry and high
-        dimensional contextual bandits, 2022. What differs: gradients are clipped instead of assumed to be short; the weights
-        are unbiased; the noise is a BLT's, calibrated exactly, some fifteen times less than the paper's; and the generalized
-        Gaussian of ``mechanism="paper"`` has the scale and the index that its theorem needs.
+    Reference: Han, Liang, Liang, Wang, Yao and Zhang, On private online convex optimization: optimal algorithms in lp-geometry
+    and high dimensional contextual bandits, 2022. What differs: gradients are clipped instead of assumed to be short; the
+    weights are unbiased; the noise is a BLT's, calibrated exactly; and the generalized Gaussian of ``mechanism="paper"`` has
+    the scale and the index that its theorem needs.
     """
 
     domain: LpBall
@@ -92,27 +76,23 @@ class DPTOFW(PrivateFrankWolfe):
         step_scale: float = 1.0,
         **options: Unpack[PrivateOptions],
     ) -> None:
+        domain = LpBall(dim, norm=norm, radius=radius_bound)
+        mechanism = one_of("mechanism", mechanism, (*MECHANISMS, "paper"))
         super().__init__(
-            dim,
-            domain=LpBall(dim, norm=norm, radius=radius_bound),
-            clip=clip,
-            clip_norm=2.0,
-            mechanism=one_of("mechanism", mechanism, (*MECHANISMS, "paper")),
-            scheme=scheme,
-            step_scale=step_scale,
-            **options,
+            dim, domain=domain, clip=clip, mechanism=mechanism, scheme=scheme, step_scale=step_scale, **options
         )
 
     def _choice(self) -> Choice:
         if self.mechanism != "paper" or self.epsilon == math.inf:
-            return NoisySum(self.domain, self._prefix_sum())
+            return super()._choice()
         norm = self.domain.norm
         order = norm / (norm - 1.0) if 1.0 < norm < math.inf else math.inf if norm == 1.0 else 1.0
+        horizon, moved = self.horizon, self._moved(max(order, 2.0))
         tree = GeneralizedGaussianTree(
-            self.horizon,
+            horizon,
             order=order,
             dim=self.dim,
-            sensitivity=self._moved(max(order, 2.0)),
+            sensitivity=moved,
             epsilon=self.epsilon,
             delta=self.delta,
             source=self.source,
@@ -120,7 +100,7 @@ class DPTOFW(PrivateFrankWolfe):
         return NoisySum(self.domain, tree)
 
 
-class DPPOFW(PrivateVertexFrankWolfe):
+class DPPOFW(PrivateFrankWolfe):
     r"""Private online Frank-Wolfe on a polytope: sparse decisions in high dimension.
 
     The default polytope is the :math:`\ell_1` ball. A round is that of :class:`DPTOFW`. With ``mechanism="gumbel"`` or
@@ -128,27 +108,21 @@ class DPPOFW(PrivateVertexFrankWolfe):
 
     .. math:: v_t = \arg\min_v\,\langle d_t, v\rangle - b_t\,G_{t,v},\qquad b_t = \Delta_1\sqrt{H_n/(8\rho)}/\sqrt t .
 
-    This noise grows with the logarithm of the number of vertices only, but shrinks as :math:`1/\sqrt t`. The noise of a
-    prefix-sum mechanism on :math:`d_t` shrinks as :math:`\sqrt d/t`, and is less if there are more steps than features.
-    ``"auto"`` takes Gumbel noise if d > 1.3 n, else ``"blt"``. It reads d and n only.
-
     Guarantee: that of :class:`DPTOFW`, for the sequence of decisions. Scores, sums, the margin of a choice and the Frank-Wolfe
     gap are not published. With noise on the choice, ``public_state()`` has no direction.
-
     Cost of a step: O(md) for m vertices that are given one by one, O(d) on the ball.
 
     Args:
-        dim: number of features d.
-        horizon, epsilon, delta, scheme, step_scale, noise_source, seed, adjacency, max_participations: as in :class:`DPTOFW`.
+        scheme, step_scale, noise_source: as in :class:`DPTOFW`.
         radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`. Not used with ``vertices``.
         vertices: ``(m, d)``, of another polytope. Choose them without looking at data.
         clip: C, the bound of the combined gradient in the maximum norm.
-        mechanism: ``"auto"``, ``"gumbel"``, ``"laplace"``, ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``.
-        batch_shape, dtype, device, validate: as in :class:`DPTOFW`.
+        mechanism: ``"gumbel"``, ``"laplace"``, ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"auto"``, Gumbel noise if
+            d > 1.3 n, else ``"blt"``. It reads d and n only.
+        dim, horizon, epsilon, delta, adjacency, max_participations, seed, batch_shape, dtype, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
-    Shape:
-        - queries: ``(*B, 2, d)``; gradients: the same; predict: ``(*B, d)``.
-        - theta, theta_prev: ``(*B, d)``, public; secret_sum: ``(*B, d)``, or the buffers of a mechanism.
+    Shape: theta, theta_prev ``(*B, d)``, public; secret_sum ``(*B, d)``, or the buffers of a mechanism.
 
     Example:
         >>> learner = DPPOFW(3, horizon=1000, epsilon=1.0, delta=1e-3)
@@ -157,9 +131,8 @@ class DPPOFW(PrivateVertexFrankWolfe):
         >>> learner.mechanism, bool(learner.predict()[0] > 0.8)
         ('blt', True)
 
-    Reference:
-        That of :class:`DPTOFW`. What differs: the paper's Laplace noise is for sums of counts; for these scores the range is what
-        counts, and Gumbel noise by zero-concentrated privacy is three to four times less.
+    Reference: that of :class:`DPTOFW`. What differs: the paper's Laplace noise is for sums of counts; for these scores the range
+    is what counts, and Gumbel noise by zero-concentrated privacy is three to four times less.
     """
 
     def __init__(
@@ -187,8 +160,3 @@ class DPPOFW(PrivateVertexFrankWolfe):
             step_scale=step_scale,
             **options,
         )
-
-    def _named(self, mechanism: str) -> str:
-        if mechanism != "auto":
-            return mechanism
-        return "gumbel" if self.dim > 1.3 * self.horizon else "blt"

@@ -1,19 +1,4 @@
-r"""Base classes of the private online Frank-Wolfe learners.
-
-All learners here play the same round. Let :math:`\theta_0 = \theta_1`. In step t = 1, 2, ... the loss of record :math:`z_t` has
-gradients at two points, and
-
-.. math::
-    g_t &= t\,\nabla f(\theta_t; z_t) - (t-1)\,\nabla f(\theta_{t-1}; z_t), \qquad
-    d_t = \tfrac1t\,(g_1 + ... + g_t), \\
-    v_t &\approx \arg\min_{v \in \mathcal D}\langle d_t, v\rangle, \qquad
-    \theta_{t+1} = \theta_t + \eta_t(v_t - \theta_t), \quad \eta_t = \min\{1, c/(t+1)\}.
-
-For independent records :math:`E\,d_t = \nabla F(\theta_t)`, with an error that shrinks as t grows. :math:`g_t` stays bounded
-because :math:`t\|\theta_t - \theta_{t-1}\|` does. It is clipped as a whole (:func:`torchonline.privacy.clipping.clipped`), so
-that the sum moves by at most 2C if one record is replaced. The learners differ in where the noise is: on the sum, or on the
-choice of a vertex.
-"""
+"""Base class of the private online Frank-Wolfe learners."""
 
 import math
 from typing import Any, Unpack
@@ -22,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.convex.domains import Domain, Vertices
+from torchonline.convex.domains import Domain
 from torchonline.core.backend import SMALL_STEP, as_array
 from torchonline.core.checks import one_of, positive
 from torchonline.core.ops import assign_
@@ -31,34 +16,33 @@ from torchonline.core.views import NumpyView
 from torchonline.privacy.accounting import Event
 from torchonline.privacy.calibration import zcdp_rho
 from torchonline.privacy.clipping import clipped
-from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.point import PrivatePoint
 from torchonline.privacy.learners.vertex_choice import Choice, NoisySum, NoisyVertex
-from torchonline.privacy.mechanisms.base import Mechanism, NoNoise
-from torchonline.privacy.mechanisms.names import VERTEX_LAWS
-from torchonline.privacy.mechanisms.prefix_sums import calibrated
+from torchonline.privacy.mechanisms.base import VERTEX_LAWS, NoNoise
 
 SCHEMES = ("unbiased", "paper")
 
 
 class PrivateFrankWolfe(PrivatePoint):
-    """Base class of the private Frank-Wolfe learners.
+    r"""Base class of the private Frank-Wolfe learners. The noise is on the sum, or on the choice of a vertex.
 
-    A subclass says in :meth:`_choice` where the noise is.
+    Let :math:`\theta_0 = \theta_1`. In step t = 1, 2, ... the loss of record :math:`z_t` has gradients at two points, and
 
-    Args:
-        dim: number of features d.
-        domain: the set of the decisions.
-        clip: C, the bound that contributions are clipped to.
-        clip_norm: the order of the norm that contributions are clipped in.
-        mechanism: the name of the noise.
-        scheme, step_scale: see :class:`~torchonline.DPTOFW`.
-        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+    .. math::
+        g_t &= t\,\nabla f(\theta_t; z_t) - (t-1)\,\nabla f(\theta_{t-1}; z_t), \qquad
+        d_t = \tfrac1t\,(g_1 + ... + g_t), \\
+        v_t &\approx \arg\min_{v \in \mathcal D}\langle d_t, v\rangle, \qquad
+        \theta_{t+1} = \theta_t + \eta_t(v_t - \theta_t), \quad \eta_t = \min\{1, c/(t+1)\}.
+
+    :math:`g_t` is clipped as a whole (:func:`~torchonline.privacy.clipping.clipped`), so that the sum moves by at most 2C if one
+    record is replaced. For independent records :math:`E\,d_t = \nabla F(\theta_t)`, with an error that shrinks as t grows.
+    The arguments are those of :class:`~torchonline.DPPOFW` and of :class:`~torchonline.privacy.learners.point.PrivatePoint`;
+    ``domain``, the set of the decisions, is a polytope for noise on the choice.
     """
 
-    theta_prev: Tensor
-
     decisions = ("theta", "theta_prev")
+    points = 2
 
     def __init__(
         self,
@@ -66,87 +50,49 @@ class PrivateFrankWolfe(PrivatePoint):
         *,
         domain: Domain,
         clip: float,
-        clip_norm: float,
         mechanism: str,
         scheme: str,
         step_scale: float,
+        clip_norm: float = 2.0,
         **options: Unpack[PrivateOptions],
     ) -> None:
         super().__init__(dim, clip=clip, clip_norm=clip_norm, **options)
         self.domain = domain
-        self.mechanism = self._named(mechanism)
+        automatic = "gumbel" if self.dim > 1.3 * self.horizon else "blt"
+        self.mechanism = automatic if mechanism == "auto" else mechanism
         self.scheme = one_of("scheme", scheme, SCHEMES)
         self.step_scale = positive("step_scale", step_scale)
         self.is_small = math.prod(self.batch_shape) * self.dim < SMALL_STEP
         self.choice: Choice = self._choice()
         self._create_buffers()
 
-    def _named(self, mechanism: str) -> str:
-        """Return the name of the mechanism for the constructor's argument."""
-        return mechanism
-
     def _choice(self) -> Choice:
         """Return the rule that adds noise and chooses a vertex."""
-        raise NotImplementedError
-
-    def _prefix_sum(self) -> Mechanism:
-        """Return the prefix-sum mechanism with the least noise for epsilon and delta."""
         if self.epsilon == math.inf:
-            return NoNoise(self.horizon)
-        return calibrated(
-            self.mechanism,
-            self.horizon,
-            sensitivity=self._moved(),
-            radius=self._longest(),
-            epsilon=self.epsilon,
-            delta=self.delta,
-            source=self.source,
-        )
+            return NoisySum(self.domain, NoNoise(self.horizon))
+        if self.mechanism not in VERTEX_LAWS:
+            return NoisySum(self.domain, self._prefix_sum(self.mechanism))
+        moved, rho = self._moved(math.inf), zcdp_rho(self.epsilon, self.delta)
+        domain: Any = self.domain
+        return NoisyVertex(domain, self.mechanism, horizon=self.horizon, sensitivity=moved, rho=rho, source=self.source)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         start = self.domain.start()
         return {"theta": start, "theta_prev": start, **self.choice.initial_state(self.dim)}
 
     @one_at_a_time
-    def queries(self) -> Tensor:
-        """Return the points for the next record's gradients, ``(*B, 2, d)``.
-
-        They are this decision and the one before.
-        """
-        self._refuse_tracing()
-        return torch.stack([self.theta, self.theta_prev], -2)
-
-    @one_at_a_time
     def step(self, gradients: Tensor | None, values: Any = None) -> None:
-        """Learn from one record, or from None, and publish the next decision.
-
-        Args:
-            gradients: of the record's loss, at the two points of :meth:`queries` in their order, ``(*B, 2, d)``. None for a
-                missing record, which takes its step all the same. NaN, infinite and long gradients are clipped, not refused.
-            values: of the loss. Ignored.
-
-        Raises:
-            RuntimeError: the horizon is over and the budget spent, or an interrupted step has left the state half written.
-            TypeError: ``gradients`` holds no floating-point numbers. No buffer has changed.
-            ValueError: the shape or device of ``gradients`` is wrong. No buffer has changed.
-        """
         step = self._next_step()
-        rows: Any = self._checked(gradients, 2)
+        rows: Any = self._checked(gradients)
         view = self._arrays()
         with torch.no_grad(), np.errstate(all="ignore"):
-            self._advance(self._combined(rows if view is None else as_array(rows), step), step, view)
+            self._advance(self._contribution(rows if view is None else as_array(rows), step), step, view)
 
     @one_at_a_time
     def step_together(self, gradients: Tensor) -> None:
-        """Take one step on several records of another learner.
-
-        Each contribution is clipped, and their sum is added.
-
-        Args:
-            gradients: at the two points of :meth:`queries`, ``(*B, m, 2, d)``, float64, m >= 0.
-        """
+        """Take one step on several records, ``(*B, m, 2, d)``, float64. Each is clipped, and their sum is added."""
         step = self._next_step()
-        contribution: Any = self._combined(gradients, step).sum(-2)
+        contribution: Any = self._contribution(gradients, step).sum(-2)
         view = self._arrays()
         self._advance(contribution if view is None else as_array(contribution), step, view)
 
@@ -154,20 +100,13 @@ class PrivateFrankWolfe(PrivatePoint):
         """Return the view that a small step on the CPU runs on; None for tensors."""
         return self.view_for(self.theta) if self.is_small and self.choice.takes_arrays else None
 
-    def _combined(self, gradients: Tensor, step: int) -> Tensor:
-        """Combine a record's gradients and clip: ``(..., 2, d)`` to ``(..., d)``."""
+    def _contribution(self, gradients: Tensor, step: int) -> Tensor:
         weight = step if self.scheme == "unbiased" else step + 1
         g = weight * gradients[..., 0, :] - (weight - 1) * gradients[..., 1, :]
         return clipped(g, self.clip, self.clip_norm)
 
     def _advance(self, contribution: Tensor, step: int, view: NumpyView | None) -> None:
-        """Take a step: add the contribution and publish the next decision.
-
-        Args:
-            contribution: ``(*B, d)``, an array if there is a view.
-            step: its number, from 1 on.
-            view: what the step runs on; None for tensors.
-        """
+        """Take a step on a view, with an array, or on tensors if the view is None."""
         self._take(step, self._move, contribution, step, self._buffers if view is None else view.learner.__dict__)
         if view is not None:
             view.mark_written()
@@ -186,24 +125,3 @@ class PrivateFrankWolfe(PrivatePoint):
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         own = [("clip", self.clip), ("scheme", float(SCHEMES.index(self.scheme))), ("step_scale", self.step_scale)]
         return own + self.domain.parameters() + self.choice.parameters()
-
-
-class PrivateVertexFrankWolfe(PrivateFrankWolfe):
-    """Base class of the learners on a polytope.
-
-    The noise is on the sum, or on the choice of a vertex.
-    """
-
-    domain: Vertices
-
-    def _choice(self) -> Choice:
-        if self.mechanism not in VERTEX_LAWS or self.epsilon == math.inf:
-            return NoisySum(self.domain, self._prefix_sum())
-        return NoisyVertex(
-            self.domain,
-            self.mechanism,
-            horizon=self.horizon,
-            sensitivity=self._moved(math.inf),
-            rho=zcdp_rho(self.epsilon, self.delta),
-            source=self.source,
-        )

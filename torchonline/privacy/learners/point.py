@@ -2,19 +2,21 @@
 
 from typing import Any, Unpack
 
+import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_shape
 from torchonline.core.stepping import one_at_a_time
-from torchonline.privacy.clipping import MARGIN
-from torchonline.privacy.learners.base import PrivateLearner
-from torchonline.privacy.learners.options import PrivateOptions
+from torchonline.privacy.clipping import MARGIN, clipped
+from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
 from torchonline.privacy.learners.released import Released
+from torchonline.privacy.mechanisms.base import Mechanism
+from torchonline.privacy.mechanisms.prefix_sums import calibrated
 from torchonline.privacy.records import record_values
 
 
 class PrivatePoint(PrivateLearner):
-    """Base class of the private learners of a point: clips gradients, publishes it.
+    """Base class of the private learners of a point: clips gradients, publishes the point.
 
     Args:
         dim: number of features d.
@@ -24,23 +26,48 @@ class PrivatePoint(PrivateLearner):
     """
 
     theta: Tensor
-
+    theta_prev: Tensor
     decisions: tuple[str, ...] = ("theta",)
+    # The number of points at which it wants gradients: 1, or 2 if it has ``theta_prev``.
+    points = 1
 
     def __init__(self, dim: int, *, clip: float, clip_norm: float = 2.0, **options: Unpack[PrivateOptions]) -> None:
         super().__init__(dim, **options)
         self.clip = self._clip_bound("clip", clip)
         self.clip_norm = clip_norm
 
-    def forward(self) -> Tensor:
-        """Return the public decision, ``(*B, d)``."""
-        return self.predict()
-
     @one_at_a_time
     def predict(self) -> Tensor:
         """Return the public decision, ``(*B, d)``."""
         self._refuse_tracing()
         return self.theta.clone()
+
+    forward = predict
+
+    @one_at_a_time
+    def queries(self) -> Tensor:
+        """Return the points for the next record's gradients, ``(*B, N, d)``: the decision, and the one before if N = 2."""
+        self._refuse_tracing()
+        return torch.stack([self.theta, self.theta_prev], -2) if self.points == 2 else self.theta.unsqueeze(-2).clone()
+
+    @one_at_a_time
+    def step(self, gradients: Tensor | None, values: Any = None) -> None:
+        """Learn from one record, or from None.
+
+        Args:
+            gradients: of the record's loss, at the points of :meth:`queries` in their order, ``(*B, N, d)``; or ``(*B, d)`` for
+                one point. None for a missing record, which takes its step all the same. NaN, infinite and long gradients are
+                clipped, not refused.
+            values: of the loss. Ignored.
+
+        Raises:
+            RuntimeError: the horizon is over and the budget spent, or an interrupted step has left the state half written.
+            TypeError, ValueError: the type, shape or device of ``gradients`` is wrong. No buffer has changed.
+        """
+        step = self._next_step()
+        with torch.no_grad():
+            contribution = self._contribution(self._checked(gradients), step)
+            self._take(step, self._learn, contribution, step)
 
     @one_at_a_time
     def released(self) -> Released:
@@ -52,22 +79,31 @@ class PrivatePoint(PrivateLearner):
         return self.clip * (1.0 + MARGIN) * self.dim ** max(0.0, 1.0 / order - 1.0 / self.clip_norm)
 
     def _moved(self, order: float = 2.0) -> float:
-        """Return the sensitivity of a sum, in the norm of this order.
-
-        It is two contributions if a record is replaced, and one if it is left out.
-        """
+        """Return the sensitivity of a sum: two contributions if a record is replaced, one if it is left out."""
         return (2.0 if self.adjacency == "replace_one" else 1.0) * self._longest(order)
 
-    def _checked(self, gradients: Any, points: int) -> Tensor:
-        """Return gradients at so many points, float64, ``(*B, N, d)``, or raise.
+    def _prefix_sum(self, name: str) -> Mechanism:
+        """Return the prefix-sum mechanism of that name with the least noise for epsilon and delta."""
+        n, moved, longest = self.horizon, self._moved(), self._longest()
+        return calibrated(
+            name, n, sensitivity=moved, radius=longest, epsilon=self.epsilon, delta=self.delta, source=self.source
+        )
 
-        Values raise nothing. For None, a missing record, return zeros.
-        """
-        shape = (*self.batch_shape, points, self.dim)
+    def _checked(self, gradients: Any) -> Tensor:
+        """Return gradients as float64, ``(*B, N, d)``, zeros for None, or raise. Values raise nothing."""
+        shape = (*self.batch_shape, self.points, self.dim)
         if gradients is None:
             return self.constants.new_zeros(shape)
         gradients = record_values("gradients", gradients, self.constants)
-        if points == 1 and gradients.dim() == self.batch_dims + 1:
+        if self.points == 1 and gradients.dim() == self.batch_dims + 1:
             gradients = gradients.unsqueeze(-2)
         check_shape("gradients", gradients, shape)
         return gradients
+
+    def _contribution(self, gradients: Tensor, step: int) -> Tensor:
+        """Return what a record adds, of norm at most ``clip``: ``(..., N, d)`` to ``(..., d)``, float64."""
+        return clipped(gradients.squeeze(-2), self.clip, self.clip_norm)
+
+    def _learn(self, contribution: Tensor, step: int) -> None:
+        """Learn from a contribution, ``(*B, d)``, in the step of that number."""
+        raise NotImplementedError

@@ -10,11 +10,7 @@ from torchonline.privacy.clipping import clipped
 
 
 class Released(nn.Module):
-    """A published decision, and nothing else.
-
-    Args:
-        theta: the decision, ``(*B, d)``.
-    """
+    """A published decision, ``(*B, d)``, and nothing else."""
 
     theta: Tensor
 
@@ -26,9 +22,7 @@ class Released(nn.Module):
         """Return the decision, ``(*B, d)``."""
         return self.theta
 
-    def predict(self) -> Tensor:
-        """Return the decision, ``(*B, d)``."""
-        return self.theta
+    predict = forward
 
     def example(self) -> tuple[Tensor, ...]:
         """Return the arguments for an export: none."""
@@ -36,14 +30,9 @@ class Released(nn.Module):
 
 
 class ReleasedBandit(nn.Module):
-    """Base class of what private bandits release: it decides by public values only.
+    """Base class of what private bandits release: it decides by public values only, with the options of the learner."""
 
-    Args:
-        theta: parameters of all arms, ``(*B, K, d)``.
-        feature_clip, feature_norm: see :class:`~torchonline.privacy.learners.bandit.PrivateBandit`.
-    """
-
-    theta: Tensor
+    theta: Tensor  # parameters of all arms, (*B, K, d)
 
     def __init__(self, theta: Tensor, *, feature_clip: float, feature_norm: float) -> None:
         super().__init__()
@@ -61,10 +50,7 @@ class ReleasedBandit(nn.Module):
 
     @torch.jit.export
     def select(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the available arm with the highest score, the lowest of equals.
-
-        Shape: ``(*B, ..., d)`` to ``(*B, ...)``.
-        """
+        """Return the available arm with the highest score, the lowest of equals: ``(*B, ..., d)`` to ``(*B, ...)``."""
         return highest(self.forward(x), self.admitted(x, mask))
 
     def example(self) -> tuple[Tensor, ...]:
@@ -84,17 +70,9 @@ class ReleasedBandit(nn.Module):
 
 
 class ReleasedDPHDB(ReleasedBandit):
-    """Published parameters of a :class:`~torchonline.DPHDB`.
+    """Published parameters of a :class:`~torchonline.DPHDB`. It decides by the rule after the warm-up."""
 
-    It decides by the rule after the warm-up.
-
-    Args:
-        theta: parameters of all arms, ``(*B, K, d)``.
-        theta_warm: parameters at the end of the warm-up, ``(*B, K, d)``.
-        link, gap, feature_clip, feature_norm: those of the learner.
-    """
-
-    theta_warm: Tensor
+    theta_warm: Tensor  # parameters at the end of the warm-up, (*B, K, d)
 
     def __init__(
         self, theta: Tensor, theta_warm: Tensor, *, link: Link, gap: float, feature_clip: float, feature_norm: float
@@ -121,10 +99,7 @@ class ReleasedDPHDB(ReleasedBandit):
 
 
 def highest(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the index of the highest score where a mask is True, the first of ties.
-
-    Shape: ``(..., K)`` to ``(...)``.
-    """
+    """Return the index of the highest score where a mask is True, the first of ties: ``(..., K)`` to ``(...)``."""
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     return scores.argmax(-1)

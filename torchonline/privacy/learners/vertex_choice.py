@@ -1,63 +1,31 @@
 """Private choice of a vertex: from a noisy sum, or by noisy scores."""
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchonline.convex.domains import Domain, Vertices
 from torchonline.privacy.accounting import Event, ZCDPEvent
-from torchonline.privacy.mechanisms.base import Mechanism
-from torchonline.privacy.mechanisms.names import number_of
+from torchonline.privacy.mechanisms.base import Mechanism, number_of
 from torchonline.privacy.noise import NoiseSource
 
 
-class Choice(Protocol):
-    """Rule that adds up contributions and chooses a vertex, with noise.
-
-    The noise is on the sum, or on the choice.
-
-    Attributes:
-        takes_arrays: whether the state and the contribution may be NumPy arrays. The vertex is then an array too.
-    """
-
-    takes_arrays: bool
-
-    def initial_state(self, dim: int) -> dict[str, Tensor]:
-        """Return the buffers of one learner before the first step.
-
-        The names of secret buffers begin with ``secret``.
-        """
-
-    def vertex(self, state: Any, contribution: Tensor, step: int, divisor: float) -> Tensor:
-        """Add a contribution to the sum, and choose a vertex for sum / ``divisor``.
-
-        Shape: ``(*B, d)`` to ``(*B, d)``.
-        """
-
-    def event(self, steps: int) -> Event:
-        """Return what ``steps`` steps release of a record."""
-
-    def parameters(self) -> list[tuple[str, float]]:
-        """Return the numbers that the noise in a state depends on, by name."""
-
-
 class NoisySum:
-    """Noise on the sum.
-
-    Direction and vertex are functions of what a prefix-sum mechanism releases.
-    """
+    """Noise on the sum. Direction and vertex are functions of what a prefix-sum mechanism releases."""
 
     def __init__(self, domain: Domain, mechanism: Mechanism) -> None:
         self.domain = domain
         self.mechanism = mechanism
-        self.takes_arrays = domain.takes_arrays
+        self.takes_arrays = domain.takes_arrays  # whether state, contribution and vertex may be NumPy arrays
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
+        """Return the buffers before the first step, ``(d)`` or more. The names of secret ones begin with ``secret``."""
         return {"noisy_sum": self.mechanism.zero(dim)} | self.mechanism.initial_state(dim)
 
     def vertex(self, state: Any, contribution: Tensor, step: int, divisor: float) -> Tensor:
+        """Add a contribution to the sum, and choose a vertex for sum / ``divisor``: ``(*B, d)`` to ``(*B, d)``."""
         noisy_sum = state["noisy_sum"]
         noisy_sum += self.mechanism.change(state, contribution, step)
         return self.domain.minimizer(self.mechanism.value(noisy_sum) / divisor)
@@ -74,22 +42,16 @@ class NoisyVertex:
 
     The vertex with the lowest score is released, and the sum stays secret. If a record is replaced, the differences of the
     scores move by at most :math:`\Delta_t = \Delta_1/t`, with :math:`\Delta_1 = \mathrm{diam}_1(V)\cdot 2C` for contributions
-    clipped to C in the maximum norm.
-
-    - Gumbel noise of scale b makes the choice an exponential mechanism. Its bounded range is :math:`\Delta_t/b`, so it is
-      :math:`(\Delta_t/b)^2/8`-zCDP.
-    - Laplace noise of scale b is :math:`(\Delta_t/b)^2/2`-zCDP.
-
-    With :math:`b_t = \Delta_1\sqrt{H_n/(8\rho)}/\sqrt t`, and 2 in the place of 8 for Laplace noise, n steps are
+    clipped to C in the maximum norm. Gumbel noise of scale b makes the choice an exponential mechanism of bounded range
+    :math:`\Delta_t/b`, and so :math:`(\Delta_t/b)^2/8`-zCDP. Laplace noise of scale b is :math:`(\Delta_t/b)^2/2`-zCDP. With
+    :math:`b_t = \Delta_1\sqrt{H_n/(8\rho)}/\sqrt t`, and 2 in the place of 8 for Laplace noise, n steps are
     :math:`\rho`-zCDP and t steps are :math:`\rho H_t/H_n`-zCDP.
 
     Args:
         domain: the polytope V.
-        law: ``"gumbel"`` or ``"laplace"``.
-        horizon: n, the number of steps.
+        law, source: ``"gumbel"`` or ``"laplace"``, and the source of this noise.
+        horizon, rho: n, the number of steps, and the rho of all of them.
         sensitivity: 2C, or C under ``"zero_out"``: how far a record moves the sum in the maximum norm.
-        rho: of all n steps.
-        source: of the noise.
     """
 
     takes_arrays = False
@@ -103,9 +65,8 @@ class NoisyVertex:
         self.horizon = horizon
         self.rho = rho
         self.source = source
-        self.scale = (
-            domain.diameter * sensitivity * math.sqrt(harmonic(horizon) / ({"gumbel": 8.0, "laplace": 2.0}[law] * rho))
-        )
+        share = {"gumbel": 8.0, "laplace": 2.0}[law]
+        self.scale = domain.diameter * sensitivity * math.sqrt(harmonic(horizon) / (share * rho))
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         return {"secret_sum": torch.zeros(dim, dtype=torch.float64)}
@@ -123,6 +84,10 @@ class NoisyVertex:
 
     def parameters(self) -> list[tuple[str, float]]:
         return [number_of(self.law), ("noise_scale", self.scale)]
+
+
+# The rule that adds up contributions and chooses a vertex, with noise on the sum or on the choice.
+Choice = NoisySum | NoisyVertex
 
 
 def harmonic(n: int) -> float:

@@ -13,13 +13,19 @@ from torchonline.privacy.noise import NoiseSource, noise_source
 
 State = dict[str, Any]
 
+# Laws of noise on the scores of vertices.
+VERTEX_LAWS = ("gumbel", "laplace")
+
+# The place of a name is its number in a checkpoint, so the order stays.
+MECHANISM_NAMES = ("none", "blt", "tree", "honaker", "sqrt", "paper", "discrete", *VERTEX_LAWS)
+
 
 class Mechanism:
-    """Base class of all mechanisms: a factorization, a noise scale, a noise source.
+    """Base class of all mechanisms: a factorization A = BC of the prefix sums, a noise scale, a noise source.
 
-    The factorization is that of the prefix sums. A mechanism has no state. Its owner keeps as buffers what evolves: the noisy
-    sum, which is public, and the buffers that :meth:`initial_state` returns and :meth:`change` writes. The latter are as secret
-    as the records, and their names say so. All methods that compute run on tensors and on NumPy views of them alike.
+    Its owner keeps as buffers what evolves: the noisy sum, which is public, and the buffers that :meth:`initial_state` returns
+    and :meth:`change` writes. The latter are as secret as the records, and their names say so. All methods that compute run on
+    tensors and on NumPy views of them alike.
 
     Args:
         horizon: n, the number of steps.
@@ -47,10 +53,7 @@ class Mechanism:
         return torch.zeros(dim, dtype=torch.float64)
 
     def change(self, state: State, summand: Tensor, step: int) -> Tensor:
-        """Return what a step adds to the noisy sum, ``(*B, d)``.
-
-        Call it once for each step, in order. Steps count from 1.
-        """
+        """Return what a step adds to the noisy sum, ``(*B, d)``. Call it once for each step, in order. Steps count from 1."""
         change = self._increment(state, step)
         change += summand
         return change
@@ -68,17 +71,11 @@ class Mechanism:
         raise NotImplementedError
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        """Return B and C for n steps as dense matrices.
-
-        Their product has ones on and below the diagonal, and zeros above.
-        """
+        """Return B and C for n steps as dense matrices. Their product has ones on and below the diagonal, and zeros above."""
         raise NotImplementedError
 
     def errors(self, n: int) -> tuple[float, float]:
-        """Return root mean square and maximum of the noise over n steps.
-
-        The noise is the standard deviation of a coordinate at sigma = 1.
-        """
+        """Return root mean square and maximum, over n steps, of the standard deviation of a coordinate at sigma = 1."""
         raise NotImplementedError
 
     def event(self, steps: int) -> Event:
@@ -90,19 +87,19 @@ class Mechanism:
         return [("sensitivity", self.sensitivity), ("noise_scale", self.noise_scale)]
 
     def _draw_array(self, memory: Any) -> Any:
-        noise = self.source.normal_array(_draw_shape(memory))
+        noise = self.source.normal_array(draw_shape(memory))
         noise *= self.noise_scale
         return noise
 
     @on_arrays(_draw_array)
     def _draw(self, memory: Tensor) -> Tensor:
         """Draw from N(0, sigma^2), ``(*B, d)``, in the form of a memory ``(*B, m, d)``."""
-        noise = self.source.normal(_draw_shape(memory)).to(memory.device)
+        noise = self.source.normal(draw_shape(memory)).to(memory.device)
         noise *= self.noise_scale
         return noise
 
 
-def _draw_shape(memory: Tensor | np.ndarray) -> tuple[int, ...]:
+def draw_shape(memory: Tensor | np.ndarray) -> tuple[int, ...]:
     """Return the shape of one draw for a memory ``(*B, m, d)``: ``(*B, d)``."""
     return (*memory.shape[:-2], memory.shape[-1])
 
@@ -137,3 +134,8 @@ class NoNoise(Mechanism):
 def summary(variances: Tensor) -> tuple[float, float]:
     """Return root mean square and maximum of standard deviations, from variances."""
     return math.sqrt(variances.mean()), math.sqrt(variances.max())
+
+
+def number_of(name: str) -> tuple[str, float]:
+    """Return the option that tells a checkpoint which mechanism a state belongs to."""
+    return "mechanism", float(MECHANISM_NAMES.index(name))

@@ -1,21 +1,15 @@
-r"""Binary tree in integers: exact sums and exact noise.
-
-Floating-point noise has holes: which numbers can come out depends on the secret (Mironov, CCS 2012), and no theorem about real
-numbers covers them. Here a contribution is rounded to a grid and summed in int64, and each node of the tree gets discrete
-Gaussian noise (Canonne, Kamath and Steinke, The discrete Gaussian for differential privacy, NeurIPS 2020). For integers that move
-by at most s it is :math:`s^2/(2\sigma^2)`-zCDP, as the continuous noise is. So the proof is about this program's integers.
-"""
+"""Binary tree in integers: exact sums and exact noise."""
 
 import math
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import beside, on_arrays
+from torchonline.core.backend import beside
 from torchonline.privacy.accounting import Event, ZCDPEvent
 from torchonline.privacy.calibration import zcdp_rho
-from torchonline.privacy.mechanisms.base import State
+from torchonline.privacy.mechanisms.base import State, draw_shape
 from torchonline.privacy.mechanisms.trees import Tree
 from torchonline.privacy.noise import NoiseSource
 
@@ -24,18 +18,18 @@ RESOLUTION = 20
 
 
 class DiscreteTree(Tree):
-    """Binary tree whose sums are integers: multiples of ``grid``.
+    r"""Binary tree whose sums are integers, multiples of ``grid``, with discrete Gaussian noise in each node.
+
+    For integers that move by at most s the noise is :math:`s^2/(2\sigma^2)`-zCDP, as the continuous noise is (Canonne, Kamath and
+    Steinke, NeurIPS 2020). So the proof is about this program's integers, where floating-point noise has holes.
 
     Args:
-        horizon: n, the number of steps.
-        sensitivity: how far a record can move its summand, in the Euclidean norm.
+        horizon, sensitivity, source: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
         radius: the length of the longest summand. ``sensitivity`` is once or twice ``radius``.
         epsilon, delta: of the whole run.
-        source: draws discrete normal numbers.
 
-    Attributes:
-        grid: the spacing of the sums, a power of two. Summands are rounded towards 0. A summand that is then too long, which
-            only rounding can cause, counts as 0.
+    ``grid`` is a power of two. Summands are rounded towards 0. A summand that is then too long, which only rounding can cause,
+    counts as 0.
     """
 
     name = "discrete"
@@ -66,15 +60,11 @@ class DiscreteTree(Tree):
         fits = whole.square().sum(-1, keepdim=True) <= self.longest**2
         return super().change(state, beside(torch.where(fits, whole, 0), summand), step)
 
-    def _value_of_array(self, noisy_sum: Any) -> Any:
-        return noisy_sum * self.grid
-
-    @on_arrays(_value_of_array)
     def value(self, noisy_sum: Tensor) -> Tensor:
-        return noisy_sum.to(torch.float64) * self.grid  # torch alone would return float32
+        return noisy_sum * beside(np.array([self.grid]), noisy_sum)  # by a number, torch would return float32
 
     def event(self, steps: int) -> Event:
         return ZCDPEvent(steps.bit_length() * (self.moved / self.sigma) ** 2 / 2.0)
 
     def _draw(self, memory: Tensor) -> Tensor:
-        return beside(self.source.discrete_normal((*memory.shape[:-2], memory.shape[-1]), self.sigma), memory)
+        return beside(self.source.discrete_normal(draw_shape(memory), self.sigma), memory)

@@ -1,10 +1,4 @@
-r"""Binary tree with the generalized Gaussian noise of the DP-TOFW paper.
-
-It is for comparison. Plain Gaussian noise is smaller. The law :math:`\mathcal G_r(\sigma^2)` has the density :math:`\propto
-\exp(-\|z\|_r^2/(2\sigma^2))`. For r at least 2, :math:`\|\cdot\|_r^2` is (r-1)-smooth. If a record moves a sum by at most s in
-the norm of order q, then noise of that law makes the sum :math:`\kappa s^2/(2\sigma^2)`-zCDP, with :math:`\kappa =
-(r-1)\,d^{2(1/r-1/q)}` and r in [2, q].
-"""
+"""Binary tree with the generalized Gaussian noise of the DP-TOFW paper, for comparison."""
 
 import math
 
@@ -12,16 +6,13 @@ from torch import Tensor
 
 from torchonline.core.backend import beside
 from torchonline.privacy.accounting import Event, ZCDPEvent
+from torchonline.privacy.mechanisms.base import draw_shape
 from torchonline.privacy.mechanisms.trees import Tree
 from torchonline.privacy.noise import NoiseSource
 
 
 def smoothness(order: float, dim: int) -> tuple[float, float]:
-    r"""Return the index r in [2, q] of the paper's rule, and its kappa.
-
-    The rule is :math:`\min\{q, \max\{2, \log d\}\}`. For q below 2 they are 2 and 1. The paper prints :math:`\min\{q-1, \log d
-    - 1\}`, which for few features is below 2 and the index of no norm.
-    """
+    r"""Return the index r = :math:`\min\{q, \max\{2, \log d\}\}` of the paper's rule, and its kappa; 2 and 1 for q below 2."""
     if order < 2.0:
         return 2.0, 1.0
     r = min(order, max(2.0, math.log(dim)))
@@ -33,17 +24,16 @@ class GeneralizedGaussianTree(Tree):
 
     .. math:: \sigma^2 = 2h^2\kappa\log(h/\delta)s^2/\varepsilon^2,\qquad h = \lceil\log_2 n\rceil + 1 .
 
-    This is five times what its own zCDP needs, and more beside exact accounting. The ledger books the zCDP that the noise has,
-    not what the formula says.
+    If a record moves a sum by at most s in the norm of order q, then noise of density :math:`\propto
+    \exp(-\|z\|_r^2/(2\sigma^2))` makes the sum :math:`\kappa s^2/(2\sigma^2)`-zCDP, with :math:`\kappa = (r-1)\,d^{2(1/r-1/q)}`
+    and r in [2, q]. The ledger books this zCDP, not what the formula for :math:`\sigma` says, which is five times the noise
+    needed and more.
 
     Args:
-        horizon: n, the number of steps.
+        horizon, dim, source: n, the number of steps, at least 2; d, the number of features; and the source of the noise.
         order: q, of the norm in which ``sensitivity`` is measured; the Euclidean norm for q below 2, where the noise is normal.
-        dim: number of features d.
         sensitivity: s, how far a record can move its summand in that norm.
-        epsilon, delta: as in the formula. The formula is enough for n at least 2 and epsilon up to a limit; beyond, the
-            constructor raises a ValueError.
-        source: of the noise.
+        epsilon, delta: as in the formula, which is enough for epsilon up to a limit; beyond, there is a ValueError.
     """
 
     name = "paper"
@@ -64,9 +54,7 @@ class GeneralizedGaussianTree(Tree):
         height = math.ceil(math.log2(horizon)) + 1
         limit = 4.0 * height * math.log(height / delta) * (1.0 - 1.0 / math.sqrt(height))
         if epsilon > limit:
-            raise ValueError(
-                f"epsilon: expected at most {limit:.4g}, where the paper's noise is enough, got {epsilon:g}"
-            )
+            raise ValueError(f"epsilon: expected at most {limit:.4g}, for the paper's noise, got {epsilon:g}")
         self.order, self.kappa = smoothness(order, dim)
         scale = math.sqrt(2.0 * self.kappa * math.log(height / delta)) * height * sensitivity / epsilon
         self.law = "normal" if self.order == 2.0 else "generalized_gaussian"
@@ -78,5 +66,4 @@ class GeneralizedGaussianTree(Tree):
     def _draw(self, memory: Tensor) -> Tensor:
         if self.law == "normal":
             return super()._draw(memory)
-        shape = (*memory.shape[:-2], memory.shape[-1])
-        return beside(self.source.generalized_gaussian(shape, self.order), memory) * self.noise_scale
+        return beside(self.source.generalized_gaussian(draw_shape(memory), self.order), memory) * self.noise_scale

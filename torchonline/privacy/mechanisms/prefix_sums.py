@@ -1,34 +1,4 @@
-r"""Noise for prefix sums that are published after every record.
-
-A stream :math:`g_1, ..., g_n` is summed, and each prefix :math:`S_t = g_1 + ... + g_t` is released as :math:`S_t + N_t`. With
-independent noise, the prefixes would need :math:`\sqrt n` times the noise of one sum. Correlated noise needs
-:math:`O(\log n)` times as much.
-
-All mechanisms here are matrix mechanisms. Let A be the n x n matrix of ones on and below the diagonal, A = BC, and Z independent
-and normal. Then
-
-.. math:: AG + BZ = B(CG + Z),
-
-so releasing all prefixes is releasing CG + Z once. A record :math:`g_i` moves CG + Z by the column :math:`C_{\cdot i}` times the
-change of :math:`g_i`, at most :math:`s_2`. In the sense of Gaussian differential privacy its privacy is
-
-.. math:: \mu = s_2\,\max_i\|C_{\cdot i}\|_2 / \sigma,
-
-whether or not later records depend on what was released before (Denisov, McMahan, Rush, Smith and Thakurta, NeurIPS 2022; Jain,
-Kalemaj, Raskhodnikova, Sivakumar and Smith, ICML 2023). Two conditions: each row of C reads only records of its own time or
-before, and each record enters one step. Proof: docs/privacy.md.
-
-===========  ===========================  =============================  =========================================
-name         class                        memory                         noise at n = 10,000, epsilon 1, delta 1/n
-===========  ===========================  =============================  =========================================
-"blt"        :class:`BLT`                 5 d                            12.1 (root mean square), 12.9 (largest)
-"sqrt"       :class:`SquareRoot`          n d                            12.2, 12.7
-"honaker"    :class:`HonakerTree`         d log2(n)                      22.7, 32.2
-"tree"       :class:`Tree`                d log2(n)                      30.3, 43.0
-===========  ===========================  =============================  =========================================
-
-The noise in the table is for :math:`s_2 = 1`. No matrix mechanism has less than 11.6 (:func:`blt.trace_lower_bound`).
-"""
+"""Noise for prefix sums that are published after every record, by matrix mechanisms (docs/privacy.md)."""
 
 import math
 from typing import Any
@@ -60,45 +30,32 @@ def calibrated(
     source: NoiseSource,
     radius: float | None = None,
 ) -> Mechanism:
-    """Return a mechanism with the least noise for (epsilon, delta) over its horizon.
+    """Return the mechanism ``MECHANISMS[name]`` with the least noise for (epsilon, delta) over its horizon.
 
-    Args:
-        name: a key of ``MECHANISMS``.
-        horizon: n, the number of steps.
-        sensitivity: how far a record can move its summand, in the Euclidean norm.
-        epsilon: of all steps; infinite for no noise.
-        delta: of all steps.
-        source: of the noise. A discrete source is for the tree, in integers.
-        radius: the length of the longest summand: the sensitivity or half of it. None for the sensitivity.
+    The arguments are those of :func:`prefix_sum`. A discrete source is for the tree, in integers. ``radius`` is the length of the
+    longest summand: the sensitivity or half of it, None for the sensitivity.
     """
     cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]
     if epsilon == math.inf:
         return NoNoise(horizon)
     if source.name == "discrete":
         if cls is not Tree:
-            raise ValueError(
-                f"noise_source: expected another than 'discrete', or mechanism='tree', got mechanism={name!r}"
-            )
+            raise ValueError(f"noise_source: expected another than 'discrete' without the tree, got mechanism={name!r}")
+        radius = radius or sensitivity
         return DiscreteTree(
-            horizon, sensitivity=sensitivity, radius=radius or sensitivity, epsilon=epsilon, delta=delta, source=source
+            horizon, sensitivity=sensitivity, radius=radius, epsilon=epsilon, delta=delta, source=source
         )
     scale = sensitivity * cls(horizon, sensitivity=1.0, noise_scale=1.0, source=source).column_norm(horizon)
     return cls(horizon, sensitivity=sensitivity, noise_scale=scale / gaussian_mu(epsilon, delta), source=source)
 
 
 class PrefixSum(PrivateLearner):
-    """Noise for one prefix after another of a sum that is kept elsewhere.
+    """Noise for one prefix after another of a sum that is kept elsewhere, with the arguments of :func:`prefix_sum`.
 
-    :func:`prefix_sum` makes it. All of ``state_dict()`` is secret, but for the counts. Copies and loads never repeat noise, and
-    are counted, as in :class:`~torchonline.privacy.learners.base.PrivateLearner`.
-
-    Args:
-        mechanism, horizon, shape, sensitivity: see :func:`prefix_sum`.
-        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`, but for ``horizon`` and ``batch_shape``.
+    All of ``state_dict()`` is secret, but for the counts. Copies and loads never repeat noise, and are counted.
     """
 
     secret_noise: Tensor
-
     statistics_depend_on = ("sensitivity",)
 
     def __init__(
@@ -108,14 +65,8 @@ class PrefixSum(PrivateLearner):
         super().__init__(shape[-1] if shape else 1, horizon=horizon, batch_shape=shape[:-1], **options)
         self.shape = shape
         self.sensitivity = positive("sensitivity", sensitivity)
-        self.mechanism = calibrated(
-            mechanism,
-            self.horizon,
-            sensitivity=self.sensitivity,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            source=self.source,
-        )
+        promise = {"sensitivity": self.sensitivity, "epsilon": self.epsilon, "delta": self.delta}
+        self.mechanism = calibrated(mechanism, self.horizon, source=self.source, **promise)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -123,12 +74,7 @@ class PrefixSum(PrivateLearner):
 
     @one_at_a_time
     def next(self) -> Tensor:
-        """Return the noise of the next prefix, of ``shape``, float64.
-
-        Raises:
-            RuntimeError: it has been called ``horizon`` times and the budget is spent, or an interrupted call has left the state
-                half written.
-        """
+        """Return the noise of the next prefix, of ``shape``, float64. After ``horizon`` calls it raises a RuntimeError."""
         step = self._next_step()
         with torch.no_grad():
             self._take(step, self._add_noise, step)
@@ -182,9 +128,7 @@ def prefix_sum(
     It makes the sequence of all prefixes (epsilon, delta)-differentially private. The caller keeps the sum, adds each record's
     summand once, in its own step, and releases ``sum + noise.next()``. The caller must enforce that one record moves its
     summand by at most ``sensitivity``, with :func:`~torchonline.privacy.clipping.clipped`. Under replace-one the sensitivity is
-    twice the bound of the clipping.
-
-    Cost of a step: see the table of :mod:`torchonline.privacy.mechanisms.prefix_sums`.
+    twice the bound of the clipping. Memory and noise: docs/privacy.md.
 
     Args:
         mechanism: ``"blt"``, ``"sqrt"``, ``"honaker"`` or ``"tree"``.
@@ -201,21 +145,9 @@ def prefix_sum(
 
     Example:
         >>> noise = prefix_sum("blt", 1000, (5,), sensitivity=1.0, epsilon=1.0, delta=1e-3)
-        >>> total = torch.zeros(5).double()
-        >>> for record in torch.full((3, 5), 0.2).double():
-        ...     total += record
-        ...     released = total + noise.next()
+        >>> released = torch.full((5,), 0.2) + noise.next()
         >>> round(noise.rms(1000), 2), noise.privacy_spent(1e-3) < 1.0
         (7.87, True)
     """
-    return PrefixSum(
-        mechanism,
-        horizon,
-        shape,
-        sensitivity=sensitivity,
-        epsilon=epsilon,
-        delta=delta,
-        noise_source=noise_source,
-        seed=seed,
-        adjacency=adjacency,
-    )
+    promise: dict[str, Any] = {"sensitivity": sensitivity, "epsilon": epsilon, "delta": delta, "adjacency": adjacency}
+    return PrefixSum(mechanism, horizon, shape, noise_source=noise_source, seed=seed, **promise)

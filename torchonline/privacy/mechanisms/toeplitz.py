@@ -11,9 +11,7 @@ from torchonline.privacy.noise import NoiseSource
 
 
 class BLT(Mechanism):
-    r"""Buffered linear Toeplitz mechanism.
-
-    Its memory is ``len(decay)`` exponentially decaying sums of past noise.
+    r"""Buffered linear Toeplitz mechanism. Its memory is ``len(decay)`` exponentially decaying sums of past noise.
 
     .. math:: c_0 = 1,\quad c_k = \sum_j w_j\lambda_j^{k-1};\qquad
               y_t = z_t - \sum_j w_j s_j,\quad s_j \leftarrow \lambda_j s_j + y_t,\quad N_t = N_{t-1} + y_t .
@@ -21,13 +19,7 @@ class BLT(Mechanism):
     Any :math:`0 < \lambda_j < 1` and :math:`w_j > 0` that do not depend on data are private, because sigma is computed from the
     numbers in use. The default numbers, of :func:`torchonline.privacy.mechanisms.blt.parameters`, are fitted to the horizon.
 
-    Args:
-        horizon, sensitivity, noise_scale, source: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
-        parameters: decays and weights; None for the default ones.
-
-    Reference:
-        Dvijotham, McMahan, Pillutla, Steinke and Thakurta, Efficient and near-optimal noise generation for streaming
-        differential privacy, FOCS 2024.
+    Reference: Dvijotham, McMahan, Pillutla, Steinke and Thakurta, FOCS 2024. What differs: docs/privacy.md.
     """
 
     name = "blt"
@@ -68,23 +60,14 @@ class BLT(Mechanism):
         return blt.errors(self.decay, self.weight, n)
 
     def parameters(self) -> list[tuple[str, float]]:
-        pairs = enumerate(zip(self.decay, self.weight, strict=True))
-        return super().parameters() + [
-            (f"{name} {j}", v) for j, p in pairs for name, v in zip(("decay", "weight"), p, strict=True)
-        ]
+        own = super().parameters()
+        for j, (decay, weight) in enumerate(zip(self.decay, self.weight, strict=True)):
+            own += [(f"decay {j}", decay), (f"weight {j}", weight)]
+        return own
 
 
 class SquareRoot(Mechanism):
-    r"""Square-root factorization of the prefix sums.
-
-    .. math:: C = B,\qquad c_k = \binom{2k}{k}/4^k .
-
-    It keeps all draws, so it is for short streams.
-
-    Reference:
-        Fichtenberger, Henzinger and Upadhyay, Constant matters: fine-grained error bound on differentially private continual
-        observation, ICML 2023.
-    """
+    r"""Square-root factorization, :math:`C = B,\ c_k = \binom{2k}{k}/4^k` (Fichtenberger et al., ICML 2023). Keeps all draws."""
 
     name = "sqrt"
 

@@ -1,7 +1,4 @@
-"""Prefix-sum mechanisms on a binary tree.
-
-They are simple, with two to three times the noise of the Toeplitz mechanisms.
-"""
+"""Prefix-sum mechanisms on a binary tree. They are simple, with two to three times the noise of the Toeplitz mechanisms."""
 
 import math
 
@@ -12,27 +9,24 @@ from torchonline.privacy.mechanisms.base import Mechanism, State, summary
 
 
 class Tree(Mechanism):
-    """Binary tree of noisy partial sums.
+    """Binary tree of noisy partial sums: a prefix adds up as many nodes as its number has binary ones.
 
-    A prefix adds up as many nodes as its number has binary ones. Node e covers the records after e - lowbit(e) up to e, where
-    lowbit(e) is the largest power of two that divides e. Record i is in the nodes i, i + lowbit(i), ..., at most
-    ``n.bit_length()`` of them. Each step draws one node's noise.
+    Node e covers the records after e - lowbit(e) up to e, where lowbit(e) is the largest power of two that divides e. Record i is
+    in the nodes i, i + lowbit(i), ..., at most ``n.bit_length()`` of them. Each step draws one node's noise.
 
-    Reference:
-        Chan, Shi and Song, Private and continual release of statistics, ICALP 2010; Dwork, Naor, Pitassi and Rothblum,
-        Differential privacy under continual observation, STOC 2010.
+    Reference: Chan, Shi and Song, ICALP 2010; Dwork, Naor, Pitassi and Rothblum, STOC 2010.
     """
 
     name = "tree"
+    memory = "secret_nodes"
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         # Level k holds the noise of the node of size 2^k that is in use, which is so if bit k of the step is 1; else 0.
-        return {"secret_nodes": torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)}
+        return {self.memory: torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)}
 
     def _increment(self, state: State, step: int) -> Tensor:
-        nodes: Tensor = state["secret_nodes"]
-        level = _lowest_bit(step)
-        return _replace_(nodes, level, self._draw(nodes))
+        nodes: Tensor = state[self.memory]
+        return _replace_(nodes, _lowest_bit(step), self._draw(nodes))
 
     def column_norm(self, steps: int) -> float:
         return math.sqrt(steps.bit_length())
@@ -51,25 +45,21 @@ class Tree(Mechanism):
         return summary(_over_bits(n, torch.ones(n.bit_length(), dtype=torch.float64)))
 
 
-class HonakerTree(Mechanism):
-    r"""Binary tree with noise in the right children too.
+class HonakerTree(Tree):
+    r"""Binary tree with noise in the right children too, for a second estimate of each partial sum.
 
-    It gives a second estimate of each partial sum. A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of
+    A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of
     its nodes of height j), with :math:`w_j = 2^j/(2^{k+1}-1)`. The variance is :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the
     tree's. A step draws two numbers on average.
 
-    Reference:
-        Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below, which can be
-        released as the stream goes on.
+    Reference: Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below.
     """
 
     name = "honaker"
-
-    def initial_state(self, dim: int) -> dict[str, Tensor]:
-        return {"secret_subtrees": torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)}
+    memory = "secret_subtrees"
 
     def _increment(self, state: State, step: int) -> Tensor:
-        subtrees: Tensor = state["secret_subtrees"]
+        subtrees: Tensor = state[self.memory]
         noise = self._draw(subtrees)
         for height in range(1, _lowest_bit(step) + 1):
             # Two subtrees of the height below become one: (2^(k+1) - 1) N_k = 2^k z + (2^k - 1)(N_left + N_right).
@@ -77,9 +67,6 @@ class HonakerTree(Mechanism):
             noise = 2.0**height * self._draw(subtrees) + below * (noise + subtrees[..., height - 1, :])
             noise /= 2.0 ** (height + 1) - 1.0
         return _replace_(subtrees, _lowest_bit(step), noise)
-
-    def column_norm(self, steps: int) -> float:
-        return math.sqrt(steps.bit_length())
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
         rows: list[Tensor] = []
