@@ -269,34 +269,29 @@ def of_chosen(values: Tensor, action: Tensor) -> Tensor:
     return values.gather(lead, index.expand_as(values.narrow(lead, 0, 1))).squeeze(lead)
 
 
-# How many calls run a module in evaluation mode, and which of its parts were in training mode before the first of them.
-_RUNNING: "WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]]" = WeakKeyDictionary()
-_RUNNING_LOCK = threading.Lock()
+# One lock for each encoder in training mode: threads that switch its mode take turns. Reentrant, for signal handlers.
+_LOCKS: "WeakKeyDictionary[nn.Module, Any]" = WeakKeyDictionary()
 if hasattr(os, "register_at_fork"):  # a child does not inherit a lock that another thread holds
-    os.register_at_fork(
-        before=_RUNNING_LOCK.acquire, after_in_parent=_RUNNING_LOCK.release, after_in_child=_RUNNING_LOCK.release
-    )
+    os.register_at_fork(after_in_child=_LOCKS.clear)
 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Run a module in evaluation mode, then restore the mode of each part, once no other thread runs it any more."""
-    with nullcontext() if is_compiling() else _RUNNING_LOCK:  # what is traced has one thread
-        count, training = (0, []) if is_compiling() else _RUNNING.get(module, (0, []))
-        if count == 0:
-            training = [part for part in module.modules() if part.training]
-            _set_mode(training, False)
-        if not is_compiling():
-            _RUNNING[module] = count + 1, training
-    try:
-        yield
-    finally:
-        with nullcontext() if is_compiling() else _RUNNING_LOCK:
-            count, training = (1, training) if is_compiling() else _RUNNING.pop(module)
-            if count > 1:
-                _RUNNING[module] = count - 1, training
-            else:
+    """Run a module in evaluation mode, then restore the mode of each part.
+
+    Several threads may run a module at once if it is in evaluation mode already. Otherwise they follow one another.
+    """
+    lock = nullcontext() if is_compiling() else _LOCKS.setdefault(module, threading.RLock())
+    with lock:
+        training = [part for part in module.modules() if part.training]
+        if training:
+            try:
+                _set_mode(training, False)
+                yield
+            finally:
                 _set_mode(training, True)
+            return
+    yield
 
 
 def _set_mode(parts: list[nn.Module], is_training: bool) -> None:
