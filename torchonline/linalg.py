@@ -207,7 +207,8 @@ def project_ball(point: Tensor, matrix: Tensor, bound: float) -> Tensor:
     return where(norms(point, 2.0) > bound, matvec(vectors, solution), point)
 
 
-def _plus_outer(matrix: Tensor, a: Tensor | None) -> Tensor:
+def plus_outer(matrix: Tensor, a: Tensor | None) -> Tensor:
+    """Return ``matrix + aa'``, ``(*B, d, d)``; ``matrix`` itself if there is no ``a``."""
     return matrix if a is None else matrix + a[..., :, None] * a[..., None, :]
 
 
@@ -218,14 +219,14 @@ def _project_ball_in_python_(point: Any, matrix: Any, bound: float, may_wait: bo
         outside = (torch.linalg.vector_norm(point, dim=-1) > bound).any()
 
         def project(p: Tensor, m: Tensor, a: Tensor) -> Tensor:
-            return project_ball(p, _plus_outer(m, a), bound)
+            return project_ball(p, plus_outer(m, a), bound)
 
         added = torch.zeros_like(point) if a is None else a
         point.copy_(torch.cond(outside, project, lambda p, m, a: p.clone(), (point, matrix, added)))
     elif may_wait or point.is_cpu:
         _project_outside_(point, matrix, bound, a)
     else:
-        point.copy_(project_ball(point, _plus_outer(matrix, a), bound))
+        point.copy_(project_ball(point, plus_outer(matrix, a), bound))
 
 
 def _project_arrays_(point: Any, matrix: Any, bound: float, a: Any) -> None:
@@ -234,9 +235,9 @@ def _project_arrays_(point: Any, matrix: Any, bound: float, a: Any) -> None:
         outside = np.vecdot(point, point) > bound * bound
         if outside.any():
             added = None if a is None else a.reshape(point.shape)[outside]
-            point[outside] = project_ball(point[outside], _plus_outer(matrix[outside], added), bound)
+            point[outside] = project_ball(point[outside], plus_outer(matrix[outside], added), bound)
     elif point.dot(point) > bound * bound:
-        point[...] = project_ball(point, _plus_outer(matrix, a), bound)
+        point[...] = project_ball(point, plus_outer(matrix, a), bound)
 
 
 @in_python(_project_ball_in_python_)
@@ -254,4 +255,4 @@ def _project_outside_(point: Tensor, matrix: Tensor, bound: float, a: Tensor | N
     outside = torch.linalg.vector_norm(rows, dim=-1) > bound
     if bool(outside.any()):
         added = None if a is None else a.view(-1, point.size(-1))[outside]
-        rows[outside] = project_ball(rows[outside], _plus_outer(matrices[outside], added), bound)
+        rows[outside] = project_ball(rows[outside], plus_outer(matrices[outside], added), bound)

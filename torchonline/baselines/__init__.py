@@ -1,12 +1,8 @@
 """Algorithms of other papers, to compare with.
 
-- Heavy-tailed and generalized linear bandits, under the bandit contract.
-- Private learners, to compare with private online Frank-Wolfe. Of these, :class:`NoisySGD` alone is not an online learner.
-- Parameter-free online learners, under the convex contract: :class:`OGD`, :class:`AdaGrad`, :class:`CoinBetting`,
-  :class:`OptimisticOMD`, :class:`OFTRL` and :class:`ParameterFreeMirrorDescent`.
-
-Where a paper leaves a constant open, or we do not have its text, we know the constant from memory or have inferred it. The
-docstrings name these constants. Constants that are worth a try with other values are arguments.
+They are heavy-tailed and generalized linear bandits, private learners (of which :class:`NoisySGD` alone is not an online
+learner) and parameter-free online learners. Where a paper leaves a constant open, or we do not have its text, the constant is
+recalled or inferred. The docstrings name these constants. Those that are worth a try with other values are arguments.
 """
 
 from torchonline.baselines.convex.adagrad import AdaGrad

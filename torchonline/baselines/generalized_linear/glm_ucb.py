@@ -1,7 +1,4 @@
-"""GLM-UCB: maximum likelihood over all rounds, and the worst curvature.
-
-Filippi, Cappe, Garivier and Szepesvari, NIPS 2010.
-"""
+"""GLM-UCB: maximum likelihood over all rounds, and the worst curvature (Filippi, Cappe, Garivier and Szepesvari, 2010)."""
 
 import math
 import warnings
@@ -38,16 +35,10 @@ class GLMUCBRegression(LikelihoodEstimator):
     Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, with probability at least 1 - ``delta``, in all
     rounds and for all x, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. Gaussian, logistic and
     binomial rewards have :math:`\sigma^2 = \sup\mu'` over the whole line. **We know no such scale for Poisson and gamma rewards
-    and for the rewards of a custom link: there** :math:`\sigma^2 = C` **is a heuristic**, and the constructor warns.
-
-    Proof. At a minimum over the ball, :math:`c\|\hat\theta-\theta^*\|_V^2 \le
-    (\hat\theta-\theta^*)^\top(\sum w_s(r_s-\mu(x_s^\top\theta^*))x_s - c\lambda\theta^*)`, because :math:`\mu' \ge c` at both
-    points. Theorem 1 of Abbasi-Yadkori, Pal and Szepesvari (NIPS 2011) bounds the sum.
+    and for the rewards of a custom link: there** :math:`\sigma^2 = C` **is a heuristic**, and the constructor warns. Proof:
+    docs/generalized_linear.md.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d).
-
-    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full. A UserWarning says so if Newton's method ends before it reaches the minimum.
 
     Args:
         dim: d, number of features.
@@ -58,10 +49,7 @@ class GLMUCBRegression(LikelihoodEstimator):
         ridge: :math:`\lambda > 0`; None for d.
         delta: in (0, 1).
         radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history``, ``(*B, T, d)``;
@@ -135,16 +123,14 @@ class GLMUCB(UCB):
 
     .. math:: \text{score}_k = \mu(x_k^\top\hat\theta) + C\cdot\text{radius}\cdot\|x_k\|_{V^{-1}}
 
-    Because of the steepest slope C, this order of the arms differs from the order of the predictors' upper bounds; it is the
-    paper's. The estimator documents the arguments, the guarantee and the cost.
+    The order of these scores is the paper's. Because of the steepest slope C, it differs from the order of the predictors' upper
+    bounds. The estimator documents the arguments, the guarantee and the cost.
 
     Example:
         >>> policy = GLMUCB(2, horizon=1000)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(1.0))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
+        >>> policy.select(torch.eye(2))
+        tensor(0)
     """
 
     estimator: GLMUCBRegression

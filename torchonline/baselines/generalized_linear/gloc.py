@@ -1,7 +1,4 @@
-"""GLOC: ridge regression on the predictions of an online learner.
-
-Jun, Bhargava, Nowak and Willett, NeurIPS 2017.
-"""
+"""GLOC: ridge regression on the predictions of an online learner (Jun, Bhargava, Nowak and Willett, 2017)."""
 
 import math
 from typing import Any, Unpack
@@ -53,10 +50,7 @@ class GLOCRegression(GeneralizedEstimator):
         ridge: :math:`\lambda > 0`, of both estimates; None for d.
         delta: in (0, 1).
         radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat``, ``iterate``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``gradient_sum`` (the sum in B),
@@ -116,12 +110,8 @@ class GLOCRegression(GeneralizedEstimator):
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        zero = torch.zeros((), dtype=torch.float64)
-        return super()._initial_state() | {
-            "iterate": torch.zeros(self.dim, dtype=torch.float64),
-            "gradient_sum": zero,
-            "residual_sum": zero,
-        }
+        state, zero = super()._initial_state(), torch.zeros((), dtype=torch.float64)
+        return state | {"iterate": state["theta_hat"], "gradient_sum": zero, "residual_sum": zero}
 
     @torch.jit.export
     def radius(self) -> Tensor:
@@ -152,17 +142,13 @@ class GLOCRegression(GeneralizedEstimator):
 
 
 class GLOC(UCB):
-    """GLOC: optimism over :class:`GLOCRegression`.
-
-    The estimator documents the arguments, the guarantee and the cost.
+    """GLOC: optimism over :class:`GLOCRegression`, which documents the arguments, the guarantee and the cost.
 
     Example:
         >>> policy = GLOC(2)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(1.0))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
+        >>> policy.select(torch.eye(2))
+        tensor(0)
     """
 
     @takes_arguments_of(GLOCRegression)

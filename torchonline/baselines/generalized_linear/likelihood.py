@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from torchonline.bandits.estimator import on_rows
 from torchonline.bandits.glm.base import GeneralizedEstimator
+from torchonline.bandits.policies import UCB, on_arms
 from torchonline.baselines.generalized_linear.solvers import Array, Loss, furthest, inverse, minimise
 from torchonline.baselines.stored_rounds import check_room
 from torchonline.core.backend import beside, on_arrays
@@ -30,6 +31,9 @@ class LikelihoodEstimator(GeneralizedEstimator):
 
     A subclass fits one learner of a fleet in :meth:`_fit`; the learners take turns. It runs in eager Python only: TorchScript and
     torch.export cannot compile it, and on an accelerator each round copies the history to the host.
+
+    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
+    full. A UserWarning says so if a solver ends before it reaches its optimum.
     """
 
     is_exportable = False
@@ -145,11 +149,19 @@ class LevelSetEstimator(LikelihoodEstimator):
         return centre, float(loss.rise(loss.predictors(centre), centre, partition, estimate))
 
 
-class UpperBound(torch.autograd.Function):
-    """The maximum of x'theta over a confidence set.
+class LevelSetUCB(UCB):
+    """Base of the policies whose score is the upper bound of a level set. Cost of a decision among K arms: K upper bounds."""
 
-    By the envelope theorem, its gradient in x is the maximiser.
-    """
+    estimator: LevelSetEstimator
+
+    @on_arms
+    def forward(self, arms: Tensor) -> Tensor:
+        """Return upper bounds of the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        return self.estimator.upper_bound(arms)
+
+
+class UpperBound(torch.autograd.Function):
+    """The maximum of x'theta over a confidence set. By the envelope theorem, its gradient in x is the maximiser."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, estimator: LevelSetEstimator) -> Tensor:

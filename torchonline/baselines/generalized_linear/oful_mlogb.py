@@ -1,7 +1,4 @@
-"""OFUL-MLogB: logistic bandits by one step of mirror descent a round.
-
-Zhang and Sugiyama, NeurIPS 2023.
-"""
+"""OFUL-MLogB: logistic bandits by one step of mirror descent a round (Zhang and Sugiyama, 2023)."""
 
 import math
 from typing import Any, Unpack
@@ -54,10 +51,7 @@ class MLogBRegression(GeneralizedEstimator):
             is a heuristic.
         delta: in (0, 1).
         radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``.
@@ -128,17 +122,13 @@ class MLogBRegression(GeneralizedEstimator):
 
 
 class OFULMLogB(UCB):
-    """OFUL-MLogB: optimism over :class:`MLogBRegression`.
-
-    The estimator documents the arguments, the guarantee and the cost.
+    """OFUL-MLogB: optimism over :class:`MLogBRegression`, which documents the arguments, the guarantee and the cost.
 
     Example:
         >>> policy = OFULMLogB(2)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(1.0))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
+        >>> policy.select(torch.eye(2))
+        tensor(1)
     """
 
     @takes_arguments_of(MLogBRegression)

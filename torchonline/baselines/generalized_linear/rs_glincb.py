@@ -1,7 +1,4 @@
-"""RS-GLinCB: warm-up rounds on demand, rare fits, and eliminated arms.
-
-Sawarni, Das, Barman and Sinha, NeurIPS 2024.
-"""
+"""RS-GLinCB: warm-up rounds on demand, rare fits, and eliminated arms (Sawarni, Das, Barman and Sinha, 2024)."""
 
 import math
 from typing import Any, Unpack
@@ -17,21 +14,13 @@ from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, positive, positive_integer, within
 from torchonline.core.inputs import check_mask
-from torchonline.core.ops import (
-    along,
-    at_least,
-    row_dots,
-    rows_times,
-    sqrt,
-)
+from torchonline.core.ops import along, at_least, row_dots, rows_times, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
 
 
 class RSGLinCBRegression(LikelihoodEstimator):
-    r"""Two maximum likelihood estimates: of warm-up rounds, and of the other rounds.
-
-    The second is rarely fitted.
+    r"""Two maximum likelihood estimates: of the warm-up rounds, and, rarely fitted, of the other rounds.
 
     With :math:`\ell = d\log(T/\delta)`, :math:`\lambda = \ell L^2`, :math:`\kappa = 1/\min\mu'` over :math:`|z| \le SL`, R with
     :math:`|\mu''| \le R\mu'` there, :math:`\gamma = 25RSL\sqrt\ell` and :math:`w = 1/\nu^2` for the round's ``noise_scale``
@@ -53,9 +42,6 @@ class RSGLinCBRegression(LikelihoodEstimator):
     Cost of round t: about three passes over all rounds, O(t d^2) each, in a warm-up round and in the rare rounds that fit; O(d^3)
     in the others. Memory O(T d).
 
-    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full. A UserWarning says so if Newton's method ends before it reaches the minimum.
-
     Args:
         dim: d, number of features.
         horizon: T, number of rounds that the constants and the history are for.
@@ -67,10 +53,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
         warm_up_factor: 25 in :math:`\gamma`, recalled.
         radius_factor: 150 in the radius, recalled.
         radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat`` and ``warm_up_theta``, :math:`\hat\theta_o`, ``(*B, d)``; ``V``, ``V_inv``, ``next_V``, which is H,
@@ -90,15 +73,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
         end of the round before, from the same rounds.
     """
 
-    statistics_depend_on = (
-        "horizon",
-        "theta_bound",
-        "feature_bound",
-        "ridge",
-        "delta",
-        "warm_up_factor",
-    )
-
+    statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "delta", "warm_up_factor")
     renamed = {
         "warm_theta": "warm_up_theta",
         "warm_V": "warm_up_V",
@@ -204,11 +179,9 @@ class RSGLinCB(UCB):
 
     Example:
         >>> policy = RSGLinCB(2, horizon=1000)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(1.0))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
+        >>> policy.select(torch.eye(2))
+        tensor(0)
     """
 
     estimator: RSGLinCBRegression
