@@ -59,9 +59,7 @@ def digits(labelled: int = 300) -> tuple[TensorDataset, TensorDataset]:
     return TensorDataset(images[:labelled], labels[:labelled]), TensorDataset(images[labelled:], labels[labelled:])
 
 
-def health_insurance(
-    columns: Sequence[str] = ("xage", "child", "female", "linc", "disea", "xghindx"),
-) -> TensorDataset:
+def health_insurance(columns: Sequence[str] = ("xage", "child", "female", "linc", "disea", "xghindx")) -> TensorDataset:
     """Return data of the RAND Health Insurance Experiment, 1974 to 1982.
 
     Families at six sites in the United States were randomly assigned to health insurance plans for three or five years.

@@ -15,8 +15,6 @@ from torchonline.core.options import described
 class Noise(ABC):
     r"""Base of all noise laws: ``scale`` times a standard law of mean 0.
 
-    Learners for heavy-tailed noise take a bound on :math:`(E|\eta|^p)^{1/p}`. :meth:`moment_norm` returns the exact value.
-
     Args:
         scale: the unit of the noise, above 0.
     """
@@ -42,13 +40,7 @@ class Noise(ABC):
         return self.scale * self._standard_sample(shape, generator)
 
     def moment_norm(self, order: float) -> float:
-        r"""Return the exact moment norm :math:`(E|\eta|^{\text{order}})^{1/\text{order}}`.
-
-        It is in reward units, and infinite where the moment is infinite.
-
-        Args:
-            order: above 0. A learner's ``moment_order`` is in (1, 2].
-        """
+        r"""Return the exact :math:`(E|\eta|^p)^{1/p}` for p = ``order`` > 0, in reward units; infinite where the moment is."""
         order = positive("order", order)
         return self.scale * math.exp(self._standard_log_moment(order) / order)
 
@@ -103,13 +95,9 @@ class StudentT(Noise):
     def _standard_log_moment(self, order: float) -> float:
         if order >= self.df:
             return math.inf
-        return (
-            0.5 * order * math.log(self.df)
-            + math.lgamma(0.5 * (order + 1.0))
-            + math.lgamma(0.5 * (self.df - order))
-            - math.lgamma(0.5 * self.df)
-            - 0.5 * math.log(math.pi)
-        )
+        half, df = 0.5 * order, self.df
+        log_moment = half * math.log(df) + math.lgamma(0.5 * (order + 1.0)) + math.lgamma(0.5 * (df - order))
+        return log_moment - math.lgamma(0.5 * df) - 0.5 * math.log(math.pi)
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,6 +17,11 @@ from torchonline.core.checks import (
 from torchonline.core.options import described
 
 
+def unit_vectors(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Draw uniformly from the unit sphere of the last dimension: float64."""
+    return torch.nn.functional.normalize(torch.randn(shape, generator=generator, dtype=torch.float64), dim=-1)
+
+
 class Outcome(NamedTuple):
     """Outcome of a round, for each trial.
 
@@ -32,10 +37,26 @@ class Outcome(NamedTuple):
 
 
 class SimulatedBandit:
-    r"""Base of the simulated bandits: arms, one parameter per trial, and exact regret.
+    r"""Base of the simulated bandits: arms, one parameter per trial, and exact regret. A round::
 
-    The mean reward depends on an arm's features x through :math:`x^\top\theta^*`. A subclass
-    defines the mean reward, :meth:`_mean`, and the draw of a reward, :meth:`_reward`.
+        k = policy.select(environment.arms())
+        x, reward, regret = environment.pull(k)
+        policy.step(x, reward)
+
+    The mean reward depends on an arm's features x through :math:`x^\top\theta^*`. A subclass defines the mean reward,
+    :meth:`_mean`, and the draw of a reward, :meth:`_reward`. All draws come from the environment's own generators.
+
+    Args:
+        dim: number of features d.
+        arms: number of arms K.
+        theta_norm: norm S of :math:`\theta^*`, above 0.
+        redraw: whether to draw new arms in each round. Otherwise the arms of the first round stay.
+        batch_shape: ``*B``, independent trials, for a learner with the same ``batch_shape``.
+        seed: seed of all draws.
+        dtype: type of all returned tensors.
+
+    Attributes:
+        theta: :math:`\theta^*` of the current round, ``(*B, d)``.
     """
 
     def __init__(
@@ -67,22 +88,11 @@ class SimulatedBandit:
         return f"{type(self).__name__}({described(self, vars(self) | {'dim': dim, 'arms': arms})})"
 
     def arms(self) -> Tensor:
-        """Return the features of this round's arms, ``(*B, K, d)``.
-
-        Until :meth:`pull` ends the round, every call returns the same arms.
-        """
+        """Return the features of this round's arms, ``(*B, K, d)``: the same until :meth:`pull` ends the round."""
         return self._arms
 
     def pull(self, index: Tensor) -> Outcome:
-        """Pull one arm in each trial and end the round.
-
-        Args:
-            index: ``(*B)``, int64.
-
-        Raises:
-            TypeError: ``index`` is not an int64 tensor.
-            ValueError: ``index`` has the wrong shape or is out of range.
-        """
+        """Pull one arm in each trial, given as ``(*B)``, int64, and end the round."""
         check_indices("index", index, self._arms_shape[-2])
         check_shape("index", index, self.batch_shape)
         x = torch.take_along_dim(self._arms, index[..., None, None], dim=-2).squeeze(-2)
@@ -112,6 +122,4 @@ class SimulatedBandit:
         self._best = self._mean(self._predictors).amax(-1)
 
     def _directions(self, shape: tuple[int, ...]) -> Tensor:
-        """Draw uniformly from the unit sphere."""
-        normal = torch.randn(shape, generator=self._generator, dtype=torch.float64)
-        return torch.nn.functional.normalize(normal, dim=-1).to(self.dtype)
+        return unit_vectors(shape, self._generator).to(self.dtype)

@@ -58,9 +58,7 @@ class PrivacySpent(ExactMetric):
         '1.514'
     """
 
-    is_differentiable = False
     higher_is_better = False
-    full_state_update = True
 
     runs: Tensor
     relation: Tensor
@@ -71,12 +69,10 @@ class PrivacySpent(ExactMetric):
         self.delta = within("delta", delta, 0.0, 1.0)
         self.continuations = None if continuations is None else positive_integer("continuations", continuations)
         zero = torch.zeros((), dtype=torch.int64)
-        self.add_state("rounds", zero, dist_reduce_fx="max", persistent=True)
-        self.add_state("runs", zero + 1, dist_reduce_fx="max", persistent=True)
-        # Index of the adjacency; -1 before the first update.
-        self.add_state("relation", zero - 1, dist_reduce_fx="max", persistent=True)
-        # Cost of one run, in the order of ACCOUNTANTS; infinite where an accountant cannot compute it.
-        self.add_state("cost", torch.zeros(3, dtype=torch.float64), dist_reduce_fx="max", persistent=True)
+        # Relation: index of the adjacency, -1 before the first update. Cost: of one run, in the order of ACCOUNTANTS, infinite
+        # where an accountant cannot compute it.
+        cost = torch.zeros(3, dtype=torch.float64)
+        self._add_states("max", rounds=zero, runs=zero + 1, relation=zero - 1, cost=cost)
 
     def update(self, *learners: PrivateLearner) -> None:
         """Record the cost of all learners of one stream."""
@@ -90,14 +86,9 @@ class PrivacySpent(ExactMetric):
             raise ValueError(f"learners: expected adjacency {before!r}, as before, got {ledger.adjacency!r}")
         costs = [event.costs() for event in ledger.events]
         cost = [math.fsum(each.get(accountant.cost, math.inf) for each in costs) for accountant in ACCOUNTANTS]
-        self._raise_to(
-            {
-                "rounds": max(max(int(learner.rounds), int(learner.furthest)) for learner in learners),
-                "runs": max(int(learner.continuations) for learner in learners),
-                "relation": relation,
-                "cost": cost,
-            }
-        )
+        rounds = max(max(int(learner.rounds), int(learner.furthest)) for learner in learners)
+        runs = max(int(learner.continuations) for learner in learners)
+        self._raise_to({"rounds": rounds, "runs": runs, "relation": relation, "cost": cost})
 
     def compute(self) -> Tensor:
         """Return epsilon, the smallest over the accountants."""

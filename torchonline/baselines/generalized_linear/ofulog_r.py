@@ -108,10 +108,7 @@ class OFULogRRegression(LevelSetEstimator):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros((), dtype=torch.float64)
-        return super()._initial_state() | {
-            "logdet": zero,
-            "root_level": zero + self._root_level(self.ridge, 0.0, 0.0),
-        }
+        return super()._initial_state() | {"logdet": zero, "root_level": zero + self._root_level(self.ridge, 0.0, 0.0)}
 
     def ridge_now(self) -> Tensor:
         """Return the ridge after the rounds so far: ``(*B)``."""
