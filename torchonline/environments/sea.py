@@ -20,6 +20,7 @@ from torchonline.core.checks import (
 )
 from torchonline.core.inputs import check_tensor
 from torchonline.core.options import described
+from torchonline.environments.simulated import unit_vectors
 
 
 class Profile(NamedTuple):
@@ -92,11 +93,8 @@ class SEAStream:
     ball of radius U, for the others over the whole space. Between whole cycles, no x in that set is better than u by more
     than :math:`\text{drift}\,\|x-u\|/(2\sin^2(\pi/\text{period}))`.
 
-    All draws come from the stream's own generator, and no draw depends on the decisions: two learners on streams with the
-    same seed meet the same losses. Changing ``sigma`` leaves the comparator and the adversary unchanged. Changing
-    ``drift`` leaves the comparator and the noise unchanged.
-
-    Cost of a round: O(d) for each point.
+    All draws come from the stream's own generator. None depends on the decisions, on ``sigma`` or on ``drift``: two learners on
+    streams with the same seed meet the same losses. Cost of a round: O(d) for each point.
 
     Args:
         dim: number of coordinates d.
@@ -106,9 +104,8 @@ class SEAStream:
         comparator_norm: U, above 0: a number or a tensor, as for ``sigma``.
         scale: factor of h, above 0. A smaller ratio of ``scale`` to ``sigma`` makes u harder to find. Over T rounds of linear
             losses the hardest scale is about ``sigma`` / sqrt(T).
-        period: rounds of a cycle, which is the number of corners of the polygon. With 2 the adversary goes to and fro, which
-            is the only choice in one dimension. The distance of the corners from 0, ``drift`` / (2 sin(pi / ``period``)),
-            grows with the period.
+        period: rounds of a cycle, which is the number of corners of the polygon, at a distance of ``drift`` /
+            (2 sin(pi / ``period``)) from 0. With 2, the only choice in one dimension, the adversary goes to and fro.
         batch_shape: ``*B``, independent trials, for a learner with the same ``batch_shape``.
         seed: seed of all draws.
         dtype: type of all returned tensors.
@@ -124,10 +121,6 @@ class SEAStream:
 
     Shape:
         - points and gradients: ``(*B, ..., d)``; values and regret: ``(*B, ...)``.
-
-    Raises:
-        TypeError: an argument has the wrong type.
-        ValueError: an argument has the wrong shape or is out of range.
 
     Example:
         >>> from torchonline.environments import SEAStream
@@ -173,9 +166,8 @@ class SEAStream:
         self.scale = positive("scale", scale)
         self.period = positive_integer("period", period)
         if self.period < 2 or (self.period > 2 and self.dim == 1):
-            raise ValueError(
-                f"period: expected {'2, in one dimension' if self.dim == 1 else 'at least 2'}, got {period}"
-            )
+            wanted = "2, in one dimension" if self.dim == 1 else "at least 2"
+            raise ValueError(f"period: expected {wanted}, got {period}")
         check_state_dtype(dtype)
         self.dtype = dtype
         self._profile = LOSSES[self.loss]
@@ -262,10 +254,7 @@ class SEAStream:
         return self.scale * self._profile.value(torch.linalg.vector_norm(offset, dim=-1)) + (linear * offset).sum(-1)
 
     def _along(self, name: str, points: Tensor, linear: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the checked points, the comparators and the linear parts, broadcastable.
-
-        The linear parts include that of h.
-        """
+        """Return the checked points, the comparators and the linear parts, that of h included, broadcastable."""
         points = check_tensor(name, points, self.comparator)
         dims = len(self.batch_shape)
         if points.dim() <= dims or points.shape[:dims] != self.batch_shape or points.shape[-1] != self.dim:
@@ -281,8 +270,7 @@ class SEAStream:
 
     def _directions(self) -> Tensor:
         """Draw uniformly from the unit sphere, ``(*B, d)``, float64."""
-        normal = torch.randn((*self.batch_shape, self.dim), generator=self._generator, dtype=torch.float64)
-        return torch.nn.functional.normalize(normal, dim=-1)
+        return unit_vectors((*self.batch_shape, self.dim), self._generator)
 
     def _orthonormal_pair(self) -> tuple[Tensor, Tensor]:
         """Draw an orthonormal basis of the polygon's plane, in one dimension with a 0."""
