@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import positive, positive_integer, shape_text, sizes, within
+from torchonline.core.checks import check_shape, positive, positive_integer, sizes, within
 from torchonline.metrics.base import ExactMetric, check_floats, check_rounds
 
 # Stakes of the bets: large stakes gain and lose quickly, small ones wait for rare large noise.
@@ -55,11 +55,8 @@ class NoiseReport(NamedTuple):
 class NoiseDiagnostic(ExactMetric):
     r"""Test of the ``noise_scale`` given to a learner, by betting against it.
 
-    A round, where the prediction is made before the learner sees the reward::
-
-        error = estimator.radius() * estimator.width(x)
-        diagnostic.update(reward - estimator(x), noise_scale, error)
-        estimator.step(x, reward)
+    A round calls ``diagnostic.update(reward - estimator(x), noise_scale, estimator.radius() * estimator.width(x))`` before the
+    estimator learns the reward.
 
     The tested promise is :math:`E[|\eta_t|^p \mid \text{past}, x_t] \le \nu_t^p`. Sixteen bets against it have the fixed stakes
     :math:`\lambda = 2^{-1}, \dots, 2^{-16}`. They pay for the part of a residual beyond the error bar of the prediction:
@@ -67,8 +64,7 @@ class NoiseDiagnostic(ExactMetric):
     .. math:: X_t = \Big(\frac{\max(|\text{residual}_t| - \text{error}_t, 0)}{\nu_t}\Big)^p,\qquad
               \text{wealth}_t = \frac{1}{16}\sum_\lambda \prod_{s \le t} \big(1 + \lambda (X_s - 1)\big).
 
-    When a learner's wealth reaches 1 / ``alpha``, the metric issues a :class:`NoiseScaleWarning`, once for each learner. In a
-    fleet the warning names the learner's index.
+    When a learner's wealth reaches 1 / ``alpha``, the metric issues a :class:`NoiseScaleWarning`, once for each learner.
 
     Guarantee. A learner whose promise holds causes a warning with probability at most ``alpha`` plus the learner's ``delta``,
     over all rounds and however often one looks; proof: docs/noise_scale.md. In a fleet each learner has its own ``alpha``.
@@ -197,10 +193,7 @@ class NoiseDiagnostic(ExactMetric):
         error = torch.zeros_like(residual) if error is None else error
         for name, value in (("noise_scale", noise_scale), ("error", error)):
             check_floats(name, value)
-            if value.shape != residual.shape:
-                raise ValueError(
-                    f"{name}: expected the shape of residual, {shape_text(residual.shape)}, got {shape_text(value.shape)}"
-                )
+            check_shape(name, value, tuple(residual.shape))
         if not bool((noise_scale > 0.0).all()):
             raise ValueError(f"noise_scale: expected values above 0, got {noise_scale.min().item():g}")
         if not bool((error >= 0.0).all()):

@@ -58,20 +58,8 @@ def health_insurance(columns: Sequence[str] = ("xage", "child", "female", "linc"
 
     Families at six sites in the United States were randomly assigned to health insurance plans for three or five years. The file
     is that of Cameron and Trivedi's textbook, as shipped with statsmodels: 20,190 person-years of 5,912 persons. A row is one
-    person in one year. The plans, numbered from 0, are the keys of ``HEALTH_PLANS``:
-
-    ====  =====================  ============  =======  ===============================================================
-    plan  name                   person-years  persons  what the family pays, up to a yearly limit
-    ====  =====================  ============  =======  ===============================================================
-    0     free                   6822          1980     nothing
-    1     25 %                   2363          663      25 % of all care
-    2     mixed                  1702          499      25 %, but 50 % of dental and outpatient mental care
-    3     50 %                   1401          385      50 %
-    4     95 %                   3727          1110     95 % (100 % in the first year in site 1)
-    5     individual deductible  4175          1275     95 % of outpatient care, up to a limit per person
-    ====  =====================  ============  =======  ===============================================================
-
-    docs/health_insurance.md says how the plans were assigned and what the rows lack.
+    person in one year. The plans, numbered from 0, are the keys of ``HEALTH_PLANS``. docs/health_insurance.md says what a family
+    pays under each plan, how the plans were assigned and what the rows lack.
 
     Args:
         columns: columns of the file that form the context. The default columns have no missing values: age in years, 1 if
@@ -85,11 +73,9 @@ def health_insurance(columns: Sequence[str] = ("xage", "child", "female", "linc"
 
         - context, ``(N, C)``, float64;
         - plan, ``(N)``, int64 from 0 to 5;
-        - cost, ``(N)``, float64: the year's medical expenses in dollars, whoever paid them (``meddol``: inpatient,
-          outpatient, drugs and supplies, without dental and outpatient mental care); the file does not name the base year
-          of the dollars;
-        - site, ``(N)``, int64 from 1 to 6; year of the study, ``(N)``, int64 from 1 to 5;
-        - person, ``(N)``, int64, the file's ``zper``;
+        - cost, ``(N)``, float64: the year's medical expenses in dollars of an unnamed base year, whoever paid them (``meddol``:
+          inpatient, outpatient, drugs and supplies, without dental and outpatient mental care);
+        - site, from 1 to 6; year of the study, from 1 to 5; person, the file's ``zper``: ``(N)``, int64;
         - family, ``(N)``, int64 from 0: persons with the same site, plan number and income, because the file has no family
           identifier. Of these 1806 groups, 1757 match the family size in the file and 49 contain several families.
 
@@ -154,22 +140,10 @@ def covertype(path: str | os.PathLike[str]) -> TensorDataset:
     The file has 581,012 distinct rows of 55 integers without missing values. The first ten columns are elevation in metres
     (1859 to 3858), aspect and slope in degrees, horizontal and vertical distance to water, distance to roads, three hill
     shades from 0 to 254, and distance to fire ignition points. Then come 4 indicators of the wilderness area and 40
-    indicators of the soil type, with a single 1 in each group. The last column is the cover type:
-
-    =====  ==================  =======
-    label  cover type          patches
-    =====  ==================  =======
-    0      spruce or fir       211,840
-    1      lodgepole pine      283,301
-    2      ponderosa pine      35,754
-    3      cottonwood, willow  2747
-    4      aspen               9493
-    5      Douglas fir         17,367
-    6      krummholz           20,510
-    =====  ==================  =======
-
-    The rows keep the order of the file, which is not random: the first 15,120 rows have 2160 of each cover type. Loading takes
-    about two seconds and 0.3 GB.
+    indicators of the soil type, with a single 1 in each group. The last column is the cover type. Labels, and their numbers of
+    patches: 0 spruce or fir (211,840), 1 lodgepole pine (283,301), 2 ponderosa pine (35,754), 3 cottonwood or willow (2747),
+    4 aspen (9493), 5 Douglas fir (17,367), 6 krummholz (20,510). The rows keep the order of the file, which is not random: the
+    first 15,120 rows have 2160 of each cover type. Loading takes about two seconds and 0.3 GB.
 
     Returns:
         A dataset whose ``tensors`` are the features, ``(N, 54)``, float32, unscaled; and the labels, ``(N)``, int64 from 0 to

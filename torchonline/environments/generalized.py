@@ -78,18 +78,12 @@ class GeneralizedLinearBandit(SimulatedBandit):
         )
 
     def kappa(self) -> float:
-        r"""Return :math:`\kappa = 1/\min_{|z| \le S}\mu'(z)`, large for a flat link.
-
-        For a :class:`~torchonline.links.CustomLink` the result may be slightly larger.
-        """
+        r"""Return :math:`\kappa = 1/\min_{|z| \le S}\mu'(z)`; for a custom link the result may be slightly larger."""
         slope = self.link.min_slope(self.theta_norm)
         return 1.0 / slope if slope > 0.0 else math.inf
 
     def kappa_star(self) -> Tensor:
-        r"""Return the inverse mean slope at the best arms, ``(*B)``.
-
-        The mean of :math:`\mu'` is over all rounds, including the current one.
-        """
+        """Return the inverse mean slope at the best arms over all rounds, the current one included: ``(*B)``."""
         return self._rounds / self._slopes
 
     def _mean(self, predictor: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ class DriftingBandit(LinearBandit):
     r"""Linear bandit whose parameter turns by a fixed angle, again and again.
 
     .. math:: \theta^*_t = \cos(\varphi_t)\,\theta^*_1 + \sin(\varphi_t)\,\|\theta^*_1\|\,u,\qquad
-              \varphi_t = \text{angle}\cdot\lfloor (t-1)/\text{every}\rfloor,
+              \varphi_t = \text{angle}\cdot\lfloor (t-1)/\text{every}\rfloor
 
     The unit vector :math:`u`, orthogonal to :math:`\theta^*_1`, is drawn once for each trial. Regret is measured against the
     best arm of each round.

@@ -104,8 +104,7 @@ class StudentT(Noise):
 class Pareto(Noise):
     r"""Pareto's law, :math:`P(X > x) = x^{-\text{index}}` for :math:`x \ge 1`, centred.
 
-    By default the mean is subtracted: the right tail is heavy, and all values are above -1 / (index - 1). With
-    ``symmetric`` a fair coin draws the sign instead.
+    By default the mean is subtracted: the right tail is heavy, and all values are above -1 / (index - 1).
 
     Args:
         index: tail index, above 1 so that the mean exists. Moments of order below ``index`` are finite.
@@ -160,9 +159,8 @@ def _series(b: float, c: float, z: float) -> float:
 class TwoPoint(Noise):
     r"""A rare large jump, balanced by a small constant.
 
-    The value is :math:`\sqrt{(1-q)/q}` with probability q, otherwise :math:`-\sqrt{q/(1-q)}`. The mean is
-    0 and the standard deviation is ``scale``, yet most samples of far fewer than 1 / q rounds show no spread at all.
-    Confidence radii for Gaussian noise fail under this law.
+    The value is :math:`\sqrt{(1-q)/q}` with probability q, otherwise :math:`-\sqrt{q/(1-q)}`. Most samples of far fewer than
+    1 / q rounds show no spread at all, and confidence radii for Gaussian noise fail under this law.
 
     Args:
         probability: probability q of the jump, in (0, 1).

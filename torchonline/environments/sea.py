@@ -24,19 +24,12 @@ from torchonline.environments.simulated import unit_vectors
 
 
 class Profile(NamedTuple):
-    """Common part h of a stream's losses: convex in the distance to the comparator.
+    """Common part h of a stream's losses: convex in the distance r to the comparator."""
 
-    Attributes:
-        value: value at distance r; 0 at r = 0.
-        slope: derivative of ``value``, nondecreasing.
-        smoothness: Lipschitz constant of the gradient in d dimensions.
-        tilt: length of an additional constant gradient.
-    """
-
-    value: Callable[[Tensor], Tensor]
-    slope: Callable[[Tensor], Tensor]
-    smoothness: float
-    tilt: float = 0.0
+    value: Callable[[Tensor], Tensor]  # 0 at r = 0
+    slope: Callable[[Tensor], Tensor]  # derivative of `value`, nondecreasing
+    smoothness: float  # Lipschitz constant of the gradient in d dimensions
+    tilt: float = 0.0  # length of an additional constant gradient
 
 
 def _huber(r: Tensor) -> Tensor:
@@ -59,13 +52,6 @@ LOSSES = {
 
 class SEAStream:
     r"""Stochastically extended adversarial (SEA) stream with exact noise and drift.
-
-    A round::
-
-        gradients = stream.gradients(learner.queries())
-        regret = stream.regret(learner.predict())
-        learner.step(gradients)
-        stream.advance()
 
     In each round an adversary chooses an expected loss :math:`F_t`. The loss of the round is :math:`F_t` plus linear noise:
 
@@ -118,9 +104,6 @@ class SEAStream:
             quadratic losses; see :meth:`lipschitz_on`.
         smoothness: Lipschitz constant of every gradient.
         rounds: number of rounds that have ended.
-
-    Shape:
-        - points and gradients: ``(*B, ..., d)``; values and regret: ``(*B, ...)``.
 
     Example:
         >>> from torchonline.environments import SEAStream

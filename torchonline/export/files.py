@@ -71,12 +71,11 @@ def to_program(
 ) -> torch.export.ExportedProgram:
     """Export one learn-then-decide round, with the state it starts from, as a ``torch.export`` program; verify; write.
 
-    Learning and deciding are one call, because programs cannot share a state: :class:`~torchonline.export.programs.Round` for a
-    policy, :class:`~torchonline.export.programs.HeadRound` for an encoder with a policy on it,
-    :class:`~torchonline.export.programs.ConvexRound` for a convex learner. ``learn=False`` only decides; one throw-away arm only
-    learns. The numbers N of decisions and K of arms may vary from call to call. The program checks no arguments, takes them in
-    the dtype of the state (of ``example``, for a head), and counts each round with the learner's own ``noise_scale``.
-    ``torch.export.load(path).module()`` runs it without torchonline; :func:`compile_program` compiles it.
+    Learning and deciding are one call, because programs cannot share a state: ``Round``, ``HeadRound`` or ``ConvexRound`` of
+    :mod:`torchonline.export.programs`. ``learn=False`` only decides; one throw-away arm only learns. The numbers N of decisions
+    and K of arms may vary from call to call. The program checks no arguments, takes them in the dtype of the state (of
+    ``example``, for a head), and counts each round with the learner's own ``noise_scale``. ``torch.export.load(path).module()``
+    runs it without torchonline; :func:`compile_program` compiles it.
 
     Args:
         module: a policy, an encoder with a policy on it, a convex learner; or a private learner, whose program is its decision,

@@ -26,12 +26,7 @@ class Decision(NamedTuple):
 
 
 class Trial:
-    """Base of the rounds that an eager and an exported module play side by side.
-
-    Args:
-        learner: what learns in the module.
-        state: one of its buffers of real numbers.
-    """
+    """Base of the rounds that an eager and an exported module play side by side. ``state`` is a buffer of real numbers."""
 
     def __init__(self, learner: Learner, state: Tensor) -> None:
         self.batch, self.dim, self.device = learner.batch_shape, learner.dim, state.device
@@ -164,7 +159,6 @@ class ConvexTrial(Trial):
         self.points = learner.points
 
     def compare(self, eager: Any, exported: Any) -> None:
-        """Play on both modules, and raise where they differ."""
         for centre in self.centres():
             agree("a decision", eager.predict(), exported.predict(), self.tolerance)
             queries = eager.queries()
@@ -174,7 +168,6 @@ class ConvexTrial(Trial):
             exported.step(*past)
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
-        """Play on a module with the round in one call and on the program made of it, and raise where they differ."""
         queries = eager.learner.queries()
         for number, centre in enumerate(self.centres()):
             learn = self.learns(number)
@@ -196,16 +189,13 @@ class ConvexTrial(Trial):
         return gradients, 0.5 * (gradients * gradients).sum(-1)
 
     def round(self, module: Any) -> nn.Module:
-        """Return the module with the round in one call."""
         return ConvexRound(module)
 
     def round_arguments(self) -> tuple[Tensor, ...]:
-        """Return arguments to export the round with."""
         gradients = torch.zeros((*self.batch, self.points, self.dim), **self.options)
         return gradients, gradients[..., 0].clone(), self.learns()
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
-        """Return which of the arguments' dimensions vary from call to call: none."""
         return ({}, {}, {})
 
 
@@ -216,9 +206,8 @@ def trial_of(module: nn.Module, example: Tensor | None) -> PolicyTrial | ConvexT
     if isinstance(module, ConvexLearner):
         return ConvexTrial(module)
     if not isinstance(getattr(module, "policy", None), Policy):
-        raise TypeError(
-            f"module: expected a Policy, a head with a policy on it or a ConvexLearner, got {type(module).__name__}"
-        )
+        got = type(module).__name__
+        raise TypeError(f"module: expected a Policy, a head with a policy on it or a ConvexLearner, got {got}")
     if example is None:
         raise ValueError("example: expected the inputs of a decision, which a head needs; got None")
     return HeadTrial(module, example)

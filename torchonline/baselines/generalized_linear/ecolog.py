@@ -10,6 +10,7 @@ from torch.compiler import is_compiling
 
 from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link
 from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.core.backend import in_python, may_hold, on_arrays
 from torchonline.core.ops import along, assign_, at_least, clip, dot, increase_, log, matvec, real, sqrt, where
 from torchonline.core.options import LearnerOptions
@@ -62,12 +63,8 @@ class ECOLogRegression(GeneralizedEstimator):
     minimum is outside, even with ``validate=False``. :func:`~torchonline.export.to_program` takes a minute.
 
     Args:
-        dim: d, number of features.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
+        dim, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
         ridge: :math:`\lambda > 0`; None for d.
-        delta: in (0, 1).
-        radius_scale: multiplies the radius.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -104,16 +101,8 @@ class ECOLogRegression(GeneralizedEstimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(None, theta_bound, feature_bound)
-        super().__init__(
-            dim,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=dim if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        ridge = dim if ridge is None else ridge
+        super().__init__(**shared_arguments(locals()))
         self.inverse_rate = 2.0 + 2.0 * bound
         # Where the mean is flat, Newton's method moves by about 1 in a step, and the distance is at most logarithmic.
         largest = 0.5 * self.inverse_rate * self.feature_bound**2 / self.ridge

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link, checked_min_slope
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
+from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import along, sqrt
@@ -41,14 +42,9 @@ class GLMUCBRegression(LikelihoodEstimator):
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d).
 
     Args:
-        dim: d, number of features.
+        dim, link, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
         horizon: T, number of rounds that the history has room for.
-        link: how the mean depends on the predictor; None for :class:`~torchonline.links.Logistic`.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
         ridge: :math:`\lambda > 0`; None for d.
-        delta: in (0, 1).
-        radius_scale: multiplies the radius.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -84,17 +80,8 @@ class GLMUCBRegression(LikelihoodEstimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
-        super().__init__(
-            dim,
-            horizon=horizon,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=dim if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        ridge = dim if ridge is None else ridge
+        super().__init__(**shared_arguments(locals()))
         self.slowest, self.steepest = checked_min_slope(link, theta_bound, bound), link.max_slope(bound)
         is_sub_gaussian = link.is_global and math.isinf(link.reach)
         if not is_sub_gaussian:

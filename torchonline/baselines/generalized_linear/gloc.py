@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link, checked_min_slope
 from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_
@@ -43,13 +44,9 @@ class GLOCRegression(GeneralizedEstimator):
     O(d^3); such steps become ever rarer.
 
     Args:
-        dim: d, number of features.
-        link: how mean rewards depend on :math:`x^\top\theta`; None for :class:`~torchonline.links.Logistic`.
-        theta_bound: S > 0, a bound on the norm of the true parameter. If it makes :math:`\kappa` less than 1e-12 it is refused.
-        feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
+        dim, link, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d and L.
+        theta_bound: S > 0, as in :class:`~torchonline.GLMRegression`. If it makes :math:`\kappa` less than 1e-12 it is refused.
         ridge: :math:`\lambda > 0`, of both estimates; None for d.
-        delta: in (0, 1).
-        radius_scale: multiplies the radius.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -89,16 +86,8 @@ class GLOCRegression(GeneralizedEstimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
-        super().__init__(
-            dim,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=dim if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        ridge = dim if ridge is None else ridge
+        super().__init__(**shared_arguments(locals()))
         self.smallest_slope = checked_min_slope(link, theta_bound, bound)
         self.noise_term = link.max_slope(bound) / self.smallest_slope**2
         prior = self.ridge * self.theta_bound**2

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link
 from torchonline.bandits.policies import takes_arguments_of
+from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, LevelSetUCB, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import at_least, at_most, dot, increase_, log, maximum, sqrt
@@ -41,13 +42,9 @@ class OFUGLBRegression(LevelSetEstimator):
     O(t d^2) during :meth:`upper_bound`.
 
     Args:
-        dim: d, number of features.
+        dim, link, theta_bound, feature_bound, delta: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
         horizon: T, number of rounds that the history has room for.
-        link: how the mean depends on the predictor; None for :class:`~torchonline.links.Logistic`.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
         ridge: :math:`\lambda > 0`, of the ellipsoid alone; None for :math:`(1+RSL)/(2S^2)`.
-        delta: in (0, 1).
         radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
@@ -89,17 +86,8 @@ class OFUGLBRegression(LevelSetEstimator):
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
         spread = 1.0 + link.self_concordance(bound) * bound
-        super().__init__(
-            dim,
-            horizon=horizon,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=spread / (2.0 * float(theta_bound) ** 2) if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        ridge = spread / (2.0 * float(theta_bound) ** 2) if ridge is None else ridge
+        super().__init__(**shared_arguments(locals()))
         self.spread = spread
         self._create_buffers()
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link
 from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import assign_, dot, log, log1p, matvec, real, sqrt
 from torchonline.core.options import LearnerOptions
@@ -44,13 +45,9 @@ class MLogBRegression(GeneralizedEstimator):
     O(d^3); such steps become ever rarer.
 
     Args:
-        dim: d, number of features.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
+        dim, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
         ridge: :math:`\lambda > 0`; None for :math:`84\sqrt2\,d\,(1 + LS)L^2`. With less than the guarantee asks for, the radius
             is a heuristic.
-        delta: in (0, 1).
-        radius_scale: multiplies the radius.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -82,17 +79,9 @@ class MLogBRegression(GeneralizedEstimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(None, theta_bound, feature_bound)
-        usual = 84.0 * math.sqrt(2.0) * positive_integer("dim", dim) * (1.0 + bound) * float(feature_bound) ** 2
-        super().__init__(
-            dim,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=usual if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        if ridge is None:
+            ridge = 84.0 * math.sqrt(2.0) * positive_integer("dim", dim) * (1.0 + bound) * float(feature_bound) ** 2
+        super().__init__(**shared_arguments(locals()))
         self.eta = 0.5 * math.log(2.0) + bound + 1.0
         self.log_term = math.log(2.0 / self.delta)
         self.growth = 0.5 * self.feature_bound**2 / self.ridge

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link
 from torchonline.bandits.policies import takes_arguments_of
+from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, LevelSetUCB, Member, on_host
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.checks import positive_integer
@@ -46,12 +47,9 @@ class OFULogRRegression(LevelSetEstimator):
     O(t d^2) during :meth:`upper_bound`.
 
     Args:
-        dim: d, number of features.
+        dim, theta_bound, feature_bound, delta: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
         horizon: T, number of rounds that the history has room for.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
         ridge: :math:`\lambda > 0`, the same in all rounds; None for the paper's growing one, as in its authors' program.
-        delta: in (0, 1).
         radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
@@ -91,19 +89,10 @@ class OFULogRRegression(LevelSetEstimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         link, _ = checked_link(None, theta_bound, feature_bound)
-        start = positive_integer("dim", dim) * math.log(2.0)
-        super().__init__(
-            dim,
-            horizon=horizon,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=start if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
-        self.grows = ridge is None
+        grows = ridge is None
+        ridge = positive_integer("dim", dim) * math.log(2.0) if ridge is None else ridge
+        super().__init__(**shared_arguments(locals()))
+        self.grows = grows
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link, checked_min_slope
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
+from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.backend import is_readable
@@ -43,16 +44,11 @@ class RSGLinCBRegression(LikelihoodEstimator):
     in the others. Memory O(T d).
 
     Args:
-        dim: d, number of features.
+        dim, link, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
         horizon: T, number of rounds that the constants and the history are for.
-        link: how the mean depends on the predictor; None for :class:`~torchonline.links.Logistic`.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
         ridge: :math:`\lambda > 0`; None for :math:`\ell L^2`.
-        delta: in (0, 1).
         warm_up_factor: 25 in :math:`\gamma`, recalled.
         radius_factor: 150 in the radius, recalled.
-        radius_scale: multiplies the radius.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -108,17 +104,8 @@ class RSGLinCBRegression(LikelihoodEstimator):
         link, bound = checked_link(link, theta_bound, feature_bound)
         length, delta = positive_integer("horizon", horizon), within("delta", delta, 0.0, 1.0)
         logarithm = positive_integer("dim", dim) * math.log(length / delta)
-        super().__init__(
-            dim,
-            horizon=horizon,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=logarithm * float(feature_bound) ** 2 if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        ridge = logarithm * float(feature_bound) ** 2 if ridge is None else ridge
+        super().__init__(**shared_arguments(locals()))
         self.warm_up_factor = positive("warm_up_factor", warm_up_factor)
         self.radius_factor = positive("radius_factor", radius_factor)
         kappa, R = 1.0 / checked_min_slope(link, theta_bound, bound), self.concordance
