@@ -91,11 +91,10 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
         (tensor([1, 1, 1, 1, 1]), 51)
 
     Reference:
-        Li, Chu, Langford and Wang, Unbiased offline evaluation of contextual-bandit-based news article recommendation
-        algorithms, WSDM 2011. Their log is uniform, so accepted rounds are distributed as in a live run. Here rounds with a
-        likely logged arm are learnt more often. The weights correct the mean reward for that, but not what the policy has
-        learnt. For policies that change: Dudik, Erhan, Langford and Li, Doubly robust policy evaluation and optimization,
-        Statistical Science 2014.
+        Li, Chu, Langford and Wang, Unbiased offline evaluation of contextual-bandit-based news article recommendation algorithms,
+        WSDM 2011. Their log is uniform, so accepted rounds are distributed as in a live run. Here rounds with a likely logged arm
+        are learnt more often. The weights correct the mean reward for that, but not what the policy has learnt. For policies that
+        change: Dudik, Erhan, Langford and Li, Doubly robust policy evaluation and optimization, Statistical Science 2014.
     """
     if isinstance(policy, Policy) and policy.estimator.theta_hat.is_cpu:
         arms = check_tensor("arms", arms, policy.estimator.theta_hat)

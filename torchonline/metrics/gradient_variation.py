@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import shape_text, sizes
+from torchonline.core.checks import check_shape, shape_text, sizes
 from torchonline.metrics.base import ExactMetric, check_floats
 
 
@@ -63,9 +63,7 @@ class GradientVariation(ExactMetric):
             if value.dim() <= dims or value.shape[:dims] != self.batch_shape or value.numel() == 0:
                 wanted = shape_text((*self.batch_shape, "...", "d"))
                 raise ValueError(f"{name}: expected shape {wanted}, got {shape_text(value.shape)}")
-        if reference.shape != gradients.shape:
-            mine, theirs = shape_text(gradients.shape), shape_text(reference.shape)
-            raise ValueError(f"reference: expected the shape of gradients, {mine}, got {theirs}")
+        check_shape("reference", reference, tuple(gradients.shape))
         difference = gradients.detach().to(self.total) - reference.detach().to(self.total)
         squares = difference.square().sum(-1).reshape(*self.batch_shape, -1)
         self.total = self.total + squares.amax(-1)

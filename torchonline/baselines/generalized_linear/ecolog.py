@@ -215,9 +215,7 @@ class ECOLog(UCB):
     """ECOLog: optimism over :class:`ECOLogRegression`, which documents the arguments, the guarantee and the cost.
 
     Example:
-        >>> policy = ECOLog(2)
-        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
-        >>> policy.select(torch.eye(2))
+        >>> ECOLog(2).select(torch.eye(2))
         tensor(0)
     """
 

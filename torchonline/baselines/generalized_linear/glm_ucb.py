@@ -48,8 +48,7 @@ class GLMUCBRegression(LikelihoodEstimator):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history``, ``(*B, T, d)``;
-          ``history_reward`` and ``history_weight``, ``(*B, T)``.
+        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`.
 
     Example:
         >>> learner = GLMUCBRegression(2, horizon=100)
@@ -60,8 +59,7 @@ class GLMUCBRegression(LikelihoodEstimator):
     Reference:
         Filippi, Cappe, Garivier and Szepesvari, Parametric Bandits: The Generalized Linear Case, NIPS 2010. What differs: the
         minimum is over the ball; the paper projects an unbounded minimum, which is not a convex problem. The radius is that of
-        self-normalised sums, as in later work; the paper's radius, as we recall it, has a further factor
-        :math:`\sqrt{\log t}`.
+        self-normalised sums, as in later work; the paper's radius, as we recall it, has a further factor :math:`\sqrt{\log t}`.
     """
 
     statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge")
@@ -114,9 +112,7 @@ class GLMUCB(UCB):
     bounds. The estimator documents the arguments, the guarantee and the cost.
 
     Example:
-        >>> policy = GLMUCB(2, horizon=1000)
-        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
-        >>> policy.select(torch.eye(2))
+        >>> GLMUCB(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
 

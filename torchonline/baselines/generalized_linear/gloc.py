@@ -134,9 +134,7 @@ class GLOC(UCB):
     """GLOC: optimism over :class:`GLOCRegression`, which documents the arguments, the guarantee and the cost.
 
     Example:
-        >>> policy = GLOC(2)
-        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
-        >>> policy.select(torch.eye(2))
+        >>> GLOC(2).select(torch.eye(2))
         tensor(0)
     """
 

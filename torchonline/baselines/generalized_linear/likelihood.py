@@ -34,6 +34,10 @@ class LikelihoodEstimator(GeneralizedEstimator):
 
     Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
     full. A UserWarning says so if a solver ends before it reaches its optimum.
+
+    Shape:
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history``, ``(*B, T, d)``;
+          ``history_reward`` and ``history_weight``, ``(*B, T)``.
     """
 
     is_exportable = False

@@ -26,11 +26,10 @@ class OFUGLBRegression(LevelSetEstimator):
               \hat\theta = \arg\min_{\|\theta\|\le S} L(\theta), \qquad
               C = \{\|\theta\|\le S,\ L(\theta) - L(\hat\theta) \le b^2\}
 
-    with :math:`b^2 = \log(1/\delta) + \min_{0<c\le1}(d\log(1/c) + 2S\ell c)`, which is
-    :math:`\log(1/\delta) + d\log(2eS\ell/d)` for :math:`2S\ell \ge d`, and
-    :math:`\ell = \sum_sw_s\|x_s\|\max_{|z|\le S\|x_s\|}|\mu(z)-r_s|`, a Lipschitz constant of L on the ball.
-    :meth:`upper_bound` is the largest :math:`x^\top\theta` in C; ``radius``, ``width`` and ``interval`` are those of the
-    ellipsoid
+    with :math:`b^2 = \log(1/\delta) + \min_{0<c\le1}(d\log(1/c) + 2S\ell c)`, which is :math:`\log(1/\delta) + d\log(2eS\ell/d)`
+    for :math:`2S\ell \ge d`, and :math:`\ell = \sum_sw_s\|x_s\|\max_{|z|\le S\|x_s\|}|\mu(z)-r_s|`, a Lipschitz constant of L on
+    the ball. :meth:`upper_bound` is the largest :math:`x^\top\theta` in C; ``radius``, ``width`` and ``interval`` are those of
+    the ellipsoid
 
     .. math:: \|\theta-\hat\theta\|_V^2 \le 2(1+RSL)b^2 + 4\lambda S^2, \qquad
               V = \lambda I + \sum_{s\le t} w_s\mu'(x_s^\top\hat\theta)x_sx_s^\top.
@@ -49,8 +48,8 @@ class OFUGLBRegression(LevelSetEstimator):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds`` and ``lipschitz``, :math:`\ell`, ``(*B)``;
-          ``history``, ``(*B, T, d)``; ``history_reward`` and ``history_weight``, ``(*B, T)``.
+        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``lipschitz``,
+          :math:`\ell`, ``(*B)``.
 
     Example:
         >>> learner = OFUGLBRegression(2, horizon=100, delta=0.5)
@@ -135,9 +134,7 @@ class OFUGLB(LevelSetUCB):
     in any round.
 
     Example:
-        >>> policy = OFUGLB(2, horizon=1000)
-        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
-        >>> policy.select(torch.eye(2))
+        >>> OFUGLB(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
 

@@ -17,8 +17,7 @@ from torchonline.core.options import LearnerOptions
 class MLogBRegression(GeneralizedEstimator):
     r"""Online mirror descent on the logistic loss, for binary rewards.
 
-    Round t, with the logistic mean :math:`\sigma`, g = ``noise_scale``\ :sup:`2` and
-    :math:`\eta = \tfrac12\log2 + LS + 1`:
+    Round t, with the logistic mean :math:`\sigma`, g = ``noise_scale``\ :sup:`2` and :math:`\eta = \tfrac12\log2 + LS + 1`:
 
     .. math:: \tilde V &= V + \eta\,\sigma'(x^\top\hat\theta_t)\,xx^\top/g, \qquad
               \hat\theta_{t+1} = \Pi_{\|\theta\|\le S}\bigl(
@@ -114,10 +113,8 @@ class OFULMLogB(UCB):
     """OFUL-MLogB: optimism over :class:`MLogBRegression`, which documents the arguments, the guarantee and the cost.
 
     Example:
-        >>> policy = OFULMLogB(2)
-        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
-        >>> policy.select(torch.eye(2))
-        tensor(1)
+        >>> OFULMLogB(2).select(torch.eye(2))
+        tensor(0)
     """
 
     @takes_arguments_of(MLogBRegression)

@@ -54,9 +54,8 @@ class OFULogRRegression(LevelSetEstimator):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``logdet``, the logarithm of the determinant
-          above, and ``root_level``, b, ``(*B)``; ``history``, ``(*B, T, d)``; ``history_reward`` and
-          ``history_weight``, ``(*B, T)``.
+        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``logdet``, the
+          logarithm of the determinant above, and ``root_level``, b, ``(*B)``.
 
     Example:
         >>> learner = OFULogRRegression(2, horizon=100)
@@ -152,9 +151,7 @@ class OFULogR(LevelSetUCB):
     .. math:: \text{score}_k = \max_{\theta\in C}\ x_k^\top\theta
 
     Example:
-        >>> policy = OFULogR(2, horizon=1000)
-        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
-        >>> policy.select(torch.eye(2))
+        >>> OFULogR(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
 

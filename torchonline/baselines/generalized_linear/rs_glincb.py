@@ -32,8 +32,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
 
     Otherwise :math:`H \leftarrow H + \tfrac we\mu'(x^\top\hat\theta_o)xx^\top`. If this makes :math:`\det H > 2\det V`, then
     :math:`V \leftarrow H`, and :math:`\hat\theta` becomes the same minimum for the rounds that are not warm-up rounds. All three
-    matrices start from :math:`\lambda I`. ``radius`` is :math:`150\sqrt\ell` and widths are
-    :math:`\|x\|_{V^{-1}}`.
+    matrices start from :math:`\lambda I`. ``radius`` is :math:`150\sqrt\ell` and widths are :math:`\|x\|_{V^{-1}}`.
 
     Guarantee: none that we can vouch for. The rules and the constants (25 = ``warm_up_factor``, 150 = ``radius_factor``) are
     recalled, and are those of programs by others. The paper's theorems assume bounded rewards of a canonical link. **With these
@@ -52,10 +51,9 @@ class RSGLinCBRegression(LikelihoodEstimator):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat`` and ``warm_up_theta``, :math:`\hat\theta_o`, ``(*B, d)``; ``V``, ``V_inv``, ``next_V``, which is H,
-          ``warm_up_V``, :math:`V_o`, and ``warm_up_V_inv``, ``(*B, d, d)``; ``rounds`` and ``fits``, how often
-          :math:`\hat\theta` has been fitted, ``(*B)``; ``history``, ``(*B, T, d)``; ``history_reward``, ``history_weight`` and
-          ``is_warm_up``, ``(*B, T)``.
+        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``warm_up_theta``,
+          :math:`\hat\theta_o`, ``(*B, d)``; ``next_V``, which is H, ``warm_up_V``, :math:`V_o`, and ``warm_up_V_inv``,
+          ``(*B, d, d)``; ``fits``, how often :math:`\hat\theta` has been fitted, ``(*B)``; ``is_warm_up``, ``(*B, T)``.
 
     Example:
         >>> learner = RSGLinCBRegression(2, horizon=100, ridge=1.0, warm_up_factor=0.358)
@@ -165,9 +163,7 @@ class RSGLinCB(UCB):
     for the arms that the warm-up has ruled out. The estimator documents the arguments, the status of its constants and the cost.
 
     Example:
-        >>> policy = RSGLinCB(2, horizon=1000)
-        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
-        >>> policy.select(torch.eye(2))
+        >>> RSGLinCB(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
 
