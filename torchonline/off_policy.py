@@ -41,11 +41,9 @@ def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float
     smoothing = checks.non_negative("smoothing", smoothing)
     if not isinstance(strata, Tensor) or strata.is_floating_point() or strata.is_complex():
         raise TypeError(f"strata: expected a tensor of integers, got {kind(strata)}")
-    size = len(actions)
-    if strata.dim() not in (1, 2) or len(strata) != size or strata.numel() == 0:
-        raise ValueError(
-            f"strata: expected shape ({size}) or ({size}, m) with m above 0, got {shape_text(strata.shape)}"
-        )
+    n = len(actions)
+    if strata.dim() not in (1, 2) or len(strata) != n or strata.numel() == 0:
+        raise ValueError(f"strata: expected shape ({n}) or ({n}, m) with m above 0, got {shape_text(strata.shape)}")
     _, stratum = torch.unique(strata, dim=0, return_inverse=True)
     counts = torch.bincount(stratum * arms + actions, minlength=(int(stratum.max()) + 1) * arms)
     counts = counts.reshape(-1, arms).double() + smoothing
@@ -128,19 +126,17 @@ def _checked_log(
     """Check the arguments of :func:`replay` and return the sizes of the groups."""
     if not isinstance(policy, Policy):
         raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
-    estimator = policy.estimator
-    batch = estimator.batch_shape
+    estimator, batch = policy.estimator, policy.estimator.batch_shape
     if not isinstance(arms, Tensor) or arms.dim() != 3 or arms.size(-1) != estimator.dim or arms.size(1) == 0:
         raise ValueError(f"arms: expected a tensor of shape (N, K, {estimator.dim}) with K above 0, got {kind(arms)}")
     if not estimator.theta_hat.is_cpu:
         raise ValueError(f"policy: expected one on the CPU, got one on {estimator.theta_hat.device}")
-    size = len(arms)
     check_indices("actions", actions, arms.size(1))
-    check_indices("groups", groups, size)
+    check_indices("groups", groups, len(arms))
     check_values("arms", arms)
     check_values("rewards", rewards)
     for name, value in (("actions", actions), ("rewards", rewards), ("groups", groups)):
-        check_shape(name, value, (size,))
+        check_shape(name, value, (len(arms),))
     counts = torch.bincount(groups)
     if not bool((counts > 0).all()):
         raise ValueError(f"groups: expected every number from 0 to {len(counts) - 1}, got no {int(counts.argmin())}")

@@ -29,40 +29,10 @@ from torchonline.baselines.private.local_md import LocalMD
 from torchonline.baselines.private.noisy_sfw import NoisySFW
 from torchonline.baselines.private.noisy_sgd import NoisySGD
 
-__all__ = [
-    "CRMM",
-    "CRTM",
-    "DPFTRL",
-    "DPUCB",
-    "GLMUCB",
-    "GLOC",
-    "MENU",
-    "OFTRL",
-    "OFUGLB",
-    "OGD",
-    "TOFU",
-    "AdaGrad",
-    "CRMMRegression",
-    "CRTMRegression",
-    "CoinBetting",
-    "ECOLog",
-    "ECOLogRegression",
-    "GLMUCBRegression",
-    "GLOCRegression",
-    "HeavyOFUL",
-    "HeavyOFULRegression",
-    "LocalMD",
-    "MENURegression",
-    "MLogBRegression",
-    "NoisySFW",
-    "NoisySGD",
-    "OFUGLBRegression",
-    "OFULMLogB",
-    "OFULogR",
-    "OFULogRRegression",
-    "OptimisticOMD",
-    "ParameterFreeMirrorDescent",
-    "RSGLinCB",
-    "RSGLinCBRegression",
-    "TOFURegression",
-]
+__all__ = ["OFTRL", "OGD", "AdaGrad", "CoinBetting", "OptimisticOMD", "ParameterFreeMirrorDescent"]
+__all__ += ["GLMUCB", "GLOC", "OFUGLB", "ECOLog", "OFULMLogB", "OFULogR", "RSGLinCB"]
+__all__ += ["ECOLogRegression", "GLMUCBRegression", "GLOCRegression", "MLogBRegression"]
+__all__ += ["OFUGLBRegression", "OFULogRRegression", "RSGLinCBRegression"]
+__all__ += ["CRMM", "CRTM", "MENU", "TOFU", "HeavyOFUL"]
+__all__ += ["CRMMRegression", "CRTMRegression", "HeavyOFULRegression", "MENURegression", "TOFURegression"]
+__all__ += ["DPFTRL", "DPUCB", "LocalMD", "NoisySFW", "NoisySGD"]

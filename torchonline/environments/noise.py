@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,9 +21,14 @@ class Noise(ABC):
     """
 
     scale: float = field(default=1.0, kw_only=True)
+    # The law's own argument, and its open range.
+    _range: ClassVar[tuple[str, float, float] | None] = None
 
     def __post_init__(self) -> None:
         positive("scale", self.scale)
+        if self._range is not None:
+            name, low, high = self._range
+            within(name, getattr(self, name), low, high)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({described(self, vars(self))})"
@@ -82,10 +88,7 @@ class StudentT(Noise):
     """
 
     df: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        within("df", self.df, 1.0, math.inf)
+    _range = ("df", 1.0, math.inf)
 
     def _standard_sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         # Polar form of Bailey (Math. Comp. 62, 1994): Box and Muller's with a heavy-tailed radius.
@@ -120,10 +123,7 @@ class Pareto(Noise):
 
     index: float
     symmetric: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        within("index", self.index, 1.0, math.inf)
+    _range = ("index", 1.0, math.inf)
 
     def _standard_sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         size = _uniform(shape, generator) ** (-1.0 / self.index)
@@ -172,10 +172,7 @@ class TwoPoint(Noise):
     """
 
     probability: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        within("probability", self.probability, 0.0, 1.0)
+    _range = ("probability", 0.0, 1.0)
 
     def _standard_sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         jump = math.sqrt((1.0 - self.probability) / self.probability)

@@ -146,8 +146,7 @@ class SEAStream:
         self.sigma = self._in_each("sigma", sigma, non_negative)
         self.drift = self._in_each("drift", drift, non_negative)
         self.comparator_norm = self._in_each("comparator_norm", comparator_norm, positive)
-        self.scale = positive("scale", scale)
-        self.period = positive_integer("period", period)
+        self.scale, self.period = positive("scale", scale), positive_integer("period", period)
         if self.period < 2 or (self.period > 2 and self.dim == 1):
             wanted = "2, in one dimension" if self.dim == 1 else "at least 2"
             raise ValueError(f"period: expected {wanted}, got {period}")

@@ -12,7 +12,7 @@ from torchonline.convex.learner import ConvexLearner
 from torchonline.core.learner import Learner
 from torchonline.export.programs import ConvexRound, HeadRound, Round
 
-# The tolerances of the check, relative to the scale of what is compared: all in double precision, or with a part in a lower one.
+# Tolerances relative to the scale of what is compared: all in double precision, or with a part in a lower one.
 DOUBLE, LOWER = 1e-8, 1e-2
 ROUNDS_CHECKED = 12
 
