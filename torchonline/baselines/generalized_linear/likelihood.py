@@ -16,6 +16,8 @@ from torchonline.core.backend import beside, on_arrays
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import assign_, dot, matvec
 
+HISTORY = ("history", "history_reward", "history_weight")
+
 # Which learner of a fleet: its index in `batch_shape`, () for a single learner.
 Member = tuple[int, ...]
 
@@ -54,12 +56,8 @@ class LikelihoodEstimator(GeneralizedEstimator):
         self.is_small = True
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        numbers = torch.zeros(self.horizon, dtype=torch.float64)
-        return super()._initial_state() | {
-            "history": torch.zeros(self.horizon, self.dim, dtype=torch.float64),
-            "history_reward": numbers,
-            "history_weight": numbers,
-        }
+        rows = torch.zeros(self.horizon, self.dim, dtype=torch.float64)
+        return super()._initial_state() | dict(zip(HISTORY, (rows, rows[:, 0], rows[:, 0]), strict=True))
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         weight = 1.0 / (noise_scale * noise_scale)
@@ -72,9 +70,8 @@ class LikelihoodEstimator(GeneralizedEstimator):
         with np.errstate(all="ignore"):
             for member in np.ndindex(self.batch_shape):
                 row = int(self._read("rounds", member))
-                self._write("history", (*member, row), rows[member])
-                self._write("history_reward", (*member, row), rewards[member])
-                self._write("history_weight", (*member, row), weights[member])
+                for name, values in zip(HISTORY, (rows, rewards, weights), strict=True):
+                    self._write(name, (*member, row), values[member])
                 self._write("rounds", member, row + 1)
                 self._fit(member)
 
@@ -85,9 +82,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
     def _loss(self, member: Member, ridge: float, kept: Array = slice(None)) -> Loss:
         """Return the loss of all rounds of one learner, or of those that are ``kept``."""
         n = int(self._read("rounds", member))
-        rows, rewards, weights = (
-            self._read(name, member)[:n][kept] for name in ("history", "history_reward", "history_weight")
-        )
+        rows, rewards, weights = (self._read(name, member)[:n][kept] for name in HISTORY)
         return Loss(self.link, self.concordance, rows, rewards, weights, ridge)
 
     def _read(self, name: str, index: Member) -> Array:
