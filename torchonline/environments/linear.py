@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import finite_number, positive_integer
+from torchonline.core.options import arguments_of
 from torchonline.environments.noise import Noise
 from torchonline.environments.simulated import SimulatedBandit
 
@@ -100,21 +101,13 @@ class DriftingBandit(LinearBandit):
         seed: int = 0,
         dtype: torch.dtype = torch.float64,
     ) -> None:
+        arguments = arguments_of(locals())
+        del arguments["angle"], arguments["every"]
         if positive_integer("dim", dim) < 2:
             raise ValueError(f"dim: expected at least 2, because the parameter turns in a plane, got {dim}")
-        self.angle = finite_number("angle", angle)
-        self.every = positive_integer("every", every)
+        self.angle, self.every = finite_number("angle", angle), positive_integer("every", every)
         self._rounds = 0
-        super().__init__(
-            dim,
-            arms,
-            noise=noise,
-            theta_norm=theta_norm,
-            redraw=redraw,
-            batch_shape=batch_shape,
-            seed=seed,
-            dtype=dtype,
-        )
+        super().__init__(**arguments)
         direction = self._directions(self.theta.shape)
         along = (direction * self.theta).sum(-1, keepdim=True) / theta_norm**2
         self._plane = self.theta, theta_norm * torch.nn.functional.normalize(direction - along * self.theta, dim=-1)

@@ -75,8 +75,7 @@ class ExactMetric(Metric):
 
 def _mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
     """Return the reason why a loaded value does not fit the state, or None."""
-    if (why := mismatch(name, here, loaded)) is not None:
-        return why
-    if loaded[name].dtype is not here.dtype:
+    why = mismatch(name, here, loaded)
+    if why is None and loaded[name].dtype is not here.dtype:
         return f"{name}: expected {here.dtype}, got {loaded[name].dtype}"
-    return None
+    return why

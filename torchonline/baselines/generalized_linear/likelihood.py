@@ -57,7 +57,8 @@ class LikelihoodEstimator(GeneralizedEstimator):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         rows = torch.zeros(self.horizon, self.dim, dtype=torch.float64)
-        return super()._initial_state() | dict(zip(HISTORY, (rows, rows[:, 0], rows[:, 0]), strict=True))
+        numbers = torch.zeros(self.horizon, dtype=torch.float64)
+        return super()._initial_state() | dict(zip(HISTORY, (rows, numbers, numbers), strict=True))
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         weight = 1.0 / (noise_scale * noise_scale)

@@ -54,8 +54,7 @@ class MLogBRegression(GeneralizedEstimator):
 
     Example:
         >>> learner = MLogBRegression(2, ridge=2.0)
-        >>> for _ in range(200):
-        ...     learner.step(torch.tensor([0.6, 0.8]), torch.tensor(1.0))
+        >>> learner.step(torch.tensor([0.6, 0.8]).expand(200, 2), torch.ones(200))
         >>> float(learner(torch.tensor([0.6, 0.8]))) > 0.7
         True
 
