@@ -7,17 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import (
-    check_state_dtype,
-    non_negative,
-    one_for_each,
-    one_of,
-    positive,
-    positive_integer,
-    seed_number,
-    shape_text,
-    sizes,
-)
+from torchonline.core import checks
 from torchonline.core.inputs import check_tensor
 from torchonline.core.options import described
 from torchonline.environments.simulated import unit_vectors
@@ -140,21 +130,21 @@ class SEAStream:
         seed: int = 0,
         dtype: torch.dtype = torch.float64,
     ) -> None:
-        self.dim = positive_integer("dim", dim)
-        self.loss = one_of("loss", loss, tuple(LOSSES))
-        self.batch_shape = sizes("batch_shape", batch_shape)
-        self.sigma = self._in_each("sigma", sigma, non_negative)
-        self.drift = self._in_each("drift", drift, non_negative)
-        self.comparator_norm = self._in_each("comparator_norm", comparator_norm, positive)
-        self.scale, self.period = positive("scale", scale), positive_integer("period", period)
+        self.dim = checks.positive_integer("dim", dim)
+        self.loss = checks.one_of("loss", loss, tuple(LOSSES))
+        self.batch_shape = checks.sizes("batch_shape", batch_shape)
+        self.sigma = self._in_each("sigma", sigma, checks.non_negative)
+        self.drift = self._in_each("drift", drift, checks.non_negative)
+        self.comparator_norm = self._in_each("comparator_norm", comparator_norm, checks.positive)
+        self.scale, self.period = checks.positive("scale", scale), checks.positive_integer("period", period)
         if self.period < 2 or (self.period > 2 and self.dim == 1):
             wanted = "2, in one dimension" if self.dim == 1 else "at least 2"
             raise ValueError(f"period: expected {wanted}, got {period}")
-        check_state_dtype(dtype)
+        checks.check_state_dtype(dtype)
         self.dtype = dtype
         self._profile = LOSSES[self.loss]
         self._reach = self.drift / (2.0 * math.sin(math.pi / self.period))  # distance of the polygon's corners from 0
-        self.seed = seed_number(seed)
+        self.seed = checks.seed_number(seed)
         self._generator = torch.Generator().manual_seed(self.seed)
         towards = self._directions()
         self._tilt = (-self.scale * self._profile.tilt * towards).to(dtype)
@@ -202,7 +192,7 @@ class SEAStream:
 
     def lipschitz_on(self, radius: float) -> float:
         """Return a bound on all gradients' lengths in a ball around 0, for all trials."""
-        return self._largest_gradient(non_negative("radius", radius))
+        return self._largest_gradient(checks.non_negative("radius", radius))
 
     def _largest_gradient(self, radius: float) -> float:
         slope = self._profile.slope(radius + self.comparator_norm)
@@ -240,15 +230,15 @@ class SEAStream:
         points = check_tensor(name, points, self.comparator)
         dims = len(self.batch_shape)
         if points.dim() <= dims or points.shape[:dims] != self.batch_shape or points.shape[-1] != self.dim:
-            wanted = shape_text((*self.batch_shape, "...", self.dim))
-            raise ValueError(f"{name}: expected shape {wanted}, got {shape_text(points.shape)}")
+            wanted = checks.shape_text((*self.batch_shape, "...", self.dim))
+            raise ValueError(f"{name}: expected shape {wanted}, got {checks.shape_text(points.shape)}")
         shape = (*self.batch_shape, *[1] * (points.dim() - dims - 1), self.dim)
         return points, self.comparator.reshape(shape), (self._tilt + linear).reshape(shape)
 
     def _in_each(self, name: str, value: Any, check: Callable[[str, Any], float]) -> Tensor:
         """Return an option's values for all trials, ``(*B)``, float64."""
         number = value if isinstance(value, Tensor) else check(name, value)
-        return one_for_each(name, number, self.batch_shape, check, broadcasts=True)
+        return checks.one_for_each(name, number, self.batch_shape, check, broadcasts=True)
 
     def _directions(self) -> Tensor:
         """Draw uniformly from the unit sphere, ``(*B, d)``, float64."""

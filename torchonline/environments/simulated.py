@@ -5,15 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import (
-    check_indices,
-    check_shape,
-    check_state_dtype,
-    positive,
-    positive_integer,
-    seed_number,
-    sizes,
-)
+from torchonline.core import checks
 from torchonline.core.options import described
 
 
@@ -73,13 +65,14 @@ class SimulatedBandit:
         if not isinstance(redraw, bool):
             raise TypeError(f"redraw: expected True or False, got {type(redraw).__name__}")
         self.redraw = redraw
-        self.batch_shape = sizes("batch_shape", batch_shape)
-        check_state_dtype(dtype)
+        self.batch_shape = checks.sizes("batch_shape", batch_shape)
+        checks.check_state_dtype(dtype)
         self.dtype = dtype
-        self._arms_shape = (*self.batch_shape, positive_integer("arms", arms), positive_integer("dim", dim))
-        self.seed = seed_number(seed)
+        counts = checks.positive_integer("arms", arms), checks.positive_integer("dim", dim)
+        self._arms_shape = (*self.batch_shape, *counts)
+        self.seed = checks.seed_number(seed)
         self._generator = torch.Generator().manual_seed(self.seed)
-        self.theta_norm = positive("theta_norm", theta_norm)
+        self.theta_norm = checks.positive("theta_norm", theta_norm)
         self.theta = self.theta_norm * self._directions((*self.batch_shape, dim))
         self._draw_arms()
 
@@ -93,8 +86,8 @@ class SimulatedBandit:
 
     def pull(self, index: Tensor) -> Outcome:
         """Pull one arm in each trial, given as ``(*B)``, int64, and end the round."""
-        check_indices("index", index, self._arms_shape[-2])
-        check_shape("index", index, self.batch_shape)
+        checks.check_indices("index", index, self._arms_shape[-2])
+        checks.check_shape("index", index, self.batch_shape)
         x = torch.take_along_dim(self._arms, index[..., None, None], dim=-2).squeeze(-2)
         predictor = torch.take_along_dim(self._predictors, index[..., None], dim=-1).squeeze(-1)
         outcome = Outcome(x, self._reward(predictor).to(self.dtype), self._best - self._mean(predictor))

@@ -26,7 +26,10 @@ class Decision(NamedTuple):
 
 
 class Trial:
-    """Base of the rounds that an eager and an exported module play side by side. ``state`` is a buffer of real numbers."""
+    """Base of the rounds that an eager and an exported module play side by side. ``state`` is a buffer of real numbers.
+
+    A subclass names the module that plays a round in one call, ``round``.
+    """
 
     def __init__(self, learner: Learner, state: Tensor) -> None:
         self.batch, self.dim, self.device = learner.batch_shape, learner.dim, state.device
@@ -40,6 +43,8 @@ class Trial:
 
 class PolicyTrial(Trial):
     """Rounds for a policy: random arms, of varying number."""
+
+    round: type[nn.Module] = Round
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(policy.estimator, policy.estimator.theta_hat)
@@ -87,10 +92,6 @@ class PolicyTrial(Trial):
         """Return such arguments where nothing is to be learnt."""
         return (torch.zeros(*self.batch, self.dim, **self.options),)
 
-    def round(self, module: Any) -> nn.Module:
-        """Return the module with the round in one call."""
-        return Round(module)
-
     def round_arguments(self) -> tuple[Tensor, ...]:
         """Return arguments to export the round with."""
         decision = next(decision for decision in self.decisions() if decision.mask.size(-2) > 1)
@@ -105,6 +106,8 @@ class PolicyTrial(Trial):
 
 class HeadTrial(PolicyTrial):
     """Rounds for an encoder with a policy on it: variations of an example decision."""
+
+    round = HeadRound
 
     def __init__(self, head: Any, example: Tensor) -> None:
         super().__init__(head.policy)
@@ -140,9 +143,6 @@ class HeadTrial(PolicyTrial):
     def no_past(self) -> tuple[Tensor, ...]:
         return torch.zeros_like(self.example), torch.zeros(self.batch, dtype=torch.int64, device=self.device)
 
-    def round(self, module: Any) -> nn.Module:
-        return HeadRound(module)
-
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         first, decisions = len(self.batch), Dim("decisions", min=1)
         if self.actions is not None:
@@ -153,6 +153,8 @@ class HeadTrial(PolicyTrial):
 
 class ConvexTrial(Trial):
     """Rounds for a convex learner: quadratic losses about random points."""
+
+    round = ConvexRound
 
     def __init__(self, learner: ConvexLearner) -> None:
         super().__init__(learner, learner.decision)
@@ -187,9 +189,6 @@ class ConvexTrial(Trial):
         """Return the gradients and values of a loss at the queries."""
         gradients = queries - centre
         return gradients, 0.5 * (gradients * gradients).sum(-1)
-
-    def round(self, module: Any) -> nn.Module:
-        return ConvexRound(module)
 
     def round_arguments(self) -> tuple[Tensor, ...]:
         gradients = torch.zeros((*self.batch, self.points, self.dim), **self.options)
