@@ -182,9 +182,7 @@ class NoiseDiagnostic(ExactMetric):
     def _is_small(self, evidence: Tensor) -> Tensor:
         return evidence >= -math.log(self.alpha)
 
-    def _checked(
-        self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _checked(self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None) -> tuple[Tensor, ...]:
         """Return absolute residual, noise scale and error as ``(n, *B)``, float64."""
         check_floats("residual", residual)
         check_rounds("residual", residual, self.batch_shape)
@@ -198,11 +196,8 @@ class NoiseDiagnostic(ExactMetric):
             raise ValueError(f"noise_scale: expected values above 0, got {noise_scale.min().item():g}")
         if not bool((error >= 0.0).all()):
             raise ValueError(f"error: expected values of at least 0, got {error.min().item():g}")
-        size, scale, bar = (
-            value.detach().to(self.evidence).reshape(-1, *self.batch_shape)
-            for value in (residual.abs(), noise_scale, error)
-        )
-        return size, scale, bar
+        values = (residual.abs(), noise_scale, error)
+        return tuple(value.detach().to(self.evidence).reshape(-1, *self.batch_shape) for value in values)
 
     def _problems(self, loaded: Mapping[str, Any]) -> list[str]:
         return super()._problems(loaded) or [
