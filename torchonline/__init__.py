@@ -30,40 +30,12 @@ from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "CAOONS",
-    "CLAOONS",
-    "DPHDB",
-    "DPPOFW",
-    "DPTOFW",
-    "GLBOMD",
-    "OFUL",
-    "OONS",
-    "UCB",
-    "Binomial",
-    "CustomLink",
-    "DiscountedHeavyTailRegression",
-    "FreeGrad",
-    "GLMRegression",
-    "Gamma",
-    "Gaussian",
-    "Greedy",
-    "HeavyTailRegression",
-    "HeavyTailUCB",
-    "HuberRegression",
-    "HvtUCB",
-    "LocalGLB",
-    "LocalGLMRegression",
-    "Logistic",
-    "MsMwC",
-    "MsMwCMaster",
-    "ParameterFree",
-    "Poisson",
-    "RidgeRegression",
-    "SystemIdentification",
-    "ThompsonSampling",
-    "gradients",
-]
+__all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
+__all__ += ["DiscountedHeavyTailRegression", "GLMRegression", "HeavyTailRegression", "HuberRegression"]
+__all__ += ["LocalGLMRegression", "RidgeRegression", "SystemIdentification"]
+__all__ += ["CAOONS", "CLAOONS", "OONS", "FreeGrad", "MsMwC", "MsMwCMaster", "ParameterFree", "gradients"]
+__all__ += ["DPHDB", "DPPOFW", "DPTOFW"]
+__all__ += ["Binomial", "CustomLink", "Gamma", "Gaussian", "Logistic", "Poisson"]
 
 # These load when they are asked for: some bring in Lightning.
 _SUBMODULES = frozenset(

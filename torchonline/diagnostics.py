@@ -1,7 +1,4 @@
-"""Diagnostics of a learner's assumptions about the noise.
-
-docs/noise_scale.md says what they can and cannot show.
-"""
+"""Diagnostics of a learner's assumptions about the noise; docs/noise_scale.md says what they can and cannot show."""
 
 import math
 import sys
@@ -12,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import positive, positive_integer, shape_text, sizes, within
+from torchonline.core.checks import check_shape, positive, positive_integer, sizes, within
 from torchonline.metrics.base import ExactMetric, check_floats, check_rounds
 
 # Stakes of the bets: large stakes gain and lose quickly, small ones wait for rare large noise.
@@ -26,10 +23,7 @@ WITHIN = ("torchonline", "torchmetrics", "torch")
 
 
 class NoiseScaleWarning(UserWarning):
-    """``noise_scale`` looks too small.
-
-    :class:`NoiseDiagnostic` bounds the probability of a false warning.
-    """
+    """``noise_scale`` looks too small. :class:`NoiseDiagnostic` bounds the probability of a false warning."""
 
 
 class NoiseReport(NamedTuple):
@@ -61,11 +55,8 @@ class NoiseReport(NamedTuple):
 class NoiseDiagnostic(ExactMetric):
     r"""Test of the ``noise_scale`` given to a learner, by betting against it.
 
-    A round, where the prediction is made before the learner sees the reward::
-
-        error = estimator.radius() * estimator.width(x)
-        diagnostic.update(reward - estimator(x), noise_scale, error)
-        estimator.step(x, reward)
+    A round calls ``diagnostic.update(reward - estimator(x), noise_scale, estimator.radius() * estimator.width(x))`` before the
+    estimator learns the reward.
 
     The tested promise is :math:`E[|\eta_t|^p \mid \text{past}, x_t] \le \nu_t^p`. Sixteen bets against it have the fixed stakes
     :math:`\lambda = 2^{-1}, \dots, 2^{-16}`. They pay for the part of a residual beyond the error bar of the prediction:
@@ -73,28 +64,16 @@ class NoiseDiagnostic(ExactMetric):
     .. math:: X_t = \Big(\frac{\max(|\text{residual}_t| - \text{error}_t, 0)}{\nu_t}\Big)^p,\qquad
               \text{wealth}_t = \frac{1}{16}\sum_\lambda \prod_{s \le t} \big(1 + \lambda (X_s - 1)\big).
 
-    When a learner's wealth reaches 1 / ``alpha``, the metric issues a :class:`NoiseScaleWarning`, once for each learner. In a
-    fleet the warning names the learner's index.
+    When a learner's wealth reaches 1 / ``alpha``, the metric issues a :class:`NoiseScaleWarning`, once for each learner.
 
-    Guarantee of a warning. While the learner's confidence set holds, :math:`X_t \le (|\eta_t|/\nu_t)^p`, so the wealth is at most
-    that of the same bets on the right-hand side. If the promise holds, the right-hand side has a conditional mean of at most
-    1, and the wealth of those bets is a nonnegative supermartingale that starts at 1. By Ville's inequality it ever reaches
-    1 / ``alpha`` with probability at most ``alpha``. Hence a learner whose promise holds causes a warning with probability at
-    most ``alpha`` plus the learner's ``delta``, over all rounds and however often one looks. Without ``error`` the residual
-    contains the error of the prediction, and the guarantee is only approximate. In a fleet each learner has its own
-    ``alpha``. A warning refutes the promise together with the assumptions of the confidence set: the reason can also be a
-    reward that is not linear in the features, or a ``theta_bound`` that is too small.
+    Guarantee. A learner whose promise holds causes a warning with probability at most ``alpha`` plus the learner's ``delta``,
+    over all rounds and however often one looks; proof: docs/noise_scale.md. In a fleet each learner has its own ``alpha``.
+    Without ``error`` the residual contains the error of the prediction, and the guarantee is only approximate. The absence of a
+    warning proves nothing, and the tail index is only a heuristic.
 
-    The absence of a warning proves nothing. A ``noise_scale`` that is too small may stay undetected for any feasible number of
-    rounds, because the whole moment may sit in a jump that has not come yet. The tail index is only a heuristic: Hill's
-    estimator is asymptotic, and a bounded law with a rare jump misleads it.
-
-    Memory does not grow. The results do not depend on how the rounds are split into updates. All states are in
-    ``state_dict``. They stay in float64 or int64 when the metric is converted to another type. Calling the metric updates it
-    and reports on all rounds so far: a report on the last batch alone would be a new bet in each batch. The metric covers
-    the rounds of one process.
-
-    Cost of n rounds: O(n + ``largest``) for each learner.
+    Memory does not grow. The results do not depend on how the rounds are split into updates. Calling the metric updates it and
+    reports on all rounds so far: a report on the last batch alone would be a new bet in each batch. The metric covers the rounds
+    of one process. Cost of n rounds: O(n + ``largest``) for each learner.
 
     Args:
         moment_order: p > 0, as given to the learner; 2 for a sub-Gaussian ``noise_scale``.
@@ -109,23 +88,15 @@ class NoiseDiagnostic(ExactMetric):
         - ``compute()``: a :class:`NoiseReport`.
 
     Raises:
-        TypeError: an argument of ``update`` is not a floating-point tensor. No state has changed.
-        ValueError: a shape is wrong, a value is NaN or infinite, ``noise_scale`` is not above 0, or ``error`` is below 0.
-            No state has changed.
+        TypeError, ValueError: as for every :class:`~torchonline.metrics.ExactMetric`; also for a ``noise_scale`` not above
+            0 or an ``error`` below 0.
         RuntimeError: a loaded state dict has another ``moment_order``, ``alpha`` or shape. No state has changed.
 
     Example:
-        >>> import warnings
         >>> diagnostic = NoiseDiagnostic()
-        >>> noise = 3.0 * torch.randn(100, generator=torch.Generator().manual_seed(0))
-        >>> with warnings.catch_warnings(record=True) as seen:
-        ...     warnings.simplefilter("always")
-        ...     diagnostic.update(noise, noise_scale=3.0)
-        ...     print(len(seen), bool(diagnostic.compute().noise_scale_is_small))
-        ...     diagnostic.update(noise, noise_scale=1.0)
-        ...     print(seen[0].category.__name__, bool(diagnostic.compute().noise_scale_is_small))
-        0 False
-        NoiseScaleWarning True
+        >>> diagnostic.update(3.0 * torch.randn(100, generator=torch.Generator().manual_seed(0)), noise_scale=3.0)
+        >>> diagnostic.compute().noise_scale_is_small
+        tensor(False)
 
     Reference:
         Testing by betting: Shafer, Journal of the Royal Statistical Society A 184, 2021; Waudby-Smith and Ramdas,
@@ -133,9 +104,7 @@ class NoiseDiagnostic(ExactMetric):
         Statistics 3, 1975.
     """
 
-    is_differentiable = False
     higher_is_better = None
-    full_state_update = True
 
     constants: Tensor
     log_wealth: Tensor
@@ -144,11 +113,7 @@ class NoiseDiagnostic(ExactMetric):
     largest_logs: Tensor
 
     def __init__(
-        self,
-        moment_order: float = 2.0,
-        batch_shape: tuple[int, ...] = (),
-        alpha: float = 0.01,
-        largest: int = 256,
+        self, moment_order: float = 2.0, batch_shape: tuple[int, ...] = (), alpha: float = 0.01, largest: int = 256
     ) -> None:
         super().__init__(sync_on_compute=False)
         self.moment_order = positive("moment_order", moment_order)
@@ -159,17 +124,15 @@ class NoiseDiagnostic(ExactMetric):
         self.largest = largest
         zero = torch.zeros(self.batch_shape, dtype=torch.float64)
         nothing = torch.full((largest, *self.batch_shape), -math.inf, dtype=torch.float64)
-        states = {
+        self._add_states(
             # Options that the other states depend on, to be checked on loading.
-            "constants": torch.tensor([self.moment_order, self.alpha], dtype=torch.float64),
-            "rounds": torch.zeros((), dtype=torch.int64),
-            "log_wealth": zero.expand(len(BETS), *self.batch_shape).clone(),  # one per bet
-            "evidence": zero,
-            "log_moment": nothing[0].clone(),  # logarithm of the sum of (|residual| / nu)^p
-            "largest_logs": nothing,  # log(|residual| / nu), in decreasing order
-        }
-        for name, value in states.items():
-            self.add_state(name, value, persistent=True)
+            constants=torch.tensor([self.moment_order, self.alpha], dtype=torch.float64),
+            rounds=torch.zeros((), dtype=torch.int64),
+            log_wealth=zero.expand(len(BETS), *self.batch_shape).clone(),  # one per bet
+            evidence=zero,
+            log_moment=nothing[0].clone(),  # logarithm of the sum of (|residual| / nu)^p
+            largest_logs=nothing,  # log(|residual| / nu), in decreasing order
+        )
 
     def update(self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None = None) -> None:
         """Add one or more rounds."""
@@ -189,14 +152,13 @@ class NoiseDiagnostic(ExactMetric):
         self.largest_logs = torch.cat([self.largest_logs, log_ratio]).topk(self.largest, dim=0).values
         self.rounds = self.rounds + len(size)
         for index in is_new.nonzero().tolist():  # a single learner has the index []
-            warnings.warn(
+            text = (
                 f"noise_scale looks too small{f' for learner {index}' if index else ''}: within {int(self.rounds)} rounds the "
                 f"wealth of bets against it reached exp({evidence[tuple(index)]:.1f}). With a noise_scale that holds, the wealth "
                 f"reaches 1 / alpha = {1.0 / self.alpha:g} with probability at most {self.alpha:g}. With a noise_scale that "
-                "is too small, the learner's guarantee is void",
-                NoiseScaleWarning,
-                stacklevel=_level_of_caller(),
+                "is too small, the learner's guarantee is void"
             )
+            warnings.warn(text, NoiseScaleWarning, stacklevel=_level_of_caller())
 
     def compute(self) -> NoiseReport:
         """Return the report on the rounds so far."""
@@ -213,16 +175,14 @@ class NoiseDiagnostic(ExactMetric):
         )
 
     def forward(self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None = None) -> NoiseReport:
-        """Add one or more rounds and return the report on all rounds so far."""
+        """Add rounds and return the report on all rounds so far."""
         self.update(residual, noise_scale, error)
         return self.compute()
 
     def _is_small(self, evidence: Tensor) -> Tensor:
         return evidence >= -math.log(self.alpha)
 
-    def _checked(
-        self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _checked(self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None) -> tuple[Tensor, ...]:
         """Return absolute residual, noise scale and error as ``(n, *B)``, float64."""
         check_floats("residual", residual)
         check_rounds("residual", residual, self.batch_shape)
@@ -231,19 +191,13 @@ class NoiseDiagnostic(ExactMetric):
         error = torch.zeros_like(residual) if error is None else error
         for name, value in (("noise_scale", noise_scale), ("error", error)):
             check_floats(name, value)
-            if value.shape != residual.shape:
-                raise ValueError(
-                    f"{name}: expected the shape of residual, {shape_text(residual.shape)}, got {shape_text(value.shape)}"
-                )
+            check_shape(name, value, tuple(residual.shape))
         if not bool((noise_scale > 0.0).all()):
             raise ValueError(f"noise_scale: expected values above 0, got {noise_scale.min().item():g}")
         if not bool((error >= 0.0).all()):
             raise ValueError(f"error: expected values of at least 0, got {error.min().item():g}")
-        size, scale, bar = (
-            value.detach().to(self.evidence).reshape(-1, *self.batch_shape)
-            for value in (residual.abs(), noise_scale, error)
-        )
-        return size, scale, bar
+        values = (residual.abs(), noise_scale, error)
+        return tuple(value.detach().to(self.evidence).reshape(-1, *self.batch_shape) for value in values)
 
     def _problems(self, loaded: Mapping[str, Any]) -> list[str]:
         return super()._problems(loaded) or [
@@ -271,10 +225,6 @@ def hill_index(values: Tensor, k: int) -> Tensor:
 
     Returns:
         ``(*B)``, float64. Infinite if the k + 1 largest values are equal, NaN if they are not all above 0.
-
-    Raises:
-        TypeError: ``values`` is not a floating-point tensor, or ``k`` is not an integer.
-        ValueError: a value is NaN, infinite or below 0, or ``k`` is out of range.
 
     Example:
         >>> hill_index(torch.tensor([1.0, 2.0, 4.0, 8.0]), k=2)  # logarithms of 4 / 2 and 8 / 2

@@ -6,16 +6,8 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import Policy
-from torchonline.core.checks import (
-    check_indices,
-    check_shape,
-    check_values,
-    kind,
-    non_negative,
-    positive_integer,
-    seed_number,
-    shape_text,
-)
+from torchonline.core import checks
+from torchonline.core.checks import check_indices, check_shape, check_values, kind, positive_integer, shape_text
 from torchonline.core.inputs import check_tensor
 from torchonline.export.programs import step_where
 
@@ -25,8 +17,8 @@ def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float
 
     .. math:: p_{ik} = \frac{n_{s_i k} + c}{n_{s_i} + cK}
 
-    Here :math:`n_{sk}` is the number of rounds of stratum s with logged arm k, :math:`n_s` the number of all rounds of stratum
-    s, and c is ``smoothing``. Condition: within a stratum, the logged arm is independent of the rewards of the arms.
+    Here :math:`n_{sk}` counts the rounds of stratum s with logged arm k, and :math:`n_s` all rounds of stratum s. Condition:
+    within a stratum, the logged arm is independent of the rewards of the arms.
 
     Args:
         strata: ``(N)`` or ``(N, m)`` with m above 0, integers. Rounds that agree in all m entries form a stratum.
@@ -38,23 +30,20 @@ def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float
         ``(N, K)``, float64. Rows sum to 1.
 
     Example:
-        >>> propensities(torch.tensor([0, 0, 0, 1]), torch.tensor([0, 0, 1, 1]), 2, smoothing=0.0)
-        tensor([[0.6667, 0.3333],
-                [0.6667, 0.3333],
-                [0.6667, 0.3333],
+        >>> propensities(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2, smoothing=0.0)
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000],
                 [0.0000, 1.0000]], dtype=torch.float64)
     """
     check_indices("actions", actions, positive_integer("arms", arms))
     if actions.dim() != 1:
         raise ValueError(f"actions: expected shape (N), got {shape_text(actions.shape)}")
-    smoothing = non_negative("smoothing", smoothing)
+    smoothing = checks.non_negative("smoothing", smoothing)
     if not isinstance(strata, Tensor) or strata.is_floating_point() or strata.is_complex():
         raise TypeError(f"strata: expected a tensor of integers, got {kind(strata)}")
-    size = len(actions)
-    if strata.dim() not in (1, 2) or len(strata) != size or strata.numel() == 0:
-        raise ValueError(
-            f"strata: expected shape ({size}) or ({size}, m) with m above 0, got {shape_text(strata.shape)}"
-        )
+    n = len(actions)
+    if strata.dim() not in (1, 2) or len(strata) != n or strata.numel() == 0:
+        raise ValueError(f"strata: expected shape ({n}) or ({n}, m) with m above 0, got {shape_text(strata.shape)}")
     _, stratum = torch.unique(strata, dim=0, return_inverse=True)
     counts = torch.bincount(stratum * arms + actions, minlength=(int(stratum.max()) + 1) * arms)
     counts = counts.reshape(-1, arms).double() + smoothing
@@ -64,34 +53,24 @@ def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float
 def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, groups: Tensor, orders: Tensor) -> Tensor:
     r"""Replay a log: the policy learns where its choice is the logged arm.
 
-    For each group of rounds, in order:
+    In each group of rounds, the policy chooses in all rounds from one state. Then it learns, in the order of the log, from the
+    rounds in which its choice is the logged arm. Other rewards stay hidden. The call changes the policy.
 
-    1. the policy chooses in all rounds of the group from one state;
-    2. it learns, in the order of the log, from the rounds in which its choice is the logged arm. Other rewards stay hidden.
-
-    The choices give weighted means over the log. With the weights
+    Guarantee. With the weights
 
     .. math:: w_i = \frac{1[\text{choice}_i = \text{action}_i]}{p_i},\qquad p_i = P(\text{action}_i \mid \text{context}_i),
 
     the mean of :math:`w_i r_i` is unbiased for the mean, over the rounds of the stream, of the expected reward of the policy's
-    choice. Conditions:
+    choice, if the :math:`p_i > 0` are correct; if, given the context, the logged arm is independent of the rewards of the arms;
+    and if groups are independent of each other. So rounds whose logged arms depend on each other, such as those of a person who
+    stays on one treatment, must be in one group: otherwise a match reveals the next round's logged arm. The estimated value is
+    that of a learner that sees the reward of about one round in K, and learns K times more slowly than one that acts.
 
-    - The :math:`p_i > 0` are correct.
-    - Given the context, the logged arm is independent of the rewards of the arms.
-    - Groups are independent of each other. Rounds whose logged arms depend on each other, such as those of a person who stays
-      on one treatment, must be in one group. Otherwise a match reveals the next round's logged arm, and the weights are
-      wrong.
-
-    The estimated value is that of a learner that sees the reward of about one round in K. It learns K times more slowly than
-    a learner that acts on every round.
-
-    The call changes the policy. Cost: for each group one choice, and as many steps as the largest number of matches of one
-    learner of a fleet.
+    Cost: for each group one choice, and as many steps as the largest number of matches of one learner of a fleet.
 
     Args:
         policy: on the CPU, like all tensors, with batch shape ``*B``. It should be in its initial state, unless it is meant
-            to know more than the stream. A fleet of learners with a history needs room for one round more than any of its
-            learners learns from.
+            to know more than the stream. A fleet with a history needs room for one round more than any learner learns from.
         arms: features, ``(N, K, d)``; K above 0.
         actions: logged arms, ``(N)``, int64.
         rewards: rewards of the logged arms, ``(N)``.
@@ -110,17 +89,14 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
         (tensor([1, 1, 1, 1, 1]), 51)
 
     Reference:
-        Li, Chu, Langford and Wang, Unbiased offline evaluation of contextual-bandit-based news article recommendation
-        algorithms, WSDM 2011. Their log is uniform and only matches count, so accepted rounds are distributed as in a live
-        run. Here rounds with a likely logged arm are learnt more often. The weights correct the mean reward for that, but
-        not what the policy has learnt. For policies that change: Dudik, Erhan, Langford and Li, Doubly robust policy
-        evaluation and optimization, Statistical Science 2014.
+        Li, Chu, Langford and Wang, Unbiased offline evaluation of contextual-bandit-based news article recommendation algorithms,
+        WSDM 2011. Their log is uniform, so accepted rounds are distributed as in a live run. Here rounds with a likely logged arm
+        are learnt more often. The weights correct the mean reward for that, but not what the policy has learnt. For policies that
+        change: Dudik, Erhan, Langford and Li, Doubly robust policy evaluation and optimization, Statistical Science 2014.
     """
     if isinstance(policy, Policy) and policy.estimator.theta_hat.is_cpu:
-        arms, rewards = (
-            check_tensor("arms", arms, policy.estimator.theta_hat),
-            check_tensor("rewards", rewards, policy.estimator.theta_hat, is_real=True),
-        )
+        arms = check_tensor("arms", arms, policy.estimator.theta_hat)
+        rewards = check_tensor("rewards", rewards, policy.estimator.theta_hat, is_real=True)
     counts = _checked_log(policy, arms, actions, rewards, groups, orders)
     batch, size = policy.estimator.batch_shape, len(arms)
     starts = counts.cumsum(0) - counts
@@ -150,21 +126,17 @@ def _checked_log(
     """Check the arguments of :func:`replay` and return the sizes of the groups."""
     if not isinstance(policy, Policy):
         raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
-    estimator = policy.estimator
-    batch = estimator.batch_shape
-    if not isinstance(arms, Tensor) or arms.dim() != 3 or arms.size(-1) != estimator.dim:
-        raise ValueError(f"arms: expected a tensor of shape (N, K, {estimator.dim}), got {kind(arms)}")
-    if arms.size(1) == 0:
-        raise ValueError(f"arms: expected at least one arm, got {kind(arms)}")
+    estimator, batch = policy.estimator, policy.estimator.batch_shape
+    if not isinstance(arms, Tensor) or arms.dim() != 3 or arms.size(-1) != estimator.dim or arms.size(1) == 0:
+        raise ValueError(f"arms: expected a tensor of shape (N, K, {estimator.dim}) with K above 0, got {kind(arms)}")
     if not estimator.theta_hat.is_cpu:
         raise ValueError(f"policy: expected one on the CPU, got one on {estimator.theta_hat.device}")
-    size = len(arms)
     check_indices("actions", actions, arms.size(1))
-    check_indices("groups", groups, size)
+    check_indices("groups", groups, len(arms))
     check_values("arms", arms)
     check_values("rewards", rewards)
     for name, value in (("actions", actions), ("rewards", rewards), ("groups", groups)):
-        check_shape(name, value, (size,))
+        check_shape(name, value, (len(arms),))
     counts = torch.bincount(groups)
     if not bool((counts > 0).all()):
         raise ValueError(f"groups: expected every number from 0 to {len(counts) - 1}, got no {int(counts.argmin())}")
@@ -180,14 +152,11 @@ def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
     r"""Return :math:`\sum w_i v_i / \sum w_i` over the last dimension.
 
     With importance weights, this mean is consistent whenever the plain mean of :math:`w_i v_i` is unbiased. Adding b to all
-    values adds b to the result.
+    values adds b to the result, ``(...)``, float64.
 
     Args:
         values: ``(N)``, of magnitude up to 5.6e102.
         weights: ``(..., N)``, from 0 to 5.6e102 and not all 0.
-
-    Returns:
-        ``(...)``, float64.
 
     Example:
         >>> self_normalised_mean(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([1.0, 1.0, 2.0]))
@@ -198,13 +167,10 @@ def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def effective_sample_size(weights: Tensor) -> Tensor:
-    r"""Return the effective sample size :math:`(\sum w_i)^2 / \sum w_i^2`.
+    r"""Return the effective sample size :math:`(\sum w_i)^2 / \sum w_i^2`, from 1 to N: ``(...)``, float64.
 
     Args:
         weights: ``(..., N)``, from 0 to 5.6e102 and not all 0.
-
-    Returns:
-        ``(...)``, float64; from 1 to N.
 
     Example:
         >>> effective_sample_size(torch.tensor([1.0, 1.0, 0.0, 4.0]))
@@ -221,9 +187,9 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
     differences can be taken draw by draw. If the values have infinite variance, the bootstrap of a mean is not consistent
     (Athreya, Annals of Statistics 1987). Its quantiles are then not a confidence interval, however many draws there are.
 
-    A resample in which no weight is above 0 has no mean. If m of G groups have a weight above 0, each draw is such a resample
-    with probability :math:`(1 - m/G)^G < e^{-m}`. The call then raises an error, because leaving these resamples out would
-    change the law of the draws.
+    A resample in which no weight is above 0 has no mean, and leaving it out would change the law of the draws: it is a
+    ValueError. If m of G groups have a weight above 0, each draw is such a resample with probability
+    :math:`(1 - m/G)^G < e^{-m}`.
 
     Args:
         values: ``(N)``, of magnitude up to 5.6e102.
@@ -235,11 +201,6 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
     Returns:
         ``(draws, ...)``, float64.
 
-    Raises:
-        TypeError: ``values`` or ``weights`` is not a floating-point tensor, ``groups`` is not an int64 tensor, or ``draws`` or
-            ``seed`` is not an integer.
-        ValueError: a shape is wrong, a value is out of range, or a resample has no weight above 0.
-
     Example:
         >>> values, groups = torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64), torch.tensor([0, 0, 1, 1])
         >>> bootstrap_means(values, torch.ones(4, dtype=torch.float64), groups, draws=1000).unique()
@@ -249,7 +210,7 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
     check_indices("groups", groups, len(values))
     check_shape("groups", groups, values.shape)
     positive_integer("draws", draws)
-    generator = torch.Generator().manual_seed(seed_number(seed))
+    generator = torch.Generator().manual_seed(checks.seed_number(seed))
     _, group = torch.unique(groups, return_inverse=True)
     count = int(group.max()) + 1
     total = weights.new_zeros(*weights.shape[:-1], count).index_add_(-1, group, weights)
@@ -269,27 +230,25 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
     return torch.stack(sums) / size
 
 
+def _as_double(name: str, value: Any) -> Tensor:
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise TypeError(f"{name}: expected a floating-point tensor, got {kind(value)}")
+    return value.double()
+
+
 def _checked(values: Any, weights: Any) -> tuple[Tensor, Tensor]:
     """Return the checked values in float64 and the scaled weights."""
-    weights = _checked_weights(weights)
-    if not isinstance(values, Tensor) or not values.is_floating_point():
-        raise TypeError(f"values: expected a floating-point tensor, got {kind(values)}")
+    weights, values = _checked_weights(weights), _as_double("values", values)
     check_shape("values", values, tuple(weights.shape[-1:]))
-    values = values.double()
     check_values("values", values)
     return values, weights
 
 
 def _checked_weights(weights: Any) -> Tensor:
-    """Return the checked weights in float64, divided by the largest of their row.
-
-    After the division, neither sums nor squares overflow or vanish.
-    """
-    if not isinstance(weights, Tensor) or not weights.is_floating_point():
-        raise TypeError(f"weights: expected a floating-point tensor, got {kind(weights)}")
+    """Return the checked weights in float64, divided by the largest of their row: sums and squares do not overflow."""
+    weights = _as_double("weights", weights)
     if weights.dim() == 0 or weights.size(-1) == 0:
         raise ValueError(f"weights: expected shape (..., N) with N above 0, got {shape_text(weights.shape)}")
-    weights = weights.double()
     check_values("weights", weights, 0.0)
     largest = weights.amax(-1, keepdim=True)
     if not bool((largest > 0).all()):

@@ -1,12 +1,8 @@
 """Algorithms of other papers, to compare with.
 
-- Heavy-tailed and generalized linear bandits, under the bandit contract.
-- Private learners, to compare with private online Frank-Wolfe. Of these, :class:`NoisySGD` alone is not an online learner.
-- Parameter-free online learners, under the convex contract: :class:`OGD`, :class:`AdaGrad`, :class:`CoinBetting`,
-  :class:`OptimisticOMD`, :class:`OFTRL` and :class:`ParameterFreeMirrorDescent`.
-
-Where a paper leaves a constant open, or we do not have its text, we know the constant from memory or have inferred it. The
-docstrings name these constants. Constants that are worth a try with other values are arguments.
+They are heavy-tailed and generalized linear bandits, private learners (of which :class:`NoisySGD` alone is not an online
+learner) and parameter-free online learners. Where a paper leaves a constant open, or we do not have its text, the constant is
+recalled or inferred. The docstrings name these constants. Those that are worth a try with other values are arguments.
 """
 
 from torchonline.baselines.convex.adagrad import AdaGrad
@@ -33,40 +29,10 @@ from torchonline.baselines.private.local_md import LocalMD
 from torchonline.baselines.private.noisy_sfw import NoisySFW
 from torchonline.baselines.private.noisy_sgd import NoisySGD
 
-__all__ = [
-    "CRMM",
-    "CRTM",
-    "DPFTRL",
-    "DPUCB",
-    "GLMUCB",
-    "GLOC",
-    "MENU",
-    "OFTRL",
-    "OFUGLB",
-    "OGD",
-    "TOFU",
-    "AdaGrad",
-    "CRMMRegression",
-    "CRTMRegression",
-    "CoinBetting",
-    "ECOLog",
-    "ECOLogRegression",
-    "GLMUCBRegression",
-    "GLOCRegression",
-    "HeavyOFUL",
-    "HeavyOFULRegression",
-    "LocalMD",
-    "MENURegression",
-    "MLogBRegression",
-    "NoisySFW",
-    "NoisySGD",
-    "OFUGLBRegression",
-    "OFULMLogB",
-    "OFULogR",
-    "OFULogRRegression",
-    "OptimisticOMD",
-    "ParameterFreeMirrorDescent",
-    "RSGLinCB",
-    "RSGLinCBRegression",
-    "TOFURegression",
-]
+__all__ = ["OFTRL", "OGD", "AdaGrad", "CoinBetting", "OptimisticOMD", "ParameterFreeMirrorDescent"]
+__all__ += ["GLMUCB", "GLOC", "OFUGLB", "ECOLog", "OFULMLogB", "OFULogR", "RSGLinCB"]
+__all__ += ["ECOLogRegression", "GLMUCBRegression", "GLOCRegression", "MLogBRegression"]
+__all__ += ["OFUGLBRegression", "OFULogRRegression", "RSGLinCBRegression"]
+__all__ += ["CRMM", "CRTM", "MENU", "TOFU", "HeavyOFUL"]
+__all__ += ["CRMMRegression", "CRTMRegression", "HeavyOFULRegression", "MENURegression", "TOFURegression"]
+__all__ += ["DPFTRL", "DPUCB", "LocalMD", "NoisySFW", "NoisySGD"]

@@ -1,8 +1,4 @@
-"""The history of estimators that revisit all rounds.
-
-A history is a buffer of fixed size. Each round fills one row. A round beyond the horizon is refused. Memory is O(horizon d),
-and a round costs O(t d) or more.
-"""
+"""The history of estimators that revisit all rounds: a buffer of fixed size, of which each round fills one row."""
 
 import torch
 from torch import Tensor
@@ -18,37 +14,21 @@ def _check_room_in_python(rounds: Tensor, horizon: int) -> None:
 
 @in_python(_check_room_in_python)
 def check_room(rounds: Tensor, horizon: int) -> None:
-    """Refuse a round for which the history has no room.
-
-    In TorchScript, :func:`append_` fails instead.
-    """
+    """Refuse a round for which the history has no room. In TorchScript, :func:`append_` fails instead."""
     return
 
 
 def append_(history: Tensor, rounds: Tensor, value: Tensor) -> None:
-    """Write a row or a number of this round into a history.
-
-    Args:
-        history: ``(*B, T, d)``, or ``(*B, T)``.
-        rounds: how many rounds the history has, ``(*B)``.
-        value: ``(*B, d)``, or ``(*B)``.
-    """
-    at = rounds.unsqueeze(-1)
-    if history.dim() > at.dim():
-        at = at.unsqueeze(-1).expand_as(value.unsqueeze(-2))
-        history.scatter_(-2, at, value.unsqueeze(-2))
+    """Write a row ``(*B, d)``, or a number ``(*B)``, into a history ``(*B, T, d)``, or ``(*B, T)``, of ``rounds`` rounds."""
+    if value.dim() > rounds.dim():
+        history.scatter_(-2, rounds.unsqueeze(-1).unsqueeze(-1).expand_as(value.unsqueeze(-2)), value.unsqueeze(-2))
     else:
-        history.scatter_(-1, at, value.unsqueeze(-1))
+        history.scatter_(-1, rounds.unsqueeze(-1), value.unsqueeze(-1))
 
 
 def count_filled(rounds: Tensor, horizon: int) -> int:
-    """Return how many rows of the history are filled, this round's included.
-
-    It is ``horizon`` where the host cannot tell.
-    """
-    if is_at_hand(rounds):
-        return int(rounds.max()) + 1
-    return horizon
+    """Return how many rows of the history are filled, this round's included; ``horizon`` where the host cannot tell."""
+    return int(rounds.max()) + 1 if is_at_hand(rounds) else horizon
 
 
 def nonzero_norm(x: Tensor) -> Tensor:

@@ -13,17 +13,12 @@ from torchonline.environments.noise import Noise
 class ClassificationBandit(Dataset[tuple[Tensor, Tensor, Tensor]]):
     r"""Classification as a contextual bandit: a round is an input, an arm is a label.
 
-    The mean reward is 1 for the correct label and 0 for all others. Noise is added. An item of the dataset is one round,
-
-        ``inputs (*B, ...)``, ``rewards (*B, K)``, ``means (*B, K)``.
-
-    A learner may see only the reward of its chosen arm. ``means`` serves to measure regret. A ``DataLoader`` adds the rounds
-    of a batch as the first dimension, ``(n, *B, ...)``.
+    The mean reward is 1 for the correct label and 0 for all others. Noise is added. An item of the dataset is one round: inputs
+    ``(*B, ...)``, rewards ``(*B, K)`` and means ``(*B, K)``. A learner may see only the reward of its chosen arm; the means
+    serve to measure regret. A ``DataLoader`` adds the rounds of a batch as the first dimension, ``(n, *B, ...)``.
 
     The stream passes through all inputs in random order, with a new order for each pass, until it has ``rounds`` rounds.
-    Each of the ``*B`` trials has its own order and noise. All draws come from the dataset's own generator.
-
-    Memory: O(rounds * K) numbers for each trial.
+    Each of the ``*B`` trials has its own order and noise. Memory: O(rounds * K) numbers for each trial.
 
     Args:
         inputs: ``(N, ...)``, floating point. The rewards have the same type.
@@ -37,17 +32,12 @@ class ClassificationBandit(Dataset[tuple[Tensor, Tensor, Tensor]]):
     Attributes:
         order: index of the input of each round, ``(T, *B)``.
 
-    Raises:
-        TypeError: an argument has the wrong type.
-        ValueError: shapes do not match, or a label has no arm.
-
     Example:
         >>> from torch.utils.data import DataLoader
         >>> from torchonline.datasets import digits
         >>> from torchonline.environments import StudentT
-        >>> _, rest = digits()
-        >>> noise = StudentT(2.1, scale=0.5)
-        >>> stream = ClassificationBandit(*rest.tensors, 10, rounds=5000, noise=noise, batch_shape=(5,))
+        >>> images, labels = digits()[1].tensors
+        >>> stream = ClassificationBandit(images, labels, 10, rounds=5000, noise=StudentT(2.1, scale=0.5), batch_shape=(5,))
         >>> inputs, rewards, means = next(iter(DataLoader(stream, batch_size=100)))
         >>> inputs.shape, rewards.shape, means.shape
         (torch.Size([100, 5, 64]), torch.Size([100, 5, 10]), torch.Size([100, 5, 10]))
@@ -74,9 +64,7 @@ class ClassificationBandit(Dataset[tuple[Tensor, Tensor, Tensor]]):
         check_indices("labels", labels, self.arms)
         check_shape("labels", labels, (len(inputs),))
         self.batch_shape = sizes("batch_shape", batch_shape)
-        self.inputs = inputs
-        self.labels = labels
-        self.noise = noise
+        self.inputs, self.labels, self.noise = inputs, labels, noise
         self.seed = seed_number(seed)
         generator = torch.Generator().manual_seed(self.seed)
         self.rounds = positive_integer("rounds", rounds)

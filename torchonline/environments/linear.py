@@ -6,37 +6,21 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import finite_number, positive_integer
+from torchonline.core.options import arguments_of
 from torchonline.environments.noise import Noise
 from torchonline.environments.simulated import SimulatedBandit
 
 
 class LinearBandit(SimulatedBandit):
-    r"""Independent trials of a linear bandit with unit-norm arms.
+    r"""Independent trials of a linear bandit with unit-norm arms: :math:`r = x^\top\theta^* + \eta` with :math:`E\eta = 0`.
 
-    .. math:: r = x^\top\theta^* + \eta,\qquad E\eta = 0.
-
-    A round::
-
-        k = policy.select(environment.arms())
-        x, reward, regret = environment.pull(k)
-        policy.step(x, reward)
-
-    :math:`\theta^*` and the arms are drawn uniformly from spheres, independently for each trial. All draws come from the
-    environment's own generator, and no draw depends on the pulled arms: two policies on environments with the same seed
-    meet the same parameters, arms and noise.
+    :math:`\theta^*` and the arms are drawn uniformly from spheres, independently for each trial. No draw depends on the pulled
+    arms: two policies on environments with the same seed meet the same parameters, arms and noise.
 
     Args:
-        dim: number of features d.
-        arms: number of arms K.
         noise: law of :math:`\eta`. Its ``moment_norm(order)`` is the exact ``noise_scale`` for a learner.
-        theta_norm: norm of :math:`\theta^*`, above 0.
-        redraw: whether to draw new arms in each round. Otherwise the arms of the first round stay.
-        batch_shape: ``*B``, independent trials, for a learner with the same ``batch_shape``.
-        seed: seed of all draws.
-        dtype: type of all returned tensors.
 
-    Attributes:
-        theta: :math:`\theta^*`, shape ``(*B, d)``.
+    The other arguments are those of :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
 
     Example:
         >>> from torchonline import OFUL
@@ -67,13 +51,7 @@ class LinearBandit(SimulatedBandit):
             raise TypeError(f"noise: expected a Noise, got {type(noise).__name__}")
         self.noise = noise
         super().__init__(
-            dim,
-            arms,
-            theta_norm=theta_norm,
-            redraw=redraw,
-            batch_shape=batch_shape,
-            seed=seed,
-            dtype=dtype,
+            dim, arms, theta_norm=theta_norm, redraw=redraw, batch_shape=batch_shape, seed=seed, dtype=dtype
         )
 
     def _mean(self, predictor: Tensor) -> Tensor:
@@ -87,25 +65,17 @@ class DriftingBandit(LinearBandit):
     r"""Linear bandit whose parameter turns by a fixed angle, again and again.
 
     .. math:: \theta^*_t = \cos(\varphi_t)\,\theta^*_1 + \sin(\varphi_t)\,\|\theta^*_1\|\,u,\qquad
-              \varphi_t = \text{angle}\cdot\lfloor (t-1)/\text{every}\rfloor,
+              \varphi_t = \text{angle}\cdot\lfloor (t-1)/\text{every}\rfloor
 
-    The rest is as in :class:`LinearBandit`. The unit vector :math:`u`, orthogonal to :math:`\theta^*_1`, is
-    drawn once for each trial. Regret is measured against the best arm of each round.
+    The unit vector :math:`u`, orthogonal to :math:`\theta^*_1`, is drawn once for each trial. Regret is measured against the
+    best arm of each round.
 
     Args:
         dim: number of features d, at least 2.
-        arms: number of arms K.
-        noise: law of the noise, as in :class:`LinearBandit`.
         angle: angle of one turn, in radians. An angle of pi flips the sign of the parameter.
         every: rounds between two turns. 1 is steady drift.
-        theta_norm: norm of the parameter, above 0. It does not change.
-        redraw: whether to draw new arms in each round.
-        batch_shape: ``*B``, independent trials.
-        seed: seed of all draws.
-        dtype: type of all returned tensors.
 
-    Attributes:
-        theta: the parameter of the current round, shape ``(*B, d)``.
+    The other arguments are those of :class:`LinearBandit`.
 
     Example:
         >>> from torchonline.environments import GaussianNoise
@@ -131,21 +101,13 @@ class DriftingBandit(LinearBandit):
         seed: int = 0,
         dtype: torch.dtype = torch.float64,
     ) -> None:
+        arguments = arguments_of(locals())
+        del arguments["angle"], arguments["every"]
         if positive_integer("dim", dim) < 2:
             raise ValueError(f"dim: expected at least 2, because the parameter turns in a plane, got {dim}")
-        self.angle = finite_number("angle", angle)
-        self.every = positive_integer("every", every)
+        self.angle, self.every = finite_number("angle", angle), positive_integer("every", every)
         self._rounds = 0
-        super().__init__(
-            dim,
-            arms,
-            noise=noise,
-            theta_norm=theta_norm,
-            redraw=redraw,
-            batch_shape=batch_shape,
-            seed=seed,
-            dtype=dtype,
-        )
+        super().__init__(**arguments)
         direction = self._directions(self.theta.shape)
         along = (direction * self.theta).sum(-1, keepdim=True) / theta_norm**2
         self._plane = self.theta, theta_norm * torch.nn.functional.normalize(direction - along * self.theta, dim=-1)

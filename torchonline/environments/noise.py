@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,16 +16,19 @@ from torchonline.core.options import described
 class Noise(ABC):
     r"""Base of all noise laws: ``scale`` times a standard law of mean 0.
 
-    Learners for heavy-tailed noise take a bound on :math:`(E|\eta|^p)^{1/p}`. :meth:`moment_norm` returns the exact value.
-
     Args:
         scale: the unit of the noise, above 0.
     """
 
     scale: float = field(default=1.0, kw_only=True)
+    # The law's own argument, and its open range.
+    _range: ClassVar[tuple[str, float, float] | None] = None
 
     def __post_init__(self) -> None:
         positive("scale", self.scale)
+        if self._range is not None:
+            name, low, high = self._range
+            within(name, getattr(self, name), low, high)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({described(self, vars(self))})"
@@ -42,13 +46,7 @@ class Noise(ABC):
         return self.scale * self._standard_sample(shape, generator)
 
     def moment_norm(self, order: float) -> float:
-        r"""Return the exact moment norm :math:`(E|\eta|^{\text{order}})^{1/\text{order}}`.
-
-        It is in reward units, and infinite where the moment is infinite.
-
-        Args:
-            order: above 0. A learner's ``moment_order`` is in (1, 2].
-        """
+        r"""Return the exact :math:`(E|\eta|^p)^{1/p}` for p = ``order`` > 0, in reward units; infinite where the moment is."""
         order = positive("order", order)
         return self.scale * math.exp(self._standard_log_moment(order) / order)
 
@@ -90,10 +88,7 @@ class StudentT(Noise):
     """
 
     df: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        within("df", self.df, 1.0, math.inf)
+    _range = ("df", 1.0, math.inf)
 
     def _standard_sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         # Polar form of Bailey (Math. Comp. 62, 1994): Box and Muller's with a heavy-tailed radius.
@@ -103,21 +98,16 @@ class StudentT(Noise):
     def _standard_log_moment(self, order: float) -> float:
         if order >= self.df:
             return math.inf
-        return (
-            0.5 * order * math.log(self.df)
-            + math.lgamma(0.5 * (order + 1.0))
-            + math.lgamma(0.5 * (self.df - order))
-            - math.lgamma(0.5 * self.df)
-            - 0.5 * math.log(math.pi)
-        )
+        half, df = 0.5 * order, self.df
+        log_moment = half * math.log(df) + math.lgamma(0.5 * (order + 1.0)) + math.lgamma(0.5 * (df - order))
+        return log_moment - math.lgamma(0.5 * df) - 0.5 * math.log(math.pi)
 
 
 @dataclass(frozen=True, repr=False)
 class Pareto(Noise):
     r"""Pareto's law, :math:`P(X > x) = x^{-\text{index}}` for :math:`x \ge 1`, centred.
 
-    By default the mean is subtracted: the right tail is heavy, and all values are above -1 / (index - 1). With
-    ``symmetric`` a fair coin draws the sign instead.
+    By default the mean is subtracted: the right tail is heavy, and all values are above -1 / (index - 1).
 
     Args:
         index: tail index, above 1 so that the mean exists. Moments of order below ``index`` are finite.
@@ -133,10 +123,7 @@ class Pareto(Noise):
 
     index: float
     symmetric: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        within("index", self.index, 1.0, math.inf)
+    _range = ("index", 1.0, math.inf)
 
     def _standard_sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         size = _uniform(shape, generator) ** (-1.0 / self.index)
@@ -172,9 +159,8 @@ def _series(b: float, c: float, z: float) -> float:
 class TwoPoint(Noise):
     r"""A rare large jump, balanced by a small constant.
 
-    The value is :math:`\sqrt{(1-q)/q}` with probability q, otherwise :math:`-\sqrt{q/(1-q)}`. The mean is
-    0 and the standard deviation is ``scale``, yet most samples of far fewer than 1 / q rounds show no spread at all.
-    Confidence radii for Gaussian noise fail under this law.
+    The value is :math:`\sqrt{(1-q)/q}` with probability q, otherwise :math:`-\sqrt{q/(1-q)}`. Most samples of far fewer than
+    1 / q rounds show no spread at all, and confidence radii for Gaussian noise fail under this law.
 
     Args:
         probability: probability q of the jump, in (0, 1).
@@ -186,10 +172,7 @@ class TwoPoint(Noise):
     """
 
     probability: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        within("probability", self.probability, 0.0, 1.0)
+    _range = ("probability", 0.0, 1.0)
 
     def _standard_sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         jump = math.sqrt((1.0 - self.probability) / self.probability)

@@ -7,35 +7,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import (
-    check_state_dtype,
-    non_negative,
-    one_for_each,
-    one_of,
-    positive,
-    positive_integer,
-    seed_number,
-    shape_text,
-    sizes,
-)
+from torchonline.core import checks
 from torchonline.core.inputs import check_tensor
 from torchonline.core.options import described
+from torchonline.environments.simulated import unit_vectors
 
 
 class Profile(NamedTuple):
-    """Common part h of a stream's losses: convex in the distance to the comparator.
+    """Common part h of a stream's losses: convex in the distance r to the comparator."""
 
-    Attributes:
-        value: value at distance r; 0 at r = 0.
-        slope: derivative of ``value``, nondecreasing.
-        smoothness: Lipschitz constant of the gradient in d dimensions.
-        tilt: length of an additional constant gradient.
-    """
-
-    value: Callable[[Tensor], Tensor]
-    slope: Callable[[Tensor], Tensor]
-    smoothness: float
-    tilt: float = 0.0
+    value: Callable[[Tensor], Tensor]  # 0 at r = 0
+    slope: Callable[[Tensor], Tensor]  # derivative of `value`, nondecreasing
+    smoothness: float  # Lipschitz constant of the gradient in d dimensions
+    tilt: float = 0.0  # length of an additional constant gradient
 
 
 def _huber(r: Tensor) -> Tensor:
@@ -58,13 +42,6 @@ LOSSES = {
 
 class SEAStream:
     r"""Stochastically extended adversarial (SEA) stream with exact noise and drift.
-
-    A round::
-
-        gradients = stream.gradients(learner.queries())
-        regret = stream.regret(learner.predict())
-        learner.step(gradients)
-        stream.advance()
 
     In each round an adversary chooses an expected loss :math:`F_t`. The loss of the round is :math:`F_t` plus linear noise:
 
@@ -92,11 +69,8 @@ class SEAStream:
     ball of radius U, for the others over the whole space. Between whole cycles, no x in that set is better than u by more
     than :math:`\text{drift}\,\|x-u\|/(2\sin^2(\pi/\text{period}))`.
 
-    All draws come from the stream's own generator, and no draw depends on the decisions: two learners on streams with the
-    same seed meet the same losses. Changing ``sigma`` leaves the comparator and the adversary unchanged. Changing
-    ``drift`` leaves the comparator and the noise unchanged.
-
-    Cost of a round: O(d) for each point.
+    All draws come from the stream's own generator. None depends on the decisions, on ``sigma`` or on ``drift``: two learners on
+    streams with the same seed meet the same losses. Cost of a round: O(d) for each point.
 
     Args:
         dim: number of coordinates d.
@@ -106,9 +80,8 @@ class SEAStream:
         comparator_norm: U, above 0: a number or a tensor, as for ``sigma``.
         scale: factor of h, above 0. A smaller ratio of ``scale`` to ``sigma`` makes u harder to find. Over T rounds of linear
             losses the hardest scale is about ``sigma`` / sqrt(T).
-        period: rounds of a cycle, which is the number of corners of the polygon. With 2 the adversary goes to and fro, which
-            is the only choice in one dimension. The distance of the corners from 0, ``drift`` / (2 sin(pi / ``period``)),
-            grows with the period.
+        period: rounds of a cycle, which is the number of corners of the polygon, at a distance of ``drift`` /
+            (2 sin(pi / ``period``)) from 0. With 2, the only choice in one dimension, the adversary goes to and fro.
         batch_shape: ``*B``, independent trials, for a learner with the same ``batch_shape``.
         seed: seed of all draws.
         dtype: type of all returned tensors.
@@ -121,13 +94,6 @@ class SEAStream:
             quadratic losses; see :meth:`lipschitz_on`.
         smoothness: Lipschitz constant of every gradient.
         rounds: number of rounds that have ended.
-
-    Shape:
-        - points and gradients: ``(*B, ..., d)``; values and regret: ``(*B, ...)``.
-
-    Raises:
-        TypeError: an argument has the wrong type.
-        ValueError: an argument has the wrong shape or is out of range.
 
     Example:
         >>> from torchonline.environments import SEAStream
@@ -164,23 +130,21 @@ class SEAStream:
         seed: int = 0,
         dtype: torch.dtype = torch.float64,
     ) -> None:
-        self.dim = positive_integer("dim", dim)
-        self.loss = one_of("loss", loss, tuple(LOSSES))
-        self.batch_shape = sizes("batch_shape", batch_shape)
-        self.sigma = self._in_each("sigma", sigma, non_negative)
-        self.drift = self._in_each("drift", drift, non_negative)
-        self.comparator_norm = self._in_each("comparator_norm", comparator_norm, positive)
-        self.scale = positive("scale", scale)
-        self.period = positive_integer("period", period)
+        self.dim = checks.positive_integer("dim", dim)
+        self.loss = checks.one_of("loss", loss, tuple(LOSSES))
+        self.batch_shape = checks.sizes("batch_shape", batch_shape)
+        self.sigma = self._in_each("sigma", sigma, checks.non_negative)
+        self.drift = self._in_each("drift", drift, checks.non_negative)
+        self.comparator_norm = self._in_each("comparator_norm", comparator_norm, checks.positive)
+        self.scale, self.period = checks.positive("scale", scale), checks.positive_integer("period", period)
         if self.period < 2 or (self.period > 2 and self.dim == 1):
-            raise ValueError(
-                f"period: expected {'2, in one dimension' if self.dim == 1 else 'at least 2'}, got {period}"
-            )
-        check_state_dtype(dtype)
+            wanted = "2, in one dimension" if self.dim == 1 else "at least 2"
+            raise ValueError(f"period: expected {wanted}, got {period}")
+        checks.check_state_dtype(dtype)
         self.dtype = dtype
         self._profile = LOSSES[self.loss]
         self._reach = self.drift / (2.0 * math.sin(math.pi / self.period))  # distance of the polygon's corners from 0
-        self.seed = seed_number(seed)
+        self.seed = checks.seed_number(seed)
         self._generator = torch.Generator().manual_seed(self.seed)
         towards = self._directions()
         self._tilt = (-self.scale * self._profile.tilt * towards).to(dtype)
@@ -228,7 +192,7 @@ class SEAStream:
 
     def lipschitz_on(self, radius: float) -> float:
         """Return a bound on all gradients' lengths in a ball around 0, for all trials."""
-        return self._largest_gradient(non_negative("radius", radius))
+        return self._largest_gradient(checks.non_negative("radius", radius))
 
     def _largest_gradient(self, radius: float) -> float:
         slope = self._profile.slope(radius + self.comparator_norm)
@@ -262,27 +226,23 @@ class SEAStream:
         return self.scale * self._profile.value(torch.linalg.vector_norm(offset, dim=-1)) + (linear * offset).sum(-1)
 
     def _along(self, name: str, points: Tensor, linear: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the checked points, the comparators and the linear parts, broadcastable.
-
-        The linear parts include that of h.
-        """
+        """Return the checked points, the comparators and the linear parts, that of h included, broadcastable."""
         points = check_tensor(name, points, self.comparator)
         dims = len(self.batch_shape)
         if points.dim() <= dims or points.shape[:dims] != self.batch_shape or points.shape[-1] != self.dim:
-            wanted = shape_text((*self.batch_shape, "...", self.dim))
-            raise ValueError(f"{name}: expected shape {wanted}, got {shape_text(points.shape)}")
+            wanted = checks.shape_text((*self.batch_shape, "...", self.dim))
+            raise ValueError(f"{name}: expected shape {wanted}, got {checks.shape_text(points.shape)}")
         shape = (*self.batch_shape, *[1] * (points.dim() - dims - 1), self.dim)
         return points, self.comparator.reshape(shape), (self._tilt + linear).reshape(shape)
 
     def _in_each(self, name: str, value: Any, check: Callable[[str, Any], float]) -> Tensor:
         """Return an option's values for all trials, ``(*B)``, float64."""
         number = value if isinstance(value, Tensor) else check(name, value)
-        return one_for_each(name, number, self.batch_shape, check, broadcasts=True)
+        return checks.one_for_each(name, number, self.batch_shape, check, broadcasts=True)
 
     def _directions(self) -> Tensor:
         """Draw uniformly from the unit sphere, ``(*B, d)``, float64."""
-        normal = torch.randn((*self.batch_shape, self.dim), generator=self._generator, dtype=torch.float64)
-        return torch.nn.functional.normalize(normal, dim=-1)
+        return unit_vectors((*self.batch_shape, self.dim), self._generator)
 
     def _orthonormal_pair(self) -> tuple[Tensor, Tensor]:
         """Draw an orthonormal basis of the polygon's plane, in one dimension with a 0."""

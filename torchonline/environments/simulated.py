@@ -5,16 +5,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import (
-    check_indices,
-    check_shape,
-    check_state_dtype,
-    positive,
-    positive_integer,
-    seed_number,
-    sizes,
-)
+from torchonline.core import checks
 from torchonline.core.options import described
+
+
+def unit_vectors(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Draw uniformly from the unit sphere of the last dimension: float64."""
+    return torch.nn.functional.normalize(torch.randn(shape, generator=generator, dtype=torch.float64), dim=-1)
 
 
 class Outcome(NamedTuple):
@@ -32,10 +29,26 @@ class Outcome(NamedTuple):
 
 
 class SimulatedBandit:
-    r"""Base of the simulated bandits: arms, one parameter per trial, and exact regret.
+    r"""Base of the simulated bandits: arms, one parameter per trial, and exact regret. A round::
 
-    The mean reward depends on an arm's features x through :math:`x^\top\theta^*`. A subclass
-    defines the mean reward, :meth:`_mean`, and the draw of a reward, :meth:`_reward`.
+        k = policy.select(environment.arms())
+        x, reward, regret = environment.pull(k)
+        policy.step(x, reward)
+
+    The mean reward depends on an arm's features x through :math:`x^\top\theta^*`. A subclass defines the mean reward,
+    :meth:`_mean`, and the draw of a reward, :meth:`_reward`. All draws come from the environment's own generators.
+
+    Args:
+        dim: number of features d.
+        arms: number of arms K.
+        theta_norm: norm S of :math:`\theta^*`, above 0.
+        redraw: whether to draw new arms in each round. Otherwise the arms of the first round stay.
+        batch_shape: ``*B``, independent trials, for a learner with the same ``batch_shape``.
+        seed: seed of all draws.
+        dtype: type of all returned tensors.
+
+    Attributes:
+        theta: :math:`\theta^*` of the current round, ``(*B, d)``.
     """
 
     def __init__(
@@ -52,13 +65,14 @@ class SimulatedBandit:
         if not isinstance(redraw, bool):
             raise TypeError(f"redraw: expected True or False, got {type(redraw).__name__}")
         self.redraw = redraw
-        self.batch_shape = sizes("batch_shape", batch_shape)
-        check_state_dtype(dtype)
+        self.batch_shape = checks.sizes("batch_shape", batch_shape)
+        checks.check_state_dtype(dtype)
         self.dtype = dtype
-        self._arms_shape = (*self.batch_shape, positive_integer("arms", arms), positive_integer("dim", dim))
-        self.seed = seed_number(seed)
+        counts = checks.positive_integer("arms", arms), checks.positive_integer("dim", dim)
+        self._arms_shape = (*self.batch_shape, *counts)
+        self.seed = checks.seed_number(seed)
         self._generator = torch.Generator().manual_seed(self.seed)
-        self.theta_norm = positive("theta_norm", theta_norm)
+        self.theta_norm = checks.positive("theta_norm", theta_norm)
         self.theta = self.theta_norm * self._directions((*self.batch_shape, dim))
         self._draw_arms()
 
@@ -67,24 +81,13 @@ class SimulatedBandit:
         return f"{type(self).__name__}({described(self, vars(self) | {'dim': dim, 'arms': arms})})"
 
     def arms(self) -> Tensor:
-        """Return the features of this round's arms, ``(*B, K, d)``.
-
-        Until :meth:`pull` ends the round, every call returns the same arms.
-        """
+        """Return the features of this round's arms, ``(*B, K, d)``: the same until :meth:`pull` ends the round."""
         return self._arms
 
     def pull(self, index: Tensor) -> Outcome:
-        """Pull one arm in each trial and end the round.
-
-        Args:
-            index: ``(*B)``, int64.
-
-        Raises:
-            TypeError: ``index`` is not an int64 tensor.
-            ValueError: ``index`` has the wrong shape or is out of range.
-        """
-        check_indices("index", index, self._arms_shape[-2])
-        check_shape("index", index, self.batch_shape)
+        """Pull one arm in each trial, given as ``(*B)``, int64, and end the round."""
+        checks.check_indices("index", index, self._arms_shape[-2])
+        checks.check_shape("index", index, self.batch_shape)
         x = torch.take_along_dim(self._arms, index[..., None, None], dim=-2).squeeze(-2)
         predictor = torch.take_along_dim(self._predictors, index[..., None], dim=-1).squeeze(-1)
         outcome = Outcome(x, self._reward(predictor).to(self.dtype), self._best - self._mean(predictor))
@@ -112,6 +115,4 @@ class SimulatedBandit:
         self._best = self._mean(self._predictors).amax(-1)
 
     def _directions(self, shape: tuple[int, ...]) -> Tensor:
-        """Draw uniformly from the unit sphere."""
-        normal = torch.randn(shape, generator=self._generator, dtype=torch.float64)
-        return torch.nn.functional.normalize(normal, dim=-1).to(self.dtype)
+        return unit_vectors(shape, self._generator).to(self.dtype)

@@ -1,14 +1,9 @@
 """Learners as files that go on deciding and learning where torchonline is not installed.
 
-Every function verifies the exported module against the eager one before it returns and leaves its argument unchanged.
-
-- :func:`to_torchscript`: the whole module, with all its methods, as a TorchScript file for Python or C++.
-- :func:`to_program`: one learn-then-decide round as a ``torch.export`` program; :func:`compile_program` makes it machine code.
-- :func:`to_onnx`: the scores of a policy, with the state as explicit inputs. ONNX has no state, so the learning stays outside.
-
-A *module* is a policy, an encoder with a policy on it such as :class:`torchonline.models.BanditHead`, or a convex learner. A
-file of a private learner (:mod:`torchonline.privacy`) holds :meth:`~torchonline.privacy.learners.base.PrivateLearner.released`,
-and nothing else: it decides, and does not learn.
+Every function verifies the exported module against the eager one before it returns and leaves its argument unchanged. A
+*module* is a policy, an encoder with a policy on it such as :class:`torchonline.models.BanditHead`, or a convex learner. A file
+of a private learner holds its :meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values alone: it decides, and
+does not learn.
 """
 
 import copy
@@ -76,12 +71,11 @@ def to_program(
 ) -> torch.export.ExportedProgram:
     """Export one learn-then-decide round, with the state it starts from, as a ``torch.export`` program; verify; write.
 
-    Learning and deciding are one call, because programs cannot share a state: :class:`~torchonline.export.programs.Round` for a
-    policy, :class:`~torchonline.export.programs.HeadRound` for an encoder with a policy on it,
-    :class:`~torchonline.export.programs.ConvexRound` for a convex learner. ``learn=False`` only decides; one throw-away arm only
-    learns. The numbers N of decisions and K of arms may vary from call to call. The program checks no arguments, takes them in
-    the dtype of the state (of ``example``, for a head), and counts each round with the learner's own ``noise_scale``.
-    ``torch.export.load(path).module()`` runs it without torchonline; :func:`compile_program` compiles it.
+    Learning and deciding are one call, because programs cannot share a state: ``Round``, ``HeadRound`` or ``ConvexRound`` of
+    :mod:`torchonline.export.programs`. ``learn=False`` only decides; one throw-away arm only learns. The numbers N of decisions
+    and K of arms may vary from call to call. The program checks no arguments, takes them in the dtype of the state (of
+    ``example``, for a head), and counts each round with the learner's own ``noise_scale``. ``torch.export.load(path).module()``
+    runs it without torchonline; :func:`compile_program` compiles it.
 
     Args:
         module: a policy, an encoder with a policy on it, a convex learner; or a private learner, whose program is its decision,
@@ -90,7 +84,7 @@ def to_program(
         example: the inputs of a decision as ``select`` takes them. Needed for an encoder with a policy on it.
 
     Raises:
-        ValueError: ``path`` does not end in ``.pt2``, or ``module`` has a learner that torch.export cannot follow.
+        ValueError: ``module`` has a learner that torch.export cannot follow.
         RuntimeError: the program differs from ``module``; nothing is written.
 
     Example:
@@ -110,12 +104,7 @@ def to_program(
         _agree_on_released(public, torch.export.load(file).module())
         _write(path, file)
         return program
-    for part in _learners(module):
-        if not part.is_exportable:
-            way_out = "to_torchscript takes it" if part.is_scriptable else "it is Python alone"
-            raise ValueError(
-                f"module: expected learners that torch.export can follow, got {type(part).__name__}; {way_out}"
-            )
+    _refuse_python(module, "module", is_program=True)
     trial = trial_of(module, example)
     program, file = _as_program(trial.round(_copy(module)), trial.round_arguments(), trial.dynamic_shapes())
     loaded, eager = torch.export.load(file).module(), trial.round(_copy(module))
@@ -139,12 +128,7 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
             without torchonline or in C++, on the kind of machine it was compiled on.
 
     Returns:
-        The loaded package: called like the program's ``module()``, with a state of its own.
-
-    Example, with arguments as for the program::
-
-        fast = compile_program(to_program(policy), "round.pt2")
-        choices = fast(x, reward, learn, arms, mask)
+        The loaded package, with a state of its own: ``choices = package(x, reward, learn, arms, mask)``.
     """
     # Folded, a buffer of one number, which evolves, would stay at its first value (torch 2.13).
     options = {"joint_graph_constant_folding": False}
@@ -168,7 +152,6 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
         ``policy.state_dict()``. The output, ``"scores"``, has shape ``(*B, N, K)``.
 
     Raises:
-        TypeError: ``policy`` is no policy.
         ValueError: its scores are random, or it has a learner that runs in Python only.
         RuntimeError: the graph does not compute the policy's scores; nothing is written.
 
@@ -276,16 +259,16 @@ def _as_program(
     return program, file
 
 
-def _learners(module: Any) -> Iterator[Learner]:
-    """Return the learners in a module; none in another object, which is refused later."""
-    parts = module.modules() if isinstance(module, nn.Module) else ()
-    return (part for part in parts if isinstance(part, Learner))
-
-
-def _refuse_python(module: Any, name: str) -> None:
-    for part in _learners(module):
+def _refuse_python(module: Any, name: str, is_program: bool = False) -> None:
+    """Refuse a module with learners that cannot be compiled, or that torch.export cannot follow."""
+    for part in module.modules() if isinstance(module, nn.Module) else ():
+        if not isinstance(part, Learner):
+            continue
         if not part.is_scriptable:
             raise ValueError(f"{name}: expected learners that can be compiled, got {type(part).__name__}, Python alone")
+        if is_program and not part.is_exportable:
+            got = f"{type(part).__name__}; to_torchscript takes it"
+            raise ValueError(f"{name}: expected learners that torch.export can follow, got {got}")
 
 
 def _copy(module: nn.Module) -> Any:

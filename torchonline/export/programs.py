@@ -13,10 +13,7 @@ from torchonline.core.learner import Learner
 
 
 class Round(nn.Module):
-    """One round of a policy in one call: learn from the last decision, then choose.
-
-    Args:
-        policy: a policy whose learner has batch shape ``*B``.
+    """One round of a policy of batch shape ``*B`` in one call: learn from the last decision, then choose.
 
     Shape:
         - x: features of an arm chosen earlier, ``(*B, d)``; reward: what it paid, ``(*B)``; learn: ``(*B)``, bool. Where
@@ -38,9 +35,6 @@ class Round(nn.Module):
 class HeadRound(nn.Module):
     """One round of an encoder with a policy on it: :class:`Round` with raw inputs in place of features.
 
-    Args:
-        head: has ``select(inputs, mask)``, ``step(inputs, action, reward)`` and ``policy``.
-
     Shape:
         - past: the inputs of an earlier decision, as ``select`` takes them; action: the chosen arm, ``(*B)``; reward and learn:
           ``(*B)``.
@@ -50,7 +44,7 @@ class HeadRound(nn.Module):
 
     def __init__(self, head: nn.Module) -> None:
         super().__init__()
-        self.head: Any = head
+        self.head: Any = head  # has select(inputs, mask), step(inputs, action, reward) and policy
 
     def forward(
         self, past: Tensor, action: Tensor, reward: Tensor, learn: Tensor, inputs: Tensor, mask: Tensor
@@ -63,8 +57,7 @@ class HeadRound(nn.Module):
 class ConvexRound(nn.Module):
     """One round of a convex learner in one call: learn from the gradients of the last, then decide.
 
-    Args:
-        learner: a convex learner of batch shape ``*B``, whose queries are N points. It keeps the hint of its constructor.
+    The learner has batch shape ``*B``, and its queries are N points. It keeps the hint of its constructor.
 
     Shape:
         - gradients: ``(*B, N, d)``, at the queries of the last call; values: of the loss there, ``(*B, N)``, anything where the

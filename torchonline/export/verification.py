@@ -12,7 +12,7 @@ from torchonline.convex.learner import ConvexLearner
 from torchonline.core.learner import Learner
 from torchonline.export.programs import ConvexRound, HeadRound, Round
 
-# The tolerances of the check, relative to the scale of what is compared: all in double precision, or with a part in a lower one.
+# Tolerances relative to the scale of what is compared: all in double precision, or with a part in a lower one.
 DOUBLE, LOWER = 1e-8, 1e-2
 ROUNDS_CHECKED = 12
 
@@ -26,11 +26,9 @@ class Decision(NamedTuple):
 
 
 class Trial:
-    """Base of the rounds that an eager and an exported module play side by side.
+    """Base of the rounds that an eager and an exported module play side by side. ``state`` is a buffer of real numbers.
 
-    Args:
-        learner: what learns in the module.
-        state: one of its buffers of real numbers.
+    A subclass names the module that plays a round in one call, ``round``.
     """
 
     def __init__(self, learner: Learner, state: Tensor) -> None:
@@ -45,6 +43,8 @@ class Trial:
 
 class PolicyTrial(Trial):
     """Rounds for a policy: random arms, of varying number."""
+
+    round: type[nn.Module] = Round
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(policy.estimator, policy.estimator.theta_hat)
@@ -92,10 +92,6 @@ class PolicyTrial(Trial):
         """Return such arguments where nothing is to be learnt."""
         return (torch.zeros(*self.batch, self.dim, **self.options),)
 
-    def round(self, module: Any) -> nn.Module:
-        """Return the module with the round in one call."""
-        return Round(module)
-
     def round_arguments(self) -> tuple[Tensor, ...]:
         """Return arguments to export the round with."""
         decision = next(decision for decision in self.decisions() if decision.mask.size(-2) > 1)
@@ -110,6 +106,8 @@ class PolicyTrial(Trial):
 
 class HeadTrial(PolicyTrial):
     """Rounds for an encoder with a policy on it: variations of an example decision."""
+
+    round = HeadRound
 
     def __init__(self, head: Any, example: Tensor) -> None:
         super().__init__(head.policy)
@@ -145,9 +143,6 @@ class HeadTrial(PolicyTrial):
     def no_past(self) -> tuple[Tensor, ...]:
         return torch.zeros_like(self.example), torch.zeros(self.batch, dtype=torch.int64, device=self.device)
 
-    def round(self, module: Any) -> nn.Module:
-        return HeadRound(module)
-
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         first, decisions = len(self.batch), Dim("decisions", min=1)
         if self.actions is not None:
@@ -159,12 +154,13 @@ class HeadTrial(PolicyTrial):
 class ConvexTrial(Trial):
     """Rounds for a convex learner: quadratic losses about random points."""
 
+    round = ConvexRound
+
     def __init__(self, learner: ConvexLearner) -> None:
         super().__init__(learner, learner.decision)
         self.points = learner.points
 
     def compare(self, eager: Any, exported: Any) -> None:
-        """Play on both modules, and raise where they differ."""
         for centre in self.centres():
             agree("a decision", eager.predict(), exported.predict(), self.tolerance)
             queries = eager.queries()
@@ -174,7 +170,6 @@ class ConvexTrial(Trial):
             exported.step(*past)
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
-        """Play on a module with the round in one call and on the program made of it, and raise where they differ."""
         queries = eager.learner.queries()
         for number, centre in enumerate(self.centres()):
             learn = self.learns(number)
@@ -195,17 +190,11 @@ class ConvexTrial(Trial):
         gradients = queries - centre
         return gradients, 0.5 * (gradients * gradients).sum(-1)
 
-    def round(self, module: Any) -> nn.Module:
-        """Return the module with the round in one call."""
-        return ConvexRound(module)
-
     def round_arguments(self) -> tuple[Tensor, ...]:
-        """Return arguments to export the round with."""
         gradients = torch.zeros((*self.batch, self.points, self.dim), **self.options)
         return gradients, gradients[..., 0].clone(), self.learns()
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
-        """Return which of the arguments' dimensions vary from call to call: none."""
         return ({}, {}, {})
 
 
@@ -216,9 +205,8 @@ def trial_of(module: nn.Module, example: Tensor | None) -> PolicyTrial | ConvexT
     if isinstance(module, ConvexLearner):
         return ConvexTrial(module)
     if not isinstance(getattr(module, "policy", None), Policy):
-        raise TypeError(
-            f"module: expected a Policy, a head with a policy on it or a ConvexLearner, got {type(module).__name__}"
-        )
+        got = type(module).__name__
+        raise TypeError(f"module: expected a Policy, a head with a policy on it or a ConvexLearner, got {got}")
     if example is None:
         raise ValueError("example: expected the inputs of a decision, which a head needs; got None")
     return HeadTrial(module, example)

@@ -30,10 +30,16 @@ def check_rounds(name: str, value: Tensor, batch_shape: tuple[int, ...]) -> None
 
 
 class ExactMetric(Metric):
-    """Metric whose states keep their types, so that no cast rounds them.
+    """Metric whose states keep their types, so that no cast rounds them, and are in ``state_dict``, with ``rounds`` among them.
 
-    Its state includes ``rounds``. A checkpoint with another shape or type is refused as a whole.
+    Raises:
+        TypeError: an argument of ``update`` is not a floating-point tensor. No state has changed.
+        ValueError: a shape is wrong, or a value is NaN or infinite. No state has changed.
+        RuntimeError: a loaded state dict has another shape or type. No state has changed.
     """
+
+    is_differentiable = False
+    full_state_update = True
 
     rounds: Tensor
 
@@ -46,6 +52,11 @@ class ExactMetric(Metric):
         """Move the states without casting them: a cast would round them."""
         return super()._apply(without_cast(fn), *args, **kwargs)
 
+    def _add_states(self, reduce: str | None = None, **states: Tensor) -> None:
+        """Add states to the checkpoint, which processes combine by ``reduce``."""
+        for name, value in states.items():
+            self.add_state(name, value, dist_reduce_fx=reduce, persistent=True)
+
     def _problems(self, loaded: Mapping[str, Any]) -> list[str]:
         """Return the reasons why the loaded states, by name, do not fit."""
         return [why for name in self._defaults if (why := _mismatch(name, getattr(self, name), loaded))]
@@ -54,8 +65,7 @@ class ExactMetric(Metric):
         loaded = {name: state_dict[prefix + name] for name in self._defaults if prefix + name in state_dict}
         problems = self._problems(loaded) if loaded else []  # without any state it is no checkpoint of this metric
         if problems:
-            error_msgs = args[-1]
-            error_msgs.extend(prefix + problem for problem in problems)
+            args[-1].extend(prefix + problem for problem in problems)  # error_msgs
             return
         super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
         # Otherwise torchmetrics would return its cached result, or warn that `update` was never called.
@@ -65,8 +75,7 @@ class ExactMetric(Metric):
 
 def _mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
     """Return the reason why a loaded value does not fit the state, or None."""
-    if (why := mismatch(name, here, loaded)) is not None:
-        return why
-    if loaded[name].dtype is not here.dtype:
+    why = mismatch(name, here, loaded)
+    if why is None and loaded[name].dtype is not here.dtype:
         return f"{name}: expected {here.dtype}, got {loaded[name].dtype}"
-    return None
+    return why

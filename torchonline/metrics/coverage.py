@@ -7,16 +7,11 @@ from torch import Tensor
 
 
 def has_missed(estimator: Any, theta: Tensor) -> Tensor:
-    r"""Return whether a confidence set misses the true parameter.
-
-    It does if :math:`|x^\top(\hat\theta-\theta)| > \text{radius}\cdot\text{width}(x)` for some x.
+    r"""Return whether :math:`|x^\top(\hat\theta-\theta)| > \text{radius}\cdot\text{width}(x)` for some x: ``(*B)``; True for NaN.
 
     Args:
         estimator: an object with ``theta_hat``, ``radius()`` and ``width_matrix()``.
         theta: true parameter, ``(*B, d)``, known in simulations.
-
-    Returns:
-        ``(*B)``, boolean. True where a number is NaN.
 
     Example:
         >>> has_missed(OFUL(2).estimator, torch.tensor([0.6, 0.8]).double())

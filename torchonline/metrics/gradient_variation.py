@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import shape_text, sizes
+from torchonline.core.checks import check_shape, shape_text, sizes
 from torchonline.metrics.base import ExactMetric, check_floats
 
 
@@ -14,12 +14,7 @@ class GradientVariation(ExactMetric):
 
     The maximum is over the points x at which the caller evaluates both gradients. On simulated streams, where the expected
     losses :math:`F_t` are known, two such metrics measure the quantities in the regret bounds of the stochastically extended
-    adversarial model::
-
-        stochastic.update(stream.gradients(x), stream.expected_gradients(x))                 # sigma^2_{1:T}
-        adversarial.update(stream.expected_gradients(x), stream.expected_gradients(x, lag=1))  # Sigma^2_{1:T}
-
-    with
+    adversarial model, as in the example:
 
     .. math:: \sigma^2_{1:T} = \sum_{t \le T} E\sup_x\|\nabla f_t(x) - \nabla F_t(x)\|^2,\qquad
               \Sigma^2_{1:T} = \sum_{t \le T} \sup_x\|\nabla F_t(x) - \nabla F_{t-1}(x)\|^2 .
@@ -29,7 +24,7 @@ class GradientVariation(ExactMetric):
     differences do not depend on x, and their lengths do not depend on the draw. The metric also measures the sum
     :math:`\sum_t \|g_t - m_t\|^2` of an optimistic learner's gradients and hints.
 
-    Cost of a round: O(nd) for n points. All states are in ``state_dict``.
+    Cost of a round: O(nd) for n points.
 
     Args:
         batch_shape: ``*B``, batch shape of the measured streams or learners.
@@ -37,10 +32,6 @@ class GradientVariation(ExactMetric):
     Shape:
         - ``update(gradients, reference)``: one round, ``(*B, ..., d)`` each, at the same points; floating point.
         - ``compute()``: the sums ``(*B)``, float64, in squared units of the gradients.
-
-    Raises:
-        TypeError: an argument of ``update`` is not a floating-point tensor. No state has changed.
-        ValueError: a shape is wrong, or a value is NaN or infinite. No state has changed.
 
     Example:
         >>> from torchonline.environments import SEAStream
@@ -54,9 +45,7 @@ class GradientVariation(ExactMetric):
         '25.000000 1.000000'
     """
 
-    is_differentiable = False
     higher_is_better = None
-    full_state_update = True
 
     total: Tensor
 
@@ -64,8 +53,7 @@ class GradientVariation(ExactMetric):
         super().__init__()
         self.batch_shape = sizes("batch_shape", batch_shape)
         total = torch.zeros(self.batch_shape, dtype=torch.float64)
-        self.add_state("total", total, dist_reduce_fx="sum", persistent=True)
-        self.add_state("rounds", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum", persistent=True)
+        self._add_states("sum", total=total, rounds=torch.zeros((), dtype=torch.int64))
 
     def update(self, gradients: Tensor, reference: Tensor) -> None:
         """Add one round."""
@@ -75,9 +63,7 @@ class GradientVariation(ExactMetric):
             if value.dim() <= dims or value.shape[:dims] != self.batch_shape or value.numel() == 0:
                 wanted = shape_text((*self.batch_shape, "...", "d"))
                 raise ValueError(f"{name}: expected shape {wanted}, got {shape_text(value.shape)}")
-        if reference.shape != gradients.shape:
-            mine, theirs = shape_text(gradients.shape), shape_text(reference.shape)
-            raise ValueError(f"reference: expected the shape of gradients, {mine}, got {theirs}")
+        check_shape("reference", reference, tuple(gradients.shape))
         difference = gradients.detach().to(self.total) - reference.detach().to(self.total)
         squares = difference.square().sum(-1).reshape(*self.batch_shape, -1)
         self.total = self.total + squares.amax(-1)

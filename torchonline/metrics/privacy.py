@@ -41,8 +41,7 @@ class PrivacySpent(ExactMetric):
         - ``compute()``: epsilon, a float64 number; 0 before the first step, infinity without noise.
 
     Raises:
-        TypeError: an argument of ``update`` is not a private learner. No state has changed.
-        ValueError: learners have different adjacencies, in one call or across calls. No state has changed.
+        TypeError, ValueError: an argument of ``update`` is not a private learner, or adjacencies differ. No state has changed.
 
     Example:
         >>> learner, metric = DPTOFW(2, horizon=100, epsilon=1.0, delta=1e-3), PrivacySpent(delta=1e-3)
@@ -51,16 +50,9 @@ class PrivacySpent(ExactMetric):
         >>> metric.update(learner)
         >>> f"{metric.compute():.3f}"
         '1.000'
-        >>> resumed = PrivacySpent(delta=1e-3)
-        >>> resumed.load_state_dict(metric.state_dict())
-        <All keys matched successfully>
-        >>> f"{resumed.compute():.3f}"  # two runs
-        '1.514'
     """
 
-    is_differentiable = False
     higher_is_better = False
-    full_state_update = True
 
     runs: Tensor
     relation: Tensor
@@ -71,12 +63,10 @@ class PrivacySpent(ExactMetric):
         self.delta = within("delta", delta, 0.0, 1.0)
         self.continuations = None if continuations is None else positive_integer("continuations", continuations)
         zero = torch.zeros((), dtype=torch.int64)
-        self.add_state("rounds", zero, dist_reduce_fx="max", persistent=True)
-        self.add_state("runs", zero + 1, dist_reduce_fx="max", persistent=True)
-        # Index of the adjacency; -1 before the first update.
-        self.add_state("relation", zero - 1, dist_reduce_fx="max", persistent=True)
-        # Cost of one run, in the order of ACCOUNTANTS; infinite where an accountant cannot compute it.
-        self.add_state("cost", torch.zeros(3, dtype=torch.float64), dist_reduce_fx="max", persistent=True)
+        # Relation: index of the adjacency, -1 before the first update. Cost: of one run, in the order of ACCOUNTANTS, infinite
+        # where an accountant cannot compute it.
+        cost = torch.zeros(3, dtype=torch.float64)
+        self._add_states("max", rounds=zero, runs=zero + 1, relation=zero - 1, cost=cost)
 
     def update(self, *learners: PrivateLearner) -> None:
         """Record the cost of all learners of one stream."""
@@ -90,14 +80,9 @@ class PrivacySpent(ExactMetric):
             raise ValueError(f"learners: expected adjacency {before!r}, as before, got {ledger.adjacency!r}")
         costs = [event.costs() for event in ledger.events]
         cost = [math.fsum(each.get(accountant.cost, math.inf) for each in costs) for accountant in ACCOUNTANTS]
-        self._raise_to(
-            {
-                "rounds": max(max(int(learner.rounds), int(learner.furthest)) for learner in learners),
-                "runs": max(int(learner.continuations) for learner in learners),
-                "relation": relation,
-                "cost": cost,
-            }
-        )
+        rounds = max(max(int(learner.rounds), int(learner.furthest)) for learner in learners)
+        runs = max(int(learner.continuations) for learner in learners)
+        self._raise_to({"rounds": rounds, "runs": runs, "relation": relation, "cost": cost})
 
     def compute(self) -> Tensor:
         """Return epsilon, the smallest over the accountants."""

@@ -18,7 +18,6 @@ class CumulativeRegret(ExactMetric):
 
     The curve has at most ``points`` points, equally spaced in rounds. When all points are used, every second one is dropped
     and the spacing doubles, so memory does not grow. The results do not depend on how the rounds are split into updates.
-    All states are in ``state_dict``, so a resumed run continues from its old total.
 
     Cost of n rounds: O(n + points) for each learner.
 
@@ -30,10 +29,6 @@ class CumulativeRegret(ExactMetric):
         - ``update(regret)``: one round ``(*B)``, or n rounds in order ``(n, *B)``; floating point.
         - ``compute()``: the totals ``(*B)``, float64, in the units of the rewards.
 
-    Raises:
-        TypeError: ``regret`` is not a floating-point tensor. No state has changed.
-        ValueError: ``regret`` has the wrong shape, or a value is NaN or infinite. No state has changed.
-
     Example:
         >>> metric = CumulativeRegret()
         >>> metric.update(torch.tensor([0.5, 0.0, 0.25]))
@@ -43,9 +38,7 @@ class CumulativeRegret(ExactMetric):
         (tensor([1, 2, 3]), tensor([0.5000, 0.5000, 0.7500], dtype=torch.float64))
     """
 
-    is_differentiable = False
     higher_is_better = False
-    full_state_update = True
 
     total: Tensor
     spacing: Tensor
@@ -59,16 +52,16 @@ class CumulativeRegret(ExactMetric):
             raise ValueError(f"points: expected an even number, got {points}")
         total = torch.zeros(self.batch_shape, dtype=torch.float64)
         count = torch.zeros((), dtype=torch.int64)
-        self.add_state("total", total, dist_reduce_fx="sum", persistent=True)
-        self.add_state("rounds", count, dist_reduce_fx="sum", persistent=True)
+        self._add_states("sum", total=total, rounds=count)
         # history[i] is the total after (i + 1) * spacing rounds.
-        self.add_state("spacing", count + 1, dist_reduce_fx="max", persistent=True)
-        history = torch.zeros((points, *self.batch_shape), dtype=torch.float64)
-        self.add_state("history", history, dist_reduce_fx="sum", persistent=True)
+        self._add_states("max", spacing=count + 1)
+        self._add_states("sum", history=torch.zeros((points, *self.batch_shape), dtype=torch.float64))
 
     def update(self, regret: Tensor) -> None:
         """Add one or more rounds."""
-        regret = self._checked(regret)
+        check_floats("regret", regret)
+        check_rounds("regret", regret, self.batch_shape)
+        regret = regret.detach().to(self.total).reshape(-1, *self.batch_shape)
         # Adding to the old total round by round makes the result independent of the split into updates.
         totals = torch.cat([self.total.unsqueeze(0), regret]).cumsum(0)
         before, after, spacing = int(self.rounds), int(self.rounds) + len(regret), int(self.spacing)
@@ -99,11 +92,7 @@ class CumulativeRegret(ExactMetric):
         return at, totals.clone()
 
     def plot(self, axes: Any = None, label: str | None = None) -> tuple[Any, Any]:
-        """Draw the curve: the mean over the learners and a band from best to worst.
-
-        Args:
-            axes: matplotlib axes to draw on; new ones if None.
-            label: label in the legend.
+        """Draw the curve, the mean over the learners and a band from best to worst, on matplotlib axes; new ones if None.
 
         Returns:
             The figure and the axes.
@@ -119,9 +108,3 @@ class CumulativeRegret(ExactMetric):
         axes.set_xlabel("round")
         axes.set_ylabel("cumulative regret")
         return axes.figure, axes
-
-    def _checked(self, regret: Tensor) -> Tensor:
-        """Return the checked regrets, ``(n, *B)``, float64."""
-        check_floats("regret", regret)
-        check_rounds("regret", regret, self.batch_shape)
-        return regret.detach().to(self.total).reshape(-1, *self.batch_shape)

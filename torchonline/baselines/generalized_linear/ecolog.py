@@ -1,7 +1,4 @@
-"""ECOLog: one-pass logistic regression by proximal steps.
-
-The algorithm is ada-OFU-ECOLog of Faury, Abeille, Jun and Calauzenes, AISTATS 2022.
-"""
+"""ECOLog: one-pass logistic regression by proximal steps (Faury, Abeille, Jun and Calauzenes, 2022)."""
 
 import math
 from typing import Any, NamedTuple, Unpack
@@ -13,44 +10,24 @@ from torch.compiler import is_compiling
 
 from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.core.backend import exactly, in_python, may_hold, on_arrays
-from torchonline.core.ops import (
-    along,
-    assign_,
-    at_least,
-    clip,
-    dot,
-    increase_,
-    log,
-    matvec,
-    real,
-    sqrt,
-    where,
-)
+from torchonline.baselines.generalized_linear.arguments import shared_arguments
+from torchonline.core.backend import in_python, may_hold, on_arrays
+from torchonline.core.ops import along, assign_, at_least, clip, dot, increase_, log, matvec, real, sqrt, where
 from torchonline.core.options import LearnerOptions
-from torchonline.linalg import project_ball
+from torchonline.linalg import plus_outer, project_ball
 
 
 class Problem(NamedTuple):
-    """The proximal problem of a round.
+    """A round's problem: minimise ``|theta - centre|^2 / 2 + rate (m(z) - reward z)`` over the ball, in the norm of ``matrix``.
 
-    Minimise ``|theta - centre|^2 / 2 + rate (m(z) - reward z)`` over the ball, at ``z = x'theta``, in the norm of ``matrix``.
-
-    Attributes:
-        y: z at the minimum without the ball, ``(*B)``.
-        centre: ``(*B, d)``.
-        matrix: V, ``(*B, d, d)``.
-        x: features, ``(*B, d)``.
-        product: V^-1 x, ``(*B, d)``.
-        rate: ``(*B)``.
-        reward: ``(*B)``.
+    Here ``z = x'theta``. Shapes are ``(*B, d)`` for ``centre``, ``x`` and ``product``.
     """
 
-    y: Tensor
+    y: Tensor  # z at the minimum without the ball
     centre: Tensor
-    matrix: Tensor
+    matrix: Tensor  # V, (*B, d, d)
     x: Tensor
-    product: Tensor
+    product: Tensor  # V^-1 x
     rate: Tensor
     reward: Tensor
 
@@ -76,51 +53,34 @@ class ECOLogRegression(GeneralizedEstimator):
     Guarantee. If rewards are in [0, 1] with mean :math:`\sigma(x^\top\theta^*)` given the past, or averages of n such with
     g = 1/n, :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``, always and for
     all x, :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot\text{width}(x)`. The form of the radius is recalled; the
-    proof is ours.
+    proof is ours (docs/generalized_linear.md).
 
-    Proof. Within a distance of D of the point of expansion, :math:`\log(1+e^z)` exceeds its linear approximation by at least
-    :math:`\sigma'(z)/(2+D)` times the squared distance. With the conditions of optimality, a round therefore adds at most
-    :math:`(2+D)(l(\theta^*) - l(\hat\theta_{t+1}))` to :math:`\|\hat\theta - \theta^*\|_V^2`, which is at most
-    :math:`\lambda S^2` in the beginning. Since :math:`\bar\theta` does not depend on the round's reward,
-    :math:`\prod e^{l(\theta^*) - l(\bar\theta)}` is a supermartingale. So by Ville's inequality
-    :math:`\sum(l(\theta^*) - l(\bar\theta)) \le \log(1/\delta)` at all times.
-
-    Left out: in rounds with :math:`\sigma'(x^\top\bar\theta) > 2\sigma'(x^\top\hat\theta_{t+1})` the paper's algorithm learns
-    differently: a maximum-likelihood estimate of all such rounds shrinks the ball. Published implementations leave this out too.
-    The paper's regret theorem needs it; the guarantee above does not. OFU-ECOLog, which begins with rounds of pure exploration
-    instead, is not implemented.
+    Left out: in rounds with :math:`\sigma'(x^\top\bar\theta) > 2\sigma'(x^\top\hat\theta_{t+1})` the paper's algorithm shrinks
+    the ball by a maximum-likelihood estimate of all such rounds. Its regret theorem needs that; the guarantee above does not.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round. A round with a minimum outside the
     ball costs several times O(d^3); such rounds become ever rarer. On an accelerator, the host asks in each round whether a
     minimum is outside, even with ``validate=False``. :func:`~torchonline.export.to_program` takes a minute.
 
     Args:
-        dim: d, number of features.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
+        dim, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
         ridge: :math:`\lambda > 0`; None for d.
-        delta: in (0, 1).
-        radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``excess_loss`` (the sum above), ``rounds``, ``(*B)``.
 
     Example:
         >>> learner = ECOLogRegression(2)
-        >>> for _ in range(200):
-        ...     learner.step(torch.tensor([0.6, 0.8]), torch.tensor(1.0))
+        >>> learner.step(torch.tensor([0.6, 0.8]).expand(200, 2), torch.ones(200))
         >>> float(learner(torch.tensor([0.6, 0.8]))) > 0.7
         True
 
     Reference:
         Faury, Abeille, Jun and Calauzenes, Jointly Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022
-        (arXiv:2201.01985). What differs, besides what is left out: a reward may be any number in [0, 1], for which a negative
-        term of the sum counts as 0; a round's dispersion weighs it; minima are not approximate. Published implementations
-        have D = S, and add a width of predictors to a score of mean rewards.
+        (arXiv:2201.01985), ada-OFU-ECOLog. What differs, besides what is left out: a reward may be any number in [0, 1], for
+        which a negative term of the sum counts as 0; a round's dispersion weighs it; minima are not approximate. Published
+        implementations have D = S, and add a width of predictors to a score of mean rewards.
     """
 
     statistics_depend_on = ("theta_bound", "feature_bound", "ridge", "noise_scale")
@@ -140,16 +100,8 @@ class ECOLogRegression(GeneralizedEstimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(None, theta_bound, feature_bound)
-        super().__init__(
-            dim,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=dim if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        ridge = dim if ridge is None else ridge
+        super().__init__(**shared_arguments(locals()))
         self.inverse_rate = 2.0 + 2.0 * bound
         # Where the mean is flat, Newton's method moves by about 1 in a step, and the distance is at most logarithmic.
         largest = 0.5 * self.inverse_rate * self.feature_bound**2 / self.ridge
@@ -202,9 +154,9 @@ class ECOLogRegression(GeneralizedEstimator):
         if may_hold(outside):
             *vectors, rate, reward = problem
             values = (*vectors, rate + 0.0 * outside, reward + 0.0 * outside)
-            rows = [torch.from_numpy(np.asarray(value, dtype=theta.dtype)[outside]) for value in values]
-            with exactly(rows[0]):
-                theta[outside] = self._in_ball(Problem(*rows)).numpy()
+            theta[outside] = self._in_ball(
+                Problem(*(np.asarray(value, dtype=theta.dtype)[outside] for value in values))
+            )
         return theta
 
     @on_arrays(_inside_of_arrays)
@@ -247,9 +199,8 @@ class ECOLogRegression(GeneralizedEstimator):
             # The minimum over the ball with the mean's tangent at y in place of the mean.
             slope = rate * link.slope(y)
             pull = (slope * (z - y) + rate * (link.mean(y) - reward)) / (1.0 + slope * quadratic)
-            a = along(sqrt(slope), x) * x
             theta = problem.centre - along(pull, x) * problem.product
-            theta = project_ball(theta, problem.matrix + a.unsqueeze(-1) * a.unsqueeze(-2), self.theta_bound)
+            theta = project_ball(theta, plus_outer(problem.matrix, along(sqrt(slope), x) * x), self.theta_bound)
             # After a step from beyond the minimum, y is between the minimum and 0, or overshoots 0.
             after = dot(x, theta)
             overshoots = after * y < 0.0
@@ -260,17 +211,11 @@ class ECOLogRegression(GeneralizedEstimator):
 
 
 class ECOLog(UCB):
-    """ECOLog: optimism over :class:`ECOLogRegression`.
-
-    The estimator documents the arguments, the guarantee, what is left out and the cost.
+    """ECOLog: optimism over :class:`ECOLogRegression`, which documents the arguments, the guarantee and the cost.
 
     Example:
-        >>> policy = ECOLog(2)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(1.0))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> ECOLog(2).select(torch.eye(2))
+        tensor(0)
     """
 
     @takes_arguments_of(ECOLogRegression)

@@ -1,7 +1,4 @@
-"""GLM-UCB: maximum likelihood over all rounds, and the worst curvature.
-
-Filippi, Cappe, Garivier and Szepesvari, NIPS 2010.
-"""
+"""GLM-UCB: maximum likelihood over all rounds, and the worst curvature (Filippi, Cappe, Garivier and Szepesvari, 2010)."""
 
 import math
 import warnings
@@ -13,6 +10,7 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link, checked_min_slope
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
+from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import along, sqrt
@@ -38,34 +36,19 @@ class GLMUCBRegression(LikelihoodEstimator):
     Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, with probability at least 1 - ``delta``, in all
     rounds and for all x, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. Gaussian, logistic and
     binomial rewards have :math:`\sigma^2 = \sup\mu'` over the whole line. **We know no such scale for Poisson and gamma rewards
-    and for the rewards of a custom link: there** :math:`\sigma^2 = C` **is a heuristic**, and the constructor warns.
-
-    Proof. At a minimum over the ball, :math:`c\|\hat\theta-\theta^*\|_V^2 \le
-    (\hat\theta-\theta^*)^\top(\sum w_s(r_s-\mu(x_s^\top\theta^*))x_s - c\lambda\theta^*)`, because :math:`\mu' \ge c` at both
-    points. Theorem 1 of Abbasi-Yadkori, Pal and Szepesvari (NIPS 2011) bounds the sum.
+    and for the rewards of a custom link: there** :math:`\sigma^2 = C` **is a heuristic**, and the constructor warns. Proof:
+    docs/generalized_linear.md.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d).
 
-    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full. A UserWarning says so if Newton's method ends before it reaches the minimum.
-
     Args:
-        dim: d, number of features.
+        dim, link, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
         horizon: T, number of rounds that the history has room for.
-        link: how the mean depends on the predictor; None for :class:`~torchonline.links.Logistic`.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
         ridge: :math:`\lambda > 0`; None for d.
-        delta: in (0, 1).
-        radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history``, ``(*B, T, d)``;
-          ``history_reward`` and ``history_weight``, ``(*B, T)``.
+        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`.
 
     Example:
         >>> learner = GLMUCBRegression(2, horizon=100)
@@ -76,8 +59,7 @@ class GLMUCBRegression(LikelihoodEstimator):
     Reference:
         Filippi, Cappe, Garivier and Szepesvari, Parametric Bandits: The Generalized Linear Case, NIPS 2010. What differs: the
         minimum is over the ball; the paper projects an unbounded minimum, which is not a convex problem. The radius is that of
-        self-normalised sums, as in later work; the paper's radius, as we recall it, has a further factor
-        :math:`\sqrt{\log t}`.
+        self-normalised sums, as in later work; the paper's radius, as we recall it, has a further factor :math:`\sqrt{\log t}`.
     """
 
     statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge")
@@ -96,24 +78,13 @@ class GLMUCBRegression(LikelihoodEstimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
-        super().__init__(
-            dim,
-            horizon=horizon,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=dim if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        ridge = dim if ridge is None else ridge
+        super().__init__(**shared_arguments(locals()))
         self.slowest, self.steepest = checked_min_slope(link, theta_bound, bound), link.max_slope(bound)
         is_sub_gaussian = link.is_global and math.isinf(link.reach)
         if not is_sub_gaussian:
-            warnings.warn(
-                f"link: expected one with sub-Gaussian rewards, got {type(link).__name__}; the radius is a heuristic here",
-                stacklevel=2,
-            )
+            text = f"link: expected one with sub-Gaussian rewards, got {type(link).__name__}; the radius is a heuristic here"
+            warnings.warn(text, stacklevel=2)
         self.factor = math.sqrt(link.max_slope(math.inf) if is_sub_gaussian else self.steepest) / self.slowest
         self._create_buffers()
 
@@ -135,16 +106,12 @@ class GLMUCB(UCB):
 
     .. math:: \text{score}_k = \mu(x_k^\top\hat\theta) + C\cdot\text{radius}\cdot\|x_k\|_{V^{-1}}
 
-    Because of the steepest slope C, this order of the arms differs from the order of the predictors' upper bounds; it is the
-    paper's. The estimator documents the arguments, the guarantee and the cost.
+    The order of these scores is the paper's. Because of the steepest slope C, it differs from the order of the predictors' upper
+    bounds. The estimator documents the arguments, the guarantee and the cost.
 
     Example:
-        >>> policy = GLMUCB(2, horizon=1000)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(1.0))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> GLMUCB(2, horizon=1000).select(torch.eye(2))
+        tensor(0)
     """
 
     estimator: GLMUCBRegression

@@ -1,7 +1,4 @@
-"""GLOC: ridge regression on the predictions of an online learner.
-
-Jun, Bhargava, Nowak and Willett, NeurIPS 2017.
-"""
+"""GLOC: ridge regression on the predictions of an online learner (Jun, Bhargava, Nowak and Willett, 2017)."""
 
 import math
 from typing import Any, Unpack
@@ -11,6 +8,7 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link, checked_min_slope
 from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_
@@ -46,17 +44,10 @@ class GLOCRegression(GeneralizedEstimator):
     O(d^3); such steps become ever rarer.
 
     Args:
-        dim: d, number of features.
-        link: how mean rewards depend on :math:`x^\top\theta`; None for :class:`~torchonline.links.Logistic`.
-        theta_bound: S > 0, a bound on the norm of the true parameter. If it makes :math:`\kappa` less than 1e-12 it is refused.
-        feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
+        dim, link, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d and L.
+        theta_bound: S > 0, as in :class:`~torchonline.GLMRegression`. If it makes :math:`\kappa` less than 1e-12 it is refused.
         ridge: :math:`\lambda > 0`, of both estimates; None for d.
-        delta: in (0, 1).
-        radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat``, ``iterate``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``gradient_sum`` (the sum in B),
@@ -64,8 +55,7 @@ class GLOCRegression(GeneralizedEstimator):
 
     Example:
         >>> learner = GLOCRegression(2)
-        >>> for _ in range(200):
-        ...     learner.step(torch.tensor([0.6, 0.8]), torch.tensor(1.0))
+        >>> learner.step(torch.tensor([0.6, 0.8]).expand(200, 2), torch.ones(200))
         >>> float(learner(torch.tensor([0.6, 0.8]))) > 0.7
         True
 
@@ -95,16 +85,8 @@ class GLOCRegression(GeneralizedEstimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
-        super().__init__(
-            dim,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=dim if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        ridge = dim if ridge is None else ridge
+        super().__init__(**shared_arguments(locals()))
         self.smallest_slope = checked_min_slope(link, theta_bound, bound)
         self.noise_term = link.max_slope(bound) / self.smallest_slope**2
         prior = self.ridge * self.theta_bound**2
@@ -116,12 +98,8 @@ class GLOCRegression(GeneralizedEstimator):
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        zero = torch.zeros((), dtype=torch.float64)
-        return super()._initial_state() | {
-            "iterate": torch.zeros(self.dim, dtype=torch.float64),
-            "gradient_sum": zero,
-            "residual_sum": zero,
-        }
+        state, zero = super()._initial_state(), torch.zeros((), dtype=torch.float64)
+        return state | {"iterate": state["theta_hat"], "gradient_sum": zero, "residual_sum": zero}
 
     @torch.jit.export
     def radius(self) -> Tensor:
@@ -152,17 +130,11 @@ class GLOCRegression(GeneralizedEstimator):
 
 
 class GLOC(UCB):
-    """GLOC: optimism over :class:`GLOCRegression`.
-
-    The estimator documents the arguments, the guarantee and the cost.
+    """GLOC: optimism over :class:`GLOCRegression`, which documents the arguments, the guarantee and the cost.
 
     Example:
-        >>> policy = GLOC(2)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(1.0))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> GLOC(2).select(torch.eye(2))
+        tensor(0)
     """
 
     @takes_arguments_of(GLOCRegression)

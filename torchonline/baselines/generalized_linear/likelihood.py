@@ -9,11 +9,14 @@ from torch.autograd.function import once_differentiable
 
 from torchonline.bandits.estimator import on_rows
 from torchonline.bandits.glm.base import GeneralizedEstimator
+from torchonline.bandits.policies import UCB, on_arms
 from torchonline.baselines.generalized_linear.solvers import Array, Loss, furthest, inverse, minimise
 from torchonline.baselines.stored_rounds import check_room
 from torchonline.core.backend import beside, on_arrays
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import assign_, dot, matvec
+
+HISTORY = ("history", "history_reward", "history_weight")
 
 # Which learner of a fleet: its index in `batch_shape`, () for a single learner.
 Member = tuple[int, ...]
@@ -30,6 +33,13 @@ class LikelihoodEstimator(GeneralizedEstimator):
 
     A subclass fits one learner of a fleet in :meth:`_fit`; the learners take turns. It runs in eager Python only: TorchScript and
     torch.export cannot compile it, and on an accelerator each round copies the history to the host.
+
+    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
+    full. A UserWarning says so if a solver ends before it reaches its optimum.
+
+    Shape:
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history``, ``(*B, T, d)``;
+          ``history_reward`` and ``history_weight``, ``(*B, T)``.
     """
 
     is_exportable = False
@@ -46,12 +56,9 @@ class LikelihoodEstimator(GeneralizedEstimator):
         self.is_small = True
 
     def _initial_state(self) -> dict[str, Tensor | None]:
+        rows = torch.zeros(self.horizon, self.dim, dtype=torch.float64)
         numbers = torch.zeros(self.horizon, dtype=torch.float64)
-        return super()._initial_state() | {
-            "history": torch.zeros(self.horizon, self.dim, dtype=torch.float64),
-            "history_reward": numbers,
-            "history_weight": numbers,
-        }
+        return super()._initial_state() | dict(zip(HISTORY, (rows, numbers, numbers), strict=True))
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         weight = 1.0 / (noise_scale * noise_scale)
@@ -64,9 +71,8 @@ class LikelihoodEstimator(GeneralizedEstimator):
         with np.errstate(all="ignore"):
             for member in np.ndindex(self.batch_shape):
                 row = int(self._read("rounds", member))
-                self._write("history", (*member, row), rows[member])
-                self._write("history_reward", (*member, row), rewards[member])
-                self._write("history_weight", (*member, row), weights[member])
+                for name, values in zip(HISTORY, (rows, rewards, weights), strict=True):
+                    self._write(name, (*member, row), values[member])
                 self._write("rounds", member, row + 1)
                 self._fit(member)
 
@@ -77,9 +83,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
     def _loss(self, member: Member, ridge: float, kept: Array = slice(None)) -> Loss:
         """Return the loss of all rounds of one learner, or of those that are ``kept``."""
         n = int(self._read("rounds", member))
-        rows, rewards, weights = (
-            self._read(name, member)[:n][kept] for name in ("history", "history_reward", "history_weight")
-        )
+        rows, rewards, weights = (self._read(name, member)[:n][kept] for name in HISTORY)
         return Loss(self.link, self.concordance, rows, rewards, weights, ridge)
 
     def _read(self, name: str, index: Member) -> Array:
@@ -145,11 +149,19 @@ class LevelSetEstimator(LikelihoodEstimator):
         return centre, float(loss.rise(loss.predictors(centre), centre, partition, estimate))
 
 
-class UpperBound(torch.autograd.Function):
-    """The maximum of x'theta over a confidence set.
+class LevelSetUCB(UCB):
+    """Base of the policies whose score is the upper bound of a level set. Cost of a decision among K arms: K upper bounds."""
 
-    By the envelope theorem, its gradient in x is the maximiser.
-    """
+    estimator: LevelSetEstimator
+
+    @on_arms
+    def forward(self, arms: Tensor) -> Tensor:
+        """Return upper bounds of the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        return self.estimator.upper_bound(arms)
+
+
+class UpperBound(torch.autograd.Function):
+    """The maximum of x'theta over a confidence set. By the envelope theorem, its gradient in x is the maximiser."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, estimator: LevelSetEstimator) -> Tensor:

@@ -1,7 +1,4 @@
-"""OFUGLB: optimism over a level set of the likelihood.
-
-Lee, Yun and Jun, NeurIPS 2024.
-"""
+"""OFUGLB: optimism over a level set of the likelihood (Lee, Yun and Jun, 2024)."""
 
 import math
 from typing import Any, Unpack
@@ -11,8 +8,9 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link
-from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
-from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, Member
+from torchonline.bandits.policies import takes_arguments_of
+from torchonline.baselines.generalized_linear.arguments import shared_arguments
+from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, LevelSetUCB, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import at_least, at_most, dot, increase_, log, maximum, sqrt
 from torchonline.core.options import LearnerOptions
@@ -28,47 +26,30 @@ class OFUGLBRegression(LevelSetEstimator):
               \hat\theta = \arg\min_{\|\theta\|\le S} L(\theta), \qquad
               C = \{\|\theta\|\le S,\ L(\theta) - L(\hat\theta) \le b^2\}
 
-    with :math:`b^2 = \log(1/\delta) + \min_{0<c\le1}(d\log(1/c) + 2S\ell c)`, which is
-    :math:`\log(1/\delta) + d\log(2eS\ell/d)` for :math:`2S\ell \ge d`, and
-    :math:`\ell = \sum_sw_s\|x_s\|\max_{|z|\le S\|x_s\|}|\mu(z)-r_s|`, a Lipschitz constant of L on the ball.
-    :meth:`upper_bound` is the largest :math:`x^\top\theta` in C; ``radius``, ``width`` and ``interval`` are those of the
-    ellipsoid
+    with :math:`b^2 = \log(1/\delta) + \min_{0<c\le1}(d\log(1/c) + 2S\ell c)`, which is :math:`\log(1/\delta) + d\log(2eS\ell/d)`
+    for :math:`2S\ell \ge d`, and :math:`\ell = \sum_sw_s\|x_s\|\max_{|z|\le S\|x_s\|}|\mu(z)-r_s|`, a Lipschitz constant of L on
+    the ball. :meth:`upper_bound` is the largest :math:`x^\top\theta` in C; ``radius``, ``width`` and ``interval`` are those of
+    the ellipsoid
 
     .. math:: \|\theta-\hat\theta\|_V^2 \le 2(1+RSL)b^2 + 4\lambda S^2, \qquad
               V = \lambda I + \sum_{s\le t} w_s\mu'(x_s^\top\hat\theta)x_sx_s^\top.
 
     Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``,
-    in all rounds, :math:`\theta^*` is in C, and C is in the ellipsoid. A ``radius_scale`` other than 1 is a heuristic: it
-    multiplies b and the radius.
+    in all rounds, :math:`\theta^*` is in C, and C is in the ellipsoid. Proof: docs/generalized_linear.md.
 
-    Proof. With U uniform on the ball, :math:`E_Ue^{L(\theta^*)-L(U)}` is a supermartingale. So by Ville's inequality and the
-    variational formula of Donsker and Varadhan, for all rounds and all laws Q on the ball at once,
-    :math:`L(\theta^*) \le E_QL + KL(Q\|U) + \log(1/\delta)`. Take Q uniform on :math:`(1-c)\hat\theta` plus c times the ball,
-    with the best c in hindsight.
-
-    Cost of round t: about three passes over all rounds, O(t d^2) each. For each row of features, :meth:`upper_bound` takes about
-    thirty passes over the rounds with different features. Memory O(T d), and O(t d^2) during :meth:`upper_bound`.
-
-    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full. A UserWarning says so if a solver ends before it reaches its optimum.
+    Cost of round t: about three passes over all rounds, O(t d^2) each; :meth:`upper_bound` has its own. Memory O(T d), and
+    O(t d^2) during :meth:`upper_bound`.
 
     Args:
-        dim: d, number of features.
+        dim, link, theta_bound, feature_bound, delta: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
         horizon: T, number of rounds that the history has room for.
-        link: how the mean depends on the predictor; None for :class:`~torchonline.links.Logistic`.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
         ridge: :math:`\lambda > 0`, of the ellipsoid alone; None for :math:`(1+RSL)/(2S^2)`.
-        delta: in (0, 1).
-        radius_scale: multiplies b and the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds`` and ``lipschitz``, :math:`\ell`, ``(*B)``;
-          ``history``, ``(*B, T, d)``; ``history_reward`` and ``history_weight``, ``(*B, T)``.
+        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``lipschitz``,
+          :math:`\ell`, ``(*B)``.
 
     Example:
         >>> learner = OFUGLBRegression(2, horizon=100, delta=0.5)
@@ -104,17 +85,8 @@ class OFUGLBRegression(LevelSetEstimator):
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
         spread = 1.0 + link.self_concordance(bound) * bound
-        super().__init__(
-            dim,
-            horizon=horizon,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=spread / (2.0 * float(theta_bound) ** 2) if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        ridge = spread / (2.0 * float(theta_bound) ** 2) if ridge is None else ridge
+        super().__init__(**shared_arguments(locals()))
         self.spread = spread
         self._create_buffers()
 
@@ -153,30 +125,19 @@ class OFUGLBRegression(LevelSetEstimator):
         return 0.0
 
 
-class OFUGLB(UCB):
-    r"""OFUGLB: optimism over the exact confidence set of :class:`OFUGLBRegression`.
+class OFUGLB(LevelSetUCB):
+    r"""OFUGLB: optimism over the exact confidence set of :class:`OFUGLBRegression`, which documents arguments and guarantee.
 
     .. math:: \text{score}_k = \max_{\theta\in C}\ x_k^\top\theta
 
     The paper's OFUGLB-e, over the ellipsoid, is ``UCB(OFUGLBRegression(...))``. It is less sharp, and a decision costs O(K d^2)
-    in any round. The estimator documents the arguments and the guarantee. Cost of a decision among K arms: K upper bounds.
+    in any round.
 
     Example:
-        >>> policy = OFUGLB(2, horizon=1000)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(1.0))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> OFUGLB(2, horizon=1000).select(torch.eye(2))
+        tensor(0)
     """
-
-    estimator: OFUGLBRegression
 
     @takes_arguments_of(OFUGLBRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(OFUGLBRegression(*arguments, **options))
-
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
-        """Return upper bounds of the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        return self.estimator.upper_bound(arms)

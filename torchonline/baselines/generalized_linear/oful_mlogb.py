@@ -1,7 +1,4 @@
-"""OFUL-MLogB: logistic bandits by one step of mirror descent a round.
-
-Zhang and Sugiyama, NeurIPS 2023.
-"""
+"""OFUL-MLogB: logistic bandits by one step of mirror descent a round (Zhang and Sugiyama, 2023)."""
 
 import math
 from typing import Any, Unpack
@@ -11,6 +8,7 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link
 from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import assign_, dot, log, log1p, matvec, real, sqrt
 from torchonline.core.options import LearnerOptions
@@ -19,8 +17,7 @@ from torchonline.core.options import LearnerOptions
 class MLogBRegression(GeneralizedEstimator):
     r"""Online mirror descent on the logistic loss, for binary rewards.
 
-    Round t, with the logistic mean :math:`\sigma`, g = ``noise_scale``\ :sup:`2` and
-    :math:`\eta = \tfrac12\log2 + LS + 1`:
+    Round t, with the logistic mean :math:`\sigma`, g = ``noise_scale``\ :sup:`2` and :math:`\eta = \tfrac12\log2 + LS + 1`:
 
     .. math:: \tilde V &= V + \eta\,\sigma'(x^\top\hat\theta_t)\,xx^\top/g, \qquad
               \hat\theta_{t+1} = \Pi_{\|\theta\|\le S}\bigl(
@@ -47,25 +44,17 @@ class MLogBRegression(GeneralizedEstimator):
     O(d^3); such steps become ever rarer.
 
     Args:
-        dim: d, number of features.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
+        dim, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
         ridge: :math:`\lambda > 0`; None for :math:`84\sqrt2\,d\,(1 + LS)L^2`. With less than the guarantee asks for, the radius
             is a heuristic.
-        delta: in (0, 1).
-        radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``.
 
     Example:
         >>> learner = MLogBRegression(2, ridge=2.0)
-        >>> for _ in range(200):
-        ...     learner.step(torch.tensor([0.6, 0.8]), torch.tensor(1.0))
+        >>> learner.step(torch.tensor([0.6, 0.8]).expand(200, 2), torch.ones(200))
         >>> float(learner(torch.tensor([0.6, 0.8]))) > 0.7
         True
 
@@ -88,17 +77,9 @@ class MLogBRegression(GeneralizedEstimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(None, theta_bound, feature_bound)
-        usual = 84.0 * math.sqrt(2.0) * positive_integer("dim", dim) * (1.0 + bound) * float(feature_bound) ** 2
-        super().__init__(
-            dim,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=usual if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        if ridge is None:
+            ridge = 84.0 * math.sqrt(2.0) * positive_integer("dim", dim) * (1.0 + bound) * float(feature_bound) ** 2
+        super().__init__(**shared_arguments(locals()))
         self.eta = 0.5 * math.log(2.0) + bound + 1.0
         self.log_term = math.log(2.0 / self.delta)
         self.growth = 0.5 * self.feature_bound**2 / self.ridge
@@ -128,17 +109,11 @@ class MLogBRegression(GeneralizedEstimator):
 
 
 class OFULMLogB(UCB):
-    """OFUL-MLogB: optimism over :class:`MLogBRegression`.
-
-    The estimator documents the arguments, the guarantee and the cost.
+    """OFUL-MLogB: optimism over :class:`MLogBRegression`, which documents the arguments, the guarantee and the cost.
 
     Example:
-        >>> policy = OFULMLogB(2)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(1.0))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> OFULMLogB(2).select(torch.eye(2))
+        tensor(0)
     """
 
     @takes_arguments_of(MLogBRegression)

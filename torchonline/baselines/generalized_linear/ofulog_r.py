@@ -1,7 +1,4 @@
-"""OFULog-r: optimism over a level set of the penalised logistic likelihood.
-
-Abeille, Faury and Calauzenes, AISTATS 2021.
-"""
+"""OFULog-r: optimism over a level set of the penalised logistic likelihood (Abeille, Faury and Calauzenes, 2021)."""
 
 import math
 from typing import Any, Unpack
@@ -11,8 +8,9 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link
-from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
-from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, Member, on_host
+from torchonline.bandits.policies import takes_arguments_of
+from torchonline.baselines.generalized_linear.arguments import shared_arguments
+from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, LevelSetUCB, Member, on_host
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import dot, log, minimum, real, sqrt
@@ -43,41 +41,21 @@ class OFULogRRegression(LevelSetEstimator):
     Guarantee. If rewards are in [0, 1] with the logistic mean, or averages of n such with a ``noise_scale`` of :math:`1/\sqrt n`
     (a larger one than 1 does no harm), and :math:`\|\theta^*\| \le S`, then with probability at least
     1 - ``delta``, :math:`\theta^*` is in C and in the ellipsoid: in all rounds at once for a fixed ``ridge``, and in each single
-    round for the default. (As we recall it, the paper claims all rounds at once for the default too; the proof below does not
-    give that.)
+    round for the default. Proof: docs/generalized_linear.md.
 
-    Proof. The sum s of the noise :math:`w_s(r_s-\mu(x_s^\top\theta^*))x_s` makes
-    :math:`e^{\xi^\top s-\|\xi\|_H^2}` a supermartingale where :math:`\|\xi\| \le 1/L`, H being the Hessian at :math:`\theta^*`
-    without its ridge. Mixing over a normal law that is cut there gives
-    :math:`\|s\|_{(H+\lambda)^{-1}} \le \beta+\iota/\beta` for every :math:`\beta`, with a determinant that only a steeper link
-    could exceed. So the gradients at :math:`\theta^*` and :math:`\hat\theta` are at most :math:`\gamma` apart. Let
-    :math:`G = \int_0^1\nabla^2L(\hat\theta + v(\theta^*-\hat\theta))dv` and :math:`h = \|\theta^*-\hat\theta\|_G`. The losses
-    differ by at most :math:`h^2`, predictors by at most :math:`D' = \min(Lh/\sqrt{\lambda_t}, L(S+\|\hat\theta\|))`, and
-    :math:`(1+D')G \ge \nabla^2L` at both ends. So :math:`h^2 \le (1+D')\gamma^2`, hence :math:`h \le b`.
-
-    Cost of round t: about three passes over all rounds, O(t d^2) each. For each row of features, :meth:`upper_bound` takes about
-    thirty passes over the rounds with different features. Memory O(T d), and O(t d^2) during :meth:`upper_bound`.
-
-    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full. A UserWarning says so if a solver ends before it reaches its optimum.
+    Cost of round t: about three passes over all rounds, O(t d^2) each; :meth:`upper_bound` has its own. Memory O(T d), and
+    O(t d^2) during :meth:`upper_bound`.
 
     Args:
-        dim: d, number of features.
+        dim, theta_bound, feature_bound, delta: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
         horizon: T, number of rounds that the history has room for.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
         ridge: :math:`\lambda > 0`, the same in all rounds; None for the paper's growing one, as in its authors' program.
-        delta: in (0, 1).
         radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``logdet``, the logarithm of the determinant
-          above, and ``root_level``, b, ``(*B)``; ``history``, ``(*B, T, d)``; ``history_reward`` and
-          ``history_weight``, ``(*B, T)``.
+        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``logdet``, the
+          logarithm of the determinant above, and ``root_level``, b, ``(*B)``.
 
     Example:
         >>> learner = OFULogRRegression(2, horizon=100)
@@ -87,10 +65,8 @@ class OFULogRRegression(LevelSetEstimator):
 
     Reference:
         Abeille, Faury and Calauzenes, Instance-Wise Minimax-Optimal Algorithms for Logistic Bandits, AISTATS 2021
-        (arXiv:2010.12642). The form of the radius is from their program. Each difference is one that the proof needs. The
-        determinant is that of the steepest slopes; the program takes the slopes at the estimate. :math:`\beta` and the second
-        :math:`\chi^2` are those of the proof above. The program has :math:`b = \gamma + \gamma^2/\lambda_t`; the argument above
-        gives :math:`\gamma + \gamma^2/\sqrt{\lambda_t}`, and b here is less than that.
+        (arXiv:2010.12642). The form of the radius is from their program. What differs, because the proof needs it: the
+        determinant of the steepest slopes, :math:`\beta`, the second :math:`\chi^2`, and b.
     """
 
     statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "grows", "delta")
@@ -112,27 +88,15 @@ class OFULogRRegression(LevelSetEstimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         link, _ = checked_link(None, theta_bound, feature_bound)
-        start = positive_integer("dim", dim) * math.log(2.0)
-        super().__init__(
-            dim,
-            horizon=horizon,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=start if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
-        self.grows = ridge is None
+        grows = ridge is None
+        ridge = positive_integer("dim", dim) * math.log(2.0) if ridge is None else ridge
+        super().__init__(**shared_arguments(locals()))
+        self.grows = grows
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros((), dtype=torch.float64)
-        return super()._initial_state() | {
-            "logdet": zero,
-            "root_level": zero + self._root_level(self.ridge, 0.0, 0.0),
-        }
+        return super()._initial_state() | {"logdet": zero, "root_level": zero + self._root_level(self.ridge, 0.0, 0.0)}
 
     def ridge_now(self) -> Tensor:
         """Return the ridge after the rounds so far: ``(*B)``."""
@@ -181,29 +145,16 @@ class OFULogRRegression(LevelSetEstimator):
         self._write_with_inverse("V", member, loss.hessian(loss.predictors(theta)), ridge)
 
 
-class OFULogR(UCB):
-    r"""OFULog-r: optimism over the exact confidence set of :class:`OFULogRRegression`.
+class OFULogR(LevelSetUCB):
+    r"""OFULog-r: optimism over the exact confidence set of :class:`OFULogRRegression`, which documents arguments and guarantee.
 
     .. math:: \text{score}_k = \max_{\theta\in C}\ x_k^\top\theta
 
-    The estimator documents the arguments and the guarantee. Cost of a decision among K arms: K upper bounds.
-
     Example:
-        >>> policy = OFULogR(2, horizon=1000)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(1.0))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> OFULogR(2, horizon=1000).select(torch.eye(2))
+        tensor(0)
     """
-
-    estimator: OFULogRRegression
 
     @takes_arguments_of(OFULogRRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(OFULogRRegression(*arguments, **options))
-
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
-        """Return upper bounds of the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        return self.estimator.upper_bound(arms)

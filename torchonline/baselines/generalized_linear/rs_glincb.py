@@ -1,7 +1,4 @@
-"""RS-GLinCB: warm-up rounds on demand, rare fits, and eliminated arms.
-
-Sawarni, Das, Barman and Sinha, NeurIPS 2024.
-"""
+"""RS-GLinCB: warm-up rounds on demand, rare fits, and eliminated arms (Sawarni, Das, Barman and Sinha, 2024)."""
 
 import math
 from typing import Any, Unpack
@@ -12,26 +9,19 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link, checked_min_slope
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
+from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, positive, positive_integer, within
 from torchonline.core.inputs import check_mask
-from torchonline.core.ops import (
-    along,
-    at_least,
-    row_dots,
-    rows_times,
-    sqrt,
-)
+from torchonline.core.ops import along, at_least, row_dots, rows_times, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
 
 
 class RSGLinCBRegression(LikelihoodEstimator):
-    r"""Two maximum likelihood estimates: of warm-up rounds, and of the other rounds.
-
-    The second is rarely fitted.
+    r"""Two maximum likelihood estimates: of the warm-up rounds, and, rarely fitted, of the other rounds.
 
     With :math:`\ell = d\log(T/\delta)`, :math:`\lambda = \ell L^2`, :math:`\kappa = 1/\min\mu'` over :math:`|z| \le SL`, R with
     :math:`|\mu''| \le R\mu'` there, :math:`\gamma = 25RSL\sqrt\ell` and :math:`w = 1/\nu^2` for the round's ``noise_scale``
@@ -42,8 +32,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
 
     Otherwise :math:`H \leftarrow H + \tfrac we\mu'(x^\top\hat\theta_o)xx^\top`. If this makes :math:`\det H > 2\det V`, then
     :math:`V \leftarrow H`, and :math:`\hat\theta` becomes the same minimum for the rounds that are not warm-up rounds. All three
-    matrices start from :math:`\lambda I`. ``radius`` is :math:`150\sqrt\ell` and widths are
-    :math:`\|x\|_{V^{-1}}`.
+    matrices start from :math:`\lambda I`. ``radius`` is :math:`150\sqrt\ell` and widths are :math:`\|x\|_{V^{-1}}`.
 
     Guarantee: none that we can vouch for. The rules and the constants (25 = ``warm_up_factor``, 150 = ``radius_factor``) are
     recalled, and are those of programs by others. The paper's theorems assume bounded rewards of a canonical link. **With these
@@ -53,30 +42,18 @@ class RSGLinCBRegression(LikelihoodEstimator):
     Cost of round t: about three passes over all rounds, O(t d^2) each, in a warm-up round and in the rare rounds that fit; O(d^3)
     in the others. Memory O(T d).
 
-    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full. A UserWarning says so if Newton's method ends before it reaches the minimum.
-
     Args:
-        dim: d, number of features.
+        dim, link, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
         horizon: T, number of rounds that the constants and the history are for.
-        link: how the mean depends on the predictor; None for :class:`~torchonline.links.Logistic`.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        feature_bound: L > 0, a bound on the norm of features; longer ones are refused.
         ridge: :math:`\lambda > 0`; None for :math:`\ell L^2`.
-        delta: in (0, 1).
         warm_up_factor: 25 in :math:`\gamma`, recalled.
         radius_factor: 150 in the radius, recalled.
-        radius_scale: multiplies the radius.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state.
-        device: where the state lives.
-        validate: whether each call checks values.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat`` and ``warm_up_theta``, :math:`\hat\theta_o`, ``(*B, d)``; ``V``, ``V_inv``, ``next_V``, which is H,
-          ``warm_up_V``, :math:`V_o`, and ``warm_up_V_inv``, ``(*B, d, d)``; ``rounds`` and ``fits``, how often
-          :math:`\hat\theta` has been fitted, ``(*B)``; ``history``, ``(*B, T, d)``; ``history_reward``, ``history_weight`` and
-          ``is_warm_up``, ``(*B, T)``.
+        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``warm_up_theta``,
+          :math:`\hat\theta_o`, ``(*B, d)``; ``next_V``, which is H, ``warm_up_V``, :math:`V_o`, and ``warm_up_V_inv``,
+          ``(*B, d, d)``; ``fits``, how often :math:`\hat\theta` has been fitted, ``(*B)``; ``is_warm_up``, ``(*B, T)``.
 
     Example:
         >>> learner = RSGLinCBRegression(2, horizon=100, ridge=1.0, warm_up_factor=0.358)
@@ -90,15 +67,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
         end of the round before, from the same rounds.
     """
 
-    statistics_depend_on = (
-        "horizon",
-        "theta_bound",
-        "feature_bound",
-        "ridge",
-        "delta",
-        "warm_up_factor",
-    )
-
+    statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "delta", "warm_up_factor")
     renamed = {
         "warm_theta": "warm_up_theta",
         "warm_V": "warm_up_V",
@@ -133,17 +102,8 @@ class RSGLinCBRegression(LikelihoodEstimator):
         link, bound = checked_link(link, theta_bound, feature_bound)
         length, delta = positive_integer("horizon", horizon), within("delta", delta, 0.0, 1.0)
         logarithm = positive_integer("dim", dim) * math.log(length / delta)
-        super().__init__(
-            dim,
-            horizon=horizon,
-            link=link,
-            theta_bound=theta_bound,
-            feature_bound=feature_bound,
-            ridge=logarithm * float(feature_bound) ** 2 if ridge is None else ridge,
-            delta=delta,
-            radius_scale=radius_scale,
-            **options,
-        )
+        ridge = logarithm * float(feature_bound) ** 2 if ridge is None else ridge
+        super().__init__(**shared_arguments(locals()))
         self.warm_up_factor = positive("warm_up_factor", warm_up_factor)
         self.radius_factor = positive("radius_factor", radius_factor)
         kappa, R = 1.0 / checked_min_slope(link, theta_bound, bound), self.concordance
@@ -203,12 +163,8 @@ class RSGLinCB(UCB):
     for the arms that the warm-up has ruled out. The estimator documents the arguments, the status of its constants and the cost.
 
     Example:
-        >>> policy = RSGLinCB(2, horizon=1000)
-        >>> arms = torch.eye(2)
-        >>> choice = policy.select(arms)
-        >>> policy.step(arms[choice], torch.tensor(1.0))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> RSGLinCB(2, horizon=1000).select(torch.eye(2))
+        tensor(0)
     """
 
     estimator: RSGLinCBRegression

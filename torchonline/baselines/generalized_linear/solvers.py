@@ -1,8 +1,4 @@
-"""Newton's method, in NumPy, for two convex programs of maximum likelihood.
-
-The programs are the estimate, and the ends of a confidence set in given directions. Both solvers stop at a stated precision. A
-solver that does not reach its precision gives a UserWarning.
-"""
+"""Newton's method, in NumPy, for maximum likelihood estimates and the ends of their confidence sets."""
 
 import copy
 import math
@@ -62,14 +58,7 @@ class Loss:
         return (self.rows @ theta[..., None])[..., 0]
 
     def rise(self, z: Array, theta: Array, partition: Array, start: Array) -> Array:
-        """Return the loss at theta minus the loss at ``start``.
-
-        Args:
-            z: the predictors at theta.
-            theta: one parameter, or one in each row.
-            partition: the log-partition at ``start``.
-            start: one parameter, or one in each row.
-        """
+        """Return the loss at theta, with predictors z, minus the loss at ``start``, with its log-partition."""
         risen = ((self.link.log_partition(z) - partition) * self.weights).sum(-1)
         return risen + ((theta - start) * (0.5 * self.ridge * (theta + start) - self.score)).sum(-1)
 
@@ -84,10 +73,7 @@ class Loss:
 
 
 def inverse(matrix: Array, least: float) -> Array:
-    """Return the inverse of a symmetric matrix, NaN for one that is not finite.
-
-    No eigenvalue is below ``least``, except by rounding.
-    """
+    """Return the inverse of a symmetric matrix with eigenvalues of at least ``least``; NaN for one that is not finite."""
     if not np.isfinite(matrix).all():
         return np.full_like(matrix, math.nan)
     values, vectors = np.linalg.eigh(matrix)
@@ -97,11 +83,13 @@ def inverse(matrix: Array, least: float) -> Array:
 def minimise(loss: Loss, start: Array, bound: float) -> Array:
     r"""Return the minimum of a loss over the ball, :math:`\|\theta\| \le S`.
 
-    The start is in the ball. The minimum is NaN if the loss's score is not finite, as after a NaN in the history.
+    The start is in the ball. The minimum is NaN if the loss's score is not finite, as after a NaN in the history. Each step goes
+    to the minimum over the ball of the loss's quadratic model, or a part of the way if that is far and does not lower the loss
+    enough. The method stops when its next step could not lower the loss by :data:`LOSS_TOLERANCE`, which it knows because a next
+    step is shorter by the square of ``concordance`` times the largest change of a predictor.
 
-    Each step goes to the minimum over the ball of the loss's quadratic model, :func:`ball_minimum`. If that is far and does not
-    lower the loss enough, the step goes a part of the way. The method stops when its next step could not lower the loss by
-    :data:`LOSS_TOLERANCE`. A next step is shorter by the square of ``concordance`` times the largest change of a predictor.
+    Raises:
+        UserWarning: not at the minimum after :data:`NEWTON_STEPS` steps.
     """
     theta, z = start, loss.predictors(start)
     if not np.isfinite(loss.score).all():
@@ -130,11 +118,10 @@ def minimise(loss: Loss, start: Array, bound: float) -> Array:
 
 
 def ball_minimum(hessian: Array, gradient: Array, at: Array, bound: float) -> Array:
-    r"""Return the minimum over a ball of a quadratic around :math:`\theta` = ``at``.
+    r"""Return the minimum of :math:`g^\top(u-\theta) + \tfrac12\|u-\theta\|_H^2` over :math:`\|u\| \le S`.
 
-    It minimises :math:`g^\top(u-\theta) + \tfrac12\|u-\theta\|_H^2` over :math:`\|u\| \le S`. H may be singular; u equals
-    :math:`\theta` in its null directions. On the sphere, Newton's method finds the multiplier, as in
-    :func:`torchonline.linalg.project_ball`.
+    :math:`\theta` is ``at``. H may be singular; u equals :math:`\theta` in its null directions. On the sphere, Newton's method
+    finds the multiplier, as in :func:`torchonline.linalg.ball_factors`.
     """
     known = hessian.copy()
     known.flat[:: len(at) + 1] += 1e-13 * hessian.trace() + 1e-150
@@ -157,18 +144,19 @@ def ball_minimum(hessian: Array, gradient: Array, at: Array, bound: float) -> Ar
 def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, directions: Array) -> Array:
     r"""Return where x'theta is largest in confidence sets: ``(M, K, d)``.
 
-    A set holds all :math:`\|\theta\| \le S` with a loss at most a level above the loss at the set's centre. Each set has its own
-    loss, centre, level and K directions x. The barrier method (Boyd and Vandenberghe, Convex Optimization, 2004, section 11.3)
-    treats all directions at once. It stays strictly inside the sets and stops where :math:`x^\top\theta` is at most about
-    :data:`GAP_TOLERANCE` :math:`\|x\|S` below its maximum.
+    A set holds all :math:`\|\theta\| \le S` with a loss at most a level above the loss at the set's centre. The barrier method
+    (Boyd and Vandenberghe, Convex Optimization, 2004, section 11.3) treats all directions at once. It stays strictly inside the
+    sets and stops where :math:`x^\top\theta` is at most about :data:`GAP_TOLERANCE` :math:`\|x\|S` below its maximum.
 
     Args:
         losses: M convex losses, of one link.
         centres: a point of the ball for each set, ``(M, d)``.
-        levels: ``(M)``. A set without a level above 0 is empty, and its centre is returned. A set with an infinite level is the
-            ball.
+        levels: ``(M)``; infinite for the whole ball. A set without a level above 0 is empty, and its centre is returned.
         bound: S > 0.
-        directions: the rows x. For x = 0, where every point is a maximum, the centre is returned.
+        directions: K rows x for each set. For x = 0, where every point is a maximum, the centre is returned.
+
+    Raises:
+        UserWarning: a set is too thin to be resolved, or a maximum is not reached after :data:`NEWTON_STEPS` steps.
     """
     ends = np.empty_like(directions)
     members, count, dim = directions.shape
@@ -178,15 +166,15 @@ def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, di
         some = slice(first, first + together)
         # One row for each direction, unless a single set serves all directions.
         sets = Sets(losses[some], centres[some], levels[some], bound)
-        sets = sets.take(np.repeat(np.arange(len(sets.level)), count))
+        sets = sets.rows_at(np.repeat(np.arange(len(sets.level)), count))
         for start in range(0, count, across):
             part = (some, slice(start, start + across))
             ends[part] = _ends(sets, directions[part].reshape(-1, dim)).reshape(directions[part].shape)
     return ends
 
 
-class Sets:
-    """Confidence sets: one in each row, or a single row that serves all directions.
+class Sets(Loss):
+    """The losses of confidence sets: one set in each row, or a single row that serves all directions.
 
     Args:
         losses: their losses, which may have different numbers of rounds.
@@ -196,48 +184,42 @@ class Sets:
     """
 
     def __init__(self, losses: list[Loss], centres: Array, levels: Array, bound: float) -> None:
-        loss, longest = copy.copy(losses[0]), max(len(each.rows) for each in losses)
+        self.link, self.diagonal, longest = losses[0].link, losses[0].diagonal, max(len(each.rows) for each in losses)
         # A shorter history is padded with rounds of weight 0.
-        loss.rows = np.zeros((len(losses), longest, centres.shape[1]))
-        loss.weights = np.zeros((len(losses), longest))
+        self.rows = np.zeros((len(losses), longest, centres.shape[1]))
+        self.weights = np.zeros((len(losses), longest))
         for member, each in enumerate(losses):
-            loss.rows[member, : len(each.rows)] = each.rows
-            loss.weights[member, : len(each.rows)] = each.weights
-        loss.score = np.stack([each.score for each in losses])
-        loss.ridge = np.array([[each.ridge] for each in losses])
-        self.loss, self.centre, self.level, self.bound = loss, centres, levels, bound
-        self.partition = loss.link.log_partition(loss.predictors(centres))
-        products = loss.rows[:, :, :, None] * loss.rows[:, :, None, :]
-        self.products = products.reshape(*loss.rows.shape[:2], centres.shape[1] ** 2)
+            self.rows[member, : len(each.rows)] = each.rows
+            self.weights[member, : len(each.rows)] = each.weights
+        self.score = np.stack([each.score for each in losses])
+        self.ridge = np.array([[each.ridge] for each in losses])
+        self.centre, self.level, self.bound = centres, levels, bound
+        self.partition = self.link.log_partition(self.predictors(centres))
+        products = self.rows[:, :, :, None] * self.rows[:, :, None, :]
+        self.products = products.reshape(*self.weights.shape, centres.shape[1] ** 2)
 
-    def take(self, which: Array) -> "Sets":
+    def rows_at(self, which: Array) -> "Sets":
         """Return some of the rows, perhaps repeatedly. A single row stays single."""
         if len(self.level) == 1:
             return self
         taken = copy.copy(self)
-        taken.loss = copy.copy(self.loss)
-        for name in ("rows", "weights", "score", "ridge"):
-            setattr(taken.loss, name, getattr(self.loss, name)[which])
-        for name in ("centre", "level", "partition", "products"):
+        for name in ("rows", "weights", "score", "ridge", "centre", "level", "partition", "products"):
             setattr(taken, name, getattr(self, name)[which])
         return taken
 
     def slack(self, z: Array, theta: Array) -> Array:
         """Return how far each theta is inside the loss's set and the ball, ``(K, 2)``."""
         inside = np.empty((len(theta), 2))
-        inside[:, 0] = 1.0 - self.loss.rise(z, theta, self.partition, self.centre) / self.level
+        inside[:, 0] = 1.0 - self.rise(z, theta, self.partition, self.centre) / self.level
         inside[:, 1] = 0.5 * (1.0 - (theta * theta).sum(-1) / self.bound**2)
         return inside
 
     def interior(self) -> tuple[Array, Array]:
-        """Return a point well inside each set, and whether there is one.
-
-        The point is between 0 and the centre, ``(K, d)``.
-        """
+        """Return a point well inside each set, between 0 and its centre, ``(K, d)``; and whether there is one, ``(K)``."""
         inside, found = self.centre, np.zeros(len(self.level), bool)
         for share in 0.5 ** np.arange(1, 50):
             inside = np.where(found[:, None], inside, (1.0 - share) * self.centre)
-            found |= self.slack(self.loss.predictors(inside), inside)[:, 0] > 0.75
+            found |= self.slack(self.predictors(inside), inside)[:, 0] > 0.75
             if found.all():
                 break
         return inside, found
@@ -246,45 +228,39 @@ class Sets:
 class Barrier:
     r"""Barrier functions, one for each direction, at points inside the sets.
 
-    The function of a direction g is :math:`-s\,g^\top\theta - \sum\log\text{slack}`. At its minimum, :math:`g^\top\theta` is at
-    most 2 / s below the maximum.
-
-    Args:
-        sets: one in each row, or one for all rows.
-        goals: the directions g, ``(K, d)``.
-        theta: points strictly inside the sets, ``(K, d)``.
+    The function of a direction g, a row of ``goals``, is :math:`-s\,g^\top\theta - \sum\log\text{slack}`, with the sharpness s.
+    At its minimum, :math:`g^\top\theta` is at most 2 / s below the maximum.
     """
 
     def __init__(self, sets: Sets, goals: Array, theta: Array) -> None:
         self.sets, self.goals, self.theta = sets, goals, theta
-        # Sharpness, s.
         self.sharpness = np.full(len(goals), 4.0)
-        self.z = sets.loss.predictors(theta)
+        self.z = sets.predictors(theta)
         self.slack = sets.slack(self.z, theta)
 
-    def take(self, which: Array) -> None:
+    def keep(self, which: Array) -> None:
         """Keep some of the rows."""
-        self.sets = self.sets.take(which)
+        self.sets = self.sets.rows_at(which)
         for name in ("goals", "theta", "sharpness", "z", "slack"):
             setattr(self, name, getattr(self, name)[which])
 
     def newton_step(self) -> tuple[Array, Array]:
         """Return a Newton step, ``(K, d)``, and its squared Newton decrement, ``(K)``."""
-        sets, loss, slack, (_, dim) = self.sets, self.sets.loss, self.slack, self.goals.shape
+        sets, slack, dim = self.sets, self.slack, self.goals.shape[1]
         level, bound = sets.level[:, None], sets.bound
-        walls = np.stack([loss.gradient(self.z, self.theta) / level, self.theta / bound**2], 1) / slack[..., None]
+        walls = np.stack([sets.gradient(self.z, self.theta) / level, self.theta / bound**2], 1) / slack[..., None]
         gradient = walls.sum(1) - self.sharpness[:, None] * self.goals
-        weights = loss.weights * loss.link.slope(self.z) / (level * slack[:, :1])
+        weights = sets.weights * sets.link.slope(self.z) / (level * slack[:, :1])
         matrix = (weights[:, None, :] @ sets.products).reshape(-1, dim, dim) + walls.swapaxes(1, 2) @ walls
-        diagonal = loss.ridge[:, 0] / (sets.level * slack[:, 0]) + 1.0 / (bound**2 * slack[:, 1])
+        diagonal = sets.ridge[:, 0] / (sets.level * slack[:, 0]) + 1.0 / (bound**2 * slack[:, 1])
         # The matrix tends to a singular one where the maximum is not a single point.
         diagonal = diagonal + 1e-15 * matrix.trace(axis1=1, axis2=2)
-        step = -np.linalg.solve(matrix + diagonal[:, None, None] * loss.diagonal, gradient[..., None])[..., 0]
+        step = -np.linalg.solve(matrix + diagonal[:, None, None] * sets.diagonal, gradient[..., None])[..., 0]
         return step, -(gradient * step).sum(-1)
 
     def move(self, step: Array, decrement: Array) -> None:
         """Take the share of a step that stays inside and lowers the barrier functions."""
-        theta, z, change = self.theta, self.z, self.sets.loss.predictors(step)
+        theta, z, change = self.theta, self.z, self.sets.predictors(step)
         # The whole step near the minimum of the barrier function, and a share that is likely to be inside far from it.
         share = np.minimum(1.0, 2.0 / (1.0 + np.sqrt(decrement)))
         gain = self.sharpness * (self.goals * step).sum(-1)
@@ -299,15 +275,12 @@ class Barrier:
             share[short] *= 0.5
             moved[short] = theta[short] + share[short, None] * step[short]
             at_moved[short] = z[short] + share[short, None] * change[short]
-            left[short] = self.sets.take(short).slack(at_moved[short], moved[short])
+            left[short] = self.sets.rows_at(short).slack(at_moved[short], moved[short])
         self.theta, self.z, self.slack = moved, at_moved, left
 
 
 def _ends(sets: Sets, directions: Array) -> Array:
-    """Return :func:`furthest` for rows of directions.
-
-    The ball, the losses and the objective are scaled to about 1.
-    """
+    """Return :func:`furthest` for rows of directions. The ball, the losses and the objective are scaled to about 1."""
     with np.errstate(all="ignore"):
         # Divide by the largest entry first, because the squares may be out of range.
         largest = abs(directions).max(-1)
@@ -323,13 +296,13 @@ def _ends(sets: Sets, directions: Array) -> Array:
             warnings.warn(
                 "score: the confidence set is too thin to be resolved, its centre stands for it", stacklevel=3
             )
-        free = sets.slack(sets.loss.predictors(ends), ends)[:, 0] >= 0.0
+        free = sets.slack(sets.predictors(ends), ends)[:, 0] >= 0.0
         ends = np.where((is_empty | is_thin)[:, None], sets.centre, ends)
         ends = np.where(known[:, None], ends, math.nan)
 
         rest = np.flatnonzero(known & ~is_empty & ~is_thin & ~free)
         theta = np.broadcast_to(inside, directions.shape)[rest]
-        barrier = Barrier(sets.take(rest), unit[rest] / sets.bound, theta)
+        barrier = Barrier(sets.rows_at(rest), unit[rest] / sets.bound, theta)
         for _ in range(NEWTON_STEPS):
             if not len(rest):
                 return ends
@@ -341,6 +314,6 @@ def _ends(sets: Sets, directions: Array) -> Array:
             barrier.sharpness = np.where(is_centred, 10.0 * barrier.sharpness, barrier.sharpness)
             if not going.all():
                 rest = rest[going]
-                barrier.take(going)
+                barrier.keep(going)
     warnings.warn(f"score: not at the maximum after {NEWTON_STEPS} Newton steps", stacklevel=3)
     return ends
