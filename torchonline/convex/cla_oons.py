@@ -8,19 +8,7 @@ from torch import Tensor
 from torchonline.convex.optimistic_newton import PRESETS, OptimisticNewton
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import check_state_dtype, one_of, positive_size, sizes
-from torchonline.core.ops import (
-    along,
-    assign_,
-    dot,
-    fill_,
-    increase_,
-    maximum,
-    nonzero,
-    number,
-    or_one,
-    sqrt,
-    where,
-)
+from torchonline.core.ops import along, assign_, dot, fill_, increase_, maximum, nonzero, number, or_one, sqrt, where
 from torchonline.core.options import DEFAULTS, LearnerOptions, with_former_names
 
 # The drift of an adaptive ridge has no bound where the radius is much larger than the comparator.

@@ -31,13 +31,7 @@ from torchonline.core.ops import (
     where,
 )
 from torchonline.core.options import LearnerOptions
-from torchonline.core.precision_matrix import (
-    add_outer_,
-    add_outer_product_,
-    add_square_,
-    is_time_to_refine,
-    refine_,
-)
+from torchonline.core.precision_matrix import add_outer_, add_outer_product_, add_square_, is_time_to_refine, refine_
 from torchonline.linalg import (
     add_diagonal,
     ball_factors,

@@ -52,10 +52,7 @@ class ConvexLearner(Learner):
         self.gradients_shape = (*self.batch_shape, *one)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return {
-            "decision": torch.zeros(self.dim, dtype=torch.float64),
-            "rounds": torch.zeros((), dtype=torch.int64),
-        }
+        return {"decision": torch.zeros(self.dim, dtype=torch.float64), "rounds": torch.zeros((), dtype=torch.int64)}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         """Learn from one round of each learner and take the next decision. Refuse before the first write.

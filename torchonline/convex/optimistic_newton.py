@@ -22,18 +22,7 @@ from torchonline.convex.curvature import Curvature, EigenCurvature, FrozenCurvat
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import one_of, positive_integer
-from torchonline.core.ops import (
-    along,
-    assign_,
-    column,
-    count_,
-    dot,
-    increase_,
-    maximum,
-    number,
-    sqrt,
-    where,
-)
+from torchonline.core.ops import along, assign_, column, count_, dot, increase_, maximum, number, sqrt, where
 from torchonline.core.options import LearnerOptions
 
 

@@ -9,15 +9,7 @@ from torch import Tensor
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import one_of, positive_size
-from torchonline.core.ops import (
-    along,
-    assign_,
-    count_,
-    dot,
-    increase_,
-    or_one,
-    sqrt,
-)
+from torchonline.core.ops import along, assign_, count_, dot, increase_, or_one, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_weighted, with_length_at_most
 

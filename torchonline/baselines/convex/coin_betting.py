@@ -78,12 +78,7 @@ class CoinBetting(ConvexLearner):
 
     @with_former_names(initial_wealth="length_scale")
     def __init__(
-        self,
-        dim: int,
-        *,
-        lipschitz: float,
-        length_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
+        self, dim: int, *, lipschitz: float, length_scale: float = 1.0, **options: Unpack[LearnerOptions]
     ) -> None:
         super().__init__(dim, **options)
         dtype = self._initial_options["dtype"]
