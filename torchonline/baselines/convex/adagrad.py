@@ -19,11 +19,6 @@ FORMS = ("norm", "diagonal")
 class AdaGrad(ConvexLearner):
     r"""AdaGrad: gradient descent with a step size for all coordinates or for each.
 
-    A round::
-
-        gradients, _ = torchonline.gradients(loss, learner, x, y)
-        learner.step(gradients)
-
     From :math:`x_1 = 0`, with c = ``step_size``, the two forms are
 
     .. math:: x_{t+1} = \Pi\Big(x_t - \frac{c\,g_t}{\sqrt{S_t}}\Big),\quad S_t = \sum_{s\le t}\|g_s\|^2;\qquad
@@ -51,7 +46,6 @@ class AdaGrad(ConvexLearner):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; ``decision``: ``(*B, d)``; ``rounds``: ``(*B)``.
         - ``gradient_square_sum`` S: ``(*B)``; ``(*B, d)`` for ``"diagonal"``.
 
     Example:

@@ -20,11 +20,6 @@ def most(x: Tensor) -> float:
 class CoinBetting(ConvexLearner):
     r"""Parameter-free online learning by betting: no step size, no bound on the comparator.
 
-    A round::
-
-        gradients, _ = torchonline.gradients(loss, learner, x, y)
-        learner.step(gradients)
-
     The learner bets a fraction of its wealth against each gradient, the mean of the gradients so far:
 
     .. math:: x_t = -\frac{W_{t-1}}{Gt}\sum_{s<t}g_s,\qquad W_t = W_{t-1} - \frac1G\langle g_t, x_t\rangle,
@@ -51,7 +46,6 @@ class CoinBetting(ConvexLearner):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; ``decision``: ``(*B, d)``; ``rounds``, ``clipped_rounds``: ``(*B)``.
         - ``coin_sum``, the sum of :math:`-g_t/G`: ``(*B, d)``; ``wealth`` W: ``(*B)``.
 
     Example:

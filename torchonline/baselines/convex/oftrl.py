@@ -15,12 +15,7 @@ from torchonline.linalg import in_ball
 class OFTRL(ConvexLearner):
     r"""OFTRL: optimistic follow the regularised leader on a ball.
 
-    It is made for convex, smooth losses between stochastic and adversarial. A round::
-
-        gradients, _ = torchonline.gradients(loss, learner, x, y)
-        learner.step(gradients)
-
-    With the last gradient as the hint, :math:`m_t = g_{t-1}`, :math:`m_1 = 0`,
+    It is made for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint, :math:`m_t = g_{t-1}`, :math:`m_1 = 0`,
 
     .. math:: x_t = \arg\min_{\|x\|\le R}\Big\langle\sum_{s<t}g_s + m_t, x\Big\rangle + \frac{\|x\|^2}{\eta_t},\qquad
               \eta_t = \frac{R^2}{\nu + \sum_{s<t}\eta_s\|g_s - m_s\|^2},
@@ -48,8 +43,7 @@ class OFTRL(ConvexLearner):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; ``decision``, ``gradient_sum``, ``hint`` m: ``(*B, d)``.
-        - ``regularization`` :math:`R^2/\eta_t`, ``rounds``: ``(*B)``.
+        - ``gradient_sum``, ``hint`` m: ``(*B, d)``; ``regularization`` :math:`R^2/\eta_t`: ``(*B)``.
 
     Example:
         >>> learner = OFTRL(2, radius_bound=10.0, lipschitz=1.0)

@@ -17,11 +17,6 @@ SCHEDULES = ("sqrt", "constant")
 class OGD(ConvexLearner):
     r"""Online gradient descent on a Euclidean ball, or without bounds.
 
-    A round::
-
-        gradients, _ = torchonline.gradients(loss, learner, x, y)
-        learner.step(gradients)
-
     .. math:: x_{t+1} = \Pi(x_t - \eta_tg_t),\qquad \eta_t = \eta/\sqrt t \text{ or } \eta,\qquad x_1 = 0,
 
     where :math:`\Pi` projects onto the ball :math:`\|x\| \le R`.
@@ -30,8 +25,7 @@ class OGD(ConvexLearner):
 
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le \frac{\|u\|^2}{2\eta} + \frac\eta2\sum_{t\le T}\|g_t\|^2,
 
-    for example :math:`\|u\|G\sqrt T` at :math:`\eta = \|u\|/(G\sqrt T)`, where neither :math:`\|u\|` nor G is known in
-    practice. With :math:`\eta/\sqrt t` and a ball, the sum on the left is at most
+    for example :math:`\|u\|G\sqrt T` at :math:`\eta = \|u\|/(G\sqrt T)`. With :math:`\eta/\sqrt t` and a ball, the sum on the left is at most
     :math:`2R^2\sqrt T/\eta + (\eta/2)\sum_t\|g_t\|^2/\sqrt t`. Without a ball the decreasing steps promise nothing.
 
     Cost of a round: O(d).
@@ -42,9 +36,6 @@ class OGD(ConvexLearner):
         schedule: ``"sqrt"`` for :math:`\eta/\sqrt t`, or ``"constant"``.
         radius_bound: radius R > 0 of the ball; ``inf`` for no ball.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
-
-    Shape:
-        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; ``decision``: ``(*B, d)``; ``rounds``: ``(*B)``.
 
     Example:
         >>> learner = OGD(2, step_size=0.5)

@@ -15,12 +15,7 @@ from torchonline.linalg import in_ball
 class OptimisticOMD(ConvexLearner):
     r"""Optimistic online gradient descent on a ball.
 
-    It is made for convex, smooth losses between stochastic and adversarial. A round::
-
-        gradients, _ = torchonline.gradients(loss, learner, x, y)
-        learner.step(gradients)
-
-    With the last gradient as the hint, :math:`m_t = g_{t-1}`, :math:`m_1 = 0`, and D = 2R,
+    It is made for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint, :math:`m_t = g_{t-1}`, :math:`m_1 = 0`, and D = 2R,
 
     .. math:: x_t = \Pi(x'_t - \eta_tm_t),\qquad x'_{t+1} = \Pi(x'_t - \eta_tg_t),\qquad
               \eta_t = \frac D{\sqrt{\delta + 4G^2 + V_{t-1}}},\qquad V_t = \sum_{s\le t}\|g_s - m_s\|^2,
@@ -45,8 +40,7 @@ class OptimisticOMD(ConvexLearner):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; ``decision`` x, ``centre`` x', ``hint`` m: ``(*B, d)``.
-        - ``error_square_sum`` V, ``rounds``: ``(*B)``.
+        - ``centre`` x', ``hint`` m: ``(*B, d)``; ``error_square_sum`` V: ``(*B)``.
 
     Example:
         >>> learner = OptimisticOMD(2, radius_bound=10.0, lipschitz=15.0)

@@ -27,8 +27,7 @@ class Experts(HintedLearner):
     Args:
         experts: number of experts N.
         preset: name of the constant kappa.
-        entries: as in :class:`~torchonline.convex.learner.ConvexLearner`.
-        options: ``batch_shape``, ``dtype``, ``device`` and ``validate`` of :class:`~torchonline.core.learner.Learner`.
+        entries, options: those of :class:`~torchonline.convex.learner.ConvexLearner`.
     """
 
     available: Tensor
