@@ -27,13 +27,12 @@ class CAOONS(ConvexLearner):
         gradients, values = torchonline.gradients(loss, learner, x, y)    # at all points of learner.queries()
         learner.step(gradients, values)
 
-    Let :math:`\ell` = ``length_scale``. There are N :class:`~torchonline.OONS` learners, of radius :math:`D_j = \ell2^j`
-    for j = 1, ..., N, where N is the least number with :math:`D_N \ge T\max\{1, \ell\}`. An
-    :class:`~torchonline.MsMwCMaster` weighs them. The decision is :math:`x_t = \sum_jw_{t,j}x_t^j`. The option ``meta``
-    says which losses the weights follow:
+    Let :math:`\ell` = ``length_scale``. There are N :class:`~torchonline.OONS` learners, of radius :math:`D_j = \ell2^j` for j =
+    1, ..., N, where N is the least number with :math:`D_N \ge T\max\{1, \ell\}`. An :class:`~torchonline.MsMwCMaster` weighs
+    them. The decision is :math:`x_t = \sum_jw_{t,j}x_t^j`. The option ``meta`` says which losses the weights follow:
 
-    - ``"values"``: :math:`f_t(x_t^j) - f_t(0)`, with the last such loss as the hint. Each learner has its own gradient: N queries.
-      One more is the origin: its value counts; its gradient is ignored but must be finite.
+    - ``"values"``: :math:`f_t(x_t^j) - f_t(0)`, with the last such loss as the hint. Each learner has its own gradient: N
+      queries. One more is the origin: its value counts; its gradient is ignored but must be finite.
     - ``"linear"``: :math:`\langle g_t, x_t^j\rangle` with the gradient at the decision, which all learners share: one query.
     - ``"paper"``: :math:`\langle\nabla f_t(x_t^j), x_t^j\rangle`, as printed in the paper, for comparison. If losses are not
       linear, regret is linear in T (docs/parameter_free.md). It warns.
@@ -50,9 +49,8 @@ class CAOONS(ConvexLearner):
     :math:`D/\ell`. A loss further from that at the origin than G :math:`D_j` is cut and counted in ``meta.clipped_rounds``. Then
     nothing is promised. For a squared loss on an unbounded domain take ``"linear"``.
 
-    Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`. This
-    costs at most :math:`3G\|u\|^2/\ell` more; T is :math:`2^{30}` in the logarithms of the weights (proof:
-    docs/parameter_free.md).
+    Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`. This costs at
+    most :math:`3G\|u\|^2/\ell` more; T is :math:`2^{30}` in the logarithms of the weights (proof: docs/parameter_free.md).
 
     Cost of a round: that of N learners in one batch, and O(N (N + ln T)) for their weights.
 

@@ -46,9 +46,8 @@ class FreeGrad(ConvexLearner):
     Until then x = 0. With ``lipschitz`` = G, :math:`h = h_1 = G` and :math:`V = G^2` from the start, h stays, and a
     longer gradient is cut to G. ``clipped_rounds`` counts the rounds in which :math:`\tilde g` was not g.
 
-    Where G is not known, a gradient at least twice as long as all gradients since the last start together starts the
-    update anew, as its first gradient: a tiny first gradient would leave the learner nearly still for long.
-    ``restarts=False`` turns this off.
+    Where G is not known, a gradient at least twice as long as all gradients since the last start together starts the update anew,
+    as its first gradient: a tiny first gradient would leave the learner nearly still for long. ``restarts=False`` turns this off.
 
     Guarantee, for every sequence of gradients, every T and every u, with :math:`U = \|u\|`,
     :math:`\ln_+ = \max\{\ln, 0\}`, and V and h after T rounds:

@@ -17,9 +17,8 @@ class Link(nn.Module):
     r"""Base of all links.
 
     Besides the functions, a confidence set needs three things: a constant R with :math:`|\mu''| \le R\mu'`
-    (:meth:`self_concordance`), the largest :math:`\mu'` (:meth:`max_slope`), and a lower bound of
-    :math:`2D_m(b, y)/(b-y)^2` (:meth:`curvature`), where :math:`D_m(b, y) = m(b) - m(y) - \mu(y)(b - y)` is the divergence
-    of m.
+    (:meth:`self_concordance`), the largest :math:`\mu'` (:meth:`max_slope`), and a lower bound of :math:`2D_m(b, y)/(b-y)^2`
+    (:meth:`curvature`), where :math:`D_m(b, y) = m(b) - m(y) - \mu(y)(b - y)` is the divergence of m.
 
     Attributes:
         noise_scale: square root of the dispersion g.

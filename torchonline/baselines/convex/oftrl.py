@@ -15,7 +15,8 @@ from torchonline.linalg import in_ball
 class OFTRL(ConvexLearner):
     r"""OFTRL: optimistic follow the regularised leader on a ball.
 
-    It is made for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint, :math:`m_t = g_{t-1}`, :math:`m_1 = 0`,
+    It is made for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint,
+    :math:`m_t = g_{t-1}`, :math:`m_1 = 0`,
 
     .. math:: x_t = \arg\min_{\|x\|\le R}\Big\langle\sum_{s<t}g_s + m_t, x\Big\rangle + \frac{\|x\|^2}{\eta_t},\qquad
               \eta_t = \frac{R^2}{\nu + \sum_{s<t}\eta_s\|g_s - m_s\|^2},
@@ -53,11 +54,10 @@ class OFTRL(ConvexLearner):
         True
 
     Reference:
-        Sachs, Hadiji, van Erven and Guzman, Between stochastic and adversarial online convex optimization: improved
-        regret bounds via smoothness, NeurIPS 2022, Theorem 5. What differs: R replaces the paper's diameter, because its
-        proof needs only :math:`\|u\| \le R`; :math:`\nu` has 2GR, from the paper's case without smoothness, in place of
-        :math:`RG^2`, which has other units; and the last term of the bound is what the paper's proof gives, where the
-        paper prints :math:`4R^2G^2/\nu`.
+        Sachs, Hadiji, van Erven and Guzman, Between stochastic and adversarial online convex optimization: improved regret bounds
+        via smoothness, NeurIPS 2022, Theorem 5. What differs: R replaces the paper's diameter, because its proof needs only
+        :math:`\|u\| \le R`; :math:`\nu` has 2GR, from the paper's case without smoothness, in place of :math:`RG^2`, which has
+        other units; and the last term of the bound is what the paper's proof gives, where the paper prints :math:`4R^2G^2/\nu`.
     """
 
     statistics_depend_on = ("radius_bound", "lipschitz", "smoothness")

@@ -15,7 +15,8 @@ from torchonline.linalg import in_ball
 class OptimisticOMD(ConvexLearner):
     r"""Optimistic online gradient descent on a ball.
 
-    It is made for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint, :math:`m_t = g_{t-1}`, :math:`m_1 = 0`, and D = 2R,
+    It is made for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint,
+    :math:`m_t = g_{t-1}`, :math:`m_1 = 0`, and D = 2R,
 
     .. math:: x_t = \Pi(x'_t - \eta_tm_t),\qquad x'_{t+1} = \Pi(x'_t - \eta_tg_t),\qquad
               \eta_t = \frac D{\sqrt{\delta + 4G^2 + V_{t-1}}},\qquad V_t = \sum_{s\le t}\|g_s - m_s\|^2,
