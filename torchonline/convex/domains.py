@@ -105,7 +105,7 @@ class Vertices(Domain):
         return self.vertex(self.scores(direction).argmin(-1))
 
 
-class CrossPolytope(Vertices):
+class CrossPolytope(LpBall, Vertices):
     r"""Ball :math:`\|v\|_1 \le R` with its vertices :math:`Re_1, ..., Re_d, -Re_1, ..., -Re_d`.
 
     Args:
@@ -117,18 +117,9 @@ class CrossPolytope(Vertices):
         tensor([0., 5.], dtype=torch.float64)
     """
 
-    takes_arrays = True
-
     def __init__(self, dim: int, *, radius: float = 1.0) -> None:
-        self._ball = LpBall(dim, norm=1.0, radius=radius)
-        self.dim, self.radius = self._ball.dim, self._ball.radius
+        super().__init__(dim, norm=1.0, radius=radius)
         self.count, self.diameter = 2 * self.dim, 2.0 * self.radius
-
-    def start(self) -> Tensor:
-        return self._ball.start()
-
-    def minimizer(self, direction: Tensor) -> Tensor:
-        return self._ball.minimizer(direction)
 
     def scores(self, direction: Tensor) -> Tensor:
         return self.radius * torch.cat([direction, -direction], -1)
@@ -137,9 +128,6 @@ class CrossPolytope(Vertices):
         size = torch.where(index < self.dim, self.radius, -self.radius).to(torch.float64).unsqueeze(-1)
         zero = size.new_zeros((*index.shape, self.dim))
         return zero.scatter_(-1, (index % self.dim).unsqueeze(-1), size)
-
-    def parameters(self) -> list[tuple[str, float]]:
-        return self._ball.parameters()
 
 
 class Polytope(Vertices):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.convex.hints import HintedLearner, checked_hint
+from torchonline.convex.learner import HintedLearner, checked_hint
 from torchonline.convex.optimistic_newton import OptimisticNewton
 from torchonline.core.backend import as_array, in_python, may_hold
 from torchonline.core.checks import check_shape, check_values, one_for_each, one_of, positive_size

@@ -150,10 +150,14 @@ class Poisson(Link):
     steepest = math.inf
     possible_rewards = "whole numbers from 0 on"
 
+    def log_partition(self, z: Tensor) -> Tensor:
+        return exp(z)
+
     def mean(self, z: Tensor) -> Tensor:
         return exp(z)
 
-    log_partition = slope = mean
+    def slope(self, z: Tensor) -> Tensor:
+        return exp(z)
 
     def mean_and_slope(self, z: Tensor) -> tuple[Tensor, Tensor]:
         mean = exp(z)

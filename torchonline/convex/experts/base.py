@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.convex.hints import HintedLearner
+from torchonline.convex.learner import HintedLearner
 from torchonline.core.backend import in_python, may_hold
 from torchonline.core.checks import one_for_each, one_of, positive_size
 from torchonline.core.inputs import check_mask
