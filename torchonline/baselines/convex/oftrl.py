@@ -12,7 +12,40 @@ from torchonline.core.options import LearnerOptions
 from torchonline.linalg import in_ball
 
 
-class OFTRL(ConvexLearner):
+class SmoothLearner(ConvexLearner):
+    """Base class of the optimistic learners on a ball that are told about the scale of gradients and of their changes."""
+
+    statistics_depend_on = ("radius_bound", "lipschitz", "smoothness")
+
+    hint: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        radius_bound: float,
+        lipschitz: float,
+        smoothness: float = 0.0,
+        **options: Unpack[LearnerOptions],
+    ) -> None:
+        super().__init__(dim, **options)
+        dtype = self._initial_options["dtype"]
+        self.radius_bound = positive_size("radius_bound", radius_bound, dtype)
+        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
+        self.smoothness = positive_size("smoothness", smoothness, dtype, besides=(0.0,))
+        self.square, self.diameter = self.radius_bound**2, 2.0 * self.radius_bound
+        self.offset = self._offset()
+        self._create_buffers()
+
+    def _offset(self) -> float:
+        """Return the number that the sum of squared errors is added to."""
+        raise NotImplementedError
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        return super()._initial_state() | {"hint": torch.zeros(self.dim, dtype=torch.float64)}
+
+
+class OFTRL(SmoothLearner):
     r"""OFTRL: optimistic follow the regularised leader on a ball.
 
     It is made for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint,
@@ -60,37 +93,18 @@ class OFTRL(ConvexLearner):
         other units; and the last term of the bound is what the paper's proof gives, where the paper prints :math:`4R^2G^2/\nu`.
     """
 
-    statistics_depend_on = ("radius_bound", "lipschitz", "smoothness")
-
     renamed = {"total": "gradient_sum", "penalty": "regularization"}
 
     gradient_sum: Tensor
-    hint: Tensor
     regularization: Tensor
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        radius_bound: float,
-        lipschitz: float,
-        smoothness: float = 0.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.radius_bound = positive_size("radius_bound", radius_bound, dtype)
-        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        self.smoothness = positive_size("smoothness", smoothness, dtype, besides=(0.0,))
-        self.square = self.radius_bound**2
-        self._create_buffers()
+    def _offset(self) -> float:
+        return 2.0 * self.lipschitz * self.radius_bound + self.smoothness * self.radius_bound**2
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        offset = 2.0 * self.lipschitz * self.radius_bound + self.smoothness * self.radius_bound**2
         return super()._initial_state() | {
             "gradient_sum": torch.zeros(self.dim, dtype=torch.float64),
-            "hint": torch.zeros(self.dim, dtype=torch.float64),
-            "regularization": torch.tensor(offset, dtype=torch.float64),
+            "regularization": torch.tensor(self.offset, dtype=torch.float64),
         }
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:

@@ -1,18 +1,14 @@
 """Optimistic online mirror descent (Chen, Zhang, Tu, Zhao and Zhang, JMLR 2024)."""
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
 
-from torchonline.convex.learner import ConvexLearner
-from torchonline.core.checks import positive_size
+from torchonline.baselines.convex.oftrl import SmoothLearner
 from torchonline.core.ops import along, assign_, count_, dot, increase_, sqrt
-from torchonline.core.options import LearnerOptions
 from torchonline.linalg import in_ball
 
 
-class OptimisticOMD(ConvexLearner):
+class OptimisticOMD(SmoothLearner):
     r"""Optimistic online gradient descent on a ball.
 
     It is made for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint,
@@ -56,36 +52,17 @@ class OptimisticOMD(ConvexLearner):
         ball.
     """
 
-    statistics_depend_on = ("radius_bound", "lipschitz", "smoothness")
-
     renamed = {"center": "centre", "energy": "error_square_sum"}
 
     centre: Tensor
-    hint: Tensor
     error_square_sum: Tensor
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        radius_bound: float,
-        lipschitz: float,
-        smoothness: float = 0.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.radius_bound = positive_size("radius_bound", radius_bound, dtype)
-        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        self.smoothness = positive_size("smoothness", smoothness, dtype, besides=(0.0,))
-        self.diameter = 2.0 * self.radius_bound
-        self.offset = 10.0 * (self.diameter * self.smoothness) ** 2 + 4.0 * self.lipschitz**2
-        self._create_buffers()
+    def _offset(self) -> float:
+        return 10.0 * (self.diameter * self.smoothness) ** 2 + 4.0 * self.lipschitz**2
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {
             "centre": torch.zeros(self.dim, dtype=torch.float64),
-            "hint": torch.zeros(self.dim, dtype=torch.float64),
             "error_square_sum": torch.zeros((), dtype=torch.float64),
         }
 
