@@ -1,7 +1,6 @@
 """ParameterFree: the convex learners as a ``torch.optim.Optimizer``."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -24,32 +23,22 @@ class ParameterFree(torch.optim.Optimizer):
             loss(head(x), y).backward()
             optimizer.step()
 
-    Each group has one online learner, with a coordinate for each value of the group, in double precision whatever the type of
-    the parameters is. The centre c is what the parameters were when the group was added. The update is
+    Each group has one online learner, with a coordinate for each value of the group, in double precision. The parameters are
+    :math:`c + x_t`, where the centre c is what they were when the group was added, and :math:`x_t` is the learner's decision. A
+    step shows the learner the gradient at the parameters and writes its next decision. There is no rate to schedule.
 
-    .. math:: \text{parameters} = c + x_t :
+    Guarantee. The learner's guarantee holds for the group if the loss is convex in it and the other groups do not move. It bounds
+    regret by the distance from c. For data drawn at random this makes the average of the parameters over the steps
+    (:class:`torch.optim.swa_utils.AveragedModel`) good. It says nothing of the last parameters, which are often better, and
+    nothing of a network that is not convex.
 
-    a step shows the learner the gradient at the parameters and writes its next decision :math:`x_{t+1}`. There is no rate to
-    schedule.
+    Limits. A group in which no parameter has a gradient is left alone; a single parameter without a gradient counts as zeros. The
+    next step overwrites what others write to the parameters. A decision too large for the parameters' type is written as the
+    largest number of that type. Do not accumulate, scale or clip gradients: they are the learner's data. ``lipschitz`` is for
+    that. With ``"ca-values"``, ``step`` needs a closure that zeroes the gradients, computes the loss, calls ``backward`` and
+    returns the loss; it calls it several times (docs/parameter_free.md).
 
-    Guarantee. The learner's guarantee holds for the group if the loss is convex in it and the other groups do not move.
-    It bounds regret against any parameters by their distance from c. For data drawn at random this makes the average of
-    the parameters over the steps (:class:`torch.optim.swa_utils.AveragedModel`) good. It says nothing of the last
-    parameters, which are often better, and nothing of a network that is not convex.
-
-    Limits. A group in which no parameter has a gradient is left alone; a single parameter without a gradient counts as
-    zeros. The parameters belong to the optimizer: its next step overwrites what others write to them. A decision too
-    large for the parameters' type is written as the largest number of that type. Do not accumulate, scale or clip
-    gradients: they are the learner's data. ``lipschitz`` is for that.
-
-    ``"ca-values"`` compares values of the loss at several points, and ``step`` needs a closure as
-    :class:`torch.optim.LBFGS` does: it zeroes the gradients, computes the loss, calls ``backward`` and returns the loss.
-    ``step`` calls it for each query of the learner, the centre among them, with the same random numbers. It calls it once
-    more where the parameters are, and returns that loss. Lightning's automatic optimization gives such a closure. It must
-    not accumulate batches, and what ``training_step`` logs is logged in each call.
-
-    Cost of a step: that of the learner. ``"freegrad"``: O(d) for d values, and three vectors. ``"oons"``, ``"cla"``: O(d^3), or
-    O(d^2) and less in other forms. ``"ca-linear"``, ``"ca-values"``: that of ``"oons"`` times the number of radii.
+    Cost of a step: that of the learner, for d values in the group.
 
     Args:
         params: parameters, or groups of them, as in all optimizers. A group may have its own ``learner`` and options.
@@ -60,10 +49,6 @@ class ParameterFree(torch.optim.Optimizer):
     Attributes:
         learners: one learner for each group.
         centres: c of each group, ``(d)``, float64.
-
-    Raises:
-        TypeError: an option is unknown to the learner, missing, or of a wrong type.
-        ValueError: the value of an option is wrong; or a group is too large for the learner, is empty, or lies on two devices.
 
     Example:
         >>> head = torch.nn.Linear(3, 1)
@@ -139,22 +124,25 @@ class ParameterFree(torch.optim.Optimizer):
 
     def _repeatable(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """Return a closure that begins without gradients and with the same random numbers in each call."""
-        repeat = _same_random_numbers(self.centres[0].device)
+        device = self.centres[0].device
+        module = None if device.type == "cpu" else getattr(torch, device.type)
+        host, there = torch.get_rng_state(), None if module is None else module.get_rng_state(device)
 
         def call() -> Any:
             self.zero_grad()
-            repeat()
+            torch.set_rng_state(host)
+            if module is not None:
+                module.set_rng_state(there, device)
             return closure()
 
         return call
 
     def _ask(self, index: int, closure: Callable[[], Any]) -> dict[int, tuple[Tensor, Tensor | None]]:
-        """Return the group's gradients and values at its queries, by its index, or nothing if it has no gradient.
-
-        The other groups do not move meanwhile.
-        """
+        """Return the group's gradients and values at its queries, by its index, or nothing if it has no gradient."""
+        params = self.param_groups[index]["params"]
+        here = [p.detach().clone() for p in params]
         gradients, values = [], []
-        with self._standing(index):
+        try:
             for point in self.learners[index].queries():
                 self._write(index, point)
                 with torch.enable_grad():
@@ -165,23 +153,15 @@ class ParameterFree(torch.optim.Optimizer):
                     raise ValueError(f"closure: expected the loss as one number, got {kind(loss)}")
                 values.append(float(loss.detach() if isinstance(loss, Tensor) else loss))
                 gradients.append(self._gradient(index))
+        finally:
+            with torch.no_grad():
+                for p, value in zip(params, here, strict=True):
+                    p.copy_(value)
         if all(gradient is None for gradient in gradients):
             return {}
         zeros = torch.zeros_like(self.centres[index])
         stacked = torch.stack([zeros if gradient is None else gradient for gradient in gradients])
         return {index: (stacked, stacked.new_tensor(values))}
-
-    @contextmanager
-    def _standing(self, index: int) -> Iterator[None]:
-        """Put the parameters of a group back afterwards, bit for bit."""
-        params = self.param_groups[index]["params"]
-        here = [p.detach().clone() for p in params]
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for p, value in zip(params, here, strict=True):
-                    p.copy_(value)
 
     def _write(self, index: int, decision: Tensor) -> None:
         """Move the parameters of a group to a decision."""
@@ -253,15 +233,13 @@ class ParameterFree(torch.optim.Optimizer):
         if not isinstance(centre, Tensor) or not centre.is_floating_point():
             raise ValueError(f"state_dict: expected the centre of group {index} as a tensor, got {kind(centre)}")
         if centre.shape != shape or len(mine["params"]) != len(theirs["params"]):
-            raise ValueError(
-                f"state_dict: expected {len(mine['params'])} parameters, together {shape_text(shape)}, in group {index}, "
-                f"got {len(theirs['params'])}, together {shape_text(centre.shape)}"
-            )
+            wanted = f"{len(mine['params'])} parameters, together {shape_text(shape)}, in group {index}"
+            got = f"{len(theirs['params'])}, together {shape_text(centre.shape)}"
+            raise ValueError(f"state_dict: expected {wanted}, got {got}")
         for name in ("learner", *(name for name in mine if name not in RESERVED | {"validate"})):
             if name not in theirs or not is_same(mine[name], theirs[name]):
-                raise ValueError(
-                    f"{name}: the state of group {index} was learnt with {theirs.get(name)!r}, this one has {mine[name]!r}"
-                )
+                learnt = f"{name}: the state of group {index} was learnt with {theirs.get(name)!r}"
+                raise ValueError(f"{learnt}, this one has {mine[name]!r}")
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"learners": self.learners, "centres": self.centres}
@@ -270,17 +248,3 @@ class ParameterFree(torch.optim.Optimizer):
         super().__setstate__(state)
         # torch adds this default. A group that is added later would take it for an option.
         self.defaults.pop("differentiable", None)
-
-
-def _same_random_numbers(device: torch.device) -> Callable[[], None]:
-    """Return a function that resets torch's generators, on the CPU and on a device, to their present state."""
-    module = None if device.type == "cpu" else getattr(torch, device.type)
-    host = torch.get_rng_state()
-    there = None if module is None else module.get_rng_state(device)
-
-    def repeat() -> None:
-        torch.set_rng_state(host)
-        if module is not None:
-            module.set_rng_state(there, device)
-
-    return repeat

@@ -58,10 +58,8 @@ def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
     if dim == 0:
         raise ValueError("params: expected at least one value in a group, got none")
     if dim > largest and group.get("form") != "sketch":
-        raise ValueError(
-            f"params: expected at most {largest} values in a group of learner {chosen!r}, which keeps matrices, got {dim}; "
-            "'freegrad' is O(d), and so is form='sketch'"
-        )
+        wanted = f"at most {largest} values in a group of learner {chosen!r}, which keeps matrices"
+        raise ValueError(f"params: expected {wanted}, got {dim}; 'freegrad' is O(d), and so is form='sketch'")
     learner = cls(dim, device=device, **settled, **{option: group[option] for option in known})
     return flat(group["params"]), learner
 
