@@ -51,7 +51,6 @@ class CAOONS(ConvexLearner):
 
     Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`. This costs at
     most :math:`3G\|u\|^2/\ell` more; T is :math:`2^{30}` in the logarithms of the weights (proof: docs/parameter_free.md).
-
     Cost of a round: that of N learners in one batch, and O(N (N + ln T)) for their weights.
 
     Args:

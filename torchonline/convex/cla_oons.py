@@ -37,7 +37,6 @@ class CLAOONS(OptimisticNewton):
 
     This learner is here because the paper has it. In noise its regret grows almost like T for long; take
     :class:`~torchonline.FreeGrad`, which is also simpler and cheaper (docs/parameter_free.md).
-
     Cost of a round: O(d^3) for ``"eigen"``; O(dr + r^3) for ``"sketch"``, r = ``sketch_size``.
 
     Args:
@@ -47,16 +46,13 @@ class CLAOONS(OptimisticNewton):
         length_scale: first radius :math:`D_1` > 0, the unit of length.
         preset: ``"default"``: kappa, cap, look 9, 18, 2.25 and the ridge :math:`z/D_1`; ``"paper"``: 32, 64, 4, the ridge
             :math:`4z^2`, and a :math:`\max\|g\|` of at least 1.
-        form: ``"eigen"`` or ``"sketch"``.
-        sketch_size: number of directions of the sketch.
+        form, sketch_size: those of :class:`~torchonline.OONS`, without ``"frozen"``.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``decision``, ``centre``, ``hint``: ``(*B, d)``.
-        - ``error_bound`` :math:`z_t`, ``first_error_bound`` (:math:`z_t` at the last start), ``radius`` :math:`D_t`,
-          ``largest_gradient_norm`` :math:`\max\|g\|`, ``relative_norm_sum`` :math:`S_t`, ``error_square_sum``, ``rate``:
-          ``(*B)``.
-        - ``rounds``, ``restart_count`` (starts after the first), ``clipped_rounds`` (rounds with a cut error): ``(*B)``, int64.
+        - The buffers of :class:`~torchonline.OONS`, and, ``(*B)``: ``error_bound`` :math:`z_t`, ``first_error_bound``
+          (:math:`z_t` at the last start), ``radius`` :math:`D_t`, ``largest_gradient_norm`` :math:`\max\|g\|`,
+          ``relative_norm_sum`` :math:`S_t`, ``restart_count`` (starts after the first).
 
     Example:
         >>> learner = CLAOONS(1)

@@ -29,6 +29,8 @@ from torchonline.core.ops import (
 )
 from torchonline.core.options import LearnerOptions, with_former_names
 
+NORMS = ("root_gradient_square_sum", "largest_gradient_norm", "first_gradient_norm", "gradient_norm_sum")
+
 
 class FreeGrad(ConvexLearner):
     r"""Online linear optimisation on :math:`R^d` that adapts to the comparator's length and to the gradients' scale.
@@ -58,11 +60,10 @@ class FreeGrad(ConvexLearner):
 
     The last term is the price of cut gradients: one late gradient much longer than all before can cost much. With ``lipschitz``
     it is :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`. After restarts it is :math:`(2\max_t\|x_t\| + U)h`, with V and :math:`h_1`
-    of the last start. If losses are convex, the sum on the left bounds the regret. The proof is ours; the update is recalled
-    from memory of the paper. Decisions do not depend on the unit of the loss. A decision stops near the largest number that a
-    step takes, 5.6e102 (7.0e12 in float32), where the guarantee ends (docs/parameter_free.md).
-
-    Cost of a round: O(d) time; two vectors of memory.
+    of the last start. If losses are convex, the sum on the left bounds the regret. The proof is ours; the update is recalled from
+    memory of the paper. Decisions do not depend on the unit of the loss. A decision stops near the largest number that a step
+    takes, 5.6e102 (7.0e12 in float32), where the guarantee ends (docs/parameter_free.md). Cost of a round: O(d) time; two vectors
+    of memory.
 
     Args:
         dim: number of coordinates d.
@@ -73,10 +74,9 @@ class FreeGrad(ConvexLearner):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``decision`` x, ``gradient_sum`` S: ``(*B, d)``.
+        - ``gradient_sum`` S: ``(*B, d)``.
         - ``root_gradient_square_sum`` :math:`\sqrt V`, ``largest_gradient_norm`` h, ``first_gradient_norm`` :math:`h_1`,
           ``gradient_norm_sum`` (of the gradients since the start): ``(*B)``; 0 until the first gradient.
-        - ``rounds``, ``clipped_rounds``: ``(*B)``, int64.
 
     Example:
         >>> learner = FreeGrad(2)
@@ -137,10 +137,7 @@ class FreeGrad(ConvexLearner):
         start = torch.tensor(self.lipschitz or 0.0, dtype=torch.float64)
         return super()._initial_state() | {
             "gradient_sum": torch.zeros(self.dim, dtype=torch.float64),
-            "root_gradient_square_sum": start,
-            "largest_gradient_norm": start,
-            "first_gradient_norm": start,
-            "gradient_norm_sum": start,
+            **dict.fromkeys(NORMS, start),
             "clipped_rounds": torch.zeros((), dtype=torch.int64),
         }
 

@@ -1,5 +1,6 @@
 """OONS: optimistic online Newton steps that profit from good hints."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
@@ -66,10 +67,8 @@ class OONS(HintedLearner, OptimisticNewton):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``decision`` :math:`x_t`, ``centre`` :math:`x'_t`, ``hint`` :math:`m_t`: ``(*B, d)``.
-        - ``error_square_sum`` :math:`V_t`, ``rate`` :math:`\eta_t`, ``rounds``, ``clipped_rounds``: ``(*B)``; without a
-          ball also ``decision_bound`` :math:`R_t`.
-        - ``curvature``: a part that holds :math:`A_t`. It is no confidence set.
+        - ``centre`` :math:`x'_t`, ``hint`` :math:`m_t`: ``(*B, d)``; ``error_square_sum`` :math:`V_t`, ``rate`` :math:`\eta_t`:
+          ``(*B)``; without a ball also ``decision_bound`` :math:`R_t`. The part ``curvature`` holds :math:`A_t`.
 
     Example:
         >>> learner = OONS(2, lipschitz=1.0, radius_bound=1.0)
@@ -109,7 +108,9 @@ class OONS(HintedLearner, OptimisticNewton):
         super().__init__(dim, length_scale=length_scale, preset=preset, form=form, sketch_size=sketch_size, **options)
         dtype = self._initial_options["dtype"]
         self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        radius = radii("radius_bound", radius_bound, self.batch_shape, dtype)
+        besides = (math.inf,) if isinstance(radius_bound, float) else ()
+        sized = functools.partial(positive_size, dtype=dtype, besides=besides)
+        radius = one_for_each("radius_bound", radius_bound, self.batch_shape, sized)
         self.is_bounded = bool(radius.isfinite().all())
         self.radius_bound: Any = tuple(radius.flatten().tolist()) if self.batch_shape else radius.item()
         self.start_hint, self._hint_of = self._hints(hint)
@@ -154,7 +155,6 @@ class OONS(HintedLearner, OptimisticNewton):
         return super()._tables() | {"error_bound": error_bound}
 
     def _cut_hint(self, hint: Tensor) -> Tensor:
-        """Return a hint no longer than gradients are."""
         return no_longer(hint, 0.5 * number(self.error_bound))
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
@@ -193,10 +193,3 @@ class OONS(HintedLearner, OptimisticNewton):
             decision_bound = maximum(number(self.decision_bound), number(farthest))
             assign_(self.decision_bound, decision_bound)
             self._play_(ridge, error_bound, length_unit, decision_bound, None)
-
-
-def radii(name: str, value: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Return the radius of each learner's ball, ``(*B)``, float64, by a number (or inf) for all or finite ones for each."""
-    if isinstance(value, float) and value == math.inf:
-        return torch.full(batch_shape, math.inf, dtype=torch.float64)
-    return one_for_each(name, value, batch_shape, lambda name, radius: positive_size(name, radius, dtype))

@@ -17,12 +17,8 @@ class Preset(NamedTuple):
     r"""Constants of the step.
 
     The proof needs kappa above :math:`(1 + \delta)^2` and look of at least :math:`(1 + \delta)^2`, where
-    :math:`\delta = \text{kappa}/\text{cap} \le 1`.
-
-    Attributes:
-        kappa, cap, look: constants of the update.
-        ridge: :math:`\rho_t`: ``"paper"`` for :math:`4z_1^2`, which mixes units; ``"scaled"`` for :math:`z_1/\ell`;
-            ``"adaptive"`` for :math:`\sqrt{z_1^2 + V_t}/\ell`.
+    :math:`\delta = \text{kappa}/\text{cap} \le 1`. The ridge :math:`\rho_t` is :math:`4z_1^2` for ``"paper"``, :math:`z_1/\ell`
+    for ``"scaled"`` and :math:`\sqrt{z_1^2 + V_t}/\ell` for ``"adaptive"``.
     """
 
     kappa: float
@@ -38,6 +34,7 @@ PRESETS = {
     "tight": Preset(9.0, 18.0, 2.25, "scaled"),
 }
 RIDGES = ("paper", "scaled", "adaptive")
+CURVATURES: dict[str, Any] = {"eigen": EigenCurvature, "frozen": FrozenCurvature, "sketch": SketchCurvature}
 
 
 class OptimisticNewton(ConvexLearner):
@@ -62,7 +59,7 @@ class OptimisticNewton(ConvexLearner):
 
     # By name: the constants of the step, and the ways to hold the curvature.
     presets = PRESETS
-    forms = ("eigen", "frozen", "sketch")
+    forms = tuple(CURVATURES)
 
     centre: Tensor
     hint: Tensor
@@ -102,14 +99,12 @@ class OptimisticNewton(ConvexLearner):
         r"""Create the buffers, from :math:`\ell = R_1` and :math:`z_1`, ``(*B)``, float64."""
         self._first = {"length_unit": length_unit, "rate": 1.0 / (self.cap * length_unit * error_bound)}
         ridge = 4.0 * error_bound**2 if self.ridge == "paper" else error_bound / length_unit
-        self.curvature = self._curvature(ridge + self.look * self._first["rate"] * error_bound**2)
-        self._create_buffers()
-
-    def _curvature(self, start: Tensor) -> Curvature:
+        start = ridge + self.look * self._first["rate"] * error_bound**2
         options: Any = {"batch_shape": self.batch_shape, "validate": self.validate, **self._initial_options}
         if self.form == "sketch":
-            return SketchCurvature(self.dim, start, self.sketch_size, **options)
-        return (EigenCurvature if self.form == "eigen" else FrozenCurvature)(self.dim, start, **options)
+            options["size"] = self.sketch_size
+        self.curvature: Curvature = CURVATURES[self.form](self.dim, start, **options)
+        self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero, origin = torch.zeros((), dtype=torch.float64), torch.zeros(self.dim, dtype=torch.float64)
@@ -120,10 +115,7 @@ class OptimisticNewton(ConvexLearner):
         return {"length_unit": self._first["length_unit"]}
 
     def _learn_(self, error: Tensor, square: Tensor, radius: Tensor | None) -> None:
-        r"""Learn from :math:`e_t`, ``(*B, d)``, no longer than :math:`z_t`, and its squared norm, ``(*B)``.
-
-        Stay in the ball of a radius, ``(*B)``; None for no ball.
-        """
+        r"""Learn from :math:`e_t`, ``(*B, d)``, its squared norm, ``(*B)``, and the radius of the ball, ``(*B)``, or None."""
         curvature = self.curvature
         rate = number(self.rate)
         correction = self.kappa * rate * dot(self.decision, error)
@@ -147,10 +139,7 @@ class OptimisticNewton(ConvexLearner):
     def _play_(
         self, ridge: Tensor, error_bound: Tensor, length_unit: Tensor, decision_bound: Tensor, radius: Tensor | None
     ) -> None:
-        r"""Take the next decision, by :math:`\rho_t`, :math:`z_t`, :math:`\ell` and :math:`R_t`, ``(*B)``.
-
-        Stay in the ball of a radius, ``(*B)``; None for no ball.
-        """
+        r"""Take the next decision, by :math:`\rho_t`, :math:`z_t`, :math:`\ell`, :math:`R_t` and the ball's radius or None."""
         curvature = self.curvature
         spread = length_unit * sqrt(number(self.error_square_sum))
         rate = 1.0 / maximum(self.cap * decision_bound * error_bound, spread)

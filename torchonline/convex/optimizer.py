@@ -1,31 +1,44 @@
 """ParameterFree: the convex learners as a ``torch.optim.Optimizer``."""
 
+import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from torchonline.convex.ca_oons import CAOONS
+from torchonline.convex.cla_oons import CLAOONS
+from torchonline.convex.freegrad import FreeGrad
 from torchonline.convex.learner import ConvexLearner
-from torchonline.convex.parameter_groups import LEARNERS, RESERVED, begin, flat, is_same, with_new_names
+from torchonline.convex.oons import OONS
 from torchonline.core.checks import check_values, kind, one_of, shape_text
+from torchonline.core.options import former_names, renamed_option
 from torchonline.core.stepping import all_or_nothing
+
+# By name: the learner, the options that the name fixes, and the largest group whose matrices it can hold. A step of that size
+# takes seconds.
+LEARNERS: dict[str, tuple[type[ConvexLearner], dict[str, Any], float]] = {
+    "freegrad": (FreeGrad, {}, math.inf),
+    "oons": (OONS, {}, 2048),
+    "cla": (CLAOONS, {}, 2048),
+    "ca-linear": (CAOONS, {"meta": "linear"}, 512),
+    "ca-values": (CAOONS, {"meta": "values"}, 512),
+}
+# Arguments of a learner that follow from its group.
+DECIDED = {"dim", "batch_shape", "dtype", "device"}
+# Entries of a group that are no options of its learner.
+RESERVED = {"params", "param_names", "learner"}
 
 
 class ParameterFree(torch.optim.Optimizer):
     r"""Optimizer without a learning rate, for small groups of parameters such as a linear head.
 
-    An ordinary loop::
-
-        optimizer = ParameterFree(head.parameters())
-        for x, y in batches:
-            optimizer.zero_grad()
-            loss(head(x), y).backward()
-            optimizer.step()
-
     Each group has one online learner, with a coordinate for each value of the group, in double precision. The parameters are
     :math:`c + x_t`, where the centre c is what they were when the group was added, and :math:`x_t` is the learner's decision. A
-    step shows the learner the gradient at the parameters and writes its next decision. There is no rate to schedule.
+    step shows the learner the gradient at the parameters and writes its next decision. There is no rate to schedule. The cost of
+    a step is that of the learner.
 
     Guarantee. The learner's guarantee holds for the group if the loss is convex in it and the other groups do not move. It bounds
     regret by the distance from c. For data drawn at random this makes the average of the parameters over the steps
@@ -37,8 +50,6 @@ class ParameterFree(torch.optim.Optimizer):
     largest number of that type. Do not accumulate, scale or clip gradients: they are the learner's data. ``lipschitz`` is for
     that. With ``"ca-values"``, ``step`` needs a closure that zeroes the gradients, computes the loss, calls ``backward`` and
     returns the loss; it calls it several times (docs/parameter_free.md).
-
-    Cost of a step: that of the learner, for d values in the group.
 
     Args:
         params: parameters, or groups of them, as in all optimizers. A group may have its own ``learner`` and options.
@@ -82,16 +93,10 @@ class ParameterFree(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Learn from the gradients of the parameters, and move the parameters to the next decisions.
 
+        Return the loss that the closure returns; None without a closure. After an error no learner and no parameter has changed.
+
         Args:
             closure: computes the loss and its gradients, and returns the loss. ``"ca-values"`` needs it.
-
-        Returns:
-            The loss that the closure returns; None without a closure.
-
-        Raises:
-            TypeError: a closure is needed but missing, or returns no loss.
-            ValueError: a gradient or value is not finite, too large to square, or not dense. No learner and no parameter has
-                changed.
         """
         self._move()
         asking = [index for index, learner in enumerate(self.learners) if learner.needs_values]
@@ -202,9 +207,7 @@ class ParameterFree(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state, all or nothing. With the parameters loaded too, training goes on bit for bit.
 
-        Raises:
-            ValueError: the state is of other groups or options, or of another optimizer.
-            RuntimeError: the state of a learner does not fit.
+        A state of other groups or options, or of another optimizer, is a ValueError; one that does not fit, a RuntimeError.
         """
         saved = state_dict.get("learners")
         groups = state_dict.get("param_groups")
@@ -248,3 +251,55 @@ class ParameterFree(torch.optim.Optimizer):
         super().__setstate__(state)
         # torch adds this default. A group that is added later would take it for an option.
         self.defaults.pop("differentiable", None)
+
+
+def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
+    """Return the centre and the learner of a group. Check its options, and add the defaults of the others."""
+    chosen = one_of("learner", group["learner"], tuple(LEARNERS))
+    cls, settled, largest = LEARNERS[chosen]
+    for old, new in former_names(cls).items():
+        renamed_option(group, old, new, stacklevel=6)  # the caller of ParameterFree
+    parameters = inspect.signature(cls).parameters
+    known = {name: parameter.default for name, parameter in parameters.items() if name not in DECIDED | settled.keys()}
+    for option in group:
+        if option not in known and option not in RESERVED:
+            raise TypeError(f"{option}: expected an option of learner {chosen!r} ({', '.join(known)}), got another")
+    for option, default in known.items():
+        if option not in group and default is inspect.Parameter.empty:
+            raise TypeError(f"{option}: expected a value, which learner {chosen!r} needs, got none")
+        group.setdefault(option, default)
+    device = group["params"][0].device if group["params"] else None
+    for p in group["params"]:
+        if not p.is_floating_point():
+            raise TypeError(f"params: expected real floating-point tensors, got {p.dtype}")
+        if p.device != device:
+            raise ValueError(f"params: expected the tensors of a group on one device, got {device} and {p.device}")
+        if not bool(torch.isfinite(p).all()):
+            raise ValueError("params: expected finite values, which the learner is centred at, got NaN or infinity")
+    dim = sum(p.numel() for p in group["params"])
+    if dim == 0:
+        raise ValueError("params: expected at least one value in a group, got none")
+    if dim > largest and group.get("form") != "sketch":
+        wanted = f"at most {largest} values in a group of learner {chosen!r}, which keeps matrices"
+        raise ValueError(f"params: expected {wanted}, got {dim}; 'freegrad' is O(d), and so is form='sketch'")
+    learner = cls(dim, device=device, **settled, **{option: group[option] for option in known})
+    return flat(group["params"]), learner
+
+
+def flat(tensors: list[Tensor]) -> Tensor:
+    """Return the values of tensors as one vector, in double precision."""
+    return torch.cat([tensor.detach().reshape(-1).to(torch.float64) for tensor in tensors])
+
+
+def with_new_names(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a saved group with the names that its options have now."""
+    known = LEARNERS.get(str(group.get("learner")))
+    names = former_names(known[0]) if known else {}
+    return {names.get(name, name): value for name, value in group.items()}
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two options are the same. Two functions count as the same."""
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one.cpu(), other.cpu())
+    return bool(one == other) or (callable(one) and callable(other))

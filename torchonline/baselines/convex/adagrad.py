@@ -25,18 +25,17 @@ class AdaGrad(ConvexLearner):
               x_{t+1} = \Pi_t\Big(x_t - \frac{c\,g_t}{\sqrt{S_t}}\Big),\quad S_{t,i} = \sum_{s\le t}g_{s,i}^2,
 
     where :math:`\Pi` projects onto the ball :math:`\|x\| \le R`, and :math:`\Pi_t` does so in the norm of the weights
-    :math:`\sqrt{S_{t,i}}` (:func:`~torchonline.linalg.project_ball_weighted`). A coordinate whose gradients were all 0 does not
-    move. Decisions do not change when all gradients are multiplied by a number.
+    :math:`\sqrt{S_{t,i}}` (:func:`~torchonline.linalg.project_ball_weighted`). The buffer ``gradient_square_sum`` holds S. A
+    coordinate whose gradients were all 0 does not move. Decisions do not change when all gradients are multiplied by a number.
 
     Guarantee, for any gradients and every u in the ball, for the two forms,
 
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le \Big(\frac{2R^2}c + c\Big)\sqrt{S_T},\qquad
               \Big(\frac{2R^2}c + c\Big)\sum_i\sqrt{S_{T,i}},
 
-    which is least at :math:`c = \sqrt2R`. Without a ball the same holds with half the largest :math:`\|x_t - u\|` in
-    place of R; nothing bounds that distance.
-
-    Cost of a round: O(d). A ``"diagonal"`` step that leaves the ball takes some hundred more operations on d numbers.
+    which is least at :math:`c = \sqrt2R`. Without a ball the same holds with half the largest :math:`\|x_t - u\|` in place of R;
+    nothing bounds that distance. Cost of a round: O(d). A ``"diagonal"`` step that leaves the ball takes some hundred more
+    operations on d numbers.
 
     Args:
         dim: number of coordinates d.
@@ -44,9 +43,6 @@ class AdaGrad(ConvexLearner):
         form: ``"norm"`` for one step size, or ``"diagonal"`` for one per coordinate.
         radius_bound: radius R > 0 of the ball; ``inf`` for no ball.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
-
-    Shape:
-        - ``gradient_square_sum`` S: ``(*B)``; ``(*B, d)`` for ``"diagonal"``.
 
     Example:
         >>> learner = AdaGrad(2, form="diagonal", radius_bound=10.0)
@@ -57,8 +53,7 @@ class AdaGrad(ConvexLearner):
 
     Reference:
         Duchi, Hazan and Singer, Adaptive subgradient methods for online learning and stochastic optimization, JMLR 12, 2011;
-        McMahan and Streeter, Adaptive bound optimization for online convex optimization, COLT 2010. What differs: nothing is
-        added to S.
+        McMahan and Streeter, Adaptive bound optimization for online convex optimization, COLT 2010. Nothing is added to S here.
     """
 
     statistics_depend_on = ("step_size", "radius_bound")

@@ -24,8 +24,8 @@ class CoinBetting(ConvexLearner):
 
     .. math:: x_t = -\frac{W_{t-1}}{Gt}\sum_{s<t}g_s,\qquad W_t = W_{t-1} - \frac1G\langle g_t, x_t\rangle,
 
-    from :math:`W_0 = \varepsilon`, with G = ``lipschitz`` and :math:`\varepsilon` = ``length_scale``. A gradient longer
-    than G is cut to length G and counted in ``clipped_rounds``.
+    from :math:`W_0 = \varepsilon`, with G = ``lipschitz`` and :math:`\varepsilon` = ``length_scale``. The buffer ``wealth`` holds
+    W, and ``coin_sum`` the sum of :math:`-g_t/G`. A gradient longer than G is cut to length G and counted in ``clipped_rounds``.
 
     Guarantee, for any (cut) gradients, every u and all T at once,
 
@@ -35,9 +35,7 @@ class CoinBetting(ConvexLearner):
     (Corollary 5 of the reference, whose constants are from memory), because the wealth is never below
     :math:`\varepsilon2^T\Gamma(\frac{T+1+n}2)\Gamma(\frac{T+1-n}2)/(\pi T!)` at :math:`n = \|\sum_tg_t\|/G`. While gradients
     agree, the wealth nearly doubles in each round. It is cut at :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in
-    float32, after some eighty rounds). Once it is cut, nothing is promised.
-
-    Cost of a round: O(d).
+    float32, after some eighty rounds). Once it is cut, nothing is promised. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
@@ -45,22 +43,17 @@ class CoinBetting(ConvexLearner):
         length_scale: initial wealth :math:`\varepsilon > 0`, in units of the decision: G times it is the most that can be lost.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
-    Shape:
-        - ``coin_sum``, the sum of :math:`-g_t/G`: ``(*B, d)``; ``wealth`` W: ``(*B)``.
-
     Example:
         >>> learner = CoinBetting(2, lipschitz=5.0)
-        >>> target, mean = torch.tensor([3.0, 4.0]).double(), torch.zeros(2).double()
-        >>> for t in range(1000):
-        ...     x = learner.predict()
-        ...     mean += (x - mean) / (t + 1)
-        ...     learner.step((x - target) / (x - target).norm())  # the gradient of |x - (3, 4)|
-        >>> bool((mean - target).norm() < 0.5)
+        >>> mean = torch.zeros(2).double()
+        >>> for _ in range(1000):
+        ...     mean += learner.predict() / 1000.0
+        ...     learner.step(torch.nn.functional.normalize(learner.predict() - torch.tensor([3.0, 4.0]), dim=0))
+        >>> bool((mean - torch.tensor([3.0, 4.0])).norm() < 0.5)
         True
 
     Reference:
-        Orabona and Pal, Coin betting and parameter-free online learning, NeurIPS 2016. What differs: the cuts
-        of gradients and of the wealth.
+        Orabona and Pal, Coin betting and parameter-free online learning, NeurIPS 2016. What differs: the cuts.
     """
 
     statistics_depend_on = ("lipschitz", "length_scale")

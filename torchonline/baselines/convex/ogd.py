@@ -27,9 +27,7 @@ class OGD(ConvexLearner):
 
     for example :math:`\|u\|G\sqrt T` at :math:`\eta = \|u\|/(G\sqrt T)`. With :math:`\eta/\sqrt t` and a ball, the sum on the
     left is at most :math:`2R^2\sqrt T/\eta + (\eta/2)\sum_t\|g_t\|^2/\sqrt t`. Without a ball the decreasing steps promise
-    nothing.
-
-    Cost of a round: O(d).
+    nothing. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.

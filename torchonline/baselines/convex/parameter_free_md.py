@@ -31,18 +31,15 @@ class ParameterFreeMirrorDescent(ConvexLearner):
     .. math:: x_t = \frac{\alpha_t\theta}n\,(e^a - 1),\qquad
               a = \frac{n^2}{36V_t} \text{ if } n \le \frac{6V_t}Z, \text{ else } \frac n{3Z} - \frac{V_t}{Z^2}.
 
-    A gradient longer than G is cut to length G and counted in ``clipped_rounds``.
-
-    Guarantee, for any (cut) gradients, every u and all T at once,
+    A gradient longer than G is cut to length G and counted in ``clipped_rounds``. The buffers ``gradient_sum`` and ``hint`` are
+    in units of Z, and ``error_square_sum`` is :math:`V/Z^2`. Guarantee, for any (cut) gradients, every u and all T at once,
 
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le 4Z\varepsilon
               + 6\|u\|\max\Big\{\sqrt{V_{T+1}\ell},\,Z\ell\Big\},\qquad \ell = \ln(\|u\|/\alpha_{T+1} + 1).
 
     For ``hint="zero"`` this is Theorem 1 of the reference. For ``"last"`` the same proof gives the same bound
     (docs/parameter_free.md). Decisions are cut at length R, or at :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in
-    float32), and the guarantee is for u no longer than that.
-
-    Cost of a round: O(d).
+    float32), and the guarantee is for u no longer than that. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
@@ -51,9 +48,6 @@ class ParameterFreeMirrorDescent(ConvexLearner):
         hint: ``"last"``, or ``"zero"``.
         radius_bound: R > 0, of a ball that decisions and comparators are in; ``inf`` for no bound.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
-
-    Shape:
-        - ``gradient_sum`` and ``hint`` m, both over Z: ``(*B, d)``; ``error_square_sum`` :math:`V/Z^2`: ``(*B)``.
 
     Example:
         >>> learner = ParameterFreeMirrorDescent(2, lipschitz=5.0)
