@@ -15,15 +15,10 @@ TINY = 1e-300
 
 
 class Domain:
-    """Base class of the domains.
-
-    Attributes:
-        dim: number of coordinates d.
-        takes_arrays: whether :meth:`minimizer` also takes NumPy arrays, and then returns one.
-    """
+    """Base class of the domains."""
 
     dim: int
-    takes_arrays = False
+    takes_arrays = False  # whether `minimizer` also takes NumPy arrays, and then returns one
 
     def start(self) -> Tensor:
         """Return a point of the domain to begin at, ``(d)``, float64."""
@@ -83,15 +78,10 @@ class LpBall(Domain):
 
 
 class Vertices(Domain):
-    """Base class of the polytopes: domains with a list of vertices.
+    """Base class of the polytopes: domains with a list of vertices."""
 
-    Attributes:
-        count: number of vertices.
-        diameter: largest l1 distance of two vertices.
-    """
-
-    count: int
-    diameter: float
+    count: int  # of vertices
+    diameter: float  # largest l1 distance of two vertices
 
     def scores(self, direction: Tensor) -> Tensor:
         """Return <direction, v> for all vertices v: ``(*, d)`` to ``(*, count)``."""
@@ -108,9 +98,7 @@ class Vertices(Domain):
 class CrossPolytope(LpBall, Vertices):
     r"""Ball :math:`\|v\|_1 \le R` with its vertices :math:`Re_1, ..., Re_d, -Re_1, ..., -Re_d`.
 
-    Args:
-        dim: number of coordinates d.
-        radius: R > 0.
+    Its arguments are those of :class:`LpBall`.
 
     Example:
         >>> CrossPolytope(2, radius=5.0).minimizer(torch.tensor([-3.0, -4.0]).double())

@@ -23,10 +23,6 @@ def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple
     Returns:
         Gradients ``(*B, N, d)`` and values ``(*B, N)``. Give a private learner the gradients only: values are not public.
 
-    Raises:
-        TypeError: an entry of ``data``, or the loss, is no tensor.
-        ValueError: the shape of a tensor in ``data`` does not begin with the batch shape, or the loss is not one number.
-
     Example:
         >>> learner = DPTOFW(2, horizon=10, epsilon=1.0, delta=0.01)
         >>> x, y = torch.tensor([1.0, 2.0]).double(), torch.tensor(3.0).double()

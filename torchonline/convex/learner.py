@@ -113,14 +113,11 @@ class ConvexLearner(Learner):
     def step(self, gradients: Tensor, values: Tensor | None = None) -> None:
         """Learn from the gradients of a round's loss at the points of :meth:`queries`.
 
-        Args:
-            gradients: ``(*B, N, d)``, or ``(*B, d)`` where N = 1.
-            values: values of the loss at the same points, ``(*B, N)``, or ``(*B)`` where N = 1. A learner that does not need
-                them ignores them.
+        A wrong type, shape, device or value raises TypeError or ValueError, and no buffer has changed.
 
-        Raises:
-            TypeError: an argument holds no real numbers, or ``gradients`` is a tensor of integers.
-            ValueError: a shape, device or value is wrong, or needed values are missing. No buffer has changed.
+        Args:
+            gradients: ``(*B, N, d)``, or ``(*B, d)`` where N = 1; real numbers, no tensor of integers.
+            values: values of the loss at the same points, ``(*B, N)``, or ``(*B)`` where N = 1, if the learner needs them.
         """
         with torch.no_grad():
             gradients = gradients.detach().to(self.decision.dtype, copy=True)
@@ -175,13 +172,10 @@ class HintedLearner(ConvexLearner):
         """Replace the hint of the next round. The decision follows it.
 
         It may depend on all that is known before the round. The class says how long it is used and whether it is scaled down.
+        A wrong type, shape, device or value raises TypeError or ValueError, and no buffer has changed.
 
         Args:
             hint: guess of the next gradient, or of the next losses, ``(*B, d)``.
-
-        Raises:
-            TypeError: ``hint`` holds no real numbers, or is a tensor of integers.
-            ValueError: its shape, device or values are wrong. No buffer has changed.
         """
         self._set_hint_(hint)
 

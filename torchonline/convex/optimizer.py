@@ -207,7 +207,7 @@ class ParameterFree(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state, all or nothing. With the parameters loaded too, training goes on bit for bit.
 
-        A state of other groups or options, or of another optimizer, is a ValueError; one that does not fit, a RuntimeError.
+        A state of other groups or options, or of another optimizer, raises ValueError; one that does not fit, RuntimeError.
         """
         saved = state_dict.get("learners")
         groups = state_dict.get("param_groups")

@@ -34,10 +34,6 @@ class CustomLink(Link):
         C_mu: the largest :math:`\mu'` for all z that may occur; None to find it on the grid.
         noise_scale: square root of the dispersion.
 
-    Raises:
-        ValueError: ``mu`` is not the derivative of ``m``, ``dmu`` not that of ``mu``, a value is not finite, ``dmu`` is not above
-            0, or R or C_mu is too small.
-
     Example:
         >>> def m(z: torch.Tensor) -> torch.Tensor:
         ...     return torch.cosh(z)

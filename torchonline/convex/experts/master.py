@@ -30,8 +30,8 @@ class MsMwCMaster(Experts):
     (Lemma 1 of the reference; docs/parameter_free.md has the constants). It scales with the range of that expert, not with the
     largest range. A loss out of its range is cut, and its round is counted in ``clipped_rounds``.
 
-    With missing experts, the bound is proved from round s on for an expert that appears in round s and stays, if the expert of
-    the least range is always available, plus :math:`3(s - 1)` times the largest range of the experts available before.
+    With missing experts, the bound is proved only for an expert that appears in round s and stays, from round s on, if the expert
+    of the least range is always available, plus :math:`3(s - 1)` times the largest range of the experts available before.
 
     Cost of a round: O(NK) for K = O(ln(max r / min r) + ln T) rates.
 
@@ -43,7 +43,6 @@ class MsMwCMaster(Experts):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``decision``, ``hint``, ``available``: ``(*B, N)``.
         - ``inner_log_weights``, ``(*B, K, N)``, and ``outer_log_weights``, ``(*B, K)``: logarithms of the weights of
           experts and of rates, before the hint; ``inner_weights``, ``(*B, K, N)``: weights of experts after the hint.
 
