@@ -22,17 +22,13 @@ LEVELS = 30
 class CAOONS(ConvexLearner):
     r"""CA-OONS: optimistic online Newton steps that adapt to the comparator, for a known bound on gradients.
 
-    A round::
-
-        gradients, values = torchonline.gradients(loss, learner, x, y)    # at all points of learner.queries()
-        learner.step(gradients, values)
-
     Let :math:`\ell` = ``length_scale``. There are N :class:`~torchonline.OONS` learners, of radius :math:`D_j = \ell2^j` for j =
     1, ..., N, where N is the least number with :math:`D_N \ge T\max\{1, \ell\}`. An :class:`~torchonline.MsMwCMaster` weighs
     them. The decision is :math:`x_t = \sum_jw_{t,j}x_t^j`. The option ``meta`` says which losses the weights follow:
 
     - ``"values"``: :math:`f_t(x_t^j) - f_t(0)`, with the last such loss as the hint. Each learner has its own gradient: N
-      queries. One more is the origin: its value counts; its gradient is ignored but must be finite.
+      queries, and ``step`` also needs the values of the loss. One more query is the origin: its value counts; its gradient is
+      ignored but must be finite.
     - ``"linear"``: :math:`\langle g_t, x_t^j\rangle` with the gradient at the decision, which all learners share: one query.
     - ``"paper"``: :math:`\langle\nabla f_t(x_t^j), x_t^j\rangle`, as printed in the paper, for comparison. If losses are not
       linear, regret is linear in T (docs/parameter_free.md). It warns.
@@ -125,7 +121,8 @@ class CAOONS(ConvexLearner):
         radius = torch.tensor(radii, dtype=torch.float64).expand(*self.batch_shape, levels)
         of_bases |= {"preset": preset, "form": form, "sketch_size": sketch_size}
         self.bases = OONS(dim, lipschitz=lipschitz, radius_bound=radius, **of_bases)
-        ranges, rounds = [lipschitz * radius for radius in radii], 2**LEVELS if horizon is None else horizon
+        rounds = 2**LEVELS if horizon is None else horizon
+        ranges = [self.lipschitz * radius for radius in radii]
         of_meta = "paper" if preset == "paper" else "default"
         self.meta = MsMwCMaster(ranges, horizon=rounds, preset=of_meta, **options)
         self.is_exportable = self.bases.is_exportable

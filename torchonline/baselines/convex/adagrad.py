@@ -13,8 +13,6 @@ from torchonline.core.ops import along, assign_, count_, dot, increase_, or_one,
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_weighted, with_length_at_most
 
-FORMS = ("norm", "diagonal")
-
 
 class AdaGrad(ConvexLearner):
     r"""AdaGrad: gradient descent with a step size for all coordinates or for each.
@@ -74,7 +72,7 @@ class AdaGrad(ConvexLearner):
         super().__init__(dim, **options)
         dtype = self._initial_options["dtype"]
         self.step_size = positive_size("step_size", step_size, dtype)
-        self.form = one_of("form", form, FORMS)
+        self.form = one_of("form", form, ("norm", "diagonal"))
         self.is_diagonal = form == "diagonal"
         self.radius_bound = positive_size("radius_bound", radius_bound, dtype, besides=(math.inf,))
         self._create_buffers()

@@ -11,8 +11,6 @@ from torchonline.core.ops import along, assign_, count_, real, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import in_ball
 
-SCHEDULES = ("sqrt", "constant")
-
 
 class OGD(ConvexLearner):
     r"""Online gradient descent on a Euclidean ball, or without bounds.
@@ -62,7 +60,7 @@ class OGD(ConvexLearner):
         super().__init__(dim, **options)
         dtype = self._initial_options["dtype"]
         self.step_size = positive_size("step_size", step_size, dtype)
-        self.schedule = one_of("schedule", schedule, SCHEDULES)
+        self.schedule = one_of("schedule", schedule, ("sqrt", "constant"))
         self.is_constant = schedule == "constant"
         self.radius_bound = positive_size("radius_bound", radius_bound, dtype, besides=(math.inf,))
         self._create_buffers()

@@ -13,8 +13,6 @@ from torchonline.core.ops import along, assign_, count_, dot, expm1, increase_, 
 from torchonline.core.options import LearnerOptions, with_former_names
 from torchonline.linalg import with_length_at_most
 
-HINTS = ("last", "zero")
-
 
 class ParameterFreeMirrorDescent(ConvexLearner):
     r"""Mirror descent without a step size or a bound on the comparator. Its regret grows with the changes of the gradient.
@@ -86,7 +84,7 @@ class ParameterFreeMirrorDescent(ConvexLearner):
         dtype = self._initial_options["dtype"]
         self.length_scale = positive_size("length_scale", length_scale, dtype)
         self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        self.optimism = 1.0 if one_of("hint", hint, HINTS) == "last" else 0.0
+        self.optimism = 1.0 if one_of("hint", hint, ("last", "zero")) == "last" else 0.0
         self.error_bound = (1.0 + self.optimism) * self.lipschitz
         self.radius_bound = positive_size("radius_bound", radius_bound, dtype, besides=(math.inf,))
         self._create_buffers()
