@@ -23,7 +23,7 @@ class AdaGrad(ConvexLearner):
               x_{t+1} = \Pi_t\Big(x_t - \frac{c\,g_t}{\sqrt{S_t}}\Big),\quad S_{t,i} = \sum_{s\le t}g_{s,i}^2,
 
     where :math:`\Pi` projects onto the ball :math:`\|x\| \le R`, and :math:`\Pi_t` does so in the norm of the weights
-    :math:`\sqrt{S_{t,i}}` (:func:`~torchonline.linalg.project_ball_weighted`). The buffer ``gradient_square_sum`` holds S. A
+    :math:`\sqrt{S_{t,i}}` (:func:`~torchonline.linalg.project_ball_weighted`). A
     coordinate whose gradients were all 0 does not move. Decisions do not change when all gradients are multiplied by a number.
 
     Guarantee, for any gradients and every u in the ball, for the two forms,
@@ -41,6 +41,9 @@ class AdaGrad(ConvexLearner):
         form: ``"norm"`` for one step size, or ``"diagonal"`` for one per coordinate.
         radius_bound: radius R > 0 of the ball; ``inf`` for no ball.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+
+    Shape:
+        - ``gradient_square_sum`` S: ``(*B)``; ``(*B, d)`` for ``"diagonal"``.
 
     Example:
         >>> learner = AdaGrad(2, form="diagonal", radius_bound=10.0)

@@ -24,8 +24,7 @@ class CoinBetting(ConvexLearner):
 
     .. math:: x_t = -\frac{W_{t-1}}{Gt}\sum_{s<t}g_s,\qquad W_t = W_{t-1} - \frac1G\langle g_t, x_t\rangle,
 
-    from :math:`W_0 = \varepsilon`, with G = ``lipschitz`` and :math:`\varepsilon` = ``length_scale``. The buffer ``wealth`` holds
-    W, and ``coin_sum`` the sum of :math:`-g_t/G`. A gradient longer than G is cut to length G and counted in ``clipped_rounds``.
+    from :math:`W_0 = \varepsilon`, with G = ``lipschitz`` and :math:`\varepsilon` = ``length_scale``. A gradient longer than G is cut to length G and counted in ``clipped_rounds``.
 
     Guarantee, for any (cut) gradients, every u and all T at once,
 
@@ -42,6 +41,9 @@ class CoinBetting(ConvexLearner):
         lipschitz: bound G > 0 on the length of gradients.
         length_scale: initial wealth :math:`\varepsilon > 0`, in units of the decision: G times it is the most that can be lost.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+
+    Shape:
+        - ``coin_sum``, the sum of :math:`-g_t/G`: ``(*B, d)``; ``wealth`` W: ``(*B)``.
 
     Example:
         >>> learner = CoinBetting(2, lipschitz=5.0)

@@ -54,8 +54,7 @@ class OFTRL(SmoothLearner):
     .. math:: x_t = \arg\min_{\|x\|\le R}\Big\langle\sum_{s<t}g_s + m_t, x\Big\rangle + \frac{\|x\|^2}{\eta_t},\qquad
               \eta_t = \frac{R^2}{\nu + \sum_{s<t}\eta_s\|g_s - m_s\|^2},
 
-    where :math:`\nu = 2GR + LR^2`, G = ``lipschitz`` and L = ``smoothness``. Buffers hold the ``gradient_sum``, the ``hint`` m
-    and the ``regularization`` :math:`R^2/\eta_t`.
+    where :math:`\nu = 2GR + LR^2`, G = ``lipschitz`` and L = ``smoothness``.
 
     Guarantee, for any gradients and every u in the ball, with :math:`Z = \max_t\|g_t - m_t\|`, which is at most 2G if no
     gradient is longer than G:
@@ -74,6 +73,9 @@ class OFTRL(SmoothLearner):
         lipschitz: G > 0, about the length of gradients.
         smoothness: :math:`L \ge 0`, about a Lipschitz constant of the mean gradients; 0 if none is known.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+
+    Shape:
+        - ``gradient_sum``, ``hint`` m: ``(*B, d)``; ``regularization`` :math:`R^2/\eta_t`: ``(*B)``.
 
     Example:
         >>> learner = OFTRL(2, radius_bound=10.0, lipschitz=1.0)

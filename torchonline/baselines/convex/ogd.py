@@ -34,6 +34,9 @@ class OGD(ConvexLearner):
         radius_bound: radius R > 0 of the ball; ``inf`` for no ball.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
+    Shape:
+        - ``decision`` x: ``(*B, d)``; ``rounds`` t: ``(*B)``.
+
     Example:
         >>> learner = OGD(2, step_size=0.5)
         >>> for _ in range(100):

@@ -18,7 +18,7 @@ class OptimisticOMD(SmoothLearner):
               \eta_t = \frac D{\sqrt{\delta + 4G^2 + V_{t-1}}},\qquad V_t = \sum_{s\le t}\|g_s - m_s\|^2,
 
     from :math:`x'_1 = 0`, where :math:`\Pi` projects onto the ball :math:`\|x\| \le R`, G = ``lipschitz``,
-    L = ``smoothness`` and :math:`\delta = 10D^2L^2`. Buffers hold the ``centre`` x', the ``hint`` m and ``error_square_sum`` V.
+    L = ``smoothness`` and :math:`\delta = 10D^2L^2`.
 
     Guarantee, if no gradient is longer than G, for every u in the ball:
     :math:`\sum_{t\le T}\langle g_t, x_t - u\rangle \le \frac32D\sqrt{\delta + 4G^2 + V_T}`. If the expected losses are
@@ -33,6 +33,9 @@ class OptimisticOMD(SmoothLearner):
         smoothness: Lipschitz constant :math:`L \ge 0` of the mean gradients; 0 if none is known. Then only the first guarantee
             holds.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+
+    Shape:
+        - ``centre`` x', ``hint`` m: ``(*B, d)``; ``error_square_sum`` V: ``(*B)``.
 
     Example:
         >>> learner = OptimisticOMD(2, radius_bound=10.0, lipschitz=15.0)
