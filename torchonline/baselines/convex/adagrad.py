@@ -23,8 +23,8 @@ class AdaGrad(ConvexLearner):
               x_{t+1} = \Pi_t\Big(x_t - \frac{c\,g_t}{\sqrt{S_t}}\Big),\quad S_{t,i} = \sum_{s\le t}g_{s,i}^2,
 
     where :math:`\Pi` projects onto the ball :math:`\|x\| \le R`, and :math:`\Pi_t` does so in the norm of the weights
-    :math:`\sqrt{S_{t,i}}` (:func:`~torchonline.linalg.project_ball_weighted`). A
-    coordinate whose gradients were all 0 does not move. Decisions do not change when all gradients are multiplied by a number.
+    :math:`\sqrt{S_{t,i}}` (:func:`~torchonline.linalg.project_ball_weighted`). A coordinate whose gradients were all 0 does not
+    move. Decisions do not change when all gradients are multiplied by a number.
 
     Guarantee, for any gradients and every u in the ball, for the two forms,
 

@@ -29,8 +29,9 @@ class ParameterFreeMirrorDescent(ConvexLearner):
     .. math:: x_t = \frac{\alpha_t\theta}n\,(e^a - 1),\qquad
               a = \frac{n^2}{36V_t} \text{ if } n \le \frac{6V_t}Z, \text{ else } \frac n{3Z} - \frac{V_t}{Z^2}.
 
-    A gradient longer than G is cut to length G and counted in ``clipped_rounds``. The buffers ``gradient_sum`` and ``hint`` are
-    in units of Z, and ``error_square_sum`` is :math:`V/Z^2`. Guarantee, for any (cut) gradients, every u and all T at once,
+    A gradient longer than G is cut to length G and counted in ``clipped_rounds``.
+
+    Guarantee, for any (cut) gradients, every u and all T at once,
 
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le 4Z\varepsilon
               + 6\|u\|\max\Big\{\sqrt{V_{T+1}\ell},\,Z\ell\Big\},\qquad \ell = \ln(\|u\|/\alpha_{T+1} + 1).
@@ -46,6 +47,9 @@ class ParameterFreeMirrorDescent(ConvexLearner):
         hint: ``"last"``, or ``"zero"``.
         radius_bound: R > 0, of a ball that decisions and comparators are in; ``inf`` for no bound.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+
+    Shape:
+        - ``gradient_sum`` and ``hint`` m, both over Z: ``(*B, d)``; ``error_square_sum`` :math:`V/Z^2`: ``(*B)``.
 
     Example:
         >>> learner = ParameterFreeMirrorDescent(2, lipschitz=5.0)

@@ -29,8 +29,7 @@ class MsMwC(Experts):
         w'_{t+1} = \arg\min_w\langle w, \ell_t + a_t\rangle + D_\varphi(w, w'_t),\qquad
         a_{t,j} = \text{kappa}\,\beta_j(\ell_{t,j} - h_{t,j})^2 .
 
-    The buffer ``log_weights`` holds :math:`\ln w'_t`. The weights of unavailable experts keep their share of the sum and do not
-    change.
+    The weights of unavailable experts keep their share of the sum and do not change.
 
     Guarantee. As long as :math:`\text{kappa}\,\beta_j|\ell_{t,j} - h_{t,j}| \le 1`, against each expert i, on every sequence,
 
@@ -51,6 +50,9 @@ class MsMwC(Experts):
         prior: :math:`w'_1`, N positive numbers, which are normalized to sum 1; None for equal weights.
         preset: ``"default"``, kappa = 6; ``"paper"``, kappa = 32.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+
+    Shape:
+        - ``decision`` :math:`w_t`, ``log_weights`` :math:`\ln w'_t`, ``hint``, ``available``: ``(*B, N)``.
 
     Example:
         >>> learner = MsMwC(3, rate=0.1)
