@@ -10,17 +10,9 @@ from torch import Tensor
 from torchonline.convex.experts.master import MsMwCMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.oons import OONS
-from torchonline.core.checks import (
-    LARGEST,
-    check_size,
-    check_state_dtype,
-    one_of,
-    positive_integer,
-    positive_size,
-    rounds_at_most,
-)
+from torchonline.core.checks import LARGEST, check_size, one_of, positive_integer, positive_size, rounds_at_most
 from torchonline.core.ops import assign_, column, count_, matvec, real, row_dots, where
-from torchonline.core.options import DEFAULTS, LearnerOptions, with_former_names
+from torchonline.core.options import LearnerOptions, with_former_names
 
 METAS = ("values", "linear", "paper")
 # Learners without a horizon. The j-th wakes in round 2^(j-1).
@@ -30,22 +22,16 @@ LEVELS = 30
 class CAOONS(ConvexLearner):
     r"""CA-OONS: optimistic online Newton steps that adapt to the comparator, for a known bound on gradients.
 
-    A round::
+    Let :math:`\ell` = ``length_scale``. There are N :class:`~torchonline.OONS` learners, of radius :math:`D_j = \ell2^j` for j =
+    1, ..., N, where N is the least number with :math:`D_N \ge T\max\{1, \ell\}`. An :class:`~torchonline.MsMwCMaster` weighs
+    them. The decision is :math:`x_t = \sum_jw_{t,j}x_t^j`. The option ``meta`` says which losses the weights follow:
 
-        gradients, values = torchonline.gradients(loss, learner, x, y)    # at all points of learner.queries()
-        learner.step(gradients, values)
-
-    Let :math:`\ell` = ``length_scale``. There are N :class:`~torchonline.OONS` learners, of radius :math:`D_j = \ell2^j`
-    for j = 1, ..., N, where N is the least number with :math:`D_N \ge T\max\{1, \ell\}`. An
-    :class:`~torchonline.MsMwCMaster` weighs them. The decision is :math:`x_t = \sum_jw_{t,j}x_t^j`. The option ``meta``
-    says which losses the weights follow:
-
-    - ``"values"``: :math:`f_t(x_t^j) - f_t(0)`, with the last such loss as the hint. Each learner has its own gradient, so that
-      there are N queries. One more is the origin: its value counts; its gradient is ignored but must be finite.
+    - ``"values"``: :math:`f_t(x_t^j) - f_t(0)`, with the last such loss as the hint. Each learner has its own gradient: N
+      queries, and ``step`` also needs the values of the loss. One more query is the origin: its value counts; its gradient is
+      ignored but must be finite.
     - ``"linear"``: :math:`\langle g_t, x_t^j\rangle` with the gradient at the decision, which all learners share: one query.
-    - ``"paper"``: :math:`\langle\nabla f_t(x_t^j), x_t^j\rangle`, as printed in the paper. For a loss that is not linear
-      its regret is linear in T, because it rewards a learner for the slope where that learner stands. It is here for
-      comparison, and warns.
+    - ``"paper"``: :math:`\langle\nabla f_t(x_t^j), x_t^j\rangle`, as printed in the paper, for comparison. If losses are not
+      linear, regret is linear in T (docs/parameter_free.md). It warns.
 
     Guarantee, with the default preset. Let :math:`D = \max\{\|u\|, \ell\} \le D_N`, and let losses be convex with
     gradients no longer than ``lipschitz``. For ``"values"``, let losses be drawn with variances :math:`\sigma_t^2` around
@@ -56,15 +42,11 @@ class CAOONS(ConvexLearner):
     For ``"linear"`` regret is surely :math:`\tilde O(D\sqrt{\sum_t\|g_t - g_{t-1}\|^2} + GD)`. This is the former rate if
     losses are linear, and :math:`\tilde O(GD\sqrt T)` always (Theorem 4.1 of the reference, whose equation (5) is false:
     docs/parameter_free.md). For :math:`\|u\| > D_N` regret is at most :math:`2GT\|u\|`. The logarithms are of T, N, d and
-    :math:`D/\ell`.
+    :math:`D/\ell`. A loss further from that at the origin than G :math:`D_j` is cut and counted in ``meta.clipped_rounds``. Then
+    nothing is promised. For a squared loss on an unbounded domain take ``"linear"``.
 
-    A loss further from that at the origin than G :math:`D_j` is cut and counted in ``meta.clipped_rounds``. Then nothing is
-    promised. For a squared loss on an unbounded domain take ``"linear"``.
-
-    Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`. This
-    costs at most :math:`3G\|u\|^2/\ell` more; T is :math:`2^{30}` in the logarithms of the weights (proof:
-    docs/parameter_free.md).
-
+    Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`. This costs at
+    most :math:`3G\|u\|^2/\ell` more; T is :math:`2^{30}` in the logarithms of the weights (proof: docs/parameter_free.md).
     Cost of a round: that of N learners in one batch, and O(N (N + ln T)) for their weights.
 
     Args:
@@ -78,9 +60,8 @@ class CAOONS(ConvexLearner):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - Queries: ``(*B, N + 1, d)`` for ``"values"``, the origin last; ``(*B, 1, d)`` for ``"linear"``; ``(*B, N, d)`` for
-          ``"paper"``. Gradients: the same. Values: the same without d.
-        - ``decision``: ``(*B, d)``; ``rounds``: ``(*B)``.
+        - Queries and gradients: ``(*B, N + 1, d)`` for ``"values"``, the origin last; ``(*B, 1, d)`` for ``"linear"``;
+          ``(*B, N, d)`` for ``"paper"``. Values: the same without d.
         - ``bases``: a part, the N learners, of batch shape ``(*B, N)``; ``meta``: a part, their weights.
 
     Example:
@@ -99,7 +80,7 @@ class CAOONS(ConvexLearner):
     argument_of = {"mode_number": "meta"}
     dropped = ("wakes",)
 
-    sleeping_rounds: Tensor
+    sleeping_rounds: Tensor  # before each learner wakes, (N)
 
     @with_former_names(scale0="length_scale")
     def __init__(
@@ -115,46 +96,35 @@ class CAOONS(ConvexLearner):
         sketch_size: int = 16,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        dtype = options.get("dtype", DEFAULTS["dtype"])
-        check_state_dtype(dtype)
-        lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        length_scale = positive_size("length_scale", length_scale, dtype)
         one_of("meta", meta, METAS)
         levels = LEVELS
         if horizon is not None:
             horizon = rounds_at_most("horizon", horizon)
+            length_scale = positive_size("length_scale", length_scale, torch.float64)
             levels = max(1, math.ceil(math.log2(horizon / min(1.0, length_scale)) - 1e-9))
-        radii = [length_scale * 2.0**j for j in range(1, levels + 1)]
-        check_size("lipschitz", lipschitz * radii[-1], LARGEST[dtype], dtype)
         points = {"values": levels + 1, "linear": 1, "paper": levels}[meta]
         dim = positive_integer("dim", dim)
         super().__init__(dim, points=points, entries=levels * dim * dim, **options)
         if meta == "paper":
             warnings.warn(
-                "meta: 'paper' has regret linear in the number of rounds for losses that are not linear; it is for comparison",
-                stacklevel=3,
+                "meta: 'paper' has regret linear in the number of rounds unless losses are linear", stacklevel=3
             )
-        self.horizon, self.length_scale, self.lipschitz = horizon, length_scale, lipschitz
+        dtype = self._initial_options["dtype"]
+        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
+        self.length_scale = positive_size("length_scale", length_scale, dtype)
+        radii = [self.length_scale * 2.0**j for j in range(1, levels + 1)]
+        check_size("lipschitz", self.lipschitz * radii[-1], LARGEST[dtype], dtype)
+        self.horizon, self.levels, self.grows = horizon, levels, horizon is None
         self.mode, self.mode_number = meta, METAS.index(meta)
         self.needs_values = meta == "values"
         of_bases: Any = options | {"batch_shape": (*self.batch_shape, levels)}
-        self.bases = OONS(
-            dim,
-            lipschitz=lipschitz,
-            radius_bound=torch.tensor(radii, dtype=torch.float64).expand(*self.batch_shape, levels),
-            preset=preset,
-            form=form,
-            sketch_size=sketch_size,
-            **of_bases,
-        )
-        self.meta = MsMwCMaster(
-            [lipschitz * radius for radius in radii],
-            horizon=2**LEVELS if horizon is None else horizon,
-            preset="paper" if preset == "paper" else "default",
-            **options,
-        )
-        self.levels = levels
-        self.grows = horizon is None
+        radius = torch.tensor(radii, dtype=torch.float64).expand(*self.batch_shape, levels)
+        of_bases |= {"preset": preset, "form": form, "sketch_size": sketch_size}
+        self.bases = OONS(dim, lipschitz=lipschitz, radius_bound=radius, **of_bases)
+        rounds = 2**LEVELS if horizon is None else horizon
+        ranges = [self.lipschitz * radius for radius in radii]
+        of_meta = "paper" if preset == "paper" else "default"
+        self.meta = MsMwCMaster(ranges, horizon=rounds, preset=of_meta, **options)
         self.is_exportable = self.bases.is_exportable
         self._create_buffers()
         self._begin_()
@@ -170,7 +140,6 @@ class CAOONS(ConvexLearner):
                 self.meta._set_available_(self._awake().expand_as(self.meta.available))
 
     def _tables(self) -> dict[str, Tensor]:
-        """Return the number of rounds before each learner wakes, ``(N)``."""
         return {"sleeping_rounds": 2.0 ** torch.arange(self.levels, dtype=torch.float64) - 1.0}
 
     @torch.jit.export

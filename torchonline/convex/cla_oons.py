@@ -1,41 +1,21 @@
 """CLA-OONS: OONS that starts anew when the comparator's radius has grown too small."""
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.convex.optimistic_newton import PRESETS, OptimisticNewton
 from torchonline.core.backend import may_hold
-from torchonline.core.checks import check_state_dtype, one_of, positive_size, sizes
-from torchonline.core.ops import (
-    along,
-    assign_,
-    dot,
-    fill_,
-    increase_,
-    maximum,
-    nonzero,
-    number,
-    or_one,
-    sqrt,
-    where,
-)
-from torchonline.core.options import DEFAULTS, LearnerOptions, with_former_names
-
-# The drift of an adaptive ridge has no bound where the radius is much larger than the comparator.
-CLA_PRESETS = {"default": PRESETS["tight"], "paper": PRESETS["paper"]}
+from torchonline.core.checks import positive_size
+from torchonline.core.ops import along, assign_, dot, fill_, increase_, maximum, nonzero, number, or_one, sqrt, where
+from torchonline.core.options import LearnerOptions, with_former_names
 
 
 class CLAOONS(OptimisticNewton):
     r"""CLA-OONS: optimistic online Newton steps that adapt to the comparator and to the size of gradients.
 
-    A round::
-
-        gradients, _ = torchonline.gradients(loss, learner, x, y)    # or a formula, at learner.predict()
-        learner.step(gradients)
-
-    The update is that of :mod:`torchonline.convex.optimistic_newton`, with the last gradient as the hint,
+    The update is that of :class:`~torchonline.convex.optimistic_newton.OptimisticNewton`, with the last gradient as the hint,
     :math:`\ell = D_1`, and the largest error so far as :math:`z_t`. A longer error is cut to :math:`z_t`:
 
     .. math::
@@ -55,11 +35,8 @@ class CLAOONS(OptimisticNewton):
     logarithms are of T and :math:`G/z_1`. :math:`G\,D_T` is of order :math:`GD_1\sqrt T` unless gradients vanish.
     ``form="sketch"`` adds :math:`2D^2` times ``curvature.removed_spectrum`` for each start.
 
-    This learner is here because the paper has it. The cap of :math:`\eta` falls as :math:`D_t` grows, and each start
-    empties the curvature, so that for long the learner steps by its ridge alone. In noise its regret was seen to grow
-    almost like T for sixteen thousand rounds, to some forty times that of :class:`~torchonline.FreeGrad`
-    (docs/parameter_free.md), which is also simpler and cheaper.
-
+    This learner is here because the paper has it. In noise its regret grows almost like T for long; take
+    :class:`~torchonline.FreeGrad`, which is also simpler and cheaper (docs/parameter_free.md).
     Cost of a round: O(d^3) for ``"eigen"``; O(dr + r^3) for ``"sketch"``, r = ``sketch_size``.
 
     Args:
@@ -69,16 +46,13 @@ class CLAOONS(OptimisticNewton):
         length_scale: first radius :math:`D_1` > 0, the unit of length.
         preset: ``"default"``: kappa, cap, look 9, 18, 2.25 and the ridge :math:`z/D_1`; ``"paper"``: 32, 64, 4, the ridge
             :math:`4z^2`, and a :math:`\max\|g\|` of at least 1.
-        form: ``"eigen"`` or ``"sketch"``.
-        sketch_size: number of directions of the sketch.
+        form, sketch_size: those of :class:`~torchonline.OONS`, without ``"frozen"``.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``decision``, ``centre``, ``hint``: ``(*B, d)``.
-        - ``error_bound`` :math:`z_t`, ``first_error_bound`` (:math:`z_t` at the last start), ``radius`` :math:`D_t`,
-          ``largest_gradient_norm`` :math:`\max\|g\|`, ``relative_norm_sum`` :math:`S_t`, ``error_square_sum``, ``rate``:
-          ``(*B)``.
-        - ``rounds``, ``restart_count`` (starts after the first), ``clipped_rounds`` (rounds with a cut error): ``(*B)``, int64.
+        - The buffers of :class:`~torchonline.OONS`, and, ``(*B)``: ``error_bound`` :math:`z_t`, ``first_error_bound``
+          (:math:`z_t` at the last start), ``radius`` :math:`D_t`, ``largest_gradient_norm`` :math:`\max\|g\|`,
+          ``relative_norm_sum`` :math:`S_t`, ``restart_count`` (starts after the first).
 
     Example:
         >>> learner = CLAOONS(1)
@@ -92,7 +66,10 @@ class CLAOONS(OptimisticNewton):
         What differs: the constants, a ridge with units, and a start without a known scale.
     """
 
-    statistics_depend_on = ("gradient_scale", "length_scale", "kappa", "cap", "look", "ridge_number")
+    # The drift of an adaptive ridge has no bound where the radius is much larger than the comparator.
+    presets = {"default": PRESETS["tight"], "paper": PRESETS["paper"]}
+    forms = ("eigen", "sketch")
+    statistics_depend_on = ("gradient_scale", *OptimisticNewton.statistics_depend_on)
     renamed = OptimisticNewton.renamed | {
         "scale": "error_bound",
         "first_scale": "first_error_bound",
@@ -120,22 +97,11 @@ class CLAOONS(OptimisticNewton):
         sketch_size: int = 16,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        common: Any = DEFAULTS | options
-        check_state_dtype(common["dtype"])
-        z = None if gradient_scale is None else positive_size("gradient_scale", gradient_scale, common["dtype"])
-        length_scale = positive_size("length_scale", length_scale, common["dtype"])
-        batch_shape = sizes("batch_shape", common["batch_shape"])
-        super().__init__(
-            dim,
-            length_unit=torch.full(batch_shape, length_scale, dtype=torch.float64),
-            error_bound=torch.full(batch_shape, z or 1.0, dtype=torch.float64),
-            constants=CLA_PRESETS[one_of("preset", preset, tuple(CLA_PRESETS))],
-            form=one_of("form", form, ("eigen", "sketch")),
-            sketch_size=sketch_size,
-            **options,
-        )
-        self.gradient_scale, self.length_scale, self.preset = z, length_scale, preset
-        self._create_buffers()
+        super().__init__(dim, length_scale=length_scale, preset=preset, form=form, sketch_size=sketch_size, **options)
+        dtype = self._initial_options["dtype"]
+        self.gradient_scale = None if gradient_scale is None else positive_size("gradient_scale", gradient_scale, dtype)
+        one = torch.ones(self.batch_shape, dtype=torch.float64)
+        self._start_(self.length_scale * one, (self.gradient_scale or 1.0) * one)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros((), dtype=torch.float64)

@@ -1,8 +1,4 @@
-r"""Curvature of the losses so far: solves and projections with :math:`A = cI + \sum_s v_sv_s^\top`.
-
-Three classes hold A, with the same methods. :class:`EigenCurvature` keeps its eigenvectors. :class:`FrozenCurvature` keeps its
-inverse, for a multiple c that hardly ever changes. :class:`SketchCurvature` keeps a few directions.
-"""
+r"""Curvature of the losses so far: solves and projections with :math:`A = cI + \sum_s v_sv_s^\top`."""
 
 import math
 from typing import TYPE_CHECKING, Unpack
@@ -31,13 +27,7 @@ from torchonline.core.ops import (
     where,
 )
 from torchonline.core.options import LearnerOptions
-from torchonline.core.precision_matrix import (
-    add_outer_,
-    add_outer_product_,
-    add_square_,
-    is_time_to_refine,
-    refine_,
-)
+from torchonline.core.precision_matrix import add_outer_, add_outer_product_, add_square_, is_time_to_refine, refine_
 from torchonline.linalg import (
     add_diagonal,
     ball_factors,
@@ -90,10 +80,7 @@ class Curvature(Learner):
         raise NotImplementedError
 
     def project(self, point: Tensor, radius: Tensor) -> Tensor:
-        """Project onto balls of radius ``(*B)`` in the norm of A: ``(*B, d)`` to ``(*B, d)``.
-
-        Points inside may come back with a rounding error.
-        """
+        """Project onto balls of radius ``(*B)`` in the norm of A, with a rounding error inside: ``(*B, d)`` to ``(*B, d)``."""
         raise NotImplementedError
 
     def forget_(self, due: Tensor) -> None:
@@ -148,8 +135,8 @@ class EigenCurvature(Curvature):
 class FrozenCurvature(Curvature):
     r"""A and its inverse by rank-one updates: O(d^2) a round.
 
-    A multiple of I is not of rank one. So c only grows, and in steps: from :math:`c_1` to the next :math:`c_12^i`, when it has
-    to, at O(d^3). With a constant ridge it never does. A round that projects costs an eigendecomposition.
+    c only grows, when it has to, from :math:`c_1` to the next :math:`c_12^i`, at O(d^3): a multiple of I is not of rank one. A
+    round that projects costs an eigendecomposition.
     """
 
     if TYPE_CHECKING:
@@ -208,14 +195,9 @@ class FrozenCurvature(Curvature):
 class SketchCurvature(Curvature):
     r"""A few directions of A, by compensated frequent directions: O(dr + r^3) a round for r = ``size``.
 
-    2r rows S replace the sum, with :math:`S^\top S \le \sum_s v_sv_s^\top \le S^\top S + \text{removed}\cdot I`. The
-    first r rows are filled one by one. When they are full, a compression lowers the squares of all singular values by the
-    (r+1)-th. This empties the first rows again, and ``removed_spectrum`` grows by as much. It counts in c, so that A is
-    never less than without a sketch.
-
-    Args:
-        dim, start, options: as in :class:`Curvature`.
-        size: number of directions r.
+    2r rows S replace the sum, with :math:`S^\top S \le \sum_s v_sv_s^\top \le S^\top S + \text{removed}\cdot I`. The first r rows
+    are filled one by one. When they are full, a compression lowers the squares of all singular values by the (r+1)-th. This
+    empties the first rows, and ``removed_spectrum``, which counts in c, grows by as much.
     """
 
     size: int

@@ -15,15 +15,10 @@ TINY = 1e-300
 
 
 class Domain:
-    """Base class of the domains.
-
-    Attributes:
-        dim: number of coordinates d.
-        takes_arrays: whether :meth:`minimizer` also takes NumPy arrays, and then returns one.
-    """
+    """Base class of the domains."""
 
     dim: int
-    takes_arrays = False
+    takes_arrays = False  # whether `minimizer` also takes NumPy arrays, and then returns one
 
     def start(self) -> Tensor:
         """Return a point of the domain to begin at, ``(d)``, float64."""
@@ -83,15 +78,10 @@ class LpBall(Domain):
 
 
 class Vertices(Domain):
-    """Base class of the polytopes: domains with a list of vertices.
+    """Base class of the polytopes: domains with a list of vertices."""
 
-    Attributes:
-        count: number of vertices.
-        diameter: largest l1 distance of two vertices.
-    """
-
-    count: int
-    diameter: float
+    count: int  # of vertices
+    diameter: float  # largest l1 distance of two vertices
 
     def scores(self, direction: Tensor) -> Tensor:
         """Return <direction, v> for all vertices v: ``(*, d)`` to ``(*, count)``."""
@@ -105,30 +95,19 @@ class Vertices(Domain):
         return self.vertex(self.scores(direction).argmin(-1))
 
 
-class CrossPolytope(Vertices):
+class CrossPolytope(LpBall, Vertices):
     r"""Ball :math:`\|v\|_1 \le R` with its vertices :math:`Re_1, ..., Re_d, -Re_1, ..., -Re_d`.
 
-    Args:
-        dim: number of coordinates d.
-        radius: R > 0.
+    Its arguments are those of :class:`LpBall`.
 
     Example:
         >>> CrossPolytope(2, radius=5.0).minimizer(torch.tensor([-3.0, -4.0]).double())
         tensor([0., 5.], dtype=torch.float64)
     """
 
-    takes_arrays = True
-
     def __init__(self, dim: int, *, radius: float = 1.0) -> None:
-        self._ball = LpBall(dim, norm=1.0, radius=radius)
-        self.dim, self.radius = self._ball.dim, self._ball.radius
+        super().__init__(dim, norm=1.0, radius=radius)
         self.count, self.diameter = 2 * self.dim, 2.0 * self.radius
-
-    def start(self) -> Tensor:
-        return self._ball.start()
-
-    def minimizer(self, direction: Tensor) -> Tensor:
-        return self._ball.minimizer(direction)
 
     def scores(self, direction: Tensor) -> Tensor:
         return self.radius * torch.cat([direction, -direction], -1)
@@ -137,9 +116,6 @@ class CrossPolytope(Vertices):
         size = torch.where(index < self.dim, self.radius, -self.radius).to(torch.float64).unsqueeze(-1)
         zero = size.new_zeros((*index.shape, self.dim))
         return zero.scatter_(-1, (index % self.dim).unsqueeze(-1), size)
-
-    def parameters(self) -> list[tuple[str, float]]:
-        return self._ball.parameters()
 
 
 class Polytope(Vertices):

@@ -29,14 +29,11 @@ from torchonline.core.ops import (
 )
 from torchonline.core.options import LearnerOptions, with_former_names
 
+NORMS = ("root_gradient_square_sum", "largest_gradient_norm", "first_gradient_norm", "gradient_norm_sum")
+
 
 class FreeGrad(ConvexLearner):
     r"""Online linear optimisation on :math:`R^d` that adapts to the comparator's length and to the gradients' scale.
-
-    A round::
-
-        x = learner.predict()
-        learner.step(gradient)    # of the round's loss at x
 
     The update. The first gradient that is not 0 sets :math:`h = h_1 = \|g\|`, :math:`V = h_1^2`, :math:`S = 0`. Each
     gradient from this one on gives, with :math:`n = \|S\|` and :math:`\epsilon` = ``length_scale``,
@@ -51,9 +48,8 @@ class FreeGrad(ConvexLearner):
     Until then x = 0. With ``lipschitz`` = G, :math:`h = h_1 = G` and :math:`V = G^2` from the start, h stays, and a
     longer gradient is cut to G. ``clipped_rounds`` counts the rounds in which :math:`\tilde g` was not g.
 
-    Restarts. A tiny first gradient would make :math:`h_1^2/h` so small that nothing is learnt for long. Therefore, where
-    G is not known, a gradient at least twice as long as all gradients since the last start together starts the update
-    anew, as its first gradient. ``restarts=False`` turns this off.
+    Where G is not known, a gradient at least twice as long as all gradients since the last start together starts the update anew,
+    as its first gradient: a tiny first gradient would leave the learner nearly still for long. ``restarts=False`` turns this off.
 
     Guarantee, for every sequence of gradients, every T and every u, with :math:`U = \|u\|`,
     :math:`\ln_+ = \max\{\ln, 0\}`, and V and h after T rounds:
@@ -62,18 +58,12 @@ class FreeGrad(ConvexLearner):
               + U\max\Bigl\{2\sqrt{V\ln\bigl(1 + \tfrac{4U^2V^2}{\epsilon^2h_1^4}\bigr)},\
                             4h\ln_+\tfrac{4hU\sqrt V}{\epsilon h_1^2}\Bigr\} + (\max_t\|x_t\| + U)(h - h_1).
 
-    The last term is the price of cut gradients. Nothing bounds x here, so one late gradient much longer than all before
-    can cost much. The last term is :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)` with ``lipschitz``, 0 if no gradient is
-    longer than G. After restarts it is :math:`(2\max_t\|x_t\| + U)h`, with V and :math:`h_1` of the last start. If losses
-    are convex, the sum on the left bounds the regret. The proof is ours (docs/parameter_free.md); the update is recalled
-    from memory of the paper.
-
-    Units and range. Decisions do not depend on the unit of the loss (multiply all gradients, and G, by a number), and
-    ``length_scale`` is their unit of length. Gradients of length 1e-100 and 1e100 may meet in one stream. While gradients
-    agree, a decision can grow exponentially. It stops near the largest number that a step takes, 5.6e102 (7.0e12 in
-    float32), where the guarantee ends.
-
-    Cost of a round: O(d) time; two vectors of memory.
+    The last term is the price of cut gradients: one late gradient much longer than all before can cost much. With ``lipschitz``
+    it is :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`. After restarts it is :math:`(2\max_t\|x_t\| + U)h`, with V and :math:`h_1`
+    of the last start. If losses are convex, the sum on the left bounds the regret. The proof is ours; the update is recalled from
+    memory of the paper. Decisions do not depend on the unit of the loss. A decision stops near the largest number that a step
+    takes, 5.6e102 (7.0e12 in float32), where the guarantee ends (docs/parameter_free.md). Cost of a round: O(d) time; two vectors
+    of memory.
 
     Args:
         dim: number of coordinates d.
@@ -84,10 +74,9 @@ class FreeGrad(ConvexLearner):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``decision`` x, ``gradient_sum`` S: ``(*B, d)``.
+        - ``gradient_sum`` S: ``(*B, d)``.
         - ``root_gradient_square_sum`` :math:`\sqrt V`, ``largest_gradient_norm`` h, ``first_gradient_norm`` :math:`h_1`,
           ``gradient_norm_sum`` (of the gradients since the start): ``(*B)``; 0 until the first gradient.
-        - ``rounds``, ``clipped_rounds``: ``(*B)``, int64.
 
     Example:
         >>> learner = FreeGrad(2)
@@ -135,8 +124,7 @@ class FreeGrad(ConvexLearner):
         self.lipschitz = None if lipschitz is None else positive_size("lipschitz", lipschitz, dtype)
         if not isinstance(restarts, bool):
             raise TypeError(f"restarts: expected True or False, got {type(restarts).__name__}")
-        self.restarts = restarts
-        self.grows = lipschitz is None
+        self.restarts, self.grows = restarts, lipschitz is None
         # A gradient starts anew if this number times its length is at least the sum of the lengths so far. With 0, only
         # the first gradient does.
         self.restart_weight = 0.5 if restarts and self.grows else 0.0
@@ -149,10 +137,7 @@ class FreeGrad(ConvexLearner):
         start = torch.tensor(self.lipschitz or 0.0, dtype=torch.float64)
         return super()._initial_state() | {
             "gradient_sum": torch.zeros(self.dim, dtype=torch.float64),
-            "root_gradient_square_sum": start,
-            "largest_gradient_norm": start,
-            "first_gradient_norm": start,
-            "gradient_norm_sum": start,
+            **dict.fromkeys(NORMS, start),
             "clipped_rounds": torch.zeros((), dtype=torch.int64),
         }
 
@@ -182,8 +167,7 @@ class FreeGrad(ConvexLearner):
         self._decide_(S, or_one(root_V), or_one(h), or_one(h_1))
 
     def _decide_(self, S: Tensor, root_V: Tensor, h: Tensor, h_1: Tensor) -> None:
-        """Take the decision of a state. Only ratios are formed: n^2/V and V/h^2 may be out of range, their roots are not."""
-        # Eq. (2).
+        """Take the decision of a state by eq. (2). Only ratios are formed: n^2/V and V/h^2 may be out of range."""
         direction = S / along(root_V, S)
         p, q = root_V / h, euclidean(direction)
         r = p / (p + q)  # V / (V + hn)

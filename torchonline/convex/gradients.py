@@ -12,21 +12,16 @@ from torchonline.core.checks import shape_text
 def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients and values of a loss at a learner's queries, by one vectorised call.
 
-    Cost: that of ``torch.vmap``, about ten steps of a small learner, for a fleet as for one learner. A formula for the
-    gradient is
-    cheaper: evaluate it at ``learner.queries()``.
+    Cost: that of ``torch.vmap``, about ten steps of a small learner, for a fleet as for one learner. A formula for the gradient
+    is cheaper: evaluate it at ``learner.queries()``.
 
     Args:
-        loss: function of a point ``(d)`` and of one learner's data, which returns one number; made of torch operations.
+        loss: function of a point ``(d)`` and of one learner's data, made of torch operations, which returns one number.
         learner: a learner with ``queries()``, ``(*B, N, d)``, and ``batch_shape``.
         data: further arguments of the loss, tensors of shape ``(*B, ...)``: each learner of a fleet has its own.
 
     Returns:
         Gradients ``(*B, N, d)`` and values ``(*B, N)``. Give a private learner the gradients only: values are not public.
-
-    Raises:
-        TypeError: an entry of ``data``, or the loss, is no tensor.
-        ValueError: the shape of a tensor in ``data`` does not begin with the batch shape, or the loss is not one number.
 
     Example:
         >>> learner = DPTOFW(2, horizon=10, epsilon=1.0, delta=0.01)
@@ -43,27 +38,20 @@ def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple
         if not isinstance(x, Tensor):
             raise TypeError(f"data: expected tensors, got {type(x).__name__}")
         if x.shape[:dims] != batch:
-            raise ValueError(
-                f"data: expected tensors of shape {shape_text((*batch, '...'))}, got {shape_text(x.shape)}"
-            )
+            wanted = shape_text((*batch, "..."))
+            raise ValueError(f"data: expected tensors of shape {wanted}, got {shape_text(x.shape)}")
         rows.append(x.unsqueeze(dims).expand(*shape[:-1], *x.shape[dims:]).flatten(0, dims))
+
+    def value(*arguments: Tensor) -> Tensor:
+        result = loss(*arguments)
+        if not isinstance(result, Tensor):
+            raise TypeError(f"loss: expected one number for each point, as a tensor, got {type(result).__name__}")
+        return result
+
     with torch.enable_grad():
-        values = torch.vmap(_of_one(loss))(points, *rows)
+        values = torch.vmap(value)(points, *rows)
         if values.shape != points.shape[:1]:
             raise ValueError(f"loss: expected one number for each point, got shape {shape_text(values.shape[1:])}")
-        # A value depends on its own point only, so the gradient of the sum has all gradients. 0.0 * points is for a loss that
-        # ignores the point.
+        # A value depends on its own point only. 0.0 * points is for a loss that ignores the point.
         (slopes,) = torch.autograd.grad(values.sum() + 0.0 * points.sum(), points)
     return slopes.reshape(shape), values.detach().reshape(shape[:-1])
-
-
-def _of_one(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return the loss, with a TypeError that names it if its value is no tensor."""
-
-    def call(*arguments: Tensor) -> Tensor:
-        value = loss(*arguments)
-        if not isinstance(value, Tensor):
-            raise TypeError(f"loss: expected one number for each point, as a tensor, got {type(value).__name__}")
-        return value
-
-    return call

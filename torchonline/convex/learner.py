@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from torchonline.core.backend import SMALL_STEP, as_array, autocasts, exactly, in_python, is_readable
-from torchonline.core.checks import check_array, check_values, shape_text
+from torchonline.core.checks import check_array, check_shape, check_values, shape_text
 from torchonline.core.inputs import check_tensor
 from torchonline.core.learner import Learner
+from torchonline.core.ops import assign_
 from torchonline.core.options import LearnerOptions
 from torchonline.core.stepping import one_at_a_time
 
@@ -24,8 +25,7 @@ class ConvexLearner(Learner):
         gradients, values = torchonline.gradients(loss, learner, x, y)    # or a formula, at learner.queries()
         learner.step(gradients)
 
-    A subclass implements :meth:`_observe`, which learns from one round and writes the next decision to ``decision``. It runs on
-    tensors and on NumPy views. ``predict`` and ``queries`` only read.
+    A subclass implements :meth:`_observe`, which runs on tensors and on NumPy views. ``predict`` and ``queries`` only read.
 
     Args:
         dim: number of coordinates d.
@@ -52,17 +52,12 @@ class ConvexLearner(Learner):
         self.gradients_shape = (*self.batch_shape, *one)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return {
-            "decision": torch.zeros(self.dim, dtype=torch.float64),
-            "rounds": torch.zeros((), dtype=torch.int64),
-        }
+        return {"decision": torch.zeros(self.dim, dtype=torch.float64), "rounds": torch.zeros((), dtype=torch.int64)}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        """Learn from one round of each learner and take the next decision. Refuse before the first write.
+        """Learn from one round of each learner, with copies of :meth:`step`'s arguments, and take the next decision.
 
-        Args:
-            gradients: ``(*B, N, d)``, or ``(*B, d)`` where N = 1. They share no memory with a buffer.
-            values: ``(*B, N)``, or ``(*B)`` where N = 1; None unless the learner needs them.
+        Refuse before the first write. ``values`` is None unless the learner needs them.
         """
         raise NotImplementedError
 
@@ -118,16 +113,11 @@ class ConvexLearner(Learner):
     def step(self, gradients: Tensor, values: Tensor | None = None) -> None:
         """Learn from the gradients of a round's loss at the points of :meth:`queries`.
 
-        Tensors are used as they are. NumPy arrays, lists and Python numbers are converted once, exactly.
+        A wrong type, shape, device or value raises TypeError or ValueError, and no buffer has changed.
 
         Args:
-            gradients: ``(*B, N, d)``, or ``(*B, d)`` where N = 1.
-            values: values of the loss at the same points, ``(*B, N)``, or ``(*B)`` where N = 1. A learner that does not need
-                them ignores them.
-
-        Raises:
-            TypeError: an argument holds no real numbers, or ``gradients`` is a tensor of integers.
-            ValueError: a shape, device or value is wrong, or needed values are missing. No buffer has changed.
+            gradients: ``(*B, N, d)``, or ``(*B, d)`` where N = 1; real numbers, no tensor of integers.
+            values: values of the loss at the same points, ``(*B, N)``, or ``(*B)`` where N = 1, if the learner needs them.
         """
         with torch.no_grad():
             gradients = gradients.detach().to(self.decision.dtype, copy=True)
@@ -138,8 +128,6 @@ class ConvexLearner(Learner):
                 if self.points == 1:
                     values = values.reshape(self.rounds.shape)
             self._observe(gradients, values)
-
-    # The methods below are for Python only.
 
     def _shaped(self, name: str, value: Any, state: Tensor, shape: tuple[int, ...], axes: int) -> Tensor:
         """Return an argument of a step in the state's type and in ``shape``. With N = 1 the axis of queries may be missing."""
@@ -157,3 +145,50 @@ class ConvexLearner(Learner):
         """Write what a learner is told between rounds: all or nothing, without automatic mixed precision."""
         with torch.no_grad(), exactly(what) if autocasts(what) else nullcontext():
             self._run(None, write, [(what.detach(),)])
+
+
+class HintedLearner(ConvexLearner):
+    """Base class of the learners that take a hint: a guess of the next gradient, or of the experts' next losses.
+
+    A subclass has a buffer ``hint``, ``(*B, d)``, and says how the decision follows it (:meth:`_decide_`).
+    """
+
+    hint: Tensor
+
+    def _decide_(self) -> None:
+        """Write the next decision, by ``hint`` and all other buffers."""
+        raise NotImplementedError
+
+    def _cut_hint(self, hint: Tensor) -> Tensor:
+        """Return a hint, ``(*B, d)``, scaled down to where the guarantee holds."""
+        return hint
+
+    def _set_hint_in_python(self, hint: Any) -> None:
+        self._tell(self._set_hint_, checked_hint(hint, self.decision, self.validate))
+
+    @torch.jit.export
+    @in_python(_set_hint_in_python)
+    def set_hint(self, hint: Tensor) -> None:
+        """Replace the hint of the next round. The decision follows it.
+
+        It may depend on all that is known before the round. The class says how long it is used and whether it is scaled down.
+        A wrong type, shape, device or value raises TypeError or ValueError, and no buffer has changed.
+
+        Args:
+            hint: guess of the next gradient, or of the next losses, ``(*B, d)``.
+        """
+        self._set_hint_(hint)
+
+    def _set_hint_(self, hint: Tensor) -> None:
+        with torch.no_grad():
+            assign_(self.hint, self._cut_hint(hint.detach().to(self.decision.dtype)))
+            self._decide_()
+
+
+def checked_hint(hint: Any, like: Tensor, validate: bool) -> Tensor:
+    """Return a hint in the type and shape of a decision or of gradients, or raise."""
+    hint = check_tensor("hint", hint, like)
+    check_shape("hint", hint, like.shape)
+    if validate and is_readable(hint):
+        check_values("hint", hint)
+    return hint

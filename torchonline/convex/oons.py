@@ -1,5 +1,6 @@
 """OONS: optimistic online Newton steps that profit from good hints."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
@@ -7,35 +8,22 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.convex.hints import HintedLearner, checked_hint
-from torchonline.convex.optimistic_newton import PRESETS, OptimisticNewton
+from torchonline.convex.learner import HintedLearner, checked_hint
+from torchonline.convex.optimistic_newton import OptimisticNewton
 from torchonline.core.backend import as_array, in_python, may_hold
-from torchonline.core.checks import (
-    check_shape,
-    check_state_dtype,
-    check_values,
-    one_for_each,
-    one_of,
-    positive_size,
-    sizes,
-)
+from torchonline.core.checks import check_shape, check_values, one_for_each, one_of, positive_size
 from torchonline.core.inputs import check_tensor
 from torchonline.core.ops import assign_, dot, increase_, maximum, number, sqrt
-from torchonline.core.options import DEFAULTS, LearnerOptions, with_former_names
+from torchonline.core.options import LearnerOptions, with_former_names
 from torchonline.linalg import no_longer
 
 
 class OONS(HintedLearner, OptimisticNewton):
     r"""OONS: optimistic online Newton steps, for a known bound on gradients and a known ball.
 
-    A round::
-
-        gradients, _ = torchonline.gradients(loss, learner, x, y)    # or a formula, at learner.predict()
-        learner.step(gradients)
-
-    The update is that of :mod:`torchonline.convex.optimistic_newton`, with :math:`R_t` = R = ``radius_bound``, :math:`\ell = R`
-    and :math:`z_t` = z = 2 ``lipschitz``. A hint :math:`m_t` is a guess of the next gradient. The better it is, the smaller the
-    regret.
+    The update is that of :class:`~torchonline.convex.optimistic_newton.OptimisticNewton`, with :math:`R_t` = R =
+    ``radius_bound``, :math:`\ell = R` and :math:`z_t` = z = 2 ``lipschitz``. A hint :math:`m_t` is a guess of the next gradient.
+    The better it is, the smaller the regret.
 
     Guarantee. For every sequence of gradients no longer than ``lipschitz``, every u in the ball and every T,
 
@@ -48,25 +36,18 @@ class OONS(HintedLearner, OptimisticNewton):
     where :math:`\bar A_T = \rho_1I + \sum_{t \le T}\eta_tv_tv_t^\top`, :math:`\bar A_0 = \rho_1I` and :math:`\delta` =
     kappa/cap. With the default preset this is of order :math:`d\ln T\,(R\sqrt{\sum_t\|g_t - m_t\|^2} + GR)`. If losses
     are convex, the sum on the left bounds the regret. In rounds that ``clipped_rounds`` counts, the bound is for the
-    gradients as cut.
-
-    Let losses be drawn with variances :math:`\sigma_t^2` around convex, L-smooth expectations that drift by
-    :math:`\Sigma_t`, and let hints be the last gradients. Then the expected regret is of order
-    :math:`R\sqrt{\sigma^2_{1:T} + \Sigma^2_{1:T}} + LR^2 + GR`, times powers of :math:`d\ln T` (Theorem 3.1 of the
-    reference; docs/parameter_free.md has the proofs with constants).
+    gradients as cut. docs/parameter_free.md has the proof, and the rate for losses between stochastic and adversarial
+    (Theorem 3.1 of the reference).
 
     Without a ball, ``radius_bound=math.inf``, :math:`\ell` is ``length_scale``, nothing is projected, and :math:`R_t` is
-    the largest of :math:`\ell` and all :math:`\|x'_s\| + \|m_s\|/\rho_s` so far. The bound holds for every u with another
-    last term, :math:`\tfrac12(\|u\| + X)^2(\rho_T - \rho_1)`, where X is the largest :math:`\|x'_t\|`. For the preset
-    ``"paper"`` its first factor is :math:`1 + (1 + \delta)^2/\text{look}`. X and :math:`\eta_T` are known only
-    afterwards, so that no rate in T follows.
+    the largest of :math:`\ell` and all :math:`\|x'_s\| + \|m_s\|/\rho_s` so far. The bound has another last term, and no
+    rate in T follows (docs/parameter_free.md).
 
     Cost of a round, by ``form``:
 
     - ``"eigen"``: O(d^3), one eigendecomposition, exact.
     - ``"frozen"``: O(d^2), and O(d^3) in rounds that leave the ball and some ten more in all. The multiple of I in A is
-      held or doubled. The last term of the bound is :math:`2R^2(2c - c_1)`, where c is the largest multiple of the exact
-      update. It is 0 if none is above :math:`c_1`, as with a constant ridge.
+      held or doubled, which may enlarge the last term of the bound, to :math:`2R^2(2c - c_1)` for the largest multiple c.
     - ``"sketch"``: O(dr + r^3) for r = ``sketch_size``. The bound has :math:`2R^2` times ``curvature.removed_spectrum`` more.
 
     Args:
@@ -76,9 +57,8 @@ class OONS(HintedLearner, OptimisticNewton):
         radius_bound: radius R > 0 of the ball of decisions: a number, or one for each learner, ``(*B)``; ``inf`` for no ball.
         length_scale: :math:`\ell > 0`, about the length of the comparator. It matters only without a ball.
         preset: ``"default"``: kappa, cap, look 9, 18, 2.25 and an adaptive ridge; ``"tight"``: the same with the ridge
-            z/R; ``"scaled"``: 32, 64, 4 and z/R; ``"paper"``: 32, 64, 4 and :math:`4z^2`. The ridge of ``"paper"`` mixes
-            units: decisions change when all losses and ``lipschitz`` are multiplied by a number. With the other presets
-            they do not change.
+            z/R; ``"scaled"``: 32, 64, 4 and z/R; ``"paper"``: 32, 64, 4 and :math:`4z^2`, which mixes units: decisions
+            change when all losses and ``lipschitz`` are multiplied by a number.
         hint: ``"last"``, the gradient before; ``"zero"``; a tensor, ``(d)`` or ``(*B, d)``; or a function that maps a
             round's gradient, ``(*B, d)``, to the next hint. :meth:`set_hint` replaces the hint of one round, or, if
             ``hint`` is a tensor or ``"zero"``, of all rounds until its next call.
@@ -87,10 +67,8 @@ class OONS(HintedLearner, OptimisticNewton):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``decision`` :math:`x_t`, ``centre`` :math:`x'_t`, ``hint`` :math:`m_t`: ``(*B, d)``.
-        - ``error_square_sum`` :math:`V_t`, ``rate`` :math:`\eta_t`, ``rounds``, ``clipped_rounds``: ``(*B)``; without a
-          ball also ``decision_bound`` :math:`R_t`.
-        - ``curvature``: a part that holds :math:`A_t`. It is no confidence set.
+        - ``centre`` :math:`x'_t`, ``hint`` :math:`m_t`: ``(*B, d)``; ``error_square_sum`` :math:`V_t`, ``rate`` :math:`\eta_t`:
+          ``(*B)``; without a ball also ``decision_bound`` :math:`R_t`. The part ``curvature`` holds :math:`A_t`.
 
     Example:
         >>> learner = OONS(2, lipschitz=1.0, radius_bound=1.0)
@@ -104,16 +82,7 @@ class OONS(HintedLearner, OptimisticNewton):
         What differs: smaller constants, which the proof allows; the ridge; :math:`z_t` instead of its last value; the forms.
     """
 
-    statistics_depend_on = (
-        "lipschitz",
-        "radius_bound",
-        "length_scale",
-        "kappa",
-        "cap",
-        "look",
-        "ridge_number",
-        "keeps_hint",
-    )
+    statistics_depend_on = ("lipschitz", "radius_bound", *OptimisticNewton.statistics_depend_on, "keeps_hint")
     renamed = OptimisticNewton.renamed | {"reach": "decision_bound"}
     dropped = ("length", "scale")
     starts_apart = ("rate", "hint", "decision_bound")
@@ -136,30 +105,17 @@ class OONS(HintedLearner, OptimisticNewton):
         sketch_size: int = 16,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        common: Any = DEFAULTS | options
-        check_state_dtype(common["dtype"])
-        lipschitz = positive_size("lipschitz", lipschitz, common["dtype"])
-        length_scale = positive_size("length_scale", length_scale, common["dtype"])
-        batch_shape = sizes("batch_shape", common["batch_shape"])
-        radius = radii("radius_bound", radius_bound, batch_shape, common["dtype"])
-        is_bounded = bool(radius.isfinite().all())
-        length_unit = radius if is_bounded else torch.full_like(radius, length_scale)
-        super().__init__(
-            dim,
-            length_unit=length_unit,
-            error_bound=torch.full_like(length_unit, 2.0 * lipschitz),
-            constants=PRESETS[one_of("preset", preset, tuple(PRESETS))],
-            form=form,
-            sketch_size=sketch_size,
-            **options,
-        )
-        self.lipschitz = lipschitz
-        self.length_scale = length_scale
-        self.is_bounded = is_bounded
-        self.radius_bound: Any = tuple(radius.flatten().tolist()) if batch_shape else radius.item()
-        self.preset = preset
+        super().__init__(dim, length_scale=length_scale, preset=preset, form=form, sketch_size=sketch_size, **options)
+        dtype = self._initial_options["dtype"]
+        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
+        besides = (math.inf,) if isinstance(radius_bound, float) else ()
+        sized = functools.partial(positive_size, dtype=dtype, besides=besides)
+        radius = one_for_each("radius_bound", radius_bound, self.batch_shape, sized)
+        self.is_bounded = bool(radius.isfinite().all())
+        self.radius_bound: Any = tuple(radius.flatten().tolist()) if self.batch_shape else radius.item()
         self.start_hint, self._hint_of = self._hints(hint)
-        self._create_buffers()
+        length_unit = radius if self.is_bounded else torch.full_like(radius, self.length_scale)
+        self._start_(length_unit, torch.full_like(radius, 2.0 * self.lipschitz))
         self._begin_()
 
     def _hints(self, hint: Any) -> "tuple[Tensor, tuple[Callable[[Tensor], Tensor], ...]]":
@@ -199,7 +155,6 @@ class OONS(HintedLearner, OptimisticNewton):
         return super()._tables() | {"error_bound": error_bound}
 
     def _cut_hint(self, hint: Tensor) -> Tensor:
-        """Return a hint no longer than gradients are."""
         return no_longer(hint, 0.5 * number(self.error_bound))
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
@@ -238,10 +193,3 @@ class OONS(HintedLearner, OptimisticNewton):
             decision_bound = maximum(number(self.decision_bound), number(farthest))
             assign_(self.decision_bound, decision_bound)
             self._play_(ridge, error_bound, length_unit, decision_bound, None)
-
-
-def radii(name: str, value: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Return the radius of each learner's ball, ``(*B)``, float64, by a number (or inf) for all or finite ones for each."""
-    if isinstance(value, float) and value == math.inf:
-        return torch.full(batch_shape, math.inf, dtype=torch.float64)
-    return one_for_each(name, value, batch_shape, lambda name, radius: positive_size(name, radius, dtype))

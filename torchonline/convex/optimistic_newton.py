@@ -1,17 +1,4 @@
-r"""Optimistic online Newton step: the part that OONS and CLA-OONS share.
-
-With the hint :math:`m_t`, known before the round, and :math:`e_t = g_t - m_t`, :math:`\|e_t\| \le z_t`,
-
-.. math::
-    \eta_t &= \min\Big\{\frac{1}{\text{cap}\,R_tz_t}, \frac{1}{\ell\sqrt{V_t}}\Big\},\quad V_t = \sum_{s<t}\|e_s\|^2,\qquad
-    A_t = (\rho_t + \text{look}\,\eta_tz_t^2)\,I + \sum_{s<t}\eta_sv_sv_s^\top, \\
-    x_t &= \Pi_{A_t}(x'_t - A_t^{-1}m_t),\qquad s_t = \text{kappa}\,\eta_t\langle x_t, e_t\rangle,\qquad
-    v_t = (1 + s_t)\,e_t, \\
-    x'_{t+1} &= \Pi_{A_t}\big(x'_t - A_t^{-1}(m_t + v_t)\big),
-
-where :math:`\Pi_A` projects onto the ball of radius :math:`R_t` in the norm of A. Both projections use one matrix, which is
-factorised once.
-"""
+"""Optimistic online Newton step: the part that OONS and CLA-OONS share."""
 
 from typing import Any, NamedTuple, Unpack
 
@@ -21,19 +8,8 @@ from torch import Tensor
 from torchonline.convex.curvature import Curvature, EigenCurvature, FrozenCurvature, SketchCurvature
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.backend import may_hold
-from torchonline.core.checks import one_of, positive_integer
-from torchonline.core.ops import (
-    along,
-    assign_,
-    column,
-    count_,
-    dot,
-    increase_,
-    maximum,
-    number,
-    sqrt,
-    where,
-)
+from torchonline.core.checks import one_of, positive_integer, positive_size
+from torchonline.core.ops import along, assign_, column, count_, dot, increase_, maximum, number, sqrt, where
 from torchonline.core.options import LearnerOptions
 
 
@@ -41,12 +17,8 @@ class Preset(NamedTuple):
     r"""Constants of the step.
 
     The proof needs kappa above :math:`(1 + \delta)^2` and look of at least :math:`(1 + \delta)^2`, where
-    :math:`\delta = \text{kappa}/\text{cap} \le 1`.
-
-    Attributes:
-        kappa, cap, look: constants of the update.
-        ridge: :math:`\rho_t`: ``"paper"`` for :math:`4z_1^2`, which mixes units; ``"scaled"`` for :math:`z_1/\ell`;
-            ``"adaptive"`` for :math:`\sqrt{z_1^2 + V_t}/\ell`.
+    :math:`\delta = \text{kappa}/\text{cap} \le 1`. The ridge :math:`\rho_t` is :math:`4z_1^2` for ``"paper"``, :math:`z_1/\ell`
+    for ``"scaled"`` and :math:`\sqrt{z_1^2 + V_t}/\ell` for ``"adaptive"``.
     """
 
     kappa: float
@@ -62,23 +34,32 @@ PRESETS = {
     "tight": Preset(9.0, 18.0, 2.25, "scaled"),
 }
 RIDGES = ("paper", "scaled", "adaptive")
-FORMS = ("eigen", "frozen", "sketch")
+CURVATURES: dict[str, Any] = {"eigen": EigenCurvature, "frozen": FrozenCurvature, "sketch": SketchCurvature}
 
 
 class OptimisticNewton(ConvexLearner):
     r"""Base class of OONS and CLA-OONS: their state and the two halves of a round.
 
-    A subclass supplies :math:`R_t`, :math:`z_t` and the hints.
+    With the hint :math:`m_t`, known before the round, and :math:`e_t = g_t - m_t`, :math:`\|e_t\| \le z_t`,
+
+    .. math::
+        \eta_t &= \min\Big\{\frac{1}{\text{cap}\,R_tz_t}, \frac{1}{\ell\sqrt{V_t}}\Big\},\quad V_t = \sum_{s<t}\|e_s\|^2,\qquad
+        A_t = (\rho_t + \text{look}\,\eta_tz_t^2)\,I + \sum_{s<t}\eta_sv_sv_s^\top, \\
+        x_t &= \Pi_{A_t}(x'_t - A_t^{-1}m_t),\qquad s_t = \text{kappa}\,\eta_t\langle x_t, e_t\rangle,\qquad
+        v_t = (1 + s_t)\,e_t, \\
+        x'_{t+1} &= \Pi_{A_t}\big(x'_t - A_t^{-1}(m_t + v_t)\big),
+
+    where :math:`\Pi_A` projects onto the ball of radius :math:`R_t` in the norm of A. Both projections use one matrix, which is
+    factorised once. A subclass supplies :math:`R_t`, :math:`z_t` and the hints, and calls :meth:`_start_`.
 
     Args:
-        dim: d.
-        length_unit: :math:`\ell = R_1`, ``(*B)``, float64.
-        error_bound: :math:`z_1`, ``(*B)``, float64.
-        constants: of the step.
-        form: how the curvature is held: ``"eigen"``, ``"frozen"`` or ``"sketch"``.
-        sketch_size: directions of a sketch.
+        dim, length_scale, preset, form, sketch_size: those of :class:`~torchonline.OONS`.
         options: ``batch_shape``, ``dtype``, ``device`` and ``validate`` of :class:`~torchonline.core.learner.Learner`.
     """
+
+    # By name: the constants of the step, and the ways to hold the curvature.
+    presets = PRESETS
+    forms = tuple(CURVATURES)
 
     centre: Tensor
     hint: Tensor
@@ -87,6 +68,7 @@ class OptimisticNewton(ConvexLearner):
     clipped_rounds: Tensor
     length_unit: Tensor
 
+    statistics_depend_on: tuple[str, ...] = ("length_scale", "kappa", "cap", "look", "ridge_number")
     renamed = {"center": "centre", "energy": "error_square_sum", "clipped": "clipped_rounds"}
     dropped: tuple[str, ...] = ("length",)
     starts_apart: tuple[str, ...] = ("rate",)
@@ -96,31 +78,33 @@ class OptimisticNewton(ConvexLearner):
         self,
         dim: int,
         *,
-        length_unit: Tensor,
-        error_bound: Tensor,
-        constants: Preset,
+        length_scale: float,
+        preset: str,
         form: str,
         sketch_size: int,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        one_of("form", form, FORMS)
         dim, sketch_size = positive_integer("dim", dim), positive_integer("sketch_size", sketch_size)
         rows = 2 * sketch_size if form == "sketch" else dim
         super().__init__(dim, entries=max(rows, dim) * rows, **options)
-        self.form, self.sketch_size = form, sketch_size
-        self.kappa, self.cap, self.look, self.ridge = constants
+        self.form, self.sketch_size = one_of("form", form, self.forms), sketch_size
+        self.length_scale = positive_size("length_scale", length_scale, self._initial_options["dtype"])
+        self.preset = one_of("preset", preset, tuple(self.presets))
+        self.kappa, self.cap, self.look, self.ridge = self.presets[preset]
         self.ridge_number = RIDGES.index(self.ridge)
-        self._first = {"length_unit": length_unit, "rate": 1.0 / (self.cap * length_unit * error_bound)}
-        ridge = 4.0 * error_bound**2 if self.ridge == "paper" else error_bound / length_unit
-        self.curvature = self._curvature(ridge + self.look * self._first["rate"] * error_bound**2)
         # A sketch is compressed every few rounds. An exported program would compress it in each.
         self.is_exportable = form != "sketch"
 
-    def _curvature(self, start: Tensor) -> Curvature:
+    def _start_(self, length_unit: Tensor, error_bound: Tensor) -> None:
+        r"""Create the buffers, from :math:`\ell = R_1` and :math:`z_1`, ``(*B)``, float64."""
+        self._first = {"length_unit": length_unit, "rate": 1.0 / (self.cap * length_unit * error_bound)}
+        ridge = 4.0 * error_bound**2 if self.ridge == "paper" else error_bound / length_unit
+        start = ridge + self.look * self._first["rate"] * error_bound**2
         options: Any = {"batch_shape": self.batch_shape, "validate": self.validate, **self._initial_options}
         if self.form == "sketch":
-            return SketchCurvature(self.dim, start, self.sketch_size, **options)
-        return (EigenCurvature if self.form == "eigen" else FrozenCurvature)(self.dim, start, **options)
+            options["size"] = self.sketch_size
+        self.curvature: Curvature = CURVATURES[self.form](self.dim, start, **options)
+        self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero, origin = torch.zeros((), dtype=torch.float64), torch.zeros(self.dim, dtype=torch.float64)
@@ -131,10 +115,7 @@ class OptimisticNewton(ConvexLearner):
         return {"length_unit": self._first["length_unit"]}
 
     def _learn_(self, error: Tensor, square: Tensor, radius: Tensor | None) -> None:
-        r"""Learn from :math:`e_t`, ``(*B, d)``, no longer than :math:`z_t`, and its squared norm, ``(*B)``.
-
-        Stay in the ball of a radius, ``(*B)``; None for no ball.
-        """
+        r"""Learn from :math:`e_t`, ``(*B, d)``, its squared norm, ``(*B)``, and the radius of the ball, ``(*B)``, or None."""
         curvature = self.curvature
         rate = number(self.rate)
         correction = self.kappa * rate * dot(self.decision, error)
@@ -158,10 +139,7 @@ class OptimisticNewton(ConvexLearner):
     def _play_(
         self, ridge: Tensor, error_bound: Tensor, length_unit: Tensor, decision_bound: Tensor, radius: Tensor | None
     ) -> None:
-        r"""Take the next decision, by :math:`\rho_t`, :math:`z_t`, :math:`\ell` and :math:`R_t`, ``(*B)``.
-
-        Stay in the ball of a radius, ``(*B)``; None for no ball.
-        """
+        r"""Take the next decision, by :math:`\rho_t`, :math:`z_t`, :math:`\ell`, :math:`R_t` and the ball's radius or None."""
         curvature = self.curvature
         spread = length_unit * sqrt(number(self.error_square_sum))
         rate = 1.0 / maximum(self.cap * decision_bound * error_bound, spread)

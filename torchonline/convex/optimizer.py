@@ -1,55 +1,55 @@
 """ParameterFree: the convex learners as a ``torch.optim.Optimizer``."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import inspect
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from torchonline.convex.ca_oons import CAOONS
+from torchonline.convex.cla_oons import CLAOONS
+from torchonline.convex.freegrad import FreeGrad
 from torchonline.convex.learner import ConvexLearner
-from torchonline.convex.parameter_groups import LEARNERS, RESERVED, begin, flat, is_same, with_new_names
+from torchonline.convex.oons import OONS
 from torchonline.core.checks import check_values, kind, one_of, shape_text
+from torchonline.core.options import former_names, renamed_option
 from torchonline.core.stepping import all_or_nothing
+
+# By name: the learner, the options that the name fixes, and the largest group whose matrices it can hold. A step of that size
+# takes seconds.
+LEARNERS: dict[str, tuple[type[ConvexLearner], dict[str, Any], float]] = {
+    "freegrad": (FreeGrad, {}, math.inf),
+    "oons": (OONS, {}, 2048),
+    "cla": (CLAOONS, {}, 2048),
+    "ca-linear": (CAOONS, {"meta": "linear"}, 512),
+    "ca-values": (CAOONS, {"meta": "values"}, 512),
+}
+# Arguments of a learner that follow from its group.
+DECIDED = {"dim", "batch_shape", "dtype", "device"}
+# Entries of a group that are no options of its learner.
+RESERVED = {"params", "param_names", "learner"}
 
 
 class ParameterFree(torch.optim.Optimizer):
     r"""Optimizer without a learning rate, for small groups of parameters such as a linear head.
 
-    An ordinary loop::
+    Each group has one online learner, with a coordinate for each value of the group, in double precision. The parameters are
+    :math:`c + x_t`, where the centre c is what they were when the group was added, and :math:`x_t` is the learner's decision. A
+    step shows the learner the gradient at the parameters and writes its next decision. There is no rate to schedule. The cost of
+    a step is that of the learner.
 
-        optimizer = ParameterFree(head.parameters())
-        for x, y in batches:
-            optimizer.zero_grad()
-            loss(head(x), y).backward()
-            optimizer.step()
+    Guarantee. The learner's guarantee holds for the group if the loss is convex in it and the other groups do not move. It bounds
+    regret by the distance from c. For data drawn at random this makes the average of the parameters over the steps
+    (:class:`torch.optim.swa_utils.AveragedModel`) good. It says nothing of the last parameters, which are often better, and
+    nothing of a network that is not convex.
 
-    Each group has one online learner, with a coordinate for each value of the group, in double precision whatever the type of
-    the parameters is. The centre c is what the parameters were when the group was added. The update is
-
-    .. math:: \text{parameters} = c + x_t :
-
-    a step shows the learner the gradient at the parameters and writes its next decision :math:`x_{t+1}`. There is no rate to
-    schedule.
-
-    Guarantee. The learner's guarantee holds for the group if the loss is convex in it and the other groups do not move.
-    It bounds regret against any parameters by their distance from c. For data drawn at random this makes the average of
-    the parameters over the steps (:class:`torch.optim.swa_utils.AveragedModel`) good. It says nothing of the last
-    parameters, which are often better, and nothing of a network that is not convex.
-
-    Limits. A group in which no parameter has a gradient is left alone; a single parameter without a gradient counts as
-    zeros. The parameters belong to the optimizer: its next step overwrites what others write to them. A decision too
-    large for the parameters' type is written as the largest number of that type. Do not accumulate, scale or clip
-    gradients: they are the learner's data. ``lipschitz`` is for that.
-
-    ``"ca-values"`` compares values of the loss at several points, and ``step`` needs a closure as
-    :class:`torch.optim.LBFGS` does: it zeroes the gradients, computes the loss, calls ``backward`` and returns the loss.
-    ``step`` calls it for each query of the learner, the centre among them, with the same random numbers. It calls it once
-    more where the parameters are, and returns that loss. Lightning's automatic optimization gives such a closure. It must
-    not accumulate batches, and what ``training_step`` logs is logged in each call.
-
-    Cost of a step: that of the learner. ``"freegrad"``: O(d) for d values, and three vectors. ``"oons"``, ``"cla"``: O(d^3), or
-    O(d^2) and less in other forms. ``"ca-linear"``, ``"ca-values"``: that of ``"oons"`` times the number of radii.
+    Limits. A group in which no parameter has a gradient is left alone; a single parameter without a gradient counts as zeros. The
+    next step overwrites what others write to the parameters. A decision too large for the parameters' type is written as the
+    largest number of that type. Do not accumulate, scale or clip gradients: they are the learner's data. ``lipschitz`` is for
+    that. With ``"ca-values"``, ``step`` needs a closure that zeroes the gradients, computes the loss, calls ``backward`` and
+    returns the loss; it calls it several times (docs/parameter_free.md).
 
     Args:
         params: parameters, or groups of them, as in all optimizers. A group may have its own ``learner`` and options.
@@ -60,10 +60,6 @@ class ParameterFree(torch.optim.Optimizer):
     Attributes:
         learners: one learner for each group.
         centres: c of each group, ``(d)``, float64.
-
-    Raises:
-        TypeError: an option is unknown to the learner, missing, or of a wrong type.
-        ValueError: the value of an option is wrong; or a group is too large for the learner, is empty, or lies on two devices.
 
     Example:
         >>> head = torch.nn.Linear(3, 1)
@@ -97,16 +93,10 @@ class ParameterFree(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Learn from the gradients of the parameters, and move the parameters to the next decisions.
 
+        Return the loss that the closure returns; None without a closure. After an error no learner and no parameter has changed.
+
         Args:
             closure: computes the loss and its gradients, and returns the loss. ``"ca-values"`` needs it.
-
-        Returns:
-            The loss that the closure returns; None without a closure.
-
-        Raises:
-            TypeError: a closure is needed but missing, or returns no loss.
-            ValueError: a gradient or value is not finite, too large to square, or not dense. No learner and no parameter has
-                changed.
         """
         self._move()
         asking = [index for index, learner in enumerate(self.learners) if learner.needs_values]
@@ -139,22 +129,25 @@ class ParameterFree(torch.optim.Optimizer):
 
     def _repeatable(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """Return a closure that begins without gradients and with the same random numbers in each call."""
-        repeat = _same_random_numbers(self.centres[0].device)
+        device = self.centres[0].device
+        module = None if device.type == "cpu" else getattr(torch, device.type)
+        host, there = torch.get_rng_state(), None if module is None else module.get_rng_state(device)
 
         def call() -> Any:
             self.zero_grad()
-            repeat()
+            torch.set_rng_state(host)
+            if module is not None:
+                module.set_rng_state(there, device)
             return closure()
 
         return call
 
     def _ask(self, index: int, closure: Callable[[], Any]) -> dict[int, tuple[Tensor, Tensor | None]]:
-        """Return the group's gradients and values at its queries, by its index, or nothing if it has no gradient.
-
-        The other groups do not move meanwhile.
-        """
+        """Return the group's gradients and values at its queries, by its index, or nothing if it has no gradient."""
+        params = self.param_groups[index]["params"]
+        here = [p.detach().clone() for p in params]
         gradients, values = [], []
-        with self._standing(index):
+        try:
             for point in self.learners[index].queries():
                 self._write(index, point)
                 with torch.enable_grad():
@@ -165,23 +158,15 @@ class ParameterFree(torch.optim.Optimizer):
                     raise ValueError(f"closure: expected the loss as one number, got {kind(loss)}")
                 values.append(float(loss.detach() if isinstance(loss, Tensor) else loss))
                 gradients.append(self._gradient(index))
+        finally:
+            with torch.no_grad():
+                for p, value in zip(params, here, strict=True):
+                    p.copy_(value)
         if all(gradient is None for gradient in gradients):
             return {}
         zeros = torch.zeros_like(self.centres[index])
         stacked = torch.stack([zeros if gradient is None else gradient for gradient in gradients])
         return {index: (stacked, stacked.new_tensor(values))}
-
-    @contextmanager
-    def _standing(self, index: int) -> Iterator[None]:
-        """Put the parameters of a group back afterwards, bit for bit."""
-        params = self.param_groups[index]["params"]
-        here = [p.detach().clone() for p in params]
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for p, value in zip(params, here, strict=True):
-                    p.copy_(value)
 
     def _write(self, index: int, decision: Tensor) -> None:
         """Move the parameters of a group to a decision."""
@@ -222,9 +207,7 @@ class ParameterFree(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state, all or nothing. With the parameters loaded too, training goes on bit for bit.
 
-        Raises:
-            ValueError: the state is of other groups or options, or of another optimizer.
-            RuntimeError: the state of a learner does not fit.
+        A state of other groups or options, or of another optimizer, raises ValueError; one that does not fit, RuntimeError.
         """
         saved = state_dict.get("learners")
         groups = state_dict.get("param_groups")
@@ -253,15 +236,13 @@ class ParameterFree(torch.optim.Optimizer):
         if not isinstance(centre, Tensor) or not centre.is_floating_point():
             raise ValueError(f"state_dict: expected the centre of group {index} as a tensor, got {kind(centre)}")
         if centre.shape != shape or len(mine["params"]) != len(theirs["params"]):
-            raise ValueError(
-                f"state_dict: expected {len(mine['params'])} parameters, together {shape_text(shape)}, in group {index}, "
-                f"got {len(theirs['params'])}, together {shape_text(centre.shape)}"
-            )
+            wanted = f"{len(mine['params'])} parameters, together {shape_text(shape)}, in group {index}"
+            got = f"{len(theirs['params'])}, together {shape_text(centre.shape)}"
+            raise ValueError(f"state_dict: expected {wanted}, got {got}")
         for name in ("learner", *(name for name in mine if name not in RESERVED | {"validate"})):
             if name not in theirs or not is_same(mine[name], theirs[name]):
-                raise ValueError(
-                    f"{name}: the state of group {index} was learnt with {theirs.get(name)!r}, this one has {mine[name]!r}"
-                )
+                learnt = f"{name}: the state of group {index} was learnt with {theirs.get(name)!r}"
+                raise ValueError(f"{learnt}, this one has {mine[name]!r}")
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"learners": self.learners, "centres": self.centres}
@@ -272,15 +253,53 @@ class ParameterFree(torch.optim.Optimizer):
         self.defaults.pop("differentiable", None)
 
 
-def _same_random_numbers(device: torch.device) -> Callable[[], None]:
-    """Return a function that resets torch's generators, on the CPU and on a device, to their present state."""
-    module = None if device.type == "cpu" else getattr(torch, device.type)
-    host = torch.get_rng_state()
-    there = None if module is None else module.get_rng_state(device)
+def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
+    """Return the centre and the learner of a group. Check its options, and add the defaults of the others."""
+    chosen = one_of("learner", group["learner"], tuple(LEARNERS))
+    cls, settled, largest = LEARNERS[chosen]
+    for old, new in former_names(cls).items():
+        renamed_option(group, old, new, stacklevel=6)  # the caller of ParameterFree
+    parameters = inspect.signature(cls).parameters
+    known = {name: parameter.default for name, parameter in parameters.items() if name not in DECIDED | settled.keys()}
+    for option in group:
+        if option not in known and option not in RESERVED:
+            raise TypeError(f"{option}: expected an option of learner {chosen!r} ({', '.join(known)}), got another")
+    for option, default in known.items():
+        if option not in group and default is inspect.Parameter.empty:
+            raise TypeError(f"{option}: expected a value, which learner {chosen!r} needs, got none")
+        group.setdefault(option, default)
+    device = group["params"][0].device if group["params"] else None
+    for p in group["params"]:
+        if not p.is_floating_point():
+            raise TypeError(f"params: expected real floating-point tensors, got {p.dtype}")
+        if p.device != device:
+            raise ValueError(f"params: expected the tensors of a group on one device, got {device} and {p.device}")
+        if not bool(torch.isfinite(p).all()):
+            raise ValueError("params: expected finite values, which the learner is centred at, got NaN or infinity")
+    dim = sum(p.numel() for p in group["params"])
+    if dim == 0:
+        raise ValueError("params: expected at least one value in a group, got none")
+    if dim > largest and group.get("form") != "sketch":
+        wanted = f"at most {largest} values in a group of learner {chosen!r}, which keeps matrices"
+        raise ValueError(f"params: expected {wanted}, got {dim}; 'freegrad' is O(d), and so is form='sketch'")
+    learner = cls(dim, device=device, **settled, **{option: group[option] for option in known})
+    return flat(group["params"]), learner
 
-    def repeat() -> None:
-        torch.set_rng_state(host)
-        if module is not None:
-            module.set_rng_state(there, device)
 
-    return repeat
+def flat(tensors: list[Tensor]) -> Tensor:
+    """Return the values of tensors as one vector, in double precision."""
+    return torch.cat([tensor.detach().reshape(-1).to(torch.float64) for tensor in tensors])
+
+
+def with_new_names(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a saved group with the names that its options have now."""
+    known = LEARNERS.get(str(group.get("learner")))
+    names = former_names(known[0]) if known else {}
+    return {names.get(name, name): value for name, value in group.items()}
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two options are the same. Two functions count as the same."""
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one.cpu(), other.cpu())
+    return bool(one == other) or (callable(one) and callable(other))

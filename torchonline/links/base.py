@@ -14,12 +14,13 @@ GRID = 1 << 13
 
 
 class Link(nn.Module):
-    r"""Base of all links.
+    r"""Base class of the links: ``nn.Module`` without state, whose functions take tensors and NumPy arrays.
 
-    Besides the functions, a confidence set needs three things: a constant R with :math:`|\mu''| \le R\mu'`
-    (:meth:`self_concordance`), the largest :math:`\mu'` (:meth:`max_slope`), and a lower bound of
-    :math:`2D_m(b, y)/(b-y)^2` (:meth:`curvature`), where :math:`D_m(b, y) = m(b) - m(y) - \mu(y)(b - y)` is the divergence
-    of m.
+    A link is a canonical exponential family. Given the past, the reward has the density :math:`\exp\{(rz - m(z))/g + h(r)\}`, the
+    mean :math:`\mu(z) = m'(z)` and the variance :math:`g\,\mu'(z)`, where :math:`z = x^\top\theta`. Besides the functions, a
+    confidence set needs three things: a constant R with :math:`|\mu''| \le R\mu'` (:meth:`self_concordance`), the largest
+    :math:`\mu'` (:meth:`max_slope`), and a lower bound of :math:`2D_m(b, y)/(b-y)^2` (:meth:`curvature`), where
+    :math:`D_m(b, y) = m(b) - m(y) - \mu(y)(b - y)` is the divergence of m.
 
     Attributes:
         noise_scale: square root of the dispersion g.
@@ -27,6 +28,7 @@ class Link(nn.Module):
         is_global: whether :meth:`self_concordance` is the same number for all bounds.
         is_unimodal: whether :math:`\mu'` rises up to the point ``steepest`` and falls beyond it.
         steepest: the point where :math:`\mu'` is largest; it may be infinite.
+        possible_rewards: description of the possible rewards, for error messages.
     """
 
     noise_scale: float = 1.0
@@ -34,6 +36,7 @@ class Link(nn.Module):
     is_global: bool = True
     is_unimodal: bool = True
     steepest: float = 0.0
+    possible_rewards: str = "any"
 
     def log_partition(self, z: Tensor) -> Tensor:
         """Return m(z), of any shape."""
@@ -62,14 +65,13 @@ class Link(nn.Module):
     def curvature(self, b: Tensor, y: Tensor, concordance: float) -> Tensor:
         r"""Return a lower bound of :math:`2D_m(b, y)/(b-y)^2`, of any shape, for R = ``concordance`` between b and y.
 
-        For points closer than 0.02, rounding would spoil the quotient, and the bound follows from self-concordance. For other
-        points the bound is the quotient less a millionth.
+        For points closer than 0.02, rounding would spoil the quotient, and the bound follows from self-concordance. For others it
+        is the quotient less a millionth, for rounding.
         """
         size = abs(b - y)
         close = size <= 0.02
         away = where(close, 0.0 * size + 1.0, size)
         at_hand = 2.0 * self.slope(y) / (2.0 + concordance * size)
-        # The factor allows for rounding.
         return (1.0 - 1e-6) * where(close, at_hand, 2.0 * self.divergence(b, y) / (away * away))
 
     # The methods below are eager Python only.
@@ -80,12 +82,17 @@ class Link(nn.Module):
 
     def max_slope(self, bound: float) -> float:
         """Return the largest slope where :math:`|z|` is at most ``bound``."""
-        raise NotImplementedError
+        self._check_unimodal("steepest")
+        at: Any = np.float64(min(max(self.steepest, -bound), bound))
+        return float(self.slope(at))
+
+    def _check_unimodal(self, where: str) -> None:
+        if not self.is_unimodal:
+            raise NotImplementedError(f"{type(self).__name__} does not say where its mean is {where}")
 
     def min_slope(self, bound: float) -> float:
         """Return the smallest slope where :math:`|z|` is at most ``bound``, or a slightly smaller number."""
-        if not self.is_unimodal:
-            raise NotImplementedError(f"{type(self).__name__} does not say where its mean is flattest")
+        self._check_unimodal("flattest")
         ends: Any = np.array([-bound, bound])
         return float(self.slope(ends).min())
 
@@ -95,7 +102,7 @@ class Link(nn.Module):
 
     def rewards(self) -> str:
         """Return a description of the possible rewards, for error messages."""
-        return "any"
+        return self.possible_rewards
 
     def sample(self, z: Tensor, generator: torch.Generator) -> Tensor:
         """Draw independent rewards of the family at each z: float64, on the CPU."""
@@ -110,17 +117,15 @@ class Link(nn.Module):
     def check_bound(self, bound: float) -> None:
         """Raise ValueError if the link breaks its promises somewhere on [-bound, bound]."""
         if bound >= self.reach:
-            raise ValueError(
-                f"theta_bound: expected |x'theta| below {self.reach:g}, the reach of {type(self).__name__}, "
-                f"got up to {bound:g}"
-            )
+            reach = f"{self.reach:g}, the reach of {type(self).__name__}"
+            raise ValueError(f"theta_bound: expected |x'theta| below {reach}, got up to {bound:g}")
 
     def curvature_ratio(self, bound: float) -> float:
         r"""Return an upper bound of :math:`\mu'(y)(b-y)^2/(2D_m(b,y))` for b and y in [-bound, bound], at least 1.
 
-        If the slope is unimodal, the maximum over b is at an end of the interval. The maximum over y is taken on a grid and
-        multiplied by an allowance for the points between: the logarithm of the ratio has a derivative of at most 2R.
-        Otherwise self-concordance gives :math:`u^2/(2(u-1+e^{-u}))` with u = 2 R bound.
+        If the slope is unimodal, the maximum over b is at an end of the interval. The maximum over y is taken on a grid, times an
+        allowance for the points between: the logarithm of the ratio has a derivative of at most 2R. Otherwise self-concordance
+        gives :math:`u^2/(2(u-1+e^{-u}))` with u = 2 R bound.
         """
         concordance = self.self_concordance(bound)
         u = 2.0 * concordance * bound

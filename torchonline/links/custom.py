@@ -21,10 +21,10 @@ def by_tensors(function: Callable[[Tensor], Tensor], z: Any) -> Any:
 
 
 class CustomLink(Link):
-    r"""Link with functions of the user, checked on a grid.
+    r"""Link with functions of the user, checked on a grid: on [-1, 1] by the constructor, on all allowed z by a learner.
 
-    The functions take and return tensors of any shape. They may be modules. To export the learner, TorchScript must be able
-    to compile the functions (``def``, not ``lambda``).
+    The functions take and return tensors of any shape. To export the learner, TorchScript must be able to compile them (``def``
+    or a module, not ``lambda``).
 
     Args:
         m: :math:`m(z)`, strictly convex.
@@ -33,12 +33,6 @@ class CustomLink(Link):
         R: at least 0, with :math:`|\mu''| \le R\mu'` for all z that may occur.
         C_mu: the largest :math:`\mu'` for all z that may occur; None to find it on the grid.
         noise_scale: square root of the dispersion.
-
-    The constructor checks the functions on [-1, 1]. A learner checks them on all z that it allows.
-
-    Raises:
-        ValueError: ``mu`` is not the derivative of ``m``, ``dmu`` not that of ``mu``, a value is not finite, ``dmu`` is not above
-            0, or R or C_mu is too small.
 
     Example:
         >>> def m(z: torch.Tensor) -> torch.Tensor:
@@ -94,11 +88,10 @@ class CustomLink(Link):
     def max_slope(self, bound: float) -> float:
         if self.C_mu is not None:
             return self.C_mu
-        # Between two grid points the logarithm of mu' rises by at most R times their distance.
+        # Between two grid points the logarithm of mu' changes by at most R times their distance.
         return float(self.dmu(grid(bound)).max()) * math.exp(self.R * bound / (GRID - 1))
 
     def min_slope(self, bound: float) -> float:
-        # Between two grid points the logarithm of mu' falls by at most R times their distance.
         slopes = self.dmu(grid(bound))
         if type(slopes) is not Tensor:  # a fake tensor, without values
             return 1.0
@@ -124,18 +117,17 @@ class CustomLink(Link):
             excess = error - allowed - rounding
             if bool((excess > 0.0).any()):
                 worst = int(excess.argmax())
-                raise ValueError(
-                    f"{name}: expected the derivative of {lower} on {interval}, got one that is {float(error[worst]):.2g} off "
-                    f"at {float(z[worst + 1]):g}"
-                )
+                off = f"{float(error[worst]):.2g} off at {float(z[worst + 1]):g}"
+                raise ValueError(f"{name}: expected the derivative of {lower} on {interval}, got one that is {off}")
         ratio = float(((dmu[2:] - dmu[:-2]) / (2.0 * h)).abs().div(slope).max())
         if ratio > self.R * (1.001 + (self.R * h) ** 2) + 1e-6:
             raise ValueError(
                 f"R: expected at least {ratio:.6g}, the largest |mu''| / mu' on {interval}, got {self.R:g}"
             )
-        if self.C_mu is not None and float(dmu.max()) > self.C_mu * (1.0 + 1e-9):
+        steepest = float(dmu.max())
+        if self.C_mu is not None and steepest > self.C_mu * (1.0 + 1e-9):
             raise ValueError(
-                f"C_mu: expected at least {float(dmu.max()):.6g}, the largest mu' on {interval}, got {self.C_mu:g}"
+                f"C_mu: expected at least {steepest:.6g}, the largest mu' on {interval}, got {self.C_mu:g}"
             )
 
     def _values(self, name: str, z: Tensor) -> Tensor:
@@ -143,10 +135,8 @@ class CustomLink(Link):
         if not isinstance(values, Tensor) or values.shape != z.shape or not values.is_floating_point():
             raise TypeError(f"{name}: expected a function that returns a tensor of floats of the shape of its argument")
         if not bool(torch.isfinite(values).all()):
-            bad = float(z[~torch.isfinite(values)][0])
-            raise ValueError(
-                f"{name}: expected finite values, got {float(values[~torch.isfinite(values)][0])} at {bad:g}"
-            )
+            bad = int((~torch.isfinite(values)).int().argmax())
+            raise ValueError(f"{name}: expected finite values, got {float(values[bad])} at {float(z[bad]):g}")
         return values.double()
 
 

@@ -11,9 +11,7 @@ from torchonline.links.base import Link
 
 
 class Gaussian(Link):
-    """Link of linear models: the mean is z, and the noise is sub-Gaussian.
-
-    Gaussian noise of standard deviation ``noise_scale`` is one example.
+    """Link of linear models: the mean is z, and the noise is sub-Gaussian, for example Gaussian.
 
     Args:
         noise_scale: sigma > 0, the sub-Gaussian scale of the noise, in units of the reward.
@@ -45,9 +43,6 @@ class Gaussian(Link):
     def self_concordance(self, bound: float) -> float:
         return 0.0
 
-    def max_slope(self, bound: float) -> float:
-        return 1.0
-
     def sample(self, z: Tensor, generator: torch.Generator) -> Tensor:
         return z + self.noise_scale * torch.randn(z.shape, generator=generator, dtype=torch.float64)
 
@@ -55,13 +50,14 @@ class Gaussian(Link):
 class Logistic(Link):
     """Link of clicks and of any reward in [0, 1]: the mean is 1 / (1 + exp(-z)).
 
-    A click is a reward of 1 or 0. A reward in [0, 1] needs only the right mean: its exponential moments are at most those of
-    a click with the same mean, and the confidence sets ask for no more.
+    A reward in [0, 1] needs only the right mean: its exponential moments are at most those of a click with the same mean.
 
     Example:
         >>> Logistic().mean(torch.tensor([0.0, 80.0, -80.0], dtype=torch.float64))
         tensor([5.0000e-01, 1.0000e+00, 1.8049e-35], dtype=torch.float64)
     """
+
+    possible_rewards = "in [0, 1]"
 
     def log_partition(self, z: Tensor) -> Tensor:
         return softplus(z)
@@ -82,14 +78,8 @@ class Logistic(Link):
     def self_concordance(self, bound: float) -> float:
         return 1.0
 
-    def max_slope(self, bound: float) -> float:
-        return 0.25
-
     def possible(self, values: Tensor) -> Tensor:
         return values.clamp(0.0, 1.0)
-
-    def rewards(self) -> str:
-        return "in [0, 1]"
 
     def sample(self, z: Tensor, generator: torch.Generator) -> Tensor:
         # One uniform number for each reward, so that draws for other z use the same random numbers.
@@ -100,8 +90,7 @@ class Logistic(Link):
 class Binomial(Link):
     """Link of the number of successes in independent tries, each with probability 1 / (1 + exp(-z)).
 
-    Tries that succeed together are not independent. The variance of their number is larger, and the confidence sets fail. Use
-    the share of successes, a reward in [0, 1], and :class:`Logistic`.
+    If tries succeed together, the confidence sets fail. Use the share of successes and :class:`Logistic`.
 
     Args:
         trials: n, number of tries in a reward.
@@ -114,6 +103,7 @@ class Binomial(Link):
     def __init__(self, trials: int) -> None:
         super().__init__()
         self.trials = float(positive_integer("trials", trials))
+        self.possible_rewards = f"whole numbers from 0 to {self.trials:.0f}"
 
     def extra_repr(self) -> str:
         return f"{self.trials:.0f}"
@@ -137,14 +127,8 @@ class Binomial(Link):
     def self_concordance(self, bound: float) -> float:
         return 1.0
 
-    def max_slope(self, bound: float) -> float:
-        return 0.25 * self.trials
-
     def possible(self, values: Tensor) -> Tensor:
         return values.round().clamp(0.0, self.trials)
-
-    def rewards(self) -> str:
-        return f"whole numbers from 0 to {self.trials:.0f}"
 
     def sample(self, z: Tensor, generator: torch.Generator) -> Tensor:
         count = torch.full(z.shape, self.trials, dtype=torch.float64)
@@ -154,8 +138,8 @@ class Binomial(Link):
 class Poisson(Link):
     """Link of counts: the mean is exp(z), and the variance is the mean.
 
-    Over-dispersed counts, with a variance above the mean, break the confidence sets. Learners refuse predictors with ``|z|``
-    above 35, where rounding in float64 loses the confidence sets. (The mean at 35 is 1.6e15.)
+    Counts with a variance above the mean break the confidence sets. Learners refuse predictors with ``|z|`` above 35, where
+    the mean is 1.6e15 and rounding in float64 loses the confidence sets.
 
     Example:
         >>> Poisson().slope(torch.tensor([0.0, 1.0]))
@@ -164,6 +148,7 @@ class Poisson(Link):
 
     reach = 35.0 + 1e-9  # 35 itself is allowed
     steepest = math.inf
+    possible_rewards = "whole numbers from 0 on"
 
     def log_partition(self, z: Tensor) -> Tensor:
         return exp(z)
@@ -184,14 +169,8 @@ class Poisson(Link):
     def self_concordance(self, bound: float) -> float:
         return 1.0
 
-    def max_slope(self, bound: float) -> float:
-        return math.exp(bound)
-
     def possible(self, values: Tensor) -> Tensor:
         return values.round().clamp(min=0.0)
-
-    def rewards(self) -> str:
-        return "whole numbers from 0 on"
 
     def sample(self, z: Tensor, generator: torch.Generator) -> Tensor:
         mean = z.double().exp()
@@ -220,6 +199,7 @@ class Gamma(Link):
 
     is_global = False
     steepest = math.inf
+    possible_rewards = "at least 0"
 
     def __init__(self, offset: float, shape: float = 1.0) -> None:
         super().__init__()
@@ -250,14 +230,8 @@ class Gamma(Link):
     def self_concordance(self, bound: float) -> float:
         return 2.0 / (self.offset - bound)
 
-    def max_slope(self, bound: float) -> float:
-        return (self.offset - bound) ** -2
-
     def possible(self, values: Tensor) -> Tensor:
         return values.clamp(min=0.0)
-
-    def rewards(self) -> str:
-        return "at least 0"
 
     def sample(self, z: Tensor, generator: torch.Generator) -> Tensor:
         shape = self.noise_scale**-2

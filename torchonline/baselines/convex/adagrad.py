@@ -9,28 +9,13 @@ from torch import Tensor
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import one_of, positive_size
-from torchonline.core.ops import (
-    along,
-    assign_,
-    count_,
-    dot,
-    increase_,
-    or_one,
-    sqrt,
-)
+from torchonline.core.ops import along, assign_, count_, dot, increase_, or_one, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_weighted, with_length_at_most
-
-FORMS = ("norm", "diagonal")
 
 
 class AdaGrad(ConvexLearner):
     r"""AdaGrad: gradient descent with a step size for all coordinates or for each.
-
-    A round::
-
-        gradients, _ = torchonline.gradients(loss, learner, x, y)
-        learner.step(gradients)
 
     From :math:`x_1 = 0`, with c = ``step_size``, the two forms are
 
@@ -46,10 +31,9 @@ class AdaGrad(ConvexLearner):
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le \Big(\frac{2R^2}c + c\Big)\sqrt{S_T},\qquad
               \Big(\frac{2R^2}c + c\Big)\sum_i\sqrt{S_{T,i}},
 
-    which is least at :math:`c = \sqrt2R`. Without a ball the same holds with half the largest :math:`\|x_t - u\|` in
-    place of R; nothing bounds that distance.
-
-    Cost of a round: O(d). A ``"diagonal"`` step that leaves the ball takes some hundred more operations on d numbers.
+    which is least at :math:`c = \sqrt2R`. Without a ball the same holds with half the largest :math:`\|x_t - u\|` in place of R;
+    nothing bounds that distance. Cost of a round: O(d). A ``"diagonal"`` step that leaves the ball takes some hundred more
+    operations on d numbers.
 
     Args:
         dim: number of coordinates d.
@@ -59,7 +43,6 @@ class AdaGrad(ConvexLearner):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; ``decision``: ``(*B, d)``; ``rounds``: ``(*B)``.
         - ``gradient_square_sum`` S: ``(*B)``; ``(*B, d)`` for ``"diagonal"``.
 
     Example:
@@ -71,8 +54,7 @@ class AdaGrad(ConvexLearner):
 
     Reference:
         Duchi, Hazan and Singer, Adaptive subgradient methods for online learning and stochastic optimization, JMLR 12, 2011;
-        McMahan and Streeter, Adaptive bound optimization for online convex optimization, COLT 2010. What differs: nothing is
-        added to S.
+        McMahan and Streeter, Adaptive bound optimization for online convex optimization, COLT 2010. Nothing is added to S here.
     """
 
     statistics_depend_on = ("step_size", "radius_bound")
@@ -93,7 +75,7 @@ class AdaGrad(ConvexLearner):
         super().__init__(dim, **options)
         dtype = self._initial_options["dtype"]
         self.step_size = positive_size("step_size", step_size, dtype)
-        self.form = one_of("form", form, FORMS)
+        self.form = one_of("form", form, ("norm", "diagonal"))
         self.is_diagonal = form == "diagonal"
         self.radius_bound = positive_size("radius_bound", radius_bound, dtype, besides=(math.inf,))
         self._create_buffers()

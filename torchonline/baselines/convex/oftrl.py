@@ -12,67 +12,12 @@ from torchonline.core.options import LearnerOptions
 from torchonline.linalg import in_ball
 
 
-class OFTRL(ConvexLearner):
-    r"""OFTRL: optimistic follow the regularised leader on a ball.
-
-    It is made for convex, smooth losses between stochastic and adversarial. A round::
-
-        gradients, _ = torchonline.gradients(loss, learner, x, y)
-        learner.step(gradients)
-
-    With the last gradient as the hint, :math:`m_t = g_{t-1}`, :math:`m_1 = 0`,
-
-    .. math:: x_t = \arg\min_{\|x\|\le R}\Big\langle\sum_{s<t}g_s + m_t, x\Big\rangle + \frac{\|x\|^2}{\eta_t},\qquad
-              \eta_t = \frac{R^2}{\nu + \sum_{s<t}\eta_s\|g_s - m_s\|^2},
-
-    where :math:`\nu = 2GR + LR^2`, G = ``lipschitz`` and L = ``smoothness``.
-
-    Guarantee, for any gradients and every u in the ball, with :math:`Z = \max_t\|g_t - m_t\|`, which is at most 2G if no
-    gradient is longer than G:
-
-    .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle
-              \le \frac3{\sqrt2}R\Big(\sum_{t\le T}\|g_t - m_t\|^2\Big)^{1/2} + \nu + \frac{3R^2Z^2}{2\nu}.
-
-    If the losses are convex and the expected losses L-smooth, the expected regret is
-    :math:`O(R\sqrt{\sigma_{1:T}^2} + R\sqrt{\Sigma_{1:T}^2} + RG + LR^2)`, where the two sums are those of the variances
-    of gradients and of the squared changes of their means (Theorem 5 of the reference). G and L are guesses of scale. A
-    wrong guess changes :math:`\nu` only.
-
-    Cost of a round: O(d).
-
-    Args:
-        dim: number of coordinates d.
-        radius_bound: radius R > 0 of the ball.
-        lipschitz: G > 0, about the length of gradients.
-        smoothness: :math:`L \ge 0`, about a Lipschitz constant of the mean gradients; 0 if none is known.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
-
-    Shape:
-        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; ``decision``, ``gradient_sum``, ``hint`` m: ``(*B, d)``.
-        - ``regularization`` :math:`R^2/\eta_t`, ``rounds``: ``(*B)``.
-
-    Example:
-        >>> learner = OFTRL(2, radius_bound=10.0, lipschitz=1.0)
-        >>> for _ in range(500):
-        ...     learner.step(learner.predict() - torch.tensor([3.0, 4.0]))  # the gradient of |x - (3, 4)|^2 / 2
-        >>> bool((learner.predict() - torch.tensor([3.0, 4.0])).norm() < 0.01)
-        True
-
-    Reference:
-        Sachs, Hadiji, van Erven and Guzman, Between stochastic and adversarial online convex optimization: improved
-        regret bounds via smoothness, NeurIPS 2022, Theorem 5. What differs: R replaces the paper's diameter, because its
-        proof needs only :math:`\|u\| \le R`; :math:`\nu` has 2GR, from the paper's case without smoothness, in place of
-        :math:`RG^2`, which has other units; and the last term of the bound is what the paper's proof gives, where the
-        paper prints :math:`4R^2G^2/\nu`.
-    """
+class SmoothLearner(ConvexLearner):
+    """Base class of the optimistic learners on a ball that are told about the scale of gradients and of their changes."""
 
     statistics_depend_on = ("radius_bound", "lipschitz", "smoothness")
 
-    renamed = {"total": "gradient_sum", "penalty": "regularization"}
-
-    gradient_sum: Tensor
     hint: Tensor
-    regularization: Tensor
 
     def __init__(
         self,
@@ -88,15 +33,76 @@ class OFTRL(ConvexLearner):
         self.radius_bound = positive_size("radius_bound", radius_bound, dtype)
         self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
         self.smoothness = positive_size("smoothness", smoothness, dtype, besides=(0.0,))
-        self.square = self.radius_bound**2
+        self.square, self.diameter = self.radius_bound**2, 2.0 * self.radius_bound
+        self.offset = self._offset()
         self._create_buffers()
 
+    def _offset(self) -> float:
+        """Return the number that the sum of squared errors is added to."""
+        raise NotImplementedError
+
     def _initial_state(self) -> dict[str, Tensor | None]:
-        offset = 2.0 * self.lipschitz * self.radius_bound + self.smoothness * self.radius_bound**2
+        return super()._initial_state() | {"hint": torch.zeros(self.dim, dtype=torch.float64)}
+
+
+class OFTRL(SmoothLearner):
+    r"""OFTRL: optimistic follow the regularised leader on a ball.
+
+    It is made for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint,
+    :math:`m_t = g_{t-1}`, :math:`m_1 = 0`,
+
+    .. math:: x_t = \arg\min_{\|x\|\le R}\Big\langle\sum_{s<t}g_s + m_t, x\Big\rangle + \frac{\|x\|^2}{\eta_t},\qquad
+              \eta_t = \frac{R^2}{\nu + \sum_{s<t}\eta_s\|g_s - m_s\|^2},
+
+    where :math:`\nu = 2GR + LR^2`, G = ``lipschitz`` and L = ``smoothness``.
+
+    Guarantee, for any gradients and every u in the ball, with :math:`Z = \max_t\|g_t - m_t\|`, which is at most 2G if no
+    gradient is longer than G:
+
+    .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle
+              \le \frac3{\sqrt2}R\Big(\sum_{t\le T}\|g_t - m_t\|^2\Big)^{1/2} + \nu + \frac{3R^2Z^2}{2\nu}.
+
+    If the losses are convex and the expected losses L-smooth, the expected regret is
+    :math:`O(R\sqrt{\sigma_{1:T}^2} + R\sqrt{\Sigma_{1:T}^2} + RG + LR^2)`, where the two sums are those of the variances
+    of gradients and of the squared changes of their means (Theorem 5 of the reference). G and L are guesses of scale. A
+    wrong guess changes :math:`\nu` only. Cost of a round: O(d).
+
+    Args:
+        dim: number of coordinates d.
+        radius_bound: radius R > 0 of the ball.
+        lipschitz: G > 0, about the length of gradients.
+        smoothness: :math:`L \ge 0`, about a Lipschitz constant of the mean gradients; 0 if none is known.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+
+    Shape:
+        - ``gradient_sum``, ``hint`` m: ``(*B, d)``; ``regularization`` :math:`R^2/\eta_t`: ``(*B)``.
+
+    Example:
+        >>> learner = OFTRL(2, radius_bound=10.0, lipschitz=1.0)
+        >>> for _ in range(500):
+        ...     learner.step(learner.predict() - torch.tensor([3.0, 4.0]))  # the gradient of |x - (3, 4)|^2 / 2
+        >>> bool((learner.predict() - torch.tensor([3.0, 4.0])).norm() < 0.01)
+        True
+
+    Reference:
+        Sachs, Hadiji, van Erven and Guzman, Between stochastic and adversarial online convex optimization: improved regret bounds
+        via smoothness, NeurIPS 2022, Theorem 5. What differs: R replaces the paper's diameter, because its proof needs only
+        :math:`\|u\| \le R`; :math:`\nu` has 2GR, from the paper's case without smoothness, in place of :math:`RG^2`, which has
+        other units; and the last term of the bound is what the paper's proof gives, where the paper prints :math:`4R^2G^2/\nu`.
+    """
+
+    renamed = {"total": "gradient_sum", "penalty": "regularization"}
+
+    gradient_sum: Tensor
+    regularization: Tensor
+
+    def _offset(self) -> float:
+        return 2.0 * self.lipschitz * self.radius_bound + self.smoothness * self.radius_bound**2
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {
             "gradient_sum": torch.zeros(self.dim, dtype=torch.float64),
-            "hint": torch.zeros(self.dim, dtype=torch.float64),
-            "regularization": torch.tensor(offset, dtype=torch.float64),
+            "regularization": torch.tensor(self.offset, dtype=torch.float64),
         }
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:

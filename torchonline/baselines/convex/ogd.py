@@ -11,16 +11,9 @@ from torchonline.core.ops import along, assign_, count_, real, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import in_ball
 
-SCHEDULES = ("sqrt", "constant")
-
 
 class OGD(ConvexLearner):
     r"""Online gradient descent on a Euclidean ball, or without bounds.
-
-    A round::
-
-        gradients, _ = torchonline.gradients(loss, learner, x, y)
-        learner.step(gradients)
 
     .. math:: x_{t+1} = \Pi(x_t - \eta_tg_t),\qquad \eta_t = \eta/\sqrt t \text{ or } \eta,\qquad x_1 = 0,
 
@@ -30,11 +23,9 @@ class OGD(ConvexLearner):
 
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le \frac{\|u\|^2}{2\eta} + \frac\eta2\sum_{t\le T}\|g_t\|^2,
 
-    for example :math:`\|u\|G\sqrt T` at :math:`\eta = \|u\|/(G\sqrt T)`, where neither :math:`\|u\|` nor G is known in
-    practice. With :math:`\eta/\sqrt t` and a ball, the sum on the left is at most
-    :math:`2R^2\sqrt T/\eta + (\eta/2)\sum_t\|g_t\|^2/\sqrt t`. Without a ball the decreasing steps promise nothing.
-
-    Cost of a round: O(d).
+    for example :math:`\|u\|G\sqrt T` at :math:`\eta = \|u\|/(G\sqrt T)`. With :math:`\eta/\sqrt t` and a ball, the sum on the
+    left is at most :math:`2R^2\sqrt T/\eta + (\eta/2)\sum_t\|g_t\|^2/\sqrt t`. Without a ball the decreasing steps promise
+    nothing. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
@@ -44,7 +35,7 @@ class OGD(ConvexLearner):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; ``decision``: ``(*B, d)``; ``rounds``: ``(*B)``.
+        - ``decision`` x: ``(*B, d)``; ``rounds`` t: ``(*B)``.
 
     Example:
         >>> learner = OGD(2, step_size=0.5)
@@ -72,7 +63,7 @@ class OGD(ConvexLearner):
         super().__init__(dim, **options)
         dtype = self._initial_options["dtype"]
         self.step_size = positive_size("step_size", step_size, dtype)
-        self.schedule = one_of("schedule", schedule, SCHEDULES)
+        self.schedule = one_of("schedule", schedule, ("sqrt", "constant"))
         self.is_constant = schedule == "constant"
         self.radius_bound = positive_size("radius_bound", radius_bound, dtype, besides=(math.inf,))
         self._create_buffers()

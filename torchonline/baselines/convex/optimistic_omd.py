@@ -1,26 +1,18 @@
 """Optimistic online mirror descent (Chen, Zhang, Tu, Zhao and Zhang, JMLR 2024)."""
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
 
-from torchonline.convex.learner import ConvexLearner
-from torchonline.core.checks import positive_size
+from torchonline.baselines.convex.oftrl import SmoothLearner
 from torchonline.core.ops import along, assign_, count_, dot, increase_, sqrt
-from torchonline.core.options import LearnerOptions
 from torchonline.linalg import in_ball
 
 
-class OptimisticOMD(ConvexLearner):
+class OptimisticOMD(SmoothLearner):
     r"""Optimistic online gradient descent on a ball.
 
-    It is made for convex, smooth losses between stochastic and adversarial. A round::
-
-        gradients, _ = torchonline.gradients(loss, learner, x, y)
-        learner.step(gradients)
-
-    With the last gradient as the hint, :math:`m_t = g_{t-1}`, :math:`m_1 = 0`, and D = 2R,
+    It is made for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint,
+    :math:`m_t = g_{t-1}`, :math:`m_1 = 0`, and D = 2R,
 
     .. math:: x_t = \Pi(x'_t - \eta_tm_t),\qquad x'_{t+1} = \Pi(x'_t - \eta_tg_t),\qquad
               \eta_t = \frac D{\sqrt{\delta + 4G^2 + V_{t-1}}},\qquad V_t = \sum_{s\le t}\|g_s - m_s\|^2,
@@ -32,9 +24,7 @@ class OptimisticOMD(ConvexLearner):
     :math:`\sum_{t\le T}\langle g_t, x_t - u\rangle \le \frac32D\sqrt{\delta + 4G^2 + V_T}`. If the expected losses are
     convex and L-smooth, the expected regret is :math:`O(D\sqrt{\sigma_{1:T}^2} + D\sqrt{\Sigma_{1:T}^2} + D^2L + DG)`,
     where the two sums are those of the variances of gradients and of the squared changes of their means (the reference).
-    Longer gradients are not cut.
-
-    Cost of a round: O(d).
+    Longer gradients are not cut. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
@@ -45,8 +35,7 @@ class OptimisticOMD(ConvexLearner):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; ``decision`` x, ``centre`` x', ``hint`` m: ``(*B, d)``.
-        - ``error_square_sum`` V, ``rounds``: ``(*B)``.
+        - ``centre`` x', ``hint`` m: ``(*B, d)``; ``error_square_sum`` V: ``(*B)``.
 
     Example:
         >>> learner = OptimisticOMD(2, radius_bound=10.0, lipschitz=15.0)
@@ -57,40 +46,20 @@ class OptimisticOMD(ConvexLearner):
 
     Reference:
         Chen, Zhang, Tu, Zhao and Zhang, Optimistic online mirror descent for bridging stochastic and adversarial online convex
-        optimization, JMLR 25, 2024, for convex and smooth functions. Its delta is from memory. What differs: the domain is a
-        ball.
+        optimization, JMLR 25, 2024, for convex and smooth functions, on a ball. Its delta is from memory.
     """
-
-    statistics_depend_on = ("radius_bound", "lipschitz", "smoothness")
 
     renamed = {"center": "centre", "energy": "error_square_sum"}
 
     centre: Tensor
-    hint: Tensor
     error_square_sum: Tensor
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        radius_bound: float,
-        lipschitz: float,
-        smoothness: float = 0.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.radius_bound = positive_size("radius_bound", radius_bound, dtype)
-        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        self.smoothness = positive_size("smoothness", smoothness, dtype, besides=(0.0,))
-        self.diameter = 2.0 * self.radius_bound
-        self.offset = 10.0 * (self.diameter * self.smoothness) ** 2 + 4.0 * self.lipschitz**2
-        self._create_buffers()
+    def _offset(self) -> float:
+        return 10.0 * (self.diameter * self.smoothness) ** 2 + 4.0 * self.lipschitz**2
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {
             "centre": torch.zeros(self.dim, dtype=torch.float64),
-            "hint": torch.zeros(self.dim, dtype=torch.float64),
             "error_square_sum": torch.zeros((), dtype=torch.float64),
         }
 

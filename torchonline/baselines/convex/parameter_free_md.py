@@ -13,16 +13,9 @@ from torchonline.core.ops import along, assign_, count_, dot, expm1, increase_, 
 from torchonline.core.options import LearnerOptions, with_former_names
 from torchonline.linalg import with_length_at_most
 
-HINTS = ("last", "zero")
-
 
 class ParameterFreeMirrorDescent(ConvexLearner):
-    r"""Mirror descent without a step size or a bound on the comparator.
-
-    Its regret grows with the changes of the gradient. A round::
-
-        gradients, _ = torchonline.gradients(loss, learner, x, y)
-        learner.step(gradients)
+    r"""Mirror descent without a step size or a bound on the comparator. Its regret grows with the changes of the gradient.
 
     With the hint :math:`m_t = g_{t-1}`, :math:`m_1 = 0`, and Z = 2G, G = ``lipschitz``; or :math:`m_t = 0` and Z = G,
 
@@ -43,19 +36,9 @@ class ParameterFreeMirrorDescent(ConvexLearner):
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le 4Z\varepsilon
               + 6\|u\|\max\Big\{\sqrt{V_{T+1}\ell},\,Z\ell\Big\},\qquad \ell = \ln(\|u\|/\alpha_{T+1} + 1).
 
-    For ``hint="zero"`` this is Theorem 1 of the reference. For ``"last"`` the same proof gives the same bound: with
-    :math:`y_t` the minimiser without a hint, and D the Bregman divergence, the regret of optimistic follow the
-    regularised leader is at most
-
-    .. math:: \psi_{T+1}(u) + \sum_{t\le T}\big(\langle g_t - m_t, x_t - y_{t+1}\rangle - D_{\psi_t}(y_{t+1}, x_t)
-              - (\psi_{t+1} - \psi_t)(y_{t+1})\big),
-
-    and the proof bounds the terms of this sum, with :math:`g_t - m_t` in place of the gradient. It needs that this vector
-    is no longer than Z. It needs nothing of the two points, as we remember it; the tests find no two on a line where the
-    bound fails. Decisions are cut at length R, or at :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in float32),
-    and the guarantee is for u no longer than that.
-
-    Cost of a round: O(d).
+    For ``hint="zero"`` this is Theorem 1 of the reference. For ``"last"`` the same proof gives the same bound
+    (docs/parameter_free.md). Decisions are cut at length R, or at :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in
+    float32), and the guarantee is for u no longer than that. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
@@ -66,8 +49,7 @@ class ParameterFreeMirrorDescent(ConvexLearner):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - gradients: ``(*B, d)`` or ``(*B, 1, d)``; ``decision``; ``gradient_sum`` and ``hint`` m, both over Z: ``(*B, d)``.
-        - ``error_square_sum`` :math:`V/Z^2`, ``rounds``, ``clipped_rounds``: ``(*B)``.
+        - ``gradient_sum`` and ``hint`` m, both over Z: ``(*B, d)``; ``error_square_sum`` :math:`V/Z^2`: ``(*B)``.
 
     Example:
         >>> learner = ParameterFreeMirrorDescent(2, lipschitz=5.0)
@@ -78,9 +60,8 @@ class ParameterFreeMirrorDescent(ConvexLearner):
 
     Reference:
         Jacobsen and Cutkosky, Parameter-free mirror descent, COLT 2022: Algorithm 4, with Theorem 1; its constants are
-        from memory and from a published reimplementation. What differs: the hints, and the cuts of gradients and
-        decisions. The paper adapts to changes of the gradient by implicit updates with the whole last loss: its hint is
-        the gradient of that loss at the new point. Here the hint is the gradient that was seen, at the last point.
+        from memory and from a published reimplementation. What differs: the hint is the last gradient, where the paper takes
+        the gradient of the last loss at the new point; and the cuts of gradients and decisions.
     """
 
     statistics_depend_on = ("length_scale", "lipschitz", "optimism", "radius_bound")
@@ -107,7 +88,7 @@ class ParameterFreeMirrorDescent(ConvexLearner):
         dtype = self._initial_options["dtype"]
         self.length_scale = positive_size("length_scale", length_scale, dtype)
         self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        self.optimism = 1.0 if one_of("hint", hint, HINTS) == "last" else 0.0
+        self.optimism = 1.0 if one_of("hint", hint, ("last", "zero")) == "last" else 0.0
         self.error_bound = (1.0 + self.optimism) * self.lipschitz
         self.radius_bound = positive_size("radius_bound", radius_bound, dtype, besides=(math.inf,))
         self._create_buffers()

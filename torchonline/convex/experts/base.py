@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.convex.hints import HintedLearner
+from torchonline.convex.learner import HintedLearner
 from torchonline.core.backend import in_python, may_hold
 from torchonline.core.checks import one_for_each, one_of, positive_size
 from torchonline.core.inputs import check_mask
@@ -19,16 +19,14 @@ KAPPAS = {"default": 6.0, "paper": 32.0}
 
 
 class Experts(HintedLearner):
-    """Base class of the learners that weigh N experts.
+    """Base class of the learners that weigh N experts: the decision is their weights, and the gradients are their losses.
 
-    The decision is the experts' weights, and the gradients are their losses. A subclass says how it learns
-    (:meth:`_learn_`), how it decides (:meth:`_decide_`) and how large losses may be (:meth:`_cut`).
+    A subclass says how it learns (:meth:`_learn_`), how it decides (:meth:`_decide_`) and how large losses may be (:meth:`_cut`).
 
     Args:
         experts: number of experts N.
         preset: name of the constant kappa.
-        entries: as in :class:`~torchonline.convex.learner.ConvexLearner`.
-        options: ``batch_shape``, ``dtype``, ``device`` and ``validate`` of :class:`~torchonline.core.learner.Learner`.
+        entries, options: those of :class:`~torchonline.convex.learner.ConvexLearner`.
     """
 
     available: Tensor
@@ -68,15 +66,11 @@ class Experts(HintedLearner):
     def set_available(self, mask: Tensor) -> None:
         """Say which experts are available from now on. The weights follow.
 
-        An expert that is not available has weight 0, whatever its losses. It comes back with the share of the sum of
-        weights that it left with.
+        An expert that is not available has weight 0, whatever its losses. It comes back with the share of the sum of weights that
+        it left with. A wrong mask raises TypeError or ValueError, and no buffer has changed.
 
         Args:
-            mask: ``(*B, N)``, True where an expert is available; at least one is.
-
-        Raises:
-            TypeError: ``mask`` is no boolean tensor.
-            ValueError: its shape or device is wrong, or no expert is available. No buffer has changed.
+            mask: ``(*B, N)``, boolean, True where an expert is available; at least one is.
         """
         self._set_available_(mask)
 
@@ -89,10 +83,7 @@ class Experts(HintedLearner):
         self._observe_and_expect(gradients, None, None)
 
     def _observe_and_expect(self, losses: Tensor, hint: Tensor | None, available: Tensor | None) -> None:
-        """Learn from losses, then take the next weights by a hint and an availability mask, all ``(*B, N)``.
-
-        If ``hint`` is None, the losses are the hint. If ``available`` is None, the mask stays.
-        """
+        """Learn from losses, and take the next weights by a hint (None: the losses) and a mask (None: the one before)."""
         cut = self._cut(losses)
         if may_hold(cut != losses):
             far = abs(losses - cut) > 1e-6 * (abs(losses) + abs(self.hint))
@@ -115,10 +106,7 @@ def masked(logs: Tensor, mask: Tensor) -> Tensor:
 
 
 def shares(logs: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the weights of log-weights ``(..., N)``, normalized to sum 1 over the masked experts.
-
-    Other experts get 0, and so does a row without a masked expert.
-    """
+    """Return the weights of log-weights ``(..., N)``, of sum 1 over the masked experts and 0 elsewhere."""
     # Relative to the largest: far below 0, the logarithm of a sum would lose its digits.
     if mask is None:
         weights = exp(logs - largest(logs)[..., None])

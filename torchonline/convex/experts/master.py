@@ -27,13 +27,11 @@ class MsMwCMaster(Experts):
     .. math:: r_i\Gamma_i + \sqrt{\Gamma_i\textstyle\sum_t(\ell_{t,i} - h_{t,i})^2} + Kr_1,\qquad
               \Gamma_i = \ln\big(\sqrt N\max\{2, \sqrt T\}\,r_i/r_1\big),
 
-    (Lemma 1 of the reference; docs/parameter_free.md has the constants). It scales with the range of that expert, not
-    with the largest range. The default's constants are five times smaller than the paper's; the same proof allows them. A
-    loss out of its range is cut, and its round is counted in ``clipped_rounds``.
+    (Lemma 1 of the reference; docs/parameter_free.md has the constants). It scales with the range of that expert, not with the
+    largest range. A loss out of its range is cut, and its round is counted in ``clipped_rounds``.
 
-    If experts are not always available, the bound is proved for an expert that appears in round s and stays, if the
-    expert of the least range is always available: from round s on, plus :math:`3(s - 1)` times the largest range of the
-    experts available before. Otherwise nothing is proved.
+    With missing experts, the bound is proved only for an expert that appears in round s and stays, from round s on, if the expert
+    of the least range is always available, plus :math:`3(s - 1)` times the largest range of the experts available before.
 
     Cost of a round: O(NK) for K = O(ln(max r / min r) + ln T) rates.
 
@@ -41,12 +39,10 @@ class MsMwCMaster(Experts):
         ranges: r, a positive number for each expert, in units of a loss.
         horizon: number of rounds T, for the grid. The guarantee holds in each round up to it.
         preset: ``"default"``: kappa = 6, and the rates as the prior of the outer MsMwC; ``"paper"``: 32, the squares of
-            the rates, and a grid of whole powers of 2. With it, weights change when all losses and ranges are multiplied
-            by a number that is no power of 2.
+            the rates, and a grid of whole powers of 2, which depends on the unit of the losses.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``decision``, ``hint``, ``available``: ``(*B, N)``; ``rounds``, ``clipped_rounds``: ``(*B)``.
         - ``inner_log_weights``, ``(*B, K, N)``, and ``outer_log_weights``, ``(*B, K)``: logarithms of the weights of
           experts and of rates, before the hint; ``inner_weights``, ``(*B, K, N)``: weights of experts after the hint.
 
@@ -124,25 +120,26 @@ class MsMwCMaster(Experts):
         # With equal rates, the arg min is a normalized exponential: no root search.
         step = losses[..., None, :] + self.inner_rates * square[..., None, :]
         moved = self.inner_log_weights - self.inner_rates * step
-        mask = self._mask()
-        rows = None if mask is None else mask[..., None, :]
-        usable = self._usable(rows)
+        rows, usable = self._masks()
         assign_(self.outer_log_weights, prox_among(self.outer_log_weights, cost, self.rates, usable))
         assign_(self.inner_log_weights, among(self.inner_log_weights, moved, rows))
 
     def _decide_(self) -> None:
-        hint, mask = self._cut(self.hint), self._mask()
-        rows = None if mask is None else mask[..., None, :]
-        usable = self._usable(rows)
+        hint = self._cut(self.hint)
+        rows, usable = self._masks()
         moved = self.inner_log_weights - self.inner_rates * hint[..., None, :]
         assign_(self.inner_weights, shares(moved, rows))
         inner_hints = matvec(self.inner_weights, hint)
         outer = prox_among(self.outer_log_weights, inner_hints, self.rates, usable)
         assign_(self.decision, matvec(self.inner_weights.mT, shares(outer, usable)))
 
-    def _usable(self, rows: Tensor | None) -> Tensor | None:
-        """Return which rates have an available expert, ``(*B, K)``; None if ``rows`` is None, the mask of all experts."""
-        return None if rows is None else (masked(self.inner_log_weights, rows) > -math.inf).any(-1)
+    def _masks(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return the mask of the experts, ``(*B, 1, N)``, and that of the rates with an available one, ``(*B, K)``, or None."""
+        mask = self._mask()
+        if mask is None:
+            return None, None
+        rows = mask[..., None, :]
+        return rows, (masked(self.inner_log_weights, rows) > -math.inf).any(-1)
 
 
 def grid(ranges: Sequence[float], horizon: int, unit: float) -> tuple[float, ...]:

@@ -1,16 +1,4 @@
-r"""MsMwC: multi-scale multiplicative weights with correction, for experts whose losses differ in size.
-
-The weights :math:`w_t` of N experts are taken before their losses :math:`\ell_t` are known, by a hint :math:`h_t` of the
-losses. With :math:`\varphi(w) = \sum_jw_j\ln w_j/\beta_j`, its Bregman divergence :math:`D_\varphi` and the rates
-:math:`\beta`,
-
-.. math::
-    w_t = \arg\min_w\langle w, h_t\rangle + D_\varphi(w, w'_t),\qquad
-    w'_{t+1} = \arg\min_w\langle w, \ell_t + a_t\rangle + D_\varphi(w, w'_t),\qquad
-    a_{t,j} = \text{kappa}\,\beta_j(\ell_{t,j} - h_{t,j})^2 .
-
-Weights are kept as logarithms. The weights of unavailable experts keep their share of the sum and do not change.
-"""
+"""MsMwC: multi-scale multiplicative weights with correction, for experts whose losses differ in size."""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -32,7 +20,16 @@ class MsMwC(Experts):
         weights = learner.predict()    # or learner.set_available(mask), then this
         learner.step(losses)           # of all experts
 
-    The update is that of :mod:`torchonline.convex.experts.msmwc`, with the last losses as the hint.
+    The weights :math:`w_t` of N experts are taken before their losses :math:`\ell_t` are known, by a hint :math:`h_t` of the
+    losses: the last losses, or those of :meth:`set_hint`. With :math:`\varphi(w) = \sum_jw_j\ln w_j/\beta_j` and its Bregman
+    divergence :math:`D_\varphi`,
+
+    .. math::
+        w_t = \arg\min_w\langle w, h_t\rangle + D_\varphi(w, w'_t),\qquad
+        w'_{t+1} = \arg\min_w\langle w, \ell_t + a_t\rangle + D_\varphi(w, w'_t),\qquad
+        a_{t,j} = \text{kappa}\,\beta_j(\ell_{t,j} - h_{t,j})^2 .
+
+    The weights of unavailable experts keep their share of the sum and do not change.
 
     Guarantee. As long as :math:`\text{kappa}\,\beta_j|\ell_{t,j} - h_{t,j}| \le 1`, against each expert i, on every sequence,
 
@@ -56,7 +53,6 @@ class MsMwC(Experts):
 
     Shape:
         - ``decision`` :math:`w_t`, ``log_weights`` :math:`\ln w'_t`, ``hint``, ``available``: ``(*B, N)``.
-        - ``rounds``, ``clipped_rounds``: ``(*B)``, int64.
 
     Example:
         >>> learner = MsMwC(3, rate=0.1)
