@@ -7,7 +7,6 @@ from torch import Tensor
 
 from torchonline.bandits.policies import Policy
 from torchonline.core.checks import (
-    check_indices,
     check_shape,
     check_values,
     kind,
@@ -16,7 +15,7 @@ from torchonline.core.checks import (
     seed_number,
     shape_text,
 )
-from torchonline.core.inputs import check_tensor
+from torchonline.core.inputs import as_dense, check_floats, check_indices, check_tensor
 from torchonline.export.programs import step_where
 
 
@@ -44,12 +43,13 @@ def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float
                 [0.6667, 0.3333],
                 [0.0000, 1.0000]], dtype=torch.float64)
     """
-    check_indices("actions", actions, positive_integer("arms", arms))
+    actions = check_indices("actions", actions, positive_integer("arms", arms))
     if actions.dim() != 1:
         raise ValueError(f"actions: expected shape (N), got {shape_text(actions.shape)}")
     smoothing = non_negative("smoothing", smoothing)
     if not isinstance(strata, Tensor) or strata.is_floating_point() or strata.is_complex():
         raise TypeError(f"strata: expected a tensor of integers, got {kind(strata)}")
+    strata = as_dense("strata", strata)
     size = len(actions)
     if strata.dim() not in (1, 2) or len(strata) != size or strata.numel() == 0:
         raise ValueError(
@@ -116,12 +116,13 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
         not what the policy has learnt. For policies that change: Dudik, Erhan, Langford and Li, Doubly robust policy
         evaluation and optimization, Statistical Science 2014.
     """
-    if isinstance(policy, Policy) and policy.estimator.theta_hat.is_cpu:
-        arms, rewards = (
-            check_tensor("arms", arms, policy.estimator.theta_hat),
-            check_tensor("rewards", rewards, policy.estimator.theta_hat, is_real=True),
-        )
-    counts = _checked_log(policy, arms, actions, rewards, groups, orders)
+    if not isinstance(policy, Policy):
+        raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
+    state = policy.estimator.theta_hat
+    if not state.is_cpu:
+        raise ValueError(f"policy: expected one on the CPU, got one on {state.device}")
+    arms, rewards = check_tensor("arms", arms, state), check_tensor("rewards", rewards, state, is_real=True)
+    actions, groups, orders, counts = _checked_log(policy, arms, actions, rewards, groups, orders)
     batch, size = policy.estimator.batch_shape, len(arms)
     starts = counts.cumsum(0) - counts
     rows = groups.argsort(dim=0, stable=True)
@@ -146,21 +147,17 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
 
 def _checked_log(
     policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, groups: Tensor, orders: Tensor
-) -> Tensor:
-    """Check the arguments of :func:`replay` and return the sizes of the groups."""
-    if not isinstance(policy, Policy):
-        raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Check the arguments of :func:`replay`. Return actions, groups and orders as plain tensors, and the sizes of the groups."""
     estimator = policy.estimator
     batch = estimator.batch_shape
-    if not isinstance(arms, Tensor) or arms.dim() != 3 or arms.size(-1) != estimator.dim:
+    if arms.dim() != 3 or arms.size(-1) != estimator.dim:
         raise ValueError(f"arms: expected a tensor of shape (N, K, {estimator.dim}), got {kind(arms)}")
     if arms.size(1) == 0:
         raise ValueError(f"arms: expected at least one arm, got {kind(arms)}")
-    if not estimator.theta_hat.is_cpu:
-        raise ValueError(f"policy: expected one on the CPU, got one on {estimator.theta_hat.device}")
     size = len(arms)
-    check_indices("actions", actions, arms.size(1))
-    check_indices("groups", groups, size)
+    actions = check_indices("actions", actions, arms.size(1))
+    groups = check_indices("groups", groups, size)
     check_values("arms", arms)
     check_values("rewards", rewards)
     for name, value in (("actions", actions), ("rewards", rewards), ("groups", groups)):
@@ -168,12 +165,12 @@ def _checked_log(
     counts = torch.bincount(groups)
     if not bool((counts > 0).all()):
         raise ValueError(f"groups: expected every number from 0 to {len(counts) - 1}, got no {int(counts.argmin())}")
-    check_indices("orders", orders, len(counts))
+    orders = check_indices("orders", orders, len(counts))
     if orders.dim() != len(batch) + 1 or orders.shape[:-1] != batch:
         raise ValueError(f"orders: expected shape {shape_text((*batch, 'n'))}, got {shape_text(orders.shape)}")
     if orders.size(-1) > 1 and bool((orders.sort(-1).values.diff(dim=-1) == 0).any()):
         raise ValueError("orders: expected each group at most once for one learner, got a repeated group")
-    return counts
+    return actions, groups, orders, counts
 
 
 def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
@@ -246,7 +243,7 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
         tensor([0.5000, 1.5000, 2.5000], dtype=torch.float64)
     """
     values, weights = _checked(values, weights)
-    check_indices("groups", groups, len(values))
+    groups = check_indices("groups", groups, len(values))
     check_shape("groups", groups, values.shape)
     positive_integer("draws", draws)
     generator = torch.Generator().manual_seed(seed_number(seed))
@@ -272,10 +269,8 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
 def _checked(values: Any, weights: Any) -> tuple[Tensor, Tensor]:
     """Return the checked values in float64 and the scaled weights."""
     weights = _checked_weights(weights)
-    if not isinstance(values, Tensor) or not values.is_floating_point():
-        raise TypeError(f"values: expected a floating-point tensor, got {kind(values)}")
+    values = check_floats("values", values).double()
     check_shape("values", values, tuple(weights.shape[-1:]))
-    values = values.double()
     check_values("values", values)
     return values, weights
 
@@ -285,8 +280,7 @@ def _checked_weights(weights: Any) -> Tensor:
 
     After the division, neither sums nor squares overflow or vanish.
     """
-    if not isinstance(weights, Tensor) or not weights.is_floating_point():
-        raise TypeError(f"weights: expected a floating-point tensor, got {kind(weights)}")
+    weights = check_floats("weights", weights)
     if weights.dim() == 0 or weights.size(-1) == 0:
         raise ValueError(f"weights: expected shape (..., N) with N above 0, got {shape_text(weights.shape)}")
     weights = weights.double()

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import (
-    check_indices,
     check_shape,
     check_state_dtype,
     positive,
@@ -14,6 +13,7 @@ from torchonline.core.checks import (
     seed_number,
     sizes,
 )
+from torchonline.core.inputs import check_indices
 from torchonline.core.options import described
 
 
@@ -83,7 +83,7 @@ class SimulatedBandit:
             TypeError: ``index`` is not an int64 tensor.
             ValueError: ``index`` has the wrong shape or is out of range.
         """
-        check_indices("index", index, self._arms_shape[-2])
+        index = check_indices("index", index, self._arms_shape[-2])
         check_shape("index", index, self.batch_shape)
         x = torch.take_along_dim(self._arms, index[..., None, None], dim=-2).squeeze(-2)
         predictor = torch.take_along_dim(self._predictors, index[..., None], dim=-1).squeeze(-1)

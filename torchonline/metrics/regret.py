@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive_integer, sizes
-from torchonline.metrics.base import ExactMetric, check_floats, check_rounds
+from torchonline.metrics.base import ExactMetric, check_finite, check_rounds
 
 
 class CumulativeRegret(ExactMetric):
@@ -50,6 +50,8 @@ class CumulativeRegret(ExactMetric):
     total: Tensor
     spacing: Tensor
     history: Tensor
+
+    least = {"rounds": 0, "spacing": 1}
 
     def __init__(self, batch_shape: tuple[int, ...] = (), *, points: int = 512) -> None:
         super().__init__()
@@ -122,6 +124,6 @@ class CumulativeRegret(ExactMetric):
 
     def _checked(self, regret: Tensor) -> Tensor:
         """Return the checked regrets, ``(n, *B)``, float64."""
-        check_floats("regret", regret)
+        regret = check_finite("regret", regret)
         check_rounds("regret", regret, self.batch_shape)
         return regret.detach().to(self.total).reshape(-1, *self.batch_shape)
