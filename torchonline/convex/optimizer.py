@@ -1,16 +1,21 @@
 """ParameterFree: the convex learners as a ``torch.optim.Optimizer``."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.parameter_groups import LEARNERS, RESERVED, begin, flat, is_same, with_new_names
+from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, kind, one_of, shape_text
-from torchonline.core.stepping import all_or_nothing
+from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, torn_error
+
+# The types of parameters that NumPy has.
+ARRAY_DTYPES = (torch.float64, torch.float32, torch.float16)
 
 
 class ParameterFree(torch.optim.Optimizer):
@@ -78,6 +83,9 @@ class ParameterFree(torch.optim.Optimizer):
         True
     """
 
+    remedy_of_torn = "load a state dict, and the parameters that were saved with it"
+    _is_torn = False
+
     def __init__(self, params: Any, *, learner: str = "freegrad", **options: Any) -> None:
         self.learners: list[ConvexLearner] = []
         self.centres: list[Tensor] = []
@@ -107,7 +115,10 @@ class ParameterFree(torch.optim.Optimizer):
             TypeError: a closure is needed but missing, or returns no loss.
             ValueError: a gradient or value is not finite, too large to square, or not dense. No learner and no parameter has
                 changed.
+            RuntimeError: an earlier step was interrupted between its groups. After an exception, small groups on the CPU are as
+                they were. With larger ones the optimizer is marked, and refuses to go on until a state is loaded.
         """
+        self._refuse_torn()
         self._move()
         asking = [index for index, learner in enumerate(self.learners) if learner.needs_values]
         if asking and closure is None:
@@ -132,10 +143,42 @@ class ParameterFree(torch.optim.Optimizer):
                 check_values(f"gradients of group {index}", gradients)
                 if values is not None:
                     check_values(f"values of group {index}", values)
-        for index, (gradients, values) in rounds.items():
-            self.learners[index].step(gradients, values)
-            self._write(index, self.learners[index].predict())
+        if rounds:
+            arrays = self._arrays(rounds)
+            try:
+                all_or_nothing(self, arrays or self.centres, bool(arrays), self._learn, rounds)
+            except BaseException:
+                if not self._is_torn:  # all learners are as they were
+                    for index in rounds:
+                        self.learners[index].__dict__["_is_torn"] = False
+                raise
         return loss
+
+    def _learn(self, rounds: Mapping[int, tuple[Tensor, Tensor | None]]) -> None:
+        """Learn from the rounds of the groups, and move their parameters."""
+        for number, (index, (gradients, values)) in enumerate(rounds.items()):
+            try:
+                self.learners[index].step(gradients, values)
+            except ValueError as error:
+                if number:  # earlier groups have moved
+                    error.is_refusal = False  # type: ignore[attr-defined]
+                raise
+            self._write(index, self.learners[index].decision)
+
+    def _arrays(self, indices: Iterable[int]) -> list[np.ndarray]:
+        """Return what a step of these groups writes, as arrays; nothing if their copies would slow the step."""
+        arrays = []
+        for index in indices:
+            learner = self.learners[index]
+            view = learner.view_for(self.centres[index]) if learner.is_small else None
+            if view is None or view.bytes > SNAPSHOT_BYTES:
+                return []
+            arrays += view.state
+            for p in self.param_groups[index]["params"]:
+                if p.dtype not in ARRAY_DTYPES or not is_readable(p):
+                    return []
+                arrays.append(p.detach().numpy())
+        return arrays
 
     def _repeatable(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """Return a closure that begins without gradients and with the same random numbers in each call."""
@@ -203,6 +246,12 @@ class ParameterFree(torch.optim.Optimizer):
                 raise ValueError(f"gradients of group {index}: expected dense tensors, got one of {p.grad.layout}")
         return flat([torch.zeros_like(p) if p.grad is None else p.grad for p in params])
 
+    def _refuse_torn(self) -> None:
+        """Refuse to go on where an interrupted step has moved some groups and not others."""
+        for each in (self, *self.learners):
+            if each._is_torn:
+                raise torn_error(self)  # type: ignore[arg-type]
+
     def _move(self) -> None:
         """Follow parameters that have moved to another device."""
         for index, group in enumerate(self.param_groups):
@@ -213,6 +262,7 @@ class ParameterFree(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of all learners, their centres and the groups' options, as copies."""
+        self._refuse_torn()
         learners = [
             {"centre": centre.clone(), "learner": {name: value.clone() for name, value in learner.state_dict().items()}}
             for centre, learner in zip(self.centres, self.learners, strict=True)
@@ -264,7 +314,11 @@ class ParameterFree(torch.optim.Optimizer):
                 )
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"learners": self.learners, "centres": self.centres}
+        return super().__getstate__() | {
+            "learners": self.learners,
+            "centres": self.centres,
+            "_is_torn": self._is_torn,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
