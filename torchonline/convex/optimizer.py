@@ -248,9 +248,8 @@ class ParameterFree(torch.optim.Optimizer):
 
     def _refuse_torn(self) -> None:
         """Refuse to go on where an interrupted step has moved some groups and not others."""
-        for each in (self, *self.learners):
-            if each._is_torn:
-                raise torn_error(self)  # type: ignore[arg-type]
+        if self._is_torn or any(learner._is_torn for learner in self.learners):
+            raise torn_error(self)  # type: ignore[arg-type]
 
     def _move(self) -> None:
         """Follow parameters that have moved to another device."""

@@ -1,6 +1,7 @@
 """Conversion of arguments to tensors: Python numbers, lists, NumPy arrays and tensors of all kinds."""
 
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from torch.compiler import is_compiling
 
 from torchonline.core.backend import PLAIN, is_readable
 from torchonline.core.checks import LARGEST_EXACT, check_state_dtype, kind, shape_text
+
+# What a learner takes for numbers. TorchScript takes tensors only.
+ArrayLike = Tensor | np.ndarray | np.generic | Sequence[Any] | float
 
 NUMBERS = "a torch.Tensor, a NumPy array or (lists of) real numbers"
 STRIDED = torch.strided

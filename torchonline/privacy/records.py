@@ -31,7 +31,12 @@ def record_actions(name: str, value: Any, device: torch.device) -> Tensor:
 
 
 def _with_integers(name: str, value: Any, dtype: Any, beyond: float) -> Any:
-    """Return integers as an array of ``dtype``, with ``beyond`` for those that it cannot hold, and anything else as it is."""
+    """Return integers as an array of ``dtype``, with ``beyond`` for those that it cannot hold, and anything else as it is.
+
+    Masked entries become ``beyond`` too, which contributes nothing.
+    """
+    if isinstance(value, np.ma.MaskedArray) and value.dtype.kind in ("iu" if dtype is np.int64 else "biuf"):
+        value = np.ma.filled(value.astype(dtype), beyond)
     array = as_array(name, value, NUMBERS)
     if array.dtype.kind in "iu":
         return array.astype(dtype)  # a uint64 that int64 cannot hold becomes negative

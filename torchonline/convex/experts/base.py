@@ -75,7 +75,7 @@ class Experts(HintedLearner):
             mask: ``(*B, N)``, True where an expert is available; at least one is.
 
         Raises:
-            TypeError: ``mask`` is no boolean tensor.
+            TypeError: ``mask`` holds no booleans.
             ValueError: its shape or device is wrong, or no expert is available. No buffer has changed.
         """
         self._set_available_(mask)
