@@ -197,8 +197,8 @@ def bad_selects(batch_shape: tuple[int, ...]) -> Iterator[Bad]:
     one_without.view(-1, 4)[-1] = False
     masks = {
         "a string": "all",
-        "a list": mask.tolist(),
-        "a NumPy array": mask.numpy(),
+        "a list of integers": mask.int().tolist(),
+        "a NumPy array of bytes": mask.byte().numpy(),
         "integers": mask.to(torch.int64),
         "numbers": mask.to(torch.float64),
         "bytes": mask.to(torch.uint8),
@@ -259,8 +259,8 @@ def bad_preparations(learner: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
             {
                 "None": None,
                 "a string": "all",
-                "a list": mask.tolist(),
-                "a NumPy array": mask.numpy(),
+                "a list of integers": mask.int().tolist(),
+                "a NumPy array of bytes": mask.byte().numpy(),
                 "integers": mask.long(),
                 "numbers": mask.double(),
                 "on another device": mask.to("meta"),

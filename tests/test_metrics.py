@@ -10,9 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchonline import HeavyTailRegression, RidgeRegression
-from torchonline.environments import SEAStream
+from torchonline import OFUL, HeavyTailRegression, Logistic, RidgeRegression
+from torchonline.diagnostics import NoiseDiagnostic
+from torchonline.environments import GaussianNoise, GeneralizedLinearBandit, LinearBandit, SEAStream
 from torchonline.metrics import CumulativeRegret, ExactMetric, GradientVariation, PrivacySpent, has_missed
+from torchonline.off_policy import bootstrap_means, effective_sample_size, propensities, replay, self_normalised_mean
 
 pytestmark = pytest.mark.fast
 
@@ -343,3 +345,86 @@ def test_bad_gradients_change_nothing(error: type[Exception], text: str, gradien
 )
 def test_repr_says_what_was_asked_for(made: ExactMetric, text: str) -> None:
     assert repr(made) == text
+
+
+class Named(Tensor):
+    """A subclass without behaviour of its own."""
+
+
+class Blind(Tensor):
+    """A subclass that finds every value finite."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        return torch.ones_like(result) if func is torch.isfinite else result
+
+
+def plain(value: Any) -> bool:
+    """Whether a tensor, or each tensor of a tuple, is of no subclass."""
+    return all(map(plain, value)) if isinstance(value, tuple) else type(value) is Tensor
+
+
+@pytest.mark.parametrize("cls", [Named, Blind])
+def test_a_subclass_stays_outside(cls: type[Tensor]) -> None:
+    """States stay plain tensors, which can be copied and saved, and NaN is refused."""
+    ones, bad = torch.ones(3).as_subclass(cls), torch.full((3,), torch.nan).as_subclass(cls)
+    regret, variation, noise = CumulativeRegret(), GradientVariation(), NoiseDiagnostic()
+    calls: dict[Any, Any] = {
+        regret: lambda x: regret.update(x),
+        variation: lambda x: variation.update(ones, x),
+        noise: lambda x: noise.update(x, ones, ones),
+    }
+    for metric, update in calls.items():
+        update(ones)
+        with pytest.raises(ValueError, match=r"^(regret|reference|residual): expected finite values, got nan"):
+            update(bad)
+        assert all(type(getattr(metric, name)) is Tensor for name in metric._defaults)
+        twin = copy.deepcopy(metric)
+        assert same(twin, metric)
+        # A state of subclasses becomes plain too.
+        twin.load_state_dict({name: value.as_subclass(cls) for name, value in metric.state_dict().items()})
+        assert all(type(getattr(twin, name)) is Tensor for name in metric._defaults)
+        assert same(copy.deepcopy(twin), metric)
+    assert plain(tuple(noise.compute()))
+    estimator = RidgeRegression(3)
+    assert plain(has_missed(estimator, ones.double()))
+    assert plain(has_missed(estimator, [1.0, 2.0, 3.0]))
+
+
+def test_environments_and_evaluation_return_plain_tensors() -> None:
+    one, index = torch.ones(3).as_subclass(Named), torch.tensor([0, 1, 0]).as_subclass(Named)
+    bandit = LinearBandit(2, 2, noise=GaussianNoise(), batch_shape=(3,))
+    assert plain(tuple(bandit.pull(index)))
+    general = GeneralizedLinearBandit(
+        2, 2, link=Logistic(), rewards=lambda z, generator: torch.sigmoid(z).as_subclass(Named), batch_shape=(3,)
+    )
+    assert plain(tuple(general.pull(index)))
+    assert plain(SEAStream(3).gradients(one))
+    assert plain(propensities(index, index, 2))
+    assert plain(self_normalised_mean(one, one))
+    assert plain(effective_sample_size(one))
+    assert plain(bootstrap_means(one, one, index, draws=2))
+    policy = OFUL(2)
+    arms = torch.randn(3, 2, 2).as_subclass(Named)
+    assert plain(
+        replay(policy, arms, index, one, torch.arange(3).as_subclass(Named), torch.arange(3).as_subclass(Named))
+    )
+    assert all(map(plain, policy.buffers()))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("total", torch.tensor(torch.nan, dtype=torch.float64), "total: expected numbers, got nan"),
+        ("history", torch.full((512,), torch.nan, dtype=torch.float64), "history: expected numbers, got nan"),
+        ("rounds", torch.tensor(-5), "rounds: expected at least 0, got -5"),
+        ("spacing", torch.tensor(0), "spacing: expected at least 1, got 0"),
+    ],
+)
+def test_an_impossible_state_is_refused(name: str, value: Tensor, text: str) -> None:
+    metric, twin = fed(torch.rand(5), 5), fed(torch.rand(4), 4)
+    before = {key: state.clone() for key, state in twin.state_dict().items()}
+    with pytest.raises(RuntimeError, match=text):
+        twin.load_state_dict(metric.state_dict() | {name: value})
+    assert all(torch.equal(before[key], state) for key, state in twin.state_dict().items())

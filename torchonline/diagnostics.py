@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_shape, positive, positive_integer, sizes, within
-from torchonline.metrics.base import ExactMetric, check_floats, check_rounds
+from torchonline.metrics.base import ExactMetric, check_finite, check_rounds
 
 # Stakes of the bets: large stakes gain and lose quickly, small ones wait for rare large noise.
 BETS = 2.0 ** -torch.arange(1.0, 17.0, dtype=torch.float64)
@@ -184,13 +184,13 @@ class NoiseDiagnostic(ExactMetric):
 
     def _checked(self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None) -> tuple[Tensor, ...]:
         """Return absolute residual, noise scale and error as ``(n, *B)``, float64."""
-        check_floats("residual", residual)
+        residual = check_finite("residual", residual)
         check_rounds("residual", residual, self.batch_shape)
         if not isinstance(noise_scale, Tensor):
             noise_scale = torch.full_like(residual, positive("noise_scale", noise_scale), dtype=torch.float64)
-        error = torch.zeros_like(residual) if error is None else error
+        noise_scale = check_finite("noise_scale", noise_scale)
+        error = torch.zeros_like(residual) if error is None else check_finite("error", error)
         for name, value in (("noise_scale", noise_scale), ("error", error)):
-            check_floats(name, value)
             check_shape(name, value, tuple(residual.shape))
         if not bool((noise_scale > 0.0).all()):
             raise ValueError(f"noise_scale: expected values above 0, got {noise_scale.min().item():g}")
@@ -230,7 +230,7 @@ def hill_index(values: Tensor, k: int) -> Tensor:
         >>> hill_index(torch.tensor([1.0, 2.0, 4.0, 8.0]), k=2)  # logarithms of 4 / 2 and 8 / 2
         tensor(0.9618, dtype=torch.float64)
     """
-    check_floats("values", values)
+    values = check_finite("values", values)
     if values.dim() == 0:
         raise ValueError("values: expected shape (n, ...), got ()")
     if not bool((values >= 0.0).all()):

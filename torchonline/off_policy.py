@@ -7,8 +7,8 @@ from torch import Tensor
 
 from torchonline.bandits.policies import Policy
 from torchonline.core import checks
-from torchonline.core.checks import check_indices, check_shape, check_values, kind, positive_integer, shape_text
-from torchonline.core.inputs import check_tensor
+from torchonline.core.checks import check_shape, check_values, kind, positive_integer, shape_text
+from torchonline.core.inputs import as_dense, check_floats, check_indices, check_tensor
 from torchonline.export.programs import step_where
 
 
@@ -35,13 +35,13 @@ def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float
                 [0.5000, 0.5000],
                 [0.0000, 1.0000]], dtype=torch.float64)
     """
-    check_indices("actions", actions, positive_integer("arms", arms))
+    actions = check_indices("actions", actions, positive_integer("arms", arms))
     if actions.dim() != 1:
         raise ValueError(f"actions: expected shape (N), got {shape_text(actions.shape)}")
     smoothing = checks.non_negative("smoothing", smoothing)
     if not isinstance(strata, Tensor) or strata.is_floating_point() or strata.is_complex():
         raise TypeError(f"strata: expected a tensor of integers, got {kind(strata)}")
-    n = len(actions)
+    strata, n = as_dense("strata", strata), len(actions)
     if strata.dim() not in (1, 2) or len(strata) != n or strata.numel() == 0:
         raise ValueError(f"strata: expected shape ({n}) or ({n}, m) with m above 0, got {shape_text(strata.shape)}")
     _, stratum = torch.unique(strata, dim=0, return_inverse=True)
@@ -94,10 +94,13 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
         are learnt more often. The weights correct the mean reward for that, but not what the policy has learnt. For policies that
         change: Dudik, Erhan, Langford and Li, Doubly robust policy evaluation and optimization, Statistical Science 2014.
     """
-    if isinstance(policy, Policy) and policy.estimator.theta_hat.is_cpu:
-        arms = check_tensor("arms", arms, policy.estimator.theta_hat)
-        rewards = check_tensor("rewards", rewards, policy.estimator.theta_hat, is_real=True)
-    counts = _checked_log(policy, arms, actions, rewards, groups, orders)
+    if not isinstance(policy, Policy):
+        raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
+    state = policy.estimator.theta_hat
+    if not state.is_cpu:
+        raise ValueError(f"policy: expected one on the CPU, got one on {state.device}")
+    arms, rewards = check_tensor("arms", arms, state), check_tensor("rewards", rewards, state, is_real=True)
+    actions, groups, orders, counts = _checked_log(policy, arms, actions, rewards, groups, orders)
     batch, size = policy.estimator.batch_shape, len(arms)
     starts = counts.cumsum(0) - counts
     rows = groups.argsort(dim=0, stable=True)
@@ -122,17 +125,13 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
 
 def _checked_log(
     policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, groups: Tensor, orders: Tensor
-) -> Tensor:
-    """Check the arguments of :func:`replay` and return the sizes of the groups."""
-    if not isinstance(policy, Policy):
-        raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
-    estimator, batch = policy.estimator, policy.estimator.batch_shape
-    if not isinstance(arms, Tensor) or arms.dim() != 3 or arms.size(-1) != estimator.dim or arms.size(1) == 0:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Check the arguments of :func:`replay`. Return actions, groups and orders as plain tensors, and the sizes of the groups."""
+    estimator, batch, size = policy.estimator, policy.estimator.batch_shape, len(arms)
+    if arms.dim() != 3 or arms.size(-1) != estimator.dim or arms.size(1) == 0:
         raise ValueError(f"arms: expected a tensor of shape (N, K, {estimator.dim}) with K above 0, got {kind(arms)}")
-    if not estimator.theta_hat.is_cpu:
-        raise ValueError(f"policy: expected one on the CPU, got one on {estimator.theta_hat.device}")
-    check_indices("actions", actions, arms.size(1))
-    check_indices("groups", groups, len(arms))
+    actions = check_indices("actions", actions, arms.size(1))
+    groups = check_indices("groups", groups, size)
     check_values("arms", arms)
     check_values("rewards", rewards)
     for name, value in (("actions", actions), ("rewards", rewards), ("groups", groups)):
@@ -140,12 +139,12 @@ def _checked_log(
     counts = torch.bincount(groups)
     if not bool((counts > 0).all()):
         raise ValueError(f"groups: expected every number from 0 to {len(counts) - 1}, got no {int(counts.argmin())}")
-    check_indices("orders", orders, len(counts))
+    orders = check_indices("orders", orders, len(counts))
     if orders.dim() != len(batch) + 1 or orders.shape[:-1] != batch:
         raise ValueError(f"orders: expected shape {shape_text((*batch, 'n'))}, got {shape_text(orders.shape)}")
     if orders.size(-1) > 1 and bool((orders.sort(-1).values.diff(dim=-1) == 0).any()):
         raise ValueError("orders: expected each group at most once for one learner, got a repeated group")
-    return counts
+    return actions, groups, orders, counts
 
 
 def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
@@ -207,7 +206,7 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
         tensor([0.5000, 1.5000, 2.5000], dtype=torch.float64)
     """
     values, weights = _checked(values, weights)
-    check_indices("groups", groups, len(values))
+    groups = check_indices("groups", groups, len(values))
     check_shape("groups", groups, values.shape)
     positive_integer("draws", draws)
     generator = torch.Generator().manual_seed(checks.seed_number(seed))
@@ -230,15 +229,9 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
     return torch.stack(sums) / size
 
 
-def _as_double(name: str, value: Any) -> Tensor:
-    if not isinstance(value, Tensor) or not value.is_floating_point():
-        raise TypeError(f"{name}: expected a floating-point tensor, got {kind(value)}")
-    return value.double()
-
-
 def _checked(values: Any, weights: Any) -> tuple[Tensor, Tensor]:
     """Return the checked values in float64 and the scaled weights."""
-    weights, values = _checked_weights(weights), _as_double("values", values)
+    weights, values = _checked_weights(weights), check_floats("values", values).double()
     check_shape("values", values, tuple(weights.shape[-1:]))
     check_values("values", values)
     return values, weights
@@ -246,7 +239,7 @@ def _checked(values: Any, weights: Any) -> tuple[Tensor, Tensor]:
 
 def _checked_weights(weights: Any) -> Tensor:
     """Return the checked weights in float64, divided by the largest of their row: sums and squares do not overflow."""
-    weights = _as_double("weights", weights)
+    weights = check_floats("weights", weights).double()
     if weights.dim() == 0 or weights.size(-1) == 0:
         raise ValueError(f"weights: expected shape (..., N) with N above 0, got {shape_text(weights.shape)}")
     check_values("weights", weights, 0.0)

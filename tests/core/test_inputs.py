@@ -10,7 +10,8 @@ from torch import Tensor
 
 from tests.learners import CASES, DIM, Case, differences, estimator_of, snapshot
 from torchonline import CAOONS, OFUL, FreeGrad, HeavyTailUCB, LocalGLB, MsMwC, SystemIdentification, ThompsonSampling
-from torchonline.core.inputs import as_plain
+from torchonline.core.inputs import as_plain, as_tensor
+from torchonline.metrics import CumulativeRegret
 from torchonline.models import BanditHead
 
 pytestmark = pytest.mark.fast
@@ -129,6 +130,14 @@ def test_a_head_takes_arrays_and_integers() -> None:
         (None, TypeError, "got NoneType"),
         ({}, TypeError, "real numbers"),
         (np.array(["2020-01-01"], dtype="datetime64[D]"), TypeError, "real numbers"),
+        (bytearray(b"abc"), TypeError, "got bytearray"),
+        (memoryview(b"abc"), TypeError, "got memoryview"),
+        (np.ma.masked_array([1.0, 2.0, 3.0], mask=[False, True, False]), ValueError, "masked entries"),
+        ([2**60 + 1, 0.5, 0.5], ValueError, "at most 2^53, which float64 holds exactly, got 1152921504606846977"),
+        ([2**63 + 1, -1, 0], ValueError, "at most 2^53, which float64 holds exactly, got 9223372036854775809"),
+        ([[0.5, -1.0, (2**53 + 1,)[0]]], ValueError, "at most 2^53"),
+        ([np.int64(2**60 + 1), 0.5, 0.5], ValueError, "at most 2^53"),
+        ([torch.tensor(2**60 + 1), torch.tensor(0.5), 0.5], ValueError, "at most 2^53"),
     ],
 )
 def test_what_is_no_number_is_refused_by_name(value: Any, error: type[Exception], text: str) -> None:
@@ -149,8 +158,42 @@ def test_what_is_no_number_is_refused_by_name(value: Any, error: type[Exception]
 def test_a_sum_of_long_integers_is_exact_up_to_its_limit() -> None:
     learner = OFUL(1, validate=False)
     assert float(learner.estimator.predictor([2**53])) == 0.0
-    with pytest.raises(ValueError, match=r"^reward: expected integers of magnitude at most 2\^53"):
-        learner.step([1.0], torch.tensor(2**53 + 2))
+    for value in (2**53 + 2, 2**63 - 1, -(2**53) - 1, -(2**63)):
+        for same in (torch.tensor(value), np.array(value), value):
+            with pytest.raises(ValueError, match=rf"^reward: expected .* at most 2\^53, .* got {abs(value)}$"):
+                learner.step([1.0], same)
+    for value in (2**53 + 1, 2**63, 2**64 - 1):
+        for same in (torch.tensor(value, dtype=torch.uint64), np.array(value, dtype=np.uint64)):
+            with pytest.raises(ValueError, match=rf"^reward: expected .* at most 2\^53, .* got {value}$"):
+                learner.step([1.0], same)
+    for dtype in (torch.uint64, torch.uint32, torch.int64, torch.uint16):
+        learner.step([1.0], torch.tensor(7, dtype=dtype))
+    # Floats may be large, also beside small integers, and a masked array in which nothing is masked is an array.
+    learner.step(np.ma.masked_array([1.0], mask=[False]), 2**53)
+    assert torch.equal(as_tensor("x", [2.0**60, 1, True], torch.device("cpu")), torch.tensor([2.0**60, 1, 1], dtype=D))
+    assert int(learner.estimator.rounds) == 5
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors", "ignore:torch.quantize_per_tensor")
+def test_nested_sparse_and_quantized_tensors_are_refused_by_name() -> None:
+    one = torch.ones(2, dtype=D)
+    refused = {
+        "nested": torch.nested.nested_tensor([one, one]),
+        "jagged": torch.nested.nested_tensor([one, one], layout=torch.jagged),
+        "sparse": one.to_sparse(),
+        "quantized": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+    }
+    policy, learner, metric = OFUL(2), FreeGrad(2), CumulativeRegret()
+    for value in refused.values():
+        for name, call in {
+            "x": lambda value=value: policy.step(value, 1.0),
+            "reward": lambda value=value: policy.step([1.0, 0.0], value),
+            "arms": lambda value=value: policy.select(value),
+            "gradients": lambda value=value: learner.step(value),
+            "regret": lambda value=value: metric.update(value),
+        }.items():
+            with pytest.raises(TypeError, match=f"^{name}: expected "):
+                call()
 
 
 BAD: list[tuple[str, Callable[[Any, Tensor], Any]]] = [
@@ -176,6 +219,28 @@ def test_a_subclass_does_not_bypass_the_checks(where: str, value: float, kind: s
         with pytest.raises(ValueError, match=r"^(x|reward|noise_scale|arms): expected "):
             dict(BAD)[where](policy, torch.full((2,), value, dtype=D).as_subclass(cls))
         assert differences(before, snapshot(policy)) == []
+
+
+def test_masks_may_be_arrays_and_lists() -> None:
+    policy, fleet = OFUL(2), OFUL(2, batch_shape=(2,))
+    arms, mask = torch.randn(3, 2), [False, True, False]
+    for same in (mask, tuple(mask), np.array(mask), torch.tensor(mask)):
+        assert int(policy.select(arms, same)) == 1
+        assert fleet.select(
+            arms.expand(2, 3, 2), [same, same] if isinstance(same, list) else np.stack([same] * 2)
+        ).tolist() == [1, 1]
+    experts = MsMwC(3, rate=0.1)
+    experts.set_available(mask)
+    assert experts.predict().tolist() == [0.0, 1.0, 0.0]
+    for bad in ([0, 1, 0], np.array([0.0, 1.0, 0.0]), "all", [[True], [False, True]]):
+        with pytest.raises(TypeError, match=r"^mask: expected booleans, True where available, got "):
+            policy.select(arms, bad)
+    with pytest.raises(ValueError, match=r"^mask: expected .* masked entries"):
+        policy.select(arms, np.ma.masked_array(mask, mask=mask))
+    with pytest.raises(ValueError, match=r"^mask: expected shape \(3\)"):
+        policy.select(arms, mask[1:])
+    with pytest.raises(ValueError, match=r"^mask: expected an available entry"):
+        policy.select(arms, [False] * 3)
 
 
 def test_masks_and_loads_see_through_subclasses() -> None:

@@ -4,6 +4,7 @@ An exception is raised at every line that a step runs, by a trace function, as a
 depends on time.
 """
 
+import copy
 import signal
 import sys
 import threading
@@ -15,8 +16,20 @@ import torch
 from torch import Tensor
 
 from tests.learners import differences, snapshot
-from torchonline import CAOONS, OFUL, FreeGrad, HeavyTailUCB, HvtUCB, LocalGLB, MsMwC, SystemIdentification
+from torchonline import (
+    CAOONS,
+    OFUL,
+    FreeGrad,
+    HeavyTailUCB,
+    HvtUCB,
+    LocalGLB,
+    MsMwC,
+    ParameterFree,
+    SystemIdentification,
+)
 from torchonline.core import learner as core
+from torchonline.core.checks import refusal
+from torchonline.core.stepping import SNAPSHOT_BYTES
 
 D = torch.float64
 
@@ -160,6 +173,85 @@ def test_several_rounds_loads_and_resets_are_all_or_nothing() -> None:
                     assert int(learner.estimator.rounds) in (4, 8)
                 learner.load_state_dict(start)
             line += 7
+
+
+def two_groups(size: int, learner: str = "freegrad") -> tuple[ParameterFree, list[Tensor]]:
+    """An optimizer after three steps, with gradients for the next, and all that a step writes."""
+    generator = torch.Generator().manual_seed(0)
+    params = [
+        torch.nn.Parameter(torch.randn(size, generator=generator, dtype=dtype)) for dtype in (D, torch.float32, D)
+    ]
+    optimizer = ParameterFree([{"params": params[:1]}, {"params": params[1:]}], learner=learner)
+    for _ in range(3):
+        for p in params:
+            p.grad = torch.randn(p.shape, generator=generator, dtype=p.dtype)
+        optimizer.step()
+    return optimizer, [buffer for each in optimizer.learners for buffer in each.state().values()] + [
+        p.detach() for p in params
+    ]
+
+
+def fail_in_second_group(optimizer: ParameterFree, error: BaseException) -> None:
+    """Let the next step of the second group's learner raise."""
+
+    def observe(*_: Any) -> None:
+        raise error
+
+    optimizer.learners[1].__dict__["_observe"] = observe
+    optimizer.learners[1].__dict__["_view"] = None
+
+
+@pytest.mark.parametrize("learner", ["freegrad", "cla"])
+def test_an_interrupted_optimizer_has_moved_all_groups_or_none(learner: str) -> None:
+    size, line, middle = 3, 0, 0
+    stepped, after = two_groups(size, learner)
+    stepped.step()
+    while True:
+        optimizer, values = two_groups(size, learner)
+        before = [value.clone() for value in values]
+        if not interrupted(optimizer.step, line):
+            break
+        # A few lines after a learner's own step the mark may still be set, as in a learner.
+        if not (optimizer._is_torn or any(each._is_torn for each in optimizer.learners)):
+            is_old, is_new = (all(map(torch.equal, values, other)) for other in (before, after))
+            assert is_old or is_new, line
+            middle += is_old
+            if is_old:
+                optimizer.step()
+                assert all(map(torch.equal, values, after)), line
+        line += 1
+    assert middle > 0.9 * line
+
+
+def test_a_group_that_refuses_leaves_the_others_where_they_were() -> None:
+    optimizer, values = two_groups(3)
+    before = [value.clone() for value in values]
+    for error in (refusal("gradients: expected something else"), ValueError("no"), Interrupt()):
+        fail_in_second_group(optimizer, error)
+        with pytest.raises(type(error)):
+            optimizer.step()
+        assert all(map(torch.equal, values, before))
+    optimizer.learners[1].__dict__.pop("_observe")
+    optimizer.learners[1].__dict__["_view"] = None
+    optimizer.step()
+    assert [int(each.rounds) for each in optimizer.learners] == [4, 4]
+
+
+@pytest.mark.parametrize("error", [refusal("gradients: expected something else"), Interrupt()])
+def test_large_groups_that_an_exception_parts_are_refused_until_a_load(error: BaseException) -> None:
+    """A snapshot of a large group would cost more than a tenth of a step."""
+    optimizer, _ = two_groups(2 * SNAPSHOT_BYTES)
+    saved = optimizer.state_dict()
+    fail_in_second_group(optimizer, error)
+    with pytest.raises(type(error)):
+        optimizer.step()
+    for call in (optimizer.step, optimizer.state_dict, copy.deepcopy(optimizer).step):
+        with pytest.raises(RuntimeError, match=r"^state: expected the whole state of ParameterFree.*load a state dict"):
+            call()
+    optimizer.learners[1].__dict__.pop("_observe")
+    optimizer.load_state_dict(saved)
+    optimizer.step()
+    assert [int(each.rounds) for each in optimizer.learners] == [4, 4]
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")

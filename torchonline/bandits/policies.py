@@ -14,7 +14,7 @@ from torchonline.bandits.arguments import on_rows
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, shape_text
-from torchonline.core.inputs import check_mask, check_tensor
+from torchonline.core.inputs import ArrayLike, check_mask, check_tensor
 from torchonline.core.ops import along, roundoff, trace
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
@@ -79,7 +79,7 @@ class Policy(nn.Module):
         raise NotImplementedError
 
     @one_at_a_time
-    def _select_in_python(self, arms: Any, mask: Tensor | None = None) -> Tensor:
+    def _select_in_python(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         estimator: Any = self._modules["estimator"]
         arms = self._checked_arms(estimator, arms)
         if mask is not None:
@@ -107,7 +107,7 @@ class Policy(nn.Module):
             mask: True where an arm is available, ``(*B, ..., K)``. The features of an unavailable arm must be finite too.
 
         Raises:
-            TypeError: ``arms`` holds no real numbers or is a tensor of integers, or ``mask`` is no boolean tensor.
+            TypeError: ``arms`` holds no real numbers or is a tensor of integers, or ``mask`` holds no booleans.
             ValueError: a shape, device or value is wrong, or a decision has no available arm.
         """
         with torch.no_grad():
@@ -116,7 +116,7 @@ class Policy(nn.Module):
                 scores = scores.masked_fill(~mask, -math.inf)
             return scores.argmax(-1)
 
-    def _step_in_python(self, x: Any, reward: Any, noise_scale: Any = None) -> None:
+    def _step_in_python(self, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
         estimator: Any = self._modules["estimator"]
         estimator.step(x, reward, noise_scale)
 

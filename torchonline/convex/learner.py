@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchonline.core.backend import SMALL_STEP, as_array, autocasts, exactly, in_python, is_readable
 from torchonline.core.checks import check_array, check_shape, check_values, shape_text
-from torchonline.core.inputs import check_tensor
+from torchonline.core.inputs import ArrayLike, check_tensor
 from torchonline.core.learner import Learner
 from torchonline.core.ops import assign_
 from torchonline.core.options import LearnerOptions
@@ -78,7 +78,7 @@ class ConvexLearner(Learner):
         return self.decision.unsqueeze(-2).clone()
 
     @one_at_a_time
-    def _step_in_python(self, gradients: Any, values: Any = None) -> None:
+    def _step_in_python(self, gradients: ArrayLike, values: ArrayLike | None = None) -> None:
         """Check the arguments of a step, then learn: on NumPy views where that is faster."""
         state: Any = self._buffers["decision"]
         gradients = self._shaped(self.response, gradients, state, self.gradients_shape, 2)

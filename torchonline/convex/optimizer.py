@@ -2,9 +2,10 @@
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,9 +14,13 @@ from torchonline.convex.cla_oons import CLAOONS
 from torchonline.convex.freegrad import FreeGrad
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.oons import OONS
+from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, kind, one_of, shape_text
 from torchonline.core.options import former_names, renamed_option
-from torchonline.core.stepping import all_or_nothing
+from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, torn_error
+
+# The types of parameters that NumPy has.
+ARRAY_DTYPES = (torch.float64, torch.float32, torch.float16)
 
 # By name: the learner, the options that the name fixes, and the largest group whose matrices it can hold. A step of that size
 # takes seconds.
@@ -74,6 +79,9 @@ class ParameterFree(torch.optim.Optimizer):
         True
     """
 
+    remedy_of_torn = "load a state dict, and the parameters that were saved with it"
+    _is_torn = False
+
     def __init__(self, params: Any, *, learner: str = "freegrad", **options: Any) -> None:
         self.learners: list[ConvexLearner] = []
         self.centres: list[Tensor] = []
@@ -97,7 +105,12 @@ class ParameterFree(torch.optim.Optimizer):
 
         Args:
             closure: computes the loss and its gradients, and returns the loss. ``"ca-values"`` needs it.
+
+        Raises:
+            RuntimeError: an earlier step was interrupted between its groups. After an exception, small groups on the CPU are as
+                they were. With larger ones the optimizer is marked, and refuses to go on until a state is loaded.
         """
+        self._refuse_torn()
         self._move()
         asking = [index for index, learner in enumerate(self.learners) if learner.needs_values]
         if asking and closure is None:
@@ -122,10 +135,42 @@ class ParameterFree(torch.optim.Optimizer):
                 check_values(f"gradients of group {index}", gradients)
                 if values is not None:
                     check_values(f"values of group {index}", values)
-        for index, (gradients, values) in rounds.items():
-            self.learners[index].step(gradients, values)
-            self._write(index, self.learners[index].predict())
+        if rounds:
+            arrays = self._arrays(rounds)
+            try:
+                all_or_nothing(self, arrays or self.centres, bool(arrays), self._learn, rounds)
+            except BaseException:
+                if not self._is_torn:  # all learners are as they were
+                    for index in rounds:
+                        self.learners[index].__dict__["_is_torn"] = False
+                raise
         return loss
+
+    def _learn(self, rounds: Mapping[int, tuple[Tensor, Tensor | None]]) -> None:
+        """Learn from the rounds of the groups, and move their parameters."""
+        for number, (index, (gradients, values)) in enumerate(rounds.items()):
+            try:
+                self.learners[index].step(gradients, values)
+            except ValueError as error:
+                if number:  # earlier groups have moved
+                    error.is_refusal = False  # type: ignore[attr-defined]
+                raise
+            self._write(index, self.learners[index].decision)
+
+    def _arrays(self, indices: Iterable[int]) -> list[np.ndarray]:
+        """Return what a step of these groups writes, as arrays; nothing if their copies would slow the step."""
+        arrays = []
+        for index in indices:
+            learner = self.learners[index]
+            view = learner.view_for(self.centres[index]) if learner.is_small else None
+            if view is None or view.bytes > SNAPSHOT_BYTES:
+                return []
+            arrays += view.state
+            for p in self.param_groups[index]["params"]:
+                if p.dtype not in ARRAY_DTYPES or not is_readable(p):
+                    return []
+                arrays.append(p.detach().numpy())
+        return arrays
 
     def _repeatable(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """Return a closure that begins without gradients and with the same random numbers in each call."""
@@ -188,6 +233,11 @@ class ParameterFree(torch.optim.Optimizer):
                 raise ValueError(f"gradients of group {index}: expected dense tensors, got one of {p.grad.layout}")
         return flat([torch.zeros_like(p) if p.grad is None else p.grad for p in params])
 
+    def _refuse_torn(self) -> None:
+        """Refuse to go on where an interrupted step has moved some groups and not others."""
+        if self._is_torn or any(learner._is_torn for learner in self.learners):
+            raise torn_error(self)  # type: ignore[arg-type]
+
     def _move(self) -> None:
         """Follow parameters that have moved to another device."""
         for index, group in enumerate(self.param_groups):
@@ -198,6 +248,7 @@ class ParameterFree(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of all learners, their centres and the groups' options, as copies."""
+        self._refuse_torn()
         learners = [
             {"centre": centre.clone(), "learner": {name: value.clone() for name, value in learner.state_dict().items()}}
             for centre, learner in zip(self.centres, self.learners, strict=True)
@@ -245,7 +296,11 @@ class ParameterFree(torch.optim.Optimizer):
                 raise ValueError(f"{learnt}, this one has {mine[name]!r}")
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"learners": self.learners, "centres": self.centres}
+        return super().__getstate__() | {
+            "learners": self.learners,
+            "centres": self.centres,
+            "_is_torn": self._is_torn,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

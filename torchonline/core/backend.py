@@ -71,10 +71,13 @@ def on_arrays(array_version: Callable[..., Any]) -> Callable[[F], F]:
     return decorate
 
 
-def in_python(python_version: Callable[..., Any]) -> Callable[[F], F]:
-    """Decorate the body that TorchScript compiles with the body that Python runs, from the same module."""
+def in_python(python_version: F) -> Callable[[Callable[..., Any]], F]:
+    """Decorate the body that TorchScript compiles with the body that Python runs, from the same module.
 
-    def decorate(function: F) -> F:
+    TorchScript reads the types of the one, which are tensors. A type checker sees those of the other.
+    """
+
+    def decorate(function: Callable[..., Any]) -> F:
         old: Any = python_version
         copy = FunctionType(old.__code__, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
         copy.__kwdefaults__ = old.__kwdefaults__

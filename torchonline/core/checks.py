@@ -227,17 +227,6 @@ def kind(value: object) -> str:
     return f"{value.dtype} of shape {shape_text(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
-def check_indices(name: str, value: Any, size: int) -> None:
-    """Refuse what is no tensor of indices into ``size`` things, and an empty one."""
-    if not isinstance(value, Tensor) or value.dtype != torch.int64:
-        raise TypeError(f"{name}: expected a tensor of int64, got {kind(value)}")
-    if value.numel() == 0:
-        raise ValueError(f"{name}: expected at least one value, got none")
-    low, high = (int(bound) for bound in value.aminmax())
-    if low < 0 or high >= size:
-        raise ValueError(f"{name}: expected values from 0 to {size - 1}, got {low} to {high}")
-
-
 def mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
     """Why what was loaded under a name, if anything, cannot take the place of a tensor."""
     if name not in loaded:

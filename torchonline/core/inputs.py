@@ -1,6 +1,7 @@
 """Conversion of arguments to tensors: Python numbers, lists, NumPy arrays and tensors of all kinds."""
 
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,13 @@ from torch.compiler import is_compiling
 from torchonline.core.backend import PLAIN, is_readable
 from torchonline.core.checks import LARGEST_EXACT, check_state_dtype, kind, shape_text
 
+# What a learner takes for numbers. TorchScript takes tensors only.
+ArrayLike = Tensor | np.ndarray | np.generic | Sequence[Any] | float
+
+NUMBERS = "a torch.Tensor, a NumPy array or (lists of) real numbers"
+STRIDED = torch.strided
+LONG_INTEGERS = (torch.int64, torch.uint64)
+
 
 def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False) -> Tensor:
     """Return ``value`` as a plain tensor in the type of a learner's ``state``, or raise an error that calls it ``name``.
@@ -22,8 +30,8 @@ def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False)
     """
     if type(value) is not Tensor:
         value = as_tensor(name, value, state.device)
-    if value.layout is not torch.strided:
-        raise TypeError(f"{name}: expected a dense tensor, got one of layout {value.layout}")
+    if value.layout is not STRIDED or value.is_nested:
+        raise _not_dense(name, value)
     if not (value.is_cpu and state.is_cpu) and value.device != state.device:
         raise ValueError(f"{name}: expected a tensor on {state.device}, got one on {value.device}")
     dtype = state.dtype
@@ -32,10 +40,10 @@ def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False)
     if value.dtype is dtype:
         return value
     if not value.is_floating_point():
-        if not is_real or value.is_complex():
+        if not is_real or value.is_complex() or value.is_quantized:
             raise TypeError(f"{name}: expected a floating-point tensor, got {value.dtype}")
-        if value.dtype is torch.int64:
-            _check_integers(name, as_plain(name, value).abs().max() if value.numel() else 0)
+        if value.dtype in LONG_INTEGERS and value.numel():
+            _check_integers(name, _largest(value))
     return value.to(dtype)
 
 
@@ -47,16 +55,14 @@ def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
         if isinstance(value, numbers.Integral):
             _check_integers(name, abs(int(value)))
         return torch.tensor(float(value), dtype=torch.float64, device=device)
-    if isinstance(value, (str, bytes, type(None))):
-        raise _no_numbers(name, type(value).__name__)
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, tensors on other devices
-        raise _no_numbers(name, f"{type(value).__name__} ({str(error).splitlines()[0]})") from error
+    array = as_array(name, value, NUMBERS)
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        raise _no_numbers(name, f"{type(value).__name__} of {array.dtype}")
-    if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and array.size:
-        _check_integers(name, max(int(array.max()), -int(array.min())))
+        raise _unexpected(name, NUMBERS, f"{type(value).__name__} of {array.dtype}")
+    _check_long_integers(name, array)
+    # NumPy has rounded the integers in a list with a float. Below 2^53 none can have been rounded.
+    if isinstance(value, (list, tuple)) and array.dtype.kind == "f" and array.size:
+        if not np.abs(array).max() < LARGEST_EXACT:
+            _check_entries(name, value)
     if array.dtype.kind != "f":
         array = array.astype(np.float64)
     # A copy: the array may be read-only, or be written while the step reads it.
@@ -66,13 +72,44 @@ def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
 def as_indices(name: str, value: Any, device: torch.device) -> Tensor:
     """Return an int64 tensor as a plain one, and an integer or (lists or arrays of) integers as a new int64 tensor."""
     if not isinstance(value, Tensor):
-        array = np.asarray(None if isinstance(value, (str, bytes, bool)) else value)
+        wanted = "an int64 tensor or integers"
+        array = as_array(name, None if isinstance(value, bool) else value, wanted)
         if array.dtype.kind not in "iu":
-            raise TypeError(f"{name}: expected an int64 tensor or integers, got {type(value).__name__}")
+            raise _unexpected(name, wanted, type(value).__name__)
         return torch.from_numpy(array.astype(np.int64)).to(device)
     if value.dtype != torch.int64:
         raise TypeError(f"{name}: expected torch.int64, got {value.dtype}")
-    return as_plain(name, value)
+    return as_dense(name, value)
+
+
+def check_indices(name: str, value: Any, size: int) -> Tensor:
+    """Return an int64 tensor of indices into ``size`` things as a plain one, or raise. It may not be empty."""
+    if not isinstance(value, Tensor) or value.dtype != torch.int64:
+        raise TypeError(f"{name}: expected a tensor of int64, got {kind(value)}")
+    value = as_dense(name, value)
+    if value.numel() == 0:
+        raise ValueError(f"{name}: expected at least one value, got none")
+    low, high = (int(bound) for bound in value.aminmax())
+    if low < 0 or high >= size:
+        raise ValueError(f"{name}: expected values from 0 to {size - 1}, got {low} to {high}")
+    return value
+
+
+def check_floats(name: str, value: Any) -> Tensor:
+    """Return a floating-point tensor as a plain one, or raise."""
+    if not isinstance(value, Tensor):
+        raise _unexpected(name, "a torch.Tensor", type(value).__name__)
+    if not value.is_floating_point():
+        raise _unexpected(name, "a floating-point tensor", kind(value))
+    return as_dense(name, value)
+
+
+def as_dense(name: str, value: Tensor) -> Tensor:
+    """Return a tensor as a plain one, or refuse a sparse, nested or quantized one."""
+    value = as_plain(name, value)
+    if value.layout is not STRIDED or value.is_nested or value.is_quantized:
+        raise _not_dense(name, value)
+    return value
 
 
 def as_plain(name: str, value: Tensor) -> Tensor:
@@ -87,10 +124,19 @@ def as_plain(name: str, value: Tensor) -> Tensor:
 
 
 def check_mask(name: str, mask: Any, shape: tuple[int, ...], like: Tensor, validate: bool) -> Tensor:
-    """Return a boolean mask as a plain tensor, or raise. With ``validate``, each row needs an available entry."""
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        raise TypeError(f"{name}: expected a tensor of torch.bool, True where available, got {kind(mask)}")
-    mask = as_plain(name, mask)
+    """Return a boolean mask as a plain tensor, or raise. With ``validate``, each row needs an available entry.
+
+    NumPy arrays and lists of booleans are copied to the device of ``like``.
+    """
+    wanted = "booleans, True where available"
+    if not isinstance(mask, Tensor):
+        array = as_array(name, mask, wanted)
+        if array.dtype.kind != "b":
+            raise _unexpected(name, wanted, f"{type(mask).__name__} of {array.dtype}")
+        mask = torch.from_numpy(array.copy()).to(like.device)
+    if mask.dtype != torch.bool:
+        raise _unexpected(name, wanted, kind(mask))
+    mask = as_dense(name, mask)
     if mask.device != like.device:
         raise ValueError(f"{name}: expected a tensor on {like.device}, got one on {mask.device}")
     if mask.shape != shape:
@@ -100,12 +146,52 @@ def check_mask(name: str, mask: Any, shape: tuple[int, ...], like: Tensor, valid
     return mask
 
 
-def _check_integers(name: str, largest: Any) -> None:
+def as_array(name: str, value: Any, wanted: str) -> np.ndarray:
+    """Return numbers as an array, on the memory of an array. Refuse text, raw bytes and masked entries."""
+    is_raw = isinstance(value, (str, bytes, bytearray, type(None)))
+    if is_raw or (isinstance(value, memoryview) and value.itemsize == 1):
+        raise _unexpected(name, wanted, type(value).__name__)
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise ValueError(f"{name}: expected {wanted}, got an array with masked entries, which have no value")
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, tensors on other devices
+        raise _unexpected(name, wanted, f"{type(value).__name__} ({str(error).splitlines()[0]})") from error
+
+
+def _check_entries(name: str, values: Any) -> None:
+    """Refuse large integers in nested lists."""
+    for entry in values:
+        if isinstance(entry, (list, tuple)):
+            _check_entries(name, entry)
+        elif not isinstance(entry, float):
+            _check_long_integers(name, np.asarray(entry))
+
+
+def _check_long_integers(name: str, array: np.ndarray) -> None:
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and array.size:
+        _check_integers(name, max(int(array.max()), -int(array.min())))
+
+
+def _largest(value: Tensor) -> int:
+    """Return the largest magnitude in a tensor of long integers."""
+    low, high = (int(bound) for bound in value.view(torch.int64).aminmax())
+    if value.dtype is torch.uint64 and low < 0:
+        return low + 2**64
+    return max(high, -low)
+
+
+def _check_integers(name: str, largest: int) -> None:
     if largest > LARGEST_EXACT:
         raise ValueError(
-            f"{name}: expected integers of magnitude at most 2^53, which float64 holds exactly, got {int(largest)}"
+            f"{name}: expected integers of magnitude at most 2^53, which float64 holds exactly, got {largest}"
         )
 
 
-def _no_numbers(name: str, got: str) -> TypeError:
-    return TypeError(f"{name}: expected a torch.Tensor, a NumPy array or (lists of) real numbers, got {got}")
+def _not_dense(name: str, value: Tensor) -> TypeError:
+    got = "a nested one" if value.is_nested else f"one of {value.dtype} in layout {value.layout}"
+    return TypeError(f"{name}: expected a dense tensor, got {got}")
+
+
+def _unexpected(name: str, wanted: str, got: str) -> TypeError:
+    return TypeError(f"{name}: expected {wanted}, got {got}")

@@ -5,7 +5,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.utils.data import Dataset
 
-from torchonline.core.checks import check_indices, check_shape, kind, positive_integer, seed_number, sizes
+from torchonline.core.checks import check_shape, kind, positive_integer, seed_number, sizes
+from torchonline.core.inputs import check_indices
 from torchonline.core.options import described
 from torchonline.environments.noise import Noise
 
@@ -61,7 +62,7 @@ class ClassificationBandit(Dataset[tuple[Tensor, Tensor, Tensor]]):
         if inputs.dim() == 0 or len(inputs) == 0:
             raise ValueError(f"inputs: expected shape (N, ...) with N > 0, got {tuple(inputs.shape)}")
         self.arms = positive_integer("arms", arms)
-        check_indices("labels", labels, self.arms)
+        labels = check_indices("labels", labels, self.arms)
         check_shape("labels", labels, (len(inputs),))
         self.batch_shape = sizes("batch_shape", batch_shape)
         self.inputs, self.labels, self.noise = inputs, labels, noise

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_shape, kind, positive, seed_number
+from torchonline.core.inputs import as_dense
 from torchonline.environments.simulated import SimulatedBandit
 from torchonline.links import Link
 
@@ -88,6 +89,7 @@ class GeneralizedLinearBandit(SimulatedBandit):
         reward = self._law(predictor, self._reward_generator)
         if not isinstance(reward, Tensor):
             raise TypeError(f"rewards: expected a function that returns a tensor, got {kind(reward)}")
+        reward = as_dense("rewards", reward)
         check_shape("rewards", reward, self.batch_shape)
         return reward
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core import checks
+from torchonline.core.inputs import check_indices
 from torchonline.core.options import described
 
 
@@ -86,7 +87,7 @@ class SimulatedBandit:
 
     def pull(self, index: Tensor) -> Outcome:
         """Pull one arm in each trial, given as ``(*B)``, int64, and end the round."""
-        checks.check_indices("index", index, self._arms_shape[-2])
+        index = check_indices("index", index, self._arms_shape[-2])
         checks.check_shape("index", index, self.batch_shape)
         x = torch.take_along_dim(self._arms, index[..., None, None], dim=-2).squeeze(-2)
         predictor = torch.take_along_dim(self._predictors, index[..., None], dim=-1).squeeze(-1)

@@ -1,5 +1,6 @@
 """Base class and argument checks of the metrics."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,17 +10,17 @@ from torchmetrics import Metric
 
 from torchonline.core.backend import without_cast
 from torchonline.core.checks import mismatch, shape_text
+from torchonline.core.inputs import as_plain, check_floats
 from torchonline.core.options import described
 
 
-def check_floats(name: str, value: Any) -> None:
-    """Raise unless ``value`` is a finite floating-point tensor."""
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
-    if not value.is_floating_point():
-        raise TypeError(f"{name}: expected a floating-point tensor, got {value.dtype}")
-    if not bool(torch.isfinite(value).all()):
-        raise ValueError(f"{name}: expected finite values, got {value[~torch.isfinite(value)][0].item()}")
+def check_finite(name: str, value: Any) -> Tensor:
+    """Return a finite floating-point tensor as a plain one, or raise."""
+    value = check_floats(name, value)
+    is_finite = torch.isfinite(value)
+    if not bool(is_finite.all()):
+        raise ValueError(f"{name}: expected finite values, got {value[~is_finite][0].item()}")
+    return value
 
 
 def check_rounds(name: str, value: Tensor, batch_shape: tuple[int, ...]) -> None:
@@ -35,13 +36,16 @@ class ExactMetric(Metric):
     Raises:
         TypeError: an argument of ``update`` is not a floating-point tensor. No state has changed.
         ValueError: a shape is wrong, or a value is NaN or infinite. No state has changed.
-        RuntimeError: a loaded state dict has another shape or type. No state has changed.
+        RuntimeError: a loaded state dict has another shape or type, or an impossible value. No state has changed.
     """
 
     is_differentiable = False
     full_state_update = True
 
     rounds: Tensor
+
+    # The smallest possible values of some states. No state holds NaN.
+    least: dict[str, float] = {"rounds": 0}
 
     def extra_repr(self) -> str:
         """Return the constructor options, and the device unless it is the CPU."""
@@ -59,15 +63,23 @@ class ExactMetric(Metric):
 
     def _problems(self, loaded: Mapping[str, Any]) -> list[str]:
         """Return the reasons why the loaded states, by name, do not fit."""
-        return [why for name in self._defaults if (why := _mismatch(name, getattr(self, name), loaded))]
+        problems = [why for name in self._defaults if (why := _mismatch(name, getattr(self, name), loaded))]
+        return problems or [
+            f"{name}: expected {'numbers' if low == -math.inf else f'at least {low}'}, got {value.min().item()}"
+            for name, value in loaded.items()
+            if not bool((value >= (low := self.least.get(name, -math.inf))).all())
+        ]
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         loaded = {name: state_dict[prefix + name] for name in self._defaults if prefix + name in state_dict}
+        loaded = {name: as_plain(name, x) if isinstance(x, Tensor) else x for name, x in loaded.items()}
         problems = self._problems(loaded) if loaded else []  # without any state it is no checkpoint of this metric
         if problems:
             args[-1].extend(prefix + problem for problem in problems)  # error_msgs
             return
         super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
+        for name, value in loaded.items():
+            setattr(self, name, value)
         # Otherwise torchmetrics would return its cached result, or warn that `update` was never called.
         self._computed = None
         self._update_count = int(self.rounds)

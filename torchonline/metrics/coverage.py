@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchonline.core.inputs import check_tensor
+
 
 def has_missed(estimator: Any, theta: Tensor) -> Tensor:
     r"""Return whether :math:`|x^\top(\hat\theta-\theta)| > \text{radius}\cdot\text{width}(x)` for some x: ``(*B)``; True for NaN.
@@ -17,6 +19,6 @@ def has_missed(estimator: Any, theta: Tensor) -> Tensor:
         >>> has_missed(OFUL(2).estimator, torch.tensor([0.6, 0.8]).double())
         tensor(False)
     """
-    difference = (estimator.theta_hat - theta).unsqueeze(-1)
+    difference = (estimator.theta_hat - check_tensor("theta", theta, estimator.theta_hat)).unsqueeze(-1)
     square = difference.mT @ torch.linalg.solve(estimator.width_matrix(), difference)
     return ~(square.squeeze((-2, -1)).sqrt() <= estimator.radius())

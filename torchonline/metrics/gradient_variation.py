@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_shape, shape_text, sizes
-from torchonline.metrics.base import ExactMetric, check_floats
+from torchonline.metrics.base import ExactMetric, check_finite
 
 
 class GradientVariation(ExactMetric):
@@ -58,8 +58,8 @@ class GradientVariation(ExactMetric):
     def update(self, gradients: Tensor, reference: Tensor) -> None:
         """Add one round."""
         dims = len(self.batch_shape)
+        gradients, reference = check_finite("gradients", gradients), check_finite("reference", reference)
         for name, value in (("gradients", gradients), ("reference", reference)):
-            check_floats(name, value)
             if value.dim() <= dims or value.shape[:dims] != self.batch_shape or value.numel() == 0:
                 wanted = shape_text((*self.batch_shape, "...", "d"))
                 raise ValueError(f"{name}: expected shape {wanted}, got {shape_text(value.shape)}")

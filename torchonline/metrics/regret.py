@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive_integer, sizes
-from torchonline.metrics.base import ExactMetric, check_floats, check_rounds
+from torchonline.metrics.base import ExactMetric, check_finite, check_rounds
 
 
 class CumulativeRegret(ExactMetric):
@@ -44,6 +44,8 @@ class CumulativeRegret(ExactMetric):
     spacing: Tensor
     history: Tensor
 
+    least = {"rounds": 0, "spacing": 1}
+
     def __init__(self, batch_shape: tuple[int, ...] = (), *, points: int = 512) -> None:
         super().__init__()
         self.batch_shape = sizes("batch_shape", batch_shape)
@@ -59,7 +61,7 @@ class CumulativeRegret(ExactMetric):
 
     def update(self, regret: Tensor) -> None:
         """Add one or more rounds."""
-        check_floats("regret", regret)
+        regret = check_finite("regret", regret)
         check_rounds("regret", regret, self.batch_shape)
         regret = regret.detach().to(self.total).reshape(-1, *self.batch_shape)
         # Adding to the old total round by round makes the result independent of the split into updates.

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.inputs import as_indices, check_tensor
+from torchonline.core.inputs import NUMBERS, as_array, as_indices, check_tensor
 
 
 def record_values(name: str, value: Any, state: Tensor) -> Tensor:
@@ -16,28 +16,32 @@ def record_values(name: str, value: Any, state: Tensor) -> Tensor:
     :func:`~torchonline.core.inputs.check_tensor` refuses both.
     """
     if not isinstance(value, Tensor):
-        value = _with_integers(value, np.float64, np.inf)
+        value = _with_integers(name, value, np.float64, np.inf)
     return check_tensor(name, value, state).detach()
 
 
 def record_actions(name: str, value: Any, device: torch.device) -> Tensor:
     """Return the actions of a record as an int64 tensor. An integer that int64 cannot hold becomes negative, which is no arm."""
     if not isinstance(value, Tensor):
-        value = _with_integers(value, np.int64, -1)
+        value = _with_integers(name, value, np.int64, -1)
     action = as_indices(name, value, device)
     if action.device != device:
         raise ValueError(f"{name}: expected a tensor on {device}, got one on {action.device}")
     return action
 
 
-def _with_integers(value: Any, dtype: Any, beyond: float) -> Any:
-    """Return integers as an array of ``dtype``, with ``beyond`` for those that it cannot hold, and anything else as it is."""
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):  # ragged lists and the like, which the caller refuses
-        return value
+def _with_integers(name: str, value: Any, dtype: Any, beyond: float) -> Any:
+    """Return integers as an array of ``dtype``, with ``beyond`` for those that it cannot hold, and anything else as it is.
+
+    Masked entries become ``beyond`` too, which contributes nothing.
+    """
+    if isinstance(value, np.ma.MaskedArray) and value.dtype.kind in ("iu" if dtype is np.int64 else "biuf"):
+        value = np.ma.filled(value.astype(dtype), beyond)
+    array = as_array(name, value, NUMBERS)
     if array.dtype.kind in "iu":
         return array.astype(dtype)  # a uint64 that int64 cannot hold becomes negative
+    if array.dtype.kind == "f" and isinstance(value, (list, tuple)) and dtype is np.float64:
+        return array  # with integers as NumPy has rounded them
     numbers = (int,) if dtype is np.int64 else (int, float)
     if array.dtype.kind != "O" or not array.size or any(type(entry) not in numbers for entry in array.flat):
         return value

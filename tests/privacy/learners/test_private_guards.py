@@ -538,6 +538,21 @@ def test_no_integer_is_too_large_to_be_a_record(huge: int) -> None:
     assert differences(state_of(twin), state_of(bandit)) == []
 
 
+def test_a_masked_entry_contributes_nothing() -> None:
+    """An error would tell that the entry is missing, and the number under the mask is no record."""
+    learner, other = (silence(DPTOFW(DIM, **PROMISE)) for _ in range(2))
+    learner.step(np.ma.masked_array([[0.5] * DIM, [0.1] * DIM], mask=[[True, False, False], [False] * 3]))
+    other.step([[math.nan] * DIM, [0.1] * DIM])
+    assert differences(state_of(other), state_of(learner)) == []
+    bandit, twin = (silence(DPUCB(DIM, arms=2, **PROMISE)) for _ in range(2))
+    bandit.step([0.1, 0.2, 0.3], np.ma.masked_array(1, mask=True), 0.5)
+    bandit.step([0.1, 0.2, 0.3], 1, np.ma.masked_array(0.5, mask=True))
+    bandit.step([0.1, 0.2, 0.3], 1, np.ma.masked_array(1, mask=True))
+    for _ in range(3):
+        twin.step(None)
+    assert differences(state_of(twin), state_of(bandit)) == []
+
+
 @EACH
 def test_a_repr_shows_the_promise_and_the_place(case: PrivateCase) -> None:
     text = repr(case.build(batch_shape=(2,)))

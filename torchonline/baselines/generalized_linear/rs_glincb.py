@@ -14,7 +14,7 @@ from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstima
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, positive, positive_integer, within
-from torchonline.core.inputs import check_mask
+from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, at_least, row_dots, rows_times, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
@@ -187,7 +187,7 @@ class RSGLinCB(UCB):
         is_warm_up = (square >= estimator.warm_up_from).any(-1, keepdim=True)
         return torch.where(is_warm_up, width, scores.masked_fill(is_ruled_out, -math.inf))
 
-    def select(self, arms: Tensor, mask: Tensor | None = None) -> Tensor:
+    def select(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         """Return the index of the chosen arm of each decision: see :meth:`Policy.select`.
 
         An unavailable arm starts no warm-up and rules out no other arm.

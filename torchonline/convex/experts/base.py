@@ -70,7 +70,7 @@ class Experts(HintedLearner):
         it left with. A wrong mask raises TypeError or ValueError, and no buffer has changed.
 
         Args:
-            mask: ``(*B, N)``, boolean, True where an expert is available; at least one is.
+            mask: ``(*B, N)``, True where an expert is available; at least one is.
         """
         self._set_available_(mask)
 

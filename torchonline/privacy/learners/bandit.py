@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_shape, positive, positive_integer, shape_text
-from torchonline.core.inputs import check_mask
+from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.clipping import clipped
 from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
@@ -83,7 +83,7 @@ class PrivateBandit(PrivateLearner):
             return self.released()(x)
 
     @one_at_a_time
-    def select(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def select(self, x: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         """Choose an arm for each decision, the lowest of equals, for its own person only. Changes no state.
 
         Args:
@@ -102,7 +102,7 @@ class PrivateBandit(PrivateLearner):
             return self._select(x, mask)
 
     @one_at_a_time
-    def step(self, x: Tensor | None, action: Tensor | None = None, reward: Tensor | None = None) -> None:
+    def step(self, x: ArrayLike | None, action: ArrayLike | None = None, reward: ArrayLike | None = None) -> None:
         """End a round: learn from the rewards that arrived, and publish the next state.
 
         Args:
@@ -123,7 +123,7 @@ class PrivateBandit(PrivateLearner):
     def _select(self, x: Tensor, mask: Tensor | None) -> Tensor:
         return self.released().select(x, mask)
 
-    def _checked_context(self, x: Tensor, most: int | None) -> Tensor:
+    def _checked_context(self, x: ArrayLike, most: int | None) -> Tensor:
         """Return contexts ``(*B, ..., d)`` as float64, or raise; ``most`` dimensions for ``...``, None for any number."""
         x = record_values("x", x, self.constants)
         between = x.dim() - self.batch_dims - 1
@@ -133,7 +133,7 @@ class PrivateBandit(PrivateLearner):
             raise ValueError(f"x: expected shape {wanted}, got {shape_text(x.shape)}")
         return x
 
-    def _arrived(self, x: Tensor | None, action: Any, reward: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def _arrived(self, x: ArrayLike | None, action: Any, reward: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Return a round's contexts ``(*B, m, d)``, actions ``(*B, m)`` and rewards ``(*B, m)``, clipped, or raise."""
         if x is None:
             if action is not None or reward is not None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchonline.convex.domains import Domain
 from torchonline.core.backend import SMALL_STEP, as_array
 from torchonline.core.checks import one_of, positive
+from torchonline.core.inputs import ArrayLike
 from torchonline.core.ops import assign_
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
@@ -81,7 +82,7 @@ class PrivateFrankWolfe(PrivatePoint):
         return {"theta": start, "theta_prev": start, **self.choice.initial_state(self.dim)}
 
     @one_at_a_time
-    def step(self, gradients: Tensor | None, values: Any = None) -> None:
+    def step(self, gradients: ArrayLike | None, values: Any = None) -> None:
         step = self._next_step()
         rows: Any = self._checked(gradients)
         view = self._arrays()

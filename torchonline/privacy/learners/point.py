@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_shape
+from torchonline.core.inputs import ArrayLike
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
@@ -51,7 +52,7 @@ class PrivatePoint(PrivateLearner):
         return torch.stack([self.theta, self.theta_prev], -2) if self.points == 2 else self.theta.unsqueeze(-2).clone()
 
     @one_at_a_time
-    def step(self, gradients: Tensor | None, values: Any = None) -> None:
+    def step(self, gradients: ArrayLike | None, values: Any = None) -> None:
         """Learn from one record, or from None.
 
         Args:
