@@ -140,8 +140,9 @@ class Policy(nn.Module):
             check_array("arms", rows)
         stand_in: Any = view.policies.get(type(self))
         if stand_in is None:
-            stand_in = view.policies[type(self)] = object.__new__(type(self))
+            stand_in = object.__new__(type(self))
             stand_in.__dict__.update(estimator=view.learner, is_view=True)
+            view.policies[type(self)] = stand_in
         scores = view.run(stand_in.forward, rows)
         if mask is not None:
             scores = np.where(as_array(mask), scores, -math.inf)

@@ -14,6 +14,7 @@ from torchonline.core.checks import check_state_dtype, positive, positive_intege
 from torchonline.core.ops import along, clip, dot, largest, matvec, maximum, minimum, roundoff, row_dots, sqrt, trace
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_product_
+from torchonline.core.stepping import one_at_a_time
 
 
 class SystemIdentification(HeavyTailCertificate):
@@ -148,6 +149,7 @@ class SystemIdentification(HeavyTailCertificate):
         return self.noise_scale * (self.radius_scale * (root + self.bias[..., None]))
 
     @torch.jit.export
+    @one_at_a_time
     def error_bound(self) -> Tensor:
         r"""Return the largest :math:`\|\hat\theta_i - \theta_i\|` in the set of each output: ``(*B, n)``. Costs O(d^3)."""
         with torch.no_grad():
@@ -155,6 +157,7 @@ class SystemIdentification(HeavyTailCertificate):
             return self.radius() * sqrt(square).unsqueeze(-1)
 
     @torch.jit.export
+    @one_at_a_time
     def smallest_eigenvalue(self) -> Tensor:
         """Return lambda_min(V), how well the least known direction has been excited: ``(*B)``. Costs O(d^3)."""
         with torch.no_grad():

@@ -13,6 +13,7 @@ from torchonline.convex.oons import OONS
 from torchonline.core.checks import LARGEST, check_size, one_of, positive_integer, positive_size, rounds_at_most
 from torchonline.core.ops import assign_, column, count_, matvec, real, row_dots, where
 from torchonline.core.options import LearnerOptions, with_former_names
+from torchonline.core.stepping import one_at_a_time
 
 METAS = ("values", "linear", "paper")
 # Learners without a horizon. The j-th wakes in round 2^(j-1).
@@ -143,6 +144,7 @@ class CAOONS(ConvexLearner):
         return {"sleeping_rounds": 2.0 ** torch.arange(self.levels, dtype=torch.float64) - 1.0}
 
     @torch.jit.export
+    @one_at_a_time
     def queries(self) -> Tensor:
         """Return the points where the next round's gradients are wanted, ``(*B, N, d)``. Change no state."""
         if self.mode == "linear":

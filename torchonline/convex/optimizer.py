@@ -296,11 +296,8 @@ class ParameterFree(torch.optim.Optimizer):
                 raise ValueError(f"{learnt}, this one has {mine[name]!r}")
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {
-            "learners": self.learners,
-            "centres": self.centres,
-            "_is_torn": self._is_torn,
-        }
+        own = {"learners": self.learners, "centres": self.centres, "_is_torn": self._is_torn}
+        return super().__getstate__() | own
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

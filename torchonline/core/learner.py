@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_state_dtype, device_or_none, positive_integer, sizes
-from torchonline.core.loading import load_problems, migrate_
-from torchonline.core.options import COMMON, described, expanded_signature, passed
+from torchonline.core.loading import load_, load_problems
+from torchonline.core.options import COMMON, described, differs, expanded_signature, passed
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, give_lock_, in_order, torn_error
 from torchonline.core.views import NumpyView
 
@@ -75,7 +75,7 @@ class Learner(nn.Module):
         # For help and inspect, which should show the keywords in place of `**options`.
         cls.__signature__ = expanded_signature(cls)
 
-    def __new__(cls, *arguments: Any, **named: Any) -> Any:
+    def __new__(cls, /, *arguments: Any, **named: Any) -> Any:
         learner = super().__new__(cls)
         # For repr. A copy is made without arguments, and gets them with the state.
         if arguments or named:
@@ -234,10 +234,12 @@ class Learner(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         cls: Any = type(self)
-        if name in self.__dict__ and name in _options_of(cls) and self.__dict__[name] != value:
+        # An option that the constructor has not kept under its name can no longer be set once there are buffers.
+        buffers = self.__dict__.get("_buffers", ())
+        was_set = name in self.__dict__ or ("constants" in buffers and name not in buffers)
+        if was_set and name in _options_of(cls) and differs(value, old := self.__dict__.get(name, "no change")):
             raise AttributeError(
-                f"{name}: expected {self.__dict__[name]!r}, {self.why_fixed}, got {value!r}; "
-                f"construct another {cls.__name__}"
+                f"{name}: expected {old!r}, {self.why_fixed}, got {value!r}; construct another {cls.__name__}"
             )
         super().__setattr__(name, value)
         # A view holds the options too.
@@ -262,7 +264,12 @@ class Learner(nn.Module):
         return twin
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"_is_torn": False} | state)
+        if "_is_torn" not in state:
+            raise RuntimeError(
+                f"{type(self).__name__}: expected a module that this version has pickled, got one of version 0.1.0; "
+                "load its state dict into a new learner instead"
+            )
+        super().__setstate__(state)
         give_lock_(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -273,54 +280,43 @@ class Learner(nn.Module):
             twin.__setstate__(copy.deepcopy(kept, memo) | {"_view": None})
         return twin
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], *arguments: Any, **options: Any) -> Any:
+        with self._lock:
+            return super()._apply(fn, *arguments, **options)
+
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        """Return copies of the buffers, all of the same round; with ``keep_vars=True`` the buffers themselves."""
+        with self._lock:
+            return super().state_dict(*arguments, **options)
+
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         with self._lock:  # during another thread's step the mark is set
             if self._is_torn:
                 raise torn_error(self)
             super()._save_to_state_dict(destination, prefix, keep_vars)
+            if not keep_vars:  # the next step writes the buffers in place
+                for name in self._buffers.keys() - self._non_persistent_buffers_set:
+                    if (value := destination.get(prefix + name)) is not None:
+                        destination[prefix + name] = value.clone()
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: Mapping[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         # A learner loads with all of its parts or not at all. nn.Module calls this method for the parts afterwards.
-        if self.__dict__.pop("_is_loaded", False):
-            return
-        modules = self._with_parts(prefix)
-        for part, path in modules:
-            migrate_(part, state_dict, path)
-        problems = self._load_problems(state_dict, prefix)
-        lists = (local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-
-        def load() -> None:
-            for part, path in modules:
-                part._load_own(state_dict, path, *lists)
-
-        if problems:
-            error_msgs.extend(problems)
-        else:
-            # With assign=True, a snapshot of the old buffers would not bring them back.
-            is_whole = not local_metadata.get("assign_to_params_buffers", False)
-            with self._lock:
-                all_or_nothing(self, list(self.state().values()), is_whole, load)
-            for part, _ in modules:
-                part.__dict__["_is_torn"] = False
-        for part, _ in modules[1:]:
-            part.__dict__["_is_loaded"] = True
+        if not self.__dict__.pop("_is_loaded", False):
+            load_(self, state_dict, prefix, *arguments)
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
         """Return why the entries under a prefix are no state of this learner and its parts."""
         return load_problems(self, state_dict, prefix)
 
     def _load_own(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
-        """Load the buffers of this learner alone, once everything has been found right."""
+        """Load the buffers of this learner alone, once everything has been found right, and make its tables anew."""
         nn.Module._load_from_state_dict(self, state_dict, prefix, *arguments)
+        for name, value in self._tables().items():  # to_empty() leaves them without values
+            table: Any = self._buffers[name]
+            if table.is_meta:
+                self._buffers[name] = value.to(dtype=table.dtype, device=self.constants.device)
+            else:
+                table.copy_(value)
 
     def _with_parts(self, prefix: str) -> "list[tuple[Learner, str]]":
         """Return this learner and its parts, each with its prefix in a state dict."""

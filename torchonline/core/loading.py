@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import mismatch
 from torchonline.core.inputs import as_plain
+from torchonline.core.stepping import all_or_nothing
 
 if TYPE_CHECKING:
     from torchonline.core.learner import Learner
@@ -28,11 +30,56 @@ def migrate_(learner: "Learner", state_dict: dict[str, Any], prefix: str) -> Non
         state_dict.pop(prefix + name, None)
 
 
+class _NotLoadedError(Exception):
+    """nn.Module has noted why an entry could not be copied."""
+
+
+def load_(
+    learner: "Learner",
+    state_dict: dict[str, Any],
+    prefix: str,
+    local_metadata: Mapping[str, Any],
+    strict: bool,
+    missing_keys: list[str],
+    unexpected_keys: list[str],
+    error_msgs: list[str],
+) -> None:
+    """Load a learner with its parts or not at all, as ``nn.Module._load_from_state_dict`` does for one module.
+
+    A torn learner is whole again once all of its entries have been loaded.
+    """
+    modules = learner._with_parts(prefix)
+    for part, path in modules:
+        migrate_(part, state_dict, path)
+    for part, _ in modules[1:]:
+        part.__dict__["_is_loaded"] = True
+    lists = (local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+    if not any(name.startswith(prefix) for name in state_dict):  # nn.Module judges a state dict without this learner
+        for part, path in modules:
+            nn.Module._load_from_state_dict(part, state_dict, path, *lists)
+        return
+    error_msgs += (problems := learner._load_problems(state_dict, prefix))
+    if problems:
+        return
+
+    def load() -> None:
+        before = len(error_msgs)
+        for part, path in modules:
+            part._load_own(state_dict, path, *lists)
+        if len(error_msgs) > before:
+            raise _NotLoadedError
+
+    # With assign=True, a snapshot of the old buffers would not bring them back.
+    is_whole = not local_metadata.get("assign_to_params_buffers", False)
+    with learner._lock, torch.no_grad(), suppress(_NotLoadedError):
+        all_or_nothing(learner, list(learner.state().values()), is_whole, load)
+        for part, _ in modules:
+            part.__dict__["_is_torn"] = False
+
+
 def load_problems(learner: "Learner", state_dict: Mapping[str, Any], prefix: str) -> list[str]:
     """Return why the entries under a prefix are no state of a learner and its parts."""
     entries = {name: value for name, value in state_dict.items() if name.startswith(prefix)}
-    if not entries:  # nn.Module judges a state dict without this learner
-        return []
     parts = learner.parts()
     kept = {name: x for name, x in learner._buffers.items() if name not in learner._non_persistent_buffers_set}
     buffers = {prefix + name: buffer for name, buffer in kept.items() if buffer is not None}
@@ -61,6 +108,8 @@ def _mismatch(name: str, buffers: Mapping[str, Tensor], loaded: Mapping[str, Any
     if (why := mismatch(name, buffers[name], loaded)) is not None:
         return why
     buffer, value = buffers[name], loaded[name]
+    if value.layout is not torch.strided or (value.is_meta and not buffer.is_meta):
+        return f"{name}: expected a dense tensor with values, got {'a meta tensor' if value.is_meta else value.layout}"
     if value.is_floating_point() != buffer.is_floating_point() or value.is_complex():
         return f"{name}: expected {buffer.dtype}, got {value.dtype}"
     return None

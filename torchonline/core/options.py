@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, TypedDict, TypeVar, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -36,16 +37,16 @@ def described(instance: object, arguments: Mapping[str, Any]) -> str:
             continue
         if parameter.default is inspect.Parameter.empty:
             required.append(name)
-        elif _differs(arguments[name], parameter.default):
+        elif differs(arguments[name], parameter.default):
             changed.append(name)
     return ", ".join(f"{name}={_text(arguments[name])}" for name in (*required, *changed))
 
 
-def _differs(value: Any, default: Any) -> bool:
-    """Return whether a value is not the default. Tensors are compared by identity."""
+def differs(value: Any, default: Any) -> bool:
+    """Return whether a value is not the default. Tensors and arrays are compared by identity."""
     if value is default:
         return False
-    return isinstance(value, Tensor) or isinstance(default, Tensor) or bool(value != default)
+    return not {type(value), type(default)}.isdisjoint((Tensor, np.ndarray)) or bool(value != default)
 
 
 def _text(value: Any) -> str:
@@ -94,15 +95,19 @@ def expanded_signature(cls: Any) -> inspect.Signature:
     return inspect.Signature(parameters)
 
 
-def passed(cls: type, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+def passed(cls: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a constructor's call by name, or raise a TypeError that names the class."""
     names = former_names(cls)
     named = {names.get(name, name): value for name, value in named.items()}
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    is_ours = any(parameter.annotation == Unpack[LearnerOptions] for parameter in parameters)
     try:
         bound = inspect.signature(cls).bind(*arguments, **named).arguments
     except TypeError as error:
-        raise TypeError(f"{cls.__name__}() {error}") from None
-    return {name: value for name, value in bound.items() if name != "options"} | bound.get("options", {})
+        if is_ours:
+            raise TypeError(f"{cls.__name__}() {error}") from None
+        return dict(named)  # a constructor of another style says what is wrong by itself
+    return dict(bound)
 
 
 def arguments_of(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,200 @@
+"""Loads, saves and moves that must not hurt a state, and constructors of users' subclasses."""
+
+import dataclasses
+import threading
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from torchonline import CAOONS, OFUL, OONS, HeavyTailUCB, LocalGLB, MsMwC, RidgeRegression
+from torchonline.models import BanditHead
+
+pytestmark = pytest.mark.fast
+
+D = torch.float64
+
+
+def torn() -> Any:
+    learner = RidgeRegression(2)
+    vars(learner)["_is_torn"] = True
+    return learner
+
+
+def test_a_load_without_entries_leaves_a_torn_learner_torn() -> None:
+    learner = torn()
+    with pytest.raises(RuntimeError, match="Missing key"):
+        learner.load_state_dict({})
+    nn.ModuleDict({"linear": nn.Linear(2, 2), "learner": learner}).load_state_dict(
+        {f"linear.{name}": value for name, value in nn.Linear(2, 2).state_dict().items()}, strict=False
+    )
+    with pytest.raises(RuntimeError, match=r"^state: "):
+        learner(torch.ones(2))
+    learner.load_state_dict(RidgeRegression(2).state_dict())
+    assert float(learner(torch.ones(2))) == 0.0
+
+
+@pytest.mark.parametrize("bad", [lambda V: V.to("meta"), lambda V: V.to_sparse()])
+def test_an_entry_that_cannot_be_copied_changes_nothing(bad: Any) -> None:
+    learner, other = RidgeRegression(2), RidgeRegression(2)
+    other.step(torch.ones(2), 1.0)
+    before = learner.state_dict()
+    with pytest.raises(RuntimeError, match="V: expected a dense tensor with values"):
+        learner.load_state_dict(other.state_dict() | {"V": bad(other.V)})
+    assert all(torch.equal(value, before[name]) for name, value in learner.state_dict().items())
+
+
+def test_a_copy_that_fails_in_the_middle_is_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nn.Module notes such an error and goes on."""
+    learner, other = RidgeRegression(2), RidgeRegression(2)
+    other.step(torch.ones(2), 1.0)
+    before, copy_ = learner.state_dict(), Tensor.copy_
+
+    def fails(self: Tensor, value: Tensor, *arguments: Any) -> Tensor:
+        if self is learner.V:
+            raise RuntimeError("no memory")
+        return copy_(self, value, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tensor, "copy_", fails)
+        with pytest.raises(RuntimeError):
+            learner.load_state_dict(other.state_dict())
+    monkeypatch.undo()
+    assert vars(learner)["_is_torn"] or all(
+        torch.equal(value, before[name]) for name, value in learner.state_dict().items()
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **o: MsMwC(2, rate=0.1, **o),
+        lambda **o: OONS(2, lipschitz=1.0, **o),
+        lambda **o: CAOONS(2, lipschitz=1.0, horizon=100, **o),
+        lambda **o: LocalGLB(2, **o),
+    ],
+)
+@pytest.mark.parametrize("assign", [False, True])
+def test_deferred_initialisation_makes_the_tables_anew(make: Any, assign: bool) -> None:
+    one, other = make(), make(device="meta")
+    if not assign:
+        other = other.to_empty(device="cpu")
+    other.load_state_dict(one.state_dict(), assign=assign)
+    x = torch.tensor([0.1, 0.2], dtype=D)
+    for learner in (one, other):
+        if hasattr(learner, "select"):
+            learner.step(x, 1.0)
+        else:
+            learner.step(x.expand(learner.queries().shape).clone(), torch.ones(learner.queries().shape[:-1]).double())
+    theirs = other.state_dict()
+    assert all(torch.equal(value, theirs[name]) for name, value in one.state_dict().items())
+
+
+def test_a_state_dict_is_a_copy_of_one_round() -> None:
+    learner = RidgeRegression(2)
+    state = learner.state_dict()
+    learner.step(torch.ones(2), 1.0)
+    assert int(state["rounds"]) == 0
+    assert learner.state_dict(keep_vars=True)["V"] is learner.V
+
+
+def test_moves_wait_for_the_step_of_another_thread() -> None:
+    policy, inside, moved = OFUL(2), threading.Event(), threading.Event()
+
+    def step() -> None:
+        with policy.estimator._lock:
+            inside.set()
+            assert not moved.wait(0.2)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    inside.wait()
+    policy.to(torch.float32)
+    moved.set()
+    thread.join()
+    assert policy.estimator.V.dtype == torch.float32
+
+
+def test_an_interrupted_first_choice_does_not_break_the_next() -> None:
+    import sys
+
+    for line in range(1, 40):
+        policy, arms, count = OFUL(2), torch.eye(2, dtype=D), 0
+
+        def trace(frame: Any, event: str, argument: Any, line: int = line) -> Any:
+            nonlocal count
+            if frame.f_code.co_name == "_select_on_arrays" and event == "line":
+                count += 1
+                if count == line:
+                    raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            policy.select(arms)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        assert int(policy.select(arms)) in (0, 1)
+
+
+def test_an_interrupted_head_encodes_as_before() -> None:
+    import sys
+
+    torch.manual_seed(0)
+    head = BanditHead(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)), OFUL(3))
+    inputs = torch.randn(2, 3)
+    reference = head.train().encode(inputs)
+    for event_number in range(1, 200, 3):
+        count = 0
+
+        def trace(frame: Any, event: str, argument: Any, last: int = event_number) -> Any:
+            nonlocal count
+            count += 1
+            if count == last:
+                raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            head.encode(inputs)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        head.train()
+        assert torch.equal(head.encode(inputs), reference)
+
+
+class WithOptions(RidgeRegression):
+    """Has arguments that are called like the library's own."""
+
+    def __init__(self, dim: int, options: Any = None, cls: Any = None) -> None:
+        super().__init__(dim)
+        self.mine = options
+
+
+class Anything(RidgeRegression):
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+
+
+def test_subclasses_may_have_arguments_of_any_name() -> None:
+    assert WithOptions(2, options=[1], cls=3).mine == [1]
+    assert WithOptions(2, {"a": 1}).mine == {"a": 1}
+    assert "Anything(" in repr(Anything(2, noise_scale=0.5))
+
+    @dataclasses.dataclass(eq=False)
+    class Data(nn.Module):
+        size: int = 2
+
+    assert Data(size=3).size == 3
+
+
+def test_options_that_share_a_name_with_a_method_cannot_be_set() -> None:
+    with pytest.raises(AttributeError, match=r"^radius: "):
+        RidgeRegression(2).radius = "classic"  # type: ignore[assignment, method-assign]
+    with pytest.raises(AttributeError, match=r"^noise_scale: "):
+        HeavyTailUCB(2).estimator.noise_scale = torch.ones(2)
