@@ -21,15 +21,19 @@ def on_rows(method: Any, name: str = "x") -> Any:
     """
     is_policy = name == "arms"
 
-    def look(self: Any, x: Any) -> Any:
-        x = _checked_rows(self.estimator if is_policy else self, x, name)
+    def of_checked(self: Any, x: Tensor) -> Any:
         if not autocasts(x):
             return method(self, x)
         with exactly(x):
             return method(self, x)
 
+    def look(self: Any, x: Any) -> Any:
+        return of_checked(self, _checked_rows(self.estimator if is_policy else self, x, name))
+
     body = "return _method({all}) if self.is_view else _checked({all})"
-    return with_body(method, body, _method=method, _checked=one_at_a_time(look))
+    decorated = with_body(method, body, _method=method, _checked=one_at_a_time(look))
+    decorated.of_checked = of_checked
+    return decorated
 
 
 def _checked_rows(estimator: Any, x: Any, name: str) -> Tensor:
@@ -117,7 +121,7 @@ def check_growth(self: Any, x: Any, quadratic: Any, is_response: bool = False) -
     """Refuse a round that an inverse cannot follow, by its ``quadratic = a'V^-1 a``: see :meth:`Estimator._check_growth`."""
     if not self.validate:
         return
-    if isinstance(quadratic, float) and quadratic < 2.0**52:  # one learner in double precision
+    if isinstance(quadratic, (float, np.float32)) and quadratic < 2.0**23:  # one learner, in either precision
         return
     most = 1.0 / roundoff(quadratic)
     if not isinstance(quadratic, Tensor):

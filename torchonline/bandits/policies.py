@@ -84,15 +84,17 @@ class Policy(nn.Module):
         arms = self._checked_arms(estimator, arms)
         if mask is not None:
             mask = check_mask("mask", mask, arms.shape[:-1], arms, estimator.validate)
+        forward: Any = type(self).forward if "forward" not in self.__dict__ else None
         # The scores of a subclass or an instance may call torch.
-        if type(self).forward in ON_ARRAYS and "forward" not in self.__dict__:
+        if forward in ON_ARRAYS:
             view = estimator.view_for(arms)
             if view is not None and arms.numel() * estimator.dim < SMALL_PRODUCT:
                 return self._select_on_arrays(view, arms, mask)
         if estimator.validate and is_readable(arms):
             check_values("arms", arms)
         with torch.no_grad():
-            scores = self.forward(arms.detach())
+            of_checked = getattr(forward, "of_checked", None)
+            scores = of_checked(self, arms.detach()) if of_checked else self.forward(arms.detach())
             return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).argmax(-1)
 
     @torch.jit.export

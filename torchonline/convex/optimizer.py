@@ -19,11 +19,9 @@ from torchonline.core.checks import check_values, kind, one_of, shape_text
 from torchonline.core.options import former_names, renamed_option
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, torn_error
 
-# The types of parameters that NumPy has.
-ARRAY_DTYPES = (torch.float64, torch.float32, torch.float16)
+ARRAY_DTYPES = (torch.float64, torch.float32, torch.float16)  # types of parameters that NumPy has
 
-# By name: the learner, the options that the name fixes, and the largest group whose matrices it can hold. A step of that size
-# takes seconds.
+# By name: the learner, the options that the name fixes, and the largest group, whose step takes seconds.
 LEARNERS: dict[str, tuple[type[ConvexLearner], dict[str, Any], float]] = {
     "freegrad": (FreeGrad, {}, math.inf),
     "oons": (OONS, {}, 2048),
@@ -31,10 +29,8 @@ LEARNERS: dict[str, tuple[type[ConvexLearner], dict[str, Any], float]] = {
     "ca-linear": (CAOONS, {"meta": "linear"}, 512),
     "ca-values": (CAOONS, {"meta": "values"}, 512),
 }
-# Arguments of a learner that follow from its group.
-DECIDED = {"dim", "batch_shape", "dtype", "device"}
-# Entries of a group that are no options of its learner.
-RESERVED = {"params", "param_names", "learner"}
+DECIDED = {"dim", "batch_shape", "dtype", "device"}  # arguments of a learner that follow from its group
+RESERVED = {"params", "param_names", "learner"}  # entries of a group that are no options of its learner
 
 
 class ParameterFree(torch.optim.Optimizer):
@@ -42,13 +38,11 @@ class ParameterFree(torch.optim.Optimizer):
 
     Each group has one online learner, with a coordinate for each value of the group, in double precision. The parameters are
     :math:`c + x_t`, where the centre c is what they were when the group was added, and :math:`x_t` is the learner's decision. A
-    step shows the learner the gradient at the parameters and writes its next decision. There is no rate to schedule. The cost of
-    a step is that of the learner.
+    step shows the learner the gradient at the parameters and writes its next decision, at the cost of the learner's step.
 
     Guarantee. The learner's guarantee holds for the group if the loss is convex in it and the other groups do not move. It bounds
     regret by the distance from c. For data drawn at random this makes the average of the parameters over the steps
-    (:class:`torch.optim.swa_utils.AveragedModel`) good. It says nothing of the last parameters, which are often better, and
-    nothing of a network that is not convex.
+    (:class:`torch.optim.swa_utils.AveragedModel`) good. It says nothing of the last parameters or of a loss that is not convex.
 
     Limits. A group in which no parameter has a gradient is left alone; a single parameter without a gradient counts as zeros. The
     next step overwrites what others write to the parameters. A decision too large for the parameters' type is written as the
@@ -63,8 +57,7 @@ class ParameterFree(torch.optim.Optimizer):
         options: options of the learner's constructor, such as ``lipschitz`` or ``length_scale``, the unit of length.
 
     Attributes:
-        learners: one learner for each group.
-        centres: c of each group, ``(d)``, float64.
+        learners, centres: a learner and c, ``(d)``, float64, for each group.
 
     Example:
         >>> head = torch.nn.Linear(3, 1)
@@ -101,14 +94,13 @@ class ParameterFree(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Learn from the gradients of the parameters, and move the parameters to the next decisions.
 
-        Return the loss that the closure returns; None without a closure. After an error no learner and no parameter has changed.
+        Return what the closure returns. After an error no learner and no parameter has changed.
 
         Args:
             closure: computes the loss and its gradients, and returns the loss. ``"ca-values"`` needs it.
 
         Raises:
-            RuntimeError: an earlier step was interrupted between its groups. After an exception, small groups on the CPU are as
-                they were. With larger ones the optimizer is marked, and refuses to go on until a state is loaded.
+            RuntimeError: an earlier step of large groups, or on another device, was interrupted, and no state loaded since.
         """
         self._refuse_torn()
         self._move()

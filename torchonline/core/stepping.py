@@ -5,8 +5,8 @@ Three things guard the state of a learner in Python. TorchScript files and expor
 - A lock: steps, choices, loads and copies of one learner by several threads follow one another.
 - A snapshot: an exception in the middle of a step, Ctrl-C included, leaves the state as it was. A snapshot is taken where it
   costs at most a tenth of the step, and before several rounds at once.
-- A mark: elsewhere, an interrupted step leaves the learner marked as torn. Every use of the learner then raises an error, until
-  the learner is reset or a state is loaded.
+- A mark: elsewhere, an interrupted step leaves the learner marked as torn. Steps, choices, predictions, saves and copies then
+  raise an error, until the learner is reset or a state is loaded. So do they for a signal handler in the middle of a step.
 """
 
 import os
@@ -71,8 +71,8 @@ def one_at_a_time(method: F) -> F:
 def torn_error(learner: "Learner") -> RuntimeError:
     """Return the error of a learner that an interrupted call has left half written."""
     return RuntimeError(
-        f"state: expected the whole state of {type(learner).__name__}, got one that an interrupted step or load has left half "
-        f"written; {getattr(learner, 'remedy_of_torn', 'call reset() or load_state_dict()')}"
+        f"state: expected the whole state of {type(learner).__name__}, got one that a step or load is writing, or has left "
+        f"half written; {getattr(learner, 'remedy_of_torn', 'call reset() or load_state_dict()')}"
     )
 
 

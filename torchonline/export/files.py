@@ -30,7 +30,8 @@ def to_torchscript(
     """Compile a module, with the state it has now, to TorchScript; verify it; write it to ``path``.
 
     The file has ``forward`` (scores), ``select`` and ``step``, or ``predict``, ``queries`` and ``step``, and needs nothing but
-    torch (or libtorch) to load. It checks no arguments.
+    torch (or libtorch) to load. It checks no arguments. To put a learner's newer state into it:
+    ``scripted.load_state_dict(module.state_dict(), strict=False)``, not strict, because the file's state has constant tables.
 
     Args:
         module: a policy, an encoder with a policy on it, a convex learner or a private learner.
