@@ -106,7 +106,7 @@ def entropy_prox(log_weights: Tensor, cost: Tensor, rates: Tensor) -> Tensor:
     r"""Return :math:`\ln\arg\min_w \langle w, c\rangle + D_\varphi(w, w')` over the simplex.
 
     With :math:`\varphi(w) = \sum_j w_j\ln w_j/\beta_j` it is :math:`w_j = w'_j e^{\beta_j(\nu - c_j)}`, where :math:`\nu` makes
-    the sum 1: the root of an increasing convex function. Newton's method falls to it from the right, in at most some fifteen steps.
+    the sum 1: the root of an increasing convex function. Newton's method falls to it from the right, in at most 15 or so steps.
 
     Args:
         log_weights: :math:`\ln w'`, which sum to 1, ``(*B, N)``; minus infinity where a weight is 0.
