@@ -144,7 +144,7 @@ def in_ball(point: Tensor, bound: float) -> Tensor:
 
 
 def no_longer(x: Tensor, bound: Tensor) -> Tensor:
-    """Scale vectors down to at most a length of each learner's own, ``(*B)``. Costs one inner product if all are shorter."""
+    """Scale vectors longer than their learner's bound, ``(*B)``, down to it. If none is longer, this costs one inner product."""
     square = dot(x, x)
     if not may_hold(square > bound * bound):
         return x

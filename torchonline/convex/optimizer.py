@@ -81,7 +81,7 @@ class ParameterFree(torch.optim.Optimizer):
         super().__init__(params, {"learner": one_of("learner", learner, tuple(LEARNERS)), **options})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group. Its centre is what its parameters are now."""
+        """Add a group of parameters. Their present values are its centre."""
         super().add_param_group(param_group)
         try:
             centre, learner = begin(self.param_groups[-1])

@@ -54,7 +54,7 @@ def with_body(function: Callable[..., Any], body: str, **names: Any) -> Any:
 
 
 def on_arrays(array_version: Callable[..., Any]) -> Callable[[F], F]:
-    """Decorate a function on tensors with its version for NumPy arrays. The type of the first argument after self decides.
+    """Decorate a function on tensors with its version for NumPy arrays. The type of the first argument chooses the version.
 
     Example:
         >>> @on_arrays(lambda x: x.max(-1))

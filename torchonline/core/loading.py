@@ -31,7 +31,7 @@ def migrate_(learner: "Learner", state_dict: dict[str, Any], prefix: str) -> Non
 
 
 class _NotLoadedError(Exception):
-    """nn.Module has noted why an entry could not be copied."""
+    """Report that ``nn.Module`` has recorded an error in copying an entry."""
 
 
 def load_(

@@ -51,7 +51,7 @@ class PolicyTrial(Trial):
         self.estimator = policy.estimator
 
     def compare(self, eager: Any, exported: Any) -> None:
-        """Play on both modules, and raise where they differ."""
+        """Run the trial on the eager and on the exported module, and raise a RuntimeError if results or states differ."""
         for decision in self.decisions():
             choice = seeded(eager.select, decision.inputs, decision.mask)
             agree("a choice", choice, seeded(exported.select, decision.inputs, decision.mask))
