@@ -51,7 +51,7 @@ class PolicyTrial(Trial):
         self.estimator = policy.estimator
 
     def compare(self, eager: Any, exported: Any) -> None:
-        """Run the trial on the eager and on the exported module, and raise a RuntimeError if results or states differ."""
+        """Run the trial on the eager and on the exported module, and raise a RuntimeError where their results differ."""
         for decision in self.decisions():
             choice = seeded(eager.select, decision.inputs, decision.mask)
             agree("a choice", choice, seeded(exported.select, decision.inputs, decision.mask))
