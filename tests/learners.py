@@ -150,7 +150,7 @@ def estimator_of(learner: nn.Module) -> Any:
 def is_plain(cls: type[nn.Module]) -> bool:
     """Whether a rival's class only names what UCB stands on."""
     own = {name for name, value in vars(cls).items() if inspect.isfunction(value)}
-    return cls.__name__ in torchonline.baselines.__all__ and issubclass(cls, torchonline.UCB) and own == {"__init__"}
+    return cls.__name__ in torchonline.baselines.__all__ and cls.__base__ is torchonline.UCB and own == {"__init__"}
 
 
 def policies() -> Iterator[Case]:

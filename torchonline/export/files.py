@@ -265,11 +265,12 @@ def _refuse_python(module: Any, name: str, is_program: bool = False) -> None:
     for part in module.modules() if isinstance(module, nn.Module) else ():
         if not isinstance(part, Learner):
             continue
-        if not part.is_scriptable:
-            raise ValueError(f"{name}: expected learners that can be compiled, got {type(part).__name__}, Python alone")
+        got = type(part).__name__
         if is_program and not part.is_exportable:
-            got = f"{type(part).__name__}; to_torchscript takes it"
-            raise ValueError(f"{name}: expected learners that torch.export can follow, got {got}")
+            way_out = "to_torchscript takes it" if part.is_scriptable else "it is Python alone"
+            raise ValueError(f"{name}: expected learners that torch.export can follow, got {got}; {way_out}")
+        if not part.is_scriptable:
+            raise ValueError(f"{name}: expected learners that can be compiled, got {got}, Python alone")
 
 
 def _copy(module: nn.Module) -> Any:
