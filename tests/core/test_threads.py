@@ -117,7 +117,7 @@ def test_copies_of_a_learner_that_learns_are_whole(copied: Callable[[Any], Any])
 
     together(learn, take)
     assert all(is_whole(each.estimator) for each in copies)
-    assert all(each._lock is not policy._lock for each in copies)
+    assert all(each.estimator._lock is not policy.estimator._lock for each in copies)
     twin = HeavyTailUCB(8)
     by_rounds = {int(each.estimator.rounds): each for each in copies}
     for number in range(max(by_rounds) + 1):
@@ -187,7 +187,7 @@ def test_files_and_copies_have_no_lock() -> None:
     policy = OFUL(2)
     assert b"RLock" not in pickle.dumps(policy)
     twin = pickle.loads(pickle.dumps(policy))
-    with policy._lock:
+    with policy.estimator._lock:
         done: list[int] = []
         thread = threading.Thread(target=lambda: done.append(int(twin.select(torch.eye(2)))))
         thread.start()

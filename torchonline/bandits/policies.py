@@ -4,13 +4,14 @@ import inspect
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.arguments import on_rows
+from torchonline.bandits.arguments import OWNER, on_rows
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, shape_text
@@ -44,7 +45,7 @@ def takes_arguments_of(
 
 def on_arms(forward: Any) -> Any:
     """Decorate a policy's scores: check the arms, and keep automatic mixed precision out."""
-    return on_rows(forward, "arms")
+    return on_rows(forward, "arms", OWNER)
 
 
 class Policy(nn.Module):
@@ -58,7 +59,6 @@ class Policy(nn.Module):
 
     # True in the stand-ins that compute on NumPy arrays.
     is_view = False
-    __jit_unused_properties__ = ["_lock", "_is_torn"]
 
     def __init__(self, estimator: Estimator) -> None:
         super().__init__()
@@ -66,19 +66,11 @@ class Policy(nn.Module):
             raise TypeError(f"estimator: expected an Estimator, got {type(estimator).__name__}")
         self.estimator = estimator
 
-    @property
-    def _lock(self) -> Any:
-        return self._modules["estimator"]._lock  # type: ignore[union-attr]  # a fifth of the time of self.estimator._lock
-
-    @property
-    def _is_torn(self) -> bool:
-        return self._modules["estimator"]._is_torn  # type: ignore[union-attr, return-value]
-
     def forward(self, arms: Tensor) -> Tensor:
         """Return the score of each arm: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         raise NotImplementedError
 
-    @one_at_a_time
+    @partial(one_at_a_time, owner=OWNER)
     def _select_in_python(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         estimator: Any = self._modules["estimator"]
         arms = self._checked_arms(estimator, arms)

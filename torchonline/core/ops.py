@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import in_python, on_arrays
+from torchonline.core.backend import ARRAY_TYPES, in_python, on_arrays
 
 # Products and sums.
 
@@ -105,7 +105,13 @@ def smallest(x: Tensor) -> Tensor:
 # Elementary functions, each as torch defines it.
 
 
-@on_arrays(lambda x: math.sqrt(x) if isinstance(x, float) and x >= 0.0 else np.sqrt(x))
+def _sqrt_in_python(x: Any) -> Any:
+    if isinstance(x, float) and x >= 0.0:
+        return math.sqrt(x)
+    return np.sqrt(x) if type(x) in ARRAY_TYPES else torch.sqrt(x)
+
+
+@in_python(_sqrt_in_python)
 def sqrt(x: Tensor) -> Tensor:
     return torch.sqrt(x)
 
@@ -217,19 +223,23 @@ def or_one(x: Tensor) -> Tensor:
 # Shapes and types.
 
 
-def _number_of_array(x: Any) -> Any:
-    if isinstance(x, np.ndarray) and x.ndim == 0:
+def _number_in_python(x: Any) -> Any:
+    if type(x) is np.ndarray and x.ndim == 0:
         x = x[()]
     return float(x) if isinstance(x, float) else x
 
 
-@on_arrays(_number_of_array)
+@in_python(_number_in_python)
 def number(x: Tensor) -> Tensor:
     """Return one number for each learner. For a single float64 learner it is Python's, which takes a third of NumPy's time."""
     return x
 
 
-@on_arrays(lambda x, like: x)
+def _converted_in_python(x: Any, like: Any) -> Any:
+    return x if type(x) is np.ndarray else x.to(like.dtype)
+
+
+@in_python(_converted_in_python)
 def converted(x: Tensor, like: Tensor) -> Tensor:
     """Convert ``x`` to the floating-point type of ``like``. Arrays come converted."""
     return x.to(like.dtype)
@@ -250,9 +260,9 @@ def real(count: Tensor, like: Tensor) -> Tensor:
 def _along_in_python(scalar: Any, x: Any) -> Any:
     if type(scalar) is float:
         return scalar
-    if isinstance(scalar, Tensor):
-        return scalar.reshape(scalar.shape + (1,) * (x.dim() - scalar.dim()))
-    return scalar[(..., *(None,) * (x.ndim - scalar.ndim))] if isinstance(scalar, np.ndarray) else scalar
+    if isinstance(scalar, np.ndarray):
+        return scalar[(..., *(None,) * (x.ndim - scalar.ndim))]
+    return scalar.reshape(scalar.shape + (1,) * (x.dim() - scalar.dim())) if isinstance(scalar, Tensor) else scalar
 
 
 @in_python(_along_in_python)

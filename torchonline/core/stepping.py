@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 import numpy as np
 from torch import Tensor
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from torchonline.core.backend import with_body
 
@@ -34,9 +34,10 @@ SNAPSHOT_BYTES = 1 << 16
 ALONE = """\
 if self.is_view or _is_traced():
     return _method({all})
-with self._lock:
-    if self._is_torn:
-        raise _torn(self)
+owner = OWNER
+with owner._lock:
+    if owner._is_torn:
+        raise _torn(owner)
     return _method({all})"""
 
 
@@ -60,12 +61,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_locks)
 
 
-def one_at_a_time(method: F) -> F:
+def one_at_a_time(method: F, owner: str = "self") -> F:
     """Decorate a method so that threads call it one after another, and a torn state is refused.
 
     TorchScript compiles the method alone. A traced program has no threads.
+
+    Args:
+        method: a method of a learner, or of a module with a learner in it.
+        owner: expression for that learner.
     """
-    return with_body(method, ALONE, _method=method, _is_traced=is_compiling, _torn=torn_error)
+    body = ALONE.replace("OWNER", owner)
+    return with_body(method, body, _method=method, _is_traced=is_dynamo_compiling, _torn=torn_error)
 
 
 def torn_error(learner: "Learner") -> RuntimeError:
