@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from torchonline.bandits.arguments import check_growth, learn, on_rows
 from torchonline.core import checks
@@ -103,7 +104,9 @@ class Estimator(Learner):
             if value:
                 checks.check_size(name, value, checks.LARGEST[dtype], dtype)
         super()._create_buffers()
-        self.starts = [start for item in self._initial_state().items() if (start := _start(*item)) is not None]
+        # Numbers that are read, also under torch.device("meta") and in fake mode.
+        with torch.device("cpu"), unset_fake_temporarily():
+            self.starts = [start for item in self._initial_state().items() if (start := _start(*item)) is not None]
 
     def radius(self) -> Tensor:
         """Return the confidence radius after the rounds so far, times ``radius_scale``: ``(*B)``, and one for each output."""

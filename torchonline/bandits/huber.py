@@ -134,7 +134,7 @@ class HuberRegression(Estimator):
         usual = 1.0 / (4.0 * self.first_epoch) if self.horizon is None else 1.0 / (8.0 * self.horizon)
         self.delta = usual if delta is None else within("delta", delta, 0.0, 1.0)
         if self.horizon is not None:
-            T = torch.tensor(float(self.horizon), dtype=torch.float64)
+            T = torch.tensor(float(self.horizon), dtype=torch.float64, device="cpu")
             self.tau0, self.slope, self.scale_floor = map(float, self._constants_for(T))
         self._create_buffers()
 

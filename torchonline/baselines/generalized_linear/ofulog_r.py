@@ -110,8 +110,9 @@ class OFULogRRegression(LevelSetEstimator):
         """
         L, root = self.feature_bound, math.sqrt(ridge)
         # A chi-squared law is a gamma law.
-        half, ends = torch.tensor(0.5 * self.dim), torch.tensor([1.0, 0.25], dtype=torch.float64) * ridge / L**2
-        wide, narrow = torch.special.gammainc(half.double(), ends).tolist()
+        half = torch.tensor(0.5 * self.dim, dtype=torch.float64, device="cpu")
+        ends = torch.tensor([1.0, 0.25], dtype=torch.float64, device="cpu") * ridge / L**2
+        wide, narrow = torch.special.gammainc(half, ends).tolist()
         if narrow == 0.0:  # underflow
             return math.inf
         cost = 0.5 * logdet + math.log(wide / narrow) - math.log(self.delta)
