@@ -55,7 +55,7 @@ def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
         if isinstance(value, numbers.Integral):
             _check_integers(name, abs(int(value)))
         return torch.tensor(float(value), dtype=torch.float64, device=device)
-    array = as_array(name, value, NUMBERS)
+    array = array_of(name, value, NUMBERS)
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise _unexpected(name, NUMBERS, f"{type(value).__name__} of {array.dtype}")
     _check_long_integers(name, array)
@@ -73,7 +73,7 @@ def as_indices(name: str, value: Any, device: torch.device) -> Tensor:
     """Return an int64 tensor as a plain one, and an integer or (lists or arrays of) integers as a new int64 tensor."""
     if not isinstance(value, Tensor):
         wanted = "an int64 tensor or integers"
-        array = as_array(name, None if isinstance(value, bool) else value, wanted)
+        array = array_of(name, None if isinstance(value, bool) else value, wanted)
         if array.dtype.kind not in "iu":
             raise _unexpected(name, wanted, type(value).__name__)
         return torch.from_numpy(array.astype(np.int64)).to(device)
@@ -130,7 +130,7 @@ def check_mask(name: str, mask: Any, shape: tuple[int, ...], like: Tensor, valid
     """
     wanted = "booleans, True where available"
     if not isinstance(mask, Tensor):
-        array = as_array(name, mask, wanted)
+        array = array_of(name, mask, wanted)
         if array.dtype.kind != "b":
             raise _unexpected(name, wanted, f"{type(mask).__name__} of {array.dtype}")
         mask = torch.from_numpy(array.copy()).to(like.device)
@@ -146,7 +146,7 @@ def check_mask(name: str, mask: Any, shape: tuple[int, ...], like: Tensor, valid
     return mask
 
 
-def as_array(name: str, value: Any, wanted: str) -> np.ndarray:
+def array_of(name: str, value: Any, wanted: str) -> np.ndarray:
     """Return numbers as an array, on the memory of an array. Refuse text, raw bytes and masked entries."""
     is_raw = isinstance(value, (str, bytes, bytearray, type(None)))
     if is_raw or (isinstance(value, memoryview) and value.itemsize == 1):

@@ -234,16 +234,23 @@ class Learner(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         cls: Any = type(self)
-        # An option that the constructor has not kept under its name can no longer be set once there are buffers.
-        buffers = self.__dict__.get("_buffers", ())
-        was_set = name in self.__dict__ or ("constants" in buffers and name not in buffers)
-        if was_set and name in _options_of(cls) and differs(value, old := self.__dict__.get(name, "no change")):
-            raise AttributeError(
-                f"{name}: expected {old!r}, {self.why_fixed}, got {value!r}; construct another {cls.__name__}"
-            )
+        if name in _options_of(cls):
+            self._refuse_change(name, value)
         super().__setattr__(name, value)
         # A view holds the options too.
         self.__dict__["_view"] = None
+
+    def _refuse_change(self, name: str, value: Any) -> None:
+        """Raise if an option has been set. One that is kept under another name is set once there are buffers."""
+        own = self.__dict__
+        if name in own:
+            wanted, is_change = repr(own[name]), differs(value, own[name])
+        else:
+            buffers = own.get("_buffers", ())
+            wanted, is_change = "no change", "constants" in buffers and name not in buffers
+        if is_change:
+            cls = type(self).__name__
+            raise AttributeError(f"{name}: expected {wanted}, {self.why_fixed}, got {value!r}; construct another {cls}")
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has a lock and views of its own. Buffers are copied under the lock, unless their memory is shared on purpose.
@@ -290,14 +297,13 @@ class Learner(nn.Module):
             return super().state_dict(*arguments, **options)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        with self._lock:  # during another thread's step the mark is set
-            if self._is_torn:
-                raise torn_error(self)
-            super()._save_to_state_dict(destination, prefix, keep_vars)
-            if not keep_vars:  # the next step writes the buffers in place
-                for name in self._buffers.keys() - self._non_persistent_buffers_set:
-                    if (value := destination.get(prefix + name)) is not None:
-                        destination[prefix + name] = value.clone()
+        if self._is_torn:
+            raise torn_error(self)
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if not keep_vars:  # the next step writes the buffers in place
+            for name in self._buffers.keys() - self._non_persistent_buffers_set:
+                if (value := destination.get(prefix + name)) is not None:
+                    destination[prefix + name] = value.clone()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         # A learner loads with all of its parts or not at all. nn.Module calls this method for the parts afterwards.

@@ -99,15 +99,13 @@ def passed(cls: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> di
     """Return the arguments of a constructor's call by name, or raise a TypeError that names the class."""
     names = former_names(cls)
     named = {names.get(name, name): value for name, value in named.items()}
-    parameters = inspect.signature(cls.__init__).parameters.values()
-    is_ours = any(parameter.annotation == Unpack[LearnerOptions] for parameter in parameters)
     try:
-        bound = inspect.signature(cls).bind(*arguments, **named).arguments
+        return dict(inspect.signature(cls).bind(*arguments, **named).arguments)
     except TypeError as error:
-        if is_ours:
+        parameters = inspect.signature(cls.__init__).parameters.values()
+        if any(parameter.annotation == Unpack[LearnerOptions] for parameter in parameters):
             raise TypeError(f"{cls.__name__}() {error}") from None
         return dict(named)  # a constructor of another style says what is wrong by itself
-    return dict(bound)
 
 
 def arguments_of(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.inputs import NUMBERS, as_array, as_indices, check_tensor
+from torchonline.core.inputs import NUMBERS, array_of, as_indices, check_tensor
 
 
 def record_values(name: str, value: Any, state: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def _with_integers(name: str, value: Any, dtype: Any, beyond: float) -> Any:
     """
     if isinstance(value, np.ma.MaskedArray) and value.dtype.kind in ("iu" if dtype is np.int64 else "biuf"):
         value = np.ma.filled(value.astype(dtype), beyond)
-    array = as_array(name, value, NUMBERS)
+    array = array_of(name, value, NUMBERS)
     if array.dtype.kind in "iu":
         return array.astype(dtype)  # a uint64 that int64 cannot hold becomes negative
     if array.dtype.kind == "f" and isinstance(value, (list, tuple)) and dtype is np.float64:

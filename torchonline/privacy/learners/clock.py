@@ -134,7 +134,7 @@ class ClockedLearner(Learner):
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
         problems = super()._load_problems(state_dict, prefix)
-        if problems or f"{prefix}rounds" not in state_dict:
+        if problems:
             return problems
         for name, buffer in self._buffers.items():
             if buffer is not None and (got := state_dict[prefix + name].dtype) is not buffer.dtype:
@@ -147,9 +147,6 @@ class ClockedLearner(Learner):
         return problems
 
     def _load_own(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
-        if f"{prefix}rounds" not in state_dict:
-            super()._load_own(state_dict, prefix, *arguments)
-            return
         with self._lock:
             before, seeded = self._counts(), bool(self.seeded)
             # Copies, so that buffers that are assigned do not belong to another learner too.
