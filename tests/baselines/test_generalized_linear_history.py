@@ -35,7 +35,6 @@ from torchonline.baselines import (
 from torchonline.baselines.generalized_linear import solvers
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator
 from torchonline.baselines.generalized_linear.solvers import Loss, furthest, minimise
-from torchonline.core.stepping import SNAPSHOT_BYTES
 from torchonline.environments import GeneralizedLinearBandit
 from torchonline.export import to_onnx, to_program, to_torchscript
 from torchonline.export.programs import only_where
@@ -506,21 +505,6 @@ def test_a_full_history_refuses_and_keeps_what_it_has(cls: Any) -> None:
     with pytest.raises(ValueError, match=r"^x: expected features of norm at most 1"):
         cls(2, horizon=3).step(2.0 * x, torch.tensor(1.0))
     assert differences(before, snapshot(learner)) == []
-
-
-@pytest.mark.parametrize("cls", LEARNERS)
-def test_a_full_history_refuses_before_the_first_write(cls: Any) -> None:
-    """The state is too large for a snapshot, and the learner is still whole."""
-    learner, x, one = cls(2, horizon=5000), torch.tensor([0.6, 0.3], dtype=D), torch.tensor(1.0)
-    assert sum(buffer.nbytes for buffer in learner.buffers()) > SNAPSHOT_BYTES
-    learner.rounds.fill_(5000)
-    before = snapshot(learner)
-    with pytest.raises(ValueError, match=r"^horizon: expected at most 5000 rounds"):
-        learner.step(x, one)
-    assert differences(before, snapshot(learner)) == []
-    learner.reset()
-    learner.step(x, one)
-    assert int(learner.rounds) == 1
 
 
 @pytest.mark.parametrize("cls", LEARNERS)

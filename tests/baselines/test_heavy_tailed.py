@@ -30,7 +30,6 @@ from torchonline.baselines import (
     MENURegression,
     TOFURegression,
 )
-from torchonline.core.stepping import SNAPSHOT_BYTES
 from torchonline.environments import LinearBandit, Noise, Pareto, StudentT
 from torchonline.export import to_program
 from torchonline.export.programs import only_where
@@ -297,21 +296,6 @@ def test_a_full_history_refuses_and_keeps_what_it_has() -> None:
             with pytest.raises((ValueError, RuntimeError), match=r"horizon: expected at most 3 rounds|out of bounds"):
                 learner.step(torch.randn(2, dtype=D), torch.randn((), dtype=D))
             assert differences(before, snapshot(learner)) == []
-
-
-@pytest.mark.parametrize("cls", [HeavyOFULRegression, TOFURegression])
-def test_a_full_history_refuses_before_the_first_write(cls: Any) -> None:
-    """The state is too large for a snapshot, and the learner is still whole."""
-    learner, x, one = cls(2, horizon=5000), torch.tensor([0.6, 0.3], dtype=D), torch.tensor(1.0)
-    assert sum(buffer.nbytes for buffer in learner.buffers()) > SNAPSHOT_BYTES
-    learner.rounds.fill_(5000)
-    before = snapshot(learner)
-    with pytest.raises(ValueError, match=r"^horizon: expected at most 5000 rounds"):
-        learner.step(x, one)
-    assert differences(before, snapshot(learner)) == []
-    learner.rounds.zero_()
-    learner.step(x, one)
-    assert int(learner.rounds) == 1
 
 
 RENAMED: list[Any] = [cls for cls in public_classes(Estimator, packages=(torchonline.baselines,)) if cls.renamed]

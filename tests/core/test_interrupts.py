@@ -6,8 +6,6 @@ depends on time.
 
 import copy
 import signal
-import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.interruption import Interrupt, interrupted, is_free
 from tests.learners import differences, snapshot
 from torchonline import (
     CAOONS,
@@ -32,37 +31,6 @@ from torchonline.core.checks import refusal
 from torchonline.core.stepping import SNAPSHOT_BYTES
 
 D = torch.float64
-
-
-class Interrupt(BaseException):
-    """What a signal handler raises."""
-
-
-def interrupted(call: Callable[[], None], line: int) -> bool:
-    """Run a call and raise at the given line of library code, counted from 0; return whether it had so many lines."""
-    seen = 0
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        nonlocal seen
-        if "torchonline" not in frame.f_code.co_filename:
-            return None
-        if event == "line":
-            seen += 1
-            if seen == line + 1:
-                raise Interrupt
-        return trace
-
-    # A trace may raise as a `with torch.no_grad()` is left, before it is undone, where Python itself raises nothing.
-    before, has_grad = sys.gettrace(), torch.is_grad_enabled()
-    sys.settrace(trace)
-    try:
-        call()
-    except Interrupt:
-        return True
-    finally:
-        sys.settrace(before)
-        torch.set_grad_enabled(has_grad)
-    return False
 
 
 def features(dim: int) -> Tensor:
@@ -295,18 +263,3 @@ def test_real_signals_leave_no_torn_state() -> None:
         signal.signal(signal.SIGALRM, previous)
     print(f"interrupts that hit a step: {hits}")
     assert sum(hits.values()) > 0
-
-
-def is_free(lock: Any) -> bool:
-    """Whether another thread can take a lock."""
-    seen: list[bool] = []
-
-    def take() -> None:
-        seen.append(lock.acquire(blocking=False))
-        if seen[0]:
-            lock.release()
-
-    thread = threading.Thread(target=take)
-    thread.start()
-    thread.join()
-    return seen[0]

@@ -2,14 +2,11 @@
 
 import copy
 import io
-import linecache
 import math
 import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -17,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import torchonline
+from tests.interruption import interrupted, is_free, lines_of
 from tests.private_learners import (
     CASES,
     DIM,
@@ -36,7 +33,6 @@ from torchonline.privacy import prefix_sum
 from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import SECRET, PrivateLearner
 
-PACKAGE = str(Path(torchonline.__file__).parent)
 REMEDY = r"state: expected the whole state of \w+, .*call load_state_dict\(\) or construct a new learner"
 EACH = pytest.mark.parametrize("case", CASES, ids=str)
 # A step of each kind: noise on the sum, on the choice, a tree that merges, batches that end, and both bandits.
@@ -70,66 +66,6 @@ def silence(learner: Any) -> Any:
 def state_of(learner: Any) -> dict[str, Tensor]:
     """All that evolves, torn or not."""
     return {name: value.clone() for name, value in learner.state().items()}
-
-
-class Interruption:
-    """Raises KeyboardInterrupt at one of the lines that the library runs, counted from 0.
-
-    Not at a ``with``: tracing visits that line once more before the block is left, where Python itself raises nothing.
-    """
-
-    def __init__(self, line: int) -> None:
-        self.left = line
-        self.has_raised = False
-
-    def _on_line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line" and not self.has_raised and not _is_with(frame):
-            if self.left == 0:
-                self.has_raised = True
-                raise KeyboardInterrupt
-            self.left -= 1
-        return self._on_line
-
-    def _on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        return self._on_line if frame.f_code.co_filename.startswith(PACKAGE) else None
-
-    def during(self, call: Callable[..., Any], *arguments: Any) -> bool:
-        """Call, and return whether the call was interrupted."""
-        before = sys.gettrace()
-        sys.settrace(self._on_call)
-        try:
-            call(*arguments)
-        except KeyboardInterrupt:
-            return True
-        finally:
-            sys.settrace(before)
-        return False
-
-
-def _is_with(frame: FrameType) -> bool:
-    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip().startswith("with ")
-
-
-def lines_of(call: Callable[[], Any]) -> int:
-    """How many lines of the library a call runs."""
-    counter = Interruption(10**9)
-    counter.during(call)
-    return 10**9 - counter.left
-
-
-def is_free(lock: Any) -> bool:
-    """Whether another thread can take a lock."""
-    found = []
-
-    def take() -> None:
-        found.append(lock.acquire(timeout=5.0))
-        if found[0]:
-            lock.release()
-
-    thread = threading.Thread(target=take)
-    thread.start()
-    thread.join()
-    return found[0]
 
 
 def looks(learner: Any, *, steps: bool = True) -> Iterator[Callable[[], Any]]:
@@ -180,7 +116,7 @@ def test_an_interrupted_step_is_untouched_or_finished_or_refused(case: PrivateCa
     for line in sorted({*range(0, lines, max(1, lines // 120)), *range(lines - 12, lines)}):
         each = silence(copy.deepcopy(learner))
         state = state_of(each)
-        assert Interruption(line).during(each.step, *record)
+        assert interrupted(lambda each=each: each.step(*record), line, at_with=False)
         assert is_free(each._lock)
         assert torch.is_grad_enabled()
         rounds = int(each.rounds)
@@ -237,7 +173,7 @@ def test_a_step_that_fails_is_refused_until_a_state_is_loaded(case: PrivateCase)
     # A load that is refused, or interrupted, changes nothing of that.
     with pytest.raises(RuntimeError, match="expected"):
         learner.load_state_dict({**saved, "rounds": torch.tensor(HORIZON + 1)})
-    assert Interruption(150).during(learner.load_state_dict, saved)
+    assert interrupted(lambda: learner.load_state_dict(saved), 150, at_with=False)
     assert refuses(learner)
     learner.load_state_dict(saved)
     run(learner, HORIZON - BEFORE)
@@ -273,7 +209,7 @@ def test_an_interrupted_load_is_undone_or_refused_and_forgets_no_count(case: Pri
         for line in range(0, lines, max(1, lines // 40)):
             each = copy.deepcopy(learner)
             before = state_of(each)
-            Interruption(line).during(each.load_state_dict, saved, True, assign)
+            interrupted(lambda each=each, assign=assign: each.load_state_dict(saved, True, assign), line, at_with=False)
             rounds, furthest, runs = each._counts()
             assert (rounds in (4, 9), furthest, runs >= 2) == (True, 9, True)
             if each._is_torn:
