@@ -72,6 +72,23 @@ def test_the_option_of_the_issue() -> None:
         estimator.radius_scale = 0.3
 
 
+def test_an_option_set_on_a_policy_is_refused() -> None:
+    """It would have no effect. A policy of one's own may keep what it passes on, and have options of its own."""
+    policy = OFUL(2)
+    with pytest.raises(
+        AttributeError, match=r"^radius_scale: expected 1\.0, the estimator's, got 0\.3; construct another OFUL"
+    ):
+        policy.radius_scale = 0.3
+    policy.radius_scale = 1.0
+
+    class Mine(UCB):
+        def __init__(self, estimator: Any, noise_scale: float) -> None:
+            super().__init__(estimator)
+            self.noise_scale = noise_scale
+
+    assert Mine(RidgeRegression(2), 2.0).noise_scale == 2.0
+
+
 @pytest.mark.parametrize("case", PLAIN, ids=str)
 def test_the_common_options_are_the_same_everywhere(case: Case) -> None:
     """Declared once, and seen by help and inspect in every constructor."""

@@ -4,7 +4,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
@@ -17,6 +17,7 @@ from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_read
 from torchonline.core.checks import check_array, check_values, shape_text
 from torchonline.core.inputs import ArrayLike, check_mask, check_tensor
 from torchonline.core.ops import along, roundoff, trace
+from torchonline.core.options import differs
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
 from torchonline.linalg import add_diagonal
@@ -43,6 +44,13 @@ def takes_arguments_of(
     return decorate
 
 
+@cache
+def _options_of(cls: Any) -> frozenset[str]:
+    """Return the options of a policy that makes its estimator itself."""
+    names = frozenset(inspect.signature(cls).parameters)
+    return frozenset() if "estimator" in names else names
+
+
 def on_arms(forward: Any) -> Any:
     """Decorate a policy's scores: check the arms, and keep automatic mixed precision out."""
     return on_rows(forward, "arms", OWNER)
@@ -65,6 +73,16 @@ class Policy(nn.Module):
         if not isinstance(estimator, Estimator) or estimator.output_shape:
             raise TypeError(f"estimator: expected an Estimator, got {type(estimator).__name__}")
         self.estimator = estimator
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        cls: Any = type(self)
+        # An option that the constructor has passed on to the estimator would have no effect on the policy.
+        estimator = vars(self).get("_modules", {}).get("estimator")
+        theirs = {} if estimator is None else vars(estimator)
+        if name in theirs and name in _options_of(cls) and differs(value, theirs[name]):
+            wanted = f"expected {theirs[name]!r}, the estimator's"
+            raise AttributeError(f"{name}: {wanted}, got {value!r}; construct another {cls.__name__}")
+        super().__setattr__(name, value)
 
     def forward(self, arms: Tensor) -> Tensor:
         """Return the score of each arm: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
