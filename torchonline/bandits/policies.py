@@ -1,5 +1,6 @@
 """Policies: how an estimator's mean and uncertainty become a choice."""
 
+import functools
 import inspect
 import math
 import re
@@ -28,16 +29,24 @@ def takes_arguments_of(
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
     """Decorate a policy's ``__init__`` that passes its arguments on to an estimator.
 
-    The method gets the signature of the estimator's constructor and the documentation of its arguments.
+    The method gets the signature of the estimator's constructor and the documentation of its arguments. Errors name the policy.
     """
     signature = inspect.signature(estimator)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     section = re.search(r"^Args:\n(?: .*\n|\n)*", inspect.getdoc(estimator) or "", re.MULTILINE)
 
     def decorate(method: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
-        method.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])  # type: ignore[attr-defined]
-        method.__doc__ = section.group().rstrip() if section else None
-        return method
+        @functools.wraps(method)
+        def construct(self: Any, *arguments: Any, **options: Any) -> None:
+            try:
+                signature.bind(*arguments, **options)
+            except TypeError as error:
+                raise TypeError(f"{type(self).__name__}() {error}") from None
+            method(self, *arguments, **options)
+
+        construct.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])  # type: ignore[attr-defined]
+        construct.__doc__ = section.group().rstrip() if section else None
+        return construct
 
     return decorate
 

@@ -1,16 +1,15 @@
 """Generalized linear regression with local curvature, and LocalGLB, the bandit on it."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
-import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import MixtureEstimator, checked_link
-from torchonline.bandits.policies import UCB
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import along, at_least, clip, dot, matvec, maximum, minimum, number, sqrt, where
-from torchonline.core.options import LearnerOptions, arguments_of
+from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
 
 
@@ -161,19 +160,6 @@ class LocalGLB(UCB):
         tensor(1)
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(LocalGLMRegression(**arguments_of(locals())))
+    @takes_arguments_of(LocalGLMRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(LocalGLMRegression(*arguments, **options))

@@ -2,16 +2,16 @@
 
 import math
 import warnings
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import MixtureEstimator, checked_link
-from torchonline.bandits.policies import UCB
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import one_of
 from torchonline.core.ops import along, assign_, at_least, dot, log, matvec, real, sqrt
-from torchonline.core.options import LearnerOptions, arguments_of
+from torchonline.core.options import LearnerOptions
 from torchonline.linalg import add_diagonal, logdet
 from torchonline.links import Link
 
@@ -172,20 +172,6 @@ class GLBOMD(UCB):
         ValueError: reward: expected whole numbers from 0 on, as Poisson has it, got 0.5
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius: str = "empirical",
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(GLMRegression(**arguments_of(locals())))
+    @takes_arguments_of(GLMRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(GLMRegression(*arguments, **options))
