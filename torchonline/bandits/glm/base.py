@@ -71,7 +71,7 @@ class GeneralizedEstimator(Estimator):
             refuses rewards that the link does not have.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones.
-        ridge: :math:`\lambda > 0`.
+        ridge: :math:`\lambda > 0`; None for d.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
@@ -80,27 +80,29 @@ class GeneralizedEstimator(Estimator):
 
     if TYPE_CHECKING:
         eta: float
+    statistics_depend_on: tuple[str, ...] = ("theta_bound", "feature_bound", "ridge", "noise_scale")
 
     def __init__(
         self,
         dim: int,
-        link: Link,
+        link: Link | None,
         theta_bound: float,
         feature_bound: float,
-        ridge: float,
+        ridge: float | None,
         delta: float,
         radius_scale: float,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(dim, ridge, radius_scale, link.noise_scale, theta_bound, **options)
+        link, bound = checked_link(link, theta_bound, feature_bound)
+        super().__init__(dim, dim if ridge is None else ridge, radius_scale, link.noise_scale, theta_bound, **options)
         self.link = link
         self.feature_bound = float(feature_bound)
         self.delta = within("delta", delta, 0.0, 1.0)
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
         # The largest |x'theta| that the constants hold for.
-        self.predictor_bound = self.theta_bound * self.feature_bound
-        self.concordance = link.self_concordance(self.predictor_bound)
+        self.predictor_bound = bound
+        self.concordance = link.self_concordance(bound)
         # Beyond this predictor the mean cannot be computed, and counts as that of the end.
         self.end = link.reach if link.is_global or math.isinf(link.reach) else self.predictor_bound
         self.longest = self.feature_bound

@@ -76,8 +76,8 @@ class LocalGLMRegression(MixtureEstimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
-        usual = positive_integer("dim", dim) / (1.0 + link.self_concordance(bound) * bound)
-        ridge = usual if ridge is None else ridge
+        if ridge is None:
+            ridge = positive_integer("dim", dim) / (1.0 + link.self_concordance(bound) * bound)
         super().__init__(dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
         # Constants that hold everywhere leave no more to ask of features than that predictors can be computed.
         if link.is_global:

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import MixtureEstimator, checked_link
+from torchonline.bandits.glm.base import MixtureEstimator
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import one_of
 from torchonline.core.ops import along, assign_, at_least, dot, log, matvec, real, sqrt
@@ -50,9 +50,8 @@ class GLMRegression(MixtureEstimator):
     round that leaves the ball, and in each choice with ``radius="tight"``. Two d x d matrices (three in float32).
 
     Args:
-        dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
+        dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
-        ridge: :math:`\lambda > 0`; None for d.
         radius: "empirical", "tight" or "paper".
 
     Example:
@@ -85,17 +84,15 @@ class GLMRegression(MixtureEstimator):
         radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        link, bound = checked_link(link, theta_bound, feature_bound)
-        ridge = dim if ridge is None else ridge
         super().__init__(dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
         self.radius_kind = one_of("radius", radius, ("empirical", "tight", "paper"))
         if radius == "empirical":
-            self.eta = link.curvature_ratio(bound)
+            self.eta = self.link.curvature_ratio(self.predictor_bound)
         else:
-            self.eta = 1.0 + self.concordance * bound
+            self.eta = 1.0 + self.concordance * self.predictor_bound
             # The paper's bounds are for rounds of one dispersion, and hold for larger ones.
             self.smallest_noise_scale = self.noise_scale
-        self.max_weight = link.max_slope(bound) / self.noise_scale**2
+        self.max_weight = self.link.max_slope(self.predictor_bound) / self.noise_scale**2
         if radius != "empirical" and self.ridge < self.theory_ridge():
             least = f"{self.theory_ridge():.6g}, from which the theorem holds"
             warnings.warn(

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link
+from torchonline.bandits.glm.base import GeneralizedEstimator
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.core.backend import in_python, may_hold, on_arrays
 from torchonline.core.ops import along, assign_, at_least, clip, dot, increase_, log, matvec, real, sqrt, where
 from torchonline.core.options import LearnerOptions
@@ -83,9 +82,7 @@ class ECOLogRegression(GeneralizedEstimator):
         implementations have D = S, and add a width of predictors to a score of mean rewards.
     """
 
-    statistics_depend_on = ("theta_bound", "feature_bound", "ridge", "noise_scale")
     renamed = {"excess": "excess_loss"}
-
     excess_loss: Tensor
 
     def __init__(
@@ -99,9 +96,8 @@ class ECOLogRegression(GeneralizedEstimator):
         radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        link, bound = checked_link(None, theta_bound, feature_bound)
-        ridge = dim if ridge is None else ridge
-        super().__init__(**shared_arguments(locals()))
+        super().__init__(dim, None, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
+        bound = self.predictor_bound
         self.inverse_rate = 2.0 + 2.0 * bound
         # Where the mean is flat, Newton's method moves by about 1 in a step, and the distance is at most logarithmic.
         largest = 0.5 * self.inverse_rate * self.feature_bound**2 / self.ridge

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import checked_link, checked_min_slope
+from torchonline.bandits.glm.base import checked_min_slope
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
-from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import along, sqrt
@@ -62,8 +61,6 @@ class GLMUCBRegression(LikelihoodEstimator):
         self-normalised sums, as in later work; the paper's radius, as we recall it, has a further factor :math:`\sqrt{\log t}`.
     """
 
-    statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge")
-
     def __init__(
         self,
         dim: int,
@@ -77,9 +74,8 @@ class GLMUCBRegression(LikelihoodEstimator):
         radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        link, bound = checked_link(link, theta_bound, feature_bound)
-        ridge = dim if ridge is None else ridge
-        super().__init__(**shared_arguments(locals()))
+        super().__init__(dim, horizon, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
+        link, bound = self.link, self.predictor_bound
         self.slowest, self.steepest = checked_min_slope(link, theta_bound, bound), link.max_slope(bound)
         is_sub_gaussian = link.is_global and math.isinf(link.reach)
         if not is_sub_gaussian:

@@ -6,9 +6,8 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link, checked_min_slope
+from torchonline.bandits.glm.base import GeneralizedEstimator, checked_min_slope
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_
@@ -65,9 +64,7 @@ class GLOCRegression(GeneralizedEstimator):
         centre, always scale it to the norm S, and add a width of predictors to a score of mean rewards; this one does not.
     """
 
-    statistics_depend_on = ("theta_bound", "feature_bound", "ridge", "noise_scale")
     renamed = {"loss": "gradient_sum", "residual": "residual_sum"}
-
     iterate: Tensor
     gradient_sum: Tensor
     residual_sum: Tensor
@@ -84,11 +81,9 @@ class GLOCRegression(GeneralizedEstimator):
         radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        link, bound = checked_link(link, theta_bound, feature_bound)
-        ridge = dim if ridge is None else ridge
-        super().__init__(**shared_arguments(locals()))
-        self.smallest_slope = checked_min_slope(link, theta_bound, bound)
-        self.noise_term = link.max_slope(bound) / self.smallest_slope**2
+        super().__init__(dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
+        self.smallest_slope = checked_min_slope(self.link, theta_bound, self.predictor_bound)
+        self.noise_term = self.link.max_slope(self.predictor_bound) / self.smallest_slope**2
         prior = self.ridge * self.theta_bound**2
         self.start = 1.0 + 9.0 * prior
         # Split off the logarithm of the largest term, which single precision may not hold.

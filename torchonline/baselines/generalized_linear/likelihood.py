@@ -42,15 +42,15 @@ class LikelihoodEstimator(GeneralizedEstimator):
           ``history_reward`` and ``history_weight``, ``(*B, T)``.
     """
 
+    statistics_depend_on: tuple[str, ...] = ("horizon", "theta_bound", "feature_bound", "ridge")
     is_exportable = False
     is_scriptable = False
-
     history: Tensor
     history_reward: Tensor
     history_weight: Tensor
 
-    def __init__(self, dim: int, *, horizon: int, **options: Any) -> None:
-        super().__init__(dim, **options)
+    def __init__(self, dim: int, horizon: int, *arguments: Any, **options: Any) -> None:
+        super().__init__(dim, *arguments, **options)
         self.horizon = positive_integer("horizon", horizon)
         # A fit is NumPy's, whatever the size of the state.
         self.is_small = True

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link
 from torchonline.bandits.policies import takes_arguments_of
-from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, LevelSetUCB, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import at_least, at_most, dot, increase_, log, maximum, sqrt
@@ -66,8 +65,6 @@ class OFUGLBRegression(LevelSetEstimator):
         probability and uses up a share of delta; this one does not.
     """
 
-    statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge")
-
     lipschitz: Tensor
 
     def __init__(
@@ -86,7 +83,7 @@ class OFUGLBRegression(LevelSetEstimator):
         link, bound = checked_link(link, theta_bound, feature_bound)
         spread = 1.0 + link.self_concordance(bound) * bound
         ridge = spread / (2.0 * float(theta_bound) ** 2) if ridge is None else ridge
-        super().__init__(**shared_arguments(locals()))
+        super().__init__(dim, horizon, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
         self.spread = spread
         self._create_buffers()
 

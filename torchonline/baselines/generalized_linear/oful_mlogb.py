@@ -8,7 +8,6 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import assign_, dot, log, log1p, matvec, real, sqrt
 from torchonline.core.options import LearnerOptions
@@ -63,8 +62,6 @@ class MLogBRegression(GeneralizedEstimator):
         What differs: two outcomes only; any length of features; a round's dispersion weighs it.
     """
 
-    statistics_depend_on = ("theta_bound", "feature_bound", "ridge", "noise_scale")
-
     def __init__(
         self,
         dim: int,
@@ -76,10 +73,10 @@ class MLogBRegression(GeneralizedEstimator):
         radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        link, bound = checked_link(None, theta_bound, feature_bound)
+        _, bound = checked_link(None, theta_bound, feature_bound)
         if ridge is None:
             ridge = 84.0 * math.sqrt(2.0) * positive_integer("dim", dim) * (1.0 + bound) * float(feature_bound) ** 2
-        super().__init__(**shared_arguments(locals()))
+        super().__init__(dim, None, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
         self.eta = 0.5 * math.log(2.0) + bound + 1.0
         self.log_term = math.log(2.0 / self.delta)
         self.growth = 0.5 * self.feature_bound**2 / self.ridge

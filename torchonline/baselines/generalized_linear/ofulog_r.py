@@ -7,9 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import checked_link
 from torchonline.bandits.policies import takes_arguments_of
-from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, LevelSetUCB, Member, on_host
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.checks import positive_integer
@@ -87,10 +85,9 @@ class OFULogRRegression(LevelSetEstimator):
         radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        link, _ = checked_link(None, theta_bound, feature_bound)
         grows = ridge is None
         ridge = positive_integer("dim", dim) * math.log(2.0) if ridge is None else ridge
-        super().__init__(**shared_arguments(locals()))
+        super().__init__(dim, horizon, None, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
         self.grows = grows
         self._create_buffers()
 

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_link, checked_min_slope
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
-from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.backend import is_readable
@@ -103,7 +102,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
         length, delta = positive_integer("horizon", horizon), within("delta", delta, 0.0, 1.0)
         logarithm = positive_integer("dim", dim) * math.log(length / delta)
         ridge = logarithm * float(feature_bound) ** 2 if ridge is None else ridge
-        super().__init__(**shared_arguments(locals()))
+        super().__init__(dim, horizon, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
         self.warm_up_factor = positive("warm_up_factor", warm_up_factor)
         self.radius_factor = positive("radius_factor", radius_factor)
         kappa, R = 1.0 / checked_min_slope(link, theta_bound, bound), self.concordance
