@@ -28,7 +28,7 @@ def on_rows(method: Any, name: str = "x") -> Any:
             return method(self, x)
 
     def look(self: Any, x: Any) -> Any:
-        return of_checked(self, _checked_rows(self.estimator if is_policy else self, x, name))
+        return of_checked(self, checked_rows(self.estimator if is_policy else self, x, name))
 
     body = "return _method({all}) if self.is_view else _checked({all})"
     decorated = with_body(method, body, _method=method, _checked=one_at_a_time(look))
@@ -36,13 +36,15 @@ def on_rows(method: Any, name: str = "x") -> Any:
     return decorated
 
 
-def _checked_rows(estimator: Any, x: Any, name: str) -> Tensor:
-    """Return rows of features as a tensor ``(*B, ..., d)``, or raise."""
-    x = check_tensor(name, x, estimator.theta_hat)
-    batch, shape = estimator.batch_shape, x.shape
-    if len(shape) <= len(batch) or shape[: len(batch)] != batch or shape[-1] != estimator.dim:
-        wanted = shape_text((*batch, "...", estimator.dim))
-        raise ValueError(f"{name}: expected shape {wanted}, got {shape_text(shape)}")
+def checked_rows(estimator: Any, x: Any, name: str, is_decision: bool = False) -> Tensor:
+    """Return rows of features as a tensor ``(*B, ..., d)``, or raise. For a decision, ``(*B, ..., K, d)`` with K > 0."""
+    x = check_tensor(name, x, estimator._buffers["theta_hat"])
+    batch, dims, shape = estimator.batch_shape, estimator.batch_dims, x.shape
+    is_short = len(shape) <= dims + is_decision or (is_decision and shape[-2] == 0)
+    if is_short or shape[-1] != estimator.dim or (dims and shape[:dims] != batch):
+        rows, more = (("K",), " with K > 0") if is_decision else ((), "")
+        wanted = shape_text((*batch, "...", *rows, estimator.dim))
+        raise ValueError(f"{name}: expected shape {wanted}{more}, got {shape_text(shape)}")
     return x
 
 

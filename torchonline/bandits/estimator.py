@@ -204,7 +204,9 @@ class Estimator(Learner):
         """Learn from one round of each learner, and start anew where that was the last of an epoch."""
         self._observe(x, reward, noise_scale)
         if self.restart_every is not None:
-            self._restart_(self.rounds >= self.restart_every)
+            due = self.rounds >= self.restart_every
+            if may_hold(due):
+                self._forget_(due)
 
     def _precision(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return V with its inverse."""
@@ -236,16 +238,8 @@ class Estimator(Learner):
         rounds += 1
         return is_time_to_refine(rounds)
 
-    def _restart_(self, due: Tensor) -> None:
-        """Forget everything in the learners that are ``due``, ``(*B)``. Do not ask whether any is where asking would stall."""
-        if may_hold(due):
-            self._forget_(due)
-
     def _forget_(self, due: Tensor) -> None:
         """Put each buffer back to its value before the first round, in the learners that are ``due``, ``(*B)``."""
-        self._restore_start_(due)
-
-    def _restore_start_(self, due: Tensor) -> None:
         for name, buffer in self.named_buffers():
             for start, fill, is_diagonal in self.starts:
                 if buffer is not None and name == start:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.core.backend import may_hold
 from torchonline.core.checks import one_of, positive, positive_integer, within
 from torchonline.core.ops import (
     along,
@@ -146,17 +147,15 @@ class HuberRegression(Estimator):
             state["epoch_length"] = torch.tensor(self.first_epoch)
         return state
 
-    def _forget_(self, due: Tensor) -> None:
-        if self.horizon is None:
-            length = self.epoch_length * (1 + due)
-            self._restore_start_(due)
-            self.epoch_length[...] = length
-            tau0, slope, scale_floor = self._constants_for(real(self.epoch_length, self.theta_hat))
-            self.tau0[...] = where(due, tau0, self.tau0)
-            self.slope[...] = where(due, slope, self.slope)
-            self.scale_floor[...] = where(due, scale_floor, self.scale_floor)
-        else:
-            self._restore_start_(due)
+    def _next_epoch_(self, due: Tensor) -> None:
+        """Start anew in the learners that are ``due``, ``(*B)``, with the constants of an epoch of twice the length."""
+        length = self.epoch_length * (1 + due)
+        self._forget_(due)
+        self.epoch_length[...] = length
+        tau0, slope, scale_floor = self._constants_for(real(self.epoch_length, self.theta_hat))
+        self.tau0[...] = where(due, tau0, self.tau0)
+        self.slope[...] = where(due, slope, self.slope)
+        self.scale_floor[...] = where(due, scale_floor, self.scale_floor)
 
     def _constants_for(self, T: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the paper's constants for a horizon: tau0, the radius as a multiple of t^power, and sigma_min."""
@@ -199,7 +198,9 @@ class HuberRegression(Estimator):
         theta_hat += step
         project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
         if self.horizon is None:
-            self._restart_(self.rounds >= self.epoch_length)
+            due = self.rounds >= self.epoch_length
+            if may_hold(due):
+                self._next_epoch_(due)
 
 
 class HvtUCB(UCB):

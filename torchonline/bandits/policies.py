@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.arguments import on_rows
+from torchonline.bandits.arguments import checked_rows, on_rows
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
-from torchonline.core.checks import check_array, check_values, shape_text
-from torchonline.core.inputs import ArrayLike, check_mask, check_tensor
+from torchonline.core.checks import check_array, check_values
+from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, roundoff, trace
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
@@ -90,7 +90,7 @@ class Policy(nn.Module):
     @one_at_a_time
     def _select_in_python(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         estimator: Any = self._modules["estimator"]
-        arms = self._checked_arms(estimator, arms)
+        arms = checked_rows(estimator, arms, "arms", True)
         if mask is not None:
             mask = check_mask("mask", mask, arms.shape[:-1], arms, estimator.validate)
         forward: Any = type(self).forward if "forward" not in self.__dict__ else None
@@ -136,14 +136,6 @@ class Policy(nn.Module):
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
         """Learn from the reward of a decision, or from several in order: see :meth:`Estimator.step`."""
         self.estimator.step(x, reward, noise_scale)
-
-    def _checked_arms(self, estimator: Any, arms: Any) -> Tensor:
-        arms = check_tensor("arms", arms, estimator._buffers["theta_hat"])
-        batch, dims, shape = estimator.batch_shape, estimator.batch_dims, arms.shape
-        if len(shape) < dims + 2 or shape[-1] != estimator.dim or shape[-2] == 0 or (dims and shape[:dims] != batch):
-            wanted = shape_text((*batch, "...", "K", estimator.dim))
-            raise ValueError(f"arms: expected shape {wanted} with K > 0, got {shape_text(shape)}")
-        return arms
 
     def _select_on_arrays(self, view: NumpyView, arms: Tensor, mask: Tensor | None) -> Tensor:
         rows = as_array(arms)

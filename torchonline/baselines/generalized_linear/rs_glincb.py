@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.bandits.arguments import checked_rows
 from torchonline.bandits.glm.base import checked_link, checked_min_slope
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
@@ -192,7 +193,7 @@ class RSGLinCB(UCB):
         An unavailable arm starts no warm-up and rules out no other arm.
         """
         if mask is not None:
-            arms = self._checked_arms(self.estimator, arms)
+            arms = checked_rows(self.estimator, arms, "arms", True)
             mask = check_mask("mask", mask, arms.shape[:-1], arms, self.estimator.validate)
             if self.estimator.validate and is_readable(arms):
                 check_values("arms", arms)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import positive, positive_integer, within
-from torchonline.core.ops import dot, matvec, real, started_power
+from torchonline.core.ops import along, dot, matvec, real, started_power
 
 
 class HorizonEstimator(Estimator):
@@ -28,7 +28,6 @@ class HorizonEstimator(Estimator):
         ridge: :math:`\lambda > 0`; None for d.
         delta: in (0, 1).
         radius_scale: multiplies the radius.
-        feature_bound: L > 0, a bound on the norm of features.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
     """
 
@@ -45,18 +44,17 @@ class HorizonEstimator(Estimator):
         ridge: float | None,
         delta: float,
         radius_scale: float,
-        feature_bound: float = 1.0,
         **options: Any,
     ) -> None:
         super().__init__(dim, dim if ridge is None else ridge, radius_scale, noise_scale, theta_bound, **options)
         self.horizon = positive_integer("horizon", horizon)
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
-        self.feature_bound = positive("feature_bound", feature_bound)
         self.delta = within("delta", delta, 0.0, 1.0)
         self.power = (2.0 - self.moment_order) / (2.0 * self.moment_order)
 
-    def _set_truncation(self, radius_factor: float) -> None:
+    def _set_truncation(self, feature_bound: float, radius_factor: float) -> None:
         """Set what TOFU and CRTM share: the radius, a bound on the norm of rewards, and log(2T/delta)^(-1/p)."""
+        self.feature_bound = positive("feature_bound", feature_bound)
         self.radius_factor = positive("radius_factor", radius_factor)
         p, eps = self.moment_order, self.moment_order - 1.0
         self.largest_mean = self.feature_bound * self.theta_bound
@@ -101,8 +99,8 @@ class EpochEstimator(HorizonEstimator):
             "epoch_pulls": torch.zeros((), dtype=torch.int64),
         }
 
-    def _learn_epoch(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
-        """Learn from ``rewards``, ``(*B, repeats)``, of the arm x, ``(*B, d)``. ``ends``, ``(*B)``, is 0 where no epoch ends."""
+    def _learn_epoch(self, x: Tensor, rewards: Tensor) -> None:
+        """Learn from ``rewards``, ``(*B, repeats)``, of the arm x, ``(*B, d)``, which is 0 where no epoch ends."""
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -113,7 +111,7 @@ class EpochEstimator(HorizonEstimator):
         x = x.clone()
         rewards = self.epoch_rewards.scatter(-1, pulls.unsqueeze(-1) - 1, reward.unsqueeze(-1))
         if may_hold(ends):
-            self._learn_epoch(x, rewards, ends.to(x.dtype))
+            self._learn_epoch(along(ends.to(x.dtype), x) * x, rewards)
         self.epoch_x.copy_(x)
         self.epoch_rewards.copy_(rewards)
         self.epoch_pulls.copy_(pulls * ~ends)

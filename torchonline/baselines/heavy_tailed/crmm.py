@@ -88,11 +88,9 @@ class CRMMRegression(EpochEstimator):
     def radius(self) -> Tensor:
         return self.radius_scale * sqrt(self.residual_sum + self.start)
 
-    def _learn_epoch(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
+    def _learn_epoch(self, x: Tensor, rewards: Tensor) -> None:
         rewards = rewards.sort(-1).values
         median = 0.5 * (rewards[..., (self.repeats - 1) // 2] + rewards[..., self.repeats // 2])
-        # Where no epoch ends, x = 0 adds nothing.
-        x = along(ends, x) * x
         product = matvec(self.V_inv, x)
         quadratic = 0.5 * dot(x, product)
         residual = median - dot(x, self.theta_hat)

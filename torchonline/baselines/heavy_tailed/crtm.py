@@ -34,8 +34,9 @@ class CRTMRegression(HorizonEstimator):
     leaves the ball.
 
     Args:
-        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, feature_bound, radius_scale: as in the base class.
-        batch_shape, dtype, device, validate: likewise.
+        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
+            as in :class:`HorizonEstimator`.
+        feature_bound: L > 0, a bound on the norm of features.
         truncation, radius_factor: g > 0 and c > 0, inferred.
 
     Example:
@@ -67,11 +68,9 @@ class CRTMRegression(HorizonEstimator):
         radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(
-            dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, feature_bound, **options
-        )
+        super().__init__(dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, **options)
         self.truncation = positive("truncation", truncation)
-        self._set_truncation(radius_factor)
+        self._set_truncation(feature_bound, radius_factor)
         self.threshold_factor = self.truncation * self.log_factor
         self._create_buffers()
 

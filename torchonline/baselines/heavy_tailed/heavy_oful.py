@@ -43,8 +43,9 @@ class HeavyOFULRegression(HorizonEstimator):
     ``horizon`` rounds, TorchScript RuntimeError. ``export`` tries out a dozen rounds on a copy, which needs room for them.
 
     Args:
-        dim, horizon, moment_order, noise_scale, theta_bound, radius_scale, feature_bound, batch_shape, dtype, device, validate:
-            as in :class:`HorizonEstimator`.
+        dim, horizon, moment_order, noise_scale, theta_bound, radius_scale, batch_shape, dtype, device, validate: as in
+            :class:`HorizonEstimator`.
+        feature_bound: L > 0, a bound on the norm of features.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: in (0, 1); None for 1 / (8 T), as in :class:`~torchonline.HvtUCB`.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for 1 / sqrt(T).
@@ -104,9 +105,8 @@ class HeavyOFULRegression(HorizonEstimator):
     ) -> None:
         ridge = default_ridge(dim, theta_bound) if ridge is None else ridge
         delta = 1.0 / (8.0 * positive_integer("horizon", horizon)) if delta is None else delta
-        super().__init__(
-            dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, feature_bound, **options
-        )
+        super().__init__(dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, **options)
+        self.feature_bound = positive("feature_bound", feature_bound)
         # Passes over the history run on tensors.
         self.is_small = False
         self.minimum_scale = horizon**-0.5 if minimum_scale is None else positive("minimum_scale", minimum_scale)

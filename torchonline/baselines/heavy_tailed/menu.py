@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import EpochEstimator
 from torchonline.core.checks import positive
-from torchonline.core.ops import along, dot, matvec, real, started_power
+from torchonline.core.ops import dot, matvec, real, started_power
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_
 
@@ -92,9 +92,7 @@ class MENURegression(EpochEstimator):
         epochs = real(self.epochs, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(epochs, self.power) + self.radius_start)
 
-    def _learn_epoch(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
-        # Where no epoch ends, x = 0 adds nothing.
-        x = along(ends, x) * x
+    def _learn_epoch(self, x: Tensor, rewards: Tensor) -> None:
         product = matvec(self.V_inv, x)
         quadratic = dot(x, product)
         residuals = rewards - matvec(self.theta_candidates, x)

@@ -36,8 +36,9 @@ class TOFURegression(HorizonEstimator):
     and the program then cannot choose either). ``export`` tries out a dozen rounds on a copy, which needs room for them.
 
     Args:
-        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, feature_bound, radius_scale: as in the base class.
-        batch_shape, dtype, device, validate: likewise.
+        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
+            as in :class:`HorizonEstimator`.
+        feature_bound: L > 0, a bound on the norm of features.
         radius_factor: c > 0, recalled.
 
     Shape:
@@ -77,12 +78,10 @@ class TOFURegression(HorizonEstimator):
         radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(
-            dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, feature_bound, **options
-        )
+        super().__init__(dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, **options)
         # Passes over the history run on tensors.
         self.is_small = False
-        self._set_truncation(radius_factor)
+        self._set_truncation(feature_bound, radius_factor)
         self.threshold = self.moment_norm * self.log_factor
         self._create_buffers()
 
