@@ -41,13 +41,11 @@ class GLMUCBRegression(LikelihoodEstimator):
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d).
 
     Args:
-        dim, link, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
+        dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in the base.
         horizon: T, number of rounds that the history has room for.
-        ridge: :math:`\lambda > 0`; None for d.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`.
+        - as of :class:`LikelihoodEstimator`.
 
     Example:
         >>> learner = GLMUCBRegression(2, horizon=100)

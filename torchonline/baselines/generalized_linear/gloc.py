@@ -35,22 +35,18 @@ class GLOCRegression(GeneralizedEstimator):
     Guarantee (Theorem 1 of the reference). With the links :class:`~torchonline.links.Gaussian`,
     :class:`~torchonline.links.Logistic` and :class:`~torchonline.links.Binomial`, if rewards are as the link says,
     :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``, at all times and for all x,
-    :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot\text{width}(x)`. The rewards of other links are not
-    sub-Gaussian, which the theorem assumes: with them the radius is a heuristic. The radius is recalled. We have checked its
-    proof, which holds for all ``delta`` below 1.
+    :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot\text{width}(x)`. With other links, whose rewards are not
+    sub-Gaussian, the radius is a heuristic. The radius is recalled. We have checked its proof, for all ``delta`` below 1.
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round. A step that leaves the ball costs
-    O(d^3); such steps become ever rarer.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
+    leaves the ball.
 
     Args:
-        dim, link, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d and L.
-        theta_bound: S > 0, as in :class:`~torchonline.GLMRegression`. If it makes :math:`\kappa` less than 1e-12 it is refused.
-        ridge: :math:`\lambda > 0`, of both estimates; None for d.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+        dim, link, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in the base class.
+        theta_bound: S > 0, likewise, but refused if it makes :math:`\kappa` less than 1e-12.
 
     Shape:
-        - ``theta_hat``, ``iterate``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``gradient_sum`` (the sum in B),
-          ``residual_sum`` (E), ``rounds``, ``(*B)``.
+        - ``iterate``, ``(*B, d)``; ``gradient_sum`` (the sum in B), ``residual_sum`` (E), ``(*B)``.
 
     Example:
         >>> learner = GLOCRegression(2)

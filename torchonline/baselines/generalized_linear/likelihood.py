@@ -32,14 +32,12 @@ class LikelihoodEstimator(GeneralizedEstimator):
     """Base of the models that keep all rounds and fit them anew by Newton's method.
 
     A subclass fits one learner of a fleet in :meth:`_fit`; the learners take turns. It runs in eager Python only: TorchScript and
-    torch.export cannot compile it, and on an accelerator each round copies the history to the host.
-
-    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full. A UserWarning says so if a solver ends before it reaches its optimum.
+    torch.export cannot compile it, and on an accelerator each round copies the history to the host. ``step`` raises ValueError
+    after ``horizon`` rounds, and warns if a solver ends before it reaches its optimum.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history``, ``(*B, T, d)``;
-          ``history_reward`` and ``history_weight``, ``(*B, T)``.
+        - ``history``, ``(*B, T, d)``; ``history_reward`` and ``history_weight``, ``(*B, T)``; the others as of
+          :class:`~torchonline.bandits.estimator.Estimator`.
     """
 
     statistics_depend_on: tuple[str, ...] = ("horizon", "theta_bound", "feature_bound", "ridge")
@@ -87,7 +85,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
         return Loss(self.link, self.concordance, rows, rewards, weights, ridge)
 
     def _read(self, name: str, index: Member) -> Array:
-        """Return a part of a buffer as :func:`on_host` does."""
+        """Return a part of a buffer on the host."""
         return on_host(getattr(self, name)[(*index, ...)])
 
     def _write(self, name: str, index: Member, value: Any) -> None:
@@ -96,7 +94,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
         assign_(part, beside(np.asarray(value), part))
 
     def _write_with_inverse(self, name: str, member: Member, matrix: Array, least: float) -> None:
-        """Write a matrix and its inverse, :func:`inverse`."""
+        """Write a matrix and its inverse."""
         self._write(name, member, matrix)
         self._write(f"{name}_inv", member, inverse(matrix, least))
 

@@ -25,10 +25,9 @@ class OFUGLBRegression(LevelSetEstimator):
               \hat\theta = \arg\min_{\|\theta\|\le S} L(\theta), \qquad
               C = \{\|\theta\|\le S,\ L(\theta) - L(\hat\theta) \le b^2\}
 
-    with :math:`b^2 = \log(1/\delta) + \min_{0<c\le1}(d\log(1/c) + 2S\ell c)`, which is :math:`\log(1/\delta) + d\log(2eS\ell/d)`
-    for :math:`2S\ell \ge d`, and :math:`\ell = \sum_sw_s\|x_s\|\max_{|z|\le S\|x_s\|}|\mu(z)-r_s|`, a Lipschitz constant of L on
-    the ball. :meth:`upper_bound` is the largest :math:`x^\top\theta` in C; ``radius``, ``width`` and ``interval`` are those of
-    the ellipsoid
+    with :math:`b^2 = \log(1/\delta) + \min_{0<c\le1}(d\log(1/c) + 2S\ell c)` and, a Lipschitz constant of L on the ball,
+    :math:`\ell = \sum_sw_s\|x_s\|\max_{|z|\le S\|x_s\|}|\mu(z)-r_s|`. :meth:`upper_bound` is the largest :math:`x^\top\theta` in
+    C; ``radius``, ``width`` and ``interval`` are those of the ellipsoid
 
     .. math:: \|\theta-\hat\theta\|_V^2 \le 2(1+RSL)b^2 + 4\lambda S^2, \qquad
               V = \lambda I + \sum_{s\le t} w_s\mu'(x_s^\top\hat\theta)x_sx_s^\top.
@@ -40,15 +39,13 @@ class OFUGLBRegression(LevelSetEstimator):
     O(t d^2) during :meth:`upper_bound`.
 
     Args:
-        dim, link, theta_bound, feature_bound, delta: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
+        dim, link, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in the base class.
         horizon: T, number of rounds that the history has room for.
         ridge: :math:`\lambda > 0`, of the ellipsoid alone; None for :math:`(1+RSL)/(2S^2)`.
         radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``lipschitz``,
-          :math:`\ell`, ``(*B)``.
+        - as of :class:`LikelihoodEstimator`; ``lipschitz``, :math:`\ell`, ``(*B)``.
 
     Example:
         >>> learner = OFUGLBRegression(2, horizon=100, delta=0.5)
@@ -91,7 +88,7 @@ class OFUGLBRegression(LevelSetEstimator):
         return super()._initial_state() | {"lipschitz": torch.zeros((), dtype=torch.float64)}
 
     def _squared_level(self) -> Tensor:
-        """Return b squared, which bounds how far the truth's loss is above the minimum."""
+        """Return b squared."""
         price = 2.0 * self.theta_bound / self.dim * self.lipschitz
         return self.dim * (at_most(price, 1.0) + log(at_least(price, 1.0))) - math.log(self.delta)
 

@@ -35,21 +35,19 @@ class MLogBRegression(GeneralizedEstimator):
     :math:`\lambda \ge L^2\max(14\eta d,\ \tfrac32\eta LS,\ \tfrac12)`, as by default up to LS = 58 d, then with probability at
     least 1 - ``delta``, at all times and for all x, :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot
     \text{width}(x)`. The constants of the radius are recalled; those of :math:`\eta` and :math:`\lambda` are inferred. The
-    guarantee follows from another theorem. This radius is above the radius "tight" of :class:`~torchonline.GLMRegression`. The
-    proof of Theorem 1 of Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost Optimal Regret with One-Pass Update
-    (2025), has that radius for the same update under the same condition, and allows any :math:`\eta \ge 1 + LS`.
+    guarantee follows from another theorem: this radius is above the radius "tight" of :class:`~torchonline.GLMRegression`, whose
+    proof covers this update under the same condition for any :math:`\eta \ge 1 + LS`.
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round. A step that leaves the ball costs
-    O(d^3); such steps become ever rarer.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
+    leaves the ball.
 
     Args:
-        dim, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
+        dim, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in the base class.
         ridge: :math:`\lambda > 0`; None for :math:`84\sqrt2\,d\,(1 + LS)L^2`. With less than the guarantee asks for, the radius
             is a heuristic.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``.
+        - as of :class:`~torchonline.bandits.estimator.Estimator`.
 
     Example:
         >>> learner = MLogBRegression(2, ridge=2.0)

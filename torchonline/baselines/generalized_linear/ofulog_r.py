@@ -45,15 +45,13 @@ class OFULogRRegression(LevelSetEstimator):
     O(t d^2) during :meth:`upper_bound`.
 
     Args:
-        dim, theta_bound, feature_bound, delta: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
+        dim, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in the base class.
         horizon: T, number of rounds that the history has room for.
         ridge: :math:`\lambda > 0`, the same in all rounds; None for the paper's growing one, as in its authors' program.
         radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``logdet``, the
-          logarithm of the determinant above, and ``root_level``, b, ``(*B)``.
+        - as of :class:`LikelihoodEstimator`; ``logdet``, the logarithm of the determinant above, and ``root_level``, b, ``(*B)``.
 
     Example:
         >>> learner = OFULogRRegression(2, horizon=100)
@@ -69,7 +67,6 @@ class OFULogRRegression(LevelSetEstimator):
 
     statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "grows", "delta")
     renamed = {"information": "logdet"}
-
     logdet: Tensor
     root_level: Tensor
 
@@ -101,10 +98,7 @@ class OFULogRRegression(LevelSetEstimator):
         return self.dim * log(rounds + 2.0) if self.grows else 0.0 * rounds + self.ridge
 
     def _root_level(self, ridge: float, logdet: float, length: float) -> float:
-        """Return b for an estimate of norm ``length``.
-
-        b squared bounds how far the loss of the true parameter is above the minimum.
-        """
+        """Return b for an estimate of norm ``length``."""
         L, root = self.feature_bound, math.sqrt(ridge)
         # A chi-squared law is a gamma law.
         half, ends = torch.tensor(0.5 * self.dim), torch.tensor([1.0, 0.25], dtype=torch.float64) * ridge / L**2

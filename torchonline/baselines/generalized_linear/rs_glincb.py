@@ -34,26 +34,24 @@ class RSGLinCBRegression(LikelihoodEstimator):
     :math:`V \leftarrow H`, and :math:`\hat\theta` becomes the same minimum for the rounds that are not warm-up rounds. All three
     matrices start from :math:`\lambda I`. ``radius`` is :math:`150\sqrt\ell` and widths are :math:`\|x\|_{V^{-1}}`.
 
-    Guarantee: none that we can vouch for. The rules and the constants (25 = ``warm_up_factor``, 150 = ``radius_factor``) are
-    recalled, and are those of programs by others. The paper's theorems assume bounded rewards of a canonical link. **With these
-    constants, all rounds of a usual horizon are warm-up rounds:** for S = 3 and T = 3000, :math:`\|x\|^2_{V_o^{-1}}` has to fall
-    below 3e-7. The program of the paper's own experiments has far smaller constants.
+    Guarantee: none that we can vouch for. The rules and the constants are recalled, and are those of programs by others. The
+    paper's theorems assume bounded rewards of a canonical link. **With these constants, all rounds of a usual horizon are warm-up
+    rounds:** for S = 3 and T = 3000, :math:`\|x\|^2_{V_o^{-1}}` has to fall below 3e-7. The program of the paper's experiments
+    has far smaller constants.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each, in a warm-up round and in the rare rounds that fit; O(d^3)
     in the others. Memory O(T d).
 
     Args:
-        dim, link, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
+        dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in the base class.
         horizon: T, number of rounds that the constants and the history are for.
         ridge: :math:`\lambda > 0`; None for :math:`\ell L^2`.
-        warm_up_factor: 25 in :math:`\gamma`, recalled.
-        radius_factor: 150 in the radius, recalled.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+        warm_up_factor, radius_factor: 25 in :math:`\gamma` and 150 in the radius, recalled.
 
     Shape:
-        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``warm_up_theta``,
-          :math:`\hat\theta_o`, ``(*B, d)``; ``next_V``, which is H, ``warm_up_V``, :math:`V_o`, and ``warm_up_V_inv``,
-          ``(*B, d, d)``; ``fits``, how often :math:`\hat\theta` has been fitted, ``(*B)``; ``is_warm_up``, ``(*B, T)``.
+        - as of :class:`LikelihoodEstimator`; ``warm_up_theta``, :math:`\hat\theta_o`, ``(*B, d)``; ``next_V``, which is H,
+          ``warm_up_V``, :math:`V_o`, and ``warm_up_V_inv``, ``(*B, d, d)``; ``fits``, how often :math:`\hat\theta` has been
+          fitted, ``(*B)``; ``is_warm_up``, ``(*B, T)``.
 
     Example:
         >>> learner = RSGLinCBRegression(2, horizon=100, ridge=1.0, warm_up_factor=0.358)
@@ -68,15 +66,9 @@ class RSGLinCBRegression(LikelihoodEstimator):
     """
 
     statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "delta", "warm_up_factor")
-    renamed = {
-        "warm_theta": "warm_up_theta",
-        "warm_V": "warm_up_V",
-        "warm_V_inv": "warm_up_V_inv",
-        "H": "next_V",
-        "is_warm": "is_warm_up",
-    }
+    renamed = {"warm_theta": "warm_up_theta", "warm_V": "warm_up_V", "warm_V_inv": "warm_up_V_inv"}
+    renamed |= {"H": "next_V", "is_warm": "is_warm_up"}
     positive_definite = ("V", "V_inv", "next_V", "warm_up_V", "warm_up_V_inv")
-
     warm_up_theta: Tensor
     warm_up_V: Tensor
     warm_up_V_inv: Tensor
