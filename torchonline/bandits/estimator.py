@@ -1,7 +1,8 @@
 """Base class of the linear estimators: statistics, widths and an all-or-nothing step."""
 
+import inspect
 import math
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, get_args, is_typeddict
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torchonline.core import checks
 from torchonline.core.backend import SMALL_STEP, in_python, may_hold
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, at_least, converted, fill_, maximum, minimum, row_dots, rows_times, sqrt
-from torchonline.core.options import LearnerOptions
+from torchonline.core.options import COMMON, LearnerOptions
 from torchonline.core.precision_matrix import REFINE_EVERY, add_outer_, is_time_to_refine, refine_, start_of
 from torchonline.linalg import diagonal
 
@@ -63,6 +64,17 @@ class Estimator(Learner):
     # The longest features that a round may have.
     longest = math.inf
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # For help and inspect, which should show the keywords that the base class explains in place of a family's `**options`.
+        own = inspect.signature(cls).parameters
+        family = get_args(own["options"].annotation) if "options" in own else ()
+        if family and is_typeddict(family[0]):
+            shared = [one for one in inspect.signature(cls.__mro__[1]).parameters.values() if one.name not in own]
+            named = [one.replace(kind=one.KEYWORD_ONLY) for one in shared if one.name in family[0].__annotations__]
+            kept = [one for one in own.values() if one.name != "options"]
+            cls.__signature__ = inspect.Signature(kept + named)
+
     def __init__(
         self,
         dim: int,
@@ -74,6 +86,8 @@ class Estimator(Learner):
         output_shape: tuple[int, ...] = (),
         **options: Unpack[LearnerOptions],
     ) -> None:
+        for name in options.keys() - set(COMMON):
+            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {name!r}")
         super().__init__(dim, **options)
         dtype = self._initial_options["dtype"]
         self.output_shape = output_shape

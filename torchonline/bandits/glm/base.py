@@ -9,7 +9,16 @@ from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import in_python, is_readable
-from torchonline.core.checks import LARGEST, check_shape, check_size, check_values, positive, refusal, within
+from torchonline.core.checks import (
+    LARGEST,
+    check_shape,
+    check_size,
+    check_values,
+    positive,
+    positive_integer,
+    refusal,
+    within,
+)
 from torchonline.core.inputs import check_tensor
 from torchonline.core.ops import (
     along,
@@ -58,6 +67,16 @@ def checked_min_slope(link: Link, theta_bound: float, bound: float) -> float:
     return slope
 
 
+class GLMOptions(LearnerOptions, total=False):
+    """Options of all generalized linear models. :class:`GeneralizedEstimator` explains them and sets their defaults."""
+
+    theta_bound: float
+    feature_bound: float
+    ridge: float | None
+    delta: float
+    radius_scale: float
+
+
 class GeneralizedEstimator(Estimator):
     r"""Base of all generalized linear models: the mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link.
 
@@ -85,16 +104,18 @@ class GeneralizedEstimator(Estimator):
     def __init__(
         self,
         dim: int,
-        link: Link | None,
-        theta_bound: float,
-        feature_bound: float,
-        ridge: float | None,
-        delta: float,
-        radius_scale: float,
+        link: Link | None = None,
+        theta_bound: float = 1.0,
+        feature_bound: float = 1.0,
+        ridge: float | None = None,
+        delta: float = 0.01,
+        radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
-        super().__init__(dim, dim if ridge is None else ridge, radius_scale, link.noise_scale, theta_bound, **options)
+        if ridge is None:
+            ridge = self._usual_ridge(positive_integer("dim", dim), link, float(theta_bound), float(feature_bound))
+        super().__init__(dim, ridge, radius_scale, link.noise_scale, theta_bound, **options)
         self.link = link
         self.feature_bound = float(feature_bound)
         self.delta = within("delta", delta, 0.0, 1.0)
@@ -106,6 +127,10 @@ class GeneralizedEstimator(Estimator):
         # Beyond this predictor the mean cannot be computed, and counts as that of the end.
         self.end = link.reach if link.is_global or math.isinf(link.reach) else self.predictor_bound
         self.longest = self.feature_bound
+
+    def _usual_ridge(self, dim: int, link: Link, theta_bound: float, feature_bound: float) -> float:
+        """Return the ridge in the place of None."""
+        return dim
 
     def _options(self) -> list[tuple[str, float]]:
         return super()._options() + self.link.signature()

@@ -5,11 +5,9 @@ from typing import Any, Unpack
 
 from torch import Tensor
 
-from torchonline.bandits.glm.base import MixtureEstimator, checked_link
+from torchonline.bandits.glm.base import GLMOptions, MixtureEstimator
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.core.checks import positive_integer
 from torchonline.core.ops import along, at_least, clip, dot, matvec, maximum, minimum, number, sqrt, where
-from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
 
 
@@ -63,22 +61,9 @@ class LocalGLMRegression(MixtureEstimator):
 
     statistics_depend_on = ("concordance", "theta_bound", "ridge", "delta", "noise_scale")
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        link, bound = checked_link(link, theta_bound, feature_bound)
-        if ridge is None:
-            ridge = positive_integer("dim", dim) / (1.0 + link.self_concordance(bound) * bound)
-        super().__init__(dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
+    def __init__(self, dim: int, *, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, link, **options)
+        link = self.link
         # Constants that hold everywhere leave no more to ask of features than that predictors can be computed.
         if link.is_global:
             self.longest = link.reach / self.theta_bound
@@ -86,10 +71,15 @@ class LocalGLMRegression(MixtureEstimator):
         self.steepest = link.steepest
         # Halvings of an interval of 2 bounds bring Newton's method within 2 / R of the root, from where six steps reach the last
         # digits. Where features may be longer than feature_bound, predictors of 8 / R are allowed for.
-        farthest = max(self.concordance * bound, 8.0 if link.is_global and self.concordance > 0.0 else 1.0)
+        R, bound = self.concordance, self.predictor_bound
+        farthest = max(R * bound, 8.0 if link.is_global and R > 0.0 else 1.0)
         self.halvings = min(10, math.ceil(math.log2(farthest)))
         self.newton_steps = 6
         self._create_buffers()
+
+    def _usual_ridge(self, dim: int, link: Link, theta_bound: float, feature_bound: float) -> float:
+        bound = theta_bound * feature_bound
+        return dim / (1.0 + link.self_concordance(bound) * bound)
 
     def _squared_start(self, distance: float) -> float:
         return self.ridge * distance**2 - 2.0 * math.log(self.delta)

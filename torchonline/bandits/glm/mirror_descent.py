@@ -7,11 +7,10 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import MixtureEstimator
+from torchonline.bandits.glm.base import GLMOptions, MixtureEstimator
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import one_of
 from torchonline.core.ops import along, assign_, at_least, dot, log, matvec, real, sqrt
-from torchonline.core.options import LearnerOptions
 from torchonline.linalg import add_diagonal, logdet
 from torchonline.links import Link
 
@@ -72,19 +71,9 @@ class GLMRegression(MixtureEstimator):
     statistics_depend_on = ("eta", "theta_bound", "ridge", "delta", "noise_scale")
 
     def __init__(
-        self,
-        dim: int,
-        *,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius: str = "empirical",
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
+        self, dim: int, *, link: Link | None = None, radius: str = "empirical", **options: Unpack[GLMOptions]
     ) -> None:
-        super().__init__(dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
+        super().__init__(dim, link, **options)
         self.radius_kind = one_of("radius", radius, ("empirical", "tight", "paper"))
         if radius == "empirical":
             self.eta = self.link.curvature_ratio(self.predictor_bound)

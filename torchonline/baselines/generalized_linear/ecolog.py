@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from torchonline.bandits.glm.base import GeneralizedEstimator
+from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.backend import in_python, may_hold, on_arrays
 from torchonline.core.ops import along, assign_, at_least, clip, dot, increase_, log, matvec, real, sqrt, where
-from torchonline.core.options import LearnerOptions
 from torchonline.linalg import plus_outer, project_ball
 
 
@@ -68,28 +67,18 @@ class ECOLogRegression(GeneralizedEstimator):
 
     Reference:
         Faury, Abeille, Jun and Calauzenes, Jointly Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022
-        (arXiv:2201.01985), ada-OFU-ECOLog. What differs: where :math:`\sigma'(x^\top\bar\theta) > 2\sigma'(x^\top\hat\theta_{t+1})`
-        the paper shrinks the ball by a maximum-likelihood estimate of all such rounds, which its regret theorem needs and the
-        guarantee above does not; a reward may be any number in [0, 1], for which a negative term of the sum counts as 0; a
-        round's dispersion weighs it; minima are not approximate. Published implementations have D = S, and add a width of
-        predictors to a score of mean rewards.
+        (arXiv:2201.01985), ada-OFU-ECOLog. What differs: where :math:`\sigma'(x^\top\bar\theta)` is above
+        :math:`2\sigma'(x^\top\hat\theta_{t+1})`, the paper shrinks the ball by a maximum-likelihood estimate of all such rounds,
+        which its regret theorem needs and the guarantee above does not; a reward may be any number in [0, 1], for which a
+        negative term of the sum counts as 0; a round's dispersion weighs it; minima are not approximate. Published
+        implementations have D = S, and add a width of predictors to a score of mean rewards.
     """
 
     renamed = {"excess": "excess_loss"}
     excess_loss: Tensor
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        super().__init__(dim, None, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
+    def __init__(self, dim: int, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, **options)
         bound = self.predictor_bound
         self.inverse_rate = 2.0 + 2.0 * bound
         # Where the mean is flat, Newton's method moves by about 1 in a step, and the distance is at most logarithmic.

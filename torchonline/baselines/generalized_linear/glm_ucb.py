@@ -8,12 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import checked_min_slope
+from torchonline.bandits.glm.base import GLMOptions, checked_min_slope
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import along, sqrt
-from torchonline.core.options import LearnerOptions
 from torchonline.linalg import logdet
 from torchonline.links import Link
 
@@ -59,22 +58,10 @@ class GLMUCBRegression(LikelihoodEstimator):
         self-normalised sums, as in later work; the paper's radius, as we recall it, has a further factor :math:`\sqrt{\log t}`.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        super().__init__(dim, horizon, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
+    def __init__(self, dim: int, *, horizon: int, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, horizon, link, **options)
         link, bound = self.link, self.predictor_bound
-        self.slowest, self.steepest = checked_min_slope(link, theta_bound, bound), link.max_slope(bound)
+        self.slowest, self.steepest = checked_min_slope(link, self.theta_bound, bound), link.max_slope(bound)
         is_sub_gaussian = link.is_global and math.isinf(link.reach)
         if not is_sub_gaussian:
             text = f"link: expected one with sub-Gaussian rewards, got {type(link).__name__}; the radius is a heuristic here"

@@ -6,10 +6,9 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GeneralizedEstimator, checked_min_slope
+from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions, checked_min_slope
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, sqrt
-from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_
 from torchonline.links import Link
 
@@ -65,20 +64,9 @@ class GLOCRegression(GeneralizedEstimator):
     gradient_sum: Tensor
     residual_sum: Tensor
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        super().__init__(dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
-        self.smallest_slope = checked_min_slope(self.link, theta_bound, self.predictor_bound)
+    def __init__(self, dim: int, *, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, link, **options)
+        self.smallest_slope = checked_min_slope(self.link, self.theta_bound, self.predictor_bound)
         self.noise_term = self.link.max_slope(self.predictor_bound) / self.smallest_slope**2
         prior = self.ridge * self.theta_bound**2
         self.start = 1.0 + 9.0 * prior

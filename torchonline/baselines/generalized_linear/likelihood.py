@@ -1,6 +1,6 @@
 """Bases of the generalized linear models that fit all rounds anew, in NumPy."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -8,13 +8,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from torchonline.bandits.estimator import on_rows
-from torchonline.bandits.glm.base import GeneralizedEstimator
+from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
 from torchonline.bandits.policies import UCB, on_arms
 from torchonline.baselines.generalized_linear.solvers import Array, Loss, furthest, inverse, minimise
 from torchonline.baselines.stored_rounds import check_room
 from torchonline.core.backend import beside, on_arrays
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import assign_, dot, matvec
+from torchonline.links import Link
 
 HISTORY = ("history", "history_reward", "history_weight")
 
@@ -47,8 +48,8 @@ class LikelihoodEstimator(GeneralizedEstimator):
     history_reward: Tensor
     history_weight: Tensor
 
-    def __init__(self, dim: int, horizon: int, *arguments: Any, **options: Any) -> None:
-        super().__init__(dim, *arguments, **options)
+    def __init__(self, dim: int, horizon: int, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, link, **options)
         self.horizon = positive_integer("horizon", horizon)
         # A fit is NumPy's, whatever the size of the state.
         self.is_small = True

@@ -7,12 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import checked_link
+from torchonline.bandits.glm.base import GLMOptions
 from torchonline.bandits.policies import takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, LevelSetUCB, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import at_least, at_most, dot, increase_, log, maximum, sqrt
-from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
 
 
@@ -64,25 +63,14 @@ class OFUGLBRegression(LevelSetEstimator):
 
     lipschitz: Tensor
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        link, bound = checked_link(link, theta_bound, feature_bound)
-        spread = 1.0 + link.self_concordance(bound) * bound
-        ridge = spread / (2.0 * float(theta_bound) ** 2) if ridge is None else ridge
-        super().__init__(dim, horizon, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
-        self.spread = spread
+    def __init__(self, dim: int, *, horizon: int, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, horizon, link, **options)
+        self.spread = 1.0 + self.concordance * self.predictor_bound
         self._create_buffers()
+
+    def _usual_ridge(self, dim: int, link: Link, theta_bound: float, feature_bound: float) -> float:
+        bound = theta_bound * feature_bound
+        return (1.0 + link.self_concordance(bound) * bound) / (2.0 * theta_bound**2)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"lipschitz": torch.zeros((), dtype=torch.float64)}

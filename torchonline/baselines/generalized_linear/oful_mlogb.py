@@ -6,11 +6,10 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link
+from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.core.checks import positive_integer
 from torchonline.core.ops import assign_, dot, log, log1p, matvec, real, sqrt
-from torchonline.core.options import LearnerOptions
+from torchonline.links import Link
 
 
 class MLogBRegression(GeneralizedEstimator):
@@ -60,26 +59,16 @@ class MLogBRegression(GeneralizedEstimator):
         What differs: two outcomes only; any length of features; a round's dispersion weighs it.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        _, bound = checked_link(None, theta_bound, feature_bound)
-        if ridge is None:
-            ridge = 84.0 * math.sqrt(2.0) * positive_integer("dim", dim) * (1.0 + bound) * float(feature_bound) ** 2
-        super().__init__(dim, None, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
-        self.eta = 0.5 * math.log(2.0) + bound + 1.0
+    def __init__(self, dim: int, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, **options)
+        self.eta = 0.5 * math.log(2.0) + self.predictor_bound + 1.0
         self.log_term = math.log(2.0 / self.delta)
         self.growth = 0.5 * self.feature_bound**2 / self.ridge
         self.start = 4.0 * self.ridge * self.theta_bound**2 + 4.0 * self.eta
         self._create_buffers()
+
+    def _usual_ridge(self, dim: int, link: Link, theta_bound: float, feature_bound: float) -> float:
+        return 84.0 * math.sqrt(2.0) * dim * (1.0 + theta_bound * feature_bound) * feature_bound**2
 
     @torch.jit.export
     def radius(self) -> Tensor:

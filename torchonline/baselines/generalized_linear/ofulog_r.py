@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.bandits.glm.base import GLMOptions
 from torchonline.bandits.policies import takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, LevelSetUCB, Member, on_host
 from torchonline.baselines.generalized_linear.solvers import minimise
-from torchonline.core.checks import positive_integer
 from torchonline.core.ops import dot, log, minimum, real, sqrt
-from torchonline.core.options import LearnerOptions
+from torchonline.links import Link
 
 
 class OFULogRRegression(LevelSetEstimator):
@@ -70,23 +70,13 @@ class OFULogRRegression(LevelSetEstimator):
     logdet: Tensor
     root_level: Tensor
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        grows = ridge is None
-        ridge = positive_integer("dim", dim) * math.log(2.0) if ridge is None else ridge
-        super().__init__(dim, horizon, None, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
-        self.grows = grows
+    def __init__(self, dim: int, *, horizon: int, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, horizon, **options)
+        self.grows = options.get("ridge") is None
         self._create_buffers()
+
+    def _usual_ridge(self, dim: int, link: Link, theta_bound: float, feature_bound: float) -> float:
+        return dim * math.log(2.0)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros((), dtype=torch.float64)

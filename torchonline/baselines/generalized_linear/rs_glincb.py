@@ -95,7 +95,8 @@ class RSGLinCBRegression(LikelihoodEstimator):
         length, delta = positive_integer("horizon", horizon), within("delta", delta, 0.0, 1.0)
         logarithm = positive_integer("dim", dim) * math.log(length / delta)
         ridge = logarithm * float(feature_bound) ** 2 if ridge is None else ridge
-        super().__init__(dim, horizon, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
+        shared = {"theta_bound": theta_bound, "feature_bound": feature_bound, "ridge": ridge, "delta": delta}
+        super().__init__(dim, horizon, link, radius_scale=radius_scale, **shared, **options)
         self.warm_up_factor = positive("warm_up_factor", warm_up_factor)
         self.radius_factor = positive("radius_factor", radius_factor)
         kappa, R = 1.0 / checked_min_slope(link, theta_bound, bound), self.concordance

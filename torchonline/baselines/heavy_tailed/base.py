@@ -1,7 +1,7 @@
 """Base classes of the rivals for heavy tails: constants for a horizon, and epochs of repeated arms."""
 
 import math
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -10,6 +10,18 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import positive, positive_integer, within
 from torchonline.core.ops import along, dot, matvec, real, started_power
+from torchonline.core.options import LearnerOptions
+
+
+class HorizonOptions(LearnerOptions, total=False):
+    """Options of the rivals for heavy tails. :class:`HorizonEstimator` explains them and sets their defaults."""
+
+    moment_order: float
+    noise_scale: float
+    theta_bound: float
+    ridge: float | None
+    delta: float
+    radius_scale: float
 
 
 class HorizonEstimator(Estimator):
@@ -38,13 +50,13 @@ class HorizonEstimator(Estimator):
         self,
         dim: int,
         horizon: int,
-        moment_order: float,
-        noise_scale: float,
-        theta_bound: float,
-        ridge: float | None,
-        delta: float,
-        radius_scale: float,
-        **options: Any,
+        moment_order: float = 2.0,
+        noise_scale: float = 1.0,
+        theta_bound: float = 1.0,
+        ridge: float | None = None,
+        delta: float = 0.01,
+        radius_scale: float = 1.0,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, dim if ridge is None else ridge, radius_scale, noise_scale, theta_bound, **options)
         self.horizon = positive_integer("horizon", horizon)

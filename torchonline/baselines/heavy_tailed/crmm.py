@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.base import EpochEstimator
+from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions
 from torchonline.core.ops import along, dot, increase_, matvec, sqrt
-from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_
 from torchonline.linalg import project_ball_
 
@@ -62,20 +61,9 @@ class CRMMRegression(EpochEstimator):
     residual_sum: Tensor
 
     def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int,
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        repeats: int | None = None,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
+        self, dim: int, *, horizon: int, repeats: int | None = None, **options: Unpack[HorizonOptions]
     ) -> None:
-        super().__init__(dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, **options)
+        super().__init__(dim, horizon, **options)
         self._set_repeats(math.ceil(8.0 * math.log(4.0 * self.horizon / self.delta)) if repeats is None else repeats)
         bound = 4.0 ** (1.0 / self.moment_order) * self.noise_scale
         self.start = self.ridge * self.theta_bound**2 - 4.0 / 3.0 * bound**2 * math.log(self.delta)

@@ -6,10 +6,9 @@ from typing import Any, Unpack
 from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.base import HorizonEstimator
+from torchonline.baselines.heavy_tailed.base import HorizonEstimator, HorizonOptions
 from torchonline.core.checks import positive
 from torchonline.core.ops import along, at_least, dot, matvec, real, sqrt, where
-from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_
 
 
@@ -57,18 +56,12 @@ class CRTMRegression(HorizonEstimator):
         dim: int,
         *,
         horizon: int,
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
         feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
         truncation: float = 1.0,
         radius_factor: float = 4.0,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
+        **options: Unpack[HorizonOptions],
     ) -> None:
-        super().__init__(dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, **options)
+        super().__init__(dim, horizon, **options)
         self.truncation = positive("truncation", truncation)
         self._set_truncation(feature_bound, radius_factor)
         self.threshold_factor = self.truncation * self.log_factor

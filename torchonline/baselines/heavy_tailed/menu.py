@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.base import EpochEstimator
+from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions
 from torchonline.core.checks import positive
 from torchonline.core.ops import dot, matvec, real, started_power
-from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_
 
 
@@ -64,18 +63,12 @@ class MENURegression(EpochEstimator):
         dim: int,
         *,
         horizon: int,
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
         repeats: int | None = None,
         moment_factor: float = 9.0,
         radius_factor: float = 3.0,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
+        **options: Unpack[HorizonOptions],
     ) -> None:
-        super().__init__(dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, **options)
+        super().__init__(dim, horizon, **options)
         usual = math.ceil(24.0 * math.log(math.e * self.horizon / self.delta))
         self._set_repeats(usual if repeats is None else repeats)
         self.moment_factor = positive("moment_factor", moment_factor)

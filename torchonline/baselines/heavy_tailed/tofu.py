@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.base import HorizonEstimator
+from torchonline.baselines.heavy_tailed.base import HorizonEstimator, HorizonOptions
 from torchonline.baselines.stored_rounds import append_, check_room, count_filled, nonzero_norm
 from torchonline.core.backend import may_hold
 from torchonline.core.ops import dot, matvec, real
-from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_
 
 
@@ -68,17 +67,11 @@ class TOFURegression(HorizonEstimator):
         dim: int,
         *,
         horizon: int,
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
         feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
         radius_factor: float = 4.0,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
+        **options: Unpack[HorizonOptions],
     ) -> None:
-        super().__init__(dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, **options)
+        super().__init__(dim, horizon, **options)
         # Passes over the history run on tensors.
         self.is_small = False
         self._set_truncation(feature_bound, radius_factor)
