@@ -25,8 +25,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
     weighs :math:`\gamma^n` in :math:`\hat\theta`. In the radius, :math:`d\log(\operatorname{tr}A/(\lambda d))`, which is at
     least :math:`\log\det(A/\lambda)`, takes the place of ``logdet``, and each round multiplies ``bias`` by :math:`\gamma`.
 
-    Guarantee: none, whether the parameter moves or not (docs/drift.md). ``restart_every`` of :class:`HeavyTailRegression` and
-    :class:`RidgeRegression`, which start anew, has a theorem.
+    Guarantee: none, whether the parameter moves or not (docs/drift.md), unlike for ``restart_every`` of the base class.
 
     Cost of a round: O(d^2) time and five d x d matrices (seven in float32), about twice the base class's time.
 
@@ -47,8 +46,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
 
     Reference:
         Russac, Vernade and Cappe, Weighted Linear Bandits for Non-Stationary Environments, NeurIPS 2019 (D-LinUCB). What
-        differs: the regression below; the ridge, which there is renewed in all coordinates at once; and the newest round, which
-        there weighs 1 and here :math:`\gamma`.
+        differs: the regression; the ridge, there renewed in all coordinates at once; the newest round, which there weighs 1.
     """
 
     statistics_depend_on = (*HeavyTailRegression.statistics_depend_on, "discount")
@@ -81,7 +79,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         self._observe(x, reward, noise_scale)
         # Forget a little of everything, but not the ridge.
         theta_hat, P, A, fading = self.theta_hat, self.P, self.A, self.discount
-        # V^-1 A V^-1 and V^-1 (V theta_hat) are invariant and stay as they are.
+        # P and theta_hat do not depend on the scale.
         scale_(self._precision(), fading)
         scale_(self._weighted_precision(), fading * fading)
         self.bias[...] = fading * self.bias

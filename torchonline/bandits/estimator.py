@@ -30,8 +30,8 @@ class Estimator(Learner):
     r"""Base of all linear estimators: a prediction of the reward, an ellipsoid around it, and a one-pass update.
 
     A subclass implements :meth:`radius`, of the confidence set ``|x'theta - x'theta_hat| <= radius * sqrt(x' width_matrix x)``,
-    and :meth:`_observe`, which learns from one round. Both run on tensors and on NumPy views. :meth:`_initial_state` names
-    further buffers. A subclass with an ``output_shape`` predicts that many responses from the same features, and has no policy.
+    and :meth:`_observe`. Both run on tensors and on NumPy views. :meth:`_initial_state` names further buffers. A subclass with
+    an ``output_shape`` predicts that many responses from the same features, and has no policy.
 
     Args:
         dim: d, number of features.
@@ -39,12 +39,13 @@ class Estimator(Learner):
         radius_scale: multiplies the radius. Other than 1 it is a heuristic.
         noise_scale: in units of the reward.
         theta_bound: S > 0, a bound on the norm of the true parameter.
-        restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. Each buffer
-            is then what it was before the first round, and ``rounds`` counts the rounds since the last start.
+        restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
+            counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
+            that epoch alone (docs/drift.md).
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``. Subclasses name further buffers.
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``.
     """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript

@@ -40,8 +40,7 @@ class HeavyTailRegression(HeavyTailCertificate):
     noise that is symmetric given the past and x, with no moment at all; skewed noise breaks it. UCB has expected regret
     :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` over T rounds at ``moment_order`` 2, ``delta`` = 1/T and the default
     ``ridge``, for features no longer than L and :math:`\nu_t` bounded away from 0. Proofs, the formulas for other moment orders
-    and delays: docs/heavy_tail_regression.md. ``radius_scale`` other than 1 is a heuristic. With ``restart_every`` the guarantee
-    holds in each epoch in which the parameter does not move, for that epoch alone (docs/drift.md).
+    and delays: docs/heavy_tail_regression.md.
 
     Cost of a round: O(d^2) time and five d x d matrices (seven in float32), whatever the round. With ``noise="symmetric"``,
     which does not clip, ``step`` refuses an outlier of some 10^7 error bars in float64.

@@ -62,7 +62,7 @@ class Policy(nn.Module):
     A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`.
 
     Args:
-        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response. It has the ``batch_shape``, ``*B``.
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response.
     """
 
     # True in the stand-ins that compute on NumPy arrays.
@@ -77,7 +77,7 @@ class Policy(nn.Module):
 
     @property
     def _lock(self) -> Any:
-        return self._modules["estimator"]._lock  # type: ignore[union-attr]  # a fifth of the time of self.estimator._lock
+        return self._modules["estimator"]._lock  # type: ignore[union-attr]  # a fifth of self.estimator._lock's time
 
     @property
     def _is_torn(self) -> bool:

@@ -27,8 +27,7 @@ class RidgeRegression(Estimator):
     and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (proof: docs/ridge.md). Under
     heavier tails the set is not proved, and fails in experiments: use :class:`HeavyTailRegression`. ``radius="classic"``,
     :math:`R\sqrt{\log\det(V/\lambda) + 2\log(1/\delta)} + \sqrt\lambda\,S`, is that of Theorem 2 of the reference: it has the
-    same guarantee, and is never smaller. ``radius_scale`` other than 1 is a heuristic. With ``restart_every`` the guarantee holds
-    in each epoch in which the parameter does not move, for that epoch alone.
+    same guarantee, and is never smaller.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round.
 

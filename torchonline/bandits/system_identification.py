@@ -20,10 +20,10 @@ from torchonline.core.stepping import one_at_a_time
 class SystemIdentification(HeavyTailCertificate):
     r"""Identification of a linear system :math:`y = \Theta^\top x + w` under heavy-tailed noise.
 
-    Features x are what the next state depends on, such as the state and the input side by side. :math:`y`, the next state, has n
-    components, the outputs. A round, ``learner.step(x, next_state)``, is one of :class:`HeavyTailRegression` on each output, with
-    all but :math:`\hat\Theta` in common. Output i has a centre :math:`z_i` and, in units of its noise scale :math:`\nu_i`, an
-    error :math:`c_i` of its prediction. With :math:`\sigma^2 = 1 + \max_i c_i^2` (``moment_order`` 2), :math:`a = x/\sigma` and
+    Features x are what the next state y depends on, such as the state and the input side by side. A round,
+    ``learner.step(x, next_state)``, is one of :class:`HeavyTailRegression` on each of y's n components, the outputs, with all but
+    :math:`\hat\Theta` in common. Output i has a centre :math:`z_i` and, in units of its noise scale :math:`\nu_i`, an error
+    :math:`c_i` of its prediction. With :math:`\sigma^2 = 1 + \max_i c_i^2` (``moment_order`` 2), :math:`a = x/\sigma` and
     :math:`\psi_i = \text{clip}((y_i - z_i)/(\nu_i\sigma), \pm\tau)`,
 
     .. math:: V \leftarrow V + aa^\top,\quad \hat\theta_i \leftarrow \hat\theta_i + V^{-1}a\,(\nu_i\psi_i +
@@ -42,7 +42,6 @@ class SystemIdentification(HeavyTailCertificate):
     The noises of the outputs may depend on each other in any way. Features may be of any size and chosen by anything that knows
     the past, so closed loops are allowed, stable or not. That the error goes to 0 is not promised: :meth:`error_bound` bounds it,
     and shrinks where :meth:`smallest_eigenvalue` grows. Proof, and the price beside n learners: docs/heavy_tail_regression.md.
-    ``radius_scale`` other than 1 is a heuristic.
 
     Cost of a round: O(d^2 + dn) time and memory, whatever the round; five d x d matrices (seven in float32).
 

@@ -80,9 +80,8 @@ class GLMOptions(LearnerOptions, total=False):
 class GeneralizedEstimator(Estimator):
     r"""Base of all generalized linear models: the mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link.
 
-    Confidence sets and policies work on the predictor :math:`x^\top\theta`, which orders the arms as their means do; ``forward``
-    and ``interval`` return mean rewards. A round's ``noise_scale`` is the square root of its dispersion: the average of n tries
-    has 1 / sqrt(n) times that of one.
+    Confidence sets and policies work on the predictor :math:`x^\top\theta`; ``forward`` and ``interval`` return mean rewards. A
+    round's ``noise_scale`` is the square root of its dispersion: the average of n tries has 1 / sqrt(n) times that of one.
 
     Args:
         dim: d, number of features.
@@ -93,8 +92,8 @@ class GeneralizedEstimator(Estimator):
         ridge: :math:`\lambda > 0`; None for d.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
-            The proofs are for float64.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`. The proofs
+            are for float64.
     """
 
     if TYPE_CHECKING:

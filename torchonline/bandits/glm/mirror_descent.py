@@ -31,9 +31,8 @@ class GLMRegression(MixtureEstimator):
     :math:`\mu'(y)(b-y)^2 \le 2\eta D_m(b, y)` for all predictors b and y in [-SL, SL], with the divergence :math:`D_m` of m;
     otherwise it is the paper's 1 + R S L, which is larger.
 
-    Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
-    whose exponential moments are not larger: see :mod:`torchonline.links`), then with probability at least 1 - ``delta``, for
-    all rounds and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`, with the radius
+    Guarantee, under the conditions of :class:`LocalGLMRegression`: with probability at least 1 - ``delta``, for all rounds and
+    all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`, with the radius
 
     - "empirical": the sum of the costs of all rounds. Holds for any ``ridge``. Proof: docs/generalized_linear.md.
     - "paper": :math:`\text{radius}^2 = 4\lambda S^2 + 2\eta\log\frac1\delta + 6d\eta^2\log(2 + 2C_\mu L^2t/(\lambda g))` at
@@ -146,9 +145,7 @@ class GLMRegression(MixtureEstimator):
 
 
 class GLBOMD(UCB):
-    """GLB-OMD: optimism over :class:`GLMRegression`, with the same arguments, with the paper's errata and a smaller radius.
-
-    :class:`LocalGLB` is what we recommend.
+    """GLB-OMD: optimism over :class:`GLMRegression`, with the same arguments. We recommend :class:`LocalGLB`.
 
     Example:
         >>> policy, arms = GLBOMD(2, link=Poisson(), theta_bound=2.0), torch.eye(2)

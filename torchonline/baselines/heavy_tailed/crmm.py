@@ -93,9 +93,7 @@ class CRMM(UCB):
     """CRMM: optimism over :class:`CRMMRegression`, which documents the arguments. For fixed arms.
 
     Example:
-        >>> policy, arms = CRMM(2, horizon=1000, repeats=3), torch.eye(2)
-        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
-        >>> policy.select(arms)  # the arm of the epoch
+        >>> CRMM(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
 

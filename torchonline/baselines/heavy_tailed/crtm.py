@@ -87,10 +87,8 @@ class CRTM(UCB):
     """CRTM: optimism over :class:`CRTMRegression`, which documents the arguments.
 
     Example:
-        >>> policy, arms = CRTM(2, horizon=1000, noise_scale=0.5), torch.eye(2)
-        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> CRTM(2, horizon=1000).select(torch.eye(2))
+        tensor(0)
     """
 
     @takes_arguments_of(CRTMRegression)

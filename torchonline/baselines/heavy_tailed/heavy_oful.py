@@ -269,10 +269,8 @@ class HeavyOFUL(UCB):
     """HEAVY-OFUL: optimism over :class:`HeavyOFULRegression`, which documents the arguments.
 
     Example:
-        >>> policy, arms = HeavyOFUL(2, horizon=1000, noise_scale=0.5), torch.eye(2)
-        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> HeavyOFUL(2, horizon=1000).select(torch.eye(2))
+        tensor(0)
     """
 
     @takes_arguments_of(HeavyOFULRegression)

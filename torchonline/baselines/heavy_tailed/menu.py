@@ -106,9 +106,7 @@ class MENU(UCB):
     """MENU: optimism over :class:`MENURegression`, which documents the arguments. For fixed arms.
 
     Example:
-        >>> policy, arms = MENU(2, horizon=1000, repeats=3), torch.eye(2)
-        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
-        >>> policy.select(arms)  # the arm of the epoch
+        >>> MENU(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
 
