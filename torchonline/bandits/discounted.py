@@ -21,9 +21,9 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
     .. math:: V \leftarrow \gamma V + (1-\gamma)\lambda\,d\,e_je_j^\top,\qquad
               A \leftarrow \gamma^2 A + (1-\gamma^2)\lambda\,d\,e_je_j^\top,\qquad j = t \bmod d.
 
-    The coordinate vectors :math:`e_j` take turns, as observations of reward 0, to keep the ridge from fading. A round of age n
-    weighs :math:`\gamma^n` in :math:`\hat\theta`. In the radius, :math:`d\log(\operatorname{tr}A/(\lambda d))`, which is at
-    least :math:`\log\det(A/\lambda)`, takes the place of ``logdet``, and each round multiplies ``bias`` by :math:`\gamma`.
+    The coordinate vectors :math:`e_j` take turns, as observations of reward 0, to keep the ridge from fading. In the radius,
+    :math:`d\log(\operatorname{tr}A/(\lambda d)) \ge \log\det(A/\lambda)` takes the place of ``logdet``, and each round
+    multiplies ``bias`` by :math:`\gamma`.
 
     Guarantee: none, whether the parameter moves or not (docs/drift.md), unlike for ``restart_every`` of the base class.
 
@@ -95,5 +95,5 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         subtract_outers_(P, h, Pa - along(half, a) * h)
         add_outer_(self._precision(), a, Wa, quadratic)
         add_outer_(self._weighted_precision(), root_rho * a, root_rho * Ra, rho_aRa)
-        # A running sum of logarithms would keep its rounding errors for ever. The trace forgets them.
+        # A running sum of logarithms would keep its rounding errors for ever.
         self.logdet[...] = self.dim * log(trace(A) / (self.dim * self.ridge))

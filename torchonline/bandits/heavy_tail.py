@@ -17,10 +17,10 @@ from torchonline.core.options import LearnerOptions
 class HeavyTailRegression(HeavyTailCertificate):
     r"""Linear regression from rewards whose noise has barely a finite moment, with a certified radius.
 
-    The prediction :math:`x^\top\hat\theta` with its error bar :math:`w = \text{radius}\cdot\text{width}(x)`, cut to what
-    ``theta_bound`` allows, leaves an interval around a centre :math:`z`. With the noise scale :math:`\nu` of the round,
-    :math:`\sigma^2 = \nu^2 + \min(w, S\|x\|)^2` (``moment_order`` 2), :math:`\psi = \text{clip}((r - z)/\sigma, \pm\tau)` and
-    :math:`a = x/\sigma`, a round is one step of ridge regression on the clipped pseudo-reward :math:`z + \sigma\psi`:
+    Let z be the centre of the interval :math:`x^\top\hat\theta \pm w`, :math:`w = \text{radius}\cdot\text{width}(x)`, cut to what
+    ``theta_bound`` allows. With the noise scale :math:`\nu` of the round, :math:`\sigma^2 = \nu^2 + \min(w, S\|x\|)^2`
+    (``moment_order`` 2), :math:`\psi = \text{clip}((r - z)/\sigma, \pm\tau)` and :math:`a = x/\sigma`, a round is one step of
+    ridge regression on the clipped pseudo-reward :math:`z + \sigma\psi`:
 
     .. math:: V \leftarrow V + aa^\top,\quad
               \hat\theta \leftarrow \hat\theta + V^{-1}a\,(\psi + (z - x^\top\hat\theta)/\sigma),\quad
@@ -51,11 +51,11 @@ class HeavyTailRegression(HeavyTailCertificate):
         moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; the standard
             deviation at p = 2. Too large costs regret; too small voids the guarantee, often without a trace in the data.
-        theta_bound: S > 0, a bound on the norm of the true parameter. Too large and too small are as for ``noise_scale``.
+        theta_bound: S > 0, a bound on the norm of the true parameter, likewise.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`. ``radius_scale`` also
-            changes the update. The proof is for float64.
+        radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`; the first changes the update
+            too. The proof is for float64.
 
     Shape:
         - ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``, ``(*B)``.

@@ -19,7 +19,6 @@ from torchonline.core.ops import (
     log1p,
     matvec,
     maximum,
-    number,
     real,
     sqrt,
     started_power,
@@ -171,13 +170,13 @@ class HuberRegression(Estimator):
 
     @torch.jit.export
     def radius(self) -> Tensor:
-        rounds = real(number(self.rounds), self.theta_hat)
+        rounds = real(self.rounds, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat = self.theta_hat
         root_alpha = math.sqrt(self.alpha)
-        growth = self.tau0 * real(number(self.rounds) + 1, theta_hat) ** self.power
+        growth = self.tau0 * real(self.rounds + 1, theta_hat) ** self.power
         product = matvec(self.V_inv, x)
         q = sqrt(at_least(dot(x, product), 0.0))
         # Eq. (11), with the floor 2 sqrt(2) that Lemmas 4 and 5 need.

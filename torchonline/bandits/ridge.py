@@ -113,9 +113,7 @@ class OFUL(UCB):
 
     Example:
         >>> policy, arms = OFUL(2, noise_scale=0.1), torch.eye(2)
-        >>> for _ in range(50):
-        ...     choice = policy.select(arms)
-        ...     policy.step(arms[choice], choice.double())  # the second arm pays 1, the first 0
+        >>> policy.step(arms, torch.tensor([0.0, 1.0]))  # the second arm pays 1, the first 0
         >>> policy.select(arms)
         tensor(1)
     """

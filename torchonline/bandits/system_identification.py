@@ -39,24 +39,22 @@ class SystemIdentification(HeavyTailCertificate):
               \text{radius}_i = \nu_i\Bigl(\sqrt{2\log\tfrac n\delta + \log\det\tfrac{A}{\lambda}
               + \lambda S_i^2/\nu_i^2} + \text{bias}\Bigr).
 
-    The noises of the outputs may depend on each other in any way. Features may be of any size and chosen by anything that knows
-    the past, so closed loops are allowed, stable or not. That the error goes to 0 is not promised: :meth:`error_bound` bounds it,
-    and shrinks where :meth:`smallest_eigenvalue` grows. Proof, and the price beside n learners: docs/heavy_tail_regression.md.
+    The noises of the outputs may depend on each other. Features may be of any size and chosen by anything that knows the past, so
+    closed loops are allowed, stable or not. :meth:`error_bound` bounds the error, and shrinks where :meth:`smallest_eigenvalue`
+    grows. Proof, and the price beside n learners: docs/heavy_tail_regression.md.
 
     Cost of a round: O(d^2 + dn) time and memory, whatever the round; five d x d matrices (seven in float32).
 
     Args:
         dim: d, number of features.
         outputs: n, number of components of the next state.
-        moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
-        noise_scale: :math:`\nu_i > 0`, the p-norm :math:`(E|w_i|^p)^{1/p}` of the noise, in units of output i (the standard
-            deviation at p = 2): a number for all outputs or a sequence of n. Too large costs precision; too small voids the
-            guarantee, often without a trace in the data.
+        moment_order: p in (1, 2], as in :class:`HeavyTailRegression`.
+        noise_scale: :math:`\nu_i > 0`, as in :class:`HeavyTailRegression`, in units of output i: a number for all outputs or a
+            sequence of n.
         theta_bound: :math:`S_i > 0`, a bound on the norm of the column of :math:`\Theta`: a number or a sequence of n.
         ridge: :math:`\lambda > 0`, with outputs measured in noise scales; None for d / max (S_i / nu_i)^2.
         delta: probability in (0, 1) that the confidence set of any output ever fails.
-        radius_scale, batch_shape, dtype, device, validate: as in :class:`Estimator`. ``radius_scale`` also changes the update.
-            The proof is for float64.
+        radius_scale, batch_shape, dtype, device, validate: as in :class:`HeavyTailRegression`.
 
     Shape:
         - ``theta_hat``, ``(*B, d, n)``, in the units of the outputs; ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``,

@@ -112,24 +112,22 @@ class GeneralizedEstimator(Estimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
-        if ridge is None:
-            ridge = self._usual_ridge(positive_integer("dim", dim), link, float(theta_bound), float(feature_bound))
+        # Set before the base class sets the ridge, which may derive from them.
+        self.dim, self.delta = positive_integer("dim", dim), within("delta", delta, 0.0, 1.0)
+        self.theta_bound, self.feature_bound, self.predictor_bound = float(theta_bound), float(feature_bound), bound
+        self.concordance = link.self_concordance(bound)
+        ridge = self._usual_ridge() if ridge is None else ridge
         super().__init__(dim, ridge, radius_scale, link.noise_scale, theta_bound, **options)
         self.link = link
-        self.feature_bound = float(feature_bound)
-        self.delta = within("delta", delta, 0.0, 1.0)
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
-        # The largest |x'theta| that the constants hold for.
-        self.predictor_bound = bound
-        self.concordance = link.self_concordance(bound)
         # Beyond this predictor the mean cannot be computed, and counts as that of the end.
         self.end = link.reach if link.is_global or math.isinf(link.reach) else self.predictor_bound
         self.longest = self.feature_bound
 
-    def _usual_ridge(self, dim: int, link: Link, theta_bound: float, feature_bound: float) -> float:
+    def _usual_ridge(self) -> float:
         """Return the ridge in the place of None."""
-        return dim
+        return self.dim
 
     def _options(self) -> list[tuple[str, float]]:
         return super()._options() + self.link.signature()
@@ -199,9 +197,9 @@ class MixtureEstimator(GeneralizedEstimator):
 
     The loss of a round is :math:`l(z) = (m(z) - rz)/g`. Let P be a prior on the round's predictor that is fixed before the
     reward. Then with probability at least 1 - ``delta``, the losses of the truth never exceed those of the mixture,
-    :math:`-\log\int e^{-l}dP`, by more than :math:`\log(1/\delta)` in all (docs/generalized_linear.md). A subclass turns that
-    into a radius. P is the normal law that the statistics suggest, on :data:`NODES` Gauss-Legendre nodes within 6 standard
-    deviations and :math:`\pm S\|x\|`. The nodes are a prior themselves, so there is no quadrature error.
+    :math:`-\log\int e^{-l}dP`, by more than :math:`\log(1/\delta)` in all (docs/generalized_linear.md). P is the normal law that
+    the statistics suggest, on :data:`NODES` Gauss-Legendre nodes within 6 standard deviations and :math:`\pm S\|x\|`. The nodes
+    are a prior themselves, so there is no quadrature error.
 
     ``misspecified`` becomes True, and stays so, when the squared radius falls below 0. If the assumptions hold that happens with
     probability ``delta`` at most; it seldom does when they do not.

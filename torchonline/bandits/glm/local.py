@@ -32,9 +32,8 @@ class LocalGLMRegression(MixtureEstimator):
     first round, for any ``ridge``, any way of choosing x, and any horizon. Proof: docs/generalized_linear.md. No regret bound is
     proved for UCB over it; docs/glb_omd.md measures the regret.
 
-    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.glm.base.NODES` exponentials, and 6 Newton steps on one number
-    after at most 10 halvings of where it may be; two d x d matrices (three in float32), whatever the round. A root that Newton's
-    method has not reached costs radius, and no guarantee.
+    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.glm.base.NODES` exponentials, at most 10 halvings and 6 Newton steps
+    on one number; two d x d matrices (three in float32), whatever the round. A root not reached costs radius, and no guarantee.
 
     Args:
         dim, link, theta_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
@@ -69,17 +68,16 @@ class LocalGLMRegression(MixtureEstimator):
             self.longest = link.reach / self.theta_bound
         self.is_unimodal = link.is_unimodal
         self.steepest = link.steepest
-        # Halvings of an interval of 2 bounds bring Newton's method within 2 / R of the root, from where six steps reach the last
-        # digits. Where features may be longer than feature_bound, predictors of 8 / R are allowed for.
+        # Halvings bring Newton's method within 2 / R of the root, from where six steps reach the last digits. Where features may
+        # be longer than feature_bound, predictors of 8 / R are allowed for.
         R, bound = self.concordance, self.predictor_bound
         farthest = max(R * bound, 8.0 if link.is_global and R > 0.0 else 1.0)
         self.halvings = min(10, math.ceil(math.log2(farthest)))
         self.newton_steps = 6
         self._create_buffers()
 
-    def _usual_ridge(self, dim: int, link: Link, theta_bound: float, feature_bound: float) -> float:
-        bound = theta_bound * feature_bound
-        return dim / (1.0 + link.self_concordance(bound) * bound)
+    def _usual_ridge(self) -> float:
+        return self.dim / (1.0 + self.concordance * self.predictor_bound)
 
     def _squared_start(self, distance: float) -> float:
         return self.ridge * distance**2 - 2.0 * math.log(self.delta)
@@ -111,9 +109,8 @@ class LocalGLMRegression(MixtureEstimator):
 
     def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
         """Return the root u of ``u + s (mean(z + u) - reward)``, cut to where ``z + u`` is within the bound."""
-        # The derivative is at least 1, so the root is between any u and u - f(u), which halvings shorten. From the point there
-        # that is nearest to the steepest point of the mean, up to the root, f is convex or concave if the slope is unimodal. So
-        # no step of Newton's method goes beyond the root.
+        # The derivative is at least 1, so the root is between any u and u - f(u), which halvings shorten. From the point nearest
+        # to the steepest point of the mean, f is convex or concave up to the root, so no step of Newton's method goes beyond it.
         link = self.link
         first, last = -bound - z, bound - z
         start = minimum(maximum(0.0 * z, first), last)
@@ -143,9 +140,7 @@ class LocalGLB(UCB):
 
     Example:
         >>> policy, arms = LocalGLB(2, theta_bound=3.0), torch.eye(2)
-        >>> for _ in range(200):
-        ...     choice = policy.select(arms)
-        ...     policy.step(arms[choice], choice.double())  # the second arm is always clicked, the first never
+        >>> policy.step(arms.repeat(50, 1), torch.tensor([0.0, 1.0]).repeat(50))  # the second arm is always clicked
         >>> policy.select(arms)
         tensor(1)
     """

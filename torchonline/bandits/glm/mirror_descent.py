@@ -18,9 +18,8 @@ from torchonline.links import Link
 class GLMRegression(MixtureEstimator):
     r"""One-pass generalized linear regression by online mirror descent, the estimator of GLB-OMD.
 
-    The mean reward is :math:`\mu(x^\top\theta^*)`, with the mean :math:`\mu = m'` of a link;
-    :math:`w(\theta) = \mu'(x^\top\theta)/g` with the dispersion :math:`g = \text{noise\_scale}^2`. A round, from
-    :math:`V = \lambda I`:
+    A round, with the mean :math:`\mu = m'` of the link, the dispersion :math:`g = \text{noise\_scale}^2` and
+    :math:`w(\theta) = \mu'(x^\top\theta)/g`:
 
     .. math:: \tilde V &= V + \eta\,w(\hat\theta)\,xx^\top \\
               \zeta &= \hat\theta - \eta\,\tilde V^{-1}x\,(\mu(x^\top\hat\theta) - r)/g &&\text{(42a)} \\
@@ -78,7 +77,7 @@ class GLMRegression(MixtureEstimator):
             self.eta = self.link.curvature_ratio(self.predictor_bound)
         else:
             self.eta = 1.0 + self.concordance * self.predictor_bound
-            # The paper's bounds are for rounds of one dispersion, and hold for larger ones.
+            # The paper's bounds hold for no smaller dispersions.
             self.smallest_noise_scale = self.noise_scale
         self.max_weight = self.link.max_slope(self.predictor_bound) / self.noise_scale**2
         if radius != "empirical" and self.ridge < self.theory_ridge():
@@ -148,9 +147,8 @@ class GLBOMD(UCB):
     """GLB-OMD: optimism over :class:`GLMRegression`, with the same arguments. We recommend :class:`LocalGLB`.
 
     Example:
-        >>> policy, arms = GLBOMD(2, link=Poisson(), theta_bound=2.0), torch.eye(2)
-        >>> policy.step(arms[policy.select(arms)], torch.tensor(3.0))
-        >>> policy.step(arms[0], torch.tensor(0.5))
+        >>> policy = GLBOMD(2, link=Poisson(), theta_bound=2.0)
+        >>> policy.step(torch.eye(2)[0], torch.tensor(0.5))
         Traceback (most recent call last):
         ValueError: reward: expected whole numbers from 0 on, as Poisson has it, got 0.5
     """

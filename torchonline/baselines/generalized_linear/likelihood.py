@@ -49,8 +49,8 @@ class LikelihoodEstimator(GeneralizedEstimator):
     history_weight: Tensor
 
     def __init__(self, dim: int, horizon: int, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
-        super().__init__(dim, link, **options)
         self.horizon = positive_integer("horizon", horizon)
+        super().__init__(dim, link, **options)
         # A fit is NumPy's, whatever the size of the state.
         self.is_small = True
 
@@ -101,10 +101,9 @@ class LikelihoodEstimator(GeneralizedEstimator):
 
 
 class LevelSetEstimator(LikelihoodEstimator):
-    r"""Base of the models whose confidence set is a level set of the loss.
+    r"""Base of the models with the confidence set :math:`\{\|\theta\| \le S,\ L(\theta) - L(\hat\theta) \le \text{level}\}`.
 
-    The set is :math:`\{\|\theta\| \le S,\ L(\theta) - L(\hat\theta) \le \text{level}\}`. ``radius`` and ``width`` are those
-    of an ellipsoid around this set; :meth:`upper_bound` is exact.
+    ``radius`` and ``width`` are those of an ellipsoid around this set; :meth:`upper_bound` is exact.
     """
 
     def level(self) -> Tensor:

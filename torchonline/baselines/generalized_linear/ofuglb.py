@@ -68,9 +68,8 @@ class OFUGLBRegression(LevelSetEstimator):
         self.spread = 1.0 + self.concordance * self.predictor_bound
         self._create_buffers()
 
-    def _usual_ridge(self, dim: int, link: Link, theta_bound: float, feature_bound: float) -> float:
-        bound = theta_bound * feature_bound
-        return (1.0 + link.self_concordance(bound) * bound) / (2.0 * theta_bound**2)
+    def _usual_ridge(self) -> float:
+        return (1.0 + self.concordance * self.predictor_bound) / (2.0 * self.theta_bound**2)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"lipschitz": torch.zeros((), dtype=torch.float64)}

@@ -9,7 +9,6 @@ from torch import Tensor
 from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.ops import assign_, dot, log, log1p, matvec, real, sqrt
-from torchonline.links import Link
 
 
 class MLogBRegression(GeneralizedEstimator):
@@ -67,8 +66,8 @@ class MLogBRegression(GeneralizedEstimator):
         self.start = 4.0 * self.ridge * self.theta_bound**2 + 4.0 * self.eta
         self._create_buffers()
 
-    def _usual_ridge(self, dim: int, link: Link, theta_bound: float, feature_bound: float) -> float:
-        return 84.0 * math.sqrt(2.0) * dim * (1.0 + theta_bound * feature_bound) * feature_bound**2
+    def _usual_ridge(self) -> float:
+        return 84.0 * math.sqrt(2.0) * self.dim * (1.0 + self.predictor_bound) * self.feature_bound**2
 
     @torch.jit.export
     def radius(self) -> Tensor:

@@ -12,7 +12,6 @@ from torchonline.bandits.policies import takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, LevelSetUCB, Member, on_host
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import dot, log, minimum, real, sqrt
-from torchonline.links import Link
 
 
 class OFULogRRegression(LevelSetEstimator):
@@ -75,8 +74,8 @@ class OFULogRRegression(LevelSetEstimator):
         self.grows = options.get("ridge") is None
         self._create_buffers()
 
-    def _usual_ridge(self, dim: int, link: Link, theta_bound: float, feature_bound: float) -> float:
-        return dim * math.log(2.0)
+    def _usual_ridge(self) -> float:
+        return self.dim * math.log(2.0)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros((), dtype=torch.float64)

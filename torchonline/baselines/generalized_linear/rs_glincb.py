@@ -8,15 +8,14 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import checked_rows
-from torchonline.bandits.glm.base import checked_link, checked_min_slope
+from torchonline.bandits.glm.base import GLMOptions, checked_min_slope
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.backend import is_readable
-from torchonline.core.checks import check_values, positive, positive_integer, within
+from torchonline.core.checks import check_values, positive
 from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, at_least, row_dots, rows_times, sqrt
-from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
 
 
@@ -82,30 +81,24 @@ class RSGLinCBRegression(LikelihoodEstimator):
         *,
         horizon: int,
         link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
         warm_up_factor: float = 25.0,
         radius_factor: float = 150.0,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
+        **options: Unpack[GLMOptions],
     ) -> None:
-        link, bound = checked_link(link, theta_bound, feature_bound)
-        length, delta = positive_integer("horizon", horizon), within("delta", delta, 0.0, 1.0)
-        logarithm = positive_integer("dim", dim) * math.log(length / delta)
-        ridge = logarithm * float(feature_bound) ** 2 if ridge is None else ridge
-        shared = {"theta_bound": theta_bound, "feature_bound": feature_bound, "ridge": ridge, "delta": delta}
-        super().__init__(dim, horizon, link, radius_scale=radius_scale, **shared, **options)
+        super().__init__(dim, horizon, link, **options)
+        logarithm, bound = self.dim * math.log(self.horizon / self.delta), self.predictor_bound
         self.warm_up_factor = positive("warm_up_factor", warm_up_factor)
         self.radius_factor = positive("radius_factor", radius_factor)
-        kappa, R = 1.0 / checked_min_slope(link, theta_bound, bound), self.concordance
+        kappa, R = 1.0 / checked_min_slope(self.link, self.theta_bound, bound), self.concordance
         gamma = self.warm_up_factor * R * bound * math.sqrt(logarithm)
         # A linear model has R = 0 and needs no warm-up.
         self.warm_up_from = 1.0 / (gamma**2 * kappa * R**2) if R > 0.0 else math.inf
         self.warm_up_radius = gamma * math.sqrt(kappa)
         self.constant_radius = self.radius_factor * math.sqrt(logarithm)
         self._create_buffers()
+
+    def _usual_ridge(self) -> float:
+        return self.dim * math.log(self.horizon / self.delta) * self.feature_bound**2
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         state = super()._initial_state()

@@ -28,8 +28,8 @@ class HorizonEstimator(Estimator):
     r"""Base of the rivals whose constants are for a horizon.
 
     The radius after t >= 1 rounds is ``slope`` :math:`t^e` + ``radius_start``, and ``radius_start`` before, with
-    :math:`e = (2-p)/(2p)` = ``power``. A subclass sets ``slope`` and ``radius_start``, or has another radius. Constants and
-    statements that a subclass calls recalled have not been checked against the paper's text.
+    :math:`e = (2-p)/(2p)` = ``power``. A subclass sets both, or has another radius. What a subclass calls recalled has not been
+    checked against the paper's text.
 
     Args:
         dim: d, number of features.
@@ -85,10 +85,10 @@ class HorizonEstimator(Estimator):
 class EpochEstimator(HorizonEstimator):
     """Base of the rivals that learn from an epoch of rewards at a time, for a UCB or greedy policy on fixed arms.
 
-    An epoch is ``repeats`` rewards of one arm. The statistics stay constant during an epoch, so that the policy plays one arm
-    throughout. If another arm interrupts an epoch, the learner drops it: with new arms in every round it never learns, and a
-    caller who leaves epochs because of their rewards biases the remaining ones. ``epochs`` counts the completed epochs,
-    ``epoch_pulls`` the rewards in this one. The ``noise_scale`` of ``step`` is not used.
+    An epoch is ``repeats`` rewards of one arm, during which the statistics stay constant, so that the policy plays that arm. If
+    another arm interrupts an epoch, the learner drops it: with new arms in every round it never learns, and a caller who leaves
+    epochs because of their rewards biases the others. ``epochs`` counts the completed epochs, ``epoch_pulls`` the rewards in this
+    one. The ``noise_scale`` of ``step`` is not used.
     """
 
     renamed = {"epoch_reward": "epoch_rewards", "pulls": "epoch_pulls"}
@@ -98,7 +98,7 @@ class EpochEstimator(HorizonEstimator):
     epochs: Tensor
 
     def _set_repeats(self, repeats: int) -> None:
-        """Set the length of an epoch, before the buffers are created."""
+        """Set the length of an epoch."""
         self.repeats = positive_integer("repeats", repeats)
         # Sorting, medians and distances run on tensors.
         self.is_small = False

@@ -27,11 +27,11 @@ class CRMMRegression(EpochEstimator):
     .. math:: \text{radius}^2 = \lambda S^2 + \tfrac43\,4^{2/p}\nu^2\log\tfrac1\delta
               + \sum_{s\le n}(\tilde r_s - x_s^\top\hat\theta_s)^2\,\|x_s\|^2_{V_s^{-1}}.
 
-    Guarantee. Assume that rewards of an epoch are independent given the past, that their noise is symmetric with
-    :math:`E|\eta|^p \le \nu^p`, that whether an epoch is interrupted does not depend on its rewards, that ``repeats`` is at
-    least the default and that :math:`\|\theta^*\| \le` ``theta_bound``. Then with probability at least 1 - 1.01 ``delta``, for
-    the first T rounds and all x, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (proof:
-    docs/heavy_tail_regression.md). Skewed noise moves the medians and voids the guarantee.
+    Guarantee. If rewards of an epoch are independent given the past, their noise is symmetric with
+    :math:`E|\eta|^p \le \nu^p`, whether an epoch is interrupted does not depend on its rewards, ``repeats`` is at least the
+    default and :math:`\|\theta^*\| \le` ``theta_bound``, then with probability at least 1 - 1.01 ``delta``, for the first T
+    rounds and all x, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (proof:
+    docs/heavy_tail_regression.md). Skewed noise voids it.
 
     Cost: O(d^2) for a round; O(d^2 + repeats log(repeats)) at the end of an epoch, and O(d^3) if its step leaves the ball.
 

@@ -25,9 +25,8 @@ class CRTMRegression(HorizonEstimator):
     with the projection in the norm of V. Widths are :math:`\|x\|_{V^{-1}}`; the radius is that of :class:`TOFURegression`. A
     round's own ``noise_scale`` sets its threshold.
 
-    Guarantee: none that we can vouch for. The truncation and the update are the paper's, for a linear link. The constants are
-    inferred: the threshold at g = 1 and the form of the radius are TOFU's. Results depend strongly on g. CRTM truncates the
-    reward itself and not its deviation from the mean, so the noise may be skewed.
+    Guarantee: none that we can vouch for. The update is the paper's, for a linear link. The constants are inferred: the threshold
+    at g = 1 and the form of the radius are TOFU's. Results depend strongly on g. The noise may be skewed.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
     leaves the ball.

@@ -25,14 +25,14 @@ class TOFURegression(HorizonEstimator):
 
     Widths are :math:`\|x\|_{V^{-1}}`; the radius after t >= 1 rounds is
     :math:`c\sqrt d\,u^{1/p}\log(2dT/\delta)^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its second term before. The
-    ``noise_scale`` of ``step`` is not used. A check of all terms finds which ones each row of :math:`V^{-1/2}/b_t` truncates. All
-    terms are checked again only when a row has moved further than ``checked_radius``, up to which the last check is valid.
+    ``noise_scale`` of ``step`` is not used.
 
     Guarantee, recalled: the confidence set holds with probability 1 - ``delta``. The two logarithms are recalled too.
 
-    Cost of round t: O(d^3) time in most rounds; O(t d^2) in the rounds that check all terms, which on an accelerator is every
-    round. Memory O(T d). ``step`` raises ValueError after ``horizon`` rounds (TorchScript and an exported program RuntimeError,
-    and the program then cannot choose either). ``export`` tries out a dozen rounds on a copy, which needs room for them.
+    Cost of round t: O(d^3) time in most rounds; O(t d^2) where a row of :math:`V^{-1/2}/b_t` has moved further than
+    ``checked_radius`` since the last check of all terms, and on an accelerator always. Memory O(T d). ``step`` raises ValueError
+    after ``horizon`` rounds (TorchScript and an exported program RuntimeError, and the program then cannot choose either).
+    ``export`` tries out a dozen rounds on a copy.
 
     Args:
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
