@@ -13,7 +13,7 @@ from torchonline.core import checks
 from torchonline.core.backend import SMALL_STEP, in_python, may_hold
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, at_least, converted, fill_, maximum, minimum, row_dots, rows_times, sqrt
-from torchonline.core.options import COMMON, LearnerOptions
+from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import REFINE_EVERY, add_outer_, is_time_to_refine, refine_, start_of
 from torchonline.linalg import diagonal
 
@@ -76,6 +76,14 @@ class Estimator(Learner):
             kept = [one for one in own.values() if one.name != "options"]
             cls.__signature__ = inspect.Signature(kept + named)
 
+    def __new__(cls, /, *arguments: Any, **named: Any) -> Any:
+        if arguments or named:  # a copy is made without
+            try:
+                inspect.signature(cls).bind(*arguments, **named)
+            except TypeError as error:
+                raise TypeError(f"{cls.__name__}() {error}") from None
+        return super().__new__(cls, *arguments, **named)
+
     def __init__(
         self,
         dim: int,
@@ -87,8 +95,6 @@ class Estimator(Learner):
         output_shape: tuple[int, ...] = (),
         **options: Unpack[LearnerOptions],
     ) -> None:
-        for name in options.keys() - set(COMMON):
-            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {name!r}")
         super().__init__(dim, **options)
         dtype = self._initial_options["dtype"]
         self.output_shape = output_shape

@@ -43,12 +43,12 @@ class HuberRegression(Estimator):
     with the projection in the norm of V. The radius after t >= 1 rounds is
     :math:`\beta_t = 107\,\ell\,\tau_0\,t^e + \sqrt{\lambda(2+4S^2)}`, and its second term alone before.
 
-    Guarantee. The paper states :math:`\|\hat\theta_{t+1}-\theta^*\|_V \le \beta_t` for all t up to ``horizon`` with probability
-    1 - 4 ``delta`` (Lemma 1: noise with mean 0 and :math:`E|\eta_t|^p \le \nu_t^p` given the past, features of norm at most
+    Guarantee. The paper states :math:`\|\hat\theta_{t+1}-\theta^*\|_V \le \beta_t` for all t up to ``horizon`` with probability 1
+    - 4 ``delta`` (Lemma 1: noise with mean 0 and :math:`E|\eta_t|^p \le \nu_t^p` given the past, features of norm at most
     ``feature_bound``, :math:`\|\theta^*\| \le` ``theta_bound``, the paper's ``ridge``, ``alpha``, ``minimum_scale``). Its
     constant 107 is not confirmed: a step of the proof of Lemma 5 does not hold as written (docs/hvt_ucb.md). The radius is about
-    5000 in the paper's own experiment. ``radius_scale`` near 1e-3 works in experiments and is a heuristic.
-    :class:`HeavyTailRegression` has a proved radius of practical size.
+    5000 in the paper's experiment; ``radius_scale`` near 1e-3, a heuristic, works there. :class:`HeavyTailRegression` has a
+    proved radius of practical size.
 
     With ``horizon=None`` the learner starts anew after 64, then 128, 256, ... rounds, with the constants of the next length. A
     regret of at most :math:`C\sqrt T` at a known horizon T, with C not decreasing in T, becomes at most
@@ -117,7 +117,6 @@ class HuberRegression(Estimator):
     ) -> None:
         ridge = dim if ridge is None else ridge
         super().__init__(dim, ridge, radius_scale, noise_scale, theta_bound, restart_every, **options)
-        # An epoch that is known to end is a horizon.
         self.horizon = self.restart_every if horizon is None else positive_integer("horizon", horizon)
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
         self.feature_bound = positive("feature_bound", feature_bound)
@@ -127,7 +126,7 @@ class HuberRegression(Estimator):
         eps = self.moment_order - 1.0
         self.power = (1.0 - eps) / (2.0 * (1.0 + eps))
         self.radius_start = math.sqrt(self.ridge * (2.0 + 4.0 * self.theta_bound**2))
-        # Rounds of the first epoch where the horizon is not known. Fewer are not worth the constants of a new start.
+        # Fewer rounds are not worth the constants of a new start.
         self.first_epoch = 64
         # The paper's delta, or the sum of the paper's over all epochs.
         usual = 1.0 / (4.0 * self.first_epoch) if self.horizon is None else 1.0 / (8.0 * self.horizon)
@@ -191,7 +190,6 @@ class HuberRegression(Estimator):
         inverse = along(1.0 / (root_alpha * scale), x)
         step = along(innovation / (scale * (1.0 + quadratic)), x) * product
 
-        # V first, then theta in the norm of the new V.
         self._add_outer_(inverse * x, inverse * product, quadratic)
         theta_hat += step
         project_ball_(theta_hat, self.V, self.theta_bound, self.validate)

@@ -27,10 +27,7 @@ P = ParamSpec("P")
 def takes_arguments_of(
     estimator: Callable[P, Estimator],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Decorate a policy's ``__init__`` that passes its arguments on to an estimator.
-
-    The method gets the signature of the estimator's constructor and the documentation of its arguments. Errors name the policy.
-    """
+    """Decorate a policy's ``__init__`` with the signature and the arguments' documentation of an estimator's constructor."""
     signature = inspect.signature(estimator)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     section = re.search(r"^Args:\n(?: .*\n|\n)*", inspect.getdoc(estimator) or "", re.MULTILINE)
@@ -157,9 +154,9 @@ class UCB(Policy):
 
     .. math:: \text{score}_k = x_k^\top\hat\theta + \beta\,\|x_k\|_M
 
-    with the estimator's ``radius`` :math:`\beta` and ``width``. When the estimator's confidence set holds, no score is below its
-    arm's mean reward, and the regret of a round is at most twice the chosen arm's :math:`\beta\|x_k\|_M`. Cost of a decision
-    among K arms: O(K d^2), one matrix product.
+    with the estimator's ``radius`` :math:`\beta` and ``width``. When the confidence set holds, no score is below its arm's mean
+    reward, and the regret of a round is at most twice the chosen arm's :math:`\beta\|x_k\|_M`. Cost of a decision among K arms:
+    O(K d^2), one matrix product.
 
     Example:
         >>> policy, arms = UCB(RidgeRegression(2)), torch.eye(2, dtype=torch.float64)
@@ -181,10 +178,10 @@ class ThompsonSampling(Policy):
     .. math:: \tilde\theta = \hat\theta + \beta M^{1/2}\eta,\quad \eta \sim N(0, I),\qquad
               \text{score}_k = x_k^\top\tilde\theta
 
-    One draw serves all arms of a decision; each decision of a batch has its own. The draw is as wide as the estimator's
-    ``radius``. The regret bound :math:`\tilde O(d^{3/2}\sqrt T)` of Abeille and Lazaric (Linear Thompson sampling revisited,
-    AISTATS 2017) asks for that width, under sub-Gaussian noise and ridge regression. Over other estimators no theorem holds.
-    Draws follow torch's global seed. Cost of a decision: O(d^3) for a Cholesky factor, then O(K d).
+    with the estimator's ``radius`` :math:`\beta`. Each decision has one draw for all of its arms. Draws follow torch's global
+    seed. Over ridge regression, under sub-Gaussian noise, the regret is :math:`\tilde O(d^{3/2}\sqrt T)` (Abeille and Lazaric,
+    Linear Thompson sampling revisited, AISTATS 2017); over other estimators no theorem holds. Cost of a decision: O(d^3) for a
+    Cholesky factor, then O(K d).
 
     Example:
         >>> _ = torch.manual_seed(0)

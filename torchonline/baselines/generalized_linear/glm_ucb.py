@@ -33,9 +33,8 @@ class GLMUCBRegression(LikelihoodEstimator):
 
     Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, with probability at least 1 - ``delta``, in all
     rounds and for all x, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. Gaussian, logistic and
-    binomial rewards have :math:`\sigma^2 = \sup\mu'` over the whole line. **We know no such scale for Poisson and gamma rewards
-    and for the rewards of a custom link: there** :math:`\sigma^2 = C` **is a heuristic**, and the constructor warns. Proof:
-    docs/generalized_linear.md.
+    binomial rewards have :math:`\sigma^2 = \sup\mu'` over the whole line. **For other links** :math:`\sigma^2 = C` **is a
+    heuristic**, and the constructor warns. Proof: docs/generalized_linear.md.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d).
 
@@ -55,7 +54,7 @@ class GLMUCBRegression(LikelihoodEstimator):
     Reference:
         Filippi, Cappe, Garivier and Szepesvari, Parametric Bandits: The Generalized Linear Case, NIPS 2010. What differs: the
         minimum is over the ball; the paper projects an unbounded minimum, which is not a convex problem. The radius is that of
-        self-normalised sums, as in later work; the paper's radius, as we recall it, has a further factor :math:`\sqrt{\log t}`.
+        self-normalised sums; the paper's, as we recall it, has a further factor :math:`\sqrt{\log t}`.
     """
 
     def __init__(self, dim: int, *, horizon: int, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
@@ -87,8 +86,8 @@ class GLMUCB(UCB):
 
     .. math:: \text{score}_k = \mu(x_k^\top\hat\theta) + C\cdot\text{radius}\cdot\|x_k\|_{V^{-1}}
 
-    The order of these scores is the paper's. Because of the steepest slope C, it differs from the order of the predictors' upper
-    bounds. The estimator documents the arguments, the guarantee and the cost.
+    The order of these scores is the paper's, not that of the predictors' upper bounds. The estimator documents the arguments, the
+    guarantee and the cost.
 
     Example:
         >>> GLMUCB(2, horizon=1000).select(torch.eye(2))

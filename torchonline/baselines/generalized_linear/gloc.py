@@ -55,8 +55,8 @@ class GLOCRegression(GeneralizedEstimator):
 
     Reference:
         Jun, Bhargava, Nowak and Willett, Scalable Generalized Linear Bandits: Online Computation and Hashing, NeurIPS 2017
-        (arXiv:1706.00136). What differs: a round's dispersion weighs it. Published implementations use the iterate as the
-        centre, always scale it to the norm S, and add a width of predictors to a score of mean rewards; this one does not.
+        (arXiv:1706.00136). What differs: a round's dispersion weighs it. Published implementations differ further: the iterate,
+        scaled to the norm S, is the centre, and a width of predictors is added to a score of mean rewards.
     """
 
     renamed = {"loss": "gradient_sum", "residual": "residual_sum"}

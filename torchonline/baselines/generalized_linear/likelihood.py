@@ -101,10 +101,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
 
 
 class LevelSetEstimator(LikelihoodEstimator):
-    r"""Base of the models with the confidence set :math:`\{\|\theta\| \le S,\ L(\theta) - L(\hat\theta) \le \text{level}\}`.
-
-    ``radius`` and ``width`` are those of an ellipsoid around this set; :meth:`upper_bound` is exact.
-    """
+    """Base of the models whose confidence set is a level set of the loss, for which :meth:`upper_bound` is exact."""
 
     def level(self) -> Tensor:
         """Return the level, scaled by the square of ``radius_scale``: ``(*B)``."""
@@ -116,10 +113,10 @@ class LevelSetEstimator(LikelihoodEstimator):
 
     @on_rows
     def upper_bound(self, x: Tensor) -> Tensor:
-        r"""Return the largest predictors of the set: ``(*B, ..., d)`` to ``(*B, ...)``.
+        r"""Return the largest predictors of the set, to 1e-7 :math:`\|x\|S`: ``(*B, ..., d)`` to ``(*B, ...)``.
 
-        The largest :math:`x^\top\theta` is exact to 1e-7 :math:`\|x\|S`. The gradient in x is the maximiser :math:`\theta`. Cost
-        for each row of x: about thirty passes over all different features of the rounds, at most O(t d^2) each.
+        The gradient in x is the maximiser. Cost for each row of x: about thirty passes over all different features of the rounds,
+        at most O(t d^2) each.
         """
         value: Tensor = UpperBound.apply(x, self)
         return value
@@ -142,7 +139,6 @@ class LevelSetEstimator(LikelihoodEstimator):
         if not norm > self.theta_bound:
             return estimate, 0.0
         centre = minimise(loss, estimate * (self.theta_bound / norm), self.theta_bound)
-        # The difference reaches the level only if the model is wrong or the event of probability delta has happened.
         partition = loss.link.log_partition(loss.predictors(estimate))
         return centre, float(loss.rise(loss.predictors(centre), centre, partition, estimate))
 

@@ -34,8 +34,7 @@ class OFUGLBRegression(LevelSetEstimator):
     Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``,
     in all rounds, :math:`\theta^*` is in C, and C is in the ellipsoid. Proof: docs/generalized_linear.md.
 
-    Cost of round t: about three passes over all rounds, O(t d^2) each; :meth:`upper_bound` has its own. Memory O(T d), and
-    O(t d^2) during :meth:`upper_bound`.
+    Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d), and O(t d^2) during :meth:`upper_bound`.
 
     Args:
         dim, link, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in the base class.
@@ -56,9 +55,7 @@ class OFUGLBRegression(LevelSetEstimator):
 
     Reference:
         Lee, Yun and Jun, A Unified Confidence Sequence for Generalized Linear Models, with Applications to Bandits, NeurIPS
-        2024 (arXiv:2407.13977). What differs: the Lipschitz constant is that of the observed losses, which the proof allows. For
-        logistic rewards it is below the paper's :math:`(1+S/2)(t-1)`. For count rewards, the paper's constant holds with high
-        probability and uses up a share of delta; this one does not.
+        2024 (arXiv:2407.13977). What differs: the Lipschitz constant is that of the observed losses, which the proof allows.
     """
 
     lipschitz: Tensor
@@ -107,12 +104,9 @@ class OFUGLBRegression(LevelSetEstimator):
 
 
 class OFUGLB(LevelSetUCB):
-    r"""OFUGLB: optimism over the exact confidence set of :class:`OFUGLBRegression`, which documents arguments and guarantee.
+    """OFUGLB: optimism over the exact confidence set of :class:`OFUGLBRegression`, which documents arguments and guarantee.
 
-    .. math:: \text{score}_k = \max_{\theta\in C}\ x_k^\top\theta
-
-    The paper's OFUGLB-e, over the ellipsoid, is ``UCB(OFUGLBRegression(...))``. It is less sharp, and a decision costs O(K d^2)
-    in any round.
+    The paper's OFUGLB-e, over the ellipsoid, is ``UCB(OFUGLBRegression(...))``. It is less sharp; a decision costs O(K d^2).
 
     Example:
         >>> OFUGLB(2, horizon=1000).select(torch.eye(2))

@@ -35,13 +35,12 @@ class OFULogRRegression(LevelSetEstimator):
     :meth:`upper_bound` is the largest :math:`x^\top\theta` in C; ``radius``, ``width`` and ``interval`` are those of the
     ellipsoid :math:`\|\theta-\hat\theta\|_V \le b\sqrt{1+D}`, for V the Hessian of the loss at its minimum.
 
-    Guarantee. If rewards are in [0, 1] with the logistic mean, or averages of n such with a ``noise_scale`` of :math:`1/\sqrt n`
-    (a larger one than 1 does no harm), and :math:`\|\theta^*\| \le S`, then with probability at least
-    1 - ``delta``, :math:`\theta^*` is in C and in the ellipsoid: in all rounds at once for a fixed ``ridge``, and in each single
-    round for the default. Proof: docs/generalized_linear.md.
+    Guarantee. If rewards are in [0, 1] with the logistic mean, or averages of n such with a ``noise_scale`` of
+    :math:`1/\sqrt n`, and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``, :math:`\theta^*` is in C and
+    in the ellipsoid: in all rounds at once for a fixed ``ridge``, and in each single round for the default. A larger noise scale
+    does no harm. Proof: docs/generalized_linear.md.
 
-    Cost of round t: about three passes over all rounds, O(t d^2) each; :meth:`upper_bound` has its own. Memory O(T d), and
-    O(t d^2) during :meth:`upper_bound`.
+    Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d), and O(t d^2) during :meth:`upper_bound`.
 
     Args:
         dim, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in the base class.
@@ -126,9 +125,7 @@ class OFULogRRegression(LevelSetEstimator):
 
 
 class OFULogR(LevelSetUCB):
-    r"""OFULog-r: optimism over the exact confidence set of :class:`OFULogRRegression`, which documents arguments and guarantee.
-
-    .. math:: \text{score}_k = \max_{\theta\in C}\ x_k^\top\theta
+    """OFULog-r: optimism over the exact confidence set of :class:`OFULogRRegression`, which documents arguments and guarantee.
 
     Example:
         >>> OFULogR(2, horizon=1000).select(torch.eye(2))

@@ -60,8 +60,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
 
     Reference:
         Sawarni, Das, Barman and Sinha, Generalized Linear Bandits with Limited Adaptivity, NeurIPS 2024 (arXiv:2404.06831).
-        What differs: minima are over the ball; the paper projects unbounded minima. A fit that is due in a round happens at the
-        end of the round before, from the same rounds.
+        What differs: minima are over the ball, where the paper projects; a fit happens at the end of the round before it is due.
     """
 
     statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "delta", "warm_up_factor")

@@ -23,10 +23,10 @@ class MENURegression(EpochEstimator):
               \hat\theta_j \leftarrow \hat\theta_j + V^{-1}x\,(r_j - x^\top\hat\theta_j),\qquad
               \hat\theta = \hat\theta_{j^*},\quad j^* = \arg\min_j\,\text{median}_s\,\|\hat\theta_j-\hat\theta_s\|_V,
 
-    where the median is over all s, j included, and is the lower of the two middle values if k is even. Widths are
-    :math:`\|x\|_{V^{-1}}`; with p = ``moment_order`` :math:`= 1+\varepsilon`, the radius after n >= 1 epochs is
-    :math:`c\,\bigl((m\,d)^{1/p}\,\nu\,n^{(1-\varepsilon)/(2(1+\varepsilon))} + \sqrt\lambda S\bigr)`, and
-    :math:`c\sqrt\lambda S` before.
+    where the median, over all s, is the lower of the two middle values if k is even. Widths are :math:`\|x\|_{V^{-1}}`; with p =
+    ``moment_order`` :math:`= 1+\varepsilon`, the radius after n >= 1 epochs is
+    :math:`c\,\bigl((m\,d)^{1/p}\,\nu\,n^{(1-\varepsilon)/(2(1+\varepsilon))} + \sqrt\lambda S\bigr)`, and :math:`c\sqrt\lambda S`
+    before.
 
     Guarantee, recalled: the confidence set holds with probability 1 - ``delta`` for noise that is independent given the arms.
     The paper does not consider interruptions.
@@ -93,7 +93,6 @@ class MENURegression(EpochEstimator):
         step = product / (1.0 + quadratic).unsqueeze(-1)
         self.theta_candidates += residuals.unsqueeze(-1) * step.unsqueeze(-2)
         # Distances in the norm of V, from differences, so that the two distances of a pair are equal to the last bit.
-        # No eigenvalue is below ridge, except by rounding.
         values, vectors = torch.linalg.eigh(self.V)
         points = torch.matmul(self.theta_candidates, vectors * values.clamp(min=self.ridge).sqrt().unsqueeze(-2))
         distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")

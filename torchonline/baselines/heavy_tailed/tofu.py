@@ -97,11 +97,10 @@ class TOFURegression(HorizonEstimator):
         append_(self.history, self.rounds, m)
         add_outer_(self._precision(), x.clone(), product, quadratic)
         values, vectors = torch.linalg.eigh(self.V)
-        # No eigenvalue is below ridge, except by rounding.
         root = torch.matmul(vectors * values.clamp(min=self.ridge).rsqrt().unsqueeze(-2), vectors.mT)
         threshold = self.threshold * real(self.rounds + 1, m) ** self.power
         rows = root / threshold.unsqueeze(-1).unsqueeze(-1)
-        # A row keeps a term m if |row m| <= 1. Check the new term against the rows that all other terms were checked against.
+        # A row keeps a term m if |row m| <= 1.
         size = matvec(self.checked_rows, m).abs()
         self.kept_sums += (size <= 1.0).unsqueeze(-1) * m.unsqueeze(-2)
         distance = (size - 1.0).abs() / nonzero_norm(m).unsqueeze(-1)
