@@ -89,10 +89,8 @@ def _rounds_of_arrays(
     rows = as_array(x)
     # A single learner's numbers are Python's, which have no precision of their own to impose.
     is_number = not (learner.batch_dims or learner.output_shape)
-    rewards: Any = reward.tolist() if is_number else as_array(reward)
-    scales: Any = view.noise_scale
-    if noise_scale is not None:
-        scales = noise_scale.tolist() if is_number else as_array(noise_scale)
+    values: Any = Tensor.tolist if is_number else as_array
+    rewards, scales = values(reward), view.noise_scale if noise_scale is None else values(noise_scale)
     if learner.validate:
         if noise_scale is not None or not (isinstance(rewards, float) and learner._is_ordinary(rewards)):
             learner._check_rewards(reward, noise_scale)

@@ -29,9 +29,11 @@ def default_ridge(dim: int, theta_bound: float) -> float:
 class Estimator(Learner):
     r"""Base of all linear estimators: a prediction of the reward, an ellipsoid around it, and a one-pass update.
 
-    A subclass implements :meth:`radius`, of the confidence set ``|x'theta - x'theta_hat| <= radius * sqrt(x' width_matrix x)``,
-    and :meth:`_observe`. Both run on tensors and on NumPy views. :meth:`_initial_state` names further buffers. A subclass with
-    an ``output_shape`` predicts that many responses from the same features, and has no policy.
+    A subclass implements :meth:`radius` and :meth:`_observe`. That its confidence set holds means: with probability at least 1 -
+    ``delta``, for all rounds and all x at once, ``|x'theta - x'theta_hat| <= radius * width(x)``. Widths are ``sqrt(x' V_inv
+    x)``, unless a subclass has another :meth:`width_matrix`. Both methods run on tensors and on NumPy views.
+    :meth:`_initial_state` names further buffers. A subclass with an ``output_shape`` predicts that many responses from the same
+    features, and has no policy.
 
     Args:
         dim: d, number of features.

@@ -128,7 +128,6 @@ class HuberRegression(Estimator):
         self.radius_start = math.sqrt(self.ridge * (2.0 + 4.0 * self.theta_bound**2))
         # Fewer rounds are not worth the constants of a new start.
         self.first_epoch = 64
-        # The paper's delta, or the sum of the paper's over all epochs.
         usual = 1.0 / (4.0 * self.first_epoch) if self.horizon is None else 1.0 / (8.0 * self.horizon)
         self.delta = usual if delta is None else within("delta", delta, 0.0, 1.0)
         if self.horizon is not None:

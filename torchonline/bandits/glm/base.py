@@ -8,21 +8,11 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
+from torchonline.core import checks
 from torchonline.core.backend import in_python, is_readable
-from torchonline.core.checks import (
-    LARGEST,
-    check_shape,
-    check_size,
-    check_values,
-    positive,
-    positive_integer,
-    refusal,
-    within,
-)
 from torchonline.core.inputs import check_tensor
 from torchonline.core.ops import (
     along,
-    assign_,
     at_least,
     at_most,
     clip,
@@ -45,7 +35,7 @@ def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link,
     """Return a link, :class:`Logistic` for None, and the largest predictor, up to which the link has been checked."""
     bound = 1.0
     for name, value in (("theta_bound", theta_bound), ("feature_bound", feature_bound)):
-        number = positive(name, value)
+        number = checks.positive(name, value)
         if not 1e-12 <= number <= 1e12:
             raise ValueError(f"{name}: expected from 1e-12 to 1e12, got {value}")
         bound *= number
@@ -96,8 +86,7 @@ class GeneralizedEstimator(Estimator):
             are for float64.
     """
 
-    if TYPE_CHECKING:
-        eta: float
+    eta: float
     statistics_depend_on: tuple[str, ...] = ("theta_bound", "feature_bound", "ridge", "noise_scale")
 
     def __init__(
@@ -113,7 +102,7 @@ class GeneralizedEstimator(Estimator):
     ) -> None:
         link, bound = checked_link(link, theta_bound, feature_bound)
         # Set before the base class sets the ridge, which may derive from them.
-        self.dim, self.delta = positive_integer("dim", dim), within("delta", delta, 0.0, 1.0)
+        self.dim, self.delta = checks.positive_integer("dim", dim), checks.within("delta", delta, 0.0, 1.0)
         self.theta_bound, self.feature_bound, self.predictor_bound = float(theta_bound), float(feature_bound), bound
         self.concordance = link.self_concordance(bound)
         ridge = self._usual_ridge() if ridge is None else ridge
@@ -156,7 +145,7 @@ class GeneralizedEstimator(Estimator):
     def _check_cost_in_python(self, cost: Any) -> None:
         most = self._largest(abs(cost))
         if not most < math.inf:
-            raise refusal(f"reward: expected one whose cost the state's dtype can hold, got one of {most:g}")
+            raise checks.refusal(f"reward: expected one whose cost the state's dtype can hold, got one of {most:g}")
 
     @in_python(_check_cost_in_python)
     def _check_cost(self, cost: Tensor) -> None:
@@ -167,7 +156,7 @@ class GeneralizedEstimator(Estimator):
         largest = self._largest(square)
         if largest > (self.longest * (1.0 + 1e-6)) ** 2:
             allowed = f"{self.longest:g}, which feature_bound and the link allow"
-            raise refusal(f"x: expected features of norm at most {allowed}, got {math.sqrt(largest):.9g}")
+            raise checks.refusal(f"x: expected features of norm at most {allowed}, got {math.sqrt(largest):.9g}")
 
     @in_python(_check_length_in_python)
     def _check_length(self, square: Tensor) -> None:
@@ -251,7 +240,7 @@ class MixtureEstimator(GeneralizedEstimator):
     def _widen_(self, cost: Tensor) -> None:
         """Add the cost of a round to the squared radius. Below 0 it says that the model is wrong."""
         increase_compensated_(self.squared_radius, self.squared_radius_lost, cost)
-        assign_(self.misspecified, self.misspecified | (self.squared_radius < 0.0))
+        self.misspecified[...] = self.misspecified | (self.squared_radius < 0.0)
 
     def warm_start(self, theta: Tensor, distance: float | None = None) -> None:
         r"""Start from a guess of the parameter instead of 0; before the first round, in eager Python.
@@ -262,8 +251,8 @@ class MixtureEstimator(GeneralizedEstimator):
                 :math:`S + \|\theta\|`, which needs no knowledge.
         """
         theta = check_tensor("theta", theta, self.theta_hat)
-        check_shape("theta", theta, self.features_shape)
-        check_values("theta", theta)
+        checks.check_shape("theta", theta, self.features_shape)
+        checks.check_values("theta", theta)
         length = torch.linalg.vector_norm(theta.detach(), dim=-1)
         longest = float(length.max())
         if longest > self.theta_bound * (1.0 + 1e-6):
@@ -272,7 +261,9 @@ class MixtureEstimator(GeneralizedEstimator):
             raise ValueError(f"theta: expected before the first round, got after {int(self.rounds.max())}")
         known = self.theta_bound + length
         if distance is not None:
-            check_size("distance", positive("distance", distance), LARGEST[theta.dtype], theta.dtype)
+            checks.check_size(
+                "distance", checks.positive("distance", distance), checks.LARGEST[theta.dtype], theta.dtype
+            )
             known = torch.full_like(length, distance)
         with torch.no_grad():
             self.theta_hat.copy_(theta)

@@ -26,12 +26,10 @@ class GLMRegression(MixtureEstimator):
               \hat\theta &\leftarrow \arg\min_{\|\theta\|\le S}\|\theta-\zeta\|_{\tilde V} &&\text{(42b)} \\
               V &\leftarrow V + w(\hat\theta)\,xx^\top &&\text{(at the new estimate)}
 
-    Widths are :math:`\|x\|_{V^{-1}}`. With ``radius="empirical"``, :math:`\eta` is about the smallest number with
-    :math:`\mu'(y)(b-y)^2 \le 2\eta D_m(b, y)` for all predictors b and y in [-SL, SL], with the divergence :math:`D_m` of m;
-    otherwise it is the paper's 1 + R S L, which is larger.
+    With ``radius="empirical"``, :math:`\eta` is about the smallest number with :math:`\mu'(y)(b-y)^2 \le 2\eta D_m(b, y)` for all
+    predictors b and y in [-SL, SL], with the divergence :math:`D_m` of m; otherwise it is the paper's 1 + R S L, which is larger.
 
-    Guarantee, under the conditions of :class:`LocalGLMRegression`: with probability at least 1 - ``delta``, for all rounds and
-    all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`, with the radius
+    Guarantee. Under the conditions of :class:`LocalGLMRegression` the confidence set holds with the radius
 
     - "empirical": the sum of the costs of all rounds. Holds for any ``ridge``. Proof: docs/generalized_linear.md.
     - "paper": :math:`\text{radius}^2 = 4\lambda S^2 + 2\eta\log\frac1\delta + 6d\eta^2\log(2 + 2C_\mu L^2t/(\lambda g))` at

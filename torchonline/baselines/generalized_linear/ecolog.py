@@ -38,15 +38,14 @@ class ECOLogRegression(GeneralizedEstimator):
               V &\leftarrow V + \sigma'(x^\top\hat\theta_{t+1})\,xx^\top/g.
 
     Newton's method finds the minima to 12 digits, unless a round's :math:`\|x\|_{V^{-1}}^2/g` is many times
-    :math:`L^2/\lambda`. Widths are :math:`\|x\|_{V^{-1}}`; the radius after t rounds is
+    :math:`L^2/\lambda`. The radius after t rounds is
 
     .. math:: \text{radius}^2 &= 4\lambda S^2 + 2(2+D)\Bigl(\tfrac{2+D}4\nu + \tfrac{D^2}{2+D}
               + \sum_{s\le t}\bigl(l_{r_s}(\bar\theta_s) - l_{r_s}(\hat\theta_{s+1})\bigr)_+\Bigr) + 4\log(1+t), \\
               \nu &= \tfrac12 + 2\log\bigl(\tfrac2\delta\sqrt{1+t/(4\lambda)}\bigr).
 
     Guarantee. If rewards are in [0, 1] with mean :math:`\sigma(x^\top\theta^*)` given the past, or averages of n such with
-    g = 1/n, :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``, always and for
-    all x, :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot\text{width}(x)`. The form of the radius is recalled; the
+    g = 1/n, :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, the confidence set holds. The form of the radius is recalled; the
     proof is ours (docs/generalized_linear.md).
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32); several times O(d^3) in the rounds, ever rarer, with a

@@ -27,12 +27,11 @@ class GLMUCBRegression(LikelihoodEstimator):
               \hat\theta = \arg\min_{\|\theta\|\le S}\ \tfrac{c\lambda}2\|\theta\|^2
               + \sum_{s\le t}w_s\bigl(m(x_s^\top\theta) - r_sx_s^\top\theta\bigr)
 
-    Widths are :math:`\|x\|_{V^{-1}}`, and with :math:`\sigma`, the sub-Gaussian scale of a reward of ``noise_scale`` 1,
+    With :math:`\sigma`, the sub-Gaussian scale of a reward of ``noise_scale`` 1,
 
     .. math:: \text{radius} = \frac\sigma c\sqrt{2\log\tfrac1\delta + \log\det(V/\lambda)} + \sqrt\lambda S.
 
-    Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, with probability at least 1 - ``delta``, in all
-    rounds and for all x, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. Gaussian, logistic and
+    Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, the confidence set holds. Gaussian, logistic and
     binomial rewards have :math:`\sigma^2 = \sup\mu'` over the whole line. **For other links** :math:`\sigma^2 = C` **is a
     heuristic**, and the constructor warns. Proof: docs/generalized_linear.md.
 

@@ -23,18 +23,15 @@ class GLOCRegression(GeneralizedEstimator):
               \theta &\leftarrow \Pi_{\|\theta\|\le S}\bigl(\theta - V^{-1}x\,\rho/\kappa\bigr), \qquad
               \hat\theta \leftarrow V^{-1}\textstyle\sum_{s\le t} x_sz_s/g_s
 
-    with the projection in the norm of V. Widths are :math:`\|x\|_{V^{-1}}` and, with the largest slope :math:`R^2` where
-    :math:`|z| \le LS`,
+    with the projection in the norm of V. With the largest slope :math:`R^2` where :math:`|z| \le LS`,
 
     .. math:: B &= 2\kappa\lambda S^2 + \frac1{2\kappa}\sum_{s\le t} \rho_s^2\,\|x_s\|^2_{V_s^{-1}}, \qquad
               E = \min_u\,\lambda\|u\|^2 + \sum_{s\le t}(z_s - x_s^\top u)^2/g_s \\
               \text{radius}^2 &= 1 + \frac{4B}\kappa + \frac{8R^2}{\kappa^2}\log\Bigl(\frac2\delta\sqrt{1 + \frac{2B}\kappa
               + \frac{4R^4}{\kappa^4\delta^2}}\Bigr) + \lambda S^2 - E.
 
-    Guarantee (Theorem 1 of the reference). With the links :class:`~torchonline.links.Gaussian`,
-    :class:`~torchonline.links.Logistic` and :class:`~torchonline.links.Binomial`, if rewards are as the link says,
-    :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``, at all times and for all x,
-    :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot\text{width}(x)`. With other links, whose rewards are not
+    Guarantee (Theorem 1 of the reference). With Gaussian, logistic and binomial links, if rewards are as the link says,
+    :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, the confidence set holds. With other links, whose rewards are not
     sub-Gaussian, the radius is a heuristic. The radius is recalled. We have checked its proof, for all ``delta`` below 1.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step

@@ -18,7 +18,6 @@ from torchonline.core.ops import assign_, dot, matvec
 from torchonline.links import Link
 
 HISTORY = ("history", "history_reward", "history_weight")
-
 # Which learner of a fleet: its index in `batch_shape`, () for a single learner.
 Member = tuple[int, ...]
 

@@ -40,7 +40,7 @@ class OFUGLBRegression(LevelSetEstimator):
         dim, link, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in the base class.
         horizon: T, number of rounds that the history has room for.
         ridge: :math:`\lambda > 0`, of the ellipsoid alone; None for :math:`(1+RSL)/(2S^2)`.
-        radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
+        radius_scale: multiplies b and the radius.
 
     Shape:
         - as of :class:`LikelihoodEstimator`; ``lipschitz``, :math:`\ell`, ``(*B)``.

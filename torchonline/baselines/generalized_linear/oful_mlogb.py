@@ -21,20 +21,17 @@ class MLogBRegression(GeneralizedEstimator):
               \hat\theta_t - \eta\,\tilde V^{-1}x\,(\sigma(x^\top\hat\theta_t) - r)/g\bigr) \\
               V &\leftarrow V + \sigma'(x^\top\hat\theta_{t+1})\,xx^\top/g
 
-    with the projection in the norm of :math:`\tilde V`. Widths are :math:`\|x\|_{V^{-1}}`, and after t rounds
+    with the projection in the norm of :math:`\tilde V`, and after t rounds
 
     .. math:: \text{radius}^2 = 4\lambda S^2 + 2\eta\Bigl(33\,(1 + \log(1+2t))\log\tfrac{2\sqrt{1+2t}}\delta + 2
               + 6\eta d\log\bigl(1 + \tfrac{(t+1)L^2}{2\lambda}\bigr)\Bigr).
 
-    The update is that of :class:`~torchonline.GLMRegression`, with a different :math:`\eta`, :math:`\lambda` and radius.
-
     Guarantee. If rewards are in [0, 1] with mean :math:`\sigma(x^\top\theta^*)` given the past, or averages of n such with
     g = 1/n, :math:`\|x\| \le L`, :math:`\|\theta^*\| \le S`, noise scales are at least 1 and
-    :math:`\lambda \ge L^2\max(14\eta d,\ \tfrac32\eta LS,\ \tfrac12)`, as by default up to LS = 58 d, then with probability at
-    least 1 - ``delta``, at all times and for all x, :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot
-    \text{width}(x)`. The constants of the radius are recalled; those of :math:`\eta` and :math:`\lambda` are inferred. The
-    guarantee follows from another theorem: this radius is above the radius "tight" of :class:`~torchonline.GLMRegression`, whose
-    proof covers this update under the same condition for any :math:`\eta \ge 1 + LS`.
+    :math:`\lambda \ge L^2\max(14\eta d,\ \tfrac32\eta LS,\ \tfrac12)`, as by default up to LS = 58 d, then the confidence set
+    holds. The constants of the radius are recalled; those of :math:`\eta` and :math:`\lambda` are inferred. The guarantee follows
+    from another theorem: this radius is above the radius "tight" of :class:`~torchonline.GLMRegression`, whose proof covers this
+    update under the same condition for any :math:`\eta \ge 1 + LS`.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
     leaves the ball.

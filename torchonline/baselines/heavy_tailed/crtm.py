@@ -22,8 +22,8 @@ class CRTMRegression(HorizonEstimator):
               V &\leftarrow V + \tfrac12 xx^\top,\qquad
               \hat\theta \leftarrow \Pi_{\|\theta\|\le S}\bigl(\hat\theta + V^{-1}x\,(\tilde r - x^\top\hat\theta)\bigr)
 
-    with the projection in the norm of V. Widths are :math:`\|x\|_{V^{-1}}`; the radius is that of :class:`TOFURegression`. A
-    round's own ``noise_scale`` sets its threshold.
+    with the projection in the norm of V. The radius is that of :class:`TOFURegression`. A round's own ``noise_scale`` sets its
+    threshold.
 
     Guarantee: none that we can vouch for. The update is the paper's, for a linear link. The constants are inferred: the threshold
     at g = 1 and the form of the radius are TOFU's. Results depend strongly on g. The noise may be skewed.

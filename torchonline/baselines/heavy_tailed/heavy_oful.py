@@ -30,9 +30,8 @@ class HeavyOFULRegression(HorizonEstimator):
               \hat\theta = \arg\min_{\|\theta\|\le S} \tfrac\lambda2\|\theta\|^2
               + \sum_{s\le t} h_{\tau_s}\Bigl(\frac{r_s - x_s^\top\theta}{\sigma_s}\Bigr)
 
-    where :math:`h_\tau` is the Huber loss, quadratic up to :math:`\tau` and linear beyond. Widths are
-    :math:`\|x\|_{V^{-1}}`; the radius after t >= 1 rounds is :math:`b_1\sqrt\lambda S + b_2 t^e \sqrt{2\kappa}(\log 3T)^e
-    \ell^{\varepsilon/p}`, and its first term before.
+    where :math:`h_\tau` is the Huber loss, quadratic up to :math:`\tau` and linear beyond. The radius after t >= 1 rounds is
+    :math:`b_1\sqrt\lambda S + b_2 t^e \sqrt{2\kappa}(\log 3T)^e \ell^{\varepsilon/p}`, and its first term before.
 
     Guarantee, recalled: the confidence set holds with probability 1 - 3 ``delta``.
 
@@ -112,8 +111,7 @@ class HeavyOFULRegression(HorizonEstimator):
         self.linear_factor = positive("linear_factor", linear_factor)
         self.ridge_factor = positive("ridge_factor", ridge_factor)
         self.radius_factor = positive("radius_factor", radius_factor)
-        # At most; two or three are usual.
-        self.newton_steps = 40
+        self.newton_steps = 40  # at most; two or three are usual
         # A shorter step is rounding.
         self.resolution = 4.0 * torch.finfo(self._initial_options["dtype"]).eps * self.theta_bound
         p, eps, T = self.moment_order, self.moment_order - 1.0, float(self.horizon)

@@ -23,7 +23,7 @@ class MENURegression(EpochEstimator):
               \hat\theta_j \leftarrow \hat\theta_j + V^{-1}x\,(r_j - x^\top\hat\theta_j),\qquad
               \hat\theta = \hat\theta_{j^*},\quad j^* = \arg\min_j\,\text{median}_s\,\|\hat\theta_j-\hat\theta_s\|_V,
 
-    where the median, over all s, is the lower of the two middle values if k is even. Widths are :math:`\|x\|_{V^{-1}}`; with p =
+    where the median, over all s, is the lower of the two middle values if k is even. With p =
     ``moment_order`` :math:`= 1+\varepsilon`, the radius after n >= 1 epochs is
     :math:`c\,\bigl((m\,d)^{1/p}\,\nu\,n^{(1-\varepsilon)/(2(1+\varepsilon))} + \sqrt\lambda S\bigr)`, and :math:`c\sqrt\lambda S`
     before.

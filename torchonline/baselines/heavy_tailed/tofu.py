@@ -23,9 +23,8 @@ class TOFURegression(HorizonEstimator):
               \hat\theta = V^{-1/2}\Bigl(\sum_{s\le t} U_{is}r_s\,1\{|U_{is}r_s| \le b_t\}\Bigr)_{i\le d}, \qquad
               b_t = (u/\log(2T/\delta))^{1/p}\,t^e.
 
-    Widths are :math:`\|x\|_{V^{-1}}`; the radius after t >= 1 rounds is
-    :math:`c\sqrt d\,u^{1/p}\log(2dT/\delta)^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its second term before. The
-    ``noise_scale`` of ``step`` is not used.
+    The radius after t >= 1 rounds is :math:`c\sqrt d\,u^{1/p}\log(2dT/\delta)^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its
+    second term before. The ``noise_scale`` of ``step`` is not used.
 
     Guarantee, recalled: the confidence set holds with probability 1 - ``delta``. The two logarithms are recalled too.
 
