@@ -30,10 +30,9 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
     Cost of a round: O(d^2) time and five d x d matrices (seven in float32), about twice the base class's time.
 
     Args:
-        dim: d, number of features.
+        dim, noise, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as
+            in :class:`HeavyTailRegression`.
         discount: :math:`\gamma`, below 1 and at least 1 - 1/d, which is a memory of d rounds; at least 1/2 for d = 1.
-        noise, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
-            :class:`HeavyTailRegression`.
 
     Example:
         >>> learner = DiscountedHeavyTailRegression(2, discount=0.95, noise_scale=0.5)

@@ -46,7 +46,8 @@ class HeavyTailRegression(HeavyTailCertificate):
     which does not clip, ``step`` refuses an outlier of some 10^7 error bars in float64.
 
     Args:
-        dim: d, number of features.
+        dim, radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`. ``radius_scale`` changes
+            the update too. The proof is for float64.
         noise: "moment", or "symmetric" (uses neither ``noise_scale`` nor ``moment_order``).
         moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; the standard
@@ -54,8 +55,6 @@ class HeavyTailRegression(HeavyTailCertificate):
         theta_bound: S > 0, a bound on the norm of the true parameter, likewise.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`; the first changes the update
-            too. The proof is for float64.
 
     Shape:
         - ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``, ``(*B)``.

@@ -58,12 +58,12 @@ class HuberRegression(Estimator):
     in which the step leaves the ball.
 
     Args:
-        dim: d, number of features.
+        dim, theta_bound, radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
+            ``radius_scale`` also changes :math:`\sigma`.
         horizon: T, number of rounds the radius is for. More rounds run on without a guarantee. None if it is not known, which
             costs regret; ``restart_every``, if given, is then the horizon.
         moment_order: p in (1, 2].
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
         feature_bound: L > 0, a bound on the norm of features.
         ridge: :math:`\lambda > 0`; None for the paper's d.
         delta: in (0, 1); None for the paper's 1 / (8 T). Without a horizon it is for all epochs together: an epoch of T rounds
@@ -71,8 +71,6 @@ class HuberRegression(Estimator):
         alpha: > 0; the step is 1 / alpha of a Newton step. The paper's theory needs 4.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for the paper's 1 / sqrt(T).
         radius: "paper".
-        radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`. ``radius_scale`` also
-            changes :math:`\sigma`.
 
     Shape:
         - Without a horizon, ``epoch_length``, ``tau0``, ``slope`` and ``scale_floor``, ``(*B)``.

@@ -20,7 +20,7 @@ class RidgeRegression(Estimator):
               \text{radius}^2 = R^2\bigl(\log\det(V/\lambda) + 2\log(1/\delta)\bigr) + \lambda S^2
 
     V starts at :math:`\lambda I`, and :math:`a = x`, :math:`\tilde r = r`. A round with a ``noise_scale`` :math:`R_t` of its own
-    has :math:`a = xR/R_t` and :math:`\tilde r = rR/R_t`, which is weighted least squares. Widths are :math:`\|x\|_{V^{-1}}`.
+    has :math:`a = xR/R_t` and :math:`\tilde r = rR/R_t`, which is weighted least squares.
 
     Guarantee. Assume that the noise is R-sub-Gaussian given the past and x, with R = ``noise_scale`` (:math:`R_t` in a round that
     has its own), and that :math:`\|\theta^*\| \le` ``theta_bound``. Then with probability at least 1 - ``delta``, for all rounds
@@ -32,13 +32,10 @@ class RidgeRegression(Estimator):
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round.
 
     Args:
-        dim: d, number of features.
+        dim, theta_bound, ridge, radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
         noise_scale: R > 0, the sub-Gaussian scale of the noise, in units of the reward.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        ridge: :math:`\lambda > 0`.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius: "mixture" or "classic".
-        radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
 
     Example:
         >>> learner = RidgeRegression(2)

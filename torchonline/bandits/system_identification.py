@@ -46,15 +46,13 @@ class SystemIdentification(HeavyTailCertificate):
     Cost of a round: O(d^2 + dn) time and memory, whatever the round; five d x d matrices (seven in float32).
 
     Args:
-        dim: d, number of features.
+        dim, moment_order, radius_scale, batch_shape, dtype, device, validate: as in :class:`HeavyTailRegression`.
         outputs: n, number of components of the next state.
-        moment_order: p in (1, 2], as in :class:`HeavyTailRegression`.
         noise_scale: :math:`\nu_i > 0`, as in :class:`HeavyTailRegression`, in units of output i: a number for all outputs or a
             sequence of n.
         theta_bound: :math:`S_i > 0`, a bound on the norm of the column of :math:`\Theta`: a number or a sequence of n.
         ridge: :math:`\lambda > 0`, with outputs measured in noise scales; None for d / max (S_i / nu_i)^2.
         delta: probability in (0, 1) that the confidence set of any output ever fails.
-        radius_scale, batch_shape, dtype, device, validate: as in :class:`HeavyTailRegression`.
 
     Shape:
         - ``theta_hat``, ``(*B, d, n)``, in the units of the outputs; ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``,

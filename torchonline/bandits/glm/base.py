@@ -261,10 +261,7 @@ class MixtureEstimator(GeneralizedEstimator):
             raise ValueError(f"theta: expected before the first round, got after {int(self.rounds.max())}")
         known = self.theta_bound + length
         if distance is not None:
-            checks.check_size(
-                "distance", checks.positive("distance", distance), checks.LARGEST[theta.dtype], theta.dtype
-            )
-            known = torch.full_like(length, distance)
+            known = torch.full_like(length, checks.positive_size("distance", distance, theta.dtype))
         with torch.no_grad():
             self.theta_hat.copy_(theta)
             start = self._squared_start(0.0)

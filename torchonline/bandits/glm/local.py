@@ -23,7 +23,7 @@ class LocalGLMRegression(MixtureEstimator):
 
     where c is the least curvature that the loss can have between y and the interval of the confidence set before the reward,
     :math:`z \pm \text{radius}\sqrt q` cut to :math:`\pm S\|x\|`: :math:`c\,(b-y)^2 \le 2D_m(b, y)/g` for all b in it
-    (:math:`D_m` is the divergence of m). The squared radius grows by the cost of the round. Widths are :math:`\|x\|_{V^{-1}}`.
+    (:math:`D_m` is the divergence of m). The squared radius grows by the cost of the round.
     As the set shrinks, c tends to the slope :math:`\mu'(y)/g`, and V to the Fisher information, whatever S is.
 
     Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
