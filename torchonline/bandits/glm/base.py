@@ -237,8 +237,12 @@ class MixtureEstimator(GeneralizedEstimator):
         loss = self.link.log_partition(node) - column(self.link.log_partition(y)) - column(reward) * (node - column(y))
         return logsumexp(prior) - logsumexp(prior - column(weight) * loss)
 
-    def _widen_(self, cost: Tensor) -> None:
-        """Add the cost of a round to the squared radius. Below 0 it says that the model is wrong."""
+    def _absorb_(self, x: Tensor, product: Tensor, curvature: Tensor, q: Tensor, cost: Tensor) -> None:
+        """Check and count a round of some curvature, and add its cost to the squared radius. Below 0 the model is wrong."""
+        quadratic = curvature * q
+        self._check_growth(x, quadratic)
+        self._check_cost(cost)
+        self._count_curvature_(x, product, curvature, quadratic)
         increase_compensated_(self.squared_radius, self.squared_radius_lost, cost)
         self.misspecified[...] = self.misspecified | (self.squared_radius < 0.0)
 

@@ -98,13 +98,7 @@ class LocalGLMRegression(MixtureEstimator):
         excess = weight * (self.link.mean(y) - reward) - pull
         cost = 2.0 * self._regret_of_mixture(z, q, bound, y, reward, weight) - pull * pull * q
         cost = cost + 2.0 * maximum(excess * (y - low), excess * (y - high))
-        gain = weight * self._curvature(y, low, high)
-        quadratic = gain * q
-        self._check_growth(x, quadratic)
-        self._check_cost(cost)
-
-        self._count_curvature_(x, product, gain, quadratic)
-        self._widen_(cost)
+        self._absorb_(x, product, weight * self._curvature(y, low, high), q, cost)
         theta_hat -= along(pull, x) * product
 
     def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:

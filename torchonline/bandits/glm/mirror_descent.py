@@ -131,13 +131,7 @@ class GLMRegression(MixtureEstimator):
         slack = dot(rest, theta) + self.theta_bound * sqrt(dot(rest, rest))
         cost = 2.0 * eta * (loss + slack) - dot(move, force)
         # The Hessian weight that is kept is at the new estimate.
-        gain = weight * self.link.slope(y)
-        quadratic = gain * q
-        self._check_growth(x, quadratic)
-        self._check_cost(cost)
-
-        self._count_curvature_(x, product, gain, quadratic)
-        self._widen_(cost)
+        self._absorb_(x, product, weight * self.link.slope(y), q, cost)
         assign_(theta_hat, theta)
 
 

@@ -11,6 +11,8 @@ from torchonline.core.backend import may_hold
 from torchonline.core.checks import positive, positive_integer, within
 from torchonline.core.ops import along, dot, matvec, real, started_power
 from torchonline.core.options import LearnerOptions
+from torchonline.core.precision_matrix import add_outer_
+from torchonline.linalg import project_ball_
 
 
 class HorizonOptions(LearnerOptions, total=False):
@@ -80,6 +82,13 @@ class HorizonEstimator(Estimator):
     def radius(self) -> Tensor:
         rounds = real(self.rounds, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
+
+    def _newton_step_(self, x: Tensor, product: Tensor, quadratic: Tensor, residual: Tensor) -> None:
+        """Take an online Newton step, as CRMM and CRTM do. Given are ``V^-1 x`` and half of ``x'V^-1 x``."""
+        theta_hat, half = self.theta_hat, math.sqrt(0.5)
+        add_outer_(self._precision(), half * x, half * product, quadratic)
+        theta_hat += along(residual / (1.0 + quadratic), x) * product
+        project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
 
 
 class EpochEstimator(HorizonEstimator):

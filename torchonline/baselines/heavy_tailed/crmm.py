@@ -8,9 +8,7 @@ from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions
-from torchonline.core.ops import along, dot, increase_, matvec, sqrt
-from torchonline.core.precision_matrix import add_outer_
-from torchonline.linalg import project_ball_
+from torchonline.core.ops import dot, increase_, matvec, sqrt
 
 
 class CRMMRegression(EpochEstimator):
@@ -81,11 +79,8 @@ class CRMMRegression(EpochEstimator):
         product = matvec(self.V_inv, x)
         quadratic = 0.5 * dot(x, product)
         residual = median - dot(x, self.theta_hat)
-        half = math.sqrt(0.5)
         increase_(self.residual_sum, residual * residual * 2.0 * quadratic / (1.0 + quadratic))
-        add_outer_(self._precision(), half * x, half * product, quadratic)
-        self.theta_hat += along(residual / (1.0 + quadratic), x) * product
-        project_ball_(self.theta_hat, self.V, self.theta_bound, self.validate)
+        self._newton_step_(x, product, quadratic, residual)
 
 
 class CRMM(UCB):

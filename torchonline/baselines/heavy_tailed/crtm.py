@@ -1,6 +1,5 @@
 """CRTM: one-pass regression on truncated rewards (Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023)."""
 
-import math
 from typing import Any, Unpack
 
 from torch import Tensor
@@ -8,8 +7,7 @@ from torch import Tensor
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import HorizonEstimator, HorizonOptions
 from torchonline.core.checks import positive
-from torchonline.core.ops import along, at_least, dot, matvec, real, sqrt, where
-from torchonline.linalg import project_ball_
+from torchonline.core.ops import at_least, dot, matvec, real, sqrt, where
 
 
 class CRTMRegression(HorizonEstimator):
@@ -75,11 +73,8 @@ class CRTMRegression(HorizonEstimator):
         self._check_growth(x, quadratic)
         threshold = self.threshold_factor * (self.largest_mean + noise_scale) * growth
         kept = where(abs(reward) * sqrt(square) <= threshold, reward, 0.0 * reward)
-        step = (kept - dot(x, theta_hat)) / (1.0 + quadratic)
-        half = math.sqrt(0.5)
-        self._add_outer_(half * x, half * product, quadratic)
-        theta_hat += along(step, x) * product
-        project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
+        self._newton_step_(x, product, quadratic, kept - dot(x, theta_hat))
+        self._end_round_()
 
 
 class CRTM(UCB):
