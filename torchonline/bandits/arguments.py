@@ -30,7 +30,7 @@ def on_rows(method: Any, name: str = "x", owner: str = "self") -> Any:
             return method(self, x)
 
     def look(self: Any, x: Any) -> Any:
-        return of_checked(self, _checked_rows(self if owner == "self" else self.estimator, x, name))
+        return of_checked(self, checked_rows(self if owner == "self" else self.estimator, x, name))
 
     body = "return _method({all}) if self.is_view else _checked({all})"
     decorated = with_body(method, body, _method=method, _checked=one_at_a_time(look, owner))
@@ -38,13 +38,15 @@ def on_rows(method: Any, name: str = "x", owner: str = "self") -> Any:
     return decorated
 
 
-def _checked_rows(estimator: Any, x: Any, name: str) -> Tensor:
-    """Return rows of features as a tensor ``(*B, ..., d)``, or raise."""
-    x = check_tensor(name, x, estimator.theta_hat)
-    batch, shape = estimator.batch_shape, x.shape
-    if len(shape) <= len(batch) or shape[: len(batch)] != batch or shape[-1] != estimator.dim:
-        wanted = shape_text((*batch, "...", estimator.dim))
-        raise ValueError(f"{name}: expected shape {wanted}, got {shape_text(shape)}")
+def checked_rows(estimator: Any, x: Any, name: str, is_decision: bool = False) -> Tensor:
+    """Return rows of features as a tensor ``(*B, ..., d)``, or raise. For a decision, ``(*B, ..., K, d)`` with K > 0."""
+    x = check_tensor(name, x, estimator._buffers["theta_hat"])
+    batch, dims, shape = estimator.batch_shape, estimator.batch_dims, x.shape
+    is_short = len(shape) <= dims + is_decision or (is_decision and shape[-2] == 0)
+    if is_short or shape[-1] != estimator.dim or (dims and shape[:dims] != batch):
+        rows, more = (("K",), " with K > 0") if is_decision else ((), "")
+        wanted = shape_text((*batch, "...", *rows, estimator.dim))
+        raise ValueError(f"{name}: expected shape {wanted}{more}, got {shape_text(shape)}")
     return x
 
 
@@ -89,10 +91,8 @@ def _rounds_of_arrays(
     rows = as_array(x)
     # A single learner's numbers are Python's, which have no precision of their own to impose.
     is_number = not (learner.batch_dims or learner.output_shape)
-    rewards: Any = reward.tolist() if is_number else as_array(reward)
-    scales: Any = view.noise_scale
-    if noise_scale is not None:
-        scales = noise_scale.tolist() if is_number else as_array(noise_scale)
+    values: Any = Tensor.tolist if is_number else as_array
+    rewards, scales = values(reward), view.noise_scale if noise_scale is None else values(noise_scale)
     if learner.validate:
         if noise_scale is not None or not (isinstance(rewards, float) and learner._is_ordinary(rewards)):
             learner._check_rewards(reward, noise_scale)

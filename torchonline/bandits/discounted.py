@@ -21,20 +21,18 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
     .. math:: V \leftarrow \gamma V + (1-\gamma)\lambda\,d\,e_je_j^\top,\qquad
               A \leftarrow \gamma^2 A + (1-\gamma^2)\lambda\,d\,e_je_j^\top,\qquad j = t \bmod d.
 
-    The coordinate vectors :math:`e_j` take turns, as observations of reward 0, to keep the ridge from fading. A round of age n
-    weighs :math:`\gamma^n` in :math:`\hat\theta`. In the radius, :math:`d\log(\operatorname{tr}A/(\lambda d))`, which is at
-    least :math:`\log\det(A/\lambda)`, takes the place of ``logdet``, and each round multiplies ``bias`` by :math:`\gamma`.
+    The coordinate vectors :math:`e_j` take turns, as observations of reward 0, to keep the ridge from fading. In the radius,
+    :math:`d\log(\operatorname{tr}A/(\lambda d)) \ge \log\det(A/\lambda)` takes the place of ``logdet``, and each round
+    multiplies ``bias`` by :math:`\gamma`.
 
-    Guarantee: none, whether the parameter moves or not (docs/drift.md). ``restart_every`` of :class:`HeavyTailRegression` and
-    :class:`RidgeRegression`, which start anew, has a theorem.
+    Guarantee: none, whether the parameter moves or not (docs/drift.md), unlike for ``restart_every`` of the base class.
 
     Cost of a round: O(d^2) time and five d x d matrices (seven in float32), about twice the base class's time.
 
     Args:
-        dim: d, number of features.
+        dim, noise, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as
+            in :class:`HeavyTailRegression`.
         discount: :math:`\gamma`, below 1 and at least 1 - 1/d, which is a memory of d rounds; at least 1/2 for d = 1.
-        noise, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
-            :class:`HeavyTailRegression`.
 
     Example:
         >>> learner = DiscountedHeavyTailRegression(2, discount=0.95, noise_scale=0.5)
@@ -47,8 +45,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
 
     Reference:
         Russac, Vernade and Cappe, Weighted Linear Bandits for Non-Stationary Environments, NeurIPS 2019 (D-LinUCB). What
-        differs: the regression below; the ridge, which there is renewed in all coordinates at once; and the newest round, which
-        there weighs 1 and here :math:`\gamma`.
+        differs: the regression; the ridge, there renewed in all coordinates at once; the newest round, which there weighs 1.
     """
 
     statistics_depend_on = (*HeavyTailRegression.statistics_depend_on, "discount")
@@ -81,7 +78,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         self._observe(x, reward, noise_scale)
         # Forget a little of everything, but not the ridge.
         theta_hat, P, A, fading = self.theta_hat, self.P, self.A, self.discount
-        # V^-1 A V^-1 and V^-1 (V theta_hat) are invariant and stay as they are.
+        # P and theta_hat do not depend on the scale.
         scale_(self._precision(), fading)
         scale_(self._weighted_precision(), fading * fading)
         self.bias[...] = fading * self.bias
@@ -97,5 +94,5 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         subtract_outers_(P, h, Pa - along(half, a) * h)
         add_outer_(self._precision(), a, Wa, quadratic)
         add_outer_(self._weighted_precision(), root_rho * a, root_rho * Ra, rho_aRa)
-        # A running sum of logarithms would keep its rounding errors for ever. The trace forgets them.
+        # A running sum of logarithms would keep its rounding errors for ever.
         self.logdet[...] = self.dim * log(trace(A) / (self.dim * self.ridge))

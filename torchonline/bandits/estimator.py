@@ -1,7 +1,8 @@
 """Base class of the linear estimators: statistics, widths and an all-or-nothing step."""
 
+import inspect
 import math
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, get_args, is_typeddict
 
 import numpy as np
 import torch
@@ -29,9 +30,11 @@ def default_ridge(dim: int, theta_bound: float) -> float:
 class Estimator(Learner):
     r"""Base of all linear estimators: a prediction of the reward, an ellipsoid around it, and a one-pass update.
 
-    A subclass implements :meth:`radius`, of the confidence set ``|x'theta - x'theta_hat| <= radius * sqrt(x' width_matrix x)``,
-    and :meth:`_observe`, which learns from one round. Both run on tensors and on NumPy views. :meth:`_initial_state` names
-    further buffers. A subclass with an ``output_shape`` predicts that many responses from the same features, and has no policy.
+    A subclass implements :meth:`radius` and :meth:`_observe`. That its confidence set holds means: with probability at least 1 -
+    ``delta``, for all rounds and all x at once, ``|x'theta - x'theta_hat| <= radius * width(x)``. Widths are ``sqrt(x' V_inv
+    x)``, unless a subclass has another :meth:`width_matrix`. Both methods run on tensors and on NumPy views.
+    :meth:`_initial_state` names further buffers. A subclass with an ``output_shape`` predicts that many responses from the same
+    features, and has no policy.
 
     Args:
         dim: d, number of features.
@@ -39,12 +42,13 @@ class Estimator(Learner):
         radius_scale: multiplies the radius. Other than 1 it is a heuristic.
         noise_scale: in units of the reward.
         theta_bound: S > 0, a bound on the norm of the true parameter.
-        restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. Each buffer
-            is then what it was before the first round, and ``rounds`` counts the rounds since the last start.
+        restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
+            counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
+            that epoch alone (docs/drift.md).
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``. Subclasses name further buffers.
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``.
     """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
@@ -63,6 +67,25 @@ class Estimator(Learner):
     smallest_noise_scale = 0.0
     # The longest features that a round may have.
     longest = math.inf
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # For help and inspect, which should show the keywords that the base class explains in place of a family's `**options`.
+        own = inspect.signature(cls).parameters
+        family = get_args(own["options"].annotation) if "options" in own else ()
+        if family and is_typeddict(family[0]):
+            shared = [one for one in inspect.signature(cls.__mro__[1]).parameters.values() if one.name not in own]
+            named = [one.replace(kind=one.KEYWORD_ONLY) for one in shared if one.name in family[0].__annotations__]
+            kept = [one for one in own.values() if one.name != "options"]
+            cls.__signature__ = inspect.Signature(kept + named)
+
+    def __new__(cls, /, *arguments: Any, **named: Any) -> Any:
+        if arguments or named:  # a copy is made without
+            try:
+                inspect.signature(cls).bind(*arguments, **named)
+            except TypeError as error:
+                raise TypeError(f"{cls.__name__}() {error}") from None
+        return super().__new__(cls, *arguments, **named)
 
     def __init__(
         self,
@@ -207,7 +230,9 @@ class Estimator(Learner):
         """Learn from one round of each learner, and start anew where that was the last of an epoch."""
         self._observe(x, reward, noise_scale)
         if self.restart_every is not None:
-            self._restart_(self.rounds >= self.restart_every)
+            due = self.rounds >= self.restart_every
+            if may_hold(due):
+                self._forget_(due)
 
     def _precision(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return V with its inverse."""
@@ -239,16 +264,8 @@ class Estimator(Learner):
         rounds += 1
         return is_time_to_refine(rounds)
 
-    def _restart_(self, due: Tensor) -> None:
-        """Forget everything in the learners that are ``due``, ``(*B)``. Do not ask whether any is where asking would stall."""
-        if may_hold(due):
-            self._forget_(due)
-
     def _forget_(self, due: Tensor) -> None:
         """Put each buffer back to its value before the first round, in the learners that are ``due``, ``(*B)``."""
-        self._restore_start_(due)
-
-    def _restore_start_(self, due: Tensor) -> None:
         for name, buffer in self.named_buffers():
             for start, fill, is_diagonal in self.starts:
                 if buffer is not None and name == start:

@@ -1,26 +1,26 @@
 """One-pass regression under heavy tails with a proved, computable radius, and UCB over it."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
-from torchonline.bandits.policies import UCB
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import one_of
 from torchonline.core.ops import along, clip, dot, maximum, minimum, number, sqrt
-from torchonline.core.options import LearnerOptions, arguments_of
+from torchonline.core.options import LearnerOptions
 
 
 class HeavyTailRegression(HeavyTailCertificate):
     r"""Linear regression from rewards whose noise has barely a finite moment, with a certified radius.
 
-    The prediction :math:`x^\top\hat\theta` with its error bar :math:`w = \text{radius}\cdot\text{width}(x)`, cut to what
-    ``theta_bound`` allows, leaves an interval around a centre :math:`z`. With the noise scale :math:`\nu` of the round,
-    :math:`\sigma^2 = \nu^2 + \min(w, S\|x\|)^2` (``moment_order`` 2), :math:`\psi = \text{clip}((r - z)/\sigma, \pm\tau)` and
-    :math:`a = x/\sigma`, a round is one step of ridge regression on the clipped pseudo-reward :math:`z + \sigma\psi`:
+    Let z be the centre of the interval :math:`x^\top\hat\theta \pm w`, :math:`w = \text{radius}\cdot\text{width}(x)`, cut to what
+    ``theta_bound`` allows. With the noise scale :math:`\nu` of the round, :math:`\sigma^2 = \nu^2 + \min(w, S\|x\|)^2`
+    (``moment_order`` 2), :math:`\psi = \text{clip}((r - z)/\sigma, \pm\tau)` and :math:`a = x/\sigma`, a round is one step of
+    ridge regression on the clipped pseudo-reward :math:`z + \sigma\psi`:
 
     .. math:: V \leftarrow V + aa^\top,\quad
               \hat\theta \leftarrow \hat\theta + V^{-1}a\,(\psi + (z - x^\top\hat\theta)/\sigma),\quad
@@ -40,23 +40,21 @@ class HeavyTailRegression(HeavyTailCertificate):
     noise that is symmetric given the past and x, with no moment at all; skewed noise breaks it. UCB has expected regret
     :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` over T rounds at ``moment_order`` 2, ``delta`` = 1/T and the default
     ``ridge``, for features no longer than L and :math:`\nu_t` bounded away from 0. Proofs, the formulas for other moment orders
-    and delays: docs/heavy_tail_regression.md. ``radius_scale`` other than 1 is a heuristic. With ``restart_every`` the guarantee
-    holds in each epoch in which the parameter does not move, for that epoch alone (docs/drift.md).
+    and delays: docs/heavy_tail_regression.md.
 
     Cost of a round: O(d^2) time and five d x d matrices (seven in float32), whatever the round. With ``noise="symmetric"``,
     which does not clip, ``step`` refuses an outlier of some 10^7 error bars in float64.
 
     Args:
-        dim: d, number of features.
+        dim, radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`. ``radius_scale`` changes
+            the update too. The proof is for float64.
         noise: "moment", or "symmetric" (uses neither ``noise_scale`` nor ``moment_order``).
         moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; the standard
             deviation at p = 2. Too large costs regret; too small voids the guarantee, often without a trace in the data.
-        theta_bound: S > 0, a bound on the norm of the true parameter. Too large and too small are as for ``noise_scale``.
+        theta_bound: S > 0, a bound on the norm of the true parameter, likewise.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`. ``radius_scale`` also
-            changes the update. The proof is for float64.
 
     Shape:
         - ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``, ``(*B)``.
@@ -136,21 +134,6 @@ class HeavyTailUCB(UCB):
         1
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        noise: str = "moment",
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        restart_every: int | None = None,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(HeavyTailRegression(**arguments_of(locals())))
+    @takes_arguments_of(HeavyTailRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(HeavyTailRegression(*arguments, **options))

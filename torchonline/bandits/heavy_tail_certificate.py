@@ -41,7 +41,7 @@ class Forecast(NamedTuple):
     Px: Tensor  # P x, (*B, d)
     xWx: Tensor  # x'V^-1 x, (*B)
     xPx: Tensor  # x'P x, (*B)
-    slack: Tensor  # 8 roundoffs times x'x, (*B). Times a matrix's trace, it bounds most of what rounding has taken from x'Mx.
+    slack: Tensor  # 8 roundoffs times x'x, (*B). Times trace(M), it bounds most of what rounding has taken from x'Mx.
 
 
 class ClipLevel(NamedTuple):
@@ -54,10 +54,7 @@ class ClipLevel(NamedTuple):
 
 
 class HeavyTailCertificate(Estimator):
-    """Base of the heavy-tailed regressions, of one output and of several: the clip level, and the matrix A of the radius.
-
-    A round calls :meth:`_forecast`, :meth:`_clip_level` and :meth:`_absorb_`, in this order (docs/heavy_tail_regression.md).
-    """
+    """Base of the heavy-tailed regressions: a round is forecast, clip level and absorption (docs/heavy_tail_regression.md)."""
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
         A_lost: Tensor | None
@@ -71,8 +68,7 @@ class HeavyTailCertificate(Estimator):
     def _set_certificate(self, moment_order: float, delta: float) -> None:
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
         self.delta = within("delta", delta, 0.0, 1.0)
-        # The clip level is at most tau0 * growth * sqrt(t) scales.
-        self.growth = 3.0
+        self.growth = 3.0  # the clip level is at most tau0 * growth * sqrt(t) scales
         self.eps = eps = self.moment_order - 1.0
         self.bias_factor = eps**eps / (1.0 + eps) ** (1.0 + eps)
         self.tau0 = 3.0 if eps == 1.0 else min(3.0, 1.75 * self.bias_factor * eps / (1.0 - eps))

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import UCB
+from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.core.backend import may_hold
 from torchonline.core.checks import one_of, positive, positive_integer, within
 from torchonline.core.ops import (
     along,
@@ -18,13 +19,12 @@ from torchonline.core.ops import (
     log1p,
     matvec,
     maximum,
-    number,
     real,
     sqrt,
     started_power,
     where,
 )
-from torchonline.core.options import LearnerOptions, arguments_of
+from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_
 
 
@@ -43,28 +43,27 @@ class HuberRegression(Estimator):
     with the projection in the norm of V. The radius after t >= 1 rounds is
     :math:`\beta_t = 107\,\ell\,\tau_0\,t^e + \sqrt{\lambda(2+4S^2)}`, and its second term alone before.
 
-    Guarantee. The paper states :math:`\|\hat\theta_{t+1}-\theta^*\|_V \le \beta_t` for all t up to ``horizon`` with probability
-    1 - 4 ``delta`` (Lemma 1: noise with mean 0 and :math:`E|\eta_t|^p \le \nu_t^p` given the past, features of norm at most
+    Guarantee. The paper states :math:`\|\hat\theta_{t+1}-\theta^*\|_V \le \beta_t` for all t up to ``horizon`` with probability 1
+    - 4 ``delta`` (Lemma 1: noise with mean 0 and :math:`E|\eta_t|^p \le \nu_t^p` given the past, features of norm at most
     ``feature_bound``, :math:`\|\theta^*\| \le` ``theta_bound``, the paper's ``ridge``, ``alpha``, ``minimum_scale``). Its
     constant 107 is not confirmed: a step of the proof of Lemma 5 does not hold as written (docs/hvt_ucb.md). The radius is about
-    5000 in the paper's own experiment. ``radius_scale`` near 1e-3 works in experiments and is a heuristic.
-    :class:`HeavyTailRegression` has a proved radius of practical size. With ``restart_every`` the guarantee holds in each epoch
-    in which the parameter does not move, for that epoch alone.
+    5000 in the paper's experiment; ``radius_scale`` near 1e-3, a heuristic, works there. :class:`HeavyTailRegression` has a
+    proved radius of practical size.
 
-    With ``horizon=None`` there are epochs of 64, 128, 256, ... rounds. At the end of each the learner forgets everything and
-    starts anew with the constants of the next length. A regret of at most :math:`C\sqrt T` at a known horizon T, with C not
-    decreasing in T, becomes at most :math:`(2+\sqrt2)\,C\sqrt{T+64}`, with C as for T + 64 (docs/drift.md).
+    With ``horizon=None`` the learner starts anew after 64, then 128, 256, ... rounds, with the constants of the next length. A
+    regret of at most :math:`C\sqrt T` at a known horizon T, with C not decreasing in T, becomes at most
+    :math:`(2+\sqrt2)\,C\sqrt{T+64}`, with C as for T + 64 (docs/drift.md).
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round; O(d^3) in the rounds, ever rarer,
     in which the step leaves the ball.
 
     Args:
-        dim: d, number of features.
+        dim, theta_bound, radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
+            ``radius_scale`` also changes :math:`\sigma`.
         horizon: T, number of rounds the radius is for. More rounds run on without a guarantee. None if it is not known, which
             costs regret; ``restart_every``, if given, is then the horizon.
         moment_order: p in (1, 2].
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
         feature_bound: L > 0, a bound on the norm of features.
         ridge: :math:`\lambda > 0`; None for the paper's d.
         delta: in (0, 1); None for the paper's 1 / (8 T). Without a horizon it is for all epochs together: an epoch of T rounds
@@ -72,8 +71,6 @@ class HuberRegression(Estimator):
         alpha: > 0; the step is 1 / alpha of a Newton step. The paper's theory needs 4.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for the paper's 1 / sqrt(T).
         radius: "paper".
-        radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`. ``radius_scale`` also
-            changes :math:`\sigma`.
 
     Shape:
         - Without a horizon, ``epoch_length``, ``tau0``, ``slope`` and ``scale_floor``, ``(*B)``.
@@ -118,7 +115,6 @@ class HuberRegression(Estimator):
     ) -> None:
         ridge = dim if ridge is None else ridge
         super().__init__(dim, ridge, radius_scale, noise_scale, theta_bound, restart_every, **options)
-        # An epoch that is known to end is a horizon.
         self.horizon = self.restart_every if horizon is None else positive_integer("horizon", horizon)
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
         self.feature_bound = positive("feature_bound", feature_bound)
@@ -128,9 +124,8 @@ class HuberRegression(Estimator):
         eps = self.moment_order - 1.0
         self.power = (1.0 - eps) / (2.0 * (1.0 + eps))
         self.radius_start = math.sqrt(self.ridge * (2.0 + 4.0 * self.theta_bound**2))
-        # Rounds of the first epoch where the horizon is not known. Fewer are not worth the constants of a new start.
+        # Fewer rounds are not worth the constants of a new start.
         self.first_epoch = 64
-        # The paper's delta, or the sum of the paper's over all epochs.
         usual = 1.0 / (4.0 * self.first_epoch) if self.horizon is None else 1.0 / (8.0 * self.horizon)
         self.delta = usual if delta is None else within("delta", delta, 0.0, 1.0)
         if self.horizon is not None:
@@ -146,17 +141,15 @@ class HuberRegression(Estimator):
             state["epoch_length"] = torch.tensor(self.first_epoch)
         return state
 
-    def _forget_(self, due: Tensor) -> None:
-        if self.horizon is None:
-            length = self.epoch_length * (1 + due)
-            self._restore_start_(due)
-            self.epoch_length[...] = length
-            tau0, slope, scale_floor = self._constants_for(real(self.epoch_length, self.theta_hat))
-            self.tau0[...] = where(due, tau0, self.tau0)
-            self.slope[...] = where(due, slope, self.slope)
-            self.scale_floor[...] = where(due, scale_floor, self.scale_floor)
-        else:
-            self._restore_start_(due)
+    def _next_epoch_(self, due: Tensor) -> None:
+        """Start anew in the learners that are ``due``, ``(*B)``, with the constants of an epoch of twice the length."""
+        length = self.epoch_length * (1 + due)
+        self._forget_(due)
+        self.epoch_length[...] = length
+        tau0, slope, scale_floor = self._constants_for(real(self.epoch_length, self.theta_hat))
+        self.tau0[...] = where(due, tau0, self.tau0)
+        self.slope[...] = where(due, slope, self.slope)
+        self.scale_floor[...] = where(due, scale_floor, self.scale_floor)
 
     def _constants_for(self, T: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the paper's constants for a horizon: tau0, the radius as a multiple of t^power, and sigma_min."""
@@ -173,13 +166,13 @@ class HuberRegression(Estimator):
 
     @torch.jit.export
     def radius(self) -> Tensor:
-        rounds = real(number(self.rounds), self.theta_hat)
+        rounds = real(self.rounds, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat = self.theta_hat
         root_alpha = math.sqrt(self.alpha)
-        growth = self.tau0 * real(number(self.rounds) + 1, theta_hat) ** self.power
+        growth = self.tau0 * real(self.rounds + 1, theta_hat) ** self.power
         product = matvec(self.V_inv, x)
         q = sqrt(at_least(dot(x, product), 0.0))
         # Eq. (11), with the floor 2 sqrt(2) that Lemmas 4 and 5 need.
@@ -194,43 +187,23 @@ class HuberRegression(Estimator):
         inverse = along(1.0 / (root_alpha * scale), x)
         step = along(innovation / (scale * (1.0 + quadratic)), x) * product
 
-        # V first, then theta in the norm of the new V.
         self._add_outer_(inverse * x, inverse * product, quadratic)
         theta_hat += step
         project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
         if self.horizon is None:
-            self._restart_(self.rounds >= self.epoch_length)
+            due = self.rounds >= self.epoch_length
+            if may_hold(due):
+                self._next_epoch_(due)
 
 
 class HvtUCB(UCB):
     """Hvt-UCB: optimism over :class:`HuberRegression`, with the same arguments. We recommend :class:`HeavyTailUCB`.
 
     Example:
-        >>> policy = HvtUCB(2, horizon=1000, moment_order=1.99, noise_scale=4.39)
-        >>> policy.step(torch.tensor([1.0, 0.0]), torch.tensor(0.3))
-        >>> bool(policy.estimator.radius() > 3000), policy.select(torch.eye(2))
-        (True, tensor(1))
+        >>> HvtUCB(2, horizon=1000, moment_order=1.99, noise_scale=4.39).select(torch.eye(2))
+        tensor(0)
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int | None,
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float | None = None,
-        alpha: float = 4.0,
-        minimum_scale: float | None = None,
-        radius: str = "paper",
-        radius_scale: float = 1.0,
-        restart_every: int | None = None,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(HuberRegression(**arguments_of(locals())))
+    @takes_arguments_of(HuberRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(HuberRegression(*arguments, **options))

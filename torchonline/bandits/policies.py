@@ -1,5 +1,6 @@
 """Policies: how an estimator's mean and uncertainty become a choice."""
 
+import functools
 import inspect
 import math
 import re
@@ -11,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.arguments import OWNER, on_rows
+from torchonline.bandits.arguments import OWNER, checked_rows, on_rows
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
-from torchonline.core.checks import check_array, check_values, shape_text
-from torchonline.core.inputs import ArrayLike, check_mask, check_tensor
+from torchonline.core.checks import check_array, check_values
+from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, roundoff, trace
 from torchonline.core.options import differs
 from torchonline.core.stepping import one_at_a_time
@@ -28,18 +29,23 @@ P = ParamSpec("P")
 def takes_arguments_of(
     estimator: Callable[P, Estimator],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Decorate a policy's ``__init__`` that passes its arguments on to an estimator.
-
-    The method gets the signature of the estimator's constructor and the documentation of its arguments.
-    """
+    """Decorate a policy's ``__init__`` with the signature and the arguments' documentation of an estimator's constructor."""
     signature = inspect.signature(estimator)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     section = re.search(r"^Args:\n(?: .*\n|\n)*", inspect.getdoc(estimator) or "", re.MULTILINE)
 
     def decorate(method: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
-        method.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])  # type: ignore[attr-defined]
-        method.__doc__ = section.group().rstrip() if section else None
-        return method
+        @functools.wraps(method)
+        def construct(self: Any, *arguments: Any, **options: Any) -> None:
+            try:
+                signature.bind(*arguments, **options)
+            except TypeError as error:
+                raise TypeError(f"{type(self).__name__}() {error}") from None
+            method(self, *arguments, **options)
+
+        construct.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])  # type: ignore[attr-defined]
+        construct.__doc__ = section.group().rstrip() if section else None
+        return construct
 
     return decorate
 
@@ -62,7 +68,7 @@ class Policy(nn.Module):
     A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`.
 
     Args:
-        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response. It has the ``batch_shape``, ``*B``.
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response.
     """
 
     # True in the stand-ins that compute on NumPy arrays.
@@ -91,7 +97,7 @@ class Policy(nn.Module):
     @partial(one_at_a_time, owner=OWNER)
     def _select_in_python(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         estimator: Any = self._modules["estimator"]
-        arms = self._checked_arms(estimator, arms)
+        arms = checked_rows(estimator, arms, "arms", True)
         if mask is not None:
             mask = check_mask("mask", mask, arms.shape[:-1], arms, estimator.validate)
         forward: Any = type(self).forward if "forward" not in self.__dict__ else None
@@ -138,14 +144,6 @@ class Policy(nn.Module):
         """Learn from the reward of a decision, or from several in order: see :meth:`Estimator.step`."""
         self.estimator.step(x, reward, noise_scale)
 
-    def _checked_arms(self, estimator: Any, arms: Any) -> Tensor:
-        arms = check_tensor("arms", arms, estimator._buffers["theta_hat"])
-        batch, dims, shape = estimator.batch_shape, estimator.batch_dims, arms.shape
-        if len(shape) < dims + 2 or shape[-1] != estimator.dim or shape[-2] == 0 or (dims and shape[:dims] != batch):
-            wanted = shape_text((*batch, "...", "K", estimator.dim))
-            raise ValueError(f"arms: expected shape {wanted} with K > 0, got {shape_text(shape)}")
-        return arms
-
     def _select_on_arrays(self, view: NumpyView, arms: Tensor, mask: Tensor | None) -> Tensor:
         rows = as_array(arms)
         if view.learner.validate:
@@ -166,9 +164,9 @@ class UCB(Policy):
 
     .. math:: \text{score}_k = x_k^\top\hat\theta + \beta\,\|x_k\|_M
 
-    with the estimator's ``radius`` :math:`\beta` and ``width``. When the estimator's confidence set holds, no score is below its
-    arm's mean reward, and the regret of a round is at most twice the chosen arm's :math:`\beta\|x_k\|_M`. Cost of a decision
-    among K arms: O(K d^2), one matrix product.
+    with the estimator's ``radius`` :math:`\beta` and ``width``. When the confidence set holds, no score is below its arm's mean
+    reward, and the regret of a round is at most twice the chosen arm's :math:`\beta\|x_k\|_M`. Cost of a decision among K arms:
+    O(K d^2), one matrix product.
 
     Example:
         >>> policy, arms = UCB(RidgeRegression(2)), torch.eye(2, dtype=torch.float64)
@@ -190,10 +188,10 @@ class ThompsonSampling(Policy):
     .. math:: \tilde\theta = \hat\theta + \beta M^{1/2}\eta,\quad \eta \sim N(0, I),\qquad
               \text{score}_k = x_k^\top\tilde\theta
 
-    One draw serves all arms of a decision; each decision of a batch has its own. The draw is as wide as the estimator's
-    ``radius``. The regret bound :math:`\tilde O(d^{3/2}\sqrt T)` of Abeille and Lazaric (Linear Thompson sampling revisited,
-    AISTATS 2017) asks for that width, under sub-Gaussian noise and ridge regression. Over other estimators no theorem holds.
-    Draws follow torch's global seed. Cost of a decision: O(d^3) for a Cholesky factor, then O(K d).
+    with the estimator's ``radius`` :math:`\beta`. Each decision has one draw for all of its arms. Draws follow torch's global
+    seed. Over ridge regression, under sub-Gaussian noise, the regret is :math:`\tilde O(d^{3/2}\sqrt T)` (Abeille and Lazaric,
+    Linear Thompson sampling revisited, AISTATS 2017); over other estimators no theorem holds. Cost of a decision: O(d^3) for a
+    Cholesky factor, then O(K d).
 
     Example:
         >>> _ = torch.manual_seed(0)

@@ -1,16 +1,16 @@
 """Ridge regression and OFUL (Abbasi-Yadkori, Pal and Szepesvari, NeurIPS 2011)."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import UCB
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import one_of, positive, within
 from torchonline.core.ops import along, dot, increase_, log1p, matvec, number, sqrt
-from torchonline.core.options import LearnerOptions, arguments_of
+from torchonline.core.options import LearnerOptions
 
 
 class RidgeRegression(Estimator):
@@ -20,26 +20,22 @@ class RidgeRegression(Estimator):
               \text{radius}^2 = R^2\bigl(\log\det(V/\lambda) + 2\log(1/\delta)\bigr) + \lambda S^2
 
     V starts at :math:`\lambda I`, and :math:`a = x`, :math:`\tilde r = r`. A round with a ``noise_scale`` :math:`R_t` of its own
-    has :math:`a = xR/R_t` and :math:`\tilde r = rR/R_t`, which is weighted least squares. Widths are :math:`\|x\|_{V^{-1}}`.
+    has :math:`a = xR/R_t` and :math:`\tilde r = rR/R_t`, which is weighted least squares.
 
     Guarantee. Assume that the noise is R-sub-Gaussian given the past and x, with R = ``noise_scale`` (:math:`R_t` in a round that
     has its own), and that :math:`\|\theta^*\| \le` ``theta_bound``. Then with probability at least 1 - ``delta``, for all rounds
     and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (proof: docs/ridge.md). Under
     heavier tails the set is not proved, and fails in experiments: use :class:`HeavyTailRegression`. ``radius="classic"``,
     :math:`R\sqrt{\log\det(V/\lambda) + 2\log(1/\delta)} + \sqrt\lambda\,S`, is that of Theorem 2 of the reference: it has the
-    same guarantee, and is never smaller. ``radius_scale`` other than 1 is a heuristic. With ``restart_every`` the guarantee holds
-    in each epoch in which the parameter does not move, for that epoch alone.
+    same guarantee, and is never smaller.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round.
 
     Args:
-        dim: d, number of features.
+        dim, theta_bound, ridge, radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
         noise_scale: R > 0, the sub-Gaussian scale of the noise, in units of the reward.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
-        ridge: :math:`\lambda > 0`.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius: "mixture" or "classic".
-        radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
 
     Example:
         >>> learner = RidgeRegression(2)
@@ -114,27 +110,11 @@ class OFUL(UCB):
 
     Example:
         >>> policy, arms = OFUL(2, noise_scale=0.1), torch.eye(2)
-        >>> for _ in range(50):
-        ...     choice = policy.select(arms)
-        ...     policy.step(arms[choice], choice.double())  # the second arm pays 1, the first 0
+        >>> policy.step(arms, torch.tensor([0.0, 1.0]))  # the second arm pays 1, the first 0
         >>> policy.select(arms)
         tensor(1)
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
-        ridge: float = 1.0,
-        delta: float = 0.01,
-        radius: str = "mixture",
-        radius_scale: float = 1.0,
-        restart_every: int | None = None,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(RidgeRegression(**arguments_of(locals())))
+    @takes_arguments_of(RidgeRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(RidgeRegression(*arguments, **options))

@@ -20,10 +20,10 @@ from torchonline.core.stepping import one_at_a_time
 class SystemIdentification(HeavyTailCertificate):
     r"""Identification of a linear system :math:`y = \Theta^\top x + w` under heavy-tailed noise.
 
-    Features x are what the next state depends on, such as the state and the input side by side. :math:`y`, the next state, has n
-    components, the outputs. A round, ``learner.step(x, next_state)``, is one of :class:`HeavyTailRegression` on each output, with
-    all but :math:`\hat\Theta` in common. Output i has a centre :math:`z_i` and, in units of its noise scale :math:`\nu_i`, an
-    error :math:`c_i` of its prediction. With :math:`\sigma^2 = 1 + \max_i c_i^2` (``moment_order`` 2), :math:`a = x/\sigma` and
+    Features x are what the next state y depends on, such as the state and the input side by side. A round,
+    ``learner.step(x, next_state)``, is one of :class:`HeavyTailRegression` on each of y's n components, the outputs, with all but
+    :math:`\hat\Theta` in common. Output i has a centre :math:`z_i` and, in units of its noise scale :math:`\nu_i`, an error
+    :math:`c_i` of its prediction. With :math:`\sigma^2 = 1 + \max_i c_i^2` (``moment_order`` 2), :math:`a = x/\sigma` and
     :math:`\psi_i = \text{clip}((y_i - z_i)/(\nu_i\sigma), \pm\tau)`,
 
     .. math:: V \leftarrow V + aa^\top,\quad \hat\theta_i \leftarrow \hat\theta_i + V^{-1}a\,(\nu_i\psi_i +
@@ -39,25 +39,20 @@ class SystemIdentification(HeavyTailCertificate):
               \text{radius}_i = \nu_i\Bigl(\sqrt{2\log\tfrac n\delta + \log\det\tfrac{A}{\lambda}
               + \lambda S_i^2/\nu_i^2} + \text{bias}\Bigr).
 
-    The noises of the outputs may depend on each other in any way. Features may be of any size and chosen by anything that knows
-    the past, so closed loops are allowed, stable or not. That the error goes to 0 is not promised: :meth:`error_bound` bounds it,
-    and shrinks where :meth:`smallest_eigenvalue` grows. Proof, and the price beside n learners: docs/heavy_tail_regression.md.
-    ``radius_scale`` other than 1 is a heuristic.
+    The noises of the outputs may depend on each other. Features may be of any size and chosen by anything that knows the past, so
+    closed loops are allowed, stable or not. :meth:`error_bound` bounds the error, and shrinks where :meth:`smallest_eigenvalue`
+    grows. Proof, and the price beside n learners: docs/heavy_tail_regression.md.
 
     Cost of a round: O(d^2 + dn) time and memory, whatever the round; five d x d matrices (seven in float32).
 
     Args:
-        dim: d, number of features.
+        dim, moment_order, radius_scale, batch_shape, dtype, device, validate: as in :class:`HeavyTailRegression`.
         outputs: n, number of components of the next state.
-        moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
-        noise_scale: :math:`\nu_i > 0`, the p-norm :math:`(E|w_i|^p)^{1/p}` of the noise, in units of output i (the standard
-            deviation at p = 2): a number for all outputs or a sequence of n. Too large costs precision; too small voids the
-            guarantee, often without a trace in the data.
+        noise_scale: :math:`\nu_i > 0`, as in :class:`HeavyTailRegression`, in units of output i: a number for all outputs or a
+            sequence of n.
         theta_bound: :math:`S_i > 0`, a bound on the norm of the column of :math:`\Theta`: a number or a sequence of n.
         ridge: :math:`\lambda > 0`, with outputs measured in noise scales; None for d / max (S_i / nu_i)^2.
         delta: probability in (0, 1) that the confidence set of any output ever fails.
-        radius_scale, batch_shape, dtype, device, validate: as in :class:`Estimator`. ``radius_scale`` also changes the update.
-            The proof is for float64.
 
     Shape:
         - ``theta_hat``, ``(*B, d, n)``, in the units of the outputs; ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``,

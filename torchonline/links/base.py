@@ -17,10 +17,8 @@ class Link(nn.Module):
     r"""Base class of the links: ``nn.Module`` without state, whose functions take tensors and NumPy arrays.
 
     A link is a canonical exponential family. Given the past, the reward has the density :math:`\exp\{(rz - m(z))/g + h(r)\}`, the
-    mean :math:`\mu(z) = m'(z)` and the variance :math:`g\,\mu'(z)`, where :math:`z = x^\top\theta`. Besides the functions, a
-    confidence set needs three things: a constant R with :math:`|\mu''| \le R\mu'` (:meth:`self_concordance`), the largest
-    :math:`\mu'` (:meth:`max_slope`), and a lower bound of :math:`2D_m(b, y)/(b-y)^2` (:meth:`curvature`), where
-    :math:`D_m(b, y) = m(b) - m(y) - \mu(y)(b - y)` is the divergence of m.
+    mean :math:`\mu(z) = m'(z)` and the variance :math:`g\,\mu'(z)`, where :math:`z = x^\top\theta`. The divergence of m is
+    :math:`D_m(b, y) = m(b) - m(y) - \mu(y)(b - y)`.
 
     Attributes:
         noise_scale: square root of the dispersion g.
@@ -65,8 +63,7 @@ class Link(nn.Module):
     def curvature(self, b: Tensor, y: Tensor, concordance: float) -> Tensor:
         r"""Return a lower bound of :math:`2D_m(b, y)/(b-y)^2`, of any shape, for R = ``concordance`` between b and y.
 
-        For points closer than 0.02, rounding would spoil the quotient, and the bound follows from self-concordance. For others it
-        is the quotient less a millionth, for rounding.
+        It is the quotient less a millionth, for rounding; for points closer than 0.02 it follows from self-concordance.
         """
         size = abs(b - y)
         close = size <= 0.02
@@ -77,7 +74,7 @@ class Link(nn.Module):
     # The methods below are eager Python only.
 
     def self_concordance(self, bound: float) -> float:
-        """Return R, for :math:`|z|` up to ``bound``."""
+        r"""Return a number R with :math:`|\mu''| \le R\mu'` for :math:`|z|` up to ``bound``."""
         raise NotImplementedError
 
     def max_slope(self, bound: float) -> float:
@@ -123,9 +120,9 @@ class Link(nn.Module):
     def curvature_ratio(self, bound: float) -> float:
         r"""Return an upper bound of :math:`\mu'(y)(b-y)^2/(2D_m(b,y))` for b and y in [-bound, bound], at least 1.
 
-        If the slope is unimodal, the maximum over b is at an end of the interval. The maximum over y is taken on a grid, times an
-        allowance for the points between: the logarithm of the ratio has a derivative of at most 2R. Otherwise self-concordance
-        gives :math:`u^2/(2(u-1+e^{-u}))` with u = 2 R bound.
+        If the slope is unimodal, the maximum over b is at an end, and that over y is taken on a grid, times an allowance for the
+        points between: the logarithm of the ratio has a derivative of at most 2R. Otherwise self-concordance gives
+        :math:`u^2/(2(u-1+e^{-u}))` with u = 2 R bound.
         """
         concordance = self.self_concordance(bound)
         u = 2.0 * concordance * bound

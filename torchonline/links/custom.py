@@ -121,14 +121,12 @@ class CustomLink(Link):
                 raise ValueError(f"{name}: expected the derivative of {lower} on {interval}, got one that is {off}")
         ratio = float(((dmu[2:] - dmu[:-2]) / (2.0 * h)).abs().div(slope).max())
         if ratio > self.R * (1.001 + (self.R * h) ** 2) + 1e-6:
-            raise ValueError(
-                f"R: expected at least {ratio:.6g}, the largest |mu''| / mu' on {interval}, got {self.R:g}"
-            )
+            least = f"{ratio:.6g}, the largest |mu''| / mu' on {interval}"
+            raise ValueError(f"R: expected at least {least}, got {self.R:g}")
         steepest = float(dmu.max())
         if self.C_mu is not None and steepest > self.C_mu * (1.0 + 1e-9):
-            raise ValueError(
-                f"C_mu: expected at least {steepest:.6g}, the largest mu' on {interval}, got {self.C_mu:g}"
-            )
+            least = f"{steepest:.6g}, the largest mu' on {interval}"
+            raise ValueError(f"C_mu: expected at least {least}, got {self.C_mu:g}")
 
     def _values(self, name: str, z: Tensor) -> Tensor:
         values = getattr(self, name)(z)

@@ -138,8 +138,8 @@ class Binomial(Link):
 class Poisson(Link):
     """Link of counts: the mean is exp(z), and the variance is the mean.
 
-    Counts with a variance above the mean break the confidence sets. Learners refuse predictors with ``|z|`` above 35, where
-    the mean is 1.6e15 and rounding in float64 loses the confidence sets.
+    A larger variance breaks the confidence sets. Learners refuse predictors with ``|z|`` above 35, where the mean is 1.6e15 and
+    rounding in float64 loses the confidence sets.
 
     Example:
         >>> Poisson().slope(torch.tensor([0.0, 1.0]))

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
+from torchonline.core import checks
 from torchonline.core.backend import in_python, is_readable
-from torchonline.core.checks import LARGEST, check_shape, check_size, check_values, positive, refusal, within
 from torchonline.core.inputs import check_tensor
 from torchonline.core.ops import (
     along,
-    assign_,
     at_least,
     at_most,
     clip,
@@ -36,7 +35,7 @@ def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link,
     """Return a link, :class:`Logistic` for None, and the largest predictor, up to which the link has been checked."""
     bound = 1.0
     for name, value in (("theta_bound", theta_bound), ("feature_bound", feature_bound)):
-        number = positive(name, value)
+        number = checks.positive(name, value)
         if not 1e-12 <= number <= 1e12:
             raise ValueError(f"{name}: expected from 1e-12 to 1e12, got {value}")
         bound *= number
@@ -58,12 +57,21 @@ def checked_min_slope(link: Link, theta_bound: float, bound: float) -> float:
     return slope
 
 
+class GLMOptions(LearnerOptions, total=False):
+    """Options of all generalized linear models. :class:`GeneralizedEstimator` explains them and sets their defaults."""
+
+    theta_bound: float
+    feature_bound: float
+    ridge: float | None
+    delta: float
+    radius_scale: float
+
+
 class GeneralizedEstimator(Estimator):
     r"""Base of all generalized linear models: the mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link.
 
-    Confidence sets and policies work on the predictor :math:`x^\top\theta`, which orders the arms as their means do; ``forward``
-    and ``interval`` return mean rewards. A round's ``noise_scale`` is the square root of its dispersion: the average of n tries
-    has 1 / sqrt(n) times that of one.
+    Confidence sets and policies work on the predictor :math:`x^\top\theta`; ``forward`` and ``interval`` return mean rewards. A
+    round's ``noise_scale`` is the square root of its dispersion: the average of n tries has 1 / sqrt(n) times that of one.
 
     Args:
         dim: d, number of features.
@@ -71,39 +79,44 @@ class GeneralizedEstimator(Estimator):
             refuses rewards that the link does not have.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones.
-        ridge: :math:`\lambda > 0`.
+        ridge: :math:`\lambda > 0`; None for d.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
-            The proofs are for float64.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`. The proofs
+            are for float64.
     """
 
-    if TYPE_CHECKING:
-        eta: float
+    eta: float
+    statistics_depend_on: tuple[str, ...] = ("theta_bound", "feature_bound", "ridge", "noise_scale")
 
     def __init__(
         self,
         dim: int,
-        link: Link,
-        theta_bound: float,
-        feature_bound: float,
-        ridge: float,
-        delta: float,
-        radius_scale: float,
+        link: Link | None = None,
+        theta_bound: float = 1.0,
+        feature_bound: float = 1.0,
+        ridge: float | None = None,
+        delta: float = 0.01,
+        radius_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
+        link, bound = checked_link(link, theta_bound, feature_bound)
+        # Set before the base class sets the ridge, which may derive from them.
+        self.dim, self.delta = checks.positive_integer("dim", dim), checks.within("delta", delta, 0.0, 1.0)
+        self.theta_bound, self.feature_bound, self.predictor_bound = float(theta_bound), float(feature_bound), bound
+        self.concordance = link.self_concordance(bound)
+        ridge = self._usual_ridge() if ridge is None else ridge
         super().__init__(dim, ridge, radius_scale, link.noise_scale, theta_bound, **options)
         self.link = link
-        self.feature_bound = float(feature_bound)
-        self.delta = within("delta", delta, 0.0, 1.0)
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
-        # The largest |x'theta| that the constants hold for.
-        self.predictor_bound = self.theta_bound * self.feature_bound
-        self.concordance = link.self_concordance(self.predictor_bound)
         # Beyond this predictor the mean cannot be computed, and counts as that of the end.
         self.end = link.reach if link.is_global or math.isinf(link.reach) else self.predictor_bound
         self.longest = self.feature_bound
+
+    def _usual_ridge(self) -> float:
+        """Return the ridge in the place of None."""
+        return self.dim
 
     def _options(self) -> list[tuple[str, float]]:
         return super()._options() + self.link.signature()
@@ -132,7 +145,7 @@ class GeneralizedEstimator(Estimator):
     def _check_cost_in_python(self, cost: Any) -> None:
         most = self._largest(abs(cost))
         if not most < math.inf:
-            raise refusal(f"reward: expected one whose cost the state's dtype can hold, got one of {most:g}")
+            raise checks.refusal(f"reward: expected one whose cost the state's dtype can hold, got one of {most:g}")
 
     @in_python(_check_cost_in_python)
     def _check_cost(self, cost: Tensor) -> None:
@@ -143,7 +156,7 @@ class GeneralizedEstimator(Estimator):
         largest = self._largest(square)
         if largest > (self.longest * (1.0 + 1e-6)) ** 2:
             allowed = f"{self.longest:g}, which feature_bound and the link allow"
-            raise refusal(f"x: expected features of norm at most {allowed}, got {math.sqrt(largest):.9g}")
+            raise checks.refusal(f"x: expected features of norm at most {allowed}, got {math.sqrt(largest):.9g}")
 
     @in_python(_check_length_in_python)
     def _check_length(self, square: Tensor) -> None:
@@ -173,9 +186,9 @@ class MixtureEstimator(GeneralizedEstimator):
 
     The loss of a round is :math:`l(z) = (m(z) - rz)/g`. Let P be a prior on the round's predictor that is fixed before the
     reward. Then with probability at least 1 - ``delta``, the losses of the truth never exceed those of the mixture,
-    :math:`-\log\int e^{-l}dP`, by more than :math:`\log(1/\delta)` in all (docs/generalized_linear.md). A subclass turns that
-    into a radius. P is the normal law that the statistics suggest, on :data:`NODES` Gauss-Legendre nodes within 6 standard
-    deviations and :math:`\pm S\|x\|`. The nodes are a prior themselves, so there is no quadrature error.
+    :math:`-\log\int e^{-l}dP`, by more than :math:`\log(1/\delta)` in all (docs/generalized_linear.md). P is the normal law that
+    the statistics suggest, on :data:`NODES` Gauss-Legendre nodes within 6 standard deviations and :math:`\pm S\|x\|`. The nodes
+    are a prior themselves, so there is no quadrature error.
 
     ``misspecified`` becomes True, and stays so, when the squared radius falls below 0. If the assumptions hold that happens with
     probability ``delta`` at most; it seldom does when they do not.
@@ -224,10 +237,14 @@ class MixtureEstimator(GeneralizedEstimator):
         loss = self.link.log_partition(node) - column(self.link.log_partition(y)) - column(reward) * (node - column(y))
         return logsumexp(prior) - logsumexp(prior - column(weight) * loss)
 
-    def _widen_(self, cost: Tensor) -> None:
-        """Add the cost of a round to the squared radius. Below 0 it says that the model is wrong."""
+    def _absorb_(self, x: Tensor, product: Tensor, curvature: Tensor, q: Tensor, cost: Tensor) -> None:
+        """Check and count a round of some curvature, and add its cost to the squared radius. Below 0 the model is wrong."""
+        quadratic = curvature * q
+        self._check_growth(x, quadratic)
+        self._check_cost(cost)
+        self._count_curvature_(x, product, curvature, quadratic)
         increase_compensated_(self.squared_radius, self.squared_radius_lost, cost)
-        assign_(self.misspecified, self.misspecified | (self.squared_radius < 0.0))
+        self.misspecified[...] = self.misspecified | (self.squared_radius < 0.0)
 
     def warm_start(self, theta: Tensor, distance: float | None = None) -> None:
         r"""Start from a guess of the parameter instead of 0; before the first round, in eager Python.
@@ -238,8 +255,8 @@ class MixtureEstimator(GeneralizedEstimator):
                 :math:`S + \|\theta\|`, which needs no knowledge.
         """
         theta = check_tensor("theta", theta, self.theta_hat)
-        check_shape("theta", theta, self.features_shape)
-        check_values("theta", theta)
+        checks.check_shape("theta", theta, self.features_shape)
+        checks.check_values("theta", theta)
         length = torch.linalg.vector_norm(theta.detach(), dim=-1)
         longest = float(length.max())
         if longest > self.theta_bound * (1.0 + 1e-6):
@@ -248,8 +265,7 @@ class MixtureEstimator(GeneralizedEstimator):
             raise ValueError(f"theta: expected before the first round, got after {int(self.rounds.max())}")
         known = self.theta_bound + length
         if distance is not None:
-            check_size("distance", positive("distance", distance), LARGEST[theta.dtype], theta.dtype)
-            known = torch.full_like(length, distance)
+            known = torch.full_like(length, checks.positive_size("distance", distance, theta.dtype))
         with torch.no_grad():
             self.theta_hat.copy_(theta)
             start = self._squared_start(0.0)

@@ -1,16 +1,13 @@
 """Generalized linear regression with local curvature, and LocalGLB, the bandit on it."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
-import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import MixtureEstimator, checked_link
-from torchonline.bandits.policies import UCB
-from torchonline.core.checks import positive_integer
+from torchonline.bandits.glm.base import GLMOptions, MixtureEstimator
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.ops import along, at_least, clip, dot, matvec, maximum, minimum, number, sqrt, where
-from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.links import Link
 
 
@@ -26,7 +23,7 @@ class LocalGLMRegression(MixtureEstimator):
 
     where c is the least curvature that the loss can have between y and the interval of the confidence set before the reward,
     :math:`z \pm \text{radius}\sqrt q` cut to :math:`\pm S\|x\|`: :math:`c\,(b-y)^2 \le 2D_m(b, y)/g` for all b in it
-    (:math:`D_m` is the divergence of m). The squared radius grows by the cost of the round. Widths are :math:`\|x\|_{V^{-1}}`.
+    (:math:`D_m` is the divergence of m). The squared radius grows by the cost of the round.
     As the set shrinks, c tends to the slope :math:`\mu'(y)/g`, and V to the Fisher information, whatever S is.
 
     Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
@@ -35,9 +32,8 @@ class LocalGLMRegression(MixtureEstimator):
     first round, for any ``ridge``, any way of choosing x, and any horizon. Proof: docs/generalized_linear.md. No regret bound is
     proved for UCB over it; docs/glb_omd.md measures the regret.
 
-    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.glm.base.NODES` exponentials, and 6 Newton steps on one number
-    after at most 10 halvings of where it may be; two d x d matrices (three in float32), whatever the round. A root that Newton's
-    method has not reached costs radius, and no guarantee.
+    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.glm.base.NODES` exponentials, at most 10 halvings and 6 Newton steps
+    on one number; two d x d matrices (three in float32), whatever the round. A root not reached costs radius, and no guarantee.
 
     Args:
         dim, link, theta_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
@@ -64,33 +60,24 @@ class LocalGLMRegression(MixtureEstimator):
 
     statistics_depend_on = ("concordance", "theta_bound", "ridge", "delta", "noise_scale")
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        link, bound = checked_link(link, theta_bound, feature_bound)
-        usual = positive_integer("dim", dim) / (1.0 + link.self_concordance(bound) * bound)
-        ridge = usual if ridge is None else ridge
-        super().__init__(dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
+    def __init__(self, dim: int, *, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, link, **options)
+        link = self.link
         # Constants that hold everywhere leave no more to ask of features than that predictors can be computed.
         if link.is_global:
             self.longest = link.reach / self.theta_bound
         self.is_unimodal = link.is_unimodal
         self.steepest = link.steepest
-        # Halvings of an interval of 2 bounds bring Newton's method within 2 / R of the root, from where six steps reach the last
-        # digits. Where features may be longer than feature_bound, predictors of 8 / R are allowed for.
-        farthest = max(self.concordance * bound, 8.0 if link.is_global and self.concordance > 0.0 else 1.0)
+        # Halvings bring Newton's method within 2 / R of the root, from where six steps reach the last digits. Where features may
+        # be longer than feature_bound, predictors of 8 / R are allowed for.
+        R, bound = self.concordance, self.predictor_bound
+        farthest = max(R * bound, 8.0 if link.is_global and R > 0.0 else 1.0)
         self.halvings = min(10, math.ceil(math.log2(farthest)))
         self.newton_steps = 6
         self._create_buffers()
+
+    def _usual_ridge(self) -> float:
+        return self.dim / (1.0 + self.concordance * self.predictor_bound)
 
     def _squared_start(self, distance: float) -> float:
         return self.ridge * distance**2 - 2.0 * math.log(self.delta)
@@ -111,20 +98,13 @@ class LocalGLMRegression(MixtureEstimator):
         excess = weight * (self.link.mean(y) - reward) - pull
         cost = 2.0 * self._regret_of_mixture(z, q, bound, y, reward, weight) - pull * pull * q
         cost = cost + 2.0 * maximum(excess * (y - low), excess * (y - high))
-        gain = weight * self._curvature(y, low, high)
-        quadratic = gain * q
-        self._check_growth(x, quadratic)
-        self._check_cost(cost)
-
-        self._count_curvature_(x, product, gain, quadratic)
-        self._widen_(cost)
+        self._absorb_(x, product, weight * self._curvature(y, low, high), q, cost)
         theta_hat -= along(pull, x) * product
 
     def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
         """Return the root u of ``u + s (mean(z + u) - reward)``, cut to where ``z + u`` is within the bound."""
-        # The derivative is at least 1, so the root is between any u and u - f(u), which halvings shorten. From the point there
-        # that is nearest to the steepest point of the mean, up to the root, f is convex or concave if the slope is unimodal. So
-        # no step of Newton's method goes beyond the root.
+        # The derivative is at least 1, so the root is between any u and u - f(u), which halvings shorten. From the point nearest
+        # to the steepest point of the mean, f is convex or concave up to the root, so no step of Newton's method goes beyond it.
         link = self.link
         first, last = -bound - z, bound - z
         start = minimum(maximum(0.0 * z, first), last)
@@ -154,26 +134,11 @@ class LocalGLB(UCB):
 
     Example:
         >>> policy, arms = LocalGLB(2, theta_bound=3.0), torch.eye(2)
-        >>> for _ in range(200):
-        ...     choice = policy.select(arms)
-        ...     policy.step(arms[choice], choice.double())  # the second arm is always clicked, the first never
+        >>> policy.step(arms.repeat(50, 1), torch.tensor([0.0, 1.0]).repeat(50))  # the second arm is always clicked
         >>> policy.select(arms)
         tensor(1)
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(LocalGLMRegression(**arguments_of(locals())))
+    @takes_arguments_of(LocalGLMRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(LocalGLMRegression(*arguments, **options))

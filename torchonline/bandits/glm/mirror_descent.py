@@ -2,16 +2,15 @@
 
 import math
 import warnings
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import MixtureEstimator, checked_link
-from torchonline.bandits.policies import UCB
+from torchonline.bandits.glm.base import GLMOptions, MixtureEstimator
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import one_of
 from torchonline.core.ops import along, assign_, at_least, dot, log, matvec, real, sqrt
-from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.linalg import add_diagonal, logdet
 from torchonline.links import Link
 
@@ -19,22 +18,18 @@ from torchonline.links import Link
 class GLMRegression(MixtureEstimator):
     r"""One-pass generalized linear regression by online mirror descent, the estimator of GLB-OMD.
 
-    The mean reward is :math:`\mu(x^\top\theta^*)`, with the mean :math:`\mu = m'` of a link;
-    :math:`w(\theta) = \mu'(x^\top\theta)/g` with the dispersion :math:`g = \text{noise\_scale}^2`. A round, from
-    :math:`V = \lambda I`:
+    A round, with the mean :math:`\mu = m'` of the link, the dispersion :math:`g = \text{noise\_scale}^2` and
+    :math:`w(\theta) = \mu'(x^\top\theta)/g`:
 
     .. math:: \tilde V &= V + \eta\,w(\hat\theta)\,xx^\top \\
               \zeta &= \hat\theta - \eta\,\tilde V^{-1}x\,(\mu(x^\top\hat\theta) - r)/g &&\text{(42a)} \\
               \hat\theta &\leftarrow \arg\min_{\|\theta\|\le S}\|\theta-\zeta\|_{\tilde V} &&\text{(42b)} \\
               V &\leftarrow V + w(\hat\theta)\,xx^\top &&\text{(at the new estimate)}
 
-    Widths are :math:`\|x\|_{V^{-1}}`. With ``radius="empirical"``, :math:`\eta` is about the smallest number with
-    :math:`\mu'(y)(b-y)^2 \le 2\eta D_m(b, y)` for all predictors b and y in [-SL, SL], with the divergence :math:`D_m` of m;
-    otherwise it is the paper's 1 + R S L, which is larger.
+    With ``radius="empirical"``, :math:`\eta` is about the smallest number with :math:`\mu'(y)(b-y)^2 \le 2\eta D_m(b, y)` for all
+    predictors b and y in [-SL, SL], with the divergence :math:`D_m` of m; otherwise it is the paper's 1 + R S L, which is larger.
 
-    Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
-    whose exponential moments are not larger: see :mod:`torchonline.links`), then with probability at least 1 - ``delta``, for
-    all rounds and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`, with the radius
+    Guarantee. Under the conditions of :class:`LocalGLMRegression` the confidence set holds with the radius
 
     - "empirical": the sum of the costs of all rounds. Holds for any ``ridge``. Proof: docs/generalized_linear.md.
     - "paper": :math:`\text{radius}^2 = 4\lambda S^2 + 2\eta\log\frac1\delta + 6d\eta^2\log(2 + 2C_\mu L^2t/(\lambda g))` at
@@ -50,9 +45,8 @@ class GLMRegression(MixtureEstimator):
     round that leaves the ball, and in each choice with ``radius="tight"``. Two d x d matrices (three in float32).
 
     Args:
-        dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
+        dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
-        ridge: :math:`\lambda > 0`; None for d.
         radius: "empirical", "tight" or "paper".
 
     Example:
@@ -73,29 +67,17 @@ class GLMRegression(MixtureEstimator):
     statistics_depend_on = ("eta", "theta_bound", "ridge", "delta", "noise_scale")
 
     def __init__(
-        self,
-        dim: int,
-        *,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius: str = "empirical",
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
+        self, dim: int, *, link: Link | None = None, radius: str = "empirical", **options: Unpack[GLMOptions]
     ) -> None:
-        link, bound = checked_link(link, theta_bound, feature_bound)
-        ridge = dim if ridge is None else ridge
-        super().__init__(dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, **options)
+        super().__init__(dim, link, **options)
         self.radius_kind = one_of("radius", radius, ("empirical", "tight", "paper"))
         if radius == "empirical":
-            self.eta = link.curvature_ratio(bound)
+            self.eta = self.link.curvature_ratio(self.predictor_bound)
         else:
-            self.eta = 1.0 + self.concordance * bound
-            # The paper's bounds are for rounds of one dispersion, and hold for larger ones.
+            self.eta = 1.0 + self.concordance * self.predictor_bound
+            # The paper's bounds hold for no smaller dispersions.
             self.smallest_noise_scale = self.noise_scale
-        self.max_weight = link.max_slope(bound) / self.noise_scale**2
+        self.max_weight = self.link.max_slope(self.predictor_bound) / self.noise_scale**2
         if radius != "empirical" and self.ridge < self.theory_ridge():
             least = f"{self.theory_ridge():.6g}, from which the theorem holds"
             warnings.warn(
@@ -149,43 +131,20 @@ class GLMRegression(MixtureEstimator):
         slack = dot(rest, theta) + self.theta_bound * sqrt(dot(rest, rest))
         cost = 2.0 * eta * (loss + slack) - dot(move, force)
         # The Hessian weight that is kept is at the new estimate.
-        gain = weight * self.link.slope(y)
-        quadratic = gain * q
-        self._check_growth(x, quadratic)
-        self._check_cost(cost)
-
-        self._count_curvature_(x, product, gain, quadratic)
-        self._widen_(cost)
+        self._absorb_(x, product, weight * self.link.slope(y), q, cost)
         assign_(theta_hat, theta)
 
 
 class GLBOMD(UCB):
-    """GLB-OMD: optimism over :class:`GLMRegression`, with the same arguments, with the paper's errata and a smaller radius.
-
-    :class:`LocalGLB` is what we recommend.
+    """GLB-OMD: optimism over :class:`GLMRegression`, with the same arguments. We recommend :class:`LocalGLB`.
 
     Example:
-        >>> policy, arms = GLBOMD(2, link=Poisson(), theta_bound=2.0), torch.eye(2)
-        >>> policy.step(arms[policy.select(arms)], torch.tensor(3.0))
-        >>> policy.step(arms[0], torch.tensor(0.5))
+        >>> policy = GLBOMD(2, link=Poisson(), theta_bound=2.0)
+        >>> policy.step(torch.eye(2)[0], torch.tensor(0.5))
         Traceback (most recent call last):
         ValueError: reward: expected whole numbers from 0 on, as Poisson has it, got 0.5
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius: str = "empirical",
-        radius_scale: float = 1.0,
-        batch_shape: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str | None = None,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(GLMRegression(**arguments_of(locals())))
+    @takes_arguments_of(GLMRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(GLMRegression(*arguments, **options))

@@ -8,67 +8,55 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link
+from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.core.backend import in_python, may_hold, on_arrays
 from torchonline.core.ops import along, assign_, at_least, clip, dot, increase_, log, matvec, real, sqrt, where
-from torchonline.core.options import LearnerOptions
 from torchonline.linalg import plus_outer, project_ball
 
 
 class Problem(NamedTuple):
-    """A round's problem: minimise ``|theta - centre|^2 / 2 + rate (m(z) - reward z)`` over the ball, in the norm of ``matrix``.
+    """A round's problem: minimise ``|theta - centre|^2 / 2 + rate (m(x'theta) - reward x'theta)`` over the ball."""
 
-    Here ``z = x'theta``. Shapes are ``(*B, d)`` for ``centre``, ``x`` and ``product``.
-    """
-
-    y: Tensor  # z at the minimum without the ball
-    centre: Tensor
-    matrix: Tensor  # V, (*B, d, d)
-    x: Tensor
-    product: Tensor  # V^-1 x
-    rate: Tensor
-    reward: Tensor
+    y: Tensor  # x'theta at the minimum without the ball, (*B)
+    centre: Tensor  # (*B, d)
+    matrix: Tensor  # V, of the norm, (*B, d, d)
+    x: Tensor  # (*B, d)
+    product: Tensor  # V^-1 x, (*B, d)
+    rate: Tensor  # (*B)
+    reward: Tensor  # (*B)
 
 
 class ECOLogRegression(GeneralizedEstimator):
     r"""Logistic regression by a proximal step on each round's loss, solved exactly.
 
     Round t, with the loss :math:`l_r(\theta) = (\log(1+e^z) - rz)/g` at :math:`z = x^\top\theta`, the logistic mean
-    :math:`\sigma`, g = ``noise_scale``\ :sup:`2` and D = 2LS, which bounds the distance of any two predictors:
+    :math:`\sigma`, g = ``noise_scale``\ :sup:`2` and D = 2LS:
 
     .. math:: \hat\theta_{t+1} &= \arg\min_{\|\theta\|\le S}\ \tfrac1{2+D}\|\theta-\hat\theta_t\|_V^2 + l_r(\theta), \qquad
               \bar\theta = \arg\min_{\|\theta\|\le S}\ \tfrac1{2+D}\|\theta-\hat\theta_t\|_V^2 + l_0(\theta) + l_1(\theta) \\
               V &\leftarrow V + \sigma'(x^\top\hat\theta_{t+1})\,xx^\top/g.
 
-    Each minimum is the root of an equation in z, which Newton's method approaches from one side. If the minimum is outside the
-    ball, each step is projected onto the ball. The minima are found to 12 digits, unless a round's
-    :math:`\|x\|_{V^{-1}}^2/g` is many times :math:`L^2/\lambda`. Widths are :math:`\|x\|_{V^{-1}}`; the radius after t rounds is
+    Newton's method finds the minima to 12 digits, unless a round's :math:`\|x\|_{V^{-1}}^2/g` is many times
+    :math:`L^2/\lambda`. The radius after t rounds is
 
     .. math:: \text{radius}^2 &= 4\lambda S^2 + 2(2+D)\Bigl(\tfrac{2+D}4\nu + \tfrac{D^2}{2+D}
               + \sum_{s\le t}\bigl(l_{r_s}(\bar\theta_s) - l_{r_s}(\hat\theta_{s+1})\bigr)_+\Bigr) + 4\log(1+t), \\
               \nu &= \tfrac12 + 2\log\bigl(\tfrac2\delta\sqrt{1+t/(4\lambda)}\bigr).
 
     Guarantee. If rewards are in [0, 1] with mean :math:`\sigma(x^\top\theta^*)` given the past, or averages of n such with
-    g = 1/n, :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``, always and for
-    all x, :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot\text{width}(x)`. The form of the radius is recalled; the
+    g = 1/n, :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, the confidence set holds. The form of the radius is recalled; the
     proof is ours (docs/generalized_linear.md).
 
-    Left out: in rounds with :math:`\sigma'(x^\top\bar\theta) > 2\sigma'(x^\top\hat\theta_{t+1})` the paper's algorithm shrinks
-    the ball by a maximum-likelihood estimate of all such rounds. Its regret theorem needs that; the guarantee above does not.
-
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round. A round with a minimum outside the
-    ball costs several times O(d^3); such rounds become ever rarer. On an accelerator, the host asks in each round whether a
-    minimum is outside, even with ``validate=False``. :func:`~torchonline.export.to_program` takes a minute.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32); several times O(d^3) in the rounds, ever rarer, with a
+    minimum outside the ball. On an accelerator, the host asks in each round whether one is, even with ``validate=False``.
+    :func:`~torchonline.export.to_program` takes a minute.
 
     Args:
-        dim, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
-        ridge: :math:`\lambda > 0`; None for d.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+        dim, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in the base class.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``excess_loss`` (the sum above), ``rounds``, ``(*B)``.
+        - ``excess_loss``, the sum above, ``(*B)``; the others as of :class:`~torchonline.bandits.estimator.Estimator`.
 
     Example:
         >>> learner = ECOLogRegression(2)
@@ -78,30 +66,19 @@ class ECOLogRegression(GeneralizedEstimator):
 
     Reference:
         Faury, Abeille, Jun and Calauzenes, Jointly Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022
-        (arXiv:2201.01985), ada-OFU-ECOLog. What differs, besides what is left out: a reward may be any number in [0, 1], for
-        which a negative term of the sum counts as 0; a round's dispersion weighs it; minima are not approximate. Published
+        (arXiv:2201.01985), ada-OFU-ECOLog. What differs: where :math:`\sigma'(x^\top\bar\theta)` is above
+        :math:`2\sigma'(x^\top\hat\theta_{t+1})`, the paper shrinks the ball by a maximum-likelihood estimate of all such rounds,
+        which its regret theorem needs and the guarantee above does not; a reward may be any number in [0, 1], for which a
+        negative term of the sum counts as 0; a round's dispersion weighs it; minima are not approximate. Published
         implementations have D = S, and add a width of predictors to a score of mean rewards.
     """
 
-    statistics_depend_on = ("theta_bound", "feature_bound", "ridge", "noise_scale")
     renamed = {"excess": "excess_loss"}
-
     excess_loss: Tensor
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        link, bound = checked_link(None, theta_bound, feature_bound)
-        ridge = dim if ridge is None else ridge
-        super().__init__(**shared_arguments(locals()))
+    def __init__(self, dim: int, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, **options)
+        bound = self.predictor_bound
         self.inverse_rate = 2.0 + 2.0 * bound
         # Where the mean is flat, Newton's method moves by about 1 in a step, and the distance is at most logarithmic.
         largest = 0.5 * self.inverse_rate * self.feature_bound**2 / self.ridge
@@ -154,9 +131,8 @@ class ECOLogRegression(GeneralizedEstimator):
         if may_hold(outside):
             *vectors, rate, reward = problem
             values = (*vectors, rate + 0.0 * outside, reward + 0.0 * outside)
-            theta[outside] = self._in_ball(
-                Problem(*(np.asarray(value, dtype=theta.dtype)[outside] for value in values))
-            )
+            some = Problem(*(np.asarray(value, dtype=theta.dtype)[outside] for value in values))
+            theta[outside] = self._in_ball(some)
         return theta
 
     @on_arrays(_inside_of_arrays)

@@ -8,13 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import checked_link, checked_min_slope
+from torchonline.bandits.glm.base import GLMOptions, checked_min_slope
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
-from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import along, sqrt
-from torchonline.core.options import LearnerOptions
 from torchonline.linalg import logdet
 from torchonline.links import Link
 
@@ -29,26 +27,22 @@ class GLMUCBRegression(LikelihoodEstimator):
               \hat\theta = \arg\min_{\|\theta\|\le S}\ \tfrac{c\lambda}2\|\theta\|^2
               + \sum_{s\le t}w_s\bigl(m(x_s^\top\theta) - r_sx_s^\top\theta\bigr)
 
-    Widths are :math:`\|x\|_{V^{-1}}`, and with :math:`\sigma`, the sub-Gaussian scale of a reward of ``noise_scale`` 1,
+    With :math:`\sigma`, the sub-Gaussian scale of a reward of ``noise_scale`` 1,
 
     .. math:: \text{radius} = \frac\sigma c\sqrt{2\log\tfrac1\delta + \log\det(V/\lambda)} + \sqrt\lambda S.
 
-    Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, with probability at least 1 - ``delta``, in all
-    rounds and for all x, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. Gaussian, logistic and
-    binomial rewards have :math:`\sigma^2 = \sup\mu'` over the whole line. **We know no such scale for Poisson and gamma rewards
-    and for the rewards of a custom link: there** :math:`\sigma^2 = C` **is a heuristic**, and the constructor warns. Proof:
-    docs/generalized_linear.md.
+    Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, the confidence set holds. Gaussian, logistic and
+    binomial rewards have :math:`\sigma^2 = \sup\mu'` over the whole line. **For other links** :math:`\sigma^2 = C` **is a
+    heuristic**, and the constructor warns. Proof: docs/generalized_linear.md.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d).
 
     Args:
-        dim, link, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
+        dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in the base.
         horizon: T, number of rounds that the history has room for.
-        ridge: :math:`\lambda > 0`; None for d.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`.
+        - as of :class:`LikelihoodEstimator`.
 
     Example:
         >>> learner = GLMUCBRegression(2, horizon=100)
@@ -59,28 +53,13 @@ class GLMUCBRegression(LikelihoodEstimator):
     Reference:
         Filippi, Cappe, Garivier and Szepesvari, Parametric Bandits: The Generalized Linear Case, NIPS 2010. What differs: the
         minimum is over the ball; the paper projects an unbounded minimum, which is not a convex problem. The radius is that of
-        self-normalised sums, as in later work; the paper's radius, as we recall it, has a further factor :math:`\sqrt{\log t}`.
+        self-normalised sums; the paper's, as we recall it, has a further factor :math:`\sqrt{\log t}`.
     """
 
-    statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge")
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        link, bound = checked_link(link, theta_bound, feature_bound)
-        ridge = dim if ridge is None else ridge
-        super().__init__(**shared_arguments(locals()))
-        self.slowest, self.steepest = checked_min_slope(link, theta_bound, bound), link.max_slope(bound)
+    def __init__(self, dim: int, *, horizon: int, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, horizon, link, **options)
+        link, bound = self.link, self.predictor_bound
+        self.slowest, self.steepest = checked_min_slope(link, self.theta_bound, bound), link.max_slope(bound)
         is_sub_gaussian = link.is_global and math.isinf(link.reach)
         if not is_sub_gaussian:
             text = f"link: expected one with sub-Gaussian rewards, got {type(link).__name__}; the radius is a heuristic here"
@@ -106,8 +85,8 @@ class GLMUCB(UCB):
 
     .. math:: \text{score}_k = \mu(x_k^\top\hat\theta) + C\cdot\text{radius}\cdot\|x_k\|_{V^{-1}}
 
-    The order of these scores is the paper's. Because of the steepest slope C, it differs from the order of the predictors' upper
-    bounds. The estimator documents the arguments, the guarantee and the cost.
+    The order of these scores is the paper's, not that of the predictors' upper bounds. The estimator documents the arguments, the
+    guarantee and the cost.
 
     Example:
         >>> GLMUCB(2, horizon=1000).select(torch.eye(2))

@@ -6,11 +6,9 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link, checked_min_slope
+from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions, checked_min_slope
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, sqrt
-from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_
 from torchonline.links import Link
 
@@ -25,33 +23,26 @@ class GLOCRegression(GeneralizedEstimator):
               \theta &\leftarrow \Pi_{\|\theta\|\le S}\bigl(\theta - V^{-1}x\,\rho/\kappa\bigr), \qquad
               \hat\theta \leftarrow V^{-1}\textstyle\sum_{s\le t} x_sz_s/g_s
 
-    with the projection in the norm of V. Widths are :math:`\|x\|_{V^{-1}}` and, with the largest slope :math:`R^2` where
-    :math:`|z| \le LS`,
+    with the projection in the norm of V. With the largest slope :math:`R^2` where :math:`|z| \le LS`,
 
     .. math:: B &= 2\kappa\lambda S^2 + \frac1{2\kappa}\sum_{s\le t} \rho_s^2\,\|x_s\|^2_{V_s^{-1}}, \qquad
               E = \min_u\,\lambda\|u\|^2 + \sum_{s\le t}(z_s - x_s^\top u)^2/g_s \\
               \text{radius}^2 &= 1 + \frac{4B}\kappa + \frac{8R^2}{\kappa^2}\log\Bigl(\frac2\delta\sqrt{1 + \frac{2B}\kappa
               + \frac{4R^4}{\kappa^4\delta^2}}\Bigr) + \lambda S^2 - E.
 
-    Guarantee (Theorem 1 of the reference). With the links :class:`~torchonline.links.Gaussian`,
-    :class:`~torchonline.links.Logistic` and :class:`~torchonline.links.Binomial`, if rewards are as the link says,
-    :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``, at all times and for all x,
-    :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot\text{width}(x)`. The rewards of other links are not
-    sub-Gaussian, which the theorem assumes: with them the radius is a heuristic. The radius is recalled. We have checked its
-    proof, which holds for all ``delta`` below 1.
+    Guarantee (Theorem 1 of the reference). With Gaussian, logistic and binomial links, if rewards are as the link says,
+    :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, the confidence set holds. With other links, whose rewards are not
+    sub-Gaussian, the radius is a heuristic. The radius is recalled. We have checked its proof, for all ``delta`` below 1.
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round. A step that leaves the ball costs
-    O(d^3); such steps become ever rarer.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
+    leaves the ball.
 
     Args:
-        dim, link, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d and L.
-        theta_bound: S > 0, as in :class:`~torchonline.GLMRegression`. If it makes :math:`\kappa` less than 1e-12 it is refused.
-        ridge: :math:`\lambda > 0`, of both estimates; None for d.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+        dim, link, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in the base class.
+        theta_bound: S > 0, likewise, but refused if it makes :math:`\kappa` less than 1e-12.
 
     Shape:
-        - ``theta_hat``, ``iterate``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``gradient_sum`` (the sum in B),
-          ``residual_sum`` (E), ``rounds``, ``(*B)``.
+        - ``iterate``, ``(*B, d)``; ``gradient_sum`` (the sum in B), ``residual_sum`` (E), ``(*B)``.
 
     Example:
         >>> learner = GLOCRegression(2)
@@ -61,34 +52,19 @@ class GLOCRegression(GeneralizedEstimator):
 
     Reference:
         Jun, Bhargava, Nowak and Willett, Scalable Generalized Linear Bandits: Online Computation and Hashing, NeurIPS 2017
-        (arXiv:1706.00136). What differs: a round's dispersion weighs it. Published implementations use the iterate as the
-        centre, always scale it to the norm S, and add a width of predictors to a score of mean rewards; this one does not.
+        (arXiv:1706.00136). What differs: a round's dispersion weighs it. Published implementations differ further: the iterate,
+        scaled to the norm S, is the centre, and a width of predictors is added to a score of mean rewards.
     """
 
-    statistics_depend_on = ("theta_bound", "feature_bound", "ridge", "noise_scale")
     renamed = {"loss": "gradient_sum", "residual": "residual_sum"}
-
     iterate: Tensor
     gradient_sum: Tensor
     residual_sum: Tensor
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        link, bound = checked_link(link, theta_bound, feature_bound)
-        ridge = dim if ridge is None else ridge
-        super().__init__(**shared_arguments(locals()))
-        self.smallest_slope = checked_min_slope(link, theta_bound, bound)
-        self.noise_term = link.max_slope(bound) / self.smallest_slope**2
+    def __init__(self, dim: int, *, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, link, **options)
+        self.smallest_slope = checked_min_slope(self.link, self.theta_bound, self.predictor_bound)
+        self.noise_term = self.link.max_slope(self.predictor_bound) / self.smallest_slope**2
         prior = self.ridge * self.theta_bound**2
         self.start = 1.0 + 9.0 * prior
         # Split off the logarithm of the largest term, which single precision may not hold.

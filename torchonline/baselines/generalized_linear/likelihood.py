@@ -1,6 +1,6 @@
 """Bases of the generalized linear models that fit all rounds anew, in NumPy."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -8,16 +8,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from torchonline.bandits.estimator import on_rows
-from torchonline.bandits.glm.base import GeneralizedEstimator
+from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
 from torchonline.bandits.policies import UCB, on_arms
 from torchonline.baselines.generalized_linear.solvers import Array, Loss, furthest, inverse, minimise
 from torchonline.baselines.stored_rounds import check_room
 from torchonline.core.backend import beside, on_arrays
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import assign_, dot, matvec
+from torchonline.links import Link
 
 HISTORY = ("history", "history_reward", "history_weight")
-
 # Which learner of a fleet: its index in `batch_shape`, () for a single learner.
 Member = tuple[int, ...]
 
@@ -32,26 +32,24 @@ class LikelihoodEstimator(GeneralizedEstimator):
     """Base of the models that keep all rounds and fit them anew by Newton's method.
 
     A subclass fits one learner of a fleet in :meth:`_fit`; the learners take turns. It runs in eager Python only: TorchScript and
-    torch.export cannot compile it, and on an accelerator each round copies the history to the host.
-
-    Raises, from ``step`` besides what the contract says: ValueError after ``horizon`` rounds, when the history of a learner is
-    full. A UserWarning says so if a solver ends before it reaches its optimum.
+    torch.export cannot compile it, and on an accelerator each round copies the history to the host. ``step`` raises ValueError
+    after ``horizon`` rounds, and warns if a solver ends before it reaches its optimum.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``; ``history``, ``(*B, T, d)``;
-          ``history_reward`` and ``history_weight``, ``(*B, T)``.
+        - ``history``, ``(*B, T, d)``; ``history_reward`` and ``history_weight``, ``(*B, T)``; the others as of
+          :class:`~torchonline.bandits.estimator.Estimator`.
     """
 
+    statistics_depend_on: tuple[str, ...] = ("horizon", "theta_bound", "feature_bound", "ridge")
     is_exportable = False
     is_scriptable = False
-
     history: Tensor
     history_reward: Tensor
     history_weight: Tensor
 
-    def __init__(self, dim: int, *, horizon: int, **options: Any) -> None:
-        super().__init__(dim, **options)
+    def __init__(self, dim: int, horizon: int, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
         self.horizon = positive_integer("horizon", horizon)
+        super().__init__(dim, link, **options)
         # A fit is NumPy's, whatever the size of the state.
         self.is_small = True
 
@@ -87,7 +85,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
         return Loss(self.link, self.concordance, rows, rewards, weights, ridge)
 
     def _read(self, name: str, index: Member) -> Array:
-        """Return a part of a buffer as :func:`on_host` does."""
+        """Return a part of a buffer on the host."""
         return on_host(getattr(self, name)[(*index, ...)])
 
     def _write(self, name: str, index: Member, value: Any) -> None:
@@ -96,17 +94,13 @@ class LikelihoodEstimator(GeneralizedEstimator):
         assign_(part, beside(np.asarray(value), part))
 
     def _write_with_inverse(self, name: str, member: Member, matrix: Array, least: float) -> None:
-        """Write a matrix and its inverse, :func:`inverse`."""
+        """Write a matrix and its inverse."""
         self._write(name, member, matrix)
         self._write(f"{name}_inv", member, inverse(matrix, least))
 
 
 class LevelSetEstimator(LikelihoodEstimator):
-    r"""Base of the models whose confidence set is a level set of the loss.
-
-    The set is :math:`\{\|\theta\| \le S,\ L(\theta) - L(\hat\theta) \le \text{level}\}`. ``radius`` and ``width`` are those
-    of an ellipsoid around this set; :meth:`upper_bound` is exact.
-    """
+    """Base of the models whose confidence set is a level set of the loss, for which :meth:`upper_bound` is exact."""
 
     def level(self) -> Tensor:
         """Return the level, scaled by the square of ``radius_scale``: ``(*B)``."""
@@ -118,10 +112,10 @@ class LevelSetEstimator(LikelihoodEstimator):
 
     @on_rows
     def upper_bound(self, x: Tensor) -> Tensor:
-        r"""Return the largest predictors of the set: ``(*B, ..., d)`` to ``(*B, ...)``.
+        r"""Return the largest predictors of the set, to 1e-7 :math:`\|x\|S`: ``(*B, ..., d)`` to ``(*B, ...)``.
 
-        The largest :math:`x^\top\theta` is exact to 1e-7 :math:`\|x\|S`. The gradient in x is the maximiser :math:`\theta`. Cost
-        for each row of x: about thirty passes over all different features of the rounds, at most O(t d^2) each.
+        The gradient in x is the maximiser. Cost for each row of x: about thirty passes over all different features of the rounds,
+        at most O(t d^2) each.
         """
         value: Tensor = UpperBound.apply(x, self)
         return value
@@ -144,7 +138,6 @@ class LevelSetEstimator(LikelihoodEstimator):
         if not norm > self.theta_bound:
             return estimate, 0.0
         centre = minimise(loss, estimate * (self.theta_bound / norm), self.theta_bound)
-        # The difference reaches the level only if the model is wrong or the event of probability delta has happened.
         partition = loss.link.log_partition(loss.predictors(estimate))
         return centre, float(loss.rise(loss.predictors(centre), centre, partition, estimate))
 

@@ -7,13 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import checked_link
+from torchonline.bandits.glm.base import GLMOptions
 from torchonline.bandits.policies import takes_arguments_of
-from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, LevelSetUCB, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import at_least, at_most, dot, increase_, log, maximum, sqrt
-from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
 
 
@@ -26,10 +24,9 @@ class OFUGLBRegression(LevelSetEstimator):
               \hat\theta = \arg\min_{\|\theta\|\le S} L(\theta), \qquad
               C = \{\|\theta\|\le S,\ L(\theta) - L(\hat\theta) \le b^2\}
 
-    with :math:`b^2 = \log(1/\delta) + \min_{0<c\le1}(d\log(1/c) + 2S\ell c)`, which is :math:`\log(1/\delta) + d\log(2eS\ell/d)`
-    for :math:`2S\ell \ge d`, and :math:`\ell = \sum_sw_s\|x_s\|\max_{|z|\le S\|x_s\|}|\mu(z)-r_s|`, a Lipschitz constant of L on
-    the ball. :meth:`upper_bound` is the largest :math:`x^\top\theta` in C; ``radius``, ``width`` and ``interval`` are those of
-    the ellipsoid
+    with :math:`b^2 = \log(1/\delta) + \min_{0<c\le1}(d\log(1/c) + 2S\ell c)` and, a Lipschitz constant of L on the ball,
+    :math:`\ell = \sum_sw_s\|x_s\|\max_{|z|\le S\|x_s\|}|\mu(z)-r_s|`. :meth:`upper_bound` is the largest :math:`x^\top\theta` in
+    C; ``radius``, ``width`` and ``interval`` are those of the ellipsoid
 
     .. math:: \|\theta-\hat\theta\|_V^2 \le 2(1+RSL)b^2 + 4\lambda S^2, \qquad
               V = \lambda I + \sum_{s\le t} w_s\mu'(x_s^\top\hat\theta)x_sx_s^\top.
@@ -37,19 +34,16 @@ class OFUGLBRegression(LevelSetEstimator):
     Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``,
     in all rounds, :math:`\theta^*` is in C, and C is in the ellipsoid. Proof: docs/generalized_linear.md.
 
-    Cost of round t: about three passes over all rounds, O(t d^2) each; :meth:`upper_bound` has its own. Memory O(T d), and
-    O(t d^2) during :meth:`upper_bound`.
+    Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d), and O(t d^2) during :meth:`upper_bound`.
 
     Args:
-        dim, link, theta_bound, feature_bound, delta: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
+        dim, link, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in the base class.
         horizon: T, number of rounds that the history has room for.
         ridge: :math:`\lambda > 0`, of the ellipsoid alone; None for :math:`(1+RSL)/(2S^2)`.
-        radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+        radius_scale: multiplies b and the radius.
 
     Shape:
-        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``lipschitz``,
-          :math:`\ell`, ``(*B)``.
+        - as of :class:`LikelihoodEstimator`; ``lipschitz``, :math:`\ell`, ``(*B)``.
 
     Example:
         >>> learner = OFUGLBRegression(2, horizon=100, delta=0.5)
@@ -61,40 +55,24 @@ class OFUGLBRegression(LevelSetEstimator):
 
     Reference:
         Lee, Yun and Jun, A Unified Confidence Sequence for Generalized Linear Models, with Applications to Bandits, NeurIPS
-        2024 (arXiv:2407.13977). What differs: the Lipschitz constant is that of the observed losses, which the proof allows. For
-        logistic rewards it is below the paper's :math:`(1+S/2)(t-1)`. For count rewards, the paper's constant holds with high
-        probability and uses up a share of delta; this one does not.
+        2024 (arXiv:2407.13977). What differs: the Lipschitz constant is that of the observed losses, which the proof allows.
     """
-
-    statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge")
 
     lipschitz: Tensor
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int,
-        link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        link, bound = checked_link(link, theta_bound, feature_bound)
-        spread = 1.0 + link.self_concordance(bound) * bound
-        ridge = spread / (2.0 * float(theta_bound) ** 2) if ridge is None else ridge
-        super().__init__(**shared_arguments(locals()))
-        self.spread = spread
+    def __init__(self, dim: int, *, horizon: int, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, horizon, link, **options)
+        self.spread = 1.0 + self.concordance * self.predictor_bound
         self._create_buffers()
+
+    def _usual_ridge(self) -> float:
+        return (1.0 + self.concordance * self.predictor_bound) / (2.0 * self.theta_bound**2)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"lipschitz": torch.zeros((), dtype=torch.float64)}
 
     def _squared_level(self) -> Tensor:
-        """Return b squared, which bounds how far the truth's loss is above the minimum."""
+        """Return b squared."""
         price = 2.0 * self.theta_bound / self.dim * self.lipschitz
         return self.dim * (at_most(price, 1.0) + log(at_least(price, 1.0))) - math.log(self.delta)
 
@@ -126,12 +104,9 @@ class OFUGLBRegression(LevelSetEstimator):
 
 
 class OFUGLB(LevelSetUCB):
-    r"""OFUGLB: optimism over the exact confidence set of :class:`OFUGLBRegression`, which documents arguments and guarantee.
+    """OFUGLB: optimism over the exact confidence set of :class:`OFUGLBRegression`, which documents arguments and guarantee.
 
-    .. math:: \text{score}_k = \max_{\theta\in C}\ x_k^\top\theta
-
-    The paper's OFUGLB-e, over the ellipsoid, is ``UCB(OFUGLBRegression(...))``. It is less sharp, and a decision costs O(K d^2)
-    in any round.
+    The paper's OFUGLB-e, over the ellipsoid, is ``UCB(OFUGLBRegression(...))``. It is less sharp; a decision costs O(K d^2).
 
     Example:
         >>> OFUGLB(2, horizon=1000).select(torch.eye(2))

@@ -6,12 +6,9 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GeneralizedEstimator, checked_link
+from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.generalized_linear.arguments import shared_arguments
-from torchonline.core.checks import positive_integer
 from torchonline.core.ops import assign_, dot, log, log1p, matvec, real, sqrt
-from torchonline.core.options import LearnerOptions
 
 
 class MLogBRegression(GeneralizedEstimator):
@@ -24,33 +21,28 @@ class MLogBRegression(GeneralizedEstimator):
               \hat\theta_t - \eta\,\tilde V^{-1}x\,(\sigma(x^\top\hat\theta_t) - r)/g\bigr) \\
               V &\leftarrow V + \sigma'(x^\top\hat\theta_{t+1})\,xx^\top/g
 
-    with the projection in the norm of :math:`\tilde V`. Widths are :math:`\|x\|_{V^{-1}}`, and after t rounds
+    with the projection in the norm of :math:`\tilde V`, and after t rounds
 
     .. math:: \text{radius}^2 = 4\lambda S^2 + 2\eta\Bigl(33\,(1 + \log(1+2t))\log\tfrac{2\sqrt{1+2t}}\delta + 2
               + 6\eta d\log\bigl(1 + \tfrac{(t+1)L^2}{2\lambda}\bigr)\Bigr).
 
-    The update is that of :class:`~torchonline.GLMRegression`, with a different :math:`\eta`, :math:`\lambda` and radius.
-
     Guarantee. If rewards are in [0, 1] with mean :math:`\sigma(x^\top\theta^*)` given the past, or averages of n such with
     g = 1/n, :math:`\|x\| \le L`, :math:`\|\theta^*\| \le S`, noise scales are at least 1 and
-    :math:`\lambda \ge L^2\max(14\eta d,\ \tfrac32\eta LS,\ \tfrac12)`, as by default up to LS = 58 d, then with probability at
-    least 1 - ``delta``, at all times and for all x, :math:`|x^\top(\hat\theta - \theta^*)| \le \text{radius}\cdot
-    \text{width}(x)`. The constants of the radius are recalled; those of :math:`\eta` and :math:`\lambda` are inferred. The
-    guarantee follows from another theorem. This radius is above the radius "tight" of :class:`~torchonline.GLMRegression`. The
-    proof of Theorem 1 of Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost Optimal Regret with One-Pass Update
-    (2025), has that radius for the same update under the same condition, and allows any :math:`\eta \ge 1 + LS`.
+    :math:`\lambda \ge L^2\max(14\eta d,\ \tfrac32\eta LS,\ \tfrac12)`, as by default up to LS = 58 d, then the confidence set
+    holds. The constants of the radius are recalled; those of :math:`\eta` and :math:`\lambda` are inferred. The guarantee follows
+    from another theorem: this radius is above the radius "tight" of :class:`~torchonline.GLMRegression`, whose proof covers this
+    update under the same condition for any :math:`\eta \ge 1 + LS`.
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round. A step that leaves the ball costs
-    O(d^3); such steps become ever rarer.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
+    leaves the ball.
 
     Args:
-        dim, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
+        dim, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in the base class.
         ridge: :math:`\lambda > 0`; None for :math:`84\sqrt2\,d\,(1 + LS)L^2`. With less than the guarantee asks for, the radius
             is a heuristic.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``.
+        - as of :class:`~torchonline.bandits.estimator.Estimator`.
 
     Example:
         >>> learner = MLogBRegression(2, ridge=2.0)
@@ -63,28 +55,16 @@ class MLogBRegression(GeneralizedEstimator):
         What differs: two outcomes only; any length of features; a round's dispersion weighs it.
     """
 
-    statistics_depend_on = ("theta_bound", "feature_bound", "ridge", "noise_scale")
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        link, bound = checked_link(None, theta_bound, feature_bound)
-        if ridge is None:
-            ridge = 84.0 * math.sqrt(2.0) * positive_integer("dim", dim) * (1.0 + bound) * float(feature_bound) ** 2
-        super().__init__(**shared_arguments(locals()))
-        self.eta = 0.5 * math.log(2.0) + bound + 1.0
+    def __init__(self, dim: int, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, **options)
+        self.eta = 0.5 * math.log(2.0) + self.predictor_bound + 1.0
         self.log_term = math.log(2.0 / self.delta)
         self.growth = 0.5 * self.feature_bound**2 / self.ridge
         self.start = 4.0 * self.ridge * self.theta_bound**2 + 4.0 * self.eta
         self._create_buffers()
+
+    def _usual_ridge(self) -> float:
+        return 84.0 * math.sqrt(2.0) * self.dim * (1.0 + self.predictor_bound) * self.feature_bound**2
 
     @torch.jit.export
     def radius(self) -> Tensor:

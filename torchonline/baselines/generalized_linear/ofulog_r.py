@@ -7,14 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import checked_link
+from torchonline.bandits.glm.base import GLMOptions
 from torchonline.bandits.policies import takes_arguments_of
-from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, LevelSetUCB, Member, on_host
 from torchonline.baselines.generalized_linear.solvers import minimise
-from torchonline.core.checks import positive_integer
 from torchonline.core.ops import dot, log, minimum, real, sqrt
-from torchonline.core.options import LearnerOptions
 
 
 class OFULogRRegression(LevelSetEstimator):
@@ -38,24 +35,21 @@ class OFULogRRegression(LevelSetEstimator):
     :meth:`upper_bound` is the largest :math:`x^\top\theta` in C; ``radius``, ``width`` and ``interval`` are those of the
     ellipsoid :math:`\|\theta-\hat\theta\|_V \le b\sqrt{1+D}`, for V the Hessian of the loss at its minimum.
 
-    Guarantee. If rewards are in [0, 1] with the logistic mean, or averages of n such with a ``noise_scale`` of :math:`1/\sqrt n`
-    (a larger one than 1 does no harm), and :math:`\|\theta^*\| \le S`, then with probability at least
-    1 - ``delta``, :math:`\theta^*` is in C and in the ellipsoid: in all rounds at once for a fixed ``ridge``, and in each single
-    round for the default. Proof: docs/generalized_linear.md.
+    Guarantee. If rewards are in [0, 1] with the logistic mean, or averages of n such with a ``noise_scale`` of
+    :math:`1/\sqrt n`, and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``, :math:`\theta^*` is in C and
+    in the ellipsoid: in all rounds at once for a fixed ``ridge``, and in each single round for the default. A larger noise scale
+    does no harm. Proof: docs/generalized_linear.md.
 
-    Cost of round t: about three passes over all rounds, O(t d^2) each; :meth:`upper_bound` has its own. Memory O(T d), and
-    O(t d^2) during :meth:`upper_bound`.
+    Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d), and O(t d^2) during :meth:`upper_bound`.
 
     Args:
-        dim, theta_bound, feature_bound, delta: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
+        dim, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in the base class.
         horizon: T, number of rounds that the history has room for.
         ridge: :math:`\lambda > 0`, the same in all rounds; None for the paper's growing one, as in its authors' program.
-        radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+        radius_scale: multiplies b and the radius.
 
     Shape:
-        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``logdet``, the
-          logarithm of the determinant above, and ``root_level``, b, ``(*B)``.
+        - as of :class:`LikelihoodEstimator`; ``logdet``, the logarithm of the determinant above, and ``root_level``, b, ``(*B)``.
 
     Example:
         >>> learner = OFULogRRegression(2, horizon=100)
@@ -71,28 +65,16 @@ class OFULogRRegression(LevelSetEstimator):
 
     statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "grows", "delta")
     renamed = {"information": "logdet"}
-
     logdet: Tensor
     root_level: Tensor
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        link, _ = checked_link(None, theta_bound, feature_bound)
-        grows = ridge is None
-        ridge = positive_integer("dim", dim) * math.log(2.0) if ridge is None else ridge
-        super().__init__(**shared_arguments(locals()))
-        self.grows = grows
+    def __init__(self, dim: int, *, horizon: int, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, horizon, **options)
+        self.grows = options.get("ridge") is None
         self._create_buffers()
+
+    def _usual_ridge(self) -> float:
+        return self.dim * math.log(2.0)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros((), dtype=torch.float64)
@@ -104,10 +86,7 @@ class OFULogRRegression(LevelSetEstimator):
         return self.dim * log(rounds + 2.0) if self.grows else 0.0 * rounds + self.ridge
 
     def _root_level(self, ridge: float, logdet: float, length: float) -> float:
-        """Return b for an estimate of norm ``length``.
-
-        b squared bounds how far the loss of the true parameter is above the minimum.
-        """
+        """Return b for an estimate of norm ``length``."""
         L, root = self.feature_bound, math.sqrt(ridge)
         # A chi-squared law is a gamma law.
         half = torch.tensor(0.5 * self.dim, dtype=torch.float64, device="cpu")
@@ -147,9 +126,7 @@ class OFULogRRegression(LevelSetEstimator):
 
 
 class OFULogR(LevelSetUCB):
-    r"""OFULog-r: optimism over the exact confidence set of :class:`OFULogRRegression`, which documents arguments and guarantee.
-
-    .. math:: \text{score}_k = \max_{\theta\in C}\ x_k^\top\theta
+    """OFULog-r: optimism over the exact confidence set of :class:`OFULogRRegression`, which documents arguments and guarantee.
 
     Example:
         >>> OFULogR(2, horizon=1000).select(torch.eye(2))

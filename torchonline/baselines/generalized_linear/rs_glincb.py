@@ -7,16 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import checked_link, checked_min_slope
+from torchonline.bandits.arguments import checked_rows
+from torchonline.bandits.glm.base import GLMOptions, checked_min_slope
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
-from torchonline.baselines.generalized_linear.arguments import shared_arguments
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.backend import is_readable
-from torchonline.core.checks import check_values, positive, positive_integer, within
+from torchonline.core.checks import check_values, positive
 from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, at_least, row_dots, rows_times, sqrt
-from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
 
 
@@ -34,26 +33,24 @@ class RSGLinCBRegression(LikelihoodEstimator):
     :math:`V \leftarrow H`, and :math:`\hat\theta` becomes the same minimum for the rounds that are not warm-up rounds. All three
     matrices start from :math:`\lambda I`. ``radius`` is :math:`150\sqrt\ell` and widths are :math:`\|x\|_{V^{-1}}`.
 
-    Guarantee: none that we can vouch for. The rules and the constants (25 = ``warm_up_factor``, 150 = ``radius_factor``) are
-    recalled, and are those of programs by others. The paper's theorems assume bounded rewards of a canonical link. **With these
-    constants, all rounds of a usual horizon are warm-up rounds:** for S = 3 and T = 3000, :math:`\|x\|^2_{V_o^{-1}}` has to fall
-    below 3e-7. The program of the paper's own experiments has far smaller constants.
+    Guarantee: none that we can vouch for. The rules and the constants are recalled, and are those of programs by others. The
+    paper's theorems assume bounded rewards of a canonical link. **With these constants, all rounds of a usual horizon are warm-up
+    rounds:** for S = 3 and T = 3000, :math:`\|x\|^2_{V_o^{-1}}` has to fall below 3e-7. The program of the paper's experiments
+    has far smaller constants.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each, in a warm-up round and in the rare rounds that fit; O(d^3)
     in the others. Memory O(T d).
 
     Args:
-        dim, link, theta_bound, feature_bound, delta, radius_scale: as in :class:`~torchonline.GLMRegression`, with its d, S, L.
+        dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in the base class.
         horizon: T, number of rounds that the constants and the history are for.
         ridge: :math:`\lambda > 0`; None for :math:`\ell L^2`.
-        warm_up_factor: 25 in :math:`\gamma`, recalled.
-        radius_factor: 150 in the radius, recalled.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+        warm_up_factor, radius_factor: 25 in :math:`\gamma` and 150 in the radius, recalled.
 
     Shape:
-        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``warm_up_theta``,
-          :math:`\hat\theta_o`, ``(*B, d)``; ``next_V``, which is H, ``warm_up_V``, :math:`V_o`, and ``warm_up_V_inv``,
-          ``(*B, d, d)``; ``fits``, how often :math:`\hat\theta` has been fitted, ``(*B)``; ``is_warm_up``, ``(*B, T)``.
+        - as of :class:`LikelihoodEstimator`; ``warm_up_theta``, :math:`\hat\theta_o`, ``(*B, d)``; ``next_V``, which is H,
+          ``warm_up_V``, :math:`V_o`, and ``warm_up_V_inv``, ``(*B, d, d)``; ``fits``, how often :math:`\hat\theta` has been
+          fitted, ``(*B)``; ``is_warm_up``, ``(*B, T)``.
 
     Example:
         >>> learner = RSGLinCBRegression(2, horizon=100, ridge=1.0, warm_up_factor=0.358)
@@ -63,20 +60,13 @@ class RSGLinCBRegression(LikelihoodEstimator):
 
     Reference:
         Sawarni, Das, Barman and Sinha, Generalized Linear Bandits with Limited Adaptivity, NeurIPS 2024 (arXiv:2404.06831).
-        What differs: minima are over the ball; the paper projects unbounded minima. A fit that is due in a round happens at the
-        end of the round before, from the same rounds.
+        What differs: minima are over the ball, where the paper projects; a fit happens at the end of the round before it is due.
     """
 
     statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "delta", "warm_up_factor")
-    renamed = {
-        "warm_theta": "warm_up_theta",
-        "warm_V": "warm_up_V",
-        "warm_V_inv": "warm_up_V_inv",
-        "H": "next_V",
-        "is_warm": "is_warm_up",
-    }
+    renamed = {"warm_theta": "warm_up_theta", "warm_V": "warm_up_V", "warm_V_inv": "warm_up_V_inv"}
+    renamed |= {"H": "next_V", "is_warm": "is_warm_up"}
     positive_definite = ("V", "V_inv", "next_V", "warm_up_V", "warm_up_V_inv")
-
     warm_up_theta: Tensor
     warm_up_V: Tensor
     warm_up_V_inv: Tensor
@@ -90,29 +80,24 @@ class RSGLinCBRegression(LikelihoodEstimator):
         *,
         horizon: int,
         link: Link | None = None,
-        theta_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
         warm_up_factor: float = 25.0,
         radius_factor: float = 150.0,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
+        **options: Unpack[GLMOptions],
     ) -> None:
-        link, bound = checked_link(link, theta_bound, feature_bound)
-        length, delta = positive_integer("horizon", horizon), within("delta", delta, 0.0, 1.0)
-        logarithm = positive_integer("dim", dim) * math.log(length / delta)
-        ridge = logarithm * float(feature_bound) ** 2 if ridge is None else ridge
-        super().__init__(**shared_arguments(locals()))
+        super().__init__(dim, horizon, link, **options)
+        logarithm, bound = self.dim * math.log(self.horizon / self.delta), self.predictor_bound
         self.warm_up_factor = positive("warm_up_factor", warm_up_factor)
         self.radius_factor = positive("radius_factor", radius_factor)
-        kappa, R = 1.0 / checked_min_slope(link, theta_bound, bound), self.concordance
+        kappa, R = 1.0 / checked_min_slope(self.link, self.theta_bound, bound), self.concordance
         gamma = self.warm_up_factor * R * bound * math.sqrt(logarithm)
         # A linear model has R = 0 and needs no warm-up.
         self.warm_up_from = 1.0 / (gamma**2 * kappa * R**2) if R > 0.0 else math.inf
         self.warm_up_radius = gamma * math.sqrt(kappa)
         self.constant_radius = self.radius_factor * math.sqrt(logarithm)
         self._create_buffers()
+
+    def _usual_ridge(self) -> float:
+        return self.dim * math.log(self.horizon / self.delta) * self.feature_bound**2
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         state = super()._initial_state()
@@ -193,7 +178,7 @@ class RSGLinCB(UCB):
         An unavailable arm starts no warm-up and rules out no other arm.
         """
         if mask is not None:
-            arms = self._checked_arms(self.estimator, arms)
+            arms = checked_rows(self.estimator, arms, "arms", True)
             mask = check_mask("mask", mask, arms.shape[:-1], arms, self.estimator.validate)
             if self.estimator.validate and is_readable(arms):
                 check_values("arms", arms)

@@ -39,8 +39,7 @@ class Loss:
         self, link: Link, concordance: float, rows: Array, rewards: Array, weights: Array, ridge: float
     ) -> None:
         self.link: Any = link
-        self.concordance = concordance
-        self.rows, self.weights = rows, weights
+        self.concordance, self.rows, self.weights = concordance, rows, weights
         # A column of ridges where one loss stands for several.
         self.ridge: Any = ridge
         self.score = (weights * rewards) @ rows
@@ -63,7 +62,7 @@ class Loss:
         return risen + ((theta - start) * (0.5 * self.ridge * (theta + start) - self.score)).sum(-1)
 
     def gradient(self, z: Array, theta: Array) -> Array:
-        """Return the gradient at theta, or at each of its rows, for predictors z."""
+        """Return the gradient at theta, with predictors z."""
         pull = (self.weights * self.link.mean(z))[..., None, :] @ self.rows
         return pull[..., 0, :] - self.score + self.ridge * theta
 
@@ -73,7 +72,7 @@ class Loss:
 
 
 def inverse(matrix: Array, least: float) -> Array:
-    """Return the inverse of a symmetric matrix with eigenvalues of at least ``least``; NaN for one that is not finite."""
+    """Return the inverse of a symmetric matrix with eigenvalues of at least ``least``; NaN if it is not finite."""
     if not np.isfinite(matrix).all():
         return np.full_like(matrix, math.nan)
     values, vectors = np.linalg.eigh(matrix)
@@ -83,13 +82,10 @@ def inverse(matrix: Array, least: float) -> Array:
 def minimise(loss: Loss, start: Array, bound: float) -> Array:
     r"""Return the minimum of a loss over the ball, :math:`\|\theta\| \le S`.
 
-    The start is in the ball. The minimum is NaN if the loss's score is not finite, as after a NaN in the history. Each step goes
-    to the minimum over the ball of the loss's quadratic model, or a part of the way if that is far and does not lower the loss
-    enough. The method stops when its next step could not lower the loss by :data:`LOSS_TOLERANCE`, which it knows because a next
-    step is shorter by the square of ``concordance`` times the largest change of a predictor.
-
-    Raises:
-        UserWarning: not at the minimum after :data:`NEWTON_STEPS` steps.
+    The start is in the ball. The minimum is NaN if the loss's score is not finite. Each step goes to the minimum over the ball of
+    the loss's quadratic model, or a part of the way if that does not lower the loss enough. A next step is shorter by the square
+    of ``concordance`` times the largest change of a predictor: the method stops where that could not lower the loss by
+    :data:`LOSS_TOLERANCE`, and warns after :data:`NEWTON_STEPS` steps.
     """
     theta, z = start, loss.predictors(start)
     if not np.isfinite(loss.score).all():
@@ -120,8 +116,7 @@ def minimise(loss: Loss, start: Array, bound: float) -> Array:
 def ball_minimum(hessian: Array, gradient: Array, at: Array, bound: float) -> Array:
     r"""Return the minimum of :math:`g^\top(u-\theta) + \tfrac12\|u-\theta\|_H^2` over :math:`\|u\| \le S`.
 
-    :math:`\theta` is ``at``. H may be singular; u equals :math:`\theta` in its null directions. On the sphere, Newton's method
-    finds the multiplier, as in :func:`torchonline.linalg.ball_factors`.
+    :math:`\theta` is ``at``, which u equals in the null directions of H. On the sphere, Newton's method finds the multiplier.
     """
     known = hessian.copy()
     known.flat[:: len(at) + 1] += 1e-13 * hessian.trace() + 1e-150
@@ -145,8 +140,9 @@ def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, di
     r"""Return where x'theta is largest in confidence sets: ``(M, K, d)``.
 
     A set holds all :math:`\|\theta\| \le S` with a loss at most a level above the loss at the set's centre. The barrier method
-    (Boyd and Vandenberghe, Convex Optimization, 2004, section 11.3) treats all directions at once. It stays strictly inside the
-    sets and stops where :math:`x^\top\theta` is at most about :data:`GAP_TOLERANCE` :math:`\|x\|S` below its maximum.
+    (Boyd and Vandenberghe, Convex Optimization, 2004, section 11.3) treats all directions at once. It stops inside the sets,
+    where :math:`x^\top\theta` is at most about :data:`GAP_TOLERANCE` :math:`\|x\|S` below its maximum. It warns if a set is too
+    thin to be resolved, or a maximum is not reached after :data:`NEWTON_STEPS` steps.
 
     Args:
         losses: M convex losses, of one link.
@@ -154,9 +150,6 @@ def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, di
         levels: ``(M)``; infinite for the whole ball. A set without a level above 0 is empty, and its centre is returned.
         bound: S > 0.
         directions: K rows x for each set. For x = 0, where every point is a maximum, the centre is returned.
-
-    Raises:
-        UserWarning: a set is too thin to be resolved, or a maximum is not reached after :data:`NEWTON_STEPS` steps.
     """
     ends = np.empty_like(directions)
     members, count, dim = directions.shape
@@ -174,14 +167,7 @@ def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, di
 
 
 class Sets(Loss):
-    """The losses of confidence sets: one set in each row, or a single row that serves all directions.
-
-    Args:
-        losses: their losses, which may have different numbers of rounds.
-        centres: ``(M, d)``.
-        levels: ``(M)``.
-        bound: S.
-    """
+    """The losses of confidence sets, as in :func:`furthest`: one set in each row, or a single row for all directions."""
 
     def __init__(self, losses: list[Loss], centres: Array, levels: Array, bound: float) -> None:
         self.link, self.diagonal, longest = losses[0].link, losses[0].diagonal, max(len(each.rows) for each in losses)
@@ -293,9 +279,8 @@ def _ends(sets: Sets, directions: Array) -> Array:
         is_empty = (largest == 0.0) | (sets.level <= 0.0)
         is_thin = known & ~is_empty & ~is_deep
         if is_thin.any():
-            warnings.warn(
-                "score: the confidence set is too thin to be resolved, its centre stands for it", stacklevel=3
-            )
+            text = "score: the confidence set is too thin to be resolved, its centre stands for it"
+            warnings.warn(text, stacklevel=3)
         free = sets.slack(sets.predictors(ends), ends)[:, 0] >= 0.0
         ends = np.where((is_empty | is_thin)[:, None], sets.centre, ends)
         ends = np.where(known[:, None], ends, math.nan)

@@ -1,7 +1,7 @@
 """Base classes of the rivals for heavy tails: constants for a horizon, and epochs of repeated arms."""
 
 import math
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -9,15 +9,29 @@ from torch import Tensor
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import positive, positive_integer, within
-from torchonline.core.ops import dot, matvec, real, started_power
+from torchonline.core.ops import along, dot, matvec, real, started_power
+from torchonline.core.options import LearnerOptions
+from torchonline.core.precision_matrix import add_outer_
+from torchonline.linalg import project_ball_
+
+
+class HorizonOptions(LearnerOptions, total=False):
+    """Options of the rivals for heavy tails. :class:`HorizonEstimator` explains them and sets their defaults."""
+
+    moment_order: float
+    noise_scale: float
+    theta_bound: float
+    ridge: float | None
+    delta: float
+    radius_scale: float
 
 
 class HorizonEstimator(Estimator):
     r"""Base of the rivals whose constants are for a horizon.
 
     The radius after t >= 1 rounds is ``slope`` :math:`t^e` + ``radius_start``, and ``radius_start`` before, with
-    :math:`e = (2-p)/(2p)` = ``power``. A subclass sets ``slope`` and ``radius_start``, or has another radius. Constants and
-    statements that a subclass calls recalled have not been checked against the paper's text.
+    :math:`e = (2-p)/(2p)` = ``power``. A subclass sets both, or has another radius. What a subclass calls recalled has not been
+    checked against the paper's text.
 
     Args:
         dim: d, number of features.
@@ -28,7 +42,6 @@ class HorizonEstimator(Estimator):
         ridge: :math:`\lambda > 0`; None for d.
         delta: in (0, 1).
         radius_scale: multiplies the radius.
-        feature_bound: L > 0, a bound on the norm of features.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
     """
 
@@ -39,24 +52,23 @@ class HorizonEstimator(Estimator):
         self,
         dim: int,
         horizon: int,
-        moment_order: float,
-        noise_scale: float,
-        theta_bound: float,
-        ridge: float | None,
-        delta: float,
-        radius_scale: float,
-        feature_bound: float = 1.0,
-        **options: Any,
+        moment_order: float = 2.0,
+        noise_scale: float = 1.0,
+        theta_bound: float = 1.0,
+        ridge: float | None = None,
+        delta: float = 0.01,
+        radius_scale: float = 1.0,
+        **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, dim if ridge is None else ridge, radius_scale, noise_scale, theta_bound, **options)
         self.horizon = positive_integer("horizon", horizon)
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
-        self.feature_bound = positive("feature_bound", feature_bound)
         self.delta = within("delta", delta, 0.0, 1.0)
         self.power = (2.0 - self.moment_order) / (2.0 * self.moment_order)
 
-    def _set_truncation(self, radius_factor: float) -> None:
+    def _set_truncation(self, feature_bound: float, radius_factor: float) -> None:
         """Set what TOFU and CRTM share: the radius, a bound on the norm of rewards, and log(2T/delta)^(-1/p)."""
+        self.feature_bound = positive("feature_bound", feature_bound)
         self.radius_factor = positive("radius_factor", radius_factor)
         p, eps = self.moment_order, self.moment_order - 1.0
         self.largest_mean = self.feature_bound * self.theta_bound
@@ -71,14 +83,21 @@ class HorizonEstimator(Estimator):
         rounds = real(self.rounds, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
+    def _newton_step_(self, x: Tensor, product: Tensor, quadratic: Tensor, residual: Tensor) -> None:
+        """Take an online Newton step, as CRMM and CRTM do. Given are ``V^-1 x`` and half of ``x'V^-1 x``."""
+        theta_hat, half = self.theta_hat, math.sqrt(0.5)
+        add_outer_(self._precision(), half * x, half * product, quadratic)
+        theta_hat += along(residual / (1.0 + quadratic), x) * product
+        project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
+
 
 class EpochEstimator(HorizonEstimator):
     """Base of the rivals that learn from an epoch of rewards at a time, for a UCB or greedy policy on fixed arms.
 
-    An epoch is ``repeats`` rewards of one arm. The statistics stay constant during an epoch, so that the policy plays one arm
-    throughout. If another arm interrupts an epoch, the learner drops it: with new arms in every round it never learns, and a
-    caller who leaves epochs because of their rewards biases the remaining ones. ``epochs`` counts the completed epochs,
-    ``epoch_pulls`` the rewards in this one. The ``noise_scale`` of ``step`` is not used.
+    An epoch is ``repeats`` rewards of one arm, during which the statistics stay constant, so that the policy plays that arm. If
+    another arm interrupts an epoch, the learner drops it: with new arms in every round it never learns, and a caller who leaves
+    epochs because of their rewards biases the others. ``epochs`` counts the completed epochs, ``epoch_pulls`` the rewards in this
+    one. The ``noise_scale`` of ``step`` is not used.
     """
 
     renamed = {"epoch_reward": "epoch_rewards", "pulls": "epoch_pulls"}
@@ -88,7 +107,7 @@ class EpochEstimator(HorizonEstimator):
     epochs: Tensor
 
     def _set_repeats(self, repeats: int) -> None:
-        """Set the length of an epoch, before the buffers are created."""
+        """Set the length of an epoch."""
         self.repeats = positive_integer("repeats", repeats)
         # Sorting, medians and distances run on tensors.
         self.is_small = False
@@ -101,8 +120,8 @@ class EpochEstimator(HorizonEstimator):
             "epoch_pulls": torch.zeros((), dtype=torch.int64),
         }
 
-    def _learn_epoch(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
-        """Learn from ``rewards``, ``(*B, repeats)``, of the arm x, ``(*B, d)``. ``ends``, ``(*B)``, is 0 where no epoch ends."""
+    def _learn_epoch(self, x: Tensor, rewards: Tensor) -> None:
+        """Learn from ``rewards``, ``(*B, repeats)``, of the arm x, ``(*B, d)``, which is 0 where no epoch ends."""
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -113,7 +132,7 @@ class EpochEstimator(HorizonEstimator):
         x = x.clone()
         rewards = self.epoch_rewards.scatter(-1, pulls.unsqueeze(-1) - 1, reward.unsqueeze(-1))
         if may_hold(ends):
-            self._learn_epoch(x, rewards, ends.to(x.dtype))
+            self._learn_epoch(along(ends.to(x.dtype), x) * x, rewards)
         self.epoch_x.copy_(x)
         self.epoch_rewards.copy_(rewards)
         self.epoch_pulls.copy_(pulls * ~ends)

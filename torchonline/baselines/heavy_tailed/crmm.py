@@ -7,11 +7,8 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.base import EpochEstimator
-from torchonline.core.ops import along, dot, increase_, matvec, sqrt
-from torchonline.core.options import LearnerOptions
-from torchonline.core.precision_matrix import add_outer_
-from torchonline.linalg import project_ball_
+from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions
+from torchonline.core.ops import dot, increase_, matvec, sqrt
 
 
 class CRMMRegression(EpochEstimator):
@@ -22,17 +19,16 @@ class CRMMRegression(EpochEstimator):
     .. math:: V \leftarrow V + \tfrac12 xx^\top,\qquad
               \hat\theta \leftarrow \Pi_{\|\theta\|\le S}\bigl(\hat\theta + V^{-1}x\,(\tilde r - x^\top\hat\theta)\bigr)
 
-    with the projection in the norm of V. Widths are :math:`\|x\|_{V^{-1}}`, and with p = ``moment_order``,
+    with the projection in the norm of V. With p = ``moment_order``,
     :math:`\nu` = ``noise_scale``, n epochs so far and :math:`\hat\theta_s` the estimate before epoch s,
 
     .. math:: \text{radius}^2 = \lambda S^2 + \tfrac43\,4^{2/p}\nu^2\log\tfrac1\delta
               + \sum_{s\le n}(\tilde r_s - x_s^\top\hat\theta_s)^2\,\|x_s\|^2_{V_s^{-1}}.
 
-    Guarantee. Assume that rewards of an epoch are independent given the past, that their noise is symmetric with
-    :math:`E|\eta|^p \le \nu^p`, that whether an epoch is interrupted does not depend on its rewards, that ``repeats`` is at
-    least the default and that :math:`\|\theta^*\| \le` ``theta_bound``. Then with probability at least 1 - 1.01 ``delta``, for
-    the first T rounds and all x, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (proof:
-    docs/heavy_tail_regression.md). Skewed noise moves the medians and voids the guarantee.
+    Guarantee. If rewards of an epoch are independent given the past, their noise is symmetric with
+    :math:`E|\eta|^p \le \nu^p`, whether an epoch is interrupted does not depend on its rewards, ``repeats`` is at least the
+    default and :math:`\|\theta^*\| \le` ``theta_bound``, then the confidence set holds for the first T rounds with probability
+    1 - 1.01 ``delta`` (proof: docs/heavy_tail_regression.md). Skewed noise voids it.
 
     Cost: O(d^2) for a round; O(d^2 + repeats log(repeats)) at the end of an epoch, and O(d^3) if its step leaves the ball.
 
@@ -62,20 +58,9 @@ class CRMMRegression(EpochEstimator):
     residual_sum: Tensor
 
     def __init__(
-        self,
-        dim: int,
-        *,
-        horizon: int,
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
-        repeats: int | None = None,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
+        self, dim: int, *, horizon: int, repeats: int | None = None, **options: Unpack[HorizonOptions]
     ) -> None:
-        super().__init__(dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, **options)
+        super().__init__(dim, horizon, **options)
         self._set_repeats(math.ceil(8.0 * math.log(4.0 * self.horizon / self.delta)) if repeats is None else repeats)
         bound = 4.0 ** (1.0 / self.moment_order) * self.noise_scale
         self.start = self.ridge * self.theta_bound**2 - 4.0 / 3.0 * bound**2 * math.log(self.delta)
@@ -88,28 +73,21 @@ class CRMMRegression(EpochEstimator):
     def radius(self) -> Tensor:
         return self.radius_scale * sqrt(self.residual_sum + self.start)
 
-    def _learn_epoch(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
+    def _learn_epoch(self, x: Tensor, rewards: Tensor) -> None:
         rewards = rewards.sort(-1).values
         median = 0.5 * (rewards[..., (self.repeats - 1) // 2] + rewards[..., self.repeats // 2])
-        # Where no epoch ends, x = 0 adds nothing.
-        x = along(ends, x) * x
         product = matvec(self.V_inv, x)
         quadratic = 0.5 * dot(x, product)
         residual = median - dot(x, self.theta_hat)
-        half = math.sqrt(0.5)
         increase_(self.residual_sum, residual * residual * 2.0 * quadratic / (1.0 + quadratic))
-        add_outer_(self._precision(), half * x, half * product, quadratic)
-        self.theta_hat += along(residual / (1.0 + quadratic), x) * product
-        project_ball_(self.theta_hat, self.V, self.theta_bound, self.validate)
+        self._newton_step_(x, product, quadratic, residual)
 
 
 class CRMM(UCB):
     """CRMM: optimism over :class:`CRMMRegression`, which documents the arguments. For fixed arms.
 
     Example:
-        >>> policy, arms = CRMM(2, horizon=1000, repeats=3), torch.eye(2)
-        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
-        >>> policy.select(arms)  # the arm of the epoch
+        >>> CRMM(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
 

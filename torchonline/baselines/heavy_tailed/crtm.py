@@ -1,16 +1,13 @@
 """CRTM: one-pass regression on truncated rewards (Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023)."""
 
-import math
 from typing import Any, Unpack
 
 from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.base import HorizonEstimator
+from torchonline.baselines.heavy_tailed.base import HorizonEstimator, HorizonOptions
 from torchonline.core.checks import positive
-from torchonline.core.ops import along, at_least, dot, matvec, real, sqrt, where
-from torchonline.core.options import LearnerOptions
-from torchonline.linalg import project_ball_
+from torchonline.core.ops import at_least, dot, matvec, real, sqrt, where
 
 
 class CRTMRegression(HorizonEstimator):
@@ -23,19 +20,19 @@ class CRTMRegression(HorizonEstimator):
               V &\leftarrow V + \tfrac12 xx^\top,\qquad
               \hat\theta \leftarrow \Pi_{\|\theta\|\le S}\bigl(\hat\theta + V^{-1}x\,(\tilde r - x^\top\hat\theta)\bigr)
 
-    with the projection in the norm of V. Widths are :math:`\|x\|_{V^{-1}}`; the radius is that of :class:`TOFURegression`. A
-    round's own ``noise_scale`` sets its threshold.
+    with the projection in the norm of V. The radius is that of :class:`TOFURegression`. A round's own ``noise_scale`` sets its
+    threshold.
 
-    Guarantee: none that we can vouch for. The truncation and the update are the paper's, for a linear link. The constants are
-    inferred: the threshold at g = 1 and the form of the radius are TOFU's. Results depend strongly on g. CRTM truncates the
-    reward itself and not its deviation from the mean, so the noise may be skewed.
+    Guarantee: none that we can vouch for. The update is the paper's, for a linear link. The constants are inferred: the threshold
+    at g = 1 and the form of the radius are TOFU's. Results depend strongly on g. The noise may be skewed.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
     leaves the ball.
 
     Args:
-        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, feature_bound, radius_scale: as in the base class.
-        batch_shape, dtype, device, validate: likewise.
+        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
+            as in :class:`HorizonEstimator`.
+        feature_bound: L > 0, a bound on the norm of features.
         truncation, radius_factor: g > 0 and c > 0, inferred.
 
     Example:
@@ -56,22 +53,14 @@ class CRTMRegression(HorizonEstimator):
         dim: int,
         *,
         horizon: int,
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
         feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
         truncation: float = 1.0,
         radius_factor: float = 4.0,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
+        **options: Unpack[HorizonOptions],
     ) -> None:
-        super().__init__(
-            dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, feature_bound, **options
-        )
+        super().__init__(dim, horizon, **options)
         self.truncation = positive("truncation", truncation)
-        self._set_truncation(radius_factor)
+        self._set_truncation(feature_bound, radius_factor)
         self.threshold_factor = self.truncation * self.log_factor
         self._create_buffers()
 
@@ -84,21 +73,16 @@ class CRTMRegression(HorizonEstimator):
         self._check_growth(x, quadratic)
         threshold = self.threshold_factor * (self.largest_mean + noise_scale) * growth
         kept = where(abs(reward) * sqrt(square) <= threshold, reward, 0.0 * reward)
-        step = (kept - dot(x, theta_hat)) / (1.0 + quadratic)
-        half = math.sqrt(0.5)
-        self._add_outer_(half * x, half * product, quadratic)
-        theta_hat += along(step, x) * product
-        project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
+        self._newton_step_(x, product, quadratic, kept - dot(x, theta_hat))
+        self._end_round_()
 
 
 class CRTM(UCB):
     """CRTM: optimism over :class:`CRTMRegression`, which documents the arguments.
 
     Example:
-        >>> policy, arms = CRTM(2, horizon=1000, noise_scale=0.5), torch.eye(2)
-        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> CRTM(2, horizon=1000).select(torch.eye(2))
+        tensor(0)
     """
 
     @takes_arguments_of(CRTMRegression)

@@ -30,21 +30,20 @@ class HeavyOFULRegression(HorizonEstimator):
               \hat\theta = \arg\min_{\|\theta\|\le S} \tfrac\lambda2\|\theta\|^2
               + \sum_{s\le t} h_{\tau_s}\Bigl(\frac{r_s - x_s^\top\theta}{\sigma_s}\Bigr)
 
-    where :math:`h_\tau` is the Huber loss, quadratic up to :math:`\tau` and linear beyond. Widths are
-    :math:`\|x\|_{V^{-1}}`; the radius after t >= 1 rounds is :math:`b_1\sqrt\lambda S + b_2 t^e \sqrt{2\kappa}(\log 3T)^e
-    \ell^{\varepsilon/p}`, and its first term before.
+    where :math:`h_\tau` is the Huber loss, quadratic up to :math:`\tau` and linear beyond. The radius after t >= 1 rounds is
+    :math:`b_1\sqrt\lambda S + b_2 t^e \sqrt{2\kappa}(\log 3T)^e \ell^{\varepsilon/p}`, and its first term before.
 
     Guarantee, recalled: the confidence set holds with probability 1 - 3 ``delta``.
 
-    Cost of round t: O(d^3) time in most rounds. Within ``expansion_radius`` of ``expansion_point``, no round changes between
-    quadratic and linear, and the loss is one known quadratic. When the minimum leaves that radius, Newton's method goes over all
-    rounds, in O(t d^2), and warns if it ends before the minimum. Memory O(T d). The host decides which case holds. So on an
-    accelerator the host waits, and torch.export cannot follow a step; TorchScript can. ``step`` raises ValueError after
-    ``horizon`` rounds, TorchScript RuntimeError. ``export`` tries out a dozen rounds on a copy, which needs room for them.
+    Cost of round t: O(d^3) time in most rounds. When the minimum leaves the ball around ``expansion_point`` in which the loss is
+    one known quadratic, Newton's method goes over all rounds, in O(t d^2), and warns if it ends before the minimum. Memory
+    O(T d). On an accelerator the host waits for that decision, and torch.export cannot follow a step; TorchScript can. ``step``
+    raises ValueError after ``horizon`` rounds, TorchScript RuntimeError. ``export`` tries out a dozen rounds on a copy.
 
     Args:
-        dim, horizon, moment_order, noise_scale, theta_bound, radius_scale, feature_bound, batch_shape, dtype, device, validate:
-            as in :class:`HorizonEstimator`.
+        dim, horizon, moment_order, noise_scale, theta_bound, radius_scale, batch_shape, dtype, device, validate: as in
+            :class:`HorizonEstimator`.
+        feature_bound: L > 0, a bound on the norm of features.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: in (0, 1); None for 1 / (8 T), as in :class:`~torchonline.HvtUCB`.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for 1 / sqrt(T).
@@ -55,8 +54,7 @@ class HeavyOFULRegression(HorizonEstimator):
     Shape:
         - ``history`` of :math:`x/\sigma`, ``(*B, T, d)``; ``history_reward`` of :math:`r/\sigma` and ``history_threshold`` of
           :math:`\tau`, ``(*B, T)``; ``expansion_point`` and ``linear_term`` g, ``(*B, d)``, ``hessian`` H, ``(*B, d, d)``, and
-          ``expansion_radius``, ``(*B)``, of the quadratic :math:`\tfrac12u^\top Hu - u^\top g`, which equals the loss around
-          ``expansion_point`` up to a constant.
+          ``expansion_radius``, ``(*B)``, within which the loss is :math:`\tfrac12u^\top Hu - u^\top g` up to a constant.
 
     Example:
         >>> learner = HeavyOFULRegression(2, horizon=100)
@@ -104,9 +102,8 @@ class HeavyOFULRegression(HorizonEstimator):
     ) -> None:
         ridge = default_ridge(dim, theta_bound) if ridge is None else ridge
         delta = 1.0 / (8.0 * positive_integer("horizon", horizon)) if delta is None else delta
-        super().__init__(
-            dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, feature_bound, **options
-        )
+        super().__init__(dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, **options)
+        self.feature_bound = positive("feature_bound", feature_bound)
         # Passes over the history run on tensors.
         self.is_small = False
         self.minimum_scale = horizon**-0.5 if minimum_scale is None else positive("minimum_scale", minimum_scale)
@@ -114,9 +111,8 @@ class HeavyOFULRegression(HorizonEstimator):
         self.linear_factor = positive("linear_factor", linear_factor)
         self.ridge_factor = positive("ridge_factor", ridge_factor)
         self.radius_factor = positive("radius_factor", radius_factor)
-        # At most; two or three are usual.
-        self.newton_steps = 40
-        # A shorter step is rounding: a round on its threshold may be linear in one step and quadratic in the next.
+        self.newton_steps = 40  # at most; two or three are usual
+        # A shorter step is rounding.
         self.resolution = 4.0 * torch.finfo(self._initial_options["dtype"]).eps * self.theta_bound
         p, eps, T = self.moment_order, self.moment_order - 1.0, float(self.horizon)
         ell, log_3t = math.log(2.0 * T * T / self.delta), math.log(3.0 * T)
@@ -224,8 +220,7 @@ class HeavyOFULRegression(HorizonEstimator):
         self, z: Tensor, change: Tensor, thresholds: Tensor, theta: Tensor, direction: Tensor, arrives: Tensor
     ) -> Tensor:
         """Return the share of a step, at most 1, at which the loss is lowest: ``(*B)``."""
-        # The slope of the loss along the step is increasing and piecewise linear. It bends where a round becomes quadratic or
-        # ceases to be. Sorting the bends finds its root.
+        # The slope of the loss along the step is increasing, and bends where a round becomes quadratic or ceases to be.
         end_slope = self.ridge * dot(theta + direction, direction) - dot(clip(z - change, thresholds), change)
         too_far = (end_slope > 0.0) & ~arrives
         if not bool(too_far.any()):
@@ -248,7 +243,7 @@ class HeavyOFULRegression(HorizonEstimator):
         return torch.where(too_far, root.squeeze(-1).clamp(0.0, 1.0), torch.ones_like(slope))
 
     def _solve(self, hessian: Tensor, vector: Tensor) -> Tensor:
-        """Return ``hessian^-1 vector``. No eigenvalue is below ridge, except by rounding."""
+        """Return ``hessian^-1 vector``. No eigenvalue is below ridge but by rounding."""
         values, vectors = torch.linalg.eigh(hessian)
         return matvec(vectors, matvec(vectors.mT, vector) / values.clamp(min=self.ridge))
 
@@ -269,10 +264,8 @@ class HeavyOFUL(UCB):
     """HEAVY-OFUL: optimism over :class:`HeavyOFULRegression`, which documents the arguments.
 
     Example:
-        >>> policy, arms = HeavyOFUL(2, horizon=1000, noise_scale=0.5), torch.eye(2)
-        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> HeavyOFUL(2, horizon=1000).select(torch.eye(2))
+        tensor(0)
     """
 
     @takes_arguments_of(HeavyOFULRegression)

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.base import EpochEstimator
+from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions
 from torchonline.core.checks import positive
-from torchonline.core.ops import along, dot, matvec, real, started_power
-from torchonline.core.options import LearnerOptions
+from torchonline.core.ops import dot, matvec, real, started_power
 from torchonline.core.precision_matrix import add_outer_
 
 
@@ -24,10 +23,10 @@ class MENURegression(EpochEstimator):
               \hat\theta_j \leftarrow \hat\theta_j + V^{-1}x\,(r_j - x^\top\hat\theta_j),\qquad
               \hat\theta = \hat\theta_{j^*},\quad j^* = \arg\min_j\,\text{median}_s\,\|\hat\theta_j-\hat\theta_s\|_V,
 
-    where the median is over all s, j included, and is the lower of the two middle values if k is even. Widths are
-    :math:`\|x\|_{V^{-1}}`; with p = ``moment_order`` :math:`= 1+\varepsilon`, the radius after n >= 1 epochs is
-    :math:`c\,\bigl((m\,d)^{1/p}\,\nu\,n^{(1-\varepsilon)/(2(1+\varepsilon))} + \sqrt\lambda S\bigr)`, and
-    :math:`c\sqrt\lambda S` before.
+    where the median, over all s, is the lower of the two middle values if k is even. With p =
+    ``moment_order`` :math:`= 1+\varepsilon`, the radius after n >= 1 epochs is
+    :math:`c\,\bigl((m\,d)^{1/p}\,\nu\,n^{(1-\varepsilon)/(2(1+\varepsilon))} + \sqrt\lambda S\bigr)`, and :math:`c\sqrt\lambda S`
+    before.
 
     Guarantee, recalled: the confidence set holds with probability 1 - ``delta`` for noise that is independent given the arms.
     The paper does not consider interruptions.
@@ -64,18 +63,12 @@ class MENURegression(EpochEstimator):
         dim: int,
         *,
         horizon: int,
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
         repeats: int | None = None,
         moment_factor: float = 9.0,
         radius_factor: float = 3.0,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
+        **options: Unpack[HorizonOptions],
     ) -> None:
-        super().__init__(dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, **options)
+        super().__init__(dim, horizon, **options)
         usual = math.ceil(24.0 * math.log(math.e * self.horizon / self.delta))
         self._set_repeats(usual if repeats is None else repeats)
         self.moment_factor = positive("moment_factor", moment_factor)
@@ -92,9 +85,7 @@ class MENURegression(EpochEstimator):
         epochs = real(self.epochs, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(epochs, self.power) + self.radius_start)
 
-    def _learn_epoch(self, x: Tensor, rewards: Tensor, ends: Tensor) -> None:
-        # Where no epoch ends, x = 0 adds nothing.
-        x = along(ends, x) * x
+    def _learn_epoch(self, x: Tensor, rewards: Tensor) -> None:
         product = matvec(self.V_inv, x)
         quadratic = dot(x, product)
         residuals = rewards - matvec(self.theta_candidates, x)
@@ -102,7 +93,6 @@ class MENURegression(EpochEstimator):
         step = product / (1.0 + quadratic).unsqueeze(-1)
         self.theta_candidates += residuals.unsqueeze(-1) * step.unsqueeze(-2)
         # Distances in the norm of V, from differences, so that the two distances of a pair are equal to the last bit.
-        # No eigenvalue is below ridge, except by rounding.
         values, vectors = torch.linalg.eigh(self.V)
         points = torch.matmul(self.theta_candidates, vectors * values.clamp(min=self.ridge).sqrt().unsqueeze(-2))
         distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
@@ -115,9 +105,7 @@ class MENU(UCB):
     """MENU: optimism over :class:`MENURegression`, which documents the arguments. For fixed arms.
 
     Example:
-        >>> policy, arms = MENU(2, horizon=1000, repeats=3), torch.eye(2)
-        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
-        >>> policy.select(arms)  # the arm of the epoch
+        >>> MENU(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
 

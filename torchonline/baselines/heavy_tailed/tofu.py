@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.base import HorizonEstimator
+from torchonline.baselines.heavy_tailed.base import HorizonEstimator, HorizonOptions
 from torchonline.baselines.stored_rounds import append_, check_room, count_filled, nonzero_norm
 from torchonline.core.backend import may_hold
 from torchonline.core.ops import dot, matvec, real
-from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_
 
 
@@ -24,20 +23,20 @@ class TOFURegression(HorizonEstimator):
               \hat\theta = V^{-1/2}\Bigl(\sum_{s\le t} U_{is}r_s\,1\{|U_{is}r_s| \le b_t\}\Bigr)_{i\le d}, \qquad
               b_t = (u/\log(2T/\delta))^{1/p}\,t^e.
 
-    Widths are :math:`\|x\|_{V^{-1}}`; the radius after t >= 1 rounds is
-    :math:`c\sqrt d\,u^{1/p}\log(2dT/\delta)^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its second term before. The
-    ``noise_scale`` of ``step`` is not used. A check of all terms finds which ones each row of :math:`V^{-1/2}/b_t` truncates. All
-    terms are checked again only when a row has moved further than ``checked_radius``, up to which the last check is valid.
+    The radius after t >= 1 rounds is :math:`c\sqrt d\,u^{1/p}\log(2dT/\delta)^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its
+    second term before. The ``noise_scale`` of ``step`` is not used.
 
     Guarantee, recalled: the confidence set holds with probability 1 - ``delta``. The two logarithms are recalled too.
 
-    Cost of round t: O(d^3) time in most rounds; O(t d^2) in the rounds that check all terms, which on an accelerator is every
-    round. Memory O(T d). ``step`` raises ValueError after ``horizon`` rounds (TorchScript and an exported program RuntimeError,
-    and the program then cannot choose either). ``export`` tries out a dozen rounds on a copy, which needs room for them.
+    Cost of round t: O(d^3) time in most rounds; O(t d^2) where a row of :math:`V^{-1/2}/b_t` has moved further than
+    ``checked_radius`` since the last check of all terms, and on an accelerator always. Memory O(T d). ``step`` raises ValueError
+    after ``horizon`` rounds (TorchScript and an exported program RuntimeError, and the program then cannot choose either).
+    ``export`` tries out a dozen rounds on a copy.
 
     Args:
-        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, feature_bound, radius_scale: as in the base class.
-        batch_shape, dtype, device, validate: likewise.
+        dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
+            as in :class:`HorizonEstimator`.
+        feature_bound: L > 0, a bound on the norm of features.
         radius_factor: c > 0, recalled.
 
     Shape:
@@ -67,22 +66,14 @@ class TOFURegression(HorizonEstimator):
         dim: int,
         *,
         horizon: int,
-        moment_order: float = 2.0,
-        noise_scale: float = 1.0,
-        theta_bound: float = 1.0,
         feature_bound: float = 1.0,
-        ridge: float | None = None,
-        delta: float = 0.01,
         radius_factor: float = 4.0,
-        radius_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
+        **options: Unpack[HorizonOptions],
     ) -> None:
-        super().__init__(
-            dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, feature_bound, **options
-        )
+        super().__init__(dim, horizon, **options)
         # Passes over the history run on tensors.
         self.is_small = False
-        self._set_truncation(radius_factor)
+        self._set_truncation(feature_bound, radius_factor)
         self.threshold = self.moment_norm * self.log_factor
         self._create_buffers()
 
@@ -105,11 +96,10 @@ class TOFURegression(HorizonEstimator):
         append_(self.history, self.rounds, m)
         add_outer_(self._precision(), x.clone(), product, quadratic)
         values, vectors = torch.linalg.eigh(self.V)
-        # No eigenvalue is below ridge, except by rounding.
         root = torch.matmul(vectors * values.clamp(min=self.ridge).rsqrt().unsqueeze(-2), vectors.mT)
         threshold = self.threshold * real(self.rounds + 1, m) ** self.power
         rows = root / threshold.unsqueeze(-1).unsqueeze(-1)
-        # A row keeps a term m if |row m| <= 1. Check the new term against the rows that all other terms were checked against.
+        # A row keeps a term m if |row m| <= 1.
         size = matvec(self.checked_rows, m).abs()
         self.kept_sums += (size <= 1.0).unsqueeze(-1) * m.unsqueeze(-2)
         distance = (size - 1.0).abs() / nonzero_norm(m).unsqueeze(-1)
@@ -136,10 +126,8 @@ class TOFU(UCB):
     """TOFU: optimism over :class:`TOFURegression`, which documents the arguments.
 
     Example:
-        >>> policy, arms = TOFU(2, horizon=1000, noise_scale=0.5), torch.eye(2)
-        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
-        >>> int(policy.estimator.rounds)
-        1
+        >>> TOFU(2, horizon=1000).select(torch.eye(2))
+        tensor(0)
     """
 
     @takes_arguments_of(TOFURegression)
