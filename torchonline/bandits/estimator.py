@@ -30,11 +30,12 @@ def default_ridge(dim: int, theta_bound: float) -> float:
 class Estimator(Learner):
     r"""Base of all linear estimators: a prediction of the reward, an ellipsoid around it, and a one-pass update.
 
-    A subclass implements :meth:`radius` and :meth:`_observe`. That its confidence set holds means: with probability at least 1 -
-    ``delta``, for all rounds and all x at once, ``|x'theta - x'theta_hat| <= radius * width(x)``. Widths are ``sqrt(x' V_inv
-    x)``, unless a subclass has another :meth:`width_matrix`. Both methods run on tensors and on NumPy views.
-    :meth:`_initial_state` names further buffers. A subclass with an ``output_shape`` predicts that many responses from the same
-    features, and has no policy.
+    A subclass implements :meth:`radius` and :meth:`_observe`, which run on tensors and on NumPy views. :meth:`_initial_state`
+    names further buffers. A subclass with an ``output_shape`` predicts that many responses from the same features, and has no
+    policy. Widths are :math:`\|x\|_{V^{-1}}`, unless a subclass has another :meth:`width_matrix`.
+
+    *The confidence set holds* means: with probability at least 1 - ``delta``, for all rounds and all x at once,
+    :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`.
 
     Args:
         dim: d, number of features.

@@ -19,16 +19,16 @@ class CRMMRegression(EpochEstimator):
     .. math:: V \leftarrow V + \tfrac12 xx^\top,\qquad
               \hat\theta \leftarrow \Pi_{\|\theta\|\le S}\bigl(\hat\theta + V^{-1}x\,(\tilde r - x^\top\hat\theta)\bigr)
 
-    with the projection in the norm of V. With p = ``moment_order``,
-    :math:`\nu` = ``noise_scale``, n epochs so far and :math:`\hat\theta_s` the estimate before epoch s,
+    with the projection in the norm of V. With p = ``moment_order``, :math:`\nu` = ``noise_scale``, n epochs so far and
+    :math:`\hat\theta_s` the estimate before epoch s,
 
     .. math:: \text{radius}^2 = \lambda S^2 + \tfrac43\,4^{2/p}\nu^2\log\tfrac1\delta
               + \sum_{s\le n}(\tilde r_s - x_s^\top\hat\theta_s)^2\,\|x_s\|^2_{V_s^{-1}}.
 
     Guarantee. If rewards of an epoch are independent given the past, their noise is symmetric with
     :math:`E|\eta|^p \le \nu^p`, whether an epoch is interrupted does not depend on its rewards, ``repeats`` is at least the
-    default and :math:`\|\theta^*\| \le` ``theta_bound``, then the confidence set holds for the first T rounds with probability
-    1 - 1.01 ``delta`` (proof: docs/heavy_tail_regression.md). Skewed noise voids it.
+    default and :math:`\|\theta^*\| \le` ``theta_bound``, then the confidence set holds for the first T rounds, with probability
+    at least 1 - 1.01 ``delta`` (proof: docs/heavy_tail_regression.md). Skewed noise voids it.
 
     Cost: O(d^2) for a round; O(d^2 + repeats log(repeats)) at the end of an epoch, and O(d^3) if its step leaves the ball.
 
