@@ -128,17 +128,12 @@ class CAOONS(ConvexLearner):
         self.meta = MsMwCMaster(ranges, horizon=rounds, preset=of_meta, **options)
         self.is_exportable = self.bases.is_exportable
         self._create_buffers()
-        self._begin_()
+        self._reset()
 
     def _reset(self) -> None:
         super()._reset()
-        self._begin_()
-
-    def _begin_(self) -> None:
-        """Put the learners to sleep that are not awake in the first round."""
-        with torch.no_grad():
-            if self.grows:
-                self.meta._set_available_(self._awake().expand_as(self.meta.available))
+        if self.grows:  # the learners that are not awake in the first round sleep
+            self.meta._set_available_(self._awake().expand_as(self.meta.available))
 
     def _tables(self) -> dict[str, Tensor]:
         return {"sleeping_rounds": 2.0 ** torch.arange(self.levels, dtype=torch.float64) - 1.0}

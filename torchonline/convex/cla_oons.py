@@ -7,7 +7,6 @@ from torch import Tensor
 
 from torchonline.convex.optimistic_newton import PRESETS, OptimisticNewton
 from torchonline.core.backend import may_hold
-from torchonline.core.checks import positive_size
 from torchonline.core.ops import along, assign_, dot, fill_, increase_, maximum, nonzero, number, or_one, sqrt, where
 from torchonline.core.options import LearnerOptions, with_former_names
 
@@ -98,8 +97,7 @@ class CLAOONS(OptimisticNewton):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, length_scale=length_scale, preset=preset, form=form, sketch_size=sketch_size, **options)
-        dtype = self._initial_options["dtype"]
-        self.gradient_scale = None if gradient_scale is None else positive_size("gradient_scale", gradient_scale, dtype)
+        self.gradient_scale = None if gradient_scale is None else self._size("gradient_scale", gradient_scale)
         one = torch.ones(self.batch_shape, dtype=torch.float64)
         self._start_(self.length_scale * one, (self.gradient_scale or 1.0) * one)
 

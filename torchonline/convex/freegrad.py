@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.checks import LARGEST, positive_size
+from torchonline.core.checks import LARGEST
 from torchonline.core.ops import (
     along,
     assign_,
@@ -119,9 +119,8 @@ class FreeGrad(ConvexLearner):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.length_scale = positive_size("length_scale", length_scale, dtype)
-        self.lipschitz = None if lipschitz is None else positive_size("lipschitz", lipschitz, dtype)
+        self.length_scale = self._size("length_scale", length_scale)
+        self.lipschitz = None if lipschitz is None else self._size("lipschitz", lipschitz)
         if not isinstance(restarts, bool):
             raise TypeError(f"restarts: expected True or False, got {type(restarts).__name__}")
         self.restarts, self.grows = restarts, lipschitz is None

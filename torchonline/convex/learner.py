@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.backend import SMALL_STEP, as_array, autocasts, exactly, in_python, is_readable
-from torchonline.core.checks import check_array, check_shape, check_values, shape_text
+from torchonline.core.checks import check_array, check_shape, check_values, positive_size, shape_text
 from torchonline.core.inputs import ArrayLike, check_tensor
 from torchonline.core.learner import Learner
 from torchonline.core.ops import assign_
@@ -50,6 +50,10 @@ class ConvexLearner(Learner):
         # With one query, the axis of the queries may be missing.
         one = (self.dim,) if points == 1 else (points, self.dim)
         self.gradients_shape = (*self.batch_shape, *one)
+
+    def _size(self, name: str, value: Any, *besides: float) -> float:
+        """Return an option that values of the state can be multiplied with, a number above 0 or one of some others."""
+        return positive_size(name, value, self._initial_options["dtype"], besides=besides)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return {"decision": torch.zeros(self.dim, dtype=torch.float64), "rounds": torch.zeros((), dtype=torch.int64)}

@@ -1,6 +1,5 @@
 """OONS: optimistic online Newton steps that profit from good hints."""
 
-import functools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
@@ -11,7 +10,7 @@ from torch import Tensor
 from torchonline.convex.learner import HintedLearner, checked_hint
 from torchonline.convex.optimistic_newton import OptimisticNewton
 from torchonline.core.backend import as_array, in_python, may_hold
-from torchonline.core.checks import check_shape, check_values, one_for_each, one_of, positive_size
+from torchonline.core.checks import check_shape, check_values, one_for_each, one_of
 from torchonline.core.inputs import check_tensor
 from torchonline.core.ops import assign_, dot, increase_, maximum, number, sqrt
 from torchonline.core.options import LearnerOptions, with_former_names
@@ -106,17 +105,17 @@ class OONS(HintedLearner, OptimisticNewton):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, length_scale=length_scale, preset=preset, form=form, sketch_size=sketch_size, **options)
-        dtype = self._initial_options["dtype"]
-        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        besides = (math.inf,) if isinstance(radius_bound, float) else ()
-        sized = functools.partial(positive_size, dtype=dtype, besides=besides)
-        radius = one_for_each("radius_bound", radius_bound, self.batch_shape, sized)
+        self.lipschitz = self._size("lipschitz", lipschitz)
+        also = (math.inf,) if isinstance(radius_bound, float) else ()
+        radius = one_for_each(
+            "radius_bound", radius_bound, self.batch_shape, lambda name, r: self._size(name, r, *also)
+        )
         self.is_bounded = bool(radius.isfinite().all())
         self.radius_bound: Any = tuple(radius.flatten().tolist()) if self.batch_shape else radius.item()
         self.start_hint, self._hint_of = self._hints(hint)
         length_unit = radius if self.is_bounded else torch.full_like(radius, self.length_scale)
         self._start_(length_unit, torch.full_like(radius, 2.0 * self.lipschitz))
-        self._begin_()
+        self._reset()
 
     def _hints(self, hint: Any) -> "tuple[Tensor, tuple[Callable[[Tensor], Tensor], ...]]":
         """Return the first hint, ``(*B, d)``, and a tuple with the function of the other hints, or an empty one."""
@@ -138,13 +137,8 @@ class OONS(HintedLearner, OptimisticNewton):
 
     def _reset(self) -> None:
         super()._reset()
-        self._begin_()
-
-    def _begin_(self) -> None:
-        """Take the first decision, which follows a hint that stays."""
-        with torch.no_grad():
-            if self.keeps_hint:
-                self._decide_()
+        if self.keeps_hint:  # the first decision follows it
+            self._decide_()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         decision_bound = None if self.is_bounded else self._first["length_unit"]

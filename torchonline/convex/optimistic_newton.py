@@ -8,7 +8,7 @@ from torch import Tensor
 from torchonline.convex.curvature import Curvature, EigenCurvature, FrozenCurvature, SketchCurvature
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.backend import may_hold
-from torchonline.core.checks import one_of, positive_integer, positive_size
+from torchonline.core.checks import one_of, positive_integer
 from torchonline.core.ops import along, assign_, column, count_, dot, increase_, maximum, number, sqrt, where
 from torchonline.core.options import LearnerOptions
 
@@ -88,7 +88,7 @@ class OptimisticNewton(ConvexLearner):
         rows = 2 * sketch_size if form == "sketch" else dim
         super().__init__(dim, entries=max(rows, dim) * rows, **options)
         self.form, self.sketch_size = one_of("form", form, self.forms), sketch_size
-        self.length_scale = positive_size("length_scale", length_scale, self._initial_options["dtype"])
+        self.length_scale = self._size("length_scale", length_scale)
         self.preset = one_of("preset", preset, tuple(self.presets))
         self.kappa, self.cap, self.look, self.ridge = self.presets[preset]
         self.ridge_number = RIDGES.index(self.ridge)
@@ -154,5 +154,6 @@ class OptimisticNewton(ConvexLearner):
         """Project the points outside their ball onto it: points ``(*B, d)``, radii ``(*B)``."""
         outside = dot(point, point) > radius * radius
         if may_hold(outside):
-            return where(column(outside), self.curvature.project(point, radius), point)
+            scale = column(radius)
+            return where(column(outside), self.curvature.project(point / scale) * scale, point)
         return point

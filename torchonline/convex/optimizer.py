@@ -241,10 +241,8 @@ class ParameterFree(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of all learners, their centres and the groups' options, as copies."""
         self._refuse_torn()
-        learners = [
-            {"centre": centre.clone(), "learner": {name: value.clone() for name, value in learner.state_dict().items()}}
-            for centre, learner in zip(self.centres, self.learners, strict=True)
-        ]
+        pairs = zip(self.centres, self.learners, strict=True)
+        learners = [{"centre": centre.clone(), "learner": dict(learner.state_dict())} for centre, learner in pairs]
         return super().state_dict() | {"learners": learners}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -258,9 +256,7 @@ class ParameterFree(torch.optim.Optimizer):
             raise ValueError("state_dict: expected one of ParameterFree, with an entry 'learners', got another")
         if not len(saved) == len(groups) == len(self.param_groups):
             raise ValueError(f"state_dict: expected {len(self.param_groups)} groups, got {len(saved)}")
-        groups = [with_new_names(group) for group in groups]
-        for index, group in enumerate(groups):
-            self._check_group(index, group, saved[index]["centre"])
+        groups = [self._checked_group(index, group, saved[index]["centre"]) for index, group in enumerate(groups)]
         own = {name: value for name, value in state_dict.items() if name != "learners"} | {"param_groups": groups}
         load_own = super().load_state_dict
 
@@ -273,8 +269,10 @@ class ParameterFree(torch.optim.Optimizer):
         state = [buffer for learner in self.learners for buffer in learner.state().values()]
         all_or_nothing(self, state + self.centres, True, load)
 
-    def _check_group(self, index: int, theirs: Mapping[str, Any], centre: Any) -> None:
-        """Refuse a saved group with other parameters or options."""
+    def _checked_group(self, index: int, theirs: Mapping[str, Any], centre: Any) -> dict[str, Any]:
+        """Return a saved group with the names that its options have now, or refuse other parameters or options."""
+        names = former_names(type(self.learners[index]))
+        theirs = {names.get(name, name): value for name, value in theirs.items()}
         mine, shape = self.param_groups[index], self.centres[index].shape
         if not isinstance(centre, Tensor) or not centre.is_floating_point():
             raise ValueError(f"state_dict: expected the centre of group {index} as a tensor, got {kind(centre)}")
@@ -286,6 +284,7 @@ class ParameterFree(torch.optim.Optimizer):
             if name not in theirs or not is_same(mine[name], theirs[name]):
                 learnt = f"{name}: the state of group {index} was learnt with {theirs.get(name)!r}"
                 raise ValueError(f"{learnt}, this one has {mine[name]!r}")
+        return theirs
 
     def __getstate__(self) -> dict[str, Any]:
         own = {"learners": self.learners, "centres": self.centres, "_is_torn": self._is_torn}
@@ -333,13 +332,6 @@ def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
 def flat(tensors: list[Tensor]) -> Tensor:
     """Return the values of tensors as one vector, in double precision."""
     return torch.cat([tensor.detach().reshape(-1).to(torch.float64) for tensor in tensors])
-
-
-def with_new_names(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a saved group with the names that its options have now."""
-    known = LEARNERS.get(str(group.get("learner")))
-    names = former_names(known[0]) if known else {}
-    return {names.get(name, name): value for name, value in group.items()}
 
 
 def is_same(one: Any, other: Any) -> bool:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.backend import may_hold
-from torchonline.core.checks import one_of, positive_size
+from torchonline.core.checks import one_of
 from torchonline.core.ops import along, assign_, count_, dot, increase_, or_one, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_weighted, with_length_at_most
@@ -73,11 +73,10 @@ class AdaGrad(ConvexLearner):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.step_size = positive_size("step_size", step_size, dtype)
+        self.step_size = self._size("step_size", step_size)
         self.form = one_of("form", form, ("norm", "diagonal"))
         self.is_diagonal = form == "diagonal"
-        self.radius_bound = positive_size("radius_bound", radius_bound, dtype, besides=(math.inf,))
+        self.radius_bound = self._size("radius_bound", radius_bound, math.inf)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.checks import positive_size
 from torchonline.core.ops import along, assign_, at_most, count_, dot, increase_, real, roundoff, sqrt
 from torchonline.core.options import LearnerOptions, with_former_names
 from torchonline.linalg import with_length_at_most
@@ -71,9 +70,8 @@ class CoinBetting(ConvexLearner):
         self, dim: int, *, lipschitz: float, length_scale: float = 1.0, **options: Unpack[LearnerOptions]
     ) -> None:
         super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        self.length_scale = positive_size("length_scale", length_scale, dtype)
+        self.lipschitz = self._size("lipschitz", lipschitz)
+        self.length_scale = self._size("length_scale", length_scale)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.checks import positive_size
 from torchonline.core.ops import along, assign_, count_, dot, increase_
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import in_ball
@@ -29,10 +28,9 @@ class SmoothLearner(ConvexLearner):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.radius_bound = positive_size("radius_bound", radius_bound, dtype)
-        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        self.smoothness = positive_size("smoothness", smoothness, dtype, besides=(0.0,))
+        self.radius_bound = self._size("radius_bound", radius_bound)
+        self.lipschitz = self._size("lipschitz", lipschitz)
+        self.smoothness = self._size("smoothness", smoothness, 0.0)
         self.square, self.diameter = self.radius_bound**2, 2.0 * self.radius_bound
         self.offset = self._offset()
         self._create_buffers()

@@ -6,7 +6,7 @@ from typing import Unpack
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.checks import one_of, positive_size
+from torchonline.core.checks import one_of
 from torchonline.core.ops import along, assign_, count_, real, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import in_ball
@@ -61,11 +61,10 @@ class OGD(ConvexLearner):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.step_size = positive_size("step_size", step_size, dtype)
+        self.step_size = self._size("step_size", step_size)
         self.schedule = one_of("schedule", schedule, ("sqrt", "constant"))
         self.is_constant = schedule == "constant"
-        self.radius_bound = positive_size("radius_bound", radius_bound, dtype, besides=(math.inf,))
+        self.radius_bound = self._size("radius_bound", radius_bound, math.inf)
         self._create_buffers()
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchonline.baselines.convex.coin_betting import most
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.checks import one_of, positive_size
+from torchonline.core.checks import one_of
 from torchonline.core.ops import along, assign_, count_, dot, expm1, increase_, log, log1p, minimum, or_one, sqrt, where
 from torchonline.core.options import LearnerOptions, with_former_names
 from torchonline.linalg import with_length_at_most
@@ -85,12 +85,11 @@ class ParameterFreeMirrorDescent(ConvexLearner):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.length_scale = positive_size("length_scale", length_scale, dtype)
-        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
+        self.length_scale = self._size("length_scale", length_scale)
+        self.lipschitz = self._size("lipschitz", lipschitz)
         self.optimism = 1.0 if one_of("hint", hint, ("last", "zero")) == "last" else 0.0
         self.error_bound = (1.0 + self.optimism) * self.lipschitz
-        self.radius_bound = positive_size("radius_bound", radius_bound, dtype, besides=(math.inf,))
+        self.radius_bound = self._size("radius_bound", radius_bound, math.inf)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
