@@ -34,9 +34,8 @@ class CLAOONS(OptimisticNewton):
     logarithms are of T and :math:`G/z_1`. :math:`G\,D_T` is of order :math:`GD_1\sqrt T` unless gradients vanish.
     ``form="sketch"`` adds :math:`2D^2` times ``curvature.removed_spectrum`` for each start.
 
-    This learner is here because the paper has it. In noise its regret grows almost like T for long; take
-    :class:`~torchonline.FreeGrad`, which is also simpler and cheaper (docs/parameter_free.md).
-    Cost of a round: O(d^3) for ``"eigen"``; O(dr + r^3) for ``"sketch"``, r = ``sketch_size``.
+    This learner is here because the paper has it. In noise its regret grows almost like T for long: take
+    :class:`~torchonline.FreeGrad` (docs/parameter_free.md). Cost of a round: that of :class:`~torchonline.OONS`.
 
     Args:
         dim: number of coordinates d.

@@ -41,13 +41,7 @@ from torchonline.linalg import (
 
 
 class Curvature(Learner):
-    """Base class of the curvatures: one matrix A for each learner.
-
-    Args:
-        dim: d.
-        start: c before the first round, one number for each learner, ``(*B)``, float64.
-        options: ``batch_shape``, ``dtype``, ``device`` and ``validate`` of :class:`~torchonline.core.learner.Learner`.
-    """
+    """Base class of the curvatures: one matrix A for each learner. ``start`` is c before the first round, ``(*B)``, float64."""
 
     identity_multiple: Tensor
 

@@ -51,8 +51,7 @@ class FreeGrad(ConvexLearner):
     Where G is not known, a gradient at least twice as long as all gradients since the last start together starts the update anew,
     as its first gradient: a tiny first gradient would leave the learner nearly still for long. ``restarts=False`` turns this off.
 
-    Guarantee, for every sequence of gradients, every T and every u, with :math:`U = \|u\|`,
-    :math:`\ln_+ = \max\{\ln, 0\}`, and V and h after T rounds:
+    Guarantee, for all gradients, every T and every u, with :math:`U = \|u\|`, :math:`\ln_+ = \max\{\ln, 0\}`, and V and h at T:
 
     .. math:: \sum_t\langle g_t, x_t - u\rangle \le \epsilon h_1
               + U\max\Bigl\{2\sqrt{V\ln\bigl(1 + \tfrac{4U^2V^2}{\epsilon^2h_1^4}\bigr)},\
@@ -60,15 +59,13 @@ class FreeGrad(ConvexLearner):
 
     The last term is the price of cut gradients: one late gradient much longer than all before can cost much. With ``lipschitz``
     it is :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`. After restarts it is :math:`(2\max_t\|x_t\| + U)h`, with V and :math:`h_1`
-    of the last start. If losses are convex, the sum on the left bounds the regret. The proof is ours; the update is recalled from
-    memory of the paper. Decisions do not depend on the unit of the loss. A decision stops near the largest number that a step
-    takes, 5.6e102 (7.0e12 in float32), where the guarantee ends (docs/parameter_free.md). Cost of a round: O(d) time; two vectors
-    of memory.
+    of the last start. If losses are convex, the sum on the left bounds the regret (proof: docs/parameter_free.md). Decisions do
+    not depend on the unit of the loss. A decision stops near the largest number that a step takes, 5.6e102 (7.0e12 in float32),
+    where the guarantee ends. Cost of a round: O(d) time; two vectors of memory.
 
     Args:
         dim: number of coordinates d.
-        length_scale: :math:`\epsilon > 0`, the unit of length, about the comparator's. If the comparator is 0, it is
-            paid, times a gradient's length. Otherwise it counts by a logarithm.
+        length_scale: :math:`\epsilon > 0`, about the comparator's length. It counts by a logarithm, unless the comparator is 0.
         lipschitz: bound G > 0 on the length of gradients; None if unknown.
         restarts: whether a gradient that outweighs all before starts anew. It has no effect with ``lipschitz``.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
@@ -87,9 +84,9 @@ class FreeGrad(ConvexLearner):
         True
 
     Reference:
-        Mhammedi and Koolen, Lipschitz and comparator-norm adaptivity in online learning, COLT 2020. What differs: no constraint
-        on x, by which the paper pays for late long gradients; the rule of the restarts, which is simpler; and the logarithms of
-        the bound.
+        Mhammedi and Koolen, Lipschitz and comparator-norm adaptivity in online learning, COLT 2020; the update is from memory.
+        What differs: no constraint on x, by which the paper pays for late long gradients; a simpler rule of the restarts; and
+        the bound, whose proof is ours.
     """
 
     statistics_depend_on = ("length_scale", "lipschitz", "restarts")
@@ -166,7 +163,7 @@ class FreeGrad(ConvexLearner):
         self._decide_(S, or_one(root_V), or_one(h), or_one(h_1))
 
     def _decide_(self, S: Tensor, root_V: Tensor, h: Tensor, h_1: Tensor) -> None:
-        """Take the decision of a state by eq. (2). Only ratios are formed: n^2/V and V/h^2 may be out of range."""
+        """Take the decision by eq. (2). Only ratios are formed: n^2/V and V/h^2 may be out of range."""
         direction = S / along(root_V, S)
         p, q = root_V / h, euclidean(direction)
         r = p / (p + q)  # V / (V + hn)

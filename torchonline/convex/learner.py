@@ -152,10 +152,7 @@ class ConvexLearner(Learner):
 
 
 class HintedLearner(ConvexLearner):
-    """Base class of the learners that take a hint: a guess of the next gradient, or of the experts' next losses.
-
-    A subclass has a buffer ``hint``, ``(*B, d)``, and says how the decision follows it (:meth:`_decide_`).
-    """
+    """Base class of the learners with a buffer ``hint``. A subclass says how the decision follows the hint (:meth:`_decide_`)."""
 
     hint: Tensor
 
@@ -173,13 +170,10 @@ class HintedLearner(ConvexLearner):
     @torch.jit.export
     @in_python(_set_hint_in_python)
     def set_hint(self, hint: Tensor) -> None:
-        """Replace the hint of the next round. The decision follows it.
+        """Replace the hint of the next round: a guess of the next gradient or losses, ``(*B, d)``. The decision follows it.
 
         It may depend on all that is known before the round. The class says how long it is used and whether it is scaled down.
         A wrong type, shape, device or value raises TypeError or ValueError, and no buffer has changed.
-
-        Args:
-            hint: guess of the next gradient, or of the next losses, ``(*B, d)``.
         """
         self._set_hint_(hint)
 

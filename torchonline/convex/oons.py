@@ -22,7 +22,6 @@ class OONS(HintedLearner, OptimisticNewton):
 
     The update is that of :class:`~torchonline.convex.optimistic_newton.OptimisticNewton`, with :math:`R_t` = R =
     ``radius_bound``, :math:`\ell = R` and :math:`z_t` = z = 2 ``lipschitz``. A hint :math:`m_t` is a guess of the next gradient.
-    The better it is, the smaller the regret.
 
     Guarantee. For every sequence of gradients no longer than ``lipschitz``, every u in the ball and every T,
 
@@ -58,9 +57,8 @@ class OONS(HintedLearner, OptimisticNewton):
         preset: ``"default"``: kappa, cap, look 9, 18, 2.25 and an adaptive ridge; ``"tight"``: the same with the ridge
             z/R; ``"scaled"``: 32, 64, 4 and z/R; ``"paper"``: 32, 64, 4 and :math:`4z^2`, which mixes units: decisions
             change when all losses and ``lipschitz`` are multiplied by a number.
-        hint: ``"last"``, the gradient before; ``"zero"``; a tensor, ``(d)`` or ``(*B, d)``; or a function that maps a
-            round's gradient, ``(*B, d)``, to the next hint. :meth:`set_hint` replaces the hint of one round, or, if
-            ``hint`` is a tensor or ``"zero"``, of all rounds until its next call.
+        hint: ``"last"``, the gradient before; ``"zero"``; a tensor, ``(d)`` or ``(*B, d)``; or a function from a round's
+            gradient to the next hint, ``(*B, d)``. :meth:`set_hint` replaces it for one round, a tensor or ``"zero"`` for all.
         form: ``"eigen"``, ``"frozen"`` or ``"sketch"``.
         sketch_size: number of directions of the sketch.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.

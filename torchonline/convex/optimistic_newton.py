@@ -14,11 +14,10 @@ from torchonline.core.options import LearnerOptions
 
 
 class Preset(NamedTuple):
-    r"""Constants of the step.
+    r"""Constants of the step. The ridge is that of :meth:`OptimisticNewton._ridge`.
 
     The proof needs kappa above :math:`(1 + \delta)^2` and look of at least :math:`(1 + \delta)^2`, where
-    :math:`\delta = \text{kappa}/\text{cap} \le 1`. The ridge :math:`\rho_t` is :math:`4z_1^2` for ``"paper"``, :math:`z_1/\ell`
-    for ``"scaled"`` and :math:`\sqrt{z_1^2 + V_t}/\ell` for ``"adaptive"``.
+    :math:`\delta = \text{kappa}/\text{cap} \le 1`.
     """
 
     kappa: float
@@ -50,11 +49,8 @@ class OptimisticNewton(ConvexLearner):
         x'_{t+1} &= \Pi_{A_t}\big(x'_t - A_t^{-1}(m_t + v_t)\big),
 
     where :math:`\Pi_A` projects onto the ball of radius :math:`R_t` in the norm of A. Both projections use one matrix, which is
-    factorised once. A subclass supplies :math:`R_t`, :math:`z_t` and the hints, and calls :meth:`_start_`.
-
-    Args:
-        dim, length_scale, preset, form, sketch_size: those of :class:`~torchonline.OONS`.
-        options: ``batch_shape``, ``dtype``, ``device`` and ``validate`` of :class:`~torchonline.core.learner.Learner`.
+    factorised once. A subclass supplies :math:`R_t`, :math:`z_t` and the hints, and calls :meth:`_start_`. The options are those
+    of :class:`~torchonline.OONS`.
     """
 
     # By name: the constants of the step, and the ways to hold the curvature.

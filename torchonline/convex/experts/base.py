@@ -22,11 +22,7 @@ class Experts(HintedLearner):
     """Base class of the learners that weigh N experts: the decision is their weights, and the gradients are their losses.
 
     A subclass says how it learns (:meth:`_learn_`), how it decides (:meth:`_decide_`) and how large losses may be (:meth:`_cut`).
-
-    Args:
-        experts: number of experts N.
-        preset: name of the constant kappa.
-        entries, options: those of :class:`~torchonline.convex.learner.ConvexLearner`.
+    ``preset`` is the name of the constant kappa.
     """
 
     available: Tensor
@@ -67,10 +63,8 @@ class Experts(HintedLearner):
         """Say which experts are available from now on. The weights follow.
 
         An expert that is not available has weight 0, whatever its losses. It comes back with the share of the sum of weights that
-        it left with. A wrong mask raises TypeError or ValueError, and no buffer has changed.
-
-        Args:
-            mask: ``(*B, N)``, True where an expert is available; at least one is.
+        it left with. ``mask`` is ``(*B, N)``, True where an expert is available; at least one is. A wrong mask raises TypeError
+        or ValueError, and no buffer has changed.
         """
         self._set_available_(mask)
 
