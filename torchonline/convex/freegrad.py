@@ -130,12 +130,9 @@ class FreeGrad(ConvexLearner):
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        start = torch.tensor(self.lipschitz or 0.0, dtype=torch.float64)
-        return super()._initial_state() | {
-            "gradient_sum": torch.zeros(self.dim, dtype=torch.float64),
-            **dict.fromkeys(NORMS, start),
-            "clipped_rounds": torch.zeros((), dtype=torch.int64),
-        }
+        state, start = super()._initial_state(), torch.tensor(self.lipschitz or 0.0, dtype=torch.float64)
+        norms = dict.fromkeys(NORMS, start)
+        return state | {"gradient_sum": state["decision"], **norms, "clipped_rounds": state["rounds"]}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         norm = euclidean(gradients)

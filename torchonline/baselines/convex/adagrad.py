@@ -32,8 +32,7 @@ class AdaGrad(ConvexLearner):
               \Big(\frac{2R^2}c + c\Big)\sum_i\sqrt{S_{T,i}},
 
     which is least at :math:`c = \sqrt2R`. Without a ball the same holds with half the largest :math:`\|x_t - u\|` in place of R;
-    nothing bounds that distance. Cost of a round: O(d). A ``"diagonal"`` step that leaves the ball takes some hundred more
-    operations on d numbers.
+    nothing bounds that distance. Cost of a round: O(d), some hundred times more if a ``"diagonal"`` step leaves the ball.
 
     Args:
         dim: number of coordinates d.

@@ -32,9 +32,9 @@ class CoinBetting(ConvexLearner):
               \le \|u\|G\sqrt{T\ln(1 + 24T^2\|u\|^2/\varepsilon^2)} + G\varepsilon,
 
     (Corollary 5 of the reference, whose constants are from memory), because the wealth is never below
-    :math:`\varepsilon2^T\Gamma(\frac{T+1+n}2)\Gamma(\frac{T+1-n}2)/(\pi T!)` at :math:`n = \|\sum_tg_t\|/G`. While gradients
-    agree, the wealth nearly doubles in each round. It is cut at :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in
-    float32, after some eighty rounds). Once it is cut, nothing is promised. Cost of a round: O(d).
+    :math:`\varepsilon2^T\Gamma(\frac{T+1+n}2)\Gamma(\frac{T+1-n}2)/(\pi T!)` at :math:`n = \|\sum_tg_t\|/G`. It is cut at
+    :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in float32, which agreeing gradients reach after some eighty rounds).
+    Once it is cut, nothing is promised. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
@@ -75,11 +75,8 @@ class CoinBetting(ConvexLearner):
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return super()._initial_state() | {
-            "coin_sum": torch.zeros(self.dim, dtype=torch.float64),
-            "wealth": torch.tensor(self.length_scale, dtype=torch.float64),
-            "clipped_rounds": torch.zeros((), dtype=torch.int64),
-        }
+        state, wealth = super()._initial_state(), torch.tensor(self.length_scale, dtype=torch.float64)
+        return state | {"coin_sum": state["decision"], "wealth": wealth, "clipped_rounds": state["rounds"]}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         coin_sum = self.coin_sum

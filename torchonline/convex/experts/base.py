@@ -39,11 +39,8 @@ class Experts(HintedLearner):
         self.kappa = KAPPAS[preset]
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return super()._initial_state() | {
-            "hint": torch.zeros(self.dim, dtype=torch.float64),
-            "available": torch.ones(self.dim, dtype=torch.bool),
-            "clipped_rounds": torch.zeros((), dtype=torch.int64),
-        }
+        state, available = super()._initial_state(), torch.ones(self.dim, dtype=torch.bool)
+        return state | {"hint": state["decision"], "available": available, "clipped_rounds": state["rounds"]}
 
     def _learn_(self, losses: Tensor) -> None:
         """Learn from losses, ``(*B, N)``."""
