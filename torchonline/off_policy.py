@@ -141,11 +141,8 @@ def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
     r"""Return :math:`\sum w_i v_i / \sum w_i` over the last dimension.
 
     With importance weights, this mean is consistent whenever the plain mean of :math:`w_i v_i` is unbiased. Adding b to all
-    values adds b to the result, ``(...)``, float64.
-
-    Args:
-        values: ``(N)``, of magnitude up to 5.6e102.
-        weights: ``(..., N)``, from 0 to 5.6e102 and not all 0.
+    values adds b to the result, ``(...)``, float64. Values are ``(N)``, of magnitude up to 5.6e102; weights are ``(..., N)``,
+    from 0 to 5.6e102 and not all 0.
 
     Example:
         >>> self_normalised_mean(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([1.0, 1.0, 2.0]))
@@ -158,8 +155,7 @@ def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
 def effective_sample_size(weights: Tensor) -> Tensor:
     r"""Return the effective sample size :math:`(\sum w_i)^2 / \sum w_i^2`, from 1 to N: ``(...)``, float64.
 
-    Args:
-        weights: ``(..., N)``, from 0 to 5.6e102 and not all 0.
+    Weights are ``(..., N)``, from 0 to 5.6e102 and not all 0.
 
     Example:
         >>> effective_sample_size(torch.tensor([1.0, 1.0, 0.0, 4.0]))

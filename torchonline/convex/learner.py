@@ -18,20 +18,18 @@ from torchonline.core.stepping import one_at_a_time
 
 
 class ConvexLearner(Learner):
-    """Base class of the learners of online convex optimisation.
-
-    A round::
+    """Base class of the learners of online convex optimisation. A round::
 
         gradients, values = torchonline.gradients(loss, learner, x, y)    # or a formula, at learner.queries()
         learner.step(gradients)
 
-    A subclass implements :meth:`_observe`, which runs on tensors and on NumPy views. ``predict`` and ``queries`` only read.
+    A subclass implements :meth:`_observe`, which runs on tensors and on NumPy views.
 
     Args:
         dim: number of coordinates d.
         points: number of queries N.
         entries: size of the largest array in a step of one learner; None for d. Small steps run on NumPy views.
-        options: ``batch_shape``, ``dtype``, ``device`` and ``validate`` of :class:`~torchonline.core.learner.Learner`.
+        options: those of :class:`~torchonline.core.learner.Learner`.
     """
 
     decision: Tensor

@@ -38,7 +38,7 @@ class ParameterFree(torch.optim.Optimizer):
 
     Each group has one online learner, with a coordinate for each value of the group, in double precision. The parameters are
     :math:`c + x_t`, where the centre c is what they were when the group was added, and :math:`x_t` is the learner's decision. A
-    step shows the learner the gradient at the parameters and writes its next decision, at the cost of the learner's step.
+    step costs that of the learner.
 
     Guarantee. The learner's guarantee holds for the group if the loss is convex in it and the other groups do not move. It bounds
     regret by the distance from c. For data drawn at random this makes the average of the parameters over the steps
@@ -94,13 +94,9 @@ class ParameterFree(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Learn from the gradients of the parameters, and move the parameters to the next decisions.
 
-        Return what the closure returns. After an error no learner and no parameter has changed.
-
-        Args:
-            closure: computes the loss and its gradients, and returns the loss. ``"ca-values"`` needs it.
-
-        Raises:
-            RuntimeError: an earlier step of large groups, or on another device, was interrupted, and no state loaded since.
+        ``closure`` computes the loss and its gradients, and returns the loss, which is returned; ``"ca-values"`` needs it. After
+        an error no learner and no parameter has changed. If an earlier step of large groups, or on another device, was
+        interrupted, and no state loaded since, it is a RuntimeError.
         """
         self._refuse_torn()
         self._move()
@@ -118,8 +114,7 @@ class ParameterFree(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for index in range(len(self.learners)):
-            gradient = None if index in asking else self._gradient(index)
-            if gradient is not None:
+            if index not in asking and (gradient := self._gradient(index)) is not None:
                 rounds[index] = gradient, None
         # All checks come before the first step.
         for index, (gradients, values) in rounds.items():
@@ -250,8 +245,7 @@ class ParameterFree(torch.optim.Optimizer):
 
         A state of other groups or options, or of another optimizer, raises ValueError; one that does not fit, RuntimeError.
         """
-        saved = state_dict.get("learners")
-        groups = state_dict.get("param_groups")
+        saved, groups = state_dict.get("learners"), state_dict.get("param_groups")
         if saved is None or groups is None:
             raise ValueError("state_dict: expected one of ParameterFree, with an entry 'learners', got another")
         if not len(saved) == len(groups) == len(self.param_groups):
