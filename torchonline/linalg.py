@@ -153,9 +153,9 @@ def ball_factors(point: Tensor, weights: Tensor, bound: float) -> Tensor:
 
     With :math:`u = \arg\min_{\|u\| \le S} \sum_i w_i(u_i - p_i)^2` for p = ``point``, ``(*B, d)``, and S = ``bound``, the factors
     are :math:`w_i/(w_i + \mu)` with the multiplier :math:`\mu` at which :math:`\|u\| = S`. Newton's method on
-    :math:`1/\|u(\mu)\| - 1/S`, which is increasing and concave in :math:`\mu`, rises to the root from the left without safeguards,
-    in fewer than sixteen steps for all weights that we have tried. Weights are at least 0, ``(*B, d)``; one below the precision
-    times the largest counts as that. For a point in the ball the factors are 1, to rounding. Cost: O(d), some hundred operations.
+    :math:`1/\|u(\mu)\| - 1/S`, which is increasing and concave in :math:`\mu`, rises to the root from the left, in fewer than
+    sixteen steps for all weights that we have tried. Weights are at least 0, ``(*B, d)``; one below the precision times the
+    largest counts as that. For a point in the ball the factors are 1, to rounding. Cost: O(d), some hundred operations.
     """
     top = column(largest(weights))
     weights = at_least(weights / or_one(top), roundoff(weights))
