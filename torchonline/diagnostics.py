@@ -85,9 +85,8 @@ class NoiseDiagnostic(ExactMetric):
         - ``compute()``: a :class:`NoiseReport`.
 
     Raises:
-        TypeError, ValueError: as for every :class:`~torchonline.metrics.ExactMetric`; also for a ``noise_scale`` not above
-            0 or an ``error`` below 0.
-        RuntimeError: a loaded state dict has another ``moment_order``, ``alpha`` or shape. No state has changed.
+        TypeError, ValueError, RuntimeError: as for every :class:`~torchonline.metrics.ExactMetric`; also for a ``noise_scale``
+            not above 0, an ``error`` below 0, or a loaded state with another ``moment_order`` or ``alpha``.
 
     Example:
         >>> diagnostic = NoiseDiagnostic()
@@ -164,12 +163,10 @@ class NoiseDiagnostic(ExactMetric):
         index = _hill(self.largest_logs, k) if k > 0 else torch.full_like(self.evidence, math.nan)
         error = index / math.sqrt(max(k, 1))
         # With too few values there is no verdict.
-        is_infinite = (index + 2.0 * error < self.moment_order) & (k >= FEWEST)
+        infinite = (index + 2.0 * error < self.moment_order) & (k >= FEWEST)
         moment_ratio = ((self.log_moment - self.rounds.to(self.log_moment).log()) / self.moment_order).exp()
         is_small = self._is_small(self.evidence)
-        return NoiseReport(
-            self.rounds.clone(), self.evidence.clone(), is_small, moment_ratio, index, error, is_infinite
-        )
+        return NoiseReport(self.rounds.clone(), self.evidence.clone(), is_small, moment_ratio, index, error, infinite)
 
     def forward(self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None = None) -> NoiseReport:
         """Add rounds and return the report on all rounds so far."""
@@ -186,8 +183,8 @@ class NoiseDiagnostic(ExactMetric):
             noise_scale = torch.full_like(residual, positive("noise_scale", noise_scale), dtype=torch.float64)
         noise_scale = check_finite("noise_scale", noise_scale)
         error = torch.zeros_like(residual) if error is None else check_finite("error", error)
-        for name, value in (("noise_scale", noise_scale), ("error", error)):
-            check_shape(name, value, tuple(residual.shape))
+        check_shape("noise_scale", noise_scale, residual.shape)
+        check_shape("error", error, residual.shape)
         if not bool((noise_scale > 0.0).all()):
             raise ValueError(f"noise_scale: expected values above 0, got {noise_scale.min().item():g}")
         if not bool((error >= 0.0).all()):

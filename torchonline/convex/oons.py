@@ -59,8 +59,7 @@ class OONS(HintedLearner, OptimisticNewton):
             change when all losses and ``lipschitz`` are multiplied by a number.
         hint: ``"last"``, the gradient before; ``"zero"``; a tensor, ``(d)`` or ``(*B, d)``; or a function from a round's
             gradient to the next hint, ``(*B, d)``. :meth:`set_hint` replaces it for one round, a tensor or ``"zero"`` for all.
-        form: ``"eigen"``, ``"frozen"`` or ``"sketch"``.
-        sketch_size: number of directions of the sketch.
+        form, sketch_size: ``"eigen"``, ``"frozen"`` or ``"sketch"``; the number of directions of the sketch.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
