@@ -95,9 +95,8 @@ class NoiseDiagnostic(ExactMetric):
         tensor(False)
 
     Reference:
-        Testing by betting: Shafer, Journal of the Royal Statistical Society A 184, 2021; Waudby-Smith and Ramdas,
-        Estimating means of bounded random variables by betting, same journal B 86, 2024. The index: Hill, Annals of
-        Statistics 3, 1975.
+        Testing by betting: Shafer, Journal of the Royal Statistical Society A 184, 2021; Waudby-Smith and Ramdas, Estimating
+        means of bounded random variables by betting, same journal B 86, 2024. The index: Hill, Annals of Statistics 3, 1975.
     """
 
     higher_is_better = None

@@ -68,13 +68,8 @@ class CLAOONS(OptimisticNewton):
     presets = {"default": PRESETS["tight"], "paper": PRESETS["paper"]}
     forms = ("eigen", "sketch")
     statistics_depend_on = ("gradient_scale", *OptimisticNewton.statistics_depend_on)
-    renamed = OptimisticNewton.renamed | {
-        "scale": "error_bound",
-        "first_scale": "first_error_bound",
-        "longest": "largest_gradient_norm",
-        "total": "relative_norm_sum",
-        "starts": "restart_count",
-    }
+    renamed = OptimisticNewton.renamed | {"scale": "error_bound", "first_scale": "first_error_bound"}
+    renamed |= {"longest": "largest_gradient_norm", "total": "relative_norm_sum", "starts": "restart_count"}
 
     error_bound: Tensor
     first_error_bound: Tensor
@@ -103,15 +98,11 @@ class CLAOONS(OptimisticNewton):
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros((), dtype=torch.float64)
         error_bound = zero + (self.gradient_scale or 0.0)
-        own = {
-            "error_bound": error_bound,
-            "first_error_bound": error_bound,
-            "radius": zero + self.length_scale,
-            # The paper takes the longest gradient for no shorter than 1.
-            "largest_gradient_norm": zero + 1.0 if self.preset == "paper" else error_bound,
-            "relative_norm_sum": zero,
-        }
-        return super()._initial_state() | own | {"restart_count": torch.zeros((), dtype=torch.int64)}
+        own = {"error_bound": error_bound, "first_error_bound": error_bound, "radius": zero + self.length_scale}
+        # The paper takes the longest gradient for no shorter than 1.
+        own["largest_gradient_norm"] = zero + 1.0 if self.preset == "paper" else error_bound
+        state = super()._initial_state()
+        return state | own | {"relative_norm_sum": zero, "restart_count": state["rounds"]}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         error = gradients - self.hint

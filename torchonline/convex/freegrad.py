@@ -39,11 +39,9 @@ class FreeGrad(ConvexLearner):
     gradient from this one on gives, with :math:`n = \|S\|` and :math:`\epsilon` = ``length_scale``,
 
     .. math:: h' = \max\{h, \|g\|\},\quad \tilde g = g\,h/h',\quad S \leftarrow S + \tilde g,\quad
-              V \leftarrow V + \|\tilde g\|^2,\quad h \leftarrow h',
-              \tag{1}
+              V \leftarrow V + \|\tilde g\|^2,\quad h \leftarrow h', \tag{1}
 
-    .. math:: x = -\epsilon\,S\,\frac{h_1^2\,(2V + hn)}{2(V+hn)^2\sqrt V}\,\exp\frac{n^2}{2V + 2hn}.
-              \tag{2}
+    .. math:: x = -\epsilon\,S\,\frac{h_1^2\,(2V + hn)}{2(V+hn)^2\sqrt V}\,\exp\frac{n^2}{2V + 2hn}. \tag{2}
 
     Until then x = 0. With ``lipschitz`` = G, :math:`h = h_1 = G` and :math:`V = G^2` from the start, h stays, and a
     longer gradient is cut to G. ``clipped_rounds`` counts the rounds in which :math:`\tilde g` was not g.
@@ -90,13 +88,8 @@ class FreeGrad(ConvexLearner):
     """
 
     statistics_depend_on = ("length_scale", "lipschitz", "restarts")
-    renamed = {
-        "root_energy": "root_gradient_square_sum",
-        "longest": "largest_gradient_norm",
-        "first": "first_gradient_norm",
-        "length_sum": "gradient_norm_sum",
-        "clipped": "clipped_rounds",
-    }
+    renamed = {"root_energy": "root_gradient_square_sum", "longest": "largest_gradient_norm"}
+    renamed |= {"first": "first_gradient_norm", "length_sum": "gradient_norm_sum", "clipped": "clipped_rounds"}
 
     gradient_sum: Tensor
     root_gradient_square_sum: Tensor

@@ -12,6 +12,8 @@ from torchonline.core.inputs import as_dense
 from torchonline.environments.simulated import BanditOptions, SimulatedBandit
 from torchonline.links import Link
 
+Law = Callable[[Tensor, torch.Generator], Tensor]
+
 
 class GeneralizedLinearBandit(SimulatedBandit):
     r"""Independent trials of a generalized linear bandit with arms in the unit ball.
@@ -27,8 +29,7 @@ class GeneralizedLinearBandit(SimulatedBandit):
             returns rewards shaped like z, drawn with that generator. Its mean should be :math:`\mu(z)`, because regret is
             computed from the link. None takes the link's law, which a :class:`~torchonline.links.CustomLink` lacks.
         theta_norm: norm S of :math:`\theta^*`, above 0, in the range on which the link can be computed.
-
-    The other arguments are those of :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
+        options: those of :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
 
     Example:
         >>> from torchonline.environments import GeneralizedLinearBandit
@@ -40,13 +41,7 @@ class GeneralizedLinearBandit(SimulatedBandit):
     """
 
     def __init__(
-        self,
-        dim: int,
-        arms: int,
-        *,
-        link: Link,
-        rewards: Callable[[Tensor, torch.Generator], Tensor] | None = None,
-        **options: Unpack[BanditOptions],
+        self, dim: int, arms: int, *, link: Link, rewards: Law | None = None, **options: Unpack[BanditOptions]
     ) -> None:
         if not isinstance(link, Link):
             raise TypeError(f"link: expected a torchonline.links.Link, got {kind(link)}")

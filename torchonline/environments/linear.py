@@ -19,8 +19,7 @@ class LinearBandit(SimulatedBandit):
 
     Args:
         noise: law of :math:`\eta`. Its ``moment_norm(order)`` is the exact ``noise_scale`` for a learner.
-
-    The other arguments are those of :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
+        options: those of :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
 
     Example:
         >>> from torchonline import OFUL
@@ -61,8 +60,7 @@ class DriftingBandit(LinearBandit):
         dim: number of features d, at least 2.
         angle: angle of one turn, in radians. An angle of pi flips the sign of the parameter.
         every: rounds between two turns. 1 is steady drift.
-
-    The other arguments are those of :class:`LinearBandit`.
+        arms, noise, options: those of :class:`LinearBandit`.
 
     Example:
         >>> from torchonline.environments import GaussianNoise

@@ -93,12 +93,9 @@ class MsMwCMaster(Experts):
         within = ranges <= levels[:, None] * (1.0 + 1e-12)
         log_weights = torch.where(within, -within.sum(-1, keepdim=True).double().log(), -math.inf)
         prior = (-2.0 if self.preset == "paper" else -1.0) * levels.log()
-        return super()._initial_state() | {
-            "inner_log_weights": log_weights,
-            "inner_weights": log_weights.exp(),
-            "outer_log_weights": torch.log_softmax(prior, -1),
-            "decision": torch.softmax(prior, -1) @ log_weights.exp(),
-        }
+        weights, outer = log_weights.exp(), torch.log_softmax(prior, -1)
+        own = {"inner_log_weights": log_weights, "inner_weights": weights, "outer_log_weights": outer}
+        return super()._initial_state() | own | {"decision": torch.softmax(prior, -1) @ weights}
 
     def _tables(self) -> dict[str, Tensor]:
         rates = 1.0 / (4.0 * self.kappa * torch.tensor(self.grid, dtype=torch.float64))
