@@ -54,9 +54,8 @@ class CAOONS(ConvexLearner):
         lipschitz: length of the longest gradient G > 0.
         horizon: number of rounds T that the guarantee is for; None for any number up to 2^30.
         meta: ``"values"``, ``"linear"`` or ``"paper"``.
-        preset: that of :class:`~torchonline.OONS`; ``"paper"`` also takes the paper's constants for the weights.
+        preset, form, sketch_size: those of :class:`~torchonline.OONS`; the preset ``"paper"`` holds for the weights too.
         length_scale: :math:`\ell > 0`, half of the smallest radius. Shorter comparators cost as much as one of this length.
-        form, sketch_size: those of :class:`~torchonline.OONS`.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:

@@ -121,19 +121,15 @@ class CLAOONS(OptimisticNewton):
         length_unit = number(self.length_unit)
         needed = length_unit * sqrt(self.relative_norm_sum)
         due = self.radius < needed
-        if may_hold(due):
-            self._start_anew_(due, needed)
+        if may_hold(due):  # begin again at the origin, in a larger ball
+            fill_(self.centre, due[..., None], 0.0)
+            fill_(self.error_square_sum, due, 0.0)
+            self.curvature.forget_(due)
+            assign_(self.first_error_bound, where(due, self.error_bound, self.first_error_bound))
+            assign_(self.radius, where(due, 2.0 * needed, self.radius))
+            increase_(self.restart_count, due)
         # While all gradients have been 0, any positive number will do for the scale.
         known = or_one(error_bound)
         ridge = self._ridge(where(error_bound > 0.0, self.first_error_bound, known), length_unit)
         radius = number(self.radius)
         self._play_(ridge, known, length_unit, radius, radius)
-
-    def _start_anew_(self, due: Tensor, needed: Tensor) -> None:
-        """Begin again at the origin, in a ball of twice the ``needed`` radius, in the learners that are ``due``, ``(*B)``."""
-        fill_(self.centre, due[..., None], 0.0)
-        fill_(self.error_square_sum, due, 0.0)
-        self.curvature.forget_(due)
-        assign_(self.first_error_bound, where(due, self.error_bound, self.first_error_bound))
-        assign_(self.radius, where(due, 2.0 * needed, self.radius))
-        increase_(self.restart_count, due)

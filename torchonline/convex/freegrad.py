@@ -150,10 +150,9 @@ class FreeGrad(ConvexLearner):
         assign_(self.largest_gradient_norm, h)
         assign_(self.first_gradient_norm, h_1)
         assign_(self.gradient_norm_sum, where(starts, norm, norm_sum + norm))
-        self._decide_(S, or_one(root_V), or_one(h), or_one(h_1))
 
-    def _decide_(self, S: Tensor, root_V: Tensor, h: Tensor, h_1: Tensor) -> None:
-        """Take the decision by eq. (2). Only ratios are formed: n^2/V and V/h^2 may be out of range."""
+        # Eq. (2). Only ratios are formed: n^2/V and V/h^2 may be out of range.
+        root_V, h, h_1 = or_one(root_V), or_one(h), or_one(h_1)
         direction = S / along(root_V, S)
         p, q = root_V / h, euclidean(direction)
         r = p / (p + q)  # V / (V + hn)

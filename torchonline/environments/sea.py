@@ -149,7 +149,11 @@ class SEAStream:
         self._begin_round()
 
     def __repr__(self) -> str:
-        values = vars(self) | {name: _one_number(vars(self)[name]) for name in ("sigma", "drift", "comparator_norm")}
+        values = dict(vars(self))
+        for name in ("sigma", "drift", "comparator_norm"):
+            first = values[name].flatten()[0]
+            if bool((values[name] == first).all()):
+                values[name] = first.item()
         return f"{type(self).__name__}({described(self, values)})"
 
     def advance(self) -> None:
@@ -243,9 +247,3 @@ class SEAStream:
             second = second - (first * second).sum(-1, keepdim=True) * first
             second = torch.nn.functional.normalize(second, dim=-1)
         return first, second
-
-
-def _one_number(values: Tensor) -> Tensor | float:
-    """Return the common value of all entries, or the tensor if entries differ."""
-    first = float(values.flatten()[0])
-    return first if bool((values == first).all()) else values

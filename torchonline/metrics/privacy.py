@@ -49,12 +49,11 @@ class PrivacySpent(ExactMetric):
     """
 
     higher_is_better = False
+    least = {"rounds": 0, "runs": 1, "relation": -1, "cost": 0.0}
 
     runs: Tensor
     relation: Tensor
     cost: Tensor
-
-    least = {"rounds": 0, "runs": 1, "relation": -1, "cost": 0.0}
 
     def __init__(self, delta: float, *, continuations: int | None = None) -> None:
         super().__init__()

@@ -37,12 +37,11 @@ class CumulativeRegret(ExactMetric):
     """
 
     higher_is_better = False
+    least = {"rounds": 0, "spacing": 1}
 
     total: Tensor
     spacing: Tensor
     history: Tensor
-
-    least = {"rounds": 0, "spacing": 1}
 
     def __init__(self, batch_shape: tuple[int, ...] = (), *, points: int = 512) -> None:
         super().__init__()

@@ -57,7 +57,6 @@ class AdaGrad(ConvexLearner):
     """
 
     statistics_depend_on = ("step_size", "radius_bound")
-
     renamed = {"energy": "gradient_square_sum"}
 
     gradient_square_sum: Tensor
