@@ -22,21 +22,14 @@ class Profile(NamedTuple):
     tilt: float = 0.0  # length of an additional constant gradient
 
 
-def _huber(r: Tensor) -> Tensor:
-    near = r.clamp(max=1.0)
-    return near * (r - 0.5 * near)
-
-
-def _logistic(r: Tensor) -> Tensor:
-    """Return ``log(1 + e^r) + log(1 + e^-r) - 2 log 2`` without cancellation."""
-    return r + 2.0 * torch.log1p(0.5 * torch.expm1(-r))
-
-
 LOSSES = {
     "linear": Profile(torch.zeros_like, torch.zeros_like, smoothness=0.0, tilt=1.0),
     "quadratic": Profile(lambda r: 0.5 * r * r, lambda r: r, smoothness=1.0),
-    "huber": Profile(_huber, lambda r: r.clamp(max=1.0), smoothness=1.0),
-    "logistic": Profile(_logistic, lambda r: torch.tanh(0.5 * r), smoothness=0.5),
+    "huber": Profile(
+        lambda r: r.clamp(max=1.0) * (r - 0.5 * r.clamp(max=1.0)), lambda r: r.clamp(max=1.0), smoothness=1.0
+    ),
+    # log(1 + e^r) + log(1 + e^-r) - 2 log 2 without cancellation
+    "logistic": Profile(lambda r: r + 2.0 * (0.5 * (-r).expm1()).log1p(), lambda r: (0.5 * r).tanh(), smoothness=0.5),
 }
 
 
