@@ -140,9 +140,8 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
 def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
     r"""Return :math:`\sum w_i v_i / \sum w_i` over the last dimension.
 
-    With importance weights, this mean is consistent whenever the plain mean of :math:`w_i v_i` is unbiased. Adding b to all
-    values adds b to the result, ``(...)``, float64. Values are ``(N)``, of magnitude up to 5.6e102; weights are ``(..., N)``,
-    from 0 to 5.6e102 and not all 0.
+    With importance weights, this mean is consistent whenever the plain mean of :math:`w_i v_i` is unbiased. Values are ``(N)``,
+    of magnitude up to 5.6e102; weights are ``(..., N)``, from 0 to 5.6e102 and not all 0. The result is ``(...)``, float64.
 
     Example:
         >>> self_normalised_mean(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([1.0, 1.0, 2.0]))

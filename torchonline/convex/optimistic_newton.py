@@ -16,8 +16,7 @@ from torchonline.core.options import LearnerOptions
 class Preset(NamedTuple):
     r"""Constants of the step. The ridge is that of :meth:`OptimisticNewton._ridge`.
 
-    The proof needs kappa above :math:`(1 + \delta)^2` and look of at least :math:`(1 + \delta)^2`, where
-    :math:`\delta = \text{kappa}/\text{cap} \le 1`.
+    The proof needs kappa > :math:`(1 + \delta)^2`, look :math:`\ge (1 + \delta)^2`, :math:`\delta` = kappa/cap :math:`\le 1`.
     """
 
     kappa: float
@@ -49,8 +48,7 @@ class OptimisticNewton(ConvexLearner):
         x'_{t+1} &= \Pi_{A_t}\big(x'_t - A_t^{-1}(m_t + v_t)\big),
 
     where :math:`\Pi_A` projects onto the ball of radius :math:`R_t` in the norm of A. Both projections use one matrix, which is
-    factorised once. A subclass supplies :math:`R_t`, :math:`z_t` and the hints, and calls :meth:`_start_`. The options are those
-    of :class:`~torchonline.OONS`.
+    factorised once. A subclass has the options of OONS, supplies :math:`R_t`, :math:`z_t` and hints, and calls :meth:`_start_`.
     """
 
     # By name: the constants of the step, and the ways to hold the curvature.

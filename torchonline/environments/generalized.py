@@ -19,9 +19,8 @@ class GeneralizedLinearBandit(SimulatedBandit):
     r"""Independent trials of a generalized linear bandit with arms in the unit ball.
 
     The mean reward of an arm x is :math:`\mu(x^\top\theta^*)`. The arms are drawn uniformly from the unit ball and
-    :math:`\theta^*` uniformly from a sphere, independently for each trial. Two policies on environments with the same seed meet
-    the same parameters and arms, whatever arms they pull. With :class:`~torchonline.links.Logistic` they also meet the same
-    uniform numbers behind the rewards.
+    :math:`\theta^*` uniformly from a sphere, independently for each trial. Two policies on environments with one seed meet the
+    same parameters and arms, whatever they pull; with :class:`~torchonline.links.Logistic` also the same numbers behind rewards.
 
     Args:
         link: link function :math:`\mu`, which also gives the default law of the rewards.

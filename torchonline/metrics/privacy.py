@@ -21,8 +21,7 @@ class PrivacySpent(ExactMetric):
 
     The metric reads the learners' step counters and ledgers, never a record. Its value is the cost of one run times the number m
     of runs. It never falls, and :meth:`reset` does nothing. Loading a state keeps the larger of the old and the loaded values. If
-    either of them has counted a step, loading also adds one to m, as loading a learner does, because the continued run releases
-    all earlier people once more.
+    either has counted a step, loading also adds one to m, as loading a learner does: the run releases earlier people once more.
 
     The epsilon is valid after a number of steps that was fixed in advance: see
     :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`. Cost of ``update`` or ``compute``: one evaluation

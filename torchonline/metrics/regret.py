@@ -15,9 +15,8 @@ class CumulativeRegret(ExactMetric):
     The caller computes the regret of each round: in a bandit :math:`r_t = \max_k \mu_{t,k} - \mu_{t,k_t}`, for convex losses and
     a comparator u :math:`r_t = f_t(x_t) - f_t(u)`, which may be negative.
 
-    The curve has at most ``points`` points, equally spaced in rounds. When all points are used, every second one is dropped
-    and the spacing doubles, so memory does not grow. The results do not depend on how the rounds are split into updates. Cost of
-    n rounds: O(n + points) for each learner.
+    The curve has at most ``points`` points, equally spaced in rounds. When all are used, every second one is dropped and the
+    spacing doubles. The results do not depend on the split into updates. Cost of n rounds: O(n + points) for each learner.
 
     Args:
         batch_shape: ``*B``, batch shape of the measured learners.

@@ -22,7 +22,6 @@ class Experts(HintedLearner):
     """Base class of the learners that weigh N experts: the decision is their weights, and the gradients are their losses.
 
     A subclass says how it learns (:meth:`_learn_`), how it decides (:meth:`_decide_`) and how large losses may be (:meth:`_cut`).
-    ``preset`` is the name of the constant kappa.
     """
 
     available: Tensor

@@ -19,8 +19,7 @@ class MsMwCMaster(Experts):
     A round is that of :class:`MsMwC`. The losses of expert j lie within a known range :math:`\pm r_j`. With the least range
     :math:`r_1`, the grid :math:`\beta_q = 1/(4\,\text{kappa}\,r_12^q)` has one rate for each q such that
     :math:`r_j \le r_12^q \le r_j\sqrt T` for some j, and for the least q with :math:`r_j \le r_12^q` for each j. Each rate has an
-    inner MsMwC over the experts with :math:`r_j \le r_12^q`, all at :math:`2\beta_q`. An outer MsMwC weighs these, at the
-    :math:`\beta_q`.
+    inner MsMwC over those with :math:`r_j \le r_12^q`, all at :math:`2\beta_q`. An outer one weighs these, at :math:`\beta_q`.
 
     Guarantee. While losses stay in their ranges, the regret against each expert i is of order
 
@@ -52,8 +51,7 @@ class MsMwCMaster(Experts):
 
     Reference:
         Chen, Luo and Wei, Impossible Tuning Made Possible, COLT 2021, as Algorithm 3 of the paper of :class:`~torchonline.OONS`.
-        What differs: the square in the correction, which its line 7 misses; the rates :math:`2\beta_q`, which it does not
-        define; kappa; a grid that scales.
+        What differs: the square in the correction; the rates :math:`2\beta_q`, not defined there; kappa; a grid that scales.
     """
 
     statistics_depend_on = ("ranges", "horizon", "kappa")
