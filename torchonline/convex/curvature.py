@@ -125,8 +125,7 @@ class EigenCurvature(Curvature):
 class FrozenCurvature(Curvature):
     r"""A and its inverse by rank-one updates: O(d^2) a round.
 
-    c only grows, when it has to, from :math:`c_1` to the next :math:`c_12^i`, at O(d^3): a multiple of I is not of rank one. A
-    round that projects costs an eigendecomposition.
+    c only grows, when it has to, from :math:`c_1` to the next :math:`c_12^i`. This costs O(d^3), as does a round that projects.
     """
 
     if TYPE_CHECKING:

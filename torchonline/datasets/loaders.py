@@ -30,8 +30,7 @@ def digits(labelled: int = 300) -> tuple[TensorDataset, TensorDataset]:
     order. ``labelled`` is the size of the first part, from 1 to 1796.
 
     Returns:
-        Two datasets whose ``tensors`` are images, ``(N, 64)``, float32 in [0, 1], the 8 x 8 pixels in a row; and labels,
-        ``(N)``, int64 from 0 to 9.
+        Two datasets whose ``tensors`` are images, ``(N, 64)``, float32 in [0, 1], 8 x 8 pixels; and labels 0 to 9, ``(N)``, int64.
 
     Example:
         >>> images, labels = digits()[1].tensors
@@ -71,8 +70,7 @@ def health_insurance(columns: Sequence[str] = ("xage", "child", "female", "linc"
         - cost, ``(N)``, float64: the year's medical expenses in dollars of an unnamed base year, whoever paid them (``meddol``:
           inpatient, outpatient, drugs and supplies, without dental and outpatient mental care);
         - site, from 1 to 6; year of the study, from 1 to 5; person, the file's ``zper``: ``(N)``, int64;
-        - family, ``(N)``, int64 from 0: persons with the same site, plan number and income, because the file has no family
-          identifier. Of these 1806 groups, 49 contain several families.
+        - family, ``(N)``, int64 from 0: persons of one site, plan and income; 49 of these 1806 groups contain several families.
 
     Raises:
         ImportError: statsmodels is not installed, or lacks the file, as before version 0.15.

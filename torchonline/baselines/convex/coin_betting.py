@@ -23,8 +23,7 @@ class CoinBetting(ConvexLearner):
 
     .. math:: x_t = -\frac{W_{t-1}}{Gt}\sum_{s<t}g_s,\qquad W_t = W_{t-1} - \frac1G\langle g_t, x_t\rangle,
 
-    from :math:`W_0 = \varepsilon`, with G = ``lipschitz`` and :math:`\varepsilon` = ``length_scale``. A gradient longer than G is
-    cut to length G and counted in ``clipped_rounds``.
+    from :math:`W_0 = \varepsilon` = ``length_scale``, G = ``lipschitz``. ``clipped_rounds`` counts the gradients cut to length G.
 
     Guarantee, for any (cut) gradients, every u and all T at once,
 

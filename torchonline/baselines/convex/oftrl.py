@@ -61,8 +61,7 @@ class OFTRL(SmoothLearner):
 
     If the losses are convex and the expected losses L-smooth, the expected regret is
     :math:`O(R\sqrt{\sigma_{1:T}^2} + R\sqrt{\Sigma_{1:T}^2} + RG + LR^2)`, where the two sums are those of the variances
-    of gradients and of the squared changes of their means (Theorem 5 of the reference). G and L are guesses of scale. A
-    wrong guess changes :math:`\nu` only. Cost of a round: O(d).
+    of gradients and of the squared changes of their means. A wrong G or L changes :math:`\nu` only. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
@@ -83,9 +82,8 @@ class OFTRL(SmoothLearner):
 
     Reference:
         Sachs, Hadiji, van Erven and Guzman, Between stochastic and adversarial online convex optimization: improved regret bounds
-        via smoothness, NeurIPS 2022, Theorem 5. What differs: R, where the paper has the diameter; 2GR in :math:`\nu`, from the
-        paper's case without smoothness, in place of :math:`RG^2`, which has other units; and the last term of the bound, which
-        is what the paper's proof gives, where the paper prints :math:`4R^2G^2/\nu`.
+        via smoothness, NeurIPS 2022, Theorem 5. What differs: R for the diameter; 2GR in :math:`\nu`, from the case without
+        smoothness, for :math:`RG^2`, which has other units; and, by the paper's proof, the last term for :math:`4R^2G^2/\nu`.
     """
 
     renamed = {"total": "gradient_sum", "penalty": "regularization"}
