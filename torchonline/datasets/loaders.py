@@ -30,7 +30,7 @@ def digits(labelled: int = 300) -> tuple[TensorDataset, TensorDataset]:
     order. ``labelled`` is the size of the first part, from 1 to 1796.
 
     Returns:
-        Two datasets whose ``tensors`` are images, ``(N, 64)``, float32 in [0, 1], 8 x 8 pixels; and labels 0 to 9, ``(N)``, int64.
+        Two datasets whose ``tensors`` are images, ``(N, 64)``, float32 in [0, 1], 8 x 8 pixels; and labels, ``(N)``, from 0 to 9.
 
     Example:
         >>> images, labels = digits()[1].tensors
