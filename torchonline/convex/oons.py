@@ -55,7 +55,8 @@ class OONS(HintedLearner, OptimisticNewton):
             z/R; ``"scaled"``: 32, 64, 4 and z/R; ``"paper"``: 32, 64, 4 and :math:`4z^2`, which mixes units: decisions
             change when all losses and ``lipschitz`` are multiplied by a number.
         hint: ``"last"``, the gradient before; ``"zero"``; a tensor, ``(d)`` or ``(*B, d)``; or a function from a round's
-            gradient to the next hint, ``(*B, d)``. :meth:`set_hint` replaces it for one round, a tensor or ``"zero"`` for all.
+            gradient to the next hint, ``(*B, d)``. :meth:`set_hint` replaces it, a tensor or ``"zero"`` until the next call,
+            others for one round.
         form, sketch_size: ``"eigen"``, ``"frozen"`` or ``"sketch"``; the number of directions of the sketch.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
