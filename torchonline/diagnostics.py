@@ -31,16 +31,14 @@ class NoiseReport(NamedTuple):
 
     Attributes:
         rounds: number of rounds, ``()``, int64.
-        evidence: natural logarithm of the largest wealth so far, ``(*B)``, at least 0. If the promise holds, the evidence
-            ever reaches log(1 / a) with probability at most a.
+        evidence: natural logarithm of the largest wealth so far, ``(*B)``, at least 0. If the promise holds, it ever reaches
+            log(1 / a) with probability at most a.
         noise_scale_is_small: whether ``evidence`` is at least log(1 / alpha), ``(*B)``, bool. Once True, it stays True.
-        moment_ratio: :math:`(\text{mean}\,(|\text{residual}|/\nu)^p)^{1/p}`, ``(*B)``. NaN before the first round. Do not set
-            ``noise_scale`` by it: under heavy tails most samples show less than the truth.
-        tail_index: Hill's estimate from the k largest :math:`|\text{residual}|/\nu`, ``(*B)``. Moments of order below the
-            true index exist. NaN if too few values are above 0; infinite if the largest values are equal.
+        moment_ratio: :math:`(\text{mean}\,(|\text{residual}|/\nu)^p)^{1/p}`, ``(*B)``; NaN before the first round. It is no
+            ``noise_scale``: under heavy tails most samples show less than the truth.
+        tail_index: :func:`hill_index` of the k largest :math:`|\text{residual}|/\nu`, ``(*B)``.
         tail_index_error: asymptotic standard error ``tail_index`` / sqrt(k), ``(*B)``.
-        moment_seems_infinite: whether ``tail_index`` plus two standard errors is below ``moment_order``, ``(*B)``, bool. A
-            heuristic.
+        moment_seems_infinite: heuristic: ``tail_index`` plus two standard errors is below ``moment_order``, ``(*B)``, bool.
     """
 
     rounds: Tensor
@@ -67,13 +65,12 @@ class NoiseDiagnostic(ExactMetric):
     When a learner's wealth reaches 1 / ``alpha``, the metric issues a :class:`NoiseScaleWarning`, once for each learner.
 
     Guarantee. A learner whose promise holds causes a warning with probability at most ``alpha`` plus the learner's ``delta``,
-    over all rounds and however often one looks; proof: docs/noise_scale.md. In a fleet each learner has its own ``alpha``.
-    Without ``error`` the residual contains the error of the prediction, and the guarantee is only approximate. The absence of a
-    warning proves nothing, and the tail index is only a heuristic.
+    over all rounds and however often one looks (proof: docs/noise_scale.md), alone or in a fleet. Without ``error`` this is only
+    approximate. The absence of a warning proves nothing, and the tail index is only a heuristic.
 
-    Memory does not grow. The results do not depend on how the rounds are split into updates. Calling the metric updates it and
-    reports on all rounds so far: a report on the last batch alone would be a new bet in each batch. The metric covers the rounds
-    of one process. Cost of n rounds: O(n + ``largest``) for each learner.
+    The results do not depend on how the rounds, all of one process, are split into updates. Calling the metric updates it and
+    reports on all rounds so far: a report on the last batch alone would be a new bet in each batch. Cost of n rounds:
+    O(n + ``largest``) for each learner. Memory does not grow.
 
     Args:
         moment_order: p > 0, as given to the learner; 2 for a sub-Gaussian ``noise_scale``.
@@ -88,9 +85,8 @@ class NoiseDiagnostic(ExactMetric):
         - ``compute()``: a :class:`NoiseReport`.
 
     Raises:
-        TypeError, ValueError: as for every :class:`~torchonline.metrics.ExactMetric`; also for a ``noise_scale`` not above
-            0 or an ``error`` below 0.
-        RuntimeError: a loaded state dict has another ``moment_order``, ``alpha`` or shape. No state has changed.
+        TypeError, ValueError, RuntimeError: as for every :class:`~torchonline.metrics.ExactMetric`; also for a ``noise_scale``
+            not above 0, an ``error`` below 0, or a loaded state with another ``moment_order`` or ``alpha``.
 
     Example:
         >>> diagnostic = NoiseDiagnostic()
@@ -99,9 +95,8 @@ class NoiseDiagnostic(ExactMetric):
         tensor(False)
 
     Reference:
-        Testing by betting: Shafer, Journal of the Royal Statistical Society A 184, 2021; Waudby-Smith and Ramdas,
-        Estimating means of bounded random variables by betting, same journal B 86, 2024. The index: Hill, Annals of
-        Statistics 3, 1975.
+        Testing by betting: Shafer, Journal of the Royal Statistical Society A 184, 2021; Waudby-Smith and Ramdas, Estimating
+        means of bounded random variables by betting, same journal B 86, 2024. The index: Hill, Annals of Statistics 3, 1975.
     """
 
     higher_is_better = None
@@ -167,12 +162,10 @@ class NoiseDiagnostic(ExactMetric):
         index = _hill(self.largest_logs, k) if k > 0 else torch.full_like(self.evidence, math.nan)
         error = index / math.sqrt(max(k, 1))
         # With too few values there is no verdict.
-        is_infinite = (index + 2.0 * error < self.moment_order) & (k >= FEWEST)
+        infinite = (index + 2.0 * error < self.moment_order) & (k >= FEWEST)
         moment_ratio = ((self.log_moment - self.rounds.to(self.log_moment).log()) / self.moment_order).exp()
         is_small = self._is_small(self.evidence)
-        return NoiseReport(
-            self.rounds.clone(), self.evidence.clone(), is_small, moment_ratio, index, error, is_infinite
-        )
+        return NoiseReport(self.rounds.clone(), self.evidence.clone(), is_small, moment_ratio, index, error, infinite)
 
     def forward(self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None = None) -> NoiseReport:
         """Add rounds and return the report on all rounds so far."""
@@ -184,14 +177,13 @@ class NoiseDiagnostic(ExactMetric):
 
     def _checked(self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None) -> tuple[Tensor, ...]:
         """Return absolute residual, noise scale and error as ``(n, *B)``, float64."""
-        residual = check_finite("residual", residual)
-        check_rounds("residual", residual, self.batch_shape)
+        residual = check_rounds("residual", residual, self.batch_shape)
         if not isinstance(noise_scale, Tensor):
             noise_scale = torch.full_like(residual, positive("noise_scale", noise_scale), dtype=torch.float64)
         noise_scale = check_finite("noise_scale", noise_scale)
         error = torch.zeros_like(residual) if error is None else check_finite("error", error)
-        for name, value in (("noise_scale", noise_scale), ("error", error)):
-            check_shape(name, value, tuple(residual.shape))
+        check_shape("noise_scale", noise_scale, residual.shape)
+        check_shape("error", error, residual.shape)
         if not bool((noise_scale > 0.0).all()):
             raise ValueError(f"noise_scale: expected values above 0, got {noise_scale.min().item():g}")
         if not bool((error >= 0.0).all()):
@@ -216,8 +208,8 @@ def hill_index(values: Tensor, k: int) -> Tensor:
 
     .. math:: \hat a = \Big(\frac1k \sum_{i=1}^k \log\frac{X_{(i)}}{X_{(k+1)}}\Big)^{-1},\qquad X_{(1)} \ge X_{(2)} \ge \dots
 
-    For independent values of an exact Pareto law, :math:`k a / \hat a` is Gamma(k) distributed. For other laws the standard
-    error :math:`\hat a/\sqrt k` is asymptotic, and the bias depends on how soon the power law sets in.
+    Moments of order below a exist. For independent values of an exact Pareto law, :math:`k a / \hat a` is Gamma(k) distributed.
+    For other laws the standard error :math:`\hat a/\sqrt k` is asymptotic, and there is a bias.
 
     Args:
         values: ``(n, *B)``, at least 0, floating point.

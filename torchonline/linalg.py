@@ -109,12 +109,9 @@ def entropy_prox(log_weights: Tensor, cost: Tensor, rates: Tensor) -> Tensor:
     the sum 1: the root of an increasing convex function. Newton's method falls to it from the right, in at most 15 or so steps.
 
     Args:
-        log_weights: :math:`\ln w'`, which sum to 1, ``(*B, N)``; minus infinity where a weight is 0.
+        log_weights: :math:`\ln w'`, which sum to 1, ``(*B, N)``, as the result; minus infinity where a weight is 0.
         cost: c, ``(*B, N)``, finite.
         rates: :math:`\beta > 0`, ``(N)`` or ``(*B, N)``.
-
-    Returns:
-        :math:`\ln w`, ``(*B, N)``.
     """
     highest = column(largest(where(log_weights > -math.inf, cost, log_weights)))
     pull = exp(log_weights) * rates
@@ -154,15 +151,11 @@ def no_longer(x: Tensor, bound: Tensor) -> Tensor:
 def ball_factors(point: Tensor, weights: Tensor, bound: float) -> Tensor:
     r"""Return the factors ``u / p`` of a weighted projection onto a ball, ``(*B, d)``.
 
-    With :math:`u = \arg\min_{\|u\| \le S} \sum_i w_i(u_i - p_i)^2`, the factors are :math:`w_i/(w_i + \mu)` with the multiplier
-    :math:`\mu` at which :math:`\|u\| = S`. Newton's method on :math:`1/\|u(\mu)\| - 1/S`, which is increasing and concave in
-    :math:`\mu`, rises to the root from the left without safeguards, in fewer than sixteen steps for all weights that we have
-    tried. For a point in the ball the factors are 1, to rounding. Cost: O(d), some hundred operations.
-
-    Args:
-        point: p, ``(*B, d)``.
-        weights: w, not negative, ``(*B, d)``. A weight below the precision times the largest counts as that.
-        bound: the radius S > 0.
+    With :math:`u = \arg\min_{\|u\| \le S} \sum_i w_i(u_i - p_i)^2` for p = ``point``, ``(*B, d)``, and S = ``bound``, the factors
+    are :math:`w_i/(w_i + \mu)` with the multiplier :math:`\mu` at which :math:`\|u\| = S`. Newton's method on
+    :math:`1/\|u(\mu)\| - 1/S`, which is increasing and concave in :math:`\mu`, rises to the root from the left, in fewer than
+    sixteen steps for all weights that we have tried. Weights are at least 0, ``(*B, d)``; one below the precision times the
+    largest counts as that. For a point in the ball the factors are 1, to rounding. Cost: O(d), some hundred operations.
     """
     top = column(largest(weights))
     weights = at_least(weights / or_one(top), roundoff(weights))
@@ -188,11 +181,7 @@ def project_ball(point: Tensor, matrix: Tensor, bound: float) -> Tensor:
     r"""Project onto a Euclidean ball in the norm of a matrix: :math:`\arg\min_{\|u\| \le S} \|u - p\|_V`.
 
     In the eigenvectors of V it is :func:`project_ball_weighted` with the eigenvalues, at O(d^3). A point inside stays as it is.
-
-    Args:
-        point: p, shape ``(*B, d)``.
-        matrix: V, symmetric positive definite, shape ``(*B, d, d)``; it may be singular up to rounding.
-        bound: the radius S > 0.
+    Points are ``(*B, d)``; matrices are symmetric positive definite, or singular up to rounding, ``(*B, d, d)``.
     """
     values, vectors = eigh(matrix)
     # Rounding may make small eigenvalues negative.

@@ -69,8 +69,8 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
     Cost: for each group one choice, and as many steps as the largest number of matches of one learner of a fleet.
 
     Args:
-        policy: on the CPU, like all tensors, with batch shape ``*B``. It should be in its initial state, unless it is meant
-            to know more than the stream. A fleet with a history needs room for one round more than any learner learns from.
+        policy: on the CPU, like all tensors, with batch shape ``*B``, in its initial state unless it is meant to know more than
+            the stream. A fleet with a history needs room for one round more than any learner learns from.
         arms: features, ``(N, K, d)``; K above 0.
         actions: logged arms, ``(N)``, int64.
         rewards: rewards of the logged arms, ``(N)``.
@@ -90,18 +90,32 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
 
     Reference:
         Li, Chu, Langford and Wang, Unbiased offline evaluation of contextual-bandit-based news article recommendation algorithms,
-        WSDM 2011. Their log is uniform, so accepted rounds are distributed as in a live run. Here rounds with a likely logged arm
-        are learnt more often. The weights correct the mean reward for that, but not what the policy has learnt. For policies that
-        change: Dudik, Erhan, Langford and Li, Doubly robust policy evaluation and optimization, Statistical Science 2014.
+        WSDM 2011. Their log is uniform. Here rounds with a likely logged arm are learnt more often. The weights correct the mean
+        reward for that, but not what the policy has learnt. For policies that change: Dudik, Erhan, Langford and Li, Doubly
+        robust policy evaluation and optimization, Statistical Science 2014.
     """
     if not isinstance(policy, Policy):
         raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
-    state = policy.estimator.theta_hat
+    state, dim, batch = policy.estimator.theta_hat, policy.estimator.dim, policy.estimator.batch_shape
     if not state.is_cpu:
         raise ValueError(f"policy: expected one on the CPU, got one on {state.device}")
     arms, rewards = check_tensor("arms", arms, state), check_tensor("rewards", rewards, state, is_real=True)
-    actions, groups, orders, counts = _checked_log(policy, arms, actions, rewards, groups, orders)
-    batch, size = policy.estimator.batch_shape, len(arms)
+    if arms.dim() != 3 or arms.size(-1) != dim or arms.size(1) == 0:
+        raise ValueError(f"arms: expected a tensor of shape (N, K, {dim}) with K above 0, got {kind(arms)}")
+    size = len(arms)
+    actions, groups = check_indices("actions", actions, arms.size(1)), check_indices("groups", groups, size)
+    check_values("arms", arms)
+    check_values("rewards", rewards)
+    for name, value in (("actions", actions), ("rewards", rewards), ("groups", groups)):
+        check_shape(name, value, (size,))
+    counts = torch.bincount(groups)
+    if not bool((counts > 0).all()):
+        raise ValueError(f"groups: expected every number from 0 to {len(counts) - 1}, got no {int(counts.argmin())}")
+    orders = check_indices("orders", orders, len(counts))
+    if orders.dim() != len(batch) + 1 or orders.shape[:-1] != batch:
+        raise ValueError(f"orders: expected shape {shape_text((*batch, 'n'))}, got {shape_text(orders.shape)}")
+    if bool((orders.sort(-1).values.diff(dim=-1) == 0).any()):
+        raise ValueError("orders: expected each group at most once for one learner, got a repeated group")
     starts = counts.cumsum(0) - counts
     rows = groups.argsort(dim=0, stable=True)
     choices = torch.full((*batch, size + 1), -1)  # the last column takes the padding of short groups
@@ -123,39 +137,11 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
     return choices[..., :size]
 
 
-def _checked_log(
-    policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, groups: Tensor, orders: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Check the arguments of :func:`replay`. Return actions, groups and orders as plain tensors, and the sizes of the groups."""
-    estimator, batch, size = policy.estimator, policy.estimator.batch_shape, len(arms)
-    if arms.dim() != 3 or arms.size(-1) != estimator.dim or arms.size(1) == 0:
-        raise ValueError(f"arms: expected a tensor of shape (N, K, {estimator.dim}) with K above 0, got {kind(arms)}")
-    actions = check_indices("actions", actions, arms.size(1))
-    groups = check_indices("groups", groups, size)
-    check_values("arms", arms)
-    check_values("rewards", rewards)
-    for name, value in (("actions", actions), ("rewards", rewards), ("groups", groups)):
-        check_shape(name, value, (len(arms),))
-    counts = torch.bincount(groups)
-    if not bool((counts > 0).all()):
-        raise ValueError(f"groups: expected every number from 0 to {len(counts) - 1}, got no {int(counts.argmin())}")
-    orders = check_indices("orders", orders, len(counts))
-    if orders.dim() != len(batch) + 1 or orders.shape[:-1] != batch:
-        raise ValueError(f"orders: expected shape {shape_text((*batch, 'n'))}, got {shape_text(orders.shape)}")
-    if orders.size(-1) > 1 and bool((orders.sort(-1).values.diff(dim=-1) == 0).any()):
-        raise ValueError("orders: expected each group at most once for one learner, got a repeated group")
-    return actions, groups, orders, counts
-
-
 def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
     r"""Return :math:`\sum w_i v_i / \sum w_i` over the last dimension.
 
-    With importance weights, this mean is consistent whenever the plain mean of :math:`w_i v_i` is unbiased. Adding b to all
-    values adds b to the result, ``(...)``, float64.
-
-    Args:
-        values: ``(N)``, of magnitude up to 5.6e102.
-        weights: ``(..., N)``, from 0 to 5.6e102 and not all 0.
+    With importance weights, this mean is consistent whenever the plain mean of :math:`w_i v_i` is unbiased. Values are ``(N)``,
+    of magnitude up to 5.6e102; weights are ``(..., N)``, from 0 to 5.6e102 and not all 0. The result is ``(...)``, float64.
 
     Example:
         >>> self_normalised_mean(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([1.0, 1.0, 2.0]))
@@ -168,8 +154,7 @@ def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
 def effective_sample_size(weights: Tensor) -> Tensor:
     r"""Return the effective sample size :math:`(\sum w_i)^2 / \sum w_i^2`, from 1 to N: ``(...)``, float64.
 
-    Args:
-        weights: ``(..., N)``, from 0 to 5.6e102 and not all 0.
+    Weights are ``(..., N)``, from 0 to 5.6e102 and not all 0.
 
     Example:
         >>> effective_sample_size(torch.tensor([1.0, 1.0, 0.0, 4.0]))
@@ -187,8 +172,7 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
     (Athreya, Annals of Statistics 1987). Its quantiles are then not a confidence interval, however many draws there are.
 
     A resample in which no weight is above 0 has no mean, and leaving it out would change the law of the draws: it is a
-    ValueError. If m of G groups have a weight above 0, each draw is such a resample with probability
-    :math:`(1 - m/G)^G < e^{-m}`.
+    ValueError. If m of G groups have a weight above 0, its probability is :math:`(1 - m/G)^G < e^{-m}` in each draw.
 
     Args:
         values: ``(N)``, of magnitude up to 5.6e102.

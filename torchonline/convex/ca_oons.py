@@ -28,8 +28,7 @@ class CAOONS(ConvexLearner):
     them. The decision is :math:`x_t = \sum_jw_{t,j}x_t^j`. The option ``meta`` says which losses the weights follow:
 
     - ``"values"``: :math:`f_t(x_t^j) - f_t(0)`, with the last such loss as the hint. Each learner has its own gradient: N
-      queries, and ``step`` also needs the values of the loss. One more query is the origin: its value counts; its gradient is
-      ignored but must be finite.
+      queries, and the origin, whose gradient is ignored but must be finite. ``step`` also needs the values of the loss.
     - ``"linear"``: :math:`\langle g_t, x_t^j\rangle` with the gradient at the decision, which all learners share: one query.
     - ``"paper"``: :math:`\langle\nabla f_t(x_t^j), x_t^j\rangle`, as printed in the paper, for comparison. If losses are not
       linear, regret is linear in T (docs/parameter_free.md). It warns.
@@ -43,8 +42,8 @@ class CAOONS(ConvexLearner):
     For ``"linear"`` regret is surely :math:`\tilde O(D\sqrt{\sum_t\|g_t - g_{t-1}\|^2} + GD)`. This is the former rate if
     losses are linear, and :math:`\tilde O(GD\sqrt T)` always (Theorem 4.1 of the reference, whose equation (5) is false:
     docs/parameter_free.md). For :math:`\|u\| > D_N` regret is at most :math:`2GT\|u\|`. The logarithms are of T, N, d and
-    :math:`D/\ell`. A loss further from that at the origin than G :math:`D_j` is cut and counted in ``meta.clipped_rounds``. Then
-    nothing is promised. For a squared loss on an unbounded domain take ``"linear"``.
+    :math:`D/\ell`. If a loss is further than G :math:`D_j` from that at the origin, as a squared loss on an unbounded domain
+    may be, it is cut, ``meta.clipped_rounds`` counts it, and nothing is promised: take ``"linear"``.
 
     Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`. This costs at
     most :math:`3G\|u\|^2/\ell` more; T is :math:`2^{30}` in the logarithms of the weights (proof: docs/parameter_free.md).
@@ -55,9 +54,8 @@ class CAOONS(ConvexLearner):
         lipschitz: length of the longest gradient G > 0.
         horizon: number of rounds T that the guarantee is for; None for any number up to 2^30.
         meta: ``"values"``, ``"linear"`` or ``"paper"``.
-        preset: that of :class:`~torchonline.OONS`; ``"paper"`` also takes the paper's constants for the weights.
+        preset, form, sketch_size: those of :class:`~torchonline.OONS`; the preset ``"paper"`` holds for the weights too.
         length_scale: :math:`\ell > 0`, half of the smallest radius. Shorter comparators cost as much as one of this length.
-        form, sketch_size: those of :class:`~torchonline.OONS`.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -107,38 +105,29 @@ class CAOONS(ConvexLearner):
         dim = positive_integer("dim", dim)
         super().__init__(dim, points=points, entries=levels * dim * dim, **options)
         if meta == "paper":
-            warnings.warn(
-                "meta: 'paper' has regret linear in the number of rounds unless losses are linear", stacklevel=3
-            )
+            text = "meta: 'paper' has regret linear in the number of rounds unless losses are linear"
+            warnings.warn(text, stacklevel=3)
         dtype = self._initial_options["dtype"]
-        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        self.length_scale = positive_size("length_scale", length_scale, dtype)
+        self.lipschitz, self.length_scale = self._size("lipschitz", lipschitz), self._size("length_scale", length_scale)
         radii = [self.length_scale * 2.0**j for j in range(1, levels + 1)]
-        check_size("lipschitz", self.lipschitz * radii[-1], LARGEST[dtype], dtype)
-        self.horizon, self.levels, self.grows = horizon, levels, horizon is None
-        self.mode, self.mode_number = meta, METAS.index(meta)
-        self.needs_values = meta == "values"
-        of_bases: Any = options | {"batch_shape": (*self.batch_shape, levels)}
-        radius = torch.tensor(radii, dtype=torch.float64).expand(*self.batch_shape, levels)
-        of_bases |= {"preset": preset, "form": form, "sketch_size": sketch_size}
-        self.bases = OONS(dim, lipschitz=lipschitz, radius_bound=radius, **of_bases)
-        rounds = 2**LEVELS if horizon is None else horizon
         ranges = [self.lipschitz * radius for radius in radii]
+        check_size("lipschitz", ranges[-1], LARGEST[dtype], dtype)
+        self.horizon, self.levels, self.grows = horizon, levels, horizon is None
+        self.mode, self.mode_number, self.needs_values = meta, METAS.index(meta), meta == "values"
+        of_bases: Any = {"preset": preset, "form": form, "sketch_size": sketch_size}
+        of_bases |= options | {"batch_shape": (*self.batch_shape, levels)}
+        radius = torch.tensor(radii, dtype=torch.float64).expand(*self.batch_shape, levels)
+        self.bases = OONS(dim, lipschitz=lipschitz, radius_bound=radius, **of_bases)
         of_meta = "paper" if preset == "paper" else "default"
-        self.meta = MsMwCMaster(ranges, horizon=rounds, preset=of_meta, **options)
+        self.meta = MsMwCMaster(ranges, horizon=horizon or 2**LEVELS, preset=of_meta, **options)
         self.is_exportable = self.bases.is_exportable
         self._create_buffers()
-        self._begin_()
+        self._reset()
 
     def _reset(self) -> None:
         super()._reset()
-        self._begin_()
-
-    def _begin_(self) -> None:
-        """Put the learners to sleep that are not awake in the first round."""
-        with torch.no_grad():
-            if self.grows:
-                self.meta._set_available_(self._awake().expand_as(self.meta.available))
+        if self.grows:  # the learners that are not awake in the first round sleep
+            self.meta._set_available_(self._awake().expand_as(self.meta.available))
 
     def _tables(self) -> dict[str, Tensor]:
         return {"sleeping_rounds": 2.0 ** torch.arange(self.levels, dtype=torch.float64) - 1.0}

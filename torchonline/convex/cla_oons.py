@@ -7,7 +7,6 @@ from torch import Tensor
 
 from torchonline.convex.optimistic_newton import PRESETS, OptimisticNewton
 from torchonline.core.backend import may_hold
-from torchonline.core.checks import positive_size
 from torchonline.core.ops import along, assign_, dot, fill_, increase_, maximum, nonzero, number, or_one, sqrt, where
 from torchonline.core.options import LearnerOptions, with_former_names
 
@@ -35,9 +34,8 @@ class CLAOONS(OptimisticNewton):
     logarithms are of T and :math:`G/z_1`. :math:`G\,D_T` is of order :math:`GD_1\sqrt T` unless gradients vanish.
     ``form="sketch"`` adds :math:`2D^2` times ``curvature.removed_spectrum`` for each start.
 
-    This learner is here because the paper has it. In noise its regret grows almost like T for long; take
-    :class:`~torchonline.FreeGrad`, which is also simpler and cheaper (docs/parameter_free.md).
-    Cost of a round: O(d^3) for ``"eigen"``; O(dr + r^3) for ``"sketch"``, r = ``sketch_size``.
+    This learner is here because the paper has it. In noise its regret grows almost like T for long: take
+    :class:`~torchonline.FreeGrad` (docs/parameter_free.md). Cost of a round: that of :class:`~torchonline.OONS`.
 
     Args:
         dim: number of coordinates d.
@@ -70,13 +68,8 @@ class CLAOONS(OptimisticNewton):
     presets = {"default": PRESETS["tight"], "paper": PRESETS["paper"]}
     forms = ("eigen", "sketch")
     statistics_depend_on = ("gradient_scale", *OptimisticNewton.statistics_depend_on)
-    renamed = OptimisticNewton.renamed | {
-        "scale": "error_bound",
-        "first_scale": "first_error_bound",
-        "longest": "largest_gradient_norm",
-        "total": "relative_norm_sum",
-        "starts": "restart_count",
-    }
+    renamed = OptimisticNewton.renamed | {"scale": "error_bound", "first_scale": "first_error_bound"}
+    renamed |= {"longest": "largest_gradient_norm", "total": "relative_norm_sum", "starts": "restart_count"}
 
     error_bound: Tensor
     first_error_bound: Tensor
@@ -98,23 +91,18 @@ class CLAOONS(OptimisticNewton):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, length_scale=length_scale, preset=preset, form=form, sketch_size=sketch_size, **options)
-        dtype = self._initial_options["dtype"]
-        self.gradient_scale = None if gradient_scale is None else positive_size("gradient_scale", gradient_scale, dtype)
+        self.gradient_scale = None if gradient_scale is None else self._size("gradient_scale", gradient_scale)
         one = torch.ones(self.batch_shape, dtype=torch.float64)
         self._start_(self.length_scale * one, (self.gradient_scale or 1.0) * one)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros((), dtype=torch.float64)
         error_bound = zero + (self.gradient_scale or 0.0)
-        own = {
-            "error_bound": error_bound,
-            "first_error_bound": error_bound,
-            "radius": zero + self.length_scale,
-            # The paper takes the longest gradient for no shorter than 1.
-            "largest_gradient_norm": zero + 1.0 if self.preset == "paper" else error_bound,
-            "relative_norm_sum": zero,
-        }
-        return super()._initial_state() | own | {"restart_count": torch.zeros((), dtype=torch.int64)}
+        own = {"error_bound": error_bound, "first_error_bound": error_bound, "radius": zero + self.length_scale}
+        # The paper takes the longest gradient for no shorter than 1.
+        own["largest_gradient_norm"] = zero + 1.0 if self.preset == "paper" else error_bound
+        state = super()._initial_state()
+        return state | own | {"relative_norm_sum": zero, "restart_count": state["rounds"]}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         error = gradients - self.hint
@@ -133,19 +121,15 @@ class CLAOONS(OptimisticNewton):
         length_unit = number(self.length_unit)
         needed = length_unit * sqrt(self.relative_norm_sum)
         due = self.radius < needed
-        if may_hold(due):
-            self._start_anew_(due, needed)
+        if may_hold(due):  # begin again at the origin, in a larger ball
+            fill_(self.centre, due[..., None], 0.0)
+            fill_(self.error_square_sum, due, 0.0)
+            self.curvature.forget_(due)
+            assign_(self.first_error_bound, where(due, self.error_bound, self.first_error_bound))
+            assign_(self.radius, where(due, 2.0 * needed, self.radius))
+            increase_(self.restart_count, due)
         # While all gradients have been 0, any positive number will do for the scale.
         known = or_one(error_bound)
         ridge = self._ridge(where(error_bound > 0.0, self.first_error_bound, known), length_unit)
         radius = number(self.radius)
         self._play_(ridge, known, length_unit, radius, radius)
-
-    def _start_anew_(self, due: Tensor, needed: Tensor) -> None:
-        """Begin again at the origin, in a ball of twice the ``needed`` radius, in the learners that are ``due``, ``(*B)``."""
-        fill_(self.centre, due[..., None], 0.0)
-        fill_(self.error_square_sum, due, 0.0)
-        self.curvature.forget_(due)
-        assign_(self.first_error_bound, where(due, self.error_bound, self.first_error_bound))
-        assign_(self.radius, where(due, 2.0 * needed, self.radius))
-        increase_(self.restart_count, due)

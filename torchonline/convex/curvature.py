@@ -41,13 +41,7 @@ from torchonline.linalg import (
 
 
 class Curvature(Learner):
-    """Base class of the curvatures: one matrix A for each learner.
-
-    Args:
-        dim: d.
-        start: c before the first round, one number for each learner, ``(*B)``, float64.
-        options: ``batch_shape``, ``dtype``, ``device`` and ``validate`` of :class:`~torchonline.core.learner.Learner`.
-    """
+    """Base class of the curvatures: one matrix A for each learner. ``start`` is c before the first round, ``(*B)``, float64."""
 
     identity_multiple: Tensor
 
@@ -60,9 +54,6 @@ class Curvature(Learner):
         # A float32 sum of many outer products needs compensation; a float64 one does not.
         self.compensated = self._initial_options["dtype"] == torch.float32
         self._create_buffers()
-
-    def _initial_state(self) -> dict[str, Tensor | None]:
-        return {"identity_multiple": self.start}
 
     def _no_matrix(self) -> Tensor:
         return torch.zeros(self.dim, self.dim, dtype=torch.float64)
@@ -79,8 +70,8 @@ class Curvature(Learner):
         """Return ``A^-1 x``: ``(*B, d)`` to ``(*B, d)``."""
         raise NotImplementedError
 
-    def project(self, point: Tensor, radius: Tensor) -> Tensor:
-        """Project onto balls of radius ``(*B)`` in the norm of A, with a rounding error inside: ``(*B, d)`` to ``(*B, d)``."""
+    def project(self, point: Tensor) -> Tensor:
+        """Project onto the unit ball in the norm of A, with a rounding error inside: ``(*B, d)``, which may be written."""
         raise NotImplementedError
 
     def forget_(self, due: Tensor) -> None:
@@ -116,14 +107,13 @@ class EigenCurvature(Curvature):
         assign_(self.eigenvectors, vectors)
 
     def solve(self, x: Tensor) -> Tensor:
-        return matvec(
-            self.eigenvectors, matvec(self.eigenvectors.mT, x) / (self.eigenvalues + column(self.identity_multiple))
-        )
+        rotated = matvec(self.eigenvectors.mT, x)
+        return matvec(self.eigenvectors, rotated / (self.eigenvalues + column(self.identity_multiple)))
 
-    def project(self, point: Tensor, radius: Tensor) -> Tensor:
-        rotated = matvec(self.eigenvectors.mT, point / column(radius))
-        nearest = rotated * ball_factors(rotated, self.eigenvalues + column(self.identity_multiple), 1.0)
-        return matvec(self.eigenvectors, nearest) * column(radius)
+    def project(self, point: Tensor) -> Tensor:
+        rotated = matvec(self.eigenvectors.mT, point)
+        factors = ball_factors(rotated, self.eigenvalues + column(self.identity_multiple), 1.0)
+        return matvec(self.eigenvectors, rotated * factors)
 
     def forget_(self, due: Tensor) -> None:
         fill_(self.matrix, due[..., None, None], 0.0)
@@ -135,8 +125,7 @@ class EigenCurvature(Curvature):
 class FrozenCurvature(Curvature):
     r"""A and its inverse by rank-one updates: O(d^2) a round.
 
-    c only grows, when it has to, from :math:`c_1` to the next :math:`c_12^i`, at O(d^3): a multiple of I is not of rank one. A
-    round that projects costs an eigendecomposition.
+    c only grows, when it has to, from :math:`c_1` to the next :math:`c_12^i`. This costs O(d^3), as does a round that projects.
     """
 
     if TYPE_CHECKING:
@@ -186,10 +175,9 @@ class FrozenCurvature(Curvature):
     def solve(self, x: Tensor) -> Tensor:
         return matvec(self.inverse, x)
 
-    def project(self, point: Tensor, radius: Tensor) -> Tensor:
-        nearest = point / column(radius)
-        project_ball_(nearest, self.matrix, 1.0, self.validate)
-        return nearest * column(radius)
+    def project(self, point: Tensor) -> Tensor:
+        project_ball_(point, self.matrix, 1.0, self.validate)
+        return point
 
 
 class SketchCurvature(Curvature):
@@ -249,21 +237,18 @@ class SketchCurvature(Curvature):
         inside = solve(add_diagonal(self.gram, c), matvec(self.sketch, x))  # Woodbury's identity
         return (x - matvec(self.sketch.mT, inside)) / column(c)
 
-    def project(self, point: Tensor, radius: Tensor) -> Tensor:
-        c, y = column(self.identity_multiple + self.removed_spectrum), point / column(radius)
+    def project(self, point: Tensor) -> Tensor:
+        c = self.identity_multiple + self.removed_spectrum
         values, vectors = eigh(self.gram)
         # Coordinates in an orthonormal basis of the span of the rows, and one more for the part orthogonal to it.
         known = values > roundoff(values) * values[..., -1:]
         weights = where(known, 1.0 / sqrt(nonzero(values)), 0.0 * values)
-        inside = weights * matvec(vectors.mT, matvec(self.sketch, y))
-        rest = sqrt(at_least(dot(y, y) - dot(inside, inside), 0.0))
-        factors = ball_factors(
-            joined(inside, rest), joined(at_least(values, 0.0) + c, self.identity_multiple + self.removed_spectrum), 1.0
-        )
+        inside = weights * matvec(vectors.mT, matvec(self.sketch, point))
+        rest = sqrt(at_least(dot(point, point) - dot(inside, inside), 0.0))
+        factors = ball_factors(joined(inside, rest), joined(at_least(values, 0.0) + column(c), c), 1.0)
         outer = factors[..., -1:]
         turned = weights * (factors[..., :-1] - outer) * inside
-        nearest = outer * y + matvec(self.sketch.mT, matvec(vectors, turned))
-        return nearest * column(radius)
+        return outer * point + matvec(self.sketch.mT, matvec(vectors, turned))
 
     def forget_(self, due: Tensor) -> None:
         fill_(self.sketch, due[..., None, None], 0.0)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.checks import LARGEST, positive_size
+from torchonline.core.checks import LARGEST
 from torchonline.core.ops import (
     along,
     assign_,
@@ -39,11 +39,9 @@ class FreeGrad(ConvexLearner):
     gradient from this one on gives, with :math:`n = \|S\|` and :math:`\epsilon` = ``length_scale``,
 
     .. math:: h' = \max\{h, \|g\|\},\quad \tilde g = g\,h/h',\quad S \leftarrow S + \tilde g,\quad
-              V \leftarrow V + \|\tilde g\|^2,\quad h \leftarrow h',
-              \tag{1}
+              V \leftarrow V + \|\tilde g\|^2,\quad h \leftarrow h', \tag{1}
 
-    .. math:: x = -\epsilon\,S\,\frac{h_1^2\,(2V + hn)}{2(V+hn)^2\sqrt V}\,\exp\frac{n^2}{2V + 2hn}.
-              \tag{2}
+    .. math:: x = -\epsilon\,S\,\frac{h_1^2\,(2V + hn)}{2(V+hn)^2\sqrt V}\,\exp\frac{n^2}{2V + 2hn}. \tag{2}
 
     Until then x = 0. With ``lipschitz`` = G, :math:`h = h_1 = G` and :math:`V = G^2` from the start, h stays, and a
     longer gradient is cut to G. ``clipped_rounds`` counts the rounds in which :math:`\tilde g` was not g.
@@ -51,8 +49,7 @@ class FreeGrad(ConvexLearner):
     Where G is not known, a gradient at least twice as long as all gradients since the last start together starts the update anew,
     as its first gradient: a tiny first gradient would leave the learner nearly still for long. ``restarts=False`` turns this off.
 
-    Guarantee, for every sequence of gradients, every T and every u, with :math:`U = \|u\|`,
-    :math:`\ln_+ = \max\{\ln, 0\}`, and V and h after T rounds:
+    Guarantee, for all gradients, every T and every u, with :math:`U = \|u\|`, :math:`\ln_+ = \max\{\ln, 0\}`, and V and h at T:
 
     .. math:: \sum_t\langle g_t, x_t - u\rangle \le \epsilon h_1
               + U\max\Bigl\{2\sqrt{V\ln\bigl(1 + \tfrac{4U^2V^2}{\epsilon^2h_1^4}\bigr)},\
@@ -60,15 +57,13 @@ class FreeGrad(ConvexLearner):
 
     The last term is the price of cut gradients: one late gradient much longer than all before can cost much. With ``lipschitz``
     it is :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`. After restarts it is :math:`(2\max_t\|x_t\| + U)h`, with V and :math:`h_1`
-    of the last start. If losses are convex, the sum on the left bounds the regret. The proof is ours; the update is recalled from
-    memory of the paper. Decisions do not depend on the unit of the loss. A decision stops near the largest number that a step
-    takes, 5.6e102 (7.0e12 in float32), where the guarantee ends (docs/parameter_free.md). Cost of a round: O(d) time; two vectors
-    of memory.
+    of the last start. If losses are convex, the sum on the left bounds the regret (proof: docs/parameter_free.md). Decisions do
+    not depend on the unit of the loss. A decision stops near the largest number that a step takes, 5.6e102 (7.0e12 in float32),
+    where the guarantee ends. Cost of a round: O(d) time; two vectors of memory.
 
     Args:
         dim: number of coordinates d.
-        length_scale: :math:`\epsilon > 0`, the unit of length, about the comparator's. If the comparator is 0, it is
-            paid, times a gradient's length. Otherwise it counts by a logarithm.
+        length_scale: :math:`\epsilon > 0`, about the comparator's length. It counts by a logarithm, unless the comparator is 0.
         lipschitz: bound G > 0 on the length of gradients; None if unknown.
         restarts: whether a gradient that outweighs all before starts anew. It has no effect with ``lipschitz``.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
@@ -87,19 +82,14 @@ class FreeGrad(ConvexLearner):
         True
 
     Reference:
-        Mhammedi and Koolen, Lipschitz and comparator-norm adaptivity in online learning, COLT 2020. What differs: no constraint
-        on x, by which the paper pays for late long gradients; the rule of the restarts, which is simpler; and the logarithms of
-        the bound.
+        Mhammedi and Koolen, Lipschitz and comparator-norm adaptivity in online learning, COLT 2020; the update is from memory.
+        What differs: no constraint on x, by which the paper pays for late long gradients; a simpler rule of the restarts; and
+        the bound, whose proof is ours.
     """
 
     statistics_depend_on = ("length_scale", "lipschitz", "restarts")
-    renamed = {
-        "root_energy": "root_gradient_square_sum",
-        "longest": "largest_gradient_norm",
-        "first": "first_gradient_norm",
-        "length_sum": "gradient_norm_sum",
-        "clipped": "clipped_rounds",
-    }
+    renamed = {"root_energy": "root_gradient_square_sum", "longest": "largest_gradient_norm"}
+    renamed |= {"first": "first_gradient_norm", "length_sum": "gradient_norm_sum", "clipped": "clipped_rounds"}
 
     gradient_sum: Tensor
     root_gradient_square_sum: Tensor
@@ -119,9 +109,8 @@ class FreeGrad(ConvexLearner):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.length_scale = positive_size("length_scale", length_scale, dtype)
-        self.lipschitz = None if lipschitz is None else positive_size("lipschitz", lipschitz, dtype)
+        self.length_scale = self._size("length_scale", length_scale)
+        self.lipschitz = None if lipschitz is None else self._size("lipschitz", lipschitz)
         if not isinstance(restarts, bool):
             raise TypeError(f"restarts: expected True or False, got {type(restarts).__name__}")
         self.restarts, self.grows = restarts, lipschitz is None
@@ -134,12 +123,9 @@ class FreeGrad(ConvexLearner):
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        start = torch.tensor(self.lipschitz or 0.0, dtype=torch.float64)
-        return super()._initial_state() | {
-            "gradient_sum": torch.zeros(self.dim, dtype=torch.float64),
-            **dict.fromkeys(NORMS, start),
-            "clipped_rounds": torch.zeros((), dtype=torch.int64),
-        }
+        state, start = super()._initial_state(), torch.tensor(self.lipschitz or 0.0, dtype=torch.float64)
+        norms = dict.fromkeys(NORMS, start)
+        return state | {"gradient_sum": state["decision"], **norms, "clipped_rounds": state["rounds"]}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         norm = euclidean(gradients)
@@ -164,10 +150,9 @@ class FreeGrad(ConvexLearner):
         assign_(self.largest_gradient_norm, h)
         assign_(self.first_gradient_norm, h_1)
         assign_(self.gradient_norm_sum, where(starts, norm, norm_sum + norm))
-        self._decide_(S, or_one(root_V), or_one(h), or_one(h_1))
 
-    def _decide_(self, S: Tensor, root_V: Tensor, h: Tensor, h_1: Tensor) -> None:
-        """Take the decision of a state by eq. (2). Only ratios are formed: n^2/V and V/h^2 may be out of range."""
+        # Eq. (2). Only ratios are formed: n^2/V and V/h^2 may be out of range.
+        root_V, h, h_1 = or_one(root_V), or_one(h), or_one(h_1)
         direction = S / along(root_V, S)
         p, q = root_V / h, euclidean(direction)
         r = p / (p + q)  # V / (V + hn)

@@ -12,8 +12,7 @@ from torchonline.core.checks import shape_text
 def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients and values of a loss at a learner's queries, by one vectorised call.
 
-    Cost: that of ``torch.vmap``, about ten steps of a small learner, for a fleet as for one learner. A formula for the gradient
-    is cheaper: evaluate it at ``learner.queries()``.
+    Cost: that of ``torch.vmap``, about ten steps of a small learner. A formula, at ``learner.queries()``, is cheaper.
 
     Args:
         loss: function of a point ``(d)`` and of one learner's data, made of torch operations, which returns one number.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.backend import SMALL_STEP, as_array, autocasts, exactly, in_python, is_readable
-from torchonline.core.checks import check_array, check_shape, check_values, shape_text
+from torchonline.core.checks import check_array, check_shape, check_values, positive_size, shape_text
 from torchonline.core.inputs import ArrayLike, check_tensor
 from torchonline.core.learner import Learner
 from torchonline.core.ops import assign_
@@ -18,20 +18,18 @@ from torchonline.core.stepping import one_at_a_time
 
 
 class ConvexLearner(Learner):
-    """Base class of the learners of online convex optimisation.
-
-    A round::
+    """Base class of the learners of online convex optimisation. A round::
 
         gradients, values = torchonline.gradients(loss, learner, x, y)    # or a formula, at learner.queries()
         learner.step(gradients)
 
-    A subclass implements :meth:`_observe`, which runs on tensors and on NumPy views. ``predict`` and ``queries`` only read.
+    A subclass implements :meth:`_observe`, which runs on tensors and on NumPy views.
 
     Args:
         dim: number of coordinates d.
         points: number of queries N.
         entries: size of the largest array in a step of one learner; None for d. Small steps run on NumPy views.
-        options: ``batch_shape``, ``dtype``, ``device`` and ``validate`` of :class:`~torchonline.core.learner.Learner`.
+        options: those of :class:`~torchonline.core.learner.Learner`.
     """
 
     decision: Tensor
@@ -50,6 +48,10 @@ class ConvexLearner(Learner):
         # With one query, the axis of the queries may be missing.
         one = (self.dim,) if points == 1 else (points, self.dim)
         self.gradients_shape = (*self.batch_shape, *one)
+
+    def _size(self, name: str, value: Any, *besides: float) -> float:
+        """Return an option that values of the state can be multiplied with, a number above 0 or one of some others."""
+        return positive_size(name, value, self._initial_options["dtype"], besides=besides)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return {"decision": torch.zeros(self.dim, dtype=torch.float64), "rounds": torch.zeros((), dtype=torch.int64)}
@@ -148,10 +150,7 @@ class ConvexLearner(Learner):
 
 
 class HintedLearner(ConvexLearner):
-    """Base class of the learners that take a hint: a guess of the next gradient, or of the experts' next losses.
-
-    A subclass has a buffer ``hint``, ``(*B, d)``, and says how the decision follows it (:meth:`_decide_`).
-    """
+    """Base class of the learners with a buffer ``hint``. A subclass says how the decision follows the hint (:meth:`_decide_`)."""
 
     hint: Tensor
 
@@ -169,13 +168,10 @@ class HintedLearner(ConvexLearner):
     @torch.jit.export
     @in_python(_set_hint_in_python)
     def set_hint(self, hint: Tensor) -> None:
-        """Replace the hint of the next round. The decision follows it.
+        """Replace the hint of the next round: a guess of the next gradient or losses, ``(*B, d)``. The decision follows it.
 
         It may depend on all that is known before the round. The class says how long it is used and whether it is scaled down.
         A wrong type, shape, device or value raises TypeError or ValueError, and no buffer has changed.
-
-        Args:
-            hint: guess of the next gradient, or of the next losses, ``(*B, d)``.
         """
         self._set_hint_(hint)
 

@@ -1,6 +1,5 @@
 """OONS: optimistic online Newton steps that profit from good hints."""
 
-import functools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
@@ -11,7 +10,7 @@ from torch import Tensor
 from torchonline.convex.learner import HintedLearner, checked_hint
 from torchonline.convex.optimistic_newton import OptimisticNewton
 from torchonline.core.backend import as_array, in_python, may_hold
-from torchonline.core.checks import check_shape, check_values, one_for_each, one_of, positive_size
+from torchonline.core.checks import check_shape, check_values, one_for_each, one_of
 from torchonline.core.inputs import check_tensor
 from torchonline.core.ops import assign_, dot, increase_, maximum, number, sqrt
 from torchonline.core.options import LearnerOptions, with_former_names
@@ -23,7 +22,6 @@ class OONS(HintedLearner, OptimisticNewton):
 
     The update is that of :class:`~torchonline.convex.optimistic_newton.OptimisticNewton`, with :math:`R_t` = R =
     ``radius_bound``, :math:`\ell = R` and :math:`z_t` = z = 2 ``lipschitz``. A hint :math:`m_t` is a guess of the next gradient.
-    The better it is, the smaller the regret.
 
     Guarantee. For every sequence of gradients no longer than ``lipschitz``, every u in the ball and every T,
 
@@ -36,12 +34,10 @@ class OONS(HintedLearner, OptimisticNewton):
     where :math:`\bar A_T = \rho_1I + \sum_{t \le T}\eta_tv_tv_t^\top`, :math:`\bar A_0 = \rho_1I` and :math:`\delta` =
     kappa/cap. With the default preset this is of order :math:`d\ln T\,(R\sqrt{\sum_t\|g_t - m_t\|^2} + GR)`. If losses
     are convex, the sum on the left bounds the regret. In rounds that ``clipped_rounds`` counts, the bound is for the
-    gradients as cut. docs/parameter_free.md has the proof, and the rate for losses between stochastic and adversarial
-    (Theorem 3.1 of the reference).
+    gradients as cut. docs/parameter_free.md has the proof, and the rate between stochastic and adversarial (Theorem 3.1).
 
-    Without a ball, ``radius_bound=math.inf``, :math:`\ell` is ``length_scale``, nothing is projected, and :math:`R_t` is
-    the largest of :math:`\ell` and all :math:`\|x'_s\| + \|m_s\|/\rho_s` so far. The bound has another last term, and no
-    rate in T follows (docs/parameter_free.md).
+    Without a ball, ``radius_bound=math.inf``, :math:`\ell` is ``length_scale``, nothing is projected, :math:`R_t` is the largest
+    of :math:`\ell` and all :math:`\|x'_s\| + \|m_s\|/\rho_s` so far, the bound has another last term, and no rate in T follows.
 
     Cost of a round, by ``form``:
 
@@ -52,18 +48,16 @@ class OONS(HintedLearner, OptimisticNewton):
 
     Args:
         dim: number of coordinates d.
-        lipschitz: length of the longest gradient G > 0. Hints are scaled down to it. A gradient further than 2G from its
-            hint is moved towards the hint, and counted.
+        lipschitz: length of the longest gradient G > 0. Longer hints are scaled down. Gradients are cut to 2G around their hint.
         radius_bound: radius R > 0 of the ball of decisions: a number, or one for each learner, ``(*B)``; ``inf`` for no ball.
         length_scale: :math:`\ell > 0`, about the length of the comparator. It matters only without a ball.
         preset: ``"default"``: kappa, cap, look 9, 18, 2.25 and an adaptive ridge; ``"tight"``: the same with the ridge
             z/R; ``"scaled"``: 32, 64, 4 and z/R; ``"paper"``: 32, 64, 4 and :math:`4z^2`, which mixes units: decisions
             change when all losses and ``lipschitz`` are multiplied by a number.
-        hint: ``"last"``, the gradient before; ``"zero"``; a tensor, ``(d)`` or ``(*B, d)``; or a function that maps a
-            round's gradient, ``(*B, d)``, to the next hint. :meth:`set_hint` replaces the hint of one round, or, if
-            ``hint`` is a tensor or ``"zero"``, of all rounds until its next call.
-        form: ``"eigen"``, ``"frozen"`` or ``"sketch"``.
-        sketch_size: number of directions of the sketch.
+        hint: ``"last"``, the gradient before; ``"zero"``; a tensor, ``(d)`` or ``(*B, d)``; or a function from a round's
+            gradient to the next hint, ``(*B, d)``. :meth:`set_hint` replaces it, a tensor or ``"zero"`` until the next call,
+            others for one round.
+        form, sketch_size: ``"eigen"``, ``"frozen"`` or ``"sketch"``; the number of directions of the sketch.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -106,17 +100,17 @@ class OONS(HintedLearner, OptimisticNewton):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, length_scale=length_scale, preset=preset, form=form, sketch_size=sketch_size, **options)
-        dtype = self._initial_options["dtype"]
-        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        besides = (math.inf,) if isinstance(radius_bound, float) else ()
-        sized = functools.partial(positive_size, dtype=dtype, besides=besides)
-        radius = one_for_each("radius_bound", radius_bound, self.batch_shape, sized)
+        self.lipschitz = self._size("lipschitz", lipschitz)
+        also = (math.inf,) if isinstance(radius_bound, float) else ()
+        radius = one_for_each(
+            "radius_bound", radius_bound, self.batch_shape, lambda name, r: self._size(name, r, *also)
+        )
         self.is_bounded = bool(radius.isfinite().all())
         self.radius_bound: Any = tuple(radius.flatten().tolist()) if self.batch_shape else radius.item()
         self.start_hint, self._hint_of = self._hints(hint)
         length_unit = radius if self.is_bounded else torch.full_like(radius, self.length_scale)
         self._start_(length_unit, torch.full_like(radius, 2.0 * self.lipschitz))
-        self._begin_()
+        self._reset()
 
     def _hints(self, hint: Any) -> "tuple[Tensor, tuple[Callable[[Tensor], Tensor], ...]]":
         """Return the first hint, ``(*B, d)``, and a tuple with the function of the other hints, or an empty one."""
@@ -138,13 +132,8 @@ class OONS(HintedLearner, OptimisticNewton):
 
     def _reset(self) -> None:
         super()._reset()
-        self._begin_()
-
-    def _begin_(self) -> None:
-        """Take the first decision, which follows a hint that stays."""
-        with torch.no_grad():
-            if self.keeps_hint:
-                self._decide_()
+        if self.keeps_hint:  # the first decision follows it
+            self._decide_()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         decision_bound = None if self.is_bounded else self._first["length_unit"]

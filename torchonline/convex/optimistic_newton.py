@@ -8,17 +8,15 @@ from torch import Tensor
 from torchonline.convex.curvature import Curvature, EigenCurvature, FrozenCurvature, SketchCurvature
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.backend import may_hold
-from torchonline.core.checks import one_of, positive_integer, positive_size
+from torchonline.core.checks import one_of, positive_integer
 from torchonline.core.ops import along, assign_, column, count_, dot, increase_, maximum, number, sqrt, where
 from torchonline.core.options import LearnerOptions
 
 
 class Preset(NamedTuple):
-    r"""Constants of the step.
+    r"""Constants of the step. The ridge is that of :meth:`OptimisticNewton._ridge`.
 
-    The proof needs kappa above :math:`(1 + \delta)^2` and look of at least :math:`(1 + \delta)^2`, where
-    :math:`\delta = \text{kappa}/\text{cap} \le 1`. The ridge :math:`\rho_t` is :math:`4z_1^2` for ``"paper"``, :math:`z_1/\ell`
-    for ``"scaled"`` and :math:`\sqrt{z_1^2 + V_t}/\ell` for ``"adaptive"``.
+    The proof needs kappa > :math:`(1 + \delta)^2`, look :math:`\ge (1 + \delta)^2`, :math:`\delta` = kappa/cap :math:`\le 1`.
     """
 
     kappa: float
@@ -50,11 +48,7 @@ class OptimisticNewton(ConvexLearner):
         x'_{t+1} &= \Pi_{A_t}\big(x'_t - A_t^{-1}(m_t + v_t)\big),
 
     where :math:`\Pi_A` projects onto the ball of radius :math:`R_t` in the norm of A. Both projections use one matrix, which is
-    factorised once. A subclass supplies :math:`R_t`, :math:`z_t` and the hints, and calls :meth:`_start_`.
-
-    Args:
-        dim, length_scale, preset, form, sketch_size: those of :class:`~torchonline.OONS`.
-        options: ``batch_shape``, ``dtype``, ``device`` and ``validate`` of :class:`~torchonline.core.learner.Learner`.
+    factorised once. A subclass has the options of OONS, supplies :math:`R_t`, :math:`z_t` and hints, and calls :meth:`_start_`.
     """
 
     # By name: the constants of the step, and the ways to hold the curvature.
@@ -88,7 +82,7 @@ class OptimisticNewton(ConvexLearner):
         rows = 2 * sketch_size if form == "sketch" else dim
         super().__init__(dim, entries=max(rows, dim) * rows, **options)
         self.form, self.sketch_size = one_of("form", form, self.forms), sketch_size
-        self.length_scale = positive_size("length_scale", length_scale, self._initial_options["dtype"])
+        self.length_scale = self._size("length_scale", length_scale)
         self.preset = one_of("preset", preset, tuple(self.presets))
         self.kappa, self.cap, self.look, self.ridge = self.presets[preset]
         self.ridge_number = RIDGES.index(self.ridge)
@@ -154,5 +148,6 @@ class OptimisticNewton(ConvexLearner):
         """Project the points outside their ball onto it: points ``(*B, d)``, radii ``(*B)``."""
         outside = dot(point, point) > radius * radius
         if may_hold(outside):
-            return where(column(outside), self.curvature.project(point, radius), point)
+            scale = column(radius)
+            return where(column(outside), self.curvature.project(point / scale) * scale, point)
         return point

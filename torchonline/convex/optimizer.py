@@ -38,7 +38,7 @@ class ParameterFree(torch.optim.Optimizer):
 
     Each group has one online learner, with a coordinate for each value of the group, in double precision. The parameters are
     :math:`c + x_t`, where the centre c is what they were when the group was added, and :math:`x_t` is the learner's decision. A
-    step shows the learner the gradient at the parameters and writes its next decision, at the cost of the learner's step.
+    step costs that of the learner.
 
     Guarantee. The learner's guarantee holds for the group if the loss is convex in it and the other groups do not move. It bounds
     regret by the distance from c. For data drawn at random this makes the average of the parameters over the steps
@@ -94,13 +94,9 @@ class ParameterFree(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Learn from the gradients of the parameters, and move the parameters to the next decisions.
 
-        Return what the closure returns. After an error no learner and no parameter has changed.
-
-        Args:
-            closure: computes the loss and its gradients, and returns the loss. ``"ca-values"`` needs it.
-
-        Raises:
-            RuntimeError: an earlier step of large groups, or on another device, was interrupted, and no state loaded since.
+        ``closure`` computes the loss and its gradients, and returns the loss, which is returned; ``"ca-values"`` needs it. After
+        an error no learner and no parameter has changed. If an earlier step of large groups, or on another device, was
+        interrupted, and no state loaded since, it is a RuntimeError.
         """
         self._refuse_torn()
         self._move()
@@ -118,8 +114,7 @@ class ParameterFree(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for index in range(len(self.learners)):
-            gradient = None if index in asking else self._gradient(index)
-            if gradient is not None:
+            if index not in asking and (gradient := self._gradient(index)) is not None:
                 rounds[index] = gradient, None
         # All checks come before the first step.
         for index, (gradients, values) in rounds.items():
@@ -241,10 +236,8 @@ class ParameterFree(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of all learners, their centres and the groups' options, as copies."""
         self._refuse_torn()
-        learners = [
-            {"centre": centre.clone(), "learner": {name: value.clone() for name, value in learner.state_dict().items()}}
-            for centre, learner in zip(self.centres, self.learners, strict=True)
-        ]
+        pairs = zip(self.centres, self.learners, strict=True)
+        learners = [{"centre": centre.clone(), "learner": dict(learner.state_dict())} for centre, learner in pairs]
         return super().state_dict() | {"learners": learners}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -252,15 +245,12 @@ class ParameterFree(torch.optim.Optimizer):
 
         A state of other groups or options, or of another optimizer, raises ValueError; one that does not fit, RuntimeError.
         """
-        saved = state_dict.get("learners")
-        groups = state_dict.get("param_groups")
+        saved, groups = state_dict.get("learners"), state_dict.get("param_groups")
         if saved is None or groups is None:
             raise ValueError("state_dict: expected one of ParameterFree, with an entry 'learners', got another")
         if not len(saved) == len(groups) == len(self.param_groups):
             raise ValueError(f"state_dict: expected {len(self.param_groups)} groups, got {len(saved)}")
-        groups = [with_new_names(group) for group in groups]
-        for index, group in enumerate(groups):
-            self._check_group(index, group, saved[index]["centre"])
+        groups = [self._checked_group(index, group, saved[index]["centre"]) for index, group in enumerate(groups)]
         own = {name: value for name, value in state_dict.items() if name != "learners"} | {"param_groups": groups}
         load_own = super().load_state_dict
 
@@ -273,8 +263,10 @@ class ParameterFree(torch.optim.Optimizer):
         state = [buffer for learner in self.learners for buffer in learner.state().values()]
         all_or_nothing(self, state + self.centres, True, load)
 
-    def _check_group(self, index: int, theirs: Mapping[str, Any], centre: Any) -> None:
-        """Refuse a saved group with other parameters or options."""
+    def _checked_group(self, index: int, theirs: Mapping[str, Any], centre: Any) -> dict[str, Any]:
+        """Return a saved group with the names that its options have now, or refuse other parameters or options."""
+        names = former_names(type(self.learners[index]))
+        theirs = {names.get(name, name): value for name, value in theirs.items()}
         mine, shape = self.param_groups[index], self.centres[index].shape
         if not isinstance(centre, Tensor) or not centre.is_floating_point():
             raise ValueError(f"state_dict: expected the centre of group {index} as a tensor, got {kind(centre)}")
@@ -286,6 +278,7 @@ class ParameterFree(torch.optim.Optimizer):
             if name not in theirs or not is_same(mine[name], theirs[name]):
                 learnt = f"{name}: the state of group {index} was learnt with {theirs.get(name)!r}"
                 raise ValueError(f"{learnt}, this one has {mine[name]!r}")
+        return theirs
 
     def __getstate__(self) -> dict[str, Any]:
         own = {"learners": self.learners, "centres": self.centres, "_is_torn": self._is_torn}
@@ -333,13 +326,6 @@ def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
 def flat(tensors: list[Tensor]) -> Tensor:
     """Return the values of tensors as one vector, in double precision."""
     return torch.cat([tensor.detach().reshape(-1).to(torch.float64) for tensor in tensors])
-
-
-def with_new_names(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a saved group with the names that its options have now."""
-    known = LEARNERS.get(str(group.get("learner")))
-    names = former_names(known[0]) if known else {}
-    return {names.get(name, name): value for name, value in group.items()}
 
 
 def is_same(one: Any, other: Any) -> bool:

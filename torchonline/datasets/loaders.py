@@ -24,17 +24,13 @@ HEALTH_PLANS = {
 
 
 def digits(labelled: int = 300) -> tuple[TensorDataset, TensorDataset]:
-    """Return scikit-learn's 1797 handwritten digits in two parts.
+    """Return scikit-learn's 1797 handwritten digits in two parts: for training an encoder, and for the bandit.
 
-    The first part is for training an encoder, the second for the bandit. The data are the test set of Alpaydin and Kaynak,
-    Optical recognition of handwritten digits (UCI, 1998), in scikit-learn's order.
-
-    Args:
-        labelled: size of the first part, from 1 to 1796.
+    The data are the test set of Alpaydin and Kaynak, Optical recognition of handwritten digits (UCI, 1998), in scikit-learn's
+    order. ``labelled`` is the size of the first part, from 1 to 1796.
 
     Returns:
-        Two datasets whose ``tensors`` are images, ``(N, 64)``, float32 in [0, 1], the 8 x 8 pixels in a row; and labels,
-        ``(N)``, int64 from 0 to 9.
+        Two datasets whose ``tensors`` are images, ``(N, 64)``, float32 in [0, 1], 8 x 8 pixels; and labels, ``(N)``, from 0 to 9.
 
     Example:
         >>> images, labels = digits()[1].tensors
@@ -57,16 +53,14 @@ def health_insurance(columns: Sequence[str] = ("xage", "child", "female", "linc"
     """Return data of the RAND Health Insurance Experiment, 1974 to 1982.
 
     Families at six sites in the United States were randomly assigned to health insurance plans for three or five years. The file
-    is that of Cameron and Trivedi's textbook, as shipped with statsmodels: 20,190 person-years of 5,912 persons. A row is one
-    person in one year. The plans, numbered from 0, are the keys of ``HEALTH_PLANS``. docs/health_insurance.md says what a family
-    pays under each plan, how the plans were assigned and what the rows lack.
+    is that of Cameron and Trivedi's textbook, as shipped with statsmodels: 20,190 person-years of 5,912 persons. The plans,
+    numbered from 0, are the keys of ``HEALTH_PLANS``. docs/health_insurance.md says what they pay and what the rows lack.
 
     Args:
         columns: columns of the file that form the context. The default columns have no missing values: age in years, 1 if
             under 18, 1 if female, logarithm of 1 + yearly family income, an index of chronic diseases, and an index of
             general health from 0 to 100 (100 is best), partly imputed. Rows with a missing value in a requested column are
-            left out, with a warning that gives their number. Outcomes of the year, such as ``mdvis``, outpatient visits, are
-            available but are not known when a plan is chosen.
+            left out, with a warning. Outcomes of the year, such as ``mdvis``, are not known when a plan is chosen.
 
     Returns:
         A dataset whose ``tensors`` are, for N person-years in the order of the file:
@@ -76,8 +70,7 @@ def health_insurance(columns: Sequence[str] = ("xage", "child", "female", "linc"
         - cost, ``(N)``, float64: the year's medical expenses in dollars of an unnamed base year, whoever paid them (``meddol``:
           inpatient, outpatient, drugs and supplies, without dental and outpatient mental care);
         - site, from 1 to 6; year of the study, from 1 to 5; person, the file's ``zper``: ``(N)``, int64;
-        - family, ``(N)``, int64 from 0: persons with the same site, plan number and income, because the file has no family
-          identifier. Of these 1806 groups, 1757 match the family size in the file and 49 contain several families.
+        - family, ``(N)``, int64 from 0: persons of one site, plan and income; 49 of these 1806 groups contain several families.
 
     Raises:
         ImportError: statsmodels is not installed, or lacks the file, as before version 0.15.
@@ -135,19 +128,17 @@ def covertype(path: str | os.PathLike[str]) -> TensorDataset:
 
     A patch is 30 x 30 metres in northern Colorado. ``path`` is an existing file of comma-separated text: ``covtype.data`` of
     the UCI repository, or ``covtype.csv`` of scikit-multiflow, the same data with a header line. The error for a missing file
-    says how to get it.
-
-    The file has 581,012 distinct rows of 55 integers without missing values. The first ten columns are elevation in metres
-    (1859 to 3858), aspect and slope in degrees, horizontal and vertical distance to water, distance to roads, three hill
-    shades from 0 to 254, and distance to fire ignition points. Then come 4 indicators of the wilderness area and 40
-    indicators of the soil type, with a single 1 in each group. The last column is the cover type. Labels, and their numbers of
-    patches: 0 spruce or fir (211,840), 1 lodgepole pine (283,301), 2 ponderosa pine (35,754), 3 cottonwood or willow (2747),
-    4 aspen (9493), 5 Douglas fir (17,367), 6 krummholz (20,510). The rows keep the order of the file, which is not random: the
-    first 15,120 rows have 2160 of each cover type. Loading takes about two seconds and 0.3 GB.
+    says how to get it. The rows keep the order of the file, which is not random: the first 15,120 rows have 2160 of each cover
+    type. Loading takes about two seconds and 0.3 GB.
 
     Returns:
-        A dataset whose ``tensors`` are the features, ``(N, 54)``, float32, unscaled; and the labels, ``(N)``, int64 from 0 to
-        6, the file's last column minus 1.
+        A dataset whose ``tensors`` are
+
+        - the features, ``(N, 54)``, float32, unscaled: elevation in metres (1859 to 3858), aspect and slope in degrees,
+          horizontal and vertical distance to water, distance to roads, three hill shades from 0 to 254, distance to fire ignition
+          points, 4 indicators of the wilderness area and 40 of the soil type, with a single 1 in each group;
+        - the labels, ``(N)``, int64, and their numbers: 0 spruce or fir (211,840), 1 lodgepole pine (283,301), 2 ponderosa pine
+          (35,754), 3 cottonwood or willow (2747), 4 aspen (9493), 5 Douglas fir (17,367), 6 krummholz (20,510).
 
     Example:
         >>> try:

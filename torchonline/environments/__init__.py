@@ -9,18 +9,8 @@ from torchonline.environments.noise import GaussianNoise, Noise, Pareto, Student
 from torchonline.environments.sea import SEAStream
 from torchonline.environments.simulated import Outcome
 
-__all__ = [
-    "DriftingBandit",
-    "GaussianNoise",
-    "GeneralizedLinearBandit",
-    "LinearBandit",
-    "Noise",
-    "Outcome",
-    "Pareto",
-    "SEAStream",
-    "StudentT",
-    "TwoPoint",
-]
+__all__ = ["DriftingBandit", "GeneralizedLinearBandit", "LinearBandit", "Outcome", "SEAStream"]
+__all__ += ["GaussianNoise", "Noise", "Pareto", "StudentT", "TwoPoint"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,24 +2,25 @@
 
 import math
 from collections.abc import Callable
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_shape, kind, positive, seed_number
 from torchonline.core.inputs import as_dense
-from torchonline.environments.simulated import SimulatedBandit
+from torchonline.environments.simulated import BanditOptions, SimulatedBandit
 from torchonline.links import Link
+
+Law = Callable[[Tensor, torch.Generator], Tensor]
 
 
 class GeneralizedLinearBandit(SimulatedBandit):
     r"""Independent trials of a generalized linear bandit with arms in the unit ball.
 
-    The mean reward of an arm x is :math:`\mu(x^\top\theta^*)`. The regret of a round is
-    :math:`\max_j \mu(x_j^\top\theta^*) - \mu(x_k^\top\theta^*)`. The arms are drawn uniformly from the unit ball and
-    :math:`\theta^*` uniformly from a sphere, independently for each trial. Parameters and arms have one generator, rewards
-    another. Two policies on environments with the same seed therefore meet the same parameters and arms, whatever arms they
-    pull. With :class:`~torchonline.links.Logistic` they also meet the same uniform numbers behind the rewards.
+    The mean reward of an arm x is :math:`\mu(x^\top\theta^*)`. The arms are drawn uniformly from the unit ball and
+    :math:`\theta^*` uniformly from a sphere, independently for each trial. Two policies on environments with one seed meet the
+    same parameters and arms, whatever they pull; with :class:`~torchonline.links.Logistic` also the same numbers behind rewards.
 
     Args:
         link: link function :math:`\mu`, which also gives the default law of the rewards.
@@ -27,8 +28,7 @@ class GeneralizedLinearBandit(SimulatedBandit):
             returns rewards shaped like z, drawn with that generator. Its mean should be :math:`\mu(z)`, because regret is
             computed from the link. None takes the link's law, which a :class:`~torchonline.links.CustomLink` lacks.
         theta_norm: norm S of :math:`\theta^*`, above 0, in the range on which the link can be computed.
-
-    The other arguments are those of :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
+        options: those of :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
 
     Example:
         >>> from torchonline.environments import GeneralizedLinearBandit
@@ -40,21 +40,11 @@ class GeneralizedLinearBandit(SimulatedBandit):
     """
 
     def __init__(
-        self,
-        dim: int,
-        arms: int,
-        *,
-        link: Link,
-        rewards: Callable[[Tensor, torch.Generator], Tensor] | None = None,
-        theta_norm: float = 1.0,
-        redraw: bool = False,
-        batch_shape: tuple[int, ...] = (),
-        seed: int = 0,
-        dtype: torch.dtype = torch.float64,
+        self, dim: int, arms: int, *, link: Link, rewards: Law | None = None, **options: Unpack[BanditOptions]
     ) -> None:
         if not isinstance(link, Link):
             raise TypeError(f"link: expected a torchonline.links.Link, got {kind(link)}")
-        norm = positive("theta_norm", theta_norm)
+        norm = positive("theta_norm", options.get("theta_norm", 1.0))
         if norm >= link.reach:
             name = type(link).__name__
             raise ValueError(f"theta_norm: expected below {link.reach:g}, the reach of {name}, got {norm:g}")
@@ -67,11 +57,9 @@ class GeneralizedLinearBandit(SimulatedBandit):
         self.rewards = rewards
         self._law = link.sample if rewards is None else rewards
         # Separate from the arms' generator, because the number of random numbers that a reward takes may depend on the arm.
-        self._reward_generator = torch.Generator().manual_seed(seed_number(seed) ^ 0x5DEECE66D)
+        self._reward_generator = torch.Generator().manual_seed(seed_number(options.get("seed", 0)) ^ 0x5DEECE66D)
         self._rounds, self._slopes = 0, torch.zeros((), dtype=torch.float64)
-        super().__init__(
-            dim, arms, theta_norm=theta_norm, redraw=redraw, batch_shape=batch_shape, seed=seed, dtype=dtype
-        )
+        super().__init__(dim, arms, **options)
 
     def kappa(self) -> float:
         r"""Return :math:`\kappa = 1/\min_{|z| \le S}\mu'(z)`; for a custom link the result may be slightly larger."""

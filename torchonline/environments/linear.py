@@ -1,14 +1,14 @@
 """Linear bandits: the mean reward is linear in the features of the arm."""
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.core.checks import finite_number, positive_integer
-from torchonline.core.options import arguments_of
 from torchonline.environments.noise import Noise
-from torchonline.environments.simulated import SimulatedBandit
+from torchonline.environments.simulated import BanditOptions, SimulatedBandit
 
 
 class LinearBandit(SimulatedBandit):
@@ -19,8 +19,7 @@ class LinearBandit(SimulatedBandit):
 
     Args:
         noise: law of :math:`\eta`. Its ``moment_norm(order)`` is the exact ``noise_scale`` for a learner.
-
-    The other arguments are those of :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
+        options: those of :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
 
     Example:
         >>> from torchonline import OFUL
@@ -35,24 +34,11 @@ class LinearBandit(SimulatedBandit):
         True
     """
 
-    def __init__(
-        self,
-        dim: int,
-        arms: int,
-        *,
-        noise: Noise,
-        theta_norm: float = 1.0,
-        redraw: bool = False,
-        batch_shape: tuple[int, ...] = (),
-        seed: int = 0,
-        dtype: torch.dtype = torch.float64,
-    ) -> None:
+    def __init__(self, dim: int, arms: int, *, noise: Noise, **options: Unpack[BanditOptions]) -> None:
         if not isinstance(noise, Noise):
             raise TypeError(f"noise: expected a Noise, got {type(noise).__name__}")
         self.noise = noise
-        super().__init__(
-            dim, arms, theta_norm=theta_norm, redraw=redraw, batch_shape=batch_shape, seed=seed, dtype=dtype
-        )
+        super().__init__(dim, arms, **options)
 
     def _mean(self, predictor: Tensor) -> Tensor:
         return predictor
@@ -74,8 +60,7 @@ class DriftingBandit(LinearBandit):
         dim: number of features d, at least 2.
         angle: angle of one turn, in radians. An angle of pi flips the sign of the parameter.
         every: rounds between two turns. 1 is steady drift.
-
-    The other arguments are those of :class:`LinearBandit`.
+        arms, noise, options: those of :class:`LinearBandit`.
 
     Example:
         >>> from torchonline.environments import GaussianNoise
@@ -88,29 +73,17 @@ class DriftingBandit(LinearBandit):
     """
 
     def __init__(
-        self,
-        dim: int,
-        arms: int,
-        *,
-        noise: Noise,
-        angle: float,
-        every: int = 1,
-        theta_norm: float = 1.0,
-        redraw: bool = False,
-        batch_shape: tuple[int, ...] = (),
-        seed: int = 0,
-        dtype: torch.dtype = torch.float64,
+        self, dim: int, arms: int, *, noise: Noise, angle: float, every: int = 1, **options: Unpack[BanditOptions]
     ) -> None:
-        arguments = arguments_of(locals())
-        del arguments["angle"], arguments["every"]
         if positive_integer("dim", dim) < 2:
             raise ValueError(f"dim: expected at least 2, because the parameter turns in a plane, got {dim}")
         self.angle, self.every = finite_number("angle", angle), positive_integer("every", every)
         self._rounds = 0
-        super().__init__(**arguments)
+        super().__init__(dim, arms, noise=noise, **options)
         direction = self._directions(self.theta.shape)
-        along = (direction * self.theta).sum(-1, keepdim=True) / theta_norm**2
-        self._plane = self.theta, theta_norm * torch.nn.functional.normalize(direction - along * self.theta, dim=-1)
+        along = (direction * self.theta).sum(-1, keepdim=True) / self.theta_norm**2
+        u = torch.nn.functional.normalize(direction - along * self.theta, dim=-1)
+        self._plane = self.theta, self.theta_norm * u
 
     def _end_round(self) -> None:
         super()._end_round()

@@ -22,21 +22,14 @@ class Profile(NamedTuple):
     tilt: float = 0.0  # length of an additional constant gradient
 
 
-def _huber(r: Tensor) -> Tensor:
-    near = r.clamp(max=1.0)
-    return near * (r - 0.5 * near)
-
-
-def _logistic(r: Tensor) -> Tensor:
-    """Return ``log(1 + e^r) + log(1 + e^-r) - 2 log 2`` without cancellation."""
-    return r + 2.0 * torch.log1p(0.5 * torch.expm1(-r))
-
-
 LOSSES = {
     "linear": Profile(torch.zeros_like, torch.zeros_like, smoothness=0.0, tilt=1.0),
     "quadratic": Profile(lambda r: 0.5 * r * r, lambda r: r, smoothness=1.0),
-    "huber": Profile(_huber, lambda r: r.clamp(max=1.0), smoothness=1.0),
-    "logistic": Profile(_logistic, lambda r: torch.tanh(0.5 * r), smoothness=0.5),
+    "huber": Profile(
+        lambda r: r.clamp(max=1.0) * (r - 0.5 * r.clamp(max=1.0)), lambda r: r.clamp(max=1.0), smoothness=1.0
+    ),
+    # log(1 + e^r) + log(1 + e^-r) - 2 log 2 without cancellation
+    "logistic": Profile(lambda r: r + 2.0 * (0.5 * (-r).expm1()).log1p(), lambda r: (0.5 * r).tanh(), smoothness=0.5),
 }
 
 
@@ -48,13 +41,12 @@ class SEAStream:
     .. math:: F_t(x) = h(x) + \langle a_t, x\rangle,\qquad f_t(x) = F_t(x) + \langle\xi_t, x\rangle .
 
     The noise :math:`\xi_t` is uniform on a sphere. The adversary walks round a regular polygon centred at 0. Hence the two
-    quantities of the model are independent options, and their values are exact in every round and at every point x:
+    quantities of the model are options, exact in every round, the first included, and at every point x:
 
     .. math:: \sigma_t^2 = E\sup_x\|\nabla f_t(x) - \nabla F_t(x)\|^2 = \text{sigma}^2,\qquad
               \Sigma_t = \sup_x\|\nabla F_t(x) - \nabla F_{t-1}(x)\| = \text{drift} .
 
-    This includes t = 1: :math:`F_0` is the corner of the polygon before the first one. The comparator u has length U and a
-    random direction in each trial. With the distance :math:`r = \|x - u\|` the losses are
+    The comparator u has length U and a random direction in each trial. With :math:`r = \|x - u\|` the losses are
 
     =============  ====================================================================  ===================
     loss           h(x) / scale                                                          length of gradient
@@ -67,10 +59,8 @@ class SEAStream:
 
     After every whole cycle of the adversary, u minimises the sum of the expected losses so far: for linear losses over the
     ball of radius U, for the others over the whole space. Between whole cycles, no x in that set is better than u by more
-    than :math:`\text{drift}\,\|x-u\|/(2\sin^2(\pi/\text{period}))`.
-
-    All draws come from the stream's own generator. None depends on the decisions, on ``sigma`` or on ``drift``: two learners on
-    streams with the same seed meet the same losses. Cost of a round: O(d) for each point.
+    than :math:`\text{drift}\,\|x-u\|/(2\sin^2(\pi/\text{period}))`. No draw depends on the decisions, on ``sigma`` or on
+    ``drift``: two learners on streams with the same seed meet the same losses. Cost of a round: O(d) for each point.
 
     Args:
         dim: number of coordinates d.
@@ -78,20 +68,16 @@ class SEAStream:
         sigma: length of the noise, at least 0: a number, or a tensor that broadcasts to ``batch_shape``.
         drift: length of the adversary's steps, at least 0: a number or a tensor, as for ``sigma``.
         comparator_norm: U, above 0: a number or a tensor, as for ``sigma``.
-        scale: factor of h, above 0. A smaller ratio of ``scale`` to ``sigma`` makes u harder to find. Over T rounds of linear
-            losses the hardest scale is about ``sigma`` / sqrt(T).
+        scale: factor of h, above 0. Over T rounds of linear losses u is hardest to find at about ``sigma`` / sqrt(T).
         period: rounds of a cycle, which is the number of corners of the polygon, at a distance of ``drift`` /
             (2 sin(pi / ``period``)) from 0. With 2, the only choice in one dimension, the adversary goes to and fro.
-        batch_shape: ``*B``, independent trials, for a learner with the same ``batch_shape``.
-        seed: seed of all draws.
-        dtype: type of all returned tensors.
+        batch_shape, seed, dtype: as for :class:`~torchonline.environments.simulated.SimulatedBandit`.
 
     Attributes:
         comparator: u, ``(*B, d)``. A learner must not see it.
         shift: :math:`a_t` of this round, ``(*B, d)``, a corner of the polygon.
         noise: :math:`\xi_t` of this round, ``(*B, d)``.
-        lipschitz: upper bound on the length of every gradient of every :math:`f_t` in all trials. It is infinite for
-            quadratic losses; see :meth:`lipschitz_on`.
+        lipschitz: bound on the length of every gradient in all trials; infinite for quadratic losses (:meth:`lipschitz_on`).
         smoothness: Lipschitz constant of every gradient.
         rounds: number of rounds that have ended.
 
@@ -112,8 +98,8 @@ class SEAStream:
 
     Reference:
         The model: Sachs, Hadiji, van Erven and Guzman, Between stochastic and adversarial online convex optimization: improved
-        regret bounds via smoothness, NeurIPS 2022. The streams are our own. Papers that set :math:`F_0 = 0`, or that sum
-        :math:`\Sigma_t^2` from t = 2 on, differ from this model in the term of the first round.
+        regret bounds via smoothness, NeurIPS 2022. The streams are our own. :math:`F_0` is the corner of the polygon before the
+        first one; papers that set :math:`F_0 = 0`, or that sum :math:`\Sigma_t^2` from t = 2 on, differ in the first round.
     """
 
     def __init__(
@@ -156,7 +142,11 @@ class SEAStream:
         self._begin_round()
 
     def __repr__(self) -> str:
-        values = vars(self) | {name: _one_number(vars(self)[name]) for name in ("sigma", "drift", "comparator_norm")}
+        values = dict(vars(self))
+        for name in ("sigma", "drift", "comparator_norm"):
+            first = values[name].flatten()[0]
+            if bool((values[name] == first).all()):
+                values[name] = first.item()
         return f"{type(self).__name__}({described(self, values)})"
 
     def advance(self) -> None:
@@ -184,11 +174,11 @@ class SEAStream:
 
     def regret(self, decision: Tensor) -> Tensor:
         """Return :math:`f_t(x) - f_t(u)` for decisions: ``(*B, ..., d)`` to ``(*B, ...)``."""
-        return self._regret(decision, self.shift + self.noise)
+        return self._value(decision, self.shift + self.noise, is_regret=True)
 
     def expected_regret(self, decision: Tensor) -> Tensor:
         """Return :math:`F_t(x) - F_t(u)` for decisions: ``(*B, ..., d)`` to ``(*B, ...)``."""
-        return self._regret(decision, self.shift)
+        return self._value(decision, self.shift, is_regret=True)
 
     def lipschitz_on(self, radius: float) -> float:
         """Return a bound on all gradients' lengths in a ball around 0, for all trials."""
@@ -208,10 +198,12 @@ class SEAStream:
         corner = math.cos(angle) * self._plane[0] + math.sin(angle) * self._plane[1]
         return (self._reach.unsqueeze(-1) * corner).to(self.dtype)
 
-    def _value(self, points: Tensor, linear: Tensor) -> Tensor:
-        points, comparator, linear = self._along("points", points, linear)
-        distance = torch.linalg.vector_norm(points - comparator, dim=-1)
-        return self.scale * self._profile.value(distance) + (linear * points).sum(-1)
+    def _value(self, points: Tensor, linear: Tensor, is_regret: bool = False) -> Tensor:
+        """Return the loss with a linear part; less that of the comparator for the regret."""
+        points, comparator, linear = self._along("decision" if is_regret else "points", points, linear)
+        offset = points - comparator
+        common = self.scale * self._profile.value(torch.linalg.vector_norm(offset, dim=-1))
+        return common + (linear * (offset if is_regret else points)).sum(-1)
 
     def _gradient(self, points: Tensor, linear: Tensor) -> Tensor:
         points, comparator, linear = self._along("points", points, linear)
@@ -219,11 +211,6 @@ class SEAStream:
         distance = torch.linalg.vector_norm(offset, dim=-1, keepdim=True)
         outwards = offset / distance.clamp(min=torch.finfo(self.dtype).tiny)
         return self.scale * self._profile.slope(distance) * outwards + linear
-
-    def _regret(self, decision: Tensor, linear: Tensor) -> Tensor:
-        decision, comparator, linear = self._along("decision", decision, linear)
-        offset = decision - comparator
-        return self.scale * self._profile.value(torch.linalg.vector_norm(offset, dim=-1)) + (linear * offset).sum(-1)
 
     def _along(self, name: str, points: Tensor, linear: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the checked points, the comparators and the linear parts, that of h included, broadcastable."""
@@ -253,9 +240,3 @@ class SEAStream:
             second = second - (first * second).sum(-1, keepdim=True) * first
             second = torch.nn.functional.normalize(second, dim=-1)
         return first, second
-
-
-def _one_number(values: Tensor) -> Tensor | float:
-    """Return the common value of all entries, or the tensor if entries differ."""
-    first = float(values.flatten()[0])
-    return first if bool((values == first).all()) else values

@@ -1,6 +1,7 @@
 """Base class of the simulated bandits."""
 
-from typing import NamedTuple
+import inspect
+from typing import NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -29,6 +30,16 @@ class Outcome(NamedTuple):
     regret: Tensor
 
 
+class BanditOptions(TypedDict, total=False):
+    """The options of all simulated bandits, as ``**options: Unpack[BanditOptions]``. ``SimulatedBandit`` explains them."""
+
+    theta_norm: float
+    redraw: bool
+    batch_shape: tuple[int, ...]
+    seed: int
+    dtype: torch.dtype
+
+
 class SimulatedBandit:
     r"""Base of the simulated bandits: arms, one parameter per trial, and exact regret. A round::
 
@@ -52,16 +63,21 @@ class SimulatedBandit:
         theta: :math:`\theta^*` of the current round, ``(*B, d)``.
     """
 
+    def __init_subclass__(cls) -> None:
+        # For help and repr, which should show the keywords in place of `**options`.
+        own, common = (list(inspect.signature(each.__init__).parameters.values()) for each in (cls, SimulatedBandit))
+        cls.__signature__ = inspect.Signature(own[1:-1] + common[3:])  # type: ignore[attr-defined]
+
     def __init__(
         self,
         dim: int,
         arms: int,
         *,
-        theta_norm: float,
-        redraw: bool,
-        batch_shape: tuple[int, ...],
-        seed: int,
-        dtype: torch.dtype,
+        theta_norm: float = 1.0,
+        redraw: bool = False,
+        batch_shape: tuple[int, ...] = (),
+        seed: int = 0,
+        dtype: torch.dtype = torch.float64,
     ) -> None:
         if not isinstance(redraw, bool):
             raise TypeError(f"redraw: expected True or False, got {type(redraw).__name__}")

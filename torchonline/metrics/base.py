@@ -23,11 +23,13 @@ def check_finite(name: str, value: Any) -> Tensor:
     return value
 
 
-def check_rounds(name: str, value: Tensor, batch_shape: tuple[int, ...]) -> None:
-    """Raise unless ``value`` is one round ``(*B)`` or n rounds ``(n, *B)``."""
+def check_rounds(name: str, value: Any, batch_shape: tuple[int, ...]) -> Tensor:
+    """Return a finite tensor of one round ``(*B)`` or n rounds ``(n, *B)``, or raise."""
+    value = check_finite(name, value)
     if value.shape != batch_shape and (value.dim() == 0 or value.shape[1:] != batch_shape):
         one, several = shape_text(batch_shape), shape_text(("n", *batch_shape))
         raise ValueError(f"{name}: expected shape {one} or {several}, got {shape_text(value.shape)}")
+    return value
 
 
 class ExactMetric(Metric):

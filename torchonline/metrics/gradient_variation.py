@@ -12,17 +12,11 @@ class GradientVariation(ExactMetric):
 
     .. math:: \sum_{t \le T} \max_x \|g_t(x) - g'_t(x)\|^2
 
-    The maximum is over the points x at which the caller evaluates both gradients. On simulated streams, where the expected
-    losses :math:`F_t` are known, two such metrics measure the quantities in the regret bounds of the stochastically extended
-    adversarial model, as in the example:
-
-    .. math:: \sigma^2_{1:T} = \sum_{t \le T} E\sup_x\|\nabla f_t(x) - \nabla F_t(x)\|^2,\qquad
-              \Sigma^2_{1:T} = \sum_{t \le T} \sup_x\|\nabla F_t(x) - \nabla F_{t-1}(x)\|^2 .
-
-    The suprema are over the domain, so finitely many points give a lower bound. Instead of the expectation in the first sum,
-    the metric adds one draw. On :class:`~torchonline.environments.SEAStream` both sums are exact with a single point: the
-    differences do not depend on x, and their lengths do not depend on the draw. The metric also measures the sum
-    :math:`\sum_t \|g_t - m_t\|^2` of an optimistic learner's gradients and hints.
+    The maximum is over the points x at which the caller evaluates both gradients. On simulated streams two such metrics measure
+    the sums of :math:`\sigma_t^2` and :math:`\Sigma_t^2` of the stochastically extended adversarial model, as in the example.
+    Finitely many points give a lower bound on a supremum, and one draw takes the place of an expectation; on
+    :class:`~torchonline.environments.SEAStream`, which defines the two, both sums are exact with a single point. The metric also
+    measures the sum of an optimistic learner's :math:`\|g_t - m_t\|^2`, of gradients and hints.
 
     Cost of a round: O(nd) for n points.
 

@@ -19,25 +19,20 @@ ACCOUNTANTS = (GaussianAccountant, ZCDPAccountant, PureAccountant)
 class PrivacySpent(ExactMetric):
     r"""Epsilon, at a given delta, of everything that private learners have released.
 
-    The metric reads the learners' step counters and ledgers, never a record. Its state is the cost of one run, for each
-    accountant that can compute it, and the number m of runs. The total cost is m times the cost of one run.
-
-    The value never falls. Loading a state keeps the larger of the old and the loaded values. If either of them has counted a
-    step, loading also adds one to m, because the continued run releases all earlier people once more. A learner that is
-    loaded counts in the same way. :meth:`reset` does nothing.
+    The metric reads the learners' step counters and ledgers, never a record. Its value is the cost of one run times the number m
+    of runs. It never falls, and :meth:`reset` does nothing. Loading a state keeps the larger of the old and the loaded values. If
+    either has counted a step, loading also adds one to m, as loading a learner does: the run releases earlier people once more.
 
     The epsilon is valid after a number of steps that was fixed in advance: see
-    :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`.
-
-    Cost of ``update`` or ``compute``: one evaluation of a ledger, for most mechanisms independent of the number of steps.
+    :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`. Cost of ``update`` or ``compute``: one evaluation
+    of a ledger, for most mechanisms independent of the number of steps.
 
     Args:
         delta: in (0, 1).
         continuations: number m of runs, where the count of loads is wrong; None takes the count.
 
     Shape:
-        - ``update(*learners)``: all learners of one stream of people. Costs add up within a call. Across calls the largest
-          cost counts.
+        - ``update(*learners)``: all learners of one stream of people. Costs add up within a call; the largest call counts.
         - ``compute()``: epsilon, a float64 number; 0 before the first step, infinity without noise.
 
     Raises:
@@ -53,12 +48,11 @@ class PrivacySpent(ExactMetric):
     """
 
     higher_is_better = False
+    least = {"rounds": 0, "runs": 1, "relation": -1, "cost": 0.0}
 
     runs: Tensor
     relation: Tensor
     cost: Tensor
-
-    least = {"rounds": 0, "runs": 1, "relation": -1, "cost": 0.0}
 
     def __init__(self, delta: float, *, continuations: int | None = None) -> None:
         super().__init__()
@@ -67,8 +61,7 @@ class PrivacySpent(ExactMetric):
         zero = torch.zeros((), dtype=torch.int64)
         # Relation: index of the adjacency, -1 before the first update. Cost: of one run, in the order of ACCOUNTANTS, infinite
         # where an accountant cannot compute it.
-        cost = torch.zeros(3, dtype=torch.float64)
-        self._add_states("max", rounds=zero, runs=zero + 1, relation=zero - 1, cost=cost)
+        self._add_states("max", rounds=zero, runs=zero + 1, relation=zero - 1, cost=torch.zeros(3, dtype=torch.float64))
 
     def update(self, *learners: PrivateLearner) -> None:
         """Record the cost of all learners of one stream."""

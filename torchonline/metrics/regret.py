@@ -6,20 +6,17 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive_integer, sizes
-from torchonline.metrics.base import ExactMetric, check_finite, check_rounds
+from torchonline.metrics.base import ExactMetric, check_rounds
 
 
 class CumulativeRegret(ExactMetric):
     r"""Cumulative regret :math:`R_T = \sum_{t \le T} r_t` and its curve.
 
-    The caller computes the regret of each round. In a bandit it is :math:`r_t = \max_k \mu_{t,k} - \mu_{t,k_t}`. For convex
-    losses and a comparator u it is :math:`r_t = f_t(x_t) - f_t(u)`, which may be negative
-    (:meth:`SEAStream.regret <torchonline.environments.SEAStream.regret>`).
+    The caller computes the regret of each round: in a bandit :math:`r_t = \max_k \mu_{t,k} - \mu_{t,k_t}`, for convex losses and
+    a comparator u :math:`r_t = f_t(x_t) - f_t(u)`, which may be negative.
 
-    The curve has at most ``points`` points, equally spaced in rounds. When all points are used, every second one is dropped
-    and the spacing doubles, so memory does not grow. The results do not depend on how the rounds are split into updates.
-
-    Cost of n rounds: O(n + points) for each learner.
+    The curve has at most ``points`` points, equally spaced in rounds. When all are used, every second one is dropped and the
+    spacing doubles. The results do not depend on the split into updates. Cost of n rounds: O(n + points) for each learner.
 
     Args:
         batch_shape: ``*B``, batch shape of the measured learners.
@@ -39,12 +36,11 @@ class CumulativeRegret(ExactMetric):
     """
 
     higher_is_better = False
+    least = {"rounds": 0, "spacing": 1}
 
     total: Tensor
     spacing: Tensor
     history: Tensor
-
-    least = {"rounds": 0, "spacing": 1}
 
     def __init__(self, batch_shape: tuple[int, ...] = (), *, points: int = 512) -> None:
         super().__init__()
@@ -52,8 +48,7 @@ class CumulativeRegret(ExactMetric):
         self.points = positive_integer("points", points)
         if points % 2:
             raise ValueError(f"points: expected an even number, got {points}")
-        total = torch.zeros(self.batch_shape, dtype=torch.float64)
-        count = torch.zeros((), dtype=torch.int64)
+        total, count = torch.zeros(self.batch_shape, dtype=torch.float64), torch.zeros((), dtype=torch.int64)
         self._add_states("sum", total=total, rounds=count)
         # history[i] is the total after (i + 1) * spacing rounds.
         self._add_states("max", spacing=count + 1)
@@ -61,9 +56,7 @@ class CumulativeRegret(ExactMetric):
 
     def update(self, regret: Tensor) -> None:
         """Add one or more rounds."""
-        regret = check_finite("regret", regret)
-        check_rounds("regret", regret, self.batch_shape)
-        regret = regret.detach().to(self.total).reshape(-1, *self.batch_shape)
+        regret = check_rounds("regret", regret, self.batch_shape).detach().to(self.total).reshape(-1, *self.batch_shape)
         # Adding to the old total round by round makes the result independent of the split into updates.
         totals = torch.cat([self.total.unsqueeze(0), regret]).cumsum(0)
         before, after, spacing = int(self.rounds), int(self.rounds) + len(regret), int(self.spacing)
@@ -94,11 +87,7 @@ class CumulativeRegret(ExactMetric):
         return at, totals.clone()
 
     def plot(self, axes: Any = None, label: str | None = None) -> tuple[Any, Any]:
-        """Draw the curve, the mean over the learners and a band from best to worst, on matplotlib axes; new ones if None.
-
-        Returns:
-            The figure and the axes.
-        """
+        """Draw the curve, as mean and band over the learners, on matplotlib axes or new ones. Return the figure and the axes."""
         import matplotlib.pyplot as plt
 
         axes = plt.subplots()[1] if axes is None else axes

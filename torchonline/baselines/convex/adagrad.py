@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.backend import may_hold
-from torchonline.core.checks import one_of, positive_size
+from torchonline.core.checks import one_of
 from torchonline.core.ops import along, assign_, count_, dot, increase_, or_one, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_weighted, with_length_at_most
@@ -32,8 +32,7 @@ class AdaGrad(ConvexLearner):
               \Big(\frac{2R^2}c + c\Big)\sum_i\sqrt{S_{T,i}},
 
     which is least at :math:`c = \sqrt2R`. Without a ball the same holds with half the largest :math:`\|x_t - u\|` in place of R;
-    nothing bounds that distance. Cost of a round: O(d). A ``"diagonal"`` step that leaves the ball takes some hundred more
-    operations on d numbers.
+    nothing bounds that distance. Cost of a round: O(d), some hundred times more if a ``"diagonal"`` step leaves the ball.
 
     Args:
         dim: number of coordinates d.
@@ -58,7 +57,6 @@ class AdaGrad(ConvexLearner):
     """
 
     statistics_depend_on = ("step_size", "radius_bound")
-
     renamed = {"energy": "gradient_square_sum"}
 
     gradient_square_sum: Tensor
@@ -73,11 +71,10 @@ class AdaGrad(ConvexLearner):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.step_size = positive_size("step_size", step_size, dtype)
+        self.step_size = self._size("step_size", step_size)
         self.form = one_of("form", form, ("norm", "diagonal"))
         self.is_diagonal = form == "diagonal"
-        self.radius_bound = positive_size("radius_bound", radius_bound, dtype, besides=(math.inf,))
+        self.radius_bound = self._size("radius_bound", radius_bound, math.inf)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.checks import positive_size
 from torchonline.core.ops import along, assign_, at_most, count_, dot, increase_, real, roundoff, sqrt
 from torchonline.core.options import LearnerOptions, with_former_names
 from torchonline.linalg import with_length_at_most
@@ -24,8 +23,7 @@ class CoinBetting(ConvexLearner):
 
     .. math:: x_t = -\frac{W_{t-1}}{Gt}\sum_{s<t}g_s,\qquad W_t = W_{t-1} - \frac1G\langle g_t, x_t\rangle,
 
-    from :math:`W_0 = \varepsilon`, with G = ``lipschitz`` and :math:`\varepsilon` = ``length_scale``. A gradient longer than G is
-    cut to length G and counted in ``clipped_rounds``.
+    from :math:`W_0 = \varepsilon` = ``length_scale``, G = ``lipschitz``. ``clipped_rounds`` counts the gradients cut to length G.
 
     Guarantee, for any (cut) gradients, every u and all T at once,
 
@@ -33,9 +31,9 @@ class CoinBetting(ConvexLearner):
               \le \|u\|G\sqrt{T\ln(1 + 24T^2\|u\|^2/\varepsilon^2)} + G\varepsilon,
 
     (Corollary 5 of the reference, whose constants are from memory), because the wealth is never below
-    :math:`\varepsilon2^T\Gamma(\frac{T+1+n}2)\Gamma(\frac{T+1-n}2)/(\pi T!)` at :math:`n = \|\sum_tg_t\|/G`. While gradients
-    agree, the wealth nearly doubles in each round. It is cut at :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in
-    float32, after some eighty rounds). Once it is cut, nothing is promised. Cost of a round: O(d).
+    :math:`\varepsilon2^T\Gamma(\frac{T+1+n}2)\Gamma(\frac{T+1-n}2)/(\pi T!)` at :math:`n = \|\sum_tg_t\|/G`. It is cut at
+    :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in float32, which agreeing gradients reach after some eighty rounds).
+    Once it is cut, nothing is promised. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
@@ -71,17 +69,13 @@ class CoinBetting(ConvexLearner):
         self, dim: int, *, lipschitz: float, length_scale: float = 1.0, **options: Unpack[LearnerOptions]
     ) -> None:
         super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        self.length_scale = positive_size("length_scale", length_scale, dtype)
+        self.lipschitz = self._size("lipschitz", lipschitz)
+        self.length_scale = self._size("length_scale", length_scale)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return super()._initial_state() | {
-            "coin_sum": torch.zeros(self.dim, dtype=torch.float64),
-            "wealth": torch.tensor(self.length_scale, dtype=torch.float64),
-            "clipped_rounds": torch.zeros((), dtype=torch.int64),
-        }
+        state, wealth = super()._initial_state(), torch.tensor(self.length_scale, dtype=torch.float64)
+        return state | {"coin_sum": state["decision"], "wealth": wealth, "clipped_rounds": state["rounds"]}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         coin_sum = self.coin_sum

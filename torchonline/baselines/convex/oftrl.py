@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.checks import positive_size
 from torchonline.core.ops import along, assign_, count_, dot, increase_
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import in_ball
@@ -29,10 +28,9 @@ class SmoothLearner(ConvexLearner):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.radius_bound = positive_size("radius_bound", radius_bound, dtype)
-        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
-        self.smoothness = positive_size("smoothness", smoothness, dtype, besides=(0.0,))
+        self.radius_bound = self._size("radius_bound", radius_bound)
+        self.lipschitz = self._size("lipschitz", lipschitz)
+        self.smoothness = self._size("smoothness", smoothness, 0.0)
         self.square, self.diameter = self.radius_bound**2, 2.0 * self.radius_bound
         self.offset = self._offset()
         self._create_buffers()
@@ -42,30 +40,28 @@ class SmoothLearner(ConvexLearner):
         raise NotImplementedError
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return super()._initial_state() | {"hint": torch.zeros(self.dim, dtype=torch.float64)}
+        state = super()._initial_state()
+        return state | {"hint": state["decision"]}  # the origin
 
 
 class OFTRL(SmoothLearner):
     r"""OFTRL: optimistic follow the regularised leader on a ball.
 
-    It is made for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint,
-    :math:`m_t = g_{t-1}`, :math:`m_1 = 0`,
+    With the last gradient as the hint, :math:`m_t = g_{t-1}`, :math:`m_1 = 0`,
 
     .. math:: x_t = \arg\min_{\|x\|\le R}\Big\langle\sum_{s<t}g_s + m_t, x\Big\rangle + \frac{\|x\|^2}{\eta_t},\qquad
               \eta_t = \frac{R^2}{\nu + \sum_{s<t}\eta_s\|g_s - m_s\|^2},
 
     where :math:`\nu = 2GR + LR^2`, G = ``lipschitz`` and L = ``smoothness``.
 
-    Guarantee, for any gradients and every u in the ball, with :math:`Z = \max_t\|g_t - m_t\|`, which is at most 2G if no
-    gradient is longer than G:
+    Guarantee, for any gradients and every u in the ball, with :math:`Z = \max_t\|g_t - m_t\|`:
 
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle
               \le \frac3{\sqrt2}R\Big(\sum_{t\le T}\|g_t - m_t\|^2\Big)^{1/2} + \nu + \frac{3R^2Z^2}{2\nu}.
 
     If the losses are convex and the expected losses L-smooth, the expected regret is
     :math:`O(R\sqrt{\sigma_{1:T}^2} + R\sqrt{\Sigma_{1:T}^2} + RG + LR^2)`, where the two sums are those of the variances
-    of gradients and of the squared changes of their means (Theorem 5 of the reference). G and L are guesses of scale. A
-    wrong guess changes :math:`\nu` only. Cost of a round: O(d).
+    of gradients and of the squared changes of their means. A wrong G or L changes :math:`\nu` only. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
@@ -86,9 +82,8 @@ class OFTRL(SmoothLearner):
 
     Reference:
         Sachs, Hadiji, van Erven and Guzman, Between stochastic and adversarial online convex optimization: improved regret bounds
-        via smoothness, NeurIPS 2022, Theorem 5. What differs: R replaces the paper's diameter, because its proof needs only
-        :math:`\|u\| \le R`; :math:`\nu` has 2GR, from the paper's case without smoothness, in place of :math:`RG^2`, which has
-        other units; and the last term of the bound is what the paper's proof gives, where the paper prints :math:`4R^2G^2/\nu`.
+        via smoothness, NeurIPS 2022, Theorem 5. What differs: R for the diameter; 2GR in :math:`\nu`, from the case without
+        smoothness, for :math:`RG^2`, which has other units; and, by the paper's proof, the last term for :math:`4R^2G^2/\nu`.
     """
 
     renamed = {"total": "gradient_sum", "penalty": "regularization"}
@@ -100,10 +95,8 @@ class OFTRL(SmoothLearner):
         return 2.0 * self.lipschitz * self.radius_bound + self.smoothness * self.radius_bound**2
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return super()._initial_state() | {
-            "gradient_sum": torch.zeros(self.dim, dtype=torch.float64),
-            "regularization": torch.tensor(self.offset, dtype=torch.float64),
-        }
+        state = super()._initial_state()
+        return state | {"gradient_sum": state["hint"], "regularization": torch.tensor(self.offset, dtype=torch.float64)}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         gradient_sum = self.gradient_sum

@@ -6,7 +6,7 @@ from typing import Unpack
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.checks import one_of, positive_size
+from torchonline.core.checks import one_of
 from torchonline.core.ops import along, assign_, count_, real, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import in_ball
@@ -23,9 +23,8 @@ class OGD(ConvexLearner):
 
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le \frac{\|u\|^2}{2\eta} + \frac\eta2\sum_{t\le T}\|g_t\|^2,
 
-    for example :math:`\|u\|G\sqrt T` at :math:`\eta = \|u\|/(G\sqrt T)`. With :math:`\eta/\sqrt t` and a ball, the sum on the
-    left is at most :math:`2R^2\sqrt T/\eta + (\eta/2)\sum_t\|g_t\|^2/\sqrt t`. Without a ball the decreasing steps promise
-    nothing. Cost of a round: O(d).
+    With :math:`\eta/\sqrt t` and a ball, it is at most :math:`2R^2\sqrt T/\eta + (\eta/2)\sum_t\|g_t\|^2/\sqrt t`. Without a
+    ball the decreasing steps promise nothing. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
@@ -61,11 +60,10 @@ class OGD(ConvexLearner):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.step_size = positive_size("step_size", step_size, dtype)
+        self.step_size = self._size("step_size", step_size)
         self.schedule = one_of("schedule", schedule, ("sqrt", "constant"))
         self.is_constant = schedule == "constant"
-        self.radius_bound = positive_size("radius_bound", radius_bound, dtype, besides=(math.inf,))
+        self.radius_bound = self._size("radius_bound", radius_bound, math.inf)
         self._create_buffers()
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:

@@ -11,8 +11,7 @@ from torchonline.linalg import in_ball
 class OptimisticOMD(SmoothLearner):
     r"""Optimistic online gradient descent on a ball.
 
-    It is made for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint,
-    :math:`m_t = g_{t-1}`, :math:`m_1 = 0`, and D = 2R,
+    With the last gradient as the hint, :math:`m_t = g_{t-1}`, :math:`m_1 = 0`, and D = 2R,
 
     .. math:: x_t = \Pi(x'_t - \eta_tm_t),\qquad x'_{t+1} = \Pi(x'_t - \eta_tg_t),\qquad
               \eta_t = \frac D{\sqrt{\delta + 4G^2 + V_{t-1}}},\qquad V_t = \sum_{s\le t}\|g_s - m_s\|^2,
@@ -23,15 +22,13 @@ class OptimisticOMD(SmoothLearner):
     Guarantee, if no gradient is longer than G, for every u in the ball:
     :math:`\sum_{t\le T}\langle g_t, x_t - u\rangle \le \frac32D\sqrt{\delta + 4G^2 + V_T}`. If the expected losses are
     convex and L-smooth, the expected regret is :math:`O(D\sqrt{\sigma_{1:T}^2} + D\sqrt{\Sigma_{1:T}^2} + D^2L + DG)`,
-    where the two sums are those of the variances of gradients and of the squared changes of their means (the reference).
-    Longer gradients are not cut. Cost of a round: O(d).
+    with the two sums of :class:`OFTRL` (the reference). Longer gradients are not cut. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
         radius_bound: radius R > 0 of the ball.
         lipschitz: bound G > 0 on the length of gradients.
-        smoothness: Lipschitz constant :math:`L \ge 0` of the mean gradients; 0 if none is known. Then only the first guarantee
-            holds.
+        smoothness: Lipschitz constant :math:`L \ge 0` of the mean gradients; 0 if unknown: only the first guarantee holds.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -58,20 +55,15 @@ class OptimisticOMD(SmoothLearner):
         return 10.0 * (self.diameter * self.smoothness) ** 2 + 4.0 * self.lipschitz**2
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return super()._initial_state() | {
-            "centre": torch.zeros(self.dim, dtype=torch.float64),
-            "error_square_sum": torch.zeros((), dtype=torch.float64),
-        }
+        state = super()._initial_state()
+        return state | {"centre": state["hint"], "error_square_sum": torch.zeros((), dtype=torch.float64)}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         count_(self.rounds)
         rate = self.diameter / sqrt(self.offset + self.error_square_sum)
-        centre = self.centre - along(rate, gradients) * gradients
-        centre = in_ball(centre, self.radius_bound)
+        assign_(self.centre, in_ball(self.centre - along(rate, gradients) * gradients, self.radius_bound))
         error = gradients - self.hint
         increase_(self.error_square_sum, dot(error, error))
         rate = self.diameter / sqrt(self.offset + self.error_square_sum)
-        x = centre - along(rate, gradients) * gradients
-        assign_(self.centre, centre)
         assign_(self.hint, gradients)
-        assign_(self.decision, in_ball(x, self.radius_bound))
+        assign_(self.decision, in_ball(self.centre - along(rate, gradients) * gradients, self.radius_bound))

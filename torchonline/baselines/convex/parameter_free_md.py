@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchonline.baselines.convex.coin_betting import most
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.checks import one_of, positive_size
+from torchonline.core.checks import one_of
 from torchonline.core.ops import along, assign_, count_, dot, expm1, increase_, log, log1p, minimum, or_one, sqrt, where
 from torchonline.core.options import LearnerOptions, with_former_names
 from torchonline.linalg import with_length_at_most
@@ -36,9 +36,9 @@ class ParameterFreeMirrorDescent(ConvexLearner):
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le 4Z\varepsilon
               + 6\|u\|\max\Big\{\sqrt{V_{T+1}\ell},\,Z\ell\Big\},\qquad \ell = \ln(\|u\|/\alpha_{T+1} + 1).
 
-    For ``hint="zero"`` this is Theorem 1 of the reference. For ``"last"`` the same proof gives the same bound
-    (docs/parameter_free.md). Decisions are cut at length R, or at :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in
-    float32), and the guarantee is for u no longer than that. Cost of a round: O(d).
+    This is Theorem 1 of the reference for ``hint="zero"``; the same proof holds for ``"last"`` (docs/parameter_free.md).
+    Decisions are cut at length R, or at :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in float32), and the guarantee
+    is for u no longer than that. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
@@ -59,9 +59,9 @@ class ParameterFreeMirrorDescent(ConvexLearner):
         True
 
     Reference:
-        Jacobsen and Cutkosky, Parameter-free mirror descent, COLT 2022: Algorithm 4, with Theorem 1; its constants are
-        from memory and from a published reimplementation. What differs: the hint is the last gradient, where the paper takes
-        the gradient of the last loss at the new point; and the cuts of gradients and decisions.
+        Jacobsen and Cutkosky, Parameter-free mirror descent, COLT 2022, Algorithm 4; its constants are from memory and from a
+        reimplementation. What differs: the hint is the last gradient, where the paper takes the gradient of the last loss at the
+        new point; and the cuts of gradients and decisions.
     """
 
     statistics_depend_on = ("length_scale", "lipschitz", "optimism", "radius_bound")
@@ -85,21 +85,17 @@ class ParameterFreeMirrorDescent(ConvexLearner):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
-        dtype = self._initial_options["dtype"]
-        self.length_scale = positive_size("length_scale", length_scale, dtype)
-        self.lipschitz = positive_size("lipschitz", lipschitz, dtype)
+        self.length_scale = self._size("length_scale", length_scale)
+        self.lipschitz = self._size("lipschitz", lipschitz)
         self.optimism = 1.0 if one_of("hint", hint, ("last", "zero")) == "last" else 0.0
         self.error_bound = (1.0 + self.optimism) * self.lipschitz
-        self.radius_bound = positive_size("radius_bound", radius_bound, dtype, besides=(math.inf,))
+        self.radius_bound = self._size("radius_bound", radius_bound, math.inf)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return super()._initial_state() | {
-            "gradient_sum": torch.zeros(self.dim, dtype=torch.float64),
-            "hint": torch.zeros(self.dim, dtype=torch.float64),
-            "error_square_sum": torch.tensor(4.0, dtype=torch.float64),
-            "clipped_rounds": torch.zeros((), dtype=torch.int64),
-        }
+        state = super()._initial_state()
+        vectors, square_sum = dict.fromkeys(("gradient_sum", "hint"), state["decision"]), torch.tensor(4.0).double()
+        return state | vectors | {"error_square_sum": square_sum, "clipped_rounds": state["rounds"]}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         gradient_sum = self.gradient_sum

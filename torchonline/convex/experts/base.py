@@ -22,11 +22,6 @@ class Experts(HintedLearner):
     """Base class of the learners that weigh N experts: the decision is their weights, and the gradients are their losses.
 
     A subclass says how it learns (:meth:`_learn_`), how it decides (:meth:`_decide_`) and how large losses may be (:meth:`_cut`).
-
-    Args:
-        experts: number of experts N.
-        preset: name of the constant kappa.
-        entries, options: those of :class:`~torchonline.convex.learner.ConvexLearner`.
     """
 
     available: Tensor
@@ -43,11 +38,8 @@ class Experts(HintedLearner):
         self.kappa = KAPPAS[preset]
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return super()._initial_state() | {
-            "hint": torch.zeros(self.dim, dtype=torch.float64),
-            "available": torch.ones(self.dim, dtype=torch.bool),
-            "clipped_rounds": torch.zeros((), dtype=torch.int64),
-        }
+        state, available = super()._initial_state(), torch.ones(self.dim, dtype=torch.bool)
+        return state | {"hint": state["decision"], "available": available, "clipped_rounds": state["rounds"]}
 
     def _learn_(self, losses: Tensor) -> None:
         """Learn from losses, ``(*B, N)``."""
@@ -67,10 +59,8 @@ class Experts(HintedLearner):
         """Say which experts are available from now on. The weights follow.
 
         An expert that is not available has weight 0, whatever its losses. It comes back with the share of the sum of weights that
-        it left with. A wrong mask raises TypeError or ValueError, and no buffer has changed.
-
-        Args:
-            mask: ``(*B, N)``, True where an expert is available; at least one is.
+        it left with. ``mask`` is ``(*B, N)``, True where an expert is available; at least one is. A wrong mask raises TypeError
+        or ValueError, and no buffer has changed.
         """
         self._set_available_(mask)
 

@@ -16,24 +16,20 @@ from torchonline.core.options import DEFAULTS, LearnerOptions
 class MsMwCMaster(Experts):
     r"""MsMwC-Master: one :class:`MsMwC` over many, each at its own rate.
 
-    A round is that of :class:`MsMwC`. The losses of expert j are known to lie within a range :math:`\pm r_j`; ranges may
-    differ by much. With the least range :math:`r_1`, the grid :math:`\beta_q = 1/(4\,\text{kappa}\,r_12^q)` has one rate
-    for each q such that :math:`r_j \le r_12^q \le r_j\sqrt T` for some j, and for the least q with :math:`r_j \le r_12^q`
-    for each j. Each rate has an inner MsMwC over the experts with :math:`r_j \le r_12^q`, all at the rate
-    :math:`2\beta_q`. An outer MsMwC weighs the inner ones, at the rates :math:`\beta_q`.
+    A round is that of :class:`MsMwC`. The losses of expert j lie within a known range :math:`\pm r_j`. With the least range
+    :math:`r_1`, the grid :math:`\beta_q = 1/(4\,\text{kappa}\,r_12^q)` has one rate for each q such that
+    :math:`r_j \le r_12^q \le r_j\sqrt T` for some j, and for the least q with :math:`r_j \le r_12^q` for each j. Each rate has an
+    inner MsMwC over those with :math:`r_j \le r_12^q`, all at :math:`2\beta_q`. An outer one weighs these, at :math:`\beta_q`.
 
     Guarantee. While losses stay in their ranges, the regret against each expert i is of order
 
     .. math:: r_i\Gamma_i + \sqrt{\Gamma_i\textstyle\sum_t(\ell_{t,i} - h_{t,i})^2} + Kr_1,\qquad
               \Gamma_i = \ln\big(\sqrt N\max\{2, \sqrt T\}\,r_i/r_1\big),
 
-    (Lemma 1 of the reference; docs/parameter_free.md has the constants). It scales with the range of that expert, not with the
-    largest range. A loss out of its range is cut, and its round is counted in ``clipped_rounds``.
-
-    With missing experts, the bound is proved only for an expert that appears in round s and stays, from round s on, if the expert
-    of the least range is always available, plus :math:`3(s - 1)` times the largest range of the experts available before.
-
-    Cost of a round: O(NK) for K = O(ln(max r / min r) + ln T) rates.
+    (Lemma 1 of the reference; docs/parameter_free.md has the constants). A loss out of its range is cut, and its round is counted
+    in ``clipped_rounds``. With missing experts, the bound is proved only for an expert that appears in round s and stays, from
+    round s on, if the expert of the least range is always available, plus :math:`3(s - 1)` times the largest range of the experts
+    available before. Cost of a round: O(NK) for K = O(ln(max r / min r) + ln T) rates.
 
     Args:
         ranges: r, a positive number for each expert, in units of a loss.
@@ -54,9 +50,8 @@ class MsMwCMaster(Experts):
         tensor(1)
 
     Reference:
-        Chen, Luo and Wei, Impossible Tuning Made Possible, COLT 2021, as Algorithm 3 of Wang, Barik, Zhao and Tan,
-        Parameter-free algorithms for the Stochastically Extended Adversarial model. What differs: the square in the correction,
-        which the paper's line 7 misses; the rates :math:`2\beta_q`, which it does not define; kappa; a grid that scales.
+        Chen, Luo and Wei, Impossible Tuning Made Possible, COLT 2021, as Algorithm 3 of the paper of :class:`~torchonline.OONS`.
+        What differs: the square in the correction; the rates :math:`2\beta_q`, not defined there; kappa; a grid that scales.
     """
 
     statistics_depend_on = ("ranges", "horizon", "kappa")
@@ -96,12 +91,9 @@ class MsMwCMaster(Experts):
         within = ranges <= levels[:, None] * (1.0 + 1e-12)
         log_weights = torch.where(within, -within.sum(-1, keepdim=True).double().log(), -math.inf)
         prior = (-2.0 if self.preset == "paper" else -1.0) * levels.log()
-        return super()._initial_state() | {
-            "inner_log_weights": log_weights,
-            "inner_weights": log_weights.exp(),
-            "outer_log_weights": torch.log_softmax(prior, -1),
-            "decision": torch.softmax(prior, -1) @ log_weights.exp(),
-        }
+        weights, outer = log_weights.exp(), torch.log_softmax(prior, -1)
+        own = {"inner_log_weights": log_weights, "inner_weights": weights, "outer_log_weights": outer}
+        return super()._initial_state() | own | {"decision": torch.softmax(prior, -1) @ weights}
 
     def _tables(self) -> dict[str, Tensor]:
         rates = 1.0 / (4.0 * self.kappa * torch.tensor(self.grid, dtype=torch.float64))

@@ -15,11 +15,6 @@ from torchonline.core.options import LearnerOptions
 class MsMwC(Experts):
     r"""MsMwC: multiplicative weights with correction, at a rate for each expert.
 
-    A round::
-
-        weights = learner.predict()    # or learner.set_available(mask), then this
-        learner.step(losses)           # of all experts
-
     The weights :math:`w_t` of N experts are taken before their losses :math:`\ell_t` are known, by a hint :math:`h_t` of the
     losses: the last losses, or those of :meth:`set_hint`. With :math:`\varphi(w) = \sum_jw_j\ln w_j/\beta_j` and its Bregman
     divergence :math:`D_\varphi`,
@@ -29,8 +24,6 @@ class MsMwC(Experts):
         w'_{t+1} = \arg\min_w\langle w, \ell_t + a_t\rangle + D_\varphi(w, w'_t),\qquad
         a_{t,j} = \text{kappa}\,\beta_j(\ell_{t,j} - h_{t,j})^2 .
 
-    The weights of unavailable experts keep their share of the sum and do not change.
-
     Guarantee. As long as :math:`\text{kappa}\,\beta_j|\ell_{t,j} - h_{t,j}| \le 1`, against each expert i, on every sequence,
 
     .. math::
@@ -39,9 +32,8 @@ class MsMwC(Experts):
         - \frac{\text{kappa}}{2}\sum_t\sum_j\beta_jw_{t,j}(\ell_{t,j} - h_{t,j})^2 .
 
     A loss further from its hint than that is moved towards it, and its round is counted in ``clipped_rounds``. If all rates are
-    equal, the bound holds with any experts missing: over the rounds in which i is available, with
+    equal, the bound holds with any experts missing (:meth:`set_available`): over the rounds in which i is available, with
     :math:`\ln(1/w'_{1,i})/\beta` as the first two terms. If rates differ, nothing is proved for rounds with missing experts.
-
     Cost of a round: O(N), times the few steps of a root search where rates differ.
 
     Args:
@@ -62,8 +54,8 @@ class MsMwC(Experts):
         tensor(2)
 
     Reference:
-        Chen, Luo and Wei, Impossible Tuning Made Possible, COLT 2021, as Algorithm 5 of Wang, Barik, Zhao and Tan,
-        Parameter-free algorithms for the Stochastically Extended Adversarial model. What differs: kappa; missing experts.
+        Chen, Luo and Wei, Impossible Tuning Made Possible, COLT 2021, as Algorithm 5 of the paper of :class:`~torchonline.OONS`.
+        What differs: kappa; missing experts.
     """
 
     statistics_depend_on = ("rate", "prior", "kappa")
