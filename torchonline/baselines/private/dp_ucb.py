@@ -13,9 +13,7 @@ from torchonline.privacy.clipping import MARGIN
 from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.released import ReleasedBandit
-from torchonline.privacy.mechanisms.base import Mechanism, NoNoise
 from torchonline.privacy.mechanisms.prefix_sums import calibrated
-from torchonline.privacy.mechanisms.trees import Tree
 
 
 class DPUCB(PrivateBandit):
@@ -108,10 +106,17 @@ class DPUCB(PrivateBandit):
         self.noise_scale = non_negative("noise_scale", noise_scale)
         self.ridge = positive("ridge", ridge)
         self.alpha = within("alpha", alpha, 0.0, 1.0)
-        self.mechanism = self._mechanism()
         self.upper = torch.triu_indices(dim + 1, dim + 1)
+        sensitivity = (math.sqrt(8.0) if self.adjacency == "replace_one" else 2.0) * (1.0 + MARGIN)
+        self.mechanism = calibrated("tree", self.horizon, sensitivity=sensitivity, **self._promise())
+        height = (self.horizon - 1).bit_length() + 1 if self.is_original else self.horizon.bit_length()
+        if self.is_original and self.epsilon < math.inf:
+            scale = 8.0 * math.sqrt(height) * math.log(4.0 / self.delta) / self.epsilon
+            if scale < self.mechanism.noise_scale:
+                raise ValueError(f"epsilon: expected a smaller one, for the original constants, got {self.epsilon:g}")
+            self.mechanism.noise_scale = scale
         # The largest standard deviation of a prefix's noise, and a bound on the spectral norm of all that are d x d.
-        self.deviation = self.mechanism.noise_scale * math.sqrt(self._height())
+        self.deviation = self.mechanism.noise_scale * math.sqrt(height)
         self.log_rounds = math.log(6.0 * self.horizon * self.arm_count / self.alpha)
         if self.is_original:
             of_rounds = 2.0 * math.log(2.0 * self.horizon / self.alpha)
@@ -119,22 +124,6 @@ class DPUCB(PrivateBandit):
         else:
             self.noise_norm = 2.0 * self.deviation * (math.sqrt(dim) + math.sqrt(self.log_rounds))
         self._create_buffers()
-
-    def _height(self) -> int:
-        """Return the height h of the tree."""
-        return (self.horizon - 1).bit_length() + 1 if self.is_original else self.horizon.bit_length()
-
-    def _mechanism(self) -> Mechanism:
-        sensitivity = (math.sqrt(8.0) if self.adjacency == "replace_one" else 2.0) * (1.0 + MARGIN)
-        exact = calibrated(
-            "tree", self.horizon, sensitivity=sensitivity, epsilon=self.epsilon, delta=self.delta, source=self.source
-        )
-        if not self.is_original or isinstance(exact, NoNoise):
-            return exact
-        scale = 8.0 * math.sqrt(self._height()) * math.log(4.0 / self.delta) / self.epsilon
-        if scale < exact.noise_scale:
-            raise ValueError(f"epsilon: expected a smaller one, for the original constants, got {self.epsilon:g}")
-        return Tree(self.horizon, sensitivity=sensitivity, noise_scale=scale, source=self.source)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         size = self.upper.size(1)

@@ -125,6 +125,10 @@ class PrivateLearner(ClockedLearner):
         else:
             self.source = make_source(noise_source, seed)
 
+    def _promise(self) -> dict[str, Any]:
+        """Return what a mechanism is calibrated to, and its source."""
+        return {"epsilon": self.epsilon, "delta": self.delta, "source": self.source}
+
     def forward(self) -> Tensor:
         """Return the decision."""
         raise NotImplementedError

@@ -116,13 +116,7 @@ class DPHDB(PrivateBandit):
                 mechanism=mechanism,
                 scheme=scheme,
                 step_scale=step_scale,
-                horizon=self._local(self.horizon),
-                epsilon=self.epsilon,
-                delta=self.delta,
-                adjacency=self.adjacency,
-                noise_source=self.source.spawn(),
-                batch_shape=self.batch_shape,
-                **self._initial_options,
+                **(options | {"horizon": self._local(self.horizon), "noise_source": self.source.spawn(), "seed": None}),
             )
             for _ in range(self.arm_count)
         )

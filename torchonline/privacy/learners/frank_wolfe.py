@@ -1,7 +1,7 @@
 """Private online Frank-Wolfe on balls, DPTOFW, and on polytopes, DPPOFW."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 from torch import Tensor
 
@@ -87,17 +87,8 @@ class DPTOFW(PrivateFrankWolfe):
             return super()._choice()
         norm = self.domain.norm
         order = norm / (norm - 1.0) if 1.0 < norm < math.inf else math.inf if norm == 1.0 else 1.0
-        horizon, moved = self.horizon, self._moved(max(order, 2.0))
-        tree = GeneralizedGaussianTree(
-            horizon,
-            order=order,
-            dim=self.dim,
-            sensitivity=moved,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            source=self.source,
-        )
-        return NoisySum(self.domain, tree)
+        shape: dict[str, Any] = {"order": order, "dim": self.dim, "sensitivity": self._moved(max(order, 2.0))}
+        return NoisySum(self.domain, GeneralizedGaussianTree(self.horizon, **shape, **self._promise()))
 
 
 class DPPOFW(PrivateFrankWolfe):

@@ -85,10 +85,8 @@ class PrivatePoint(PrivateLearner):
 
     def _prefix_sum(self, name: str) -> Mechanism:
         """Return the prefix-sum mechanism of that name with the least noise for epsilon and delta."""
-        n, moved, longest = self.horizon, self._moved(), self._longest()
-        return calibrated(
-            name, n, sensitivity=moved, radius=longest, epsilon=self.epsilon, delta=self.delta, source=self.source
-        )
+        sensitivity, radius = self._moved(), self._longest()
+        return calibrated(name, self.horizon, sensitivity=sensitivity, radius=radius, **self._promise())
 
     def _checked(self, gradients: Any) -> Tensor:
         """Return gradients as float64, ``(*B, N, d)``, zeros for None, or raise. Values raise nothing."""

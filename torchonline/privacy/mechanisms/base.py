@@ -122,13 +122,19 @@ class NoNoise(Mechanism):
         return 1.0
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        return torch.ones((n, n), dtype=torch.float64).tril(), torch.eye(n, dtype=torch.float64)
+        return factors(torch.eye(n, dtype=torch.float64))
 
     def errors(self, n: int) -> tuple[float, float]:
         return 0.0, 0.0
 
     def event(self, steps: int) -> Event:
         return NonPrivateEvent()
+
+
+def factors(encoder: Tensor) -> tuple[Tensor, Tensor]:
+    """Return B and C for a C that is square and lower-triangular."""
+    ones = torch.ones_like(encoder).tril()
+    return torch.linalg.solve_triangular(encoder, ones, upper=False, left=False), encoder
 
 
 def summary(variances: Tensor) -> tuple[float, float]:

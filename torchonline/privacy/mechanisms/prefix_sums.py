@@ -41,10 +41,8 @@ def calibrated(
     if source.name == "discrete":
         if cls is not Tree:
             raise ValueError(f"noise_source: expected another than 'discrete' without the tree, got mechanism={name!r}")
-        radius = radius or sensitivity
-        return DiscreteTree(
-            horizon, sensitivity=sensitivity, radius=radius, epsilon=epsilon, delta=delta, source=source
-        )
+        promise: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "source": source}
+        return DiscreteTree(horizon, sensitivity=sensitivity, radius=radius or sensitivity, **promise)
     scale = sensitivity * cls(horizon, sensitivity=1.0, noise_scale=1.0, source=source).column_norm(horizon)
     return cls(horizon, sensitivity=sensitivity, noise_scale=scale / gaussian_mu(epsilon, delta), source=source)
 
@@ -65,8 +63,7 @@ class PrefixSum(PrivateLearner):
         super().__init__(shape[-1] if shape else 1, horizon=horizon, batch_shape=shape[:-1], **options)
         self.shape = shape
         self.sensitivity = positive("sensitivity", sensitivity)
-        promise = {"sensitivity": self.sensitivity, "epsilon": self.epsilon, "delta": self.delta}
-        self.mechanism = calibrated(mechanism, self.horizon, source=self.source, **promise)
+        self.mechanism = calibrated(mechanism, self.horizon, sensitivity=self.sensitivity, **self._promise())
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:

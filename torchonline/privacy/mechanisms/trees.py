@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.privacy.mechanisms.base import Mechanism, State, summary
+from torchonline.privacy.mechanisms.base import Mechanism, State, factors, summary
 
 
 class Tree(Mechanism):
@@ -32,14 +32,9 @@ class Tree(Mechanism):
         return math.sqrt(steps.bit_length())
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        encoder, decoder = torch.zeros((n, n), dtype=torch.float64), torch.zeros((n, n), dtype=torch.float64)
-        for step in range(1, n + 1):
-            encoder[step - 1, step - (1 << _lowest_bit(step)) : step] = 1.0
-            node = step
-            while node:
-                decoder[step - 1, node - 1] = 1.0
-                node -= 1 << _lowest_bit(node)
-        return decoder, encoder
+        step = torch.arange(1, n + 1)
+        age = step.unsqueeze(-1) - step
+        return factors(((age >= 0) & (age < (step & -step).unsqueeze(-1))).to(torch.float64))
 
     def errors(self, n: int) -> tuple[float, float]:
         return summary(_over_bits(n, torch.ones(n.bit_length(), dtype=torch.float64)))
