@@ -66,10 +66,9 @@ def epsilon_lower_bound(
     - The games of a world, pilot games included, are independent and of one law: ``play`` must not seed anew in each call, nor
       share noise between the learners of a fleet (the two worlds may share theirs).
     - Statistics depend on releases only: public states, and for joint privacy no action of the user whose record differs.
-    - An event that is chosen on the games that count it gives no bound.
 
-    A high value refutes a claim. A low value proves nothing: it is about one pair of streams, one event and few games. See
-    docs/privacy.md for the values to expect. Cost: 4 ``games`` games, and O(k games log games + k^2 games + k^3) for k columns.
+    A high value refutes a claim. A low value proves nothing: docs/privacy.md says which values to expect.
+    Cost: 4 ``games`` games, and O(k games log games + k^2 games + k^3) for k columns.
 
     Args:
         play: takes the world, 0 or 1, and the number of games, and returns ``(games,)``, or ``(games, k)`` for k statistics,

@@ -23,13 +23,11 @@ def _clipped(contribution: Tensor, bound: float, order: float) -> Tensor:
 
 @on_arrays(_clipped)
 def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
-    r"""Scale contributions to a norm of at most ``bound``.
+    r"""Scale contributions to a norm of at most ``bound``: :math:`g \mapsto g\,\min\{1, C/\|g\|_a\}` over the last dimension.
 
-    .. math:: g \mapsto g\,\min\{1, C/\|g\|_a\}
-
-    over the last dimension. A contribution with a NaN or infinite entry becomes 0 as a whole, because an error, or leaving the
-    record out, would tell of it. The norm is taken of entries divided by the largest. Otherwise powers of small entries would
-    underflow, and vectors longer than the bound would pass. Cost: O(d), and no branch on a value.
+    A contribution with a NaN or infinite entry becomes 0 as a whole, because an error, or leaving the record out, would tell of
+    it. The norm is taken of entries divided by the largest. Otherwise powers of small entries would underflow, and vectors longer
+    than the bound would pass. Cost: O(d), and no branch on a value.
 
     Args:
         contribution: g, shape ``(..., d)``, floating point.

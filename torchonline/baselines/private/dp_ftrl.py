@@ -17,15 +17,14 @@ from torchonline.privacy.mechanisms.base import number_of
 class DPFTRL(PrivateOptimizer):
     r"""Private dual averaging: a noisy sum of gradients, and a Euclidean projection.
 
-    A round is that of :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``queries()``; :meth:`average` is public
-    too. Let :math:`g_t` be the gradient at :math:`\theta_t`, clipped to C in the Euclidean norm, :math:`S_t = g_1 + ... + g_t`,
-    :math:`N_t` the noise of a prefix-sum mechanism, and :math:`\Pi` the projection onto the ball :math:`\|\theta\|_p \le R`. Then
+    A round is that of :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``queries()``. Let :math:`g_t` be the
+    gradient at :math:`\theta_t`, clipped to C in the Euclidean norm, :math:`S_t = g_1 + ... + g_t`, :math:`N_t` the noise of a
+    prefix-sum mechanism, and :math:`\Pi` the projection onto the ball :math:`\|\theta\|_p \le R`. Then
 
     .. math:: \theta_{t+1} = \Pi(-\eta\,(S_t + N_t)),\qquad \theta_1 = 0 .
 
     Guarantee, privacy: the sequence of all decisions, averages and noisy sums is (epsilon, delta)-differentially private under
-    the conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`. A record enters :math:`S_t` once, by a vector of
-    norm at most C, whatever the record holds.
+    the conditions of ``PrivateLearner``.
 
     Guarantee, regret: let :math:`R_2` be the largest Euclidean norm in the ball, and :math:`\nu` the root mean square of a
     coordinate's noise over n steps. For any records, even if they are chosen with a view to earlier decisions,
@@ -41,12 +40,11 @@ class DPFTRL(PrivateOptimizer):
     Cost of a step: that of the mechanism, O(5 d) time and memory for ``"blt"``; and O(d log d) for p = 1.
 
     Args:
-        mechanism: as in :class:`~torchonline.DPTOFW`, without ``"paper"``.
         norm, radius_bound: p and R, the order of the ball's norm, 1, 2 or ``inf``, and its radius.
         learning_rate: eta; None for the default above.
         clip: C. ``inf`` only if epsilon is, and with a learning rate.
-        dim, horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
-            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        mechanism, noise_source, seed: as in :class:`~torchonline.DPTOFW`, without ``"paper"``.
+        dim, horizon, epsilon, delta, adjacency, max_participations, batch_shape, dtype, device, validate: see PrivateLearner.
 
     Shape: gradients ``(*B, 1, d)`` or ``(*B, d)``; theta, average_theta, noisy_sum ``(*B, d)``, public.
 
@@ -59,8 +57,8 @@ class DPFTRL(PrivateOptimizer):
         True
 
     Reference: Kairouz, McMahan, Song, Thakkar, Thakurta and Xu, Practical and private (deep) learning without sampling or
-    shuffling, ICML 2021. What differs: they have the tree, and the noise of Honaker's estimate; here the noise is by default a
-    BLT's, and decisions are projected onto the domain.
+    shuffling, ICML 2021. What differs: they have the tree with Honaker's estimate; here the noise is by default a BLT's, and
+    decisions are projected onto the domain.
     """
 
     average_theta: Tensor

@@ -25,9 +25,8 @@ class NoisySGD:
               g_z = \mathrm{clip}_C(\nabla f(\theta_k; z)),\qquad \theta_1 = 0 .
 
     Guarantee, privacy: all :math:`\theta_k` together are (epsilon, delta)-differentially private when one record is replaced by
-    any other. Google's dp-accounting computes the curve of the subsampled Gaussian mechanism for replacement, and its composition
-    over all steps, with errors on the safe side. (For a record that is added or removed the epsilon is another, smaller number.
-    Do not compare the two.) Which records were drawn is secret. The number of records, steps, sizes and all options are public.
+    any other, by Google's dp-accounting, with errors on the safe side. (The epsilon for a record that is added or removed is not
+    comparable.) Which records were drawn is secret. The number of records, steps, sizes and all options are public.
 
     Guarantee, excess risk: if losses are convex and no gradient is longer than C, the excess of the average :math:`\bar\theta`
     over n given records is at most :math:`R_2G/\sqrt T` in the mean, :math:`G^2 = C^2(1 + 1/b) + d\sigma^2/b^2`, with the
@@ -44,8 +43,7 @@ class NoisySGD:
         clip: C, the bound of each record's gradient. ``inf`` only if epsilon is, and with a learning rate.
         steps: T, the number of steps; None for n.
         batch_size: b, from 1 to n, the expected size of a batch; None for :math:`\sqrt n`.
-        noise_source: ``"torch"`` or ``"csprng"``.
-        seed: for tests. Whoever knows it can remove the noise.
+        noise_source, seed: ``"torch"`` or ``"csprng"``, and a seed for tests. Whoever knows it can remove the noise.
         batch_shape: ``*B``, runs on the same records with randomness of their own. Publishing B of them spends more than epsilon.
 
     Example:

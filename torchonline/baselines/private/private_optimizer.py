@@ -38,14 +38,12 @@ class PrivateOptimizer(PrivatePoint):
 
 
 class DisjointBatches(PrivateOptimizer):
-    r"""Base class of the baselines that release one noisy vector after each batch.
+    r"""Base class of the baselines that release one noisy vector after each batch, and nothing before.
 
-    At a batch's end a vector is released with noise :math:`N(0, (s/\mu)^2 I)`, and nothing before. Given the earlier releases,
-    the vector is a function of the batch's records, of which one record moves it by at most s in the Euclidean norm. All public
-    values are functions of these releases.
-
-    *Each batch gets the whole budget*, because each record is in one batch only: the run is (epsilon, delta)-private for the
-    :math:`\mu` of :func:`~torchonline.privacy.calibration.gaussian_mu`. Proof: docs/privacy.md.
+    The noise is :math:`N(0, (s/\mu)^2 I)`. Given the earlier releases, the vector is a function of the batch's records, of which
+    one record moves it by at most s in the Euclidean norm. *Each batch gets the whole budget*, because each record is in one
+    batch only: the run is (epsilon, delta)-private for the :math:`\mu` of
+    :func:`~torchonline.privacy.calibration.gaussian_mu`. Proof: docs/privacy.md.
     """
 
     ends: tuple[int, ...]  # the last steps of the batches, up to the horizon

@@ -30,13 +30,12 @@ class PrivateBandit(PrivateLearner):
     **Not covered** is her own action :math:`a_i`, because it has to depend on her. If her action is published, or her reward, or
     a log of :math:`(x_i, a_i, r_i)`, there is no guarantee. Besides the conditions of
     :class:`~torchonline.privacy.learners.base.PrivateLearner`, the reward of person j must depend on her, on :math:`a_j` and on
-    public states only, never on the action or the reward of another person (no shared stock, no interference). Each person has
-    one round and one reward, and which round does not depend on any data.
+    public states only (no shared stock, no interference). Each person has one round and one reward, and which round does not
+    depend on any data.
 
-    **Late rewards.** A step takes all rewards that arrived in its round, each with its context and action. It clips the
-    contribution of each reward separately, at the present state, and adds them up. The clock counts rounds, never arrivals: one
-    step for each reward would shift everybody after it, and would not be private. A person still moves one summand, even if the
-    delay of her reward depends on her data.
+    **Late rewards.** A step takes all rewards that arrived in its round, clips the contribution of each at the present state, and
+    adds them up. The clock counts rounds: one step for each reward would shift everybody after it, and would not be private. A
+    person moves one summand, even if the delay of her reward depends on her data.
 
     Values are never refused, because an error would tell of them. A context with NaN or infinity is decided upon as 0. Its
     record contributes 0, and so does a record whose reward is not finite, or whose action is no arm. A decision without an
@@ -46,7 +45,7 @@ class PrivateBandit(PrivateLearner):
         arms: K, the number of arms.
         feature_clip, feature_norm: the length that contexts are scaled down to, and the order of its norm.
         reward_clip: rewards are clipped to this magnitude.
-        dim, options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        dim, options: those of ``PrivateLearner``.
     """
 
     def __init__(
@@ -84,14 +83,11 @@ class PrivateBandit(PrivateLearner):
 
     @one_at_a_time
     def select(self, x: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
-        """Choose an arm for each decision, the lowest of equals, for its own person only. Changes no state.
+        """Choose an arm for each decision, the lowest of equals, for its own person only: int64, ``(*B, ...)``. Changes no state.
 
         Args:
             x: contexts, ``(*B, ..., d)``: one decision, or many from the same state.
             mask: True where an arm is available, ``(*B, ..., K)``; None for all arms.
-
-        Returns:
-            ``(*B, ...)``, int64.
         """
         self._refuse_tracing()
         x = self._checked_context(x, None)

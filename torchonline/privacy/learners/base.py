@@ -36,21 +36,20 @@ class PrivateLearner(ClockedLearner):
     """Base class of the private learners: all that one publishes, over all steps, reveals little of any one record.
 
     **Protected** is one record: two streams are neighbours when they differ in one record. The sequence of all public states is
-    (epsilon, delta)-differentially private, even if later records are chosen by somebody who has seen the earlier states.
+    (epsilon, delta)-differentially private, even if later records are chosen by somebody who has seen the earlier states. Rules
+    that the caller has to keep: docs/privacy.md.
 
     **Public** are all arguments of the constructor, the number of steps, shapes and types, and which step each person takes.
-    Choose them without looking at the data. A record that is missing, refused or filtered out takes its step as ``step(None)``,
-    because skipping the step would shift all later records. NaN and infinity count as zero contributions, without an error,
-    because an error would tell of them. ``validate`` changes none of this.
+    A record that is missing, refused or filtered out takes its step as ``step(None)``, because skipping the step would shift all
+    later records. NaN and infinity count as zero contributions, because an error would tell of them.
 
-    **One step for each person.** A second epoch spends more, and so does the same person in two learners of a fleet, under two
-    seeds, or at two points of a grid. The learner cannot see it: B learners on one stream spend what ``continuations=B`` of
-    :meth:`privacy_spent` says.
+    **One step for each person.** The learner cannot see a second epoch, nor the same person in two learners of a fleet, under two
+    seeds, or at two points of a grid: B learners on one stream spend what ``continuations=B`` of :meth:`privacy_spent` says.
 
-    **Secret** are the entries of ``state_dict()`` whose names begin with ``secret``. Every checkpoint, pickle and copy of the
-    learner holds them, and is as secret as the records. :meth:`public_state` and :meth:`released` may leave the machine;
-    TorchScript gets :meth:`released` too. The guarantee does not cover anything else that is computed from a record (a loss, the
-    norm of a gradient, a reward, a regret), nor what is stopped, selected or logged by it.
+    **Secret** are the entries of ``state_dict()`` whose names begin with ``secret``, and so is every checkpoint, pickle and copy.
+    :meth:`public_state` and :meth:`released` may leave the machine; TorchScript gets :meth:`released` too. The guarantee does not
+    cover anything else that is computed from a record (a loss, a reward, a regret), nor what is stopped, selected or logged by
+    it.
 
     **Noise is never replayed.** A learner that is loaded or copied draws new noise. A run from a state that another run has gone
     on from releases all earlier records once more: see :meth:`privacy_spent`. All sums and all noise are float64, whatever
@@ -161,14 +160,12 @@ class PrivateLearner(ClockedLearner):
         return Ledger(self.adjacency, () if event is None else (RepeatedEvent(event, runs),), notes)
 
     def privacy_spent(self, delta: float, continuations: int | None = None) -> float:
-        r"""Return the epsilon of all releases so far, at some delta.
+        r"""Return the epsilon of all releases so far, at some delta; without noise it is infinite.
 
         The number holds after a number of steps that was *fixed in advance*. If the number of steps was chosen by looking at
-        anything that comes from the data, public states included, quote the constructor's epsilon and delta instead. To stop when
-        this number crosses a threshold that depends on the data spends more than the number says. Without noise it is infinite.
-
-        If m runs go on from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian privacy, or
-        :math:`m\rho` of zCDP. A learner cannot know of copies that it does not come from.
+        anything that comes from the data, public states or this number included, quote the constructor's epsilon and delta
+        instead. If m runs go on from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian
+        privacy, or :math:`m\rho` of zCDP. A learner cannot know of copies that it does not come from.
 
         Args:
             delta: in (0, 1).

@@ -20,10 +20,8 @@ class PrivatePoint(PrivateLearner):
     """Base class of the private learners of a point: clips gradients, publishes the point.
 
     Args:
-        dim: number of features d.
-        clip: C, the bound that contributions are clipped to; ``inf`` only if epsilon is.
-        clip_norm: the order of the norm that contributions are clipped in.
-        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        clip, clip_norm: C, the bound that contributions are clipped to, ``inf`` only if epsilon is; and the order of its norm.
+        dim, options: those of ``PrivateLearner``.
     """
 
     theta: Tensor

@@ -30,8 +30,7 @@ class Mechanism:
     Args:
         horizon: n, the number of steps.
         sensitivity: s_2, how far a record can move its summand in the Euclidean norm.
-        noise_scale: sigma, the standard deviation of the independent draws.
-        source: of these draws.
+        noise_scale, source: sigma, the standard deviation of the independent draws, and their source.
     """
 
     name: str
