@@ -11,9 +11,8 @@ from torchonline.privacy.composition import private_learners
 def released(module: nn.Module) -> Any:
     """Return a copy of a module with released values in place of private learners.
 
-    ``torch.export``, ``torch.jit.trace``, ``torch.save`` and similar functions save all buffers of a module, used or not, so they
-    would save the secrets of a private learner inside. Give them this copy. ``torch.jit.script`` refuses a module that contains a
-    private learner. A private learner itself becomes its ``released()``.
+    ``torch.export``, ``torch.jit.trace``, ``torch.save`` and similar functions save all buffers of a module, the secrets of a
+    private learner inside among them. Give them this copy. A private learner itself becomes its ``released()``.
 
     Example:
         >>> parent = torch.nn.ModuleDict({"learner": DPTOFW(2, horizon=10, epsilon=1.0, delta=0.01)})

@@ -28,9 +28,9 @@ class Event:
 class GaussianEvent(Event):
     """Gaussian noise, independent in all coordinates: mu-GDP with mu = 1 / noise_multiplier, and mu^2 / 2-zCDP.
 
-    A matrix mechanism is one event. If each record is in one row of its input, its sensitivity is that of a record times the
-    largest column norm of the encoder. The discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP.
-    ``noise_multiplier`` is the standard deviation over the l2 sensitivity, above 0.
+    ``noise_multiplier`` is the standard deviation over the l2 sensitivity, above 0. A matrix mechanism is one event: if each
+    record is in one row of its input, its sensitivity is that of a record times the largest column norm of the encoder. The
+    discrete Gaussian is a :class:`ZCDPEvent` of the same rho.
 
     Reference: Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke 2016, Proposition 1.6.
     """
@@ -56,10 +56,7 @@ class ZCDPEvent(Event):
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP (Bun and Steinke 2016, Proposition 1.4).
-
-    For example, Laplace noise of scale (l1 sensitivity) / epsilon.
-    """
+    """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP, as of Laplace noise (Bun and Steinke 2016, Proposition 1.4)."""
 
     epsilon: float
 
@@ -69,13 +66,11 @@ class PureEvent(Event):
 
 @dataclass(frozen=True)
 class BoundedRangeEvent(Event):
-    """The exponential mechanism: bounded range epsilon, and so epsilon^2 / 8-zCDP.
+    """The exponential mechanism: bounded range epsilon, so (epsilon, 0)-private and epsilon^2 / 8-zCDP (Cesar and Rogers 2021).
 
     The log-ratios of probabilities lie in an interval of length epsilon. For example, the winner of scores with independent
     Gumbel noise of scale b, if only the winner is released, and the difference of two scores changes between neighbours by at
-    most epsilon b. The mechanism is (epsilon, 0)-private too.
-
-    Reference: Cesar and Rogers 2021, on the bounded range of Dong, Durfee and Rogers 2020.
+    most epsilon b.
     """
 
     epsilon: float

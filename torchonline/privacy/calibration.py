@@ -16,10 +16,9 @@ WEIGHTS = NODES * np.exp(-0.5 * NODES * NODES) / 8.0
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    r"""Return the delta of mu-GDP at an epsilon: the smallest that always holds.
+    r"""Return the smallest delta that always holds for mu-GDP at an epsilon. Gaussian noise attains it.
 
-    All mu-GDP mechanisms are (epsilon, delta)-private with it, and Gaussian noise attains it. With :math:`a = \varepsilon/\mu -
-    \mu/2` and :math:`b = \varepsilon/\mu + \mu/2` it is
+    With :math:`a = \varepsilon/\mu - \mu/2` and :math:`b = \varepsilon/\mu + \mu/2` it is
 
     .. math:: \Phi(-a) - e^\varepsilon\,\Phi(-b) = \varphi(a) \int_0^\infty e^{-t^2/2}\,(e^{-at} - e^{-bt})\,dt,
 
@@ -62,12 +61,10 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    r"""Return the largest mu that is enough for (epsilon, delta)-privacy, less one part in 10^9.
+    """Return the largest mu that is enough for (epsilon, delta)-privacy, less one part in 10^9.
 
-    Gaussian noise of standard deviation (l2 sensitivity) / mu is the least that has this privacy:
-    :math:`\mu = \sup\{m : \Phi(m/2 - \varepsilon/m) - e^\varepsilon\,\Phi(-m/2 - \varepsilon/m) \le \delta\}`.
-
-    For an infinite epsilon mu is infinite. ``delta`` is in (0, 1).
+    Gaussian noise of standard deviation (l2 sensitivity) / mu is the least that has this privacy: mu is the root of
+    :func:`gaussian_delta`. For an infinite epsilon mu is infinite. ``delta`` is in (0, 1).
 
     Example:
         >>> f"{gaussian_mu(epsilon=1.0, delta=1e-3):.6f}"

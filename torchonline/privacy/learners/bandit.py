@@ -23,19 +23,16 @@ class PrivateBandit(PrivateLearner):
         k = bandit.select(x)
         bandit.step(x, k, reward)    # or bandit.step(None), if no reward has come
 
-    **Joint differential privacy.** Two worlds differ in person i: in her context, and in the function that says what each arm
-    would pay her. In both worlds all later persons may be chosen by somebody who sees the public states. The joint law of all
-    public states and of all actions :math:`a_j,\ j \ne i`, is (epsilon, delta)-private in person i, even for all others together.
+    Guarantee, joint differential privacy: two worlds differ in person i, in her context and in the function that says what each
+    arm would pay her. In both all later persons may be chosen by somebody who sees the public states. The joint law of all public
+    states and of all actions :math:`a_j,\ j \ne i`, is (epsilon, delta)-private in person i, even for all others together.
 
-    **Not covered** is her own action :math:`a_i`, because it has to depend on her. If her action is published, or her reward, or
-    a log of :math:`(x_i, a_i, r_i)`, there is no guarantee. Besides the conditions of
-    :class:`~torchonline.privacy.learners.base.PrivateLearner`, the reward of person j must depend on her, on :math:`a_j` and on
-    public states only (no shared stock, no interference). Each person has one round and one reward, and which round does not
-    depend on any data.
+    Her own action has to depend on her: if it is published, or her reward, or a log of :math:`(x_i, a_i, r_i)`, there is no
+    guarantee. Besides the conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`, the reward of person j must
+    depend on her, on :math:`a_j` and on public states only (no shared stock, no interference).
 
-    **Late rewards.** A step takes all rewards that arrived in its round, clips the contribution of each at the present state, and
-    adds them up. The clock counts rounds: one step for each reward would shift everybody after it, and would not be private. A
-    person moves one summand, even if the delay of her reward depends on her data.
+    A step takes all rewards that arrived in its round, late ones too, clips the contribution of each at the present state, and
+    adds them up. The clock counts rounds: one step for each reward would shift everybody after it, and would not be private.
 
     Values are never refused, because an error would tell of them. A context with NaN or infinity is decided upon as 0. Its
     record contributes 0, and so does a record whose reward is not finite, or whose action is no arm. A decision without an

@@ -35,29 +35,22 @@ class PrivateOptions(LearnerOptions, total=False):
 class PrivateLearner(ClockedLearner):
     """Base class of the private learners: all that one publishes, over all steps, reveals little of any one record.
 
-    **Protected** is one record: two streams are neighbours when they differ in one record. The sequence of all public states is
-    (epsilon, delta)-differentially private, even if later records are chosen by somebody who has seen the earlier states. Rules
-    that the caller has to keep: docs/privacy.md.
+    Guarantee: the sequence of all public states is (epsilon, delta)-differentially private for streams that differ in one record,
+    even if later records are chosen by somebody who has seen the earlier states. Nothing else that is computed from a record (a
+    loss, a reward, a regret) is covered, nor what is stopped, selected or logged by it. Conditions (more in docs/privacy.md):
 
-    **Public** are all arguments of the constructor, the number of steps, shapes and types, and which step each person takes.
-    A record that is missing, refused or filtered out takes its step as ``step(None)``, because skipping the step would shift all
-    later records. NaN and infinity count as zero contributions, because an error would tell of them.
+    - All arguments, the number of steps, shapes and types, and which step each person takes are public. They do not depend on
+      data.
+    - Each person takes one step. A record that is missing, refused or filtered out takes its step as ``step(None)``, because
+      skipping the step would shift all later records. The learner cannot see a second epoch, nor the same person in two learners:
+      B learners on one stream spend what ``continuations=B`` of :meth:`privacy_spent` says.
+    - The entries of ``state_dict()`` whose names begin with ``secret``, and so every checkpoint, pickle and copy, are as secret
+      as the records. :meth:`public_state` and :meth:`released` may leave the machine; TorchScript gets :meth:`released` too.
 
-    **One step for each person.** The learner cannot see a second epoch, nor the same person in two learners of a fleet, under two
-    seeds, or at two points of a grid: B learners on one stream spend what ``continuations=B`` of :meth:`privacy_spent` says.
-
-    **Secret** are the entries of ``state_dict()`` whose names begin with ``secret``, and so is every checkpoint, pickle and copy.
-    :meth:`public_state` and :meth:`released` may leave the machine; TorchScript gets :meth:`released` too. The guarantee does not
-    cover anything else that is computed from a record (a loss, a reward, a regret), nor what is stopped, selected or logged by
-    it.
-
-    **Noise is never replayed.** A learner that is loaded or copied draws new noise. A run from a state that another run has gone
-    on from releases all earlier records once more: see :meth:`privacy_spent`. All sums and all noise are float64, whatever
-    ``dtype`` says, and no cast changes them.
-
-    **A step that fails halfway counts as taken.** Do not give its person to ``step`` again. The learner then refuses all calls
-    that read or write its state, with a RuntimeError, until a state is loaded. A wrong shape, type or device is refused
-    before the step begins and leaves the learner as it was.
+    NaN and infinity count as zero contributions, because an error would tell of them. A learner that is loaded or copied draws
+    new noise. All sums and all noise are float64, whatever ``dtype`` says, and no cast changes them. **A step that fails halfway
+    counts as taken**: do not give its person to ``step`` again. The learner then refuses all calls that read or write its state,
+    with a RuntimeError, until a state is loaded. A wrong shape, type or device is refused before the step begins.
 
     Args:
         dim: number of features d.

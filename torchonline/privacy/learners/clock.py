@@ -28,8 +28,7 @@ class Clock(NamedTuple):
 class ClockedLearner(Learner):
     """Base class that counts steps and runs, in one number for all learners of a fleet, and never draws noise twice.
 
-    A subclass sets ``horizon`` and ``source`` before it creates the buffers. Its step holds the lock, calls :meth:`_next_step`,
-    checks its arguments, and does all of its writing in :meth:`_take`.
+    A subclass sets ``horizon`` and ``source`` before it creates the buffers. CONTRIBUTING.md says what its step does.
     """
 
     rounds: Tensor  # the steps of this run

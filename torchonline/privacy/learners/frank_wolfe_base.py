@@ -36,10 +36,9 @@ class PrivateFrankWolfe(PrivatePoint):
         v_t &\approx \arg\min_{v \in \mathcal D}\langle d_t, v\rangle, \qquad
         \theta_{t+1} = \theta_t + \eta_t(v_t - \theta_t), \quad \eta_t = \min\{1, c/(t+1)\}.
 
-    :math:`g_t` is clipped as a whole (:func:`~torchonline.privacy.clipping.clipped`), so that the sum moves by at most 2C if one
-    record is replaced. For independent records :math:`E\,d_t = \nabla F(\theta_t)`, with an error that shrinks as t grows.
-    The arguments are those of :class:`~torchonline.DPPOFW` and of :class:`~torchonline.privacy.learners.point.PrivatePoint`;
-    ``domain``, the set of the decisions, is a polytope for noise on the choice.
+    :math:`g_t` is clipped as a whole, so that the sum moves by at most 2C if one record is replaced. For independent records
+    :math:`E\,d_t = \nabla F(\theta_t)`, with an error that shrinks as t grows. The arguments are those of
+    :class:`~torchonline.DPPOFW`; ``domain``, the set of the decisions, is a polytope for noise on the choice.
     """
 
     decisions = ("theta", "theta_prev")

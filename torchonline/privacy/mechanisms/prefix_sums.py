@@ -32,8 +32,8 @@ def calibrated(
 ) -> Mechanism:
     """Return the mechanism ``MECHANISMS[name]`` with the least noise for (epsilon, delta) over its horizon.
 
-    The arguments are those of :func:`prefix_sum`. A discrete source is for the tree, in integers. ``radius`` is the length of the
-    longest summand: the sensitivity or half of it, None for the sensitivity.
+    The arguments are those of :func:`prefix_sum`. ``radius``, for a discrete source, is the length of the longest summand: the
+    sensitivity or half of it, None for the sensitivity.
     """
     cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]
     if epsilon == math.inf:
