@@ -94,9 +94,8 @@ class DPUCB(PrivateBandit):
         if options.get("dtype", torch.float64) is not torch.float64:
             raise ValueError(f"dtype: expected torch.float64, in which all state is, got {options['dtype']}")
         reward_clip = positive("reward_clip", reward_clip)
-        super().__init__(
-            dim, arms=arms, feature_clip=feature_clip, feature_norm=2.0, reward_clip=reward_clip, **options
-        )
+        super().__init__(dim, arms=arms, feature_clip=feature_clip, reward_clip=reward_clip, **options)
+        self.feature_norm = 2.0
         self.is_original = one_of("constants", constants, ("exact", "original")) == "original"
         self.theta_bound = positive("theta_bound", theta_bound)
         self.noise_scale = non_negative("noise_scale", noise_scale)
@@ -156,7 +155,7 @@ class DPUCB(PrivateBandit):
         # In the caller's units.
         unit = self.reward_clip / self.feature_clip
         bonus = (unit * self.radius()) ** 2 * inverse
-        return ReleasedDPUCB(unit * theta, bonus, feature_clip=self.feature_clip, feature_norm=self.feature_norm)
+        return ReleasedDPUCB(self, theta=unit * theta, bonus=bonus)
 
     def _event(self, steps: int) -> Event:
         return self.mechanism.event(steps)
@@ -169,10 +168,6 @@ class ReleasedDPUCB(ReleasedBandit):
     """The upper confidence bounds that a :class:`DPUCB` has published."""
 
     bonus: Tensor  # (*B, K, d, d). The square of an arm's bonus is x' bonus x.
-
-    def __init__(self, theta: Tensor, bonus: Tensor, *, feature_clip: float, feature_norm: float) -> None:
-        super().__init__(theta, feature_clip=feature_clip, feature_norm=feature_norm)
-        self.register_buffer("bonus", bonus)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the upper confidence bounds: ``(*B, ..., d)`` to ``(*B, ..., K)``."""

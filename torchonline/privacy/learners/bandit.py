@@ -11,7 +11,6 @@ from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.clipping import clipped
 from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
-from torchonline.privacy.learners.released import ReleasedBandit
 from torchonline.privacy.records import record_actions, record_values
 
 
@@ -33,6 +32,7 @@ class PrivateBandit(PrivateLearner):
 
     A step takes all rewards that arrived in its round, late ones too, clips the contribution of each at the present state, and
     adds them up. The clock counts rounds: one step for each reward would shift everybody after it, and would not be private.
+    A person moves one summand, even if the delay of her reward depends on her data.
 
     Values are never refused, because an error would tell of them. A context with NaN or infinity is decided upon as 0. Its
     record contributes 0, and so does a record whose reward is not finite, or whose action is no arm. A decision without an
@@ -40,38 +40,27 @@ class PrivateBandit(PrivateLearner):
 
     Args:
         arms: K, the number of arms.
-        feature_clip, feature_norm: the length that contexts are scaled down to, and the order of its norm.
-        reward_clip: rewards are clipped to this magnitude.
+        feature_clip, reward_clip: the length that contexts are scaled down to, and the magnitude that rewards are clipped to.
         dim, options: those of ``PrivateLearner``.
     """
 
+    feature_norm: float  # the order of the norm of contexts
+
     def __init__(
-        self,
-        dim: int,
-        *,
-        arms: int,
-        feature_clip: float,
-        feature_norm: float,
-        reward_clip: float,
-        **options: Unpack[PrivateOptions],
+        self, dim: int, *, arms: int, feature_clip: float, reward_clip: float, **options: Unpack[PrivateOptions]
     ) -> None:
         super().__init__(dim, **options)
         if self.source.name == "discrete":  # contributions are not integers
             raise ValueError("noise_source: expected 'torch' or 'csprng', got 'discrete'")
         self.arm_count = positive_integer("arms", arms)
         self.feature_clip = positive("feature_clip", feature_clip)
-        self.feature_norm = feature_norm
         self.reward_clip = self._clip_bound("reward_clip", reward_clip)
-
-    def released(self) -> ReleasedBandit:
-        """Return a module with public values only that decides, for export."""
-        raise NotImplementedError
 
     def _learn(self, x: Tensor, action: Tensor, reward: Tensor, step: int) -> None:
         """Learn from a round's clipped contexts ``(*B, m, d)``, and arms and clipped rewards ``(*B, m)``."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor) -> Tensor:
         """Return the score of each arm, float64: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
         self._refuse_tracing()
         x = self._checked_context(x, None)

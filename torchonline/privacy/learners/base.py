@@ -121,12 +121,8 @@ class PrivateLearner(ClockedLearner):
         """Return what a mechanism is calibrated to, and its source."""
         return {"epsilon": self.epsilon, "delta": self.delta, "source": self.source}
 
-    def forward(self) -> Tensor:
-        """Return the decision."""
-        raise NotImplementedError
-
-    def released(self) -> nn.Module:
-        """Return a module with the current decision and public values only, for export."""
+    def released(self) -> Any:
+        """Return a module with the current decision and public values only, for export: it decides, and does not learn."""
         raise NotImplementedError
 
     def _event(self, steps: int) -> Event | None:

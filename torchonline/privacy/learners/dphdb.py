@@ -91,9 +91,8 @@ class DPHDB(PrivateBandit):
         step_scale: float = 0.5,
         **options: Unpack[PrivateOptions],
     ) -> None:
-        super().__init__(
-            dim, arms=arms, feature_clip=feature_clip, feature_norm=math.inf, reward_clip=reward_clip, **options
-        )
+        super().__init__(dim, arms=arms, feature_clip=feature_clip, reward_clip=reward_clip, **options)
+        self.feature_norm = math.inf
         self.warmup = positive_integer("warmup", warmup)
         if self.arm_count * self.warmup > self.horizon:
             most = self.horizon // self.arm_count
@@ -153,8 +152,7 @@ class DPHDB(PrivateBandit):
     def released(self) -> ReleasedDPHDB:
         """Return a module that decides greedily by the present decisions, for export. It does so in the warm-up too."""
         theta = torch.stack([arm.theta for arm in self.arms], -2)
-        clipping = {"feature_clip": self.feature_clip, "feature_norm": self.feature_norm}
-        return ReleasedDPHDB(theta, self.theta_warm, link=self.link, gap=self.gap, **clipping)
+        return ReleasedDPHDB(self, theta=theta, theta_warm=self.theta_warm)
 
     def _event(self, steps: int) -> Event:
         return self.arms[0]._event(self._local(steps))
