@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.baselines.private.private_optimizer import PrivateOptimizer
+from torchonline.baselines.private.private_optimizer import PrivateOptimizer, rate_or_best
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.accounting import Event
@@ -77,7 +77,7 @@ class DPFTRL(PrivateOptimizer):
     ) -> None:
         super().__init__(dim, norm=projectable("norm", norm), radius_bound=radius_bound, clip=clip, **options)
         self.prefix_sums = self._prefix_sum(mechanism)
-        self.learning_rate = self._rate_or_best(learning_rate)
+        self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
         self._create_buffers()
 
     def _best_rate(self) -> float:

@@ -7,8 +7,10 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from torchonline.baselines.private.private_optimizer import DisjointBatches
+from torchonline.baselines.private.private_optimizer import DisjointBatches, rate_or_best
+from torchonline.baselines.private.projections import shrunk
 from torchonline.core.checks import within
+from torchonline.core.ops import norms
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.learners.base import PrivateOptions
 
@@ -71,7 +73,7 @@ class LocalMD(DisjointBatches):
     ) -> None:
         norm = within("norm", norm, 1.0, 2.0, closed=True)
         super().__init__(dim, norm=norm, radius_bound=radius_bound, clip=clip, clip_norm=norm / (norm - 1.0), **options)
-        self.learning_rate = self._rate_or_best(learning_rate)
+        self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
         self._create_buffers()
 
     def _last_steps(self, horizon: int) -> tuple[int, ...]:
@@ -90,8 +92,8 @@ class LocalMD(DisjointBatches):
     def queries(self) -> Tensor:
         """Return the point for the next record's gradient, ``(*B, 1, d)``. It is secret."""
         with torch.no_grad():
-            point = self._shrunk(self.theta.to(torch.float64) + self._offset(self._memory.rounds + 1))
-            return point.to(self.theta.dtype).unsqueeze(-2)
+            point = self.theta.to(torch.float64) + self._offset(self._memory.rounds + 1)
+            return shrunk(point, self.norm, self.radius_bound).to(self.theta.dtype).unsqueeze(-2)
 
     def sensitivity(self, phase: int) -> float:
         """Return how far one record can move the average of a phase. Phases count from 1. The norm is Euclidean."""
@@ -113,16 +115,11 @@ class LocalMD(DisjointBatches):
     def _offset(self, step: int) -> Tensor:
         """Return the iterate of a step minus the centre: the gradient of h's conjugate."""
         g = -self._rate(self._phase(step)) * self.secret_gradient_sum
-        largest = g.abs().amax(-1, keepdim=True)
+        largest = norms(g, math.inf)
         unit = g / torch.where(largest > 0.0, largest, 1.0)
-        length = torch.linalg.vector_norm(unit, self.clip_norm, dim=-1, keepdim=True)
+        length = norms(unit, self.clip_norm)
         power = unit.sign() * unit.abs() ** (self.clip_norm - 1.0)
         return (self.norm - 1.0) * largest * torch.where(length > 0.0, length, 1.0) ** (2.0 - self.clip_norm) * power
-
-    def _shrunk(self, point: Tensor) -> Tensor:
-        """Shrink points outside of the ball to its surface."""
-        length = torch.linalg.vector_norm(point, self.norm, dim=-1, keepdim=True)
-        return point * (self.radius_bound / length).clamp(max=1.0)
 
     def _learn(self, contribution: Tensor, step: int) -> None:
         self.secret_iterate_sum += self._offset(step)
@@ -130,7 +127,7 @@ class LocalMD(DisjointBatches):
         if (size := self._sizes.get(step)) is None:
             return
         change = self.secret_iterate_sum / size + self._noise(self.sensitivity(self._phase(step)))
-        self.theta.copy_(self._shrunk(self.theta.to(torch.float64) + change))
+        self.theta.copy_(shrunk(self.theta.to(torch.float64) + change, self.norm, self.radius_bound))
         self.secret_iterate_sum.zero_()
         self.secret_gradient_sum.zero_()
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from torchonline.baselines.private.private_optimizer import rate_or_best
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
 from torchonline.core.checks import kind, positive, positive_integer, sizes, within
 from torchonline.privacy.calibration import gaussian_mu
@@ -93,7 +94,7 @@ class NoisySGD:
         self.noise_multiplier = 0.0
         if self.epsilon < math.inf:
             self.noise_multiplier = calibrated_multiplier(self.epsilon, self.delta, self.rate, self.steps)
-        self.learning_rate = self._best_rate() if learning_rate is None else positive("learning_rate", learning_rate)
+        self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
         self._fitted = False
 
     def __repr__(self) -> str:
@@ -102,8 +103,6 @@ class NoisySGD:
 
     def _best_rate(self) -> float:
         """Return the learning rate with the smallest bound."""
-        if self.clip == math.inf:
-            raise ValueError("learning_rate: expected a number, because clip is infinite, got None")
         noise = self.dim * (self.noise_multiplier / self.batch_size) ** 2
         size = self.clip * math.sqrt(1.0 + 1.0 / self.batch_size + noise)
         return euclidean_radius(self.dim, self.norm, self.radius_bound) / (size * math.sqrt(self.steps))

@@ -1,6 +1,7 @@
 """Base classes of the private baselines that learn online from gradients."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +14,15 @@ from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.learners.point import PrivatePoint
 
 
+def rate_or_best(learning_rate: float | None, clip: float, best: Callable[[], float]) -> float:
+    """Return the learning rate, or the best one for None, which there is if the clip is finite."""
+    if learning_rate is not None:
+        return positive("learning_rate", learning_rate)
+    if clip == math.inf:
+        raise ValueError("learning_rate: expected a number, because clip is infinite, got None")
+    return best()
+
+
 class PrivateOptimizer(PrivatePoint):
     """Base class of the private online baselines on the ball of radius ``radius_bound`` in the norm of order ``norm``."""
 
@@ -20,18 +30,6 @@ class PrivateOptimizer(PrivatePoint):
         super().__init__(dim, **options)
         self.norm = norm_order("norm", norm)
         self.radius_bound = positive("radius_bound", radius_bound)
-
-    def _best_rate(self) -> float:
-        """Return the learning rate for a finite clip."""
-        raise NotImplementedError
-
-    def _rate_or_best(self, learning_rate: float | None) -> float:
-        """Return the learning rate, or :meth:`_best_rate` for None."""
-        if learning_rate is not None:
-            return positive("learning_rate", learning_rate)
-        if self.clip == math.inf:
-            raise ValueError("learning_rate: expected a number, because clip is infinite, got None")
-        return self._best_rate()
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         return [("norm", self.norm), ("radius_bound", self.radius_bound), ("clip", self.clip)]
