@@ -134,8 +134,6 @@ def noise_source(name: str, seed: int | None = None) -> NoiseSource:
 
 
 class _Pseudorandom(NoiseSource):
-    """The source "torch"."""
-
     name = "torch"
 
     def __init__(self, seed: int | None = None) -> None:
@@ -225,8 +223,6 @@ class _Csprng(NoiseSource):
 
 
 class _Discrete(NoiseSource):
-    """The source "discrete"."""
-
     name = "discrete"
 
     def discrete_normal(self, shape: tuple[int, ...], sigma: int) -> Tensor:

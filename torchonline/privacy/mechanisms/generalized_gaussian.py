@@ -1,6 +1,7 @@
 """Binary tree with the generalized Gaussian noise of the DP-TOFW paper, for comparison."""
 
 import math
+from typing import Any
 
 from torch import Tensor
 
@@ -8,7 +9,6 @@ from torchonline.core.backend import beside
 from torchonline.privacy.accounting import Event, ZCDPEvent
 from torchonline.privacy.mechanisms.base import draw_shape
 from torchonline.privacy.mechanisms.trees import Tree
-from torchonline.privacy.noise import NoiseSource
 
 
 def smoothness(order: float, dim: int) -> tuple[float, float]:
@@ -37,15 +37,7 @@ class GeneralizedGaussianTree(Tree):
     name = "paper"
 
     def __init__(
-        self,
-        horizon: int,
-        *,
-        order: float,
-        dim: int,
-        sensitivity: float,
-        epsilon: float,
-        delta: float,
-        source: NoiseSource,
+        self, horizon: int, *, order: float, dim: int, sensitivity: float, epsilon: float, delta: float, **options: Any
     ) -> None:
         if horizon < 2:
             raise ValueError(f"horizon: expected at least 2, where the paper's noise is enough, got {horizon}")
@@ -56,7 +48,7 @@ class GeneralizedGaussianTree(Tree):
         self.order, self.kappa = smoothness(order, dim)
         scale = math.sqrt(2.0 * self.kappa * math.log(height / delta)) * height * sensitivity / epsilon
         self.law = "normal" if self.order == 2.0 else "generalized_gaussian"
-        super().__init__(horizon, sensitivity=sensitivity, noise_scale=scale, source=source)
+        super().__init__(horizon, sensitivity=sensitivity, noise_scale=scale, **options)
 
     def event(self, steps: int) -> Event:
         return ZCDPEvent(steps.bit_length() * self.kappa * (self.sensitivity / self.noise_scale) ** 2 / 2.0)
