@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torchonline.bandits.policies import Policy
 from torchonline.core.learner import Learner
 from torchonline.export.verification import PolicyTrial, agree, agree_on_state, trial_of
+from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
 
 
@@ -186,6 +187,24 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
         agree("a score", policy(decision.inputs).detach(), torch.from_numpy(scores), max(trial.tolerance, 1e-6))
     program.save(str(path))
     return ["arms", *names]
+
+
+def released(module: nn.Module) -> Any:
+    """Return a copy of a module with released values in place of private learners.
+
+    ``torch.export``, ``torch.jit.trace``, ``torch.save`` and similar functions save all buffers of a module, the secrets of a
+    private learner inside among them. Give them this copy. A private learner itself becomes its ``released()``.
+
+    Example:
+        >>> parent = torch.nn.ModuleDict({"learner": DPTOFW(2, horizon=10, epsilon=1.0, delta=0.01)})
+        >>> list(released(parent).state_dict())
+        ['learner.theta']
+    """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module: expected an nn.Module, got {type(module).__name__}")
+    # deepcopy takes from its memo what replaces the learners.
+    memo: dict[int, Any] = {id(learner): learner.released() for learner in private_learners(module).values()}
+    return copy.deepcopy(module, memo)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from torchonline.core.checks import non_negative, one_of, positive, positive_int
 from torchonline.privacy import calibration
 from torchonline.privacy.calibration import from_0, probability
 
-# replace_one: one record becomes any other. zero_out: one record becomes the null record, which contributes 0.
 ADJACENCIES = ("replace_one", "zero_out")
 
 

@@ -82,9 +82,7 @@ class DPFTRL(PrivateOptimizer):
 
     def _best_rate(self) -> float:
         """Return the learning rate with the smallest bound on the regret."""
-        noise = self.prefix_sums.noise_scale
-        if noise > 0.0:
-            noise *= self.prefix_sums.errors(self.horizon)[0]
+        noise = self.prefix_sums.noise_scale * self.prefix_sums.errors(self.horizon)[0]
         radius = euclidean_radius(self.dim, self.norm, self.radius_bound)
         return radius / math.sqrt(self.horizon * self.clip * (self.clip + 2.0 * math.sqrt(self.dim) * noise))
 

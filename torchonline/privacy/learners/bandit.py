@@ -92,10 +92,6 @@ class PrivateBandit(PrivateLearner):
                 None if no reward has arrived.
             action: the arm of each reward, int64, ``(*B)`` or ``(*B, m)``.
             reward: the rewards, shaped like ``action``.
-
-        Raises:
-            RuntimeError: the horizon is over and the budget spent, or an interrupted step has left the state half written.
-            TypeError, ValueError: a type, shape or device is wrong. No buffer has changed.
         """
         step = self._next_step()
         with torch.no_grad(), np.errstate(all="ignore"):  # the step of a small arm runs on arrays

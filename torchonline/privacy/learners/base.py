@@ -50,7 +50,8 @@ class PrivateLearner(ClockedLearner):
     NaN and infinity count as zero contributions, because an error would tell of them. A learner that is loaded or copied draws
     new noise. All sums and all noise are float64, whatever ``dtype`` says, and no cast changes them. **A step that fails halfway
     counts as taken**: do not give its person to ``step`` again. The learner then refuses all calls that read or write its state,
-    with a RuntimeError, until a state is loaded. A wrong shape, type or device is refused before the step begins.
+    with a RuntimeError, until a state is loaded. A wrong shape, type or device is refused before the step begins, by a ValueError
+    or TypeError that changes no buffer.
 
     Args:
         dim: number of features d.

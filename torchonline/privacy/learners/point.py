@@ -58,10 +58,6 @@ class PrivatePoint(PrivateLearner):
                 one point. None for a missing record, which takes its step all the same. NaN, infinite and long gradients are
                 clipped, not refused.
             values: of the loss. Ignored.
-
-        Raises:
-            RuntimeError: the horizon is over and the budget spent, or an interrupted step has left the state half written.
-            TypeError, ValueError: the type, shape or device of ``gradients`` is wrong. No buffer has changed.
         """
         step = self._next_step()
         with torch.no_grad():

@@ -117,9 +117,6 @@ class NoNoise(Mechanism):
     def change(self, state: State, summand: Tensor, step: int) -> Tensor:
         return summand
 
-    def column_norm(self, steps: int) -> float:
-        return 1.0
-
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
         return factors(torch.eye(n, dtype=torch.float64))
 

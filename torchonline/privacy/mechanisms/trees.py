@@ -43,11 +43,9 @@ class Tree(Mechanism):
 class HonakerTree(Tree):
     r"""Binary tree with noise in the right children too, for a second estimate of each partial sum.
 
-    A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of
-    its nodes of height j), with :math:`w_j = 2^j/(2^{k+1}-1)`. The variance is :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the
-    tree's. A step draws two numbers on average.
-
-    Reference: Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below.
+    A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of its nodes of height j), with
+    :math:`w_j = 2^j/(2^{k+1}-1)` and the variance :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the tree's. A step draws two numbers
+    on average. (Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below.)
     """
 
     name = "honaker"
