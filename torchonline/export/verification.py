@@ -26,10 +26,7 @@ class Decision(NamedTuple):
 
 
 class Trial:
-    """Base of the rounds that an eager and an exported module play side by side. ``state`` is a buffer of real numbers.
-
-    A subclass names the module that plays a round in one call, ``round``.
-    """
+    """Base of the rounds that an eager and an exported module play side by side. ``round`` is the module of one round."""
 
     def __init__(self, learner: Learner, state: Tensor) -> None:
         self.batch, self.dim, self.device = learner.batch_shape, learner.dim, state.device

@@ -29,10 +29,8 @@ class DPFTRL(PrivateOptimizer):
     Guarantee, regret: let :math:`R_2` be the largest Euclidean norm in the ball, and :math:`\nu` the root mean square of a
     coordinate's noise over n steps. For any records, even if they are chosen with a view to earlier decisions,
 
-    .. math::
-        \mathrm E \max_{\|u\|_p \le R} \sum_{t=1}^n \langle g_t, \theta_t - u\rangle
-        \le \frac{R_2^2}{2\eta} + \eta n C\left(\frac C2 + \sqrt d\,\nu\right)
-        = R_2\sqrt{nC(C + 2\sqrt d\,\nu)}
+    .. math:: \mathrm E \max_{\|u\|_p \le R} \sum_{t=1}^n \langle g_t, \theta_t - u\rangle
+        \le \frac{R_2^2}{2\eta} + \eta n C\left(\frac C2 + \sqrt d\,\nu\right) = R_2\sqrt{nC(C + 2\sqrt d\,\nu)}
 
     with the default :math:`\eta = R_2/\sqrt{nC(C + 2\sqrt d\,\nu)}`, which reads no data. If losses are convex and nothing
     was clipped, the sum bounds the regret. For independent records 1/n of the sum then bounds the excess risk of

@@ -1,7 +1,6 @@
 """Localized mirror descent on a stream (Asi et al., ICML 2021)."""
 
 import math
-from itertools import accumulate
 from typing import Unpack
 
 import torch
@@ -73,14 +72,9 @@ class LocalMD(DisjointBatches):
     ) -> None:
         norm = within("norm", norm, 1.0, 2.0, closed=True)
         super().__init__(dim, norm=norm, radius_bound=radius_bound, clip=clip, clip_norm=norm / (norm - 1.0), **options)
+        self._cut([self.horizon >> phase for phase in range(1, max(2, self.horizon.bit_length()))])
         self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
         self._create_buffers()
-
-    def _last_steps(self, horizon: int) -> tuple[int, ...]:
-        """Return the last steps of the phases, of n/2 records, n/4, ..., 1. The last phase has the remaining records too."""
-        phases = max(1, horizon.bit_length() - 1)
-        *ends, _ = accumulate(horizon >> phase for phase in range(1, phases + 1))
-        return (*ends, horizon)
 
     def _best_rate(self) -> float:
         """Return the rate of the first phase that balances its reach with its noise."""

@@ -68,16 +68,13 @@ class NoisySFW(DisjointBatches):
         **options: Unpack[PrivateOptions],
     ) -> None:
         super().__init__(dim, norm=norm, radius_bound=radius_bound, clip=clip, **options)
+        first, size = max(1, self.horizon // 2), max(1, math.isqrt(self.horizon) // 2)
+        self._cut([first] + [size] * ((self.horizon - first) // size))
         self.domain = LpBall(self.dim, norm=self.norm, radius=self.radius_bound)
         if step_size is None:
             step_size = min(1.0, math.log(self.horizon + 1.0) / (2.0 * math.sqrt(self.horizon)))
         self.step_size = within("step_size", step_size, 0.0, 1.0, closed=True)
         self._create_buffers()
-
-    def _last_steps(self, horizon: int) -> tuple[int, ...]:
-        """Return the last steps of the batches: n/2 records, root n / 2 in each of the others, and the remaining ones too."""
-        first, size = max(1, horizon // 2), max(1, math.isqrt(horizon) // 2)
-        return (*(first + size * k for k in range((horizon - first) // size)), horizon)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return dict.fromkeys(("theta", "theta_prev", "direction", "secret_sum"), self.domain.start())

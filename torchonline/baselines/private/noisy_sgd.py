@@ -32,7 +32,6 @@ class NoisySGD:
     Guarantee, excess risk: if losses are convex and no gradient is longer than C, the excess of the average :math:`\bar\theta`
     over n given records is at most :math:`R_2G/\sqrt T` in the mean, :math:`G^2 = C^2(1 + 1/b) + d\sigma^2/b^2`, with the
     default :math:`\eta = R_2/(G\sqrt T)`, T steps, and :math:`R_2` the largest Euclidean norm in the ball.
-
     Needs dp-accounting, an extra: ``pip install "torchonline[privacy]"``. Cost: T steps of O(bd) time, and O(n) draws in each for
     the subset; about a second for the noise level.
 
@@ -155,8 +154,7 @@ class NoisySGD:
 def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps: int) -> float:
     """Return the epsilon of noisy sums over random subsets, which have a record with probability ``rate``, if it is replaced.
 
-    ``noise_multiplier`` is the standard deviation of the noise over C, the length of the longest summand. A replaced record moves
-    a sum by 2C, which dp-accounting takes into account.
+    ``noise_multiplier`` is the noise over C, the length of the longest summand, of which a replaced record moves a sum by 2.
     """
     try:
         import dp_accounting as accounting

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -50,13 +51,13 @@ class DisjointBatches(PrivateOptimizer):
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
         self.source.require("normal")
-        self.ends = self._last_steps(self.horizon)
-        self._sizes = {end: end - start for start, end in zip((0, *self.ends[:-1]), self.ends, strict=True)}
         self.noise_multiplier = 0.0 if self.epsilon == math.inf else 1.0 / gaussian_mu(self.epsilon, self.delta)
 
-    def _last_steps(self, horizon: int) -> tuple[int, ...]:
-        """Return the last steps of the batches, a function of the horizon only."""
-        raise NotImplementedError
+    def _cut(self, sizes: list[int]) -> None:
+        """Cut the steps into batches of these sizes, which do not depend on data. The last batch has the remaining steps too."""
+        *ends, _ = accumulate(sizes)
+        self.ends = (*ends, self.horizon)
+        self._sizes = {end: end - start for start, end in zip((0, *ends), self.ends, strict=True)}
 
     def _noise(self, sensitivity: float) -> Tensor:
         """Return noise, ``(*B, d)``, for a vector of a given sensitivity."""

@@ -59,11 +59,10 @@ class DPHDB(PrivateBandit):
 
     Example:
         >>> bandit = DPHDB(2, arms=2, horizon=500, warmup=50, epsilon=10.0, delta=1e-4)
-        >>> theta = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double()
         >>> for x in torch.rand(500, 2).double():
         ...     k = bandit.select(x)
-        ...     bandit.step(x, k, theta[k] @ x)
-        >>> bandit.select(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        ...     bandit.step(x, k, x[k])
+        >>> bandit.select(torch.eye(2))
         tensor([0, 1])
 
     Reference: Algorithm 4 of the paper of :class:`~torchonline.DPTOFW`. What differs: the clock of an arm's learner is its own,
