@@ -26,7 +26,7 @@ from torchonline.privacy.learners.base import PrivateLearner
 def to_torchscript(
     module: nn.Module, path: str | Path | None = None, *, example: Tensor | None = None
 ) -> torch.jit.ScriptModule:
-    """Compile a module, with the state it has now, to TorchScript; verify it; write it to ``path``.
+    """Compile a copy of a module, with the state it has now, to TorchScript; verify it; write it to ``path``.
 
     The file has ``forward`` (scores), ``select`` and ``step``, or ``predict``, ``queries`` and ``step``, and needs nothing but
     torch (or libtorch) to load. It checks no arguments. To put a learner's newer state into it:
@@ -36,9 +36,6 @@ def to_torchscript(
         module: a policy, an encoder with a policy on it (a ``BanditHead``), a convex learner or a private learner.
         path: where to write the file, ``.pt`` by custom; nothing is written if None.
         example: the inputs of a decision as ``select`` takes them. Needed for an encoder with a policy on it.
-
-    Returns:
-        The scripted module, independent of ``module``.
 
     Raises:
         ValueError: ``module`` has a learner that runs in Python only.

@@ -96,21 +96,19 @@ class NoiseSource:
 
 
 def noise_source(name: str, seed: int | None = None) -> NoiseSource:
-    r"""Return the noise source of that name.
+    r"""Return the noise source of that name. What each level of noise is worth: docs/privacy.md.
 
-    - ``"torch"``: an ordinary pseudorandom generator. It draws ``normal``, ``laplace``, ``gumbel`` and ``generalized_gaussian``.
-      Guarantee: the laws, in real arithmetic, for anybody who cannot tell the generator from chance. The generator is NumPy's
-      Philox with a key of 128 bits from the operating system, not made to withstand attacks.
+    - ``"torch"``: an ordinary pseudorandom generator, NumPy's Philox with a key of 128 bits from the operating system. It draws
+      ``normal``, ``laplace``, ``gumbel`` and ``generalized_gaussian``. Guarantee: the laws, in real arithmetic, for anybody who
+      cannot tell the generator from chance.
     - ``"csprng"``: every bit comes from ``os.urandom`` and is kept nowhere. It draws ``normal``, ``laplace`` and ``gumbel``.
-      Guarantee: in real arithmetic, and as far as the operating system's bytes are random, noise that was seen says nothing about
-      other noise. A share of 2^-64 of each law is cut off in the tails, so each number drawn costs an (epsilon, delta) guarantee
-      up to :math:`(1 + e^\varepsilon)\,2^{-64}` of delta.
+      Guarantee: the laws, in real arithmetic, as far as these bytes are random, but for a share of 2^-64 of each in the tails.
+      Each number drawn costs an (epsilon, delta) guarantee up to :math:`(1 + e^\varepsilon)\,2^{-64}` of delta.
     - ``"discrete"``: ``discrete_normal`` only, in integer arithmetic on bytes from ``secrets``. Guarantee: the law to the last
       bit, as far as those bytes are random. Added to integers of l2 sensitivity s, it is :math:`s^2/(2\sigma^2)`-zCDP, as the
       continuous law would be. It is not mu-GDP, as the continuous law is: calibrate it by rho.
 
-    The first two draw floating-point numbers, and no theorem covers the last bits of a released sum (Mironov, CCS 2012). No
-    source hides how long a draw takes. More: docs/privacy.md.
+    No theorem covers the last bits of a sum of the first two, which draw floating-point numbers (Mironov, CCS 2012).
 
     Args:
         name: "torch", "csprng" or "discrete".

@@ -20,19 +20,18 @@ class DPUCB(PrivateBandit):
     r"""Private LinUCB: ridge regression on noisy statistics, with a bonus for noise.
 
     Arm k pays :math:`x^\top\theta_k` on average, :math:`\|\theta_k\| \le S`. With v = (x, r), contexts in units of L and rewards
-    in units of B, the arm with the largest :math:`x^\top\hat\theta + \beta_t\|x\|_{V^{-1}}` is pulled. For each arm, in these
-    units,
+    in units of B, the arm with the largest :math:`x^\top\hat\theta + \beta_t\|x\|_{V^{-1}}` is pulled. Each arm has
 
     .. math:: M_t &= \sum_{s \le t} v_s v_s^\top\,1\{a_s = k\} + N_t = \begin{pmatrix} G & u \\ u^\top & \cdot \end{pmatrix},
               \qquad V = G + (2\Upsilon + \lambda) I,\quad \hat\theta = V^{-1}u, \\
               \beta_t &= R\sqrt{2\log\tfrac{2K}\alpha + d\log\Bigl(\frac{\rho_+}{\rho_-} + \frac t{d\rho_-}\Bigr)} +
               S\sqrt{\rho_+} + \frac\tau{\sqrt{\rho_-}}\Bigl(\sqrt d + \sqrt{2\log\tfrac{6nK}\alpha}\Bigr),
 
-    with n rounds, K arms, the noise :math:`N_t` of a tree of height h (:class:`~torchonline.privacy.mechanisms.trees.Tree`) on
-    the upper triangles, mirrored, :math:`\sigma` the scale of a node's noise, :math:`\tau = \sigma\sqrt h`, :math:`\Upsilon` a
-    bound of the noise's spectral norm, :math:`\rho_- = \Upsilon + \lambda` and :math:`\rho_+ = 3\Upsilon + \lambda`. *Every*
-    arm's tree takes a step in *every* round, on a zero matrix if the arm was not pulled. Eigenvalues of V below :math:`\rho_-`
-    are raised to :math:`\rho_-`. There are none if the bound of the norm holds.
+    in these units, with n rounds, the noise :math:`N_t` of a tree (:class:`~torchonline.privacy.mechanisms.trees.Tree`) of height
+    h on the upper triangles, mirrored, :math:`\sigma` the scale of a node's noise, :math:`\tau = \sigma\sqrt h`,
+    :math:`\Upsilon` a bound of the noise's spectral norm, :math:`\rho_- = \Upsilon + \lambda` and
+    :math:`\rho_+ = 3\Upsilon + \lambda`. *Every* arm's tree takes a step in *every* round, on a zero matrix if the arm was not
+    pulled. Eigenvalues of V below :math:`\rho_-` are raised to :math:`\rho_-`. There are none if the bound of the norm holds.
 
     Guarantee, privacy: that of ``PrivateBandit``. A person moves the sums by at most :math:`2\sqrt2` in the Frobenius norm.
     Guarantee, confidence set: with probability :math:`1 - \alpha`, at all times

@@ -152,16 +152,16 @@ class PrivateLearner(ClockedLearner):
     def privacy_spent(self, delta: float, continuations: int | None = None) -> float:
         r"""Return the epsilon of all releases so far, at some delta; without noise it is infinite.
 
-        The number holds after a number of steps that was *fixed in advance*. If the number of steps was chosen by looking at
-        anything that comes from the data, public states or this number included, quote the constructor's epsilon and delta
-        instead. If m runs go on from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian
-        privacy, or :math:`m\rho` of zCDP. A learner cannot know of copies that it does not come from.
+        The number holds after a number of steps that was *fixed in advance*. If that was chosen by looking at anything that comes
+        from the data, public states or this number included, quote the constructor's epsilon and delta instead. If m runs go on
+        from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian privacy, or :math:`m\rho` of
+        zCDP.
 
         Args:
             delta: in (0, 1).
             continuations: m. By default 1, and one more for each load or copy, in this learner's past, of a state that had seen
-                a step. It is 1 for a run that was resumed from the very last state that it had published, and B for a fleet of B
-                learners on one stream, all published.
+                a step; a learner cannot know of other copies. It is 1 for a run that was resumed from the very last state that
+                it had published, and B for a fleet of B learners on one stream, all published.
         """
         return self.privacy_ledger(continuations).epsilon(within("delta", delta, 0.0, 1.0))
 

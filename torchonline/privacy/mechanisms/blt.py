@@ -121,12 +121,11 @@ def trace_lower_bound(rounds: int) -> float:
         \mathrm{rms}\cdot\max_i\|C_{\cdot i}\| \ge \frac{\|A\|_*}{n} = \frac1n\sum_{k=1}^n\frac1{2\sin\frac{(2k-1)\pi}{4n+2}},
 
     A the n x n lower-triangular matrix of ones. This bounds noise that is linear in independent rows, not all mechanisms.
+    (Li and Miklau, ICDT 2013; Henzinger, Upadhyay and Upadhyay, SODA 2023.)
 
     Example:
         >>> trace_lower_bound(1000)
         2.9020633622530028
-
-    Reference: Li and Miklau, ICDT 2013; Henzinger, Upadhyay and Upadhyay, SODA 2023.
     """
     n, chunk = positive_integer("rounds", rounds), 1 << 20
     odd = (np.arange(start, min(start + chunk, n)) * 2 + 1 for start in range(0, n, chunk))

@@ -12,9 +12,8 @@ class Tree(Mechanism):
     """Binary tree of noisy partial sums: a prefix adds up as many nodes as its number has binary ones.
 
     Node e covers the records after e - lowbit(e) up to e, where lowbit(e) is the largest power of two that divides e. Record i is
-    in the nodes i, i + lowbit(i), ..., at most ``n.bit_length()`` of them. Each step draws one node's noise.
-
-    Reference: Chan, Shi and Song, ICALP 2010; Dwork, Naor, Pitassi and Rothblum, STOC 2010.
+    in the nodes i, i + lowbit(i), ..., at most ``n.bit_length()`` of them. Each step draws one node's noise. (Chan, Shi and Song,
+    ICALP 2010; Dwork, Naor, Pitassi and Rothblum, STOC 2010.)
     """
 
     name = "tree"
