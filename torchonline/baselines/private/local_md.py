@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.baselines.private.private_optimizer import DisjointBatches, rate_or_best
-from torchonline.baselines.private.projections import shrunk
 from torchonline.core.checks import within
-from torchonline.core.ops import norms
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.learners.base import PrivateOptions
 
@@ -86,8 +84,8 @@ class LocalMD(DisjointBatches):
     def queries(self) -> Tensor:
         """Return the point for the next record's gradient, ``(*B, 1, d)``. It is secret."""
         with torch.no_grad():
-            point = self.theta.to(torch.float64) + self._offset(self._memory.rounds + 1)
-            return shrunk(point, self.norm, self.radius_bound).to(self.theta.dtype).unsqueeze(-2)
+            point = self._shrunk(self.theta.to(torch.float64) + self._offset(self._memory.rounds + 1))
+            return point.to(self.theta.dtype).unsqueeze(-2)
 
     def sensitivity(self, phase: int) -> float:
         """Return how far one record can move the average of a phase. Phases count from 1. The norm is Euclidean."""
@@ -109,11 +107,16 @@ class LocalMD(DisjointBatches):
     def _offset(self, step: int) -> Tensor:
         """Return the iterate of a step minus the centre: the gradient of h's conjugate."""
         g = -self._rate(self._phase(step)) * self.secret_gradient_sum
-        largest = norms(g, math.inf)
+        largest = g.abs().amax(-1, keepdim=True)
         unit = g / torch.where(largest > 0.0, largest, 1.0)
-        length = norms(unit, self.clip_norm)
+        length = torch.linalg.vector_norm(unit, self.clip_norm, dim=-1, keepdim=True)
         power = unit.sign() * unit.abs() ** (self.clip_norm - 1.0)
         return (self.norm - 1.0) * largest * torch.where(length > 0.0, length, 1.0) ** (2.0 - self.clip_norm) * power
+
+    def _shrunk(self, point: Tensor) -> Tensor:
+        """Shrink points outside of the ball to its surface."""
+        length = torch.linalg.vector_norm(point, self.norm, dim=-1, keepdim=True)
+        return point * (self.radius_bound / length).clamp(max=1.0)
 
     def _learn(self, contribution: Tensor, step: int) -> None:
         self.secret_iterate_sum += self._offset(step)
@@ -121,7 +124,7 @@ class LocalMD(DisjointBatches):
         if (size := self._sizes.get(step)) is None:
             return
         change = self.secret_iterate_sum / size + self._noise(self.sensitivity(self._phase(step)))
-        self.theta.copy_(shrunk(self.theta.to(torch.float64) + change, self.norm, self.radius_bound))
+        self.theta.copy_(self._shrunk(self.theta.to(torch.float64) + change))
         self.secret_iterate_sum.zero_()
         self.secret_gradient_sum.zero_()
 

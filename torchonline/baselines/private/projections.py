@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.domains import norm_order
-from torchonline.core.ops import norms
 
 
 def projectable(name: str, value: Any) -> float:
@@ -21,11 +20,6 @@ def projectable(name: str, value: Any) -> float:
 def euclidean_radius(dim: int, order: float, radius: float) -> float:
     """Return the largest Euclidean norm in a ball of radius R and order 1, 2 (it is R) or infinity (R times root d)."""
     return radius * math.sqrt(dim) if order == math.inf else radius
-
-
-def shrunk(point: Tensor, order: float, radius: float) -> Tensor:
-    """Shrink points outside of a ball to the ball's surface."""
-    return point * (radius / norms(point, order)).clamp(max=1.0)
 
 
 def projected(point: Tensor, order: float, radius: float) -> Tensor:
@@ -43,7 +37,8 @@ def projected(point: Tensor, order: float, radius: float) -> Tensor:
         tensor([ 2.5000, -0.5000,  0.0000])
     """
     if order == 2.0:
-        return shrunk(point, order, radius)
+        length = torch.linalg.vector_norm(point, dim=-1, keepdim=True)
+        return point * (radius / length).clamp(max=1.0)
     if order == math.inf:
         return point.clamp(-radius, radius)
     size = point.abs()

@@ -194,9 +194,8 @@ class PrivateLearner(ClockedLearner):
         own.append(("adjacency", float(ADJACENCIES.index(self.adjacency))))
         return own + super()._options() + self._parameters_of_noise()
 
-    def _apply(self, fn: Any, recurse: bool = True) -> "PrivateLearner":
-        super()._apply(without_cast(fn), recurse)
-        return self
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        return super()._apply(without_cast(fn), recurse)
 
     def __prepare_scriptable__(self) -> nn.Module:
         # torch.jit.script compiles the module that this method returns. If the learner is part of another module, it puts the

@@ -60,9 +60,16 @@ class PrivatePoint(PrivateLearner):
             values: of the loss. Ignored.
         """
         step = self._next_step()
+        shape = (*self.batch_shape, self.points, self.dim)
+        if gradients is None:
+            rows = self.constants.new_zeros(shape)
+        else:
+            rows = record_values("gradients", gradients, self.constants)
+            if self.points == 1 and rows.dim() == self.batch_dims + 1:
+                rows = rows.unsqueeze(-2)
+            check_shape("gradients", rows, shape)
         with torch.no_grad():
-            contribution = self._contribution(self._checked(gradients), step)
-            self._take(step, self._learn, contribution, step)
+            self._advance(rows, step)
 
     @one_at_a_time
     def released(self) -> Released:
@@ -82,16 +89,9 @@ class PrivatePoint(PrivateLearner):
         sensitivity, radius = self._moved(), self._longest()
         return calibrated(name, self.horizon, sensitivity=sensitivity, radius=radius, **self._promise())
 
-    def _checked(self, gradients: Any) -> Tensor:
-        """Return gradients as float64, ``(*B, N, d)``, zeros for None, or raise. Values raise nothing."""
-        shape = (*self.batch_shape, self.points, self.dim)
-        if gradients is None:
-            return self.constants.new_zeros(shape)
-        gradients = record_values("gradients", gradients, self.constants)
-        if self.points == 1 and gradients.dim() == self.batch_dims + 1:
-            gradients = gradients.unsqueeze(-2)
-        check_shape("gradients", gradients, shape)
-        return gradients
+    def _advance(self, gradients: Tensor, step: int) -> None:
+        """Take a step on gradients, float64, ``(*B, N, d)``."""
+        self._take(step, self._learn, self._contribution(gradients, step), step)
 
     def _contribution(self, gradients: Tensor, step: int) -> Tensor:
         """Return what a record adds, of norm at most ``clip``: ``(..., N, d)`` to ``(..., d)``, float64."""
