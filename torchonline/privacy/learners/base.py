@@ -111,12 +111,9 @@ class PrivateLearner(ClockedLearner):
         self.adjacency = one_of("adjacency", adjacency, ADJACENCIES)
         if positive_integer("max_participations", max_participations) != 1:
             raise ValueError(f"max_participations: expected 1, which the accounting is for, got {max_participations}")
-        if isinstance(noise_source, NoiseSource):
-            if seed is not None:
-                raise ValueError("seed: expected None with a noise source, which has its own randomness, got a seed")
-            self.source = noise_source
-        else:
-            self.source = make_source(noise_source, seed)
+        if isinstance(noise_source, NoiseSource) and seed is not None:
+            raise ValueError("seed: expected None with a noise source, which has its own randomness, got a seed")
+        self.source = noise_source if isinstance(noise_source, NoiseSource) else make_source(noise_source, seed)
 
     def _promise(self) -> dict[str, Any]:
         """Return what a mechanism is calibrated to, and its source."""
@@ -182,9 +179,7 @@ class PrivateLearner(ClockedLearner):
 
     def _clip_bound(self, name: str, value: Any) -> float:
         """Return a bound of clipping: above 0, and infinite only if epsilon is."""
-        if value == math.inf and self.epsilon == math.inf:
-            return math.inf
-        return positive(name, value)
+        return math.inf if value == math.inf == self.epsilon else positive(name, value)
 
     def _dtype_of(self, name: str) -> torch.dtype:
         return self._initial_options["dtype"] if name in self.decisions else torch.float64

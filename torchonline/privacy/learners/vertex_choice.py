@@ -74,8 +74,7 @@ class NoisyVertex:
         total = state["secret_sum"]
         total += contribution
         scores = self.domain.scores(total / divisor)
-        draw = self.source.gumbel if self.law == "gumbel" else self.source.laplace
-        noise = draw(tuple(scores.shape)).to(scores.device)
+        noise = getattr(self.source, self.law)(tuple(scores.shape)).to(scores.device)
         return self.domain.vertex(scores.sub(noise, alpha=self.scale / math.sqrt(step)).argmin(-1))
 
     def event(self, steps: int) -> Event:

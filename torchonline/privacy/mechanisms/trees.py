@@ -61,21 +61,17 @@ class HonakerTree(Tree):
         return _replace_(subtrees, _lowest_bit(step), noise)
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        rows: list[Tensor] = []
-        estimates: list[Tensor] = []
-        stack: list[Tensor] = []
-        for step in range(1, n + 1):
-            for height in range(_lowest_bit(step) + 1):
-                row = torch.zeros(n, dtype=torch.float64)
-                row[step - (1 << height) : step] = 1.0
-                rows.append(row)
-                estimate = torch.zeros(2 * n, dtype=torch.float64)
-                if height:
-                    estimate = (2.0**height - 1.0) * (stack.pop() + stack.pop())
-                estimate[len(rows) - 1] = 2.0**height
-                stack.append(estimate / (2.0 ** (height + 1) - 1.0))
-            estimates.append(torch.stack(stack).sum(0))
-        return torch.stack(estimates)[:, : len(rows)], torch.stack(rows)
+        nodes = [(t - (1 << height), t) for t in range(1, n + 1) for height in range(_lowest_bit(t) + 1)]
+        start, end = torch.tensor(nodes).mT
+        step, record = torch.arange(1, n + 1).unsqueeze(-1), torch.arange(n)
+        encoder = ((start.unsqueeze(-1) <= record) & (record < end.unsqueeze(-1))).to(torch.float64)
+        decoder = torch.zeros((n, len(nodes)), dtype=torch.float64)
+        for height in range(n.bit_length()):
+            # A prefix whose number has this bit ends with a subtree of this height, but for smaller ones.
+            top = step >> height << height
+            is_inside = (top - (1 << height) <= start) & (end <= top) & (step >> height & 1 == 1)
+            decoder += is_inside * (end - start).to(torch.float64) / (2.0 ** (height + 1) - 1.0)
+        return decoder, encoder
 
     def errors(self, n: int) -> tuple[float, float]:
         size = 2.0 ** torch.arange(n.bit_length(), dtype=torch.float64)
