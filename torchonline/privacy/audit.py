@@ -10,8 +10,7 @@ from torch import Tensor
 
 from torchonline.core.checks import check_shape, check_values, kind, non_negative, positive_integer, shape_text, within
 
-# Games with this many different releases are not repeated by chance.
-SURELY_DIFFERENT = 10
+SURELY_DIFFERENT = 10  # games with this many different releases are not repeated by chance
 
 
 @dataclass(frozen=True, repr=False)

@@ -44,7 +44,7 @@ class PrivateBandit(PrivateLearner):
         dim, options: those of ``PrivateLearner``.
     """
 
-    feature_norm: float  # the order of the norm of contexts
+    feature_norm: float  # the order of the norm that contexts are clipped in
 
     def __init__(
         self, dim: int, *, arms: int, feature_clip: float, reward_clip: float, **options: Unpack[PrivateOptions]

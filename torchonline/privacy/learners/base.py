@@ -72,8 +72,7 @@ class PrivateLearner(ClockedLearner):
     # Far below the margin of the calibration, and above the differences between the logarithms of two processors.
     options_tolerance = 1e-10
 
-    # Buffers in the dtype of the learner. All others are exact.
-    decisions: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()  # buffers in the dtype of the learner; all others are exact
     fixed_besides = ("clip_norm", "feature_norm", "sensitivity")
     why_fixed = "which the noise is made for"
 

@@ -27,8 +27,7 @@ class PrivatePoint(PrivateLearner):
     theta: Tensor
     theta_prev: Tensor
     decisions: tuple[str, ...] = ("theta",)
-    # The number of points at which it wants gradients: 1, or 2 if it has ``theta_prev``.
-    points = 1
+    points = 1  # at which it wants gradients: 1, or 2 if it has ``theta_prev``
 
     def __init__(self, dim: int, *, clip: float, clip_norm: float = 2.0, **options: Unpack[PrivateOptions]) -> None:
         super().__init__(dim, **options)

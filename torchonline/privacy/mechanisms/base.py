@@ -13,8 +13,7 @@ from torchonline.privacy.noise import NoiseSource, noise_source
 
 State = dict[str, Any]
 
-# Laws of noise on the scores of vertices.
-VERTEX_LAWS = ("gumbel", "laplace")
+VERTEX_LAWS = ("gumbel", "laplace")  # of noise on the scores of vertices
 
 # The place of a name is its number in a checkpoint, so the order stays.
 MECHANISM_NAMES = ("none", "blt", "tree", "honaker", "sqrt", "paper", "discrete", *VERTEX_LAWS)

@@ -13,8 +13,7 @@ from torchonline.privacy.mechanisms.base import State, draw_shape
 from torchonline.privacy.mechanisms.trees import Tree
 from torchonline.privacy.noise import NoiseSource
 
-# The standard deviation of a node's noise is about two to this power, in units of the grid.
-RESOLUTION = 20
+RESOLUTION = 20  # the standard deviation of a node's noise is about two to this power, in units of the grid
 
 
 class DiscreteTree(Tree):
