@@ -217,10 +217,9 @@ class ZCDPAccountant(Accountant):
 
 
 class PureAccountant(Accountant):
-    r"""Accountant of pure privacy only: epsilon adds up.
+    r"""Accountant of pure privacy only: epsilon adds up (Kairouz, Oh and Viswanath 2015).
 
-    Randomized response is the worst of all :math:`(\varepsilon_0, 0)`-private mechanisms, with
-    :math:`\delta = (e^{\varepsilon_0} - e^\varepsilon) / (1 + e^{\varepsilon_0})` (Kairouz, Oh and Viswanath 2015).
+    Randomized response is the worst case, with :math:`\delta = (e^{\varepsilon_0} - e^\varepsilon) / (1 + e^{\varepsilon_0})`.
 
     Example:
         >>> accountant = PureAccountant("replace_one")

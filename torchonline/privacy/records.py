@@ -10,10 +10,7 @@ from torchonline.core.inputs import NUMBERS, as_array, as_indices, check_tensor
 
 
 def record_values(name: str, value: Any, state: Tensor) -> Tensor:
-    """Return the numbers of a record (tensor, array or lists) as a float64 tensor on the device of ``state``, detached.
-
-    Integers that no float holds are rounded, and too large ones become infinite; the learners' ``check_tensor`` refuses both.
-    """
+    """Return the numbers of a record as a float64 tensor beside ``state``, detached. Integers may be rounded, or infinite."""
     if not isinstance(value, Tensor):
         value = _with_integers(name, value, np.float64, np.inf)
     return check_tensor(name, value, state).detach()

@@ -107,14 +107,14 @@ class NoisySGD:
         return euclidean_radius(self.dim, self.norm, self.radius_bound) / (size * math.sqrt(self.steps))
 
     def fit(self, loss: Callable[..., Tensor], *data: Tensor) -> tuple[Tensor, Tensor]:
-        """Learn from all records. A second call raises a RuntimeError, because the budget is spent.
+        """Learn from all records, and return the average of the iterates and the last one: ``(*B, d)``, float64, both public.
 
         Args:
             loss: takes a point ``(d)`` and one record, and returns a number, by torch operations.
             data: the other arguments of the loss, each ``(n, ...)``, on the device that computes. Real numbers become float64.
 
-        Returns:
-            The average of the iterates, and the last iterate: ``(*B, d)``, float64, both public.
+        Raises:
+            RuntimeError: it is the second call; the budget is spent.
         """
         if self._fitted:
             raise RuntimeError("fit: expected one call, got another; the privacy budget is spent")

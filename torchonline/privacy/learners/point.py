@@ -19,9 +19,7 @@ from torchonline.privacy.records import record_values
 class PrivatePoint(PrivateLearner):
     """Base class of the private learners of a point: clips gradients, publishes the point.
 
-    Args:
-        clip, clip_norm: C, the bound that contributions are clipped to, ``inf`` only if epsilon is; and the order of its norm.
-        dim, options: those of ``PrivateLearner``.
+    ``clip`` is C, the bound of contributions in the norm of order ``clip_norm``; ``inf`` only if epsilon is.
     """
 
     theta: Tensor

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.backend import on_arrays
-from torchonline.privacy.accounting import Event, GaussianEvent, NonPrivateEvent
+from torchonline.privacy.accounting import Event, GaussianEvent
 from torchonline.privacy.noise import NoiseSource, noise_source
 
 State = dict[str, Any]
@@ -23,8 +23,7 @@ class Mechanism:
     """Base class of all mechanisms: a factorization A = BC of the prefix sums, a noise scale, a noise source.
 
     Its owner keeps as buffers what evolves: the noisy sum, which is public, and the buffers that :meth:`initial_state` returns
-    and :meth:`change` writes. The latter are as secret as the records, and their names say so. All methods that compute run on
-    tensors and on NumPy views of them alike.
+    and :meth:`change` writes, which are as secret as the records and named so. Computing methods take tensors and NumPy views.
 
     Args:
         horizon: n, the number of steps.
@@ -121,9 +120,6 @@ class NoNoise(Mechanism):
 
     def errors(self, n: int) -> tuple[float, float]:
         return 0.0, 0.0
-
-    def event(self, steps: int) -> Event:
-        return NonPrivateEvent()
 
 
 def factors(encoder: Tensor) -> tuple[Tensor, Tensor]:

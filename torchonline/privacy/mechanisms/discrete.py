@@ -24,9 +24,8 @@ class DiscreteTree(Tree):
     power of two. Summands are rounded towards 0; one that is then too long, which only rounding can cause, counts as 0.
 
     Args:
-        horizon, sensitivity, source: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
         radius: the length of the longest summand. ``sensitivity`` is once or twice ``radius``.
-        epsilon, delta: of the whole run.
+        horizon, sensitivity, epsilon, delta, source: as in ``Mechanism``, and of the whole run.
     """
 
     name = "discrete"
