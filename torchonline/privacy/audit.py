@@ -52,7 +52,8 @@ def epsilon_lower_bound(
 
     The statistics are the columns of what ``play`` returns and, for several columns, Fisher's linear discriminant, fitted on the
     first half of the pilot games (the event is then chosen on the second half). Let p be the rate of the event in the world where
-    it was likelier in the pilot games, and q its rate in the other world, in Clopper-Pearson's bounds on the fresh games:
+    it was likelier in the pilot games, and q its rate in the other world, in Clopper-Pearson's bounds on the fresh games, each
+    of which is wrong with probability at most (1 - ``confidence``) / (2 ``pairs``):
 
     .. math:: \hat\varepsilon = \max\Big(0, \log\frac{p_{\text{low}} - \delta}{q_{\text{high}}}\Big).
 
