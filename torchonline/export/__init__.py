@@ -1,6 +1,5 @@
 """Learners as files that go on deciding and learning where torchonline is not installed."""
 
-from torchonline.export.files import compile_program, to_onnx, to_program, to_torchscript
-from torchonline.export.released import released
+from torchonline.export.files import compile_program, released, to_onnx, to_program, to_torchscript
 
 __all__ = ["compile_program", "released", "to_onnx", "to_program", "to_torchscript"]

@@ -1,9 +1,7 @@
 """Learners as files that go on deciding and learning where torchonline is not installed.
 
-Every function verifies the exported module against the eager one before it returns and leaves its argument unchanged. A
-*module* is a policy, an encoder with a policy on it such as :class:`torchonline.models.BanditHead`, or a convex learner. A file
-of a private learner holds its :meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values alone: it decides, and
-does not learn.
+Every function verifies the exported module against the eager one before it returns, and leaves its argument unchanged. A file of
+a private learner holds its :meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values alone: it decides only.
 """
 
 import copy
@@ -21,25 +19,23 @@ from torch import Tensor, nn
 from torchonline.bandits.policies import Policy
 from torchonline.core.learner import Learner
 from torchonline.export.verification import PolicyTrial, agree, agree_on_state, trial_of
+from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
 
 
 def to_torchscript(
     module: nn.Module, path: str | Path | None = None, *, example: Tensor | None = None
 ) -> torch.jit.ScriptModule:
-    """Compile a module, with the state it has now, to TorchScript; verify it; write it to ``path``.
+    """Compile a copy of a module, with the state it has now, to TorchScript; verify it; write it to ``path``.
 
     The file has ``forward`` (scores), ``select`` and ``step``, or ``predict``, ``queries`` and ``step``, and needs nothing but
     torch (or libtorch) to load. It checks no arguments. To put a learner's newer state into it:
     ``scripted.load_state_dict(module.state_dict(), strict=False)``, not strict, because the file's state has constant tables.
 
     Args:
-        module: a policy, an encoder with a policy on it, a convex learner or a private learner.
+        module: a policy, an encoder with a policy on it (a ``BanditHead``), a convex learner or a private learner.
         path: where to write the file, ``.pt`` by custom; nothing is written if None.
         example: the inputs of a decision as ``select`` takes them. Needed for an encoder with a policy on it.
-
-    Returns:
-        The scripted module, independent of ``module``.
 
     Raises:
         ValueError: ``module`` has a learner that runs in Python only.
@@ -75,14 +71,13 @@ def to_program(
     Learning and deciding are one call, because programs cannot share a state: ``Round``, ``HeadRound`` or ``ConvexRound`` of
     :mod:`torchonline.export.programs`. ``learn=False`` only decides; one throw-away arm only learns. The numbers N of decisions
     and K of arms may vary from call to call. The program checks no arguments, takes them in the dtype of the state (of
-    ``example``, for a head), and counts each round with the learner's own ``noise_scale``. ``torch.export.load(path).module()``
-    runs it without torchonline; :func:`compile_program` compiles it.
+    ``example``, for a head), and counts each round with the learner's own ``noise_scale``.
 
     Args:
-        module: a policy, an encoder with a policy on it, a convex learner; or a private learner, whose program is its decision,
-            or the scores of N contexts.
+        module: as in :func:`to_torchscript`. The program of a private learner is its decision, or the scores of N contexts.
         path: where to write the file, which must end in ``.pt2``; nothing is written if None.
-        example: the inputs of a decision as ``select`` takes them. Needed for an encoder with a policy on it.
+            ``torch.export.load(path).module()`` runs it without torchonline.
+        example: as in :func:`to_torchscript`.
 
     Raises:
         ValueError: ``module`` has a learner that torch.export cannot follow.
@@ -121,15 +116,13 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
     """Compile a program to machine code with AOTInductor: the fastest way to play small rounds one by one.
 
     At d of some tens this makes a round a few times faster than eager mode; where a round is matrix products it gains nothing.
-    Needs torch 2.6 or later, a C++ compiler, and half a minute.
+    Needs torch 2.6 or later, a C++ compiler, and half a minute. Returns the loaded package, with a state of its own:
+    ``choices = package(x, reward, learn, arms, mask)``.
 
     Args:
         program: what :func:`to_program` returned.
         path: where to write the package, which must end in ``.pt2``. ``torch._inductor.aoti_load_package`` loads it, in Python
             without torchonline or in C++, on the kind of machine it was compiled on.
-
-    Returns:
-        The loaded package, with a state of its own: ``choices = package(x, reward, learn, arms, mask)``.
     """
     # Folded, a buffer of one number, which evolves, would stay at its first value (torch 2.13).
     options = {"joint_graph_constant_folding": False}
@@ -191,6 +184,24 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
         agree("a score", policy(decision.inputs).detach(), torch.from_numpy(scores), max(trial.tolerance, 1e-6))
     program.save(str(path))
     return ["arms", *names]
+
+
+def released(module: nn.Module) -> Any:
+    """Return a copy of a module with released values in place of private learners.
+
+    ``torch.export``, ``torch.jit.trace``, ``torch.save`` and similar functions save all buffers of a module, the secrets of a
+    private learner inside among them. Give them this copy. A private learner itself becomes its ``released()``.
+
+    Example:
+        >>> parent = torch.nn.ModuleDict({"learner": DPTOFW(2, horizon=10, epsilon=1.0, delta=0.01)})
+        >>> list(released(parent).state_dict())
+        ['learner.theta']
+    """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module: expected an nn.Module, got {type(module).__name__}")
+    # deepcopy takes from its memo what replaces the learners.
+    memo: dict[int, Any] = {id(learner): learner.released() for learner in private_learners(module).values()}
+    return copy.deepcopy(module, memo)
 
 
 @contextmanager

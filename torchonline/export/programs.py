@@ -36,10 +36,8 @@ class HeadRound(nn.Module):
     """One round of an encoder with a policy on it: :class:`Round` with raw inputs in place of features.
 
     Shape:
-        - past: the inputs of an earlier decision, as ``select`` takes them; action: the chosen arm, ``(*B)``; reward and learn:
-          ``(*B)``.
-        - inputs: those of N decisions, ``(*B, N, ...)``; mask: ``(*B, N, K)``.
-        - Output: the choices, ``(*B, N)``.
+        - past: the inputs of an earlier decision, as ``select`` takes them; action: the chosen arm, ``(*B)``.
+        - inputs: those of N decisions, ``(*B, N, ...)``; reward, learn, mask and output are those of :class:`Round`.
     """
 
     def __init__(self, head: nn.Module) -> None:
@@ -55,9 +53,9 @@ class HeadRound(nn.Module):
 
 
 class ConvexRound(nn.Module):
-    """One round of a convex learner in one call: learn from the gradients of the last, then decide.
+    """One round of a convex learner of batch shape ``*B`` in one call: learn from the gradients of the last, then decide.
 
-    The learner has batch shape ``*B``, and its queries are N points. It keeps the hint of its constructor.
+    The queries are N points. The learner keeps the hint of its constructor.
 
     Shape:
         - gradients: ``(*B, N, d)``, at the queries of the last call; values: of the loss there, ``(*B, N)``, anything where the

@@ -26,10 +26,7 @@ class Decision(NamedTuple):
 
 
 class Trial:
-    """Base of the rounds that an eager and an exported module play side by side. ``state`` is a buffer of real numbers.
-
-    A subclass names the module that plays a round in one call, ``round``.
-    """
+    """Base of the rounds that an eager and an exported module play side by side. ``round`` is the module of one round."""
 
     def __init__(self, learner: Learner, state: Tensor) -> None:
         self.batch, self.dim, self.device = learner.batch_shape, learner.dim, state.device
@@ -55,9 +52,8 @@ class PolicyTrial(Trial):
         for decision in self.decisions():
             choice = seeded(eager.select, decision.inputs, decision.mask)
             agree("a choice", choice, seeded(exported.select, decision.inputs, decision.mask))
-            past = self.past(decision, choice)
-            eager.step(*past, decision.reward)
-            exported.step(*past, decision.reward)
+            for module in (eager, exported):
+                module.step(*self.past(decision, choice), decision.reward)
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
         """Play on a module with the round in one call and on the program made of it, and raise where they differ."""
@@ -165,9 +161,8 @@ class ConvexTrial(Trial):
             agree("a decision", eager.predict(), exported.predict(), self.tolerance)
             queries = eager.queries()
             agree("a query", queries, exported.queries(), self.tolerance)
-            past = self.past(queries, centre)
-            eager.step(*past)
-            exported.step(*past)
+            for module in (eager, exported):
+                module.step(*self.past(queries, centre))
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
         queries = eager.learner.queries()

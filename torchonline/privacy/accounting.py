@@ -7,7 +7,6 @@ from torchonline.core.checks import non_negative, one_of, positive, positive_int
 from torchonline.privacy import calibration
 from torchonline.privacy.calibration import from_0, probability
 
-# replace_one: one record becomes any other. zero_out: one record becomes the null record, which contributes 0.
 ADJACENCIES = ("replace_one", "zero_out")
 
 
@@ -28,11 +27,10 @@ class Event:
 class GaussianEvent(Event):
     """Gaussian noise, independent in all coordinates: mu-GDP with mu = 1 / noise_multiplier, and mu^2 / 2-zCDP.
 
-    A matrix mechanism is one event. If each record is in one row of its input, its sensitivity is that of a record times the
-    largest column norm of the encoder. The discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP.
-    ``noise_multiplier`` is the standard deviation over the l2 sensitivity, above 0.
-
-    Reference: Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke 2016, Proposition 1.6.
+    ``noise_multiplier`` is the standard deviation over the l2 sensitivity, above 0. A matrix mechanism is one event: if each
+    record is in one row of its input, its sensitivity is that of a record times the largest column norm of the encoder. The
+    discrete Gaussian is a :class:`ZCDPEvent` of the same rho. (Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke 2016,
+    Proposition 1.6.)
     """
 
     noise_multiplier: float
@@ -56,10 +54,7 @@ class ZCDPEvent(Event):
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP (Bun and Steinke 2016, Proposition 1.4).
-
-    For example, Laplace noise of scale (l1 sensitivity) / epsilon.
-    """
+    """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP, as of Laplace noise (Bun and Steinke 2016, Proposition 1.4)."""
 
     epsilon: float
 
@@ -69,13 +64,11 @@ class PureEvent(Event):
 
 @dataclass(frozen=True)
 class BoundedRangeEvent(Event):
-    """The exponential mechanism: bounded range epsilon, and so epsilon^2 / 8-zCDP.
+    """The exponential mechanism: bounded range epsilon, so (epsilon, 0)-private and epsilon^2 / 8-zCDP (Cesar and Rogers 2021).
 
     The log-ratios of probabilities lie in an interval of length epsilon. For example, the winner of scores with independent
     Gumbel noise of scale b, if only the winner is released, and the difference of two scores changes between neighbours by at
-    most epsilon b. The mechanism is (epsilon, 0)-private too.
-
-    Reference: Cesar and Rogers 2021, on the bounded range of Dong, Durfee and Rogers 2020.
+    most epsilon b.
     """
 
     epsilon: float
@@ -224,10 +217,9 @@ class ZCDPAccountant(Accountant):
 
 
 class PureAccountant(Accountant):
-    r"""Accountant of pure privacy only: epsilon adds up.
+    r"""Accountant of pure privacy only: epsilon adds up (Kairouz, Oh and Viswanath 2015).
 
-    Randomized response is the worst of all :math:`(\varepsilon_0, 0)`-private mechanisms, with
-    :math:`\delta = (e^{\varepsilon_0} - e^\varepsilon) / (1 + e^{\varepsilon_0})` (Kairouz, Oh and Viswanath 2015).
+    Randomized response is the worst case, with :math:`\delta = (e^{\varepsilon_0} - e^\varepsilon) / (1 + e^{\varepsilon_0})`.
 
     Example:
         >>> accountant = PureAccountant("replace_one")

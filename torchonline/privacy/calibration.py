@@ -16,10 +16,10 @@ WEIGHTS = NODES * np.exp(-0.5 * NODES * NODES) / 8.0
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    r"""Return the delta of mu-GDP at an epsilon: the smallest that always holds.
+    r"""Return the smallest delta that always holds for mu-GDP at an epsilon. Gaussian noise attains it.
 
-    All mu-GDP mechanisms are (epsilon, delta)-private with it, and Gaussian noise attains it. With :math:`a = \varepsilon/\mu -
-    \mu/2` and :math:`b = \varepsilon/\mu + \mu/2` it is
+    With :math:`a = \varepsilon/\mu - \mu/2` and :math:`b = \varepsilon/\mu + \mu/2` it is (Balle and Wang 2018, Theorem 8;
+    Dong, Roth and Su 2022, Corollary 2.13)
 
     .. math:: \Phi(-a) - e^\varepsilon\,\Phi(-b) = \varphi(a) \int_0^\infty e^{-t^2/2}\,(e^{-at} - e^{-bt})\,dt,
 
@@ -29,8 +29,6 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     Example:
         >>> f"{gaussian_delta(mu=1.0, epsilon=2.0):.6f}"
         '0.020924'
-
-    Reference: Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 2.13.
     """
     mu, epsilon = from_0("mu", mu), from_0("epsilon", epsilon)
     if mu == 0.0 or epsilon == math.inf:
@@ -62,18 +60,14 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    r"""Return the largest mu that is enough for (epsilon, delta)-privacy, less one part in 10^9.
+    """Return the largest mu that is enough for (epsilon, delta)-privacy, less one part in 10^9.
 
-    Gaussian noise of standard deviation (l2 sensitivity) / mu is the least that has this privacy:
-    :math:`\mu = \sup\{m : \Phi(m/2 - \varepsilon/m) - e^\varepsilon\,\Phi(-m/2 - \varepsilon/m) \le \delta\}`.
-
-    For an infinite epsilon mu is infinite. ``delta`` is in (0, 1).
+    Gaussian noise of standard deviation (l2 sensitivity) / mu is the least that has this privacy: mu is the root of
+    :func:`gaussian_delta`. For an infinite epsilon mu is infinite. ``delta`` is in (0, 1).
 
     Example:
         >>> f"{gaussian_mu(epsilon=1.0, delta=1e-3):.6f}"
         '0.388401'
-
-    Reference: Balle and Wang 2018, Theorem 8.
     """
     epsilon, delta = from_0("epsilon", epsilon), probability(delta, above_0=True)
     if epsilon == math.inf:
@@ -82,7 +76,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
-    r"""Return a delta that holds for all rho-zCDP mechanisms, at an epsilon.
+    r"""Return a delta that holds for all rho-zCDP mechanisms, at an epsilon (Canonne, Kamath and Steinke 2020, Corollary 13).
 
     It is :math:`\min_{\alpha>1} e^{(\alpha-1)(\alpha\rho-\varepsilon)}(1-1/\alpha)^{\alpha-1}/\alpha`, and at most 1. ``rho`` and
     ``epsilon`` are at least 0, or infinity.
@@ -90,8 +84,6 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     Example:
         >>> f"{zcdp_delta(rho=0.5, epsilon=4.0):.6f}"
         '0.000196'
-
-    Reference: Canonne, Kamath and Steinke 2020, Corollary 13.
     """
     rho, epsilon = from_0("rho", rho), from_0("epsilon", epsilon)
     if rho == 0.0 or epsilon == math.inf:
@@ -104,16 +96,14 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    r"""Return an epsilon that holds for all rho-zCDP mechanisms, at a delta in [0, 1), for a rho of at least 0.
+    r"""Return an epsilon that holds for all rho-zCDP mechanisms, at a delta in [0, 1): the inverse of :func:`zcdp_delta`.
 
     It is :math:`\min_{\alpha>1} \alpha\rho + \log(1-1/\alpha) - \log(\delta\alpha)/(\alpha-1)`, and at least 0. At a delta of 0
-    it is infinite.
+    it is infinite. ``rho`` is at least 0.
 
     Example:
         >>> f"{zcdp_epsilon(rho=0.1, delta=1e-6):.6f}"
         '2.141939'
-
-    Reference: Canonne, Kamath and Steinke 2020, Corollary 13.
     """
     rho, delta = from_0("rho", rho), probability(delta)
     if rho == 0.0:

@@ -23,13 +23,12 @@ def _clipped(contribution: Tensor, bound: float, order: float) -> Tensor:
 
 @on_arrays(_clipped)
 def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
-    r"""Scale contributions to a norm of at most ``bound``.
+    r"""Scale contributions to a norm of at most ``bound``: :math:`g \mapsto g\,\min\{1, C/\|g\|_a\}` over the last dimension.
 
-    .. math:: g \mapsto g\,\min\{1, C/\|g\|_a\}
-
-    over the last dimension. A contribution with a NaN or infinite entry becomes 0 as a whole, because an error, or leaving the
-    record out, would tell of it. The norm is taken of entries divided by the largest. Otherwise powers of small entries would
-    underflow, and vectors longer than the bound would pass. Cost: O(d), and no branch on a value.
+    A contribution with a NaN or infinite entry becomes 0 as a whole, because an error, or leaving the record out, would tell of
+    it. The norm is taken of entries divided by the largest. Otherwise powers of small entries would underflow, and vectors longer
+    than the bound would pass. The norm exceeds C by rounding only, some 1e-16 sqrt(d) of it, which :data:`MARGIN` covers.
+    Cost: O(d), and no branch on a value.
 
     Args:
         contribution: g, shape ``(..., d)``, floating point.
@@ -37,8 +36,7 @@ def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
         order: a of the norm, from 1 to infinity.
 
     Returns:
-        ``(..., d)``, float64, a new tensor (for a float64 NumPy array, a new array). The norm exceeds C by rounding only, some
-        1e-16 sqrt(d) of it, which :data:`MARGIN` covers.
+        ``(..., d)``, float64, a new tensor (for a float64 NumPy array, a new array).
 
     Example:
         >>> clipped(torch.tensor([[3.0, 4.0], [1.0, torch.nan]]), 1.0)

@@ -29,11 +29,9 @@ class NoiseSource:
     """Base class of the noise sources, which :func:`noise_source` makes and explains.
 
     Draws are float64 and on the CPU, and do not depend on ``torch.manual_seed``. A source draws the laws that it has methods for,
-    and refuses the others with a ValueError.
-
-    No noise is drawn twice. A copy, a deep copy, an unpickled source, and the source in the child of ``os.fork`` take new
-    randomness from the operating system, and are not seeded. A source cannot see that an image of the whole process or machine is
-    started twice: call :meth:`renew` there.
+    and refuses the others with a ValueError. No noise is drawn twice. A copy, a deep copy, an unpickled source, and the source in
+    the child of ``os.fork`` take new randomness from the operating system, and are not seeded. A source cannot see that an
+    image of the whole process or machine is started twice: call :meth:`renew` there.
     """
 
     name = ""
@@ -98,27 +96,24 @@ class NoiseSource:
 
 
 def noise_source(name: str, seed: int | None = None) -> NoiseSource:
-    r"""Return the noise source of that name.
+    r"""Return the noise source of that name. What each level of noise is worth: docs/privacy.md.
 
-    - ``"torch"``: an ordinary pseudorandom generator. It draws ``normal``, ``laplace``, ``gumbel`` and ``generalized_gaussian``.
-      Guarantee: the laws, in real arithmetic, for anybody who cannot tell the generator from chance. The generator is NumPy's
-      Philox with a key of 128 bits from the operating system. It is not made to withstand attacks. Whoever knows the seed, if
-      there is one, removes the noise.
+    - ``"torch"``: an ordinary pseudorandom generator, NumPy's Philox with a key of 128 bits from the operating system. It draws
+      ``normal``, ``laplace``, ``gumbel`` and ``generalized_gaussian``. Guarantee: the laws, in real arithmetic, for anybody who
+      cannot tell the generator from chance.
     - ``"csprng"``: every bit comes from ``os.urandom`` and is kept nowhere. It draws ``normal``, ``laplace`` and ``gumbel``.
-      Guarantee: in real arithmetic, and as far as the operating system's bytes are random, noise that was seen says nothing about
-      other noise. A share of 2^-64 of each law is cut off in the tails, so each number drawn costs an (epsilon, delta) guarantee
-      up to :math:`(1 + e^\varepsilon)\,2^{-64}` of delta.
+      Guarantee: the laws, in real arithmetic, as far as these bytes are random, but for a share of 2^-64 of each in the tails.
+      Each number drawn costs an (epsilon, delta) guarantee up to :math:`(1 + e^\varepsilon)\,2^{-64}` of delta.
     - ``"discrete"``: ``discrete_normal`` only, in integer arithmetic on bytes from ``secrets``. Guarantee: the law to the last
       bit, as far as those bytes are random. Added to integers of l2 sensitivity s, it is :math:`s^2/(2\sigma^2)`-zCDP, as the
       continuous law would be. It is not mu-GDP, as the continuous law is: calibrate it by rho.
 
-    The first two draw floating-point numbers. Which sums of them are possible can depend on the secret (Mironov, CCS 2012), and
-    no theorem covers the last bits of a released sum. No source hides how long a draw takes. More: docs/privacy.md.
+    No theorem covers the last bits of a sum of the first two, which draw floating-point numbers (Mironov, CCS 2012).
 
     Args:
         name: "torch", "csprng" or "discrete".
-        seed: of "torch" only, for tests: equal seeds give equal numbers, with the same version of NumPy. Other generators with
-            that seed give other numbers. None takes randomness from the operating system.
+        seed: of "torch" only, for tests: equal seeds give equal numbers, with the same version of NumPy. Whoever knows it removes
+            the noise. None takes randomness from the operating system.
 
     Example:
         >>> noise_source("torch", seed=0)
@@ -137,8 +132,6 @@ def noise_source(name: str, seed: int | None = None) -> NoiseSource:
 
 
 class _Pseudorandom(NoiseSource):
-    """The source "torch"."""
-
     name = "torch"
 
     def __init__(self, seed: int | None = None) -> None:
@@ -228,8 +221,6 @@ class _Csprng(NoiseSource):
 
 
 class _Discrete(NoiseSource):
-    """The source "discrete"."""
-
     name = "discrete"
 
     def discrete_normal(self, shape: tuple[int, ...], sigma: int) -> Tensor:

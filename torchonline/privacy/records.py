@@ -10,11 +10,7 @@ from torchonline.core.inputs import NUMBERS, array_of, as_indices, check_tensor
 
 
 def record_values(name: str, value: Any, state: Tensor) -> Tensor:
-    """Return the numbers of a record (tensor, array or lists) as a float64 tensor on the device of ``state``, detached.
-
-    Integers that no float holds are rounded, and too large ones become infinite, where
-    :func:`~torchonline.core.inputs.check_tensor` refuses both.
-    """
+    """Return the numbers of a record as a float64 tensor beside ``state``, detached. Integers may be rounded, or infinite."""
     if not isinstance(value, Tensor):
         value = _with_integers(name, value, np.float64, np.inf)
     return check_tensor(name, value, state).detach()
@@ -31,10 +27,7 @@ def record_actions(name: str, value: Any, device: torch.device) -> Tensor:
 
 
 def _with_integers(name: str, value: Any, dtype: Any, beyond: float) -> Any:
-    """Return integers as an array of ``dtype``, with ``beyond`` for those that it cannot hold, and anything else as it is.
-
-    Masked entries become ``beyond`` too, which contributes nothing.
-    """
+    """Return integers as an array of ``dtype``, ``beyond`` for masked ones and those it cannot hold; anything else as it is."""
     if isinstance(value, np.ma.MaskedArray) and value.dtype.kind in ("iu" if dtype is np.int64 else "biuf"):
         value = np.ma.filled(value.astype(dtype), beyond)
     array = array_of(name, value, NUMBERS)

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.baselines.private.private_optimizer import PrivateOptimizer
+from torchonline.baselines.private.private_optimizer import PrivateOptimizer, rate_or_best
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.accounting import Event
@@ -17,23 +17,20 @@ from torchonline.privacy.mechanisms.base import number_of
 class DPFTRL(PrivateOptimizer):
     r"""Private dual averaging: a noisy sum of gradients, and a Euclidean projection.
 
-    A round is that of :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``queries()``; :meth:`average` is public
-    too. Let :math:`g_t` be the gradient at :math:`\theta_t`, clipped to C in the Euclidean norm, :math:`S_t = g_1 + ... + g_t`,
-    :math:`N_t` the noise of a prefix-sum mechanism, and :math:`\Pi` the projection onto the ball :math:`\|\theta\|_p \le R`. Then
+    A round is that of :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``queries()``. Let :math:`g_t` be the
+    gradient at :math:`\theta_t`, clipped to C in the Euclidean norm, :math:`S_t = g_1 + ... + g_t`, :math:`N_t` the noise of a
+    prefix-sum mechanism, and :math:`\Pi` the projection onto the ball :math:`\|\theta\|_p \le R`. Then
 
     .. math:: \theta_{t+1} = \Pi(-\eta\,(S_t + N_t)),\qquad \theta_1 = 0 .
 
     Guarantee, privacy: the sequence of all decisions, averages and noisy sums is (epsilon, delta)-differentially private under
-    the conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`. A record enters :math:`S_t` once, by a vector of
-    norm at most C, whatever the record holds.
+    the conditions of ``PrivateLearner``.
 
     Guarantee, regret: let :math:`R_2` be the largest Euclidean norm in the ball, and :math:`\nu` the root mean square of a
     coordinate's noise over n steps. For any records, even if they are chosen with a view to earlier decisions,
 
-    .. math::
-        \mathrm E \max_{\|u\|_p \le R} \sum_{t=1}^n \langle g_t, \theta_t - u\rangle
-        \le \frac{R_2^2}{2\eta} + \eta n C\left(\frac C2 + \sqrt d\,\nu\right)
-        = R_2\sqrt{nC(C + 2\sqrt d\,\nu)}
+    .. math:: \mathrm E \max_{\|u\|_p \le R} \sum_{t=1}^n \langle g_t, \theta_t - u\rangle
+        \le \frac{R_2^2}{2\eta} + \eta n C\left(\frac C2 + \sqrt d\,\nu\right) = R_2\sqrt{nC(C + 2\sqrt d\,\nu)}
 
     with the default :math:`\eta = R_2/\sqrt{nC(C + 2\sqrt d\,\nu)}`, which reads no data. If losses are convex and nothing
     was clipped, the sum bounds the regret. For independent records 1/n of the sum then bounds the excess risk of
@@ -41,12 +38,11 @@ class DPFTRL(PrivateOptimizer):
     Cost of a step: that of the mechanism, O(5 d) time and memory for ``"blt"``; and O(d log d) for p = 1.
 
     Args:
-        mechanism: as in :class:`~torchonline.DPTOFW`, without ``"paper"``.
         norm, radius_bound: p and R, the order of the ball's norm, 1, 2 or ``inf``, and its radius.
         learning_rate: eta; None for the default above.
         clip: C. ``inf`` only if epsilon is, and with a learning rate.
-        dim, horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
-            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        mechanism, noise_source, seed: as in :class:`~torchonline.DPTOFW`, without ``"paper"``.
+        dim, horizon, epsilon, delta, adjacency, max_participations, batch_shape, dtype, device, validate: see PrivateLearner.
 
     Shape: gradients ``(*B, 1, d)`` or ``(*B, d)``; theta, average_theta, noisy_sum ``(*B, d)``, public.
 
@@ -59,8 +55,8 @@ class DPFTRL(PrivateOptimizer):
         True
 
     Reference: Kairouz, McMahan, Song, Thakkar, Thakurta and Xu, Practical and private (deep) learning without sampling or
-    shuffling, ICML 2021. What differs: they have the tree, and the noise of Honaker's estimate; here the noise is by default a
-    BLT's, and decisions are projected onto the domain.
+    shuffling, ICML 2021. What differs: they have the tree with Honaker's estimate; here the noise is by default a BLT's, and
+    decisions are projected onto the domain.
     """
 
     average_theta: Tensor
@@ -79,14 +75,12 @@ class DPFTRL(PrivateOptimizer):
     ) -> None:
         super().__init__(dim, norm=projectable("norm", norm), radius_bound=radius_bound, clip=clip, **options)
         self.prefix_sums = self._prefix_sum(mechanism)
-        self.learning_rate = self._rate_or_best(learning_rate)
+        self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
         self._create_buffers()
 
     def _best_rate(self) -> float:
         """Return the learning rate with the smallest bound on the regret."""
-        noise = self.prefix_sums.noise_scale
-        if noise > 0.0:
-            noise *= self.prefix_sums.errors(self.horizon)[0]
+        noise = self.prefix_sums.noise_scale * self.prefix_sums.errors(self.horizon)[0]
         radius = euclidean_radius(self.dim, self.norm, self.radius_bound)
         return radius / math.sqrt(self.horizon * self.clip * (self.clip + 2.0 * math.sqrt(self.dim) * noise))
 

@@ -13,36 +13,27 @@ from torchonline.privacy.clipping import MARGIN
 from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.released import ReleasedBandit
-from torchonline.privacy.mechanisms.base import Mechanism, NoNoise
 from torchonline.privacy.mechanisms.prefix_sums import calibrated
-from torchonline.privacy.mechanisms.trees import Tree
 
 
 class DPUCB(PrivateBandit):
     r"""Private LinUCB: ridge regression on noisy statistics, with a bonus for noise.
 
     Arm k pays :math:`x^\top\theta_k` on average, :math:`\|\theta_k\| \le S`. With v = (x, r), contexts in units of L and rewards
-    in units of B, each arm has a sum of matrices
+    in units of B, the arm with the largest :math:`x^\top\hat\theta + \beta_t\|x\|_{V^{-1}}` is pulled. Each arm has
 
-    .. math:: M_t = \sum_{s \le t} v_s v_s^\top\,1\{a_s = k\} + N_t = \begin{pmatrix} G & u \\ u^\top & \cdot \end{pmatrix},
-              \qquad V = G + (2\Upsilon + \lambda) I,\quad \hat\theta = V^{-1}u,
+    .. math:: M_t &= \sum_{s \le t} v_s v_s^\top\,1\{a_s = k\} + N_t = \begin{pmatrix} G & u \\ u^\top & \cdot \end{pmatrix},
+              \qquad V = G + (2\Upsilon + \lambda) I,\quad \hat\theta = V^{-1}u, \\
+              \beta_t &= R\sqrt{2\log\tfrac{2K}\alpha + d\log\Bigl(\frac{\rho_+}{\rho_-} + \frac t{d\rho_-}\Bigr)} +
+              S\sqrt{\rho_+} + \frac\tau{\sqrt{\rho_-}}\Bigl(\sqrt d + \sqrt{2\log\tfrac{6nK}\alpha}\Bigr),
 
-    and the arm with the largest :math:`x^\top\hat\theta + \beta_t\|x\|_{V^{-1}}` is pulled. :math:`N_t` is the noise of a tree
-    (:class:`~torchonline.privacy.mechanisms.trees.Tree`) on the upper triangles, mirrored. *Every* arm's tree takes a step in
-    *every* round, on a zero matrix if the arm was not pulled.
-
-    With n rounds, K arms, a tree of height h, :math:`\sigma` the scale of a node's noise, :math:`\tau = \sigma\sqrt h`,
+    in these units, with n rounds, the noise :math:`N_t` of a tree (:class:`~torchonline.privacy.mechanisms.trees.Tree`) of height
+    h on the upper triangles, mirrored, :math:`\sigma` the scale of a node's noise, :math:`\tau = \sigma\sqrt h`,
     :math:`\Upsilon` a bound of the noise's spectral norm, :math:`\rho_- = \Upsilon + \lambda` and
-    :math:`\rho_+ = 3\Upsilon + \lambda`, in these units
+    :math:`\rho_+ = 3\Upsilon + \lambda`. *Every* arm's tree takes a step in *every* round, on a zero matrix if the arm was not
+    pulled. Eigenvalues of V below :math:`\rho_-` are raised to :math:`\rho_-`. There are none if the bound of the norm holds.
 
-    .. math:: \beta_t = R\sqrt{2\log\tfrac{2K}\alpha + d\log\Bigl(\frac{\rho_+}{\rho_-} + \frac t{d\rho_-}\Bigr)} + S\sqrt{\rho_+}
-              + \frac\tau{\sqrt{\rho_-}}\Bigl(\sqrt d + \sqrt{2\log\tfrac{6nK}\alpha}\Bigr)
-
-    Eigenvalues of V below :math:`\rho_-` are raised to :math:`\rho_-`. There are none if the bound of the norm holds.
-
-    Guarantee, privacy: joint differential privacy, see :class:`~torchonline.privacy.learners.bandit.PrivateBandit`. A person
-    moves the sums by at most :math:`2\sqrt2` in the Frobenius norm. Late rewards are covered too.
-
+    Guarantee, privacy: that of ``PrivateBandit``. A person moves the sums by at most :math:`2\sqrt2` in the Frobenius norm.
     Guarantee, confidence set: with probability :math:`1 - \alpha`, at all times
     :math:`|x^\top(\theta_k - \hat\theta_k)| \le \beta_t\|x\|_{V^{-1}}`, if no context or reward is clipped and the noise of the
     rewards is R-sub-Gaussian (Shariff and Sheffet, Proposition 4, and a union over arms). Proofs: docs/private_oco.md.
@@ -55,8 +46,8 @@ class DPUCB(PrivateBandit):
             :math:`\Upsilon = 2\tau(\sqrt d + \sqrt{\log(6nK/\alpha)})`. ``"original"``, the paper's
             :math:`\sigma = 8\sqrt h\log(4/\delta)/\epsilon`, h = ceil(log2 n) + 1, and
             :math:`\Upsilon = \sqrt{2h}\,\sigma(4\sqrt d + 2\log(2n/\alpha))`.
-        feature_clip: L; contexts are scaled down to :math:`\|x\|_2 \le L`. An L below their norms reduces the effect of the
-            noise, and which arm is best does not depend on a context's length, but the confidence set is then a heuristic.
+        feature_clip: L; contexts are scaled down to :math:`\|x\|_2 \le L`. A small L reduces the effect of the noise, and
+            which arm is best does not depend on a context's length, but the confidence set is then a heuristic.
         reward_clip: B; rewards are clipped to [-B, B].
         theta_bound: S, a bound on the norm of each arm's parameter.
         noise_scale: R, in units of the reward; B is always enough.
@@ -64,8 +55,7 @@ class DPUCB(PrivateBandit):
         alpha: in (0, 1), the probability that a confidence set misses.
         noise_source, adjacency: as in :class:`~torchonline.DPHDB`.
         dtype: ``torch.float64`` only, because all state is float64.
-        dim, horizon, epsilon, delta, max_participations, seed, batch_shape, device, validate: see
-            :class:`~torchonline.privacy.learners.base.PrivateLearner`. An infinite epsilon leaves LinUCB.
+        dim, horizon, epsilon, delta, max_participations, seed, batch_shape, device, validate: see PrivateLearner.
 
     Shape: noisy_sum ``(*B, K, (d + 1)(d + 2) / 2)``, public; secret_nodes ``(*B, K, h, (d + 1)(d + 2) / 2)``.
 
@@ -100,18 +90,24 @@ class DPUCB(PrivateBandit):
         if options.get("dtype", torch.float64) is not torch.float64:
             raise ValueError(f"dtype: expected torch.float64, in which all state is, got {options['dtype']}")
         reward_clip = positive("reward_clip", reward_clip)
-        super().__init__(
-            dim, arms=arms, feature_clip=feature_clip, feature_norm=2.0, reward_clip=reward_clip, **options
-        )
+        super().__init__(dim, arms=arms, feature_clip=feature_clip, reward_clip=reward_clip, **options)
+        self.feature_norm = 2.0
         self.is_original = one_of("constants", constants, ("exact", "original")) == "original"
         self.theta_bound = positive("theta_bound", theta_bound)
         self.noise_scale = non_negative("noise_scale", noise_scale)
         self.ridge = positive("ridge", ridge)
         self.alpha = within("alpha", alpha, 0.0, 1.0)
-        self.mechanism = self._mechanism()
         self.upper = torch.triu_indices(dim + 1, dim + 1)
+        sensitivity = (math.sqrt(8.0) if self.adjacency == "replace_one" else 2.0) * (1.0 + MARGIN)
+        self.mechanism = calibrated("tree", self.horizon, sensitivity=sensitivity, **self._promise())
+        height = (self.horizon - 1).bit_length() + 1 if self.is_original else self.horizon.bit_length()
+        if self.is_original and self.epsilon < math.inf:
+            scale = 8.0 * math.sqrt(height) * math.log(4.0 / self.delta) / self.epsilon
+            if scale < self.mechanism.noise_scale:
+                raise ValueError(f"epsilon: expected a smaller one, for the original constants, got {self.epsilon:g}")
+            self.mechanism.noise_scale = scale
         # The largest standard deviation of a prefix's noise, and a bound on the spectral norm of all that are d x d.
-        self.deviation = self.mechanism.noise_scale * math.sqrt(self._height())
+        self.deviation = self.mechanism.noise_scale * math.sqrt(height)
         self.log_rounds = math.log(6.0 * self.horizon * self.arm_count / self.alpha)
         if self.is_original:
             of_rounds = 2.0 * math.log(2.0 * self.horizon / self.alpha)
@@ -119,22 +115,6 @@ class DPUCB(PrivateBandit):
         else:
             self.noise_norm = 2.0 * self.deviation * (math.sqrt(dim) + math.sqrt(self.log_rounds))
         self._create_buffers()
-
-    def _height(self) -> int:
-        """Return the height h of the tree."""
-        return (self.horizon - 1).bit_length() + 1 if self.is_original else self.horizon.bit_length()
-
-    def _mechanism(self) -> Mechanism:
-        sensitivity = (math.sqrt(8.0) if self.adjacency == "replace_one" else 2.0) * (1.0 + MARGIN)
-        exact = calibrated(
-            "tree", self.horizon, sensitivity=sensitivity, epsilon=self.epsilon, delta=self.delta, source=self.source
-        )
-        if not self.is_original or isinstance(exact, NoNoise):
-            return exact
-        scale = 8.0 * math.sqrt(self._height()) * math.log(4.0 / self.delta) / self.epsilon
-        if scale < exact.noise_scale:
-            raise ValueError(f"epsilon: expected a smaller one, for the original constants, got {self.epsilon:g}")
-        return Tree(self.horizon, sensitivity=sensitivity, noise_scale=scale, source=self.source)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         size = self.upper.size(1)
@@ -171,7 +151,7 @@ class DPUCB(PrivateBandit):
         # In the caller's units.
         unit = self.reward_clip / self.feature_clip
         bonus = (unit * self.radius()) ** 2 * inverse
-        return ReleasedDPUCB(unit * theta, bonus, feature_clip=self.feature_clip, feature_norm=self.feature_norm)
+        return ReleasedDPUCB(self, theta=unit * theta, bonus=bonus)
 
     def _event(self, steps: int) -> Event:
         return self.mechanism.event(steps)
@@ -184,10 +164,6 @@ class ReleasedDPUCB(ReleasedBandit):
     """The upper confidence bounds that a :class:`DPUCB` has published."""
 
     bonus: Tensor  # (*B, K, d, d). The square of an arm's bonus is x' bonus x.
-
-    def __init__(self, theta: Tensor, bonus: Tensor, *, feature_clip: float, feature_norm: float) -> None:
-        super().__init__(theta, feature_clip=feature_clip, feature_norm=feature_norm)
-        self.register_buffer("bonus", bonus)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the upper confidence bounds: ``(*B, ..., d)`` to ``(*B, ..., K)``."""

@@ -1,13 +1,12 @@
 """Localized mirror descent on a stream (Asi et al., ICML 2021)."""
 
 import math
-from itertools import accumulate
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from torchonline.baselines.private.private_optimizer import DisjointBatches
+from torchonline.baselines.private.private_optimizer import DisjointBatches, rate_or_best
 from torchonline.core.checks import within
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.learners.base import PrivateOptions
@@ -19,10 +18,8 @@ class LocalMD(DisjointBatches):
     Each phase starts at the noisy result of the last phase, and takes much shorter steps. A round is that of
     :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``queries()``. Within a phase that point moves with every
     record and is *secret*: nothing that is computed from it (a loss, a regret, a plot) may be published. :meth:`predict`
-    returns the centre c of the phase, which is public.
-
-    Phase i has :math:`m = n/2^i` records, and the last phase the remaining records too. With :math:`q = p/(p-1)`, gradients
-    clipped to C in the norm of order q, and :math:`h(u) = \|u\|_p^2/(2(p-1))`,
+    returns the centre c of the phase, which is public. Phase i has :math:`m = n/2^i` records, and the last phase the remaining
+    records too. With :math:`q = p/(p-1)`, gradients clipped to C in the norm of order q, and :math:`h(u) = \|u\|_p^2/(2(p-1))`,
 
     .. math::
         \theta_t = c + \nabla h^*(-\eta_i(g_1 + ... + g_{t-1})),\qquad
@@ -32,21 +29,17 @@ class LocalMD(DisjointBatches):
     :math:`\|\theta\|_p \le R` to the ball's surface.
 
     Guarantee: the sequence of all decisions is (epsilon, delta)-differentially private under the conditions of
-    :class:`~torchonline.privacy.learners.base.PrivateLearner`, with
-
-    .. math:: s_i = \eta_i\,C\,(m-1), \qquad\text{under zero\_out}\quad s_i = \eta_i\,C\,(m-1)^2/m .
-
+    ``PrivateLearner``, with :math:`s_i = \eta_i C(m-1)`, and under zero_out :math:`s_i = \eta_i C(m-1)^2/m`.
     Proof: docs/private_oco.md. *No rate is claimed.* The noise is as large as the way that a phase can go, at any n, so unless
-    epsilon is far above 1 the result is worse than the start. For p = 2, promises of convex, smooth losses and short steps would
-    allow some m/2 times less, but a learner that sees gradients cannot check them. Cost of a step: O(d).
+    epsilon is far above 1 the result is worse than the start. Cost of a step: O(d).
 
     Args:
         norm, radius_bound: p and R, the order of the ball's norm, in (1, 2], and its radius.
         learning_rate: eta, of the first phase; None for :math:`R/(C\sqrt{(p-1)\,m\,(1 + 2(m-1)\,d^{1/p}/\mu)})`, a heuristic that
             balances how far a phase can go with its noise.
         clip: C, in the norm of order q. ``inf`` only if epsilon is, and with a learning rate.
-        dim, horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
-            :class:`~torchonline.privacy.learners.base.PrivateLearner`; ``noise_source`` is ``"torch"`` or ``"csprng"``.
+        noise_source, seed: ``"torch"`` or ``"csprng"``, and a seed for tests.
+        dim, horizon, epsilon, delta, adjacency, max_participations, batch_shape, dtype, device, validate: see PrivateLearner.
 
     Shape: queries ``(*B, 1, d)``, secret; gradients the same, or ``(*B, d)``; theta ``(*B, d)``, public.
 
@@ -77,14 +70,9 @@ class LocalMD(DisjointBatches):
     ) -> None:
         norm = within("norm", norm, 1.0, 2.0, closed=True)
         super().__init__(dim, norm=norm, radius_bound=radius_bound, clip=clip, clip_norm=norm / (norm - 1.0), **options)
-        self.learning_rate = self._rate_or_best(learning_rate)
+        self._cut([self.horizon >> phase for phase in range(1, max(2, self.horizon.bit_length()))])
+        self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
         self._create_buffers()
-
-    def _last_steps(self, horizon: int) -> tuple[int, ...]:
-        """Return the last steps of the phases, of n/2 records, n/4, ..., 1. The last phase has the remaining records too."""
-        phases = max(1, horizon.bit_length() - 1)
-        *ends, _ = accumulate(horizon >> phase for phase in range(1, phases + 1))
-        return (*ends, horizon)
 
     def _best_rate(self) -> float:
         """Return the rate of the first phase that balances its reach with its noise."""

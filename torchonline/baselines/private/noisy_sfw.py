@@ -28,14 +28,14 @@ class NoisySFW(DisjointBatches):
     for n/2 steps, and then moves once for each batch.
 
     Guarantee: the sequence of all decisions and of all :math:`d_k` is (epsilon, delta)-differentially private under the
-    conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`. Proof: docs/private_oco.md. Cost of a step: O(d).
+    conditions of ``PrivateLearner``. Proof: docs/private_oco.md. Cost of a step: O(d).
 
     Args:
         norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius.
         clip: C, for u, which has about the size of one gradient. ``inf`` only if epsilon is.
         step_size: eta, in (0, 1]; None for :math:`\min\{1, \log(n+1)/(2\sqrt n)\}`. We recall the order and chose the constant.
-        dim, horizon, epsilon, delta, adjacency, max_participations, noise_source, seed, batch_shape, dtype, device, validate: see
-            :class:`~torchonline.privacy.learners.base.PrivateLearner`; ``noise_source`` is ``"torch"`` or ``"csprng"``.
+        noise_source, seed: ``"torch"`` or ``"csprng"``, and a seed for tests.
+        dim, horizon, epsilon, delta, adjacency, max_participations, batch_shape, dtype, device, validate: see PrivateLearner.
 
     Shape: gradients ``(*B, 2, d)``; theta, theta_prev, direction ``(*B, d)``, public; secret_sum ``(*B, d)``, over the batch.
 
@@ -48,8 +48,8 @@ class NoisySFW(DisjointBatches):
         (34, True)
 
     Reference: Bassily, Guzman and Nandi, Non-Euclidean differentially private stochastic convex optimization, COLT 2021. What
-    differs: increments are clipped instead of assumed to be short, the noise is calibrated exactly, and it is plain Gaussian for
-    every p. The decisions within the stream, which the paper keeps, are public.
+    differs: increments are clipped instead of assumed to be short; the noise is Gaussian for every p, and calibrated exactly; and
+    the decisions within the stream, which the paper keeps, are public.
     """
 
     direction: Tensor
@@ -68,16 +68,13 @@ class NoisySFW(DisjointBatches):
         **options: Unpack[PrivateOptions],
     ) -> None:
         super().__init__(dim, norm=norm, radius_bound=radius_bound, clip=clip, **options)
+        first, size = max(1, self.horizon // 2), max(1, math.isqrt(self.horizon) // 2)
+        self._cut([first] + [size] * ((self.horizon - first) // size))
         self.domain = LpBall(self.dim, norm=self.norm, radius=self.radius_bound)
         if step_size is None:
             step_size = min(1.0, math.log(self.horizon + 1.0) / (2.0 * math.sqrt(self.horizon)))
         self.step_size = within("step_size", step_size, 0.0, 1.0, closed=True)
         self._create_buffers()
-
-    def _last_steps(self, horizon: int) -> tuple[int, ...]:
-        """Return the last steps of the batches: n/2 records, root n / 2 in each of the others, and the remaining ones too."""
-        first, size = max(1, horizon // 2), max(1, math.isqrt(horizon) // 2)
-        return (*(first + size * k for k in range((horizon - first) // size)), horizon)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return dict.fromkeys(("theta", "theta_prev", "direction", "secret_sum"), self.domain.start())

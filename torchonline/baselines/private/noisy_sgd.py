@@ -7,6 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from torchonline.baselines.private.private_optimizer import rate_or_best
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
 from torchonline.core.checks import kind, positive, positive_integer, sizes, within
 from torchonline.privacy.calibration import gaussian_mu
@@ -25,14 +26,12 @@ class NoisySGD:
               g_z = \mathrm{clip}_C(\nabla f(\theta_k; z)),\qquad \theta_1 = 0 .
 
     Guarantee, privacy: all :math:`\theta_k` together are (epsilon, delta)-differentially private when one record is replaced by
-    any other. Google's dp-accounting computes the curve of the subsampled Gaussian mechanism for replacement, and its composition
-    over all steps, with errors on the safe side. (For a record that is added or removed the epsilon is another, smaller number.
-    Do not compare the two.) Which records were drawn is secret. The number of records, steps, sizes and all options are public.
+    any other, by Google's dp-accounting, with errors on the safe side. (The epsilon for a record that is added or removed is not
+    comparable.) Which records were drawn is secret. The number of records, steps, sizes and all options are public.
 
     Guarantee, excess risk: if losses are convex and no gradient is longer than C, the excess of the average :math:`\bar\theta`
     over n given records is at most :math:`R_2G/\sqrt T` in the mean, :math:`G^2 = C^2(1 + 1/b) + d\sigma^2/b^2`, with the
     default :math:`\eta = R_2/(G\sqrt T)`, T steps, and :math:`R_2` the largest Euclidean norm in the ball.
-
     Needs dp-accounting, an extra: ``pip install "torchonline[privacy]"``. Cost: T steps of O(bd) time, and O(n) draws in each for
     the subset; about a second for the noise level.
 
@@ -44,8 +43,7 @@ class NoisySGD:
         clip: C, the bound of each record's gradient. ``inf`` only if epsilon is, and with a learning rate.
         steps: T, the number of steps; None for n.
         batch_size: b, from 1 to n, the expected size of a batch; None for :math:`\sqrt n`.
-        noise_source: ``"torch"`` or ``"csprng"``.
-        seed: for tests. Whoever knows it can remove the noise.
+        noise_source, seed: ``"torch"`` or ``"csprng"``, and a seed for tests. Whoever knows it can remove the noise.
         batch_shape: ``*B``, runs on the same records with randomness of their own. Publishing B of them spends more than epsilon.
 
     Example:
@@ -95,7 +93,7 @@ class NoisySGD:
         self.noise_multiplier = 0.0
         if self.epsilon < math.inf:
             self.noise_multiplier = calibrated_multiplier(self.epsilon, self.delta, self.rate, self.steps)
-        self.learning_rate = self._best_rate() if learning_rate is None else positive("learning_rate", learning_rate)
+        self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
         self._fitted = False
 
     def __repr__(self) -> str:
@@ -104,21 +102,19 @@ class NoisySGD:
 
     def _best_rate(self) -> float:
         """Return the learning rate with the smallest bound."""
-        if self.clip == math.inf:
-            raise ValueError("learning_rate: expected a number, because clip is infinite, got None")
         noise = self.dim * (self.noise_multiplier / self.batch_size) ** 2
         size = self.clip * math.sqrt(1.0 + 1.0 / self.batch_size + noise)
         return euclidean_radius(self.dim, self.norm, self.radius_bound) / (size * math.sqrt(self.steps))
 
     def fit(self, loss: Callable[..., Tensor], *data: Tensor) -> tuple[Tensor, Tensor]:
-        """Learn from all records. A second call raises a RuntimeError, because the budget is spent.
+        """Learn from all records, and return the average of the iterates and the last one: ``(*B, d)``, float64, both public.
 
         Args:
             loss: takes a point ``(d)`` and one record, and returns a number, by torch operations.
             data: the other arguments of the loss, each ``(n, ...)``, on the device that computes. Real numbers become float64.
 
-        Returns:
-            The average of the iterates, and the last iterate: ``(*B, d)``, float64, both public.
+        Raises:
+            RuntimeError: it is the second call; the budget is spent.
         """
         if self._fitted:
             raise RuntimeError("fit: expected one call, got another; the privacy budget is spent")
@@ -158,8 +154,7 @@ class NoisySGD:
 def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps: int) -> float:
     """Return the epsilon of noisy sums over random subsets, which have a record with probability ``rate``, if it is replaced.
 
-    ``noise_multiplier`` is the standard deviation of the noise over C, the length of the longest summand. A replaced record moves
-    a sum by 2C, which dp-accounting takes into account.
+    ``noise_multiplier`` is the noise over C, the length of the longest summand, of which a replaced record moves a sum by 2.
     """
     try:
         import dp_accounting as accounting

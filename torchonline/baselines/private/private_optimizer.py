@@ -1,6 +1,8 @@
 """Base classes of the private baselines that learn online from gradients."""
 
 import math
+from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -13,6 +15,15 @@ from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.learners.point import PrivatePoint
 
 
+def rate_or_best(learning_rate: float | None, clip: float, best: Callable[[], float]) -> float:
+    """Return the learning rate, or the best one for None, which there is if the clip is finite."""
+    if learning_rate is not None:
+        return positive("learning_rate", learning_rate)
+    if clip == math.inf:
+        raise ValueError("learning_rate: expected a number, because clip is infinite, got None")
+    return best()
+
+
 class PrivateOptimizer(PrivatePoint):
     """Base class of the private online baselines on the ball of radius ``radius_bound`` in the norm of order ``norm``."""
 
@@ -21,31 +32,17 @@ class PrivateOptimizer(PrivatePoint):
         self.norm = norm_order("norm", norm)
         self.radius_bound = positive("radius_bound", radius_bound)
 
-    def _best_rate(self) -> float:
-        """Return the learning rate for a finite clip."""
-        raise NotImplementedError
-
-    def _rate_or_best(self, learning_rate: float | None) -> float:
-        """Return the learning rate, or :meth:`_best_rate` for None."""
-        if learning_rate is not None:
-            return positive("learning_rate", learning_rate)
-        if self.clip == math.inf:
-            raise ValueError("learning_rate: expected a number, because clip is infinite, got None")
-        return self._best_rate()
-
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         return [("norm", self.norm), ("radius_bound", self.radius_bound), ("clip", self.clip)]
 
 
 class DisjointBatches(PrivateOptimizer):
-    r"""Base class of the baselines that release one noisy vector after each batch.
+    r"""Base class of the baselines that release one noisy vector after each batch, and nothing before.
 
-    At a batch's end a vector is released with noise :math:`N(0, (s/\mu)^2 I)`, and nothing before. Given the earlier releases,
-    the vector is a function of the batch's records, of which one record moves it by at most s in the Euclidean norm. All public
-    values are functions of these releases.
-
-    *Each batch gets the whole budget*, because each record is in one batch only: the run is (epsilon, delta)-private for the
-    :math:`\mu` of :func:`~torchonline.privacy.calibration.gaussian_mu`. Proof: docs/privacy.md.
+    The noise is :math:`N(0, (s/\mu)^2 I)`. Given the earlier releases, the vector is a function of the batch's records, of which
+    one record moves it by at most s in the Euclidean norm. *Each batch gets the whole budget*, because each record is in one
+    batch only: the run is (epsilon, delta)-private for the :math:`\mu` of
+    :func:`~torchonline.privacy.calibration.gaussian_mu`. Proof: docs/privacy.md.
     """
 
     ends: tuple[int, ...]  # the last steps of the batches, up to the horizon
@@ -54,13 +51,13 @@ class DisjointBatches(PrivateOptimizer):
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
         self.source.require("normal")
-        self.ends = self._last_steps(self.horizon)
-        self._sizes = {end: end - start for start, end in zip((0, *self.ends[:-1]), self.ends, strict=True)}
         self.noise_multiplier = 0.0 if self.epsilon == math.inf else 1.0 / gaussian_mu(self.epsilon, self.delta)
 
-    def _last_steps(self, horizon: int) -> tuple[int, ...]:
-        """Return the last steps of the batches, a function of the horizon only."""
-        raise NotImplementedError
+    def _cut(self, sizes: list[int]) -> None:
+        """Cut the steps into batches of these sizes, which do not depend on data. The last batch has the remaining steps too."""
+        *ends, _ = accumulate(sizes)
+        self.ends = (*ends, self.horizon)
+        self._sizes = {end: end - start for start, end in zip((0, *ends), self.ends, strict=True)}
 
     def _noise(self, sensitivity: float) -> Tensor:
         """Return noise, ``(*B, d)``, for a vector of a given sensitivity."""

@@ -11,7 +11,6 @@ from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.clipping import clipped
 from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
-from torchonline.privacy.learners.released import ReleasedBandit
 from torchonline.privacy.records import record_actions, record_values
 
 
@@ -23,20 +22,17 @@ class PrivateBandit(PrivateLearner):
         k = bandit.select(x)
         bandit.step(x, k, reward)    # or bandit.step(None), if no reward has come
 
-    **Joint differential privacy.** Two worlds differ in person i: in her context, and in the function that says what each arm
-    would pay her. In both worlds all later persons may be chosen by somebody who sees the public states. The joint law of all
-    public states and of all actions :math:`a_j,\ j \ne i`, is (epsilon, delta)-private in person i, even for all others together.
+    Guarantee, joint differential privacy: two worlds differ in person i, in her context and in the function that says what each
+    arm would pay her. In both all later persons may be chosen by somebody who sees the public states. The joint law of all public
+    states and of all actions :math:`a_j,\ j \ne i`, is (epsilon, delta)-private in person i, even for all others together.
 
-    **Not covered** is her own action :math:`a_i`, because it has to depend on her. If her action is published, or her reward, or
-    a log of :math:`(x_i, a_i, r_i)`, there is no guarantee. Besides the conditions of
-    :class:`~torchonline.privacy.learners.base.PrivateLearner`, the reward of person j must depend on her, on :math:`a_j` and on
-    public states only, never on the action or the reward of another person (no shared stock, no interference). Each person has
-    one round and one reward, and which round does not depend on any data.
+    Her own action has to depend on her: if it is published, or her reward, or a log of :math:`(x_i, a_i, r_i)`, there is no
+    guarantee. Besides the conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`, the reward of person j must
+    depend on her, on :math:`a_j` and on public states only (no shared stock, no interference).
 
-    **Late rewards.** A step takes all rewards that arrived in its round, each with its context and action. It clips the
-    contribution of each reward separately, at the present state, and adds them up. The clock counts rounds, never arrivals: one
-    step for each reward would shift everybody after it, and would not be private. A person still moves one summand, even if the
-    delay of her reward depends on her data.
+    A step takes all rewards that arrived in its round, late ones too, clips the contribution of each at the present state, and
+    adds them up. The clock counts rounds: one step for each reward would shift everybody after it, and would not be private.
+    A person moves one summand, even if the delay of her reward depends on her data.
 
     Values are never refused, because an error would tell of them. A context with NaN or infinity is decided upon as 0. Its
     record contributes 0, and so does a record whose reward is not finite, or whose action is no arm. A decision without an
@@ -44,38 +40,27 @@ class PrivateBandit(PrivateLearner):
 
     Args:
         arms: K, the number of arms.
-        feature_clip, feature_norm: the length that contexts are scaled down to, and the order of its norm.
-        reward_clip: rewards are clipped to this magnitude.
-        dim, options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        feature_clip, reward_clip: the length that contexts are scaled down to, and the magnitude that rewards are clipped to.
+        dim, options: those of ``PrivateLearner``.
     """
 
+    feature_norm: float  # the order of the norm that contexts are clipped in
+
     def __init__(
-        self,
-        dim: int,
-        *,
-        arms: int,
-        feature_clip: float,
-        feature_norm: float,
-        reward_clip: float,
-        **options: Unpack[PrivateOptions],
+        self, dim: int, *, arms: int, feature_clip: float, reward_clip: float, **options: Unpack[PrivateOptions]
     ) -> None:
         super().__init__(dim, **options)
         if self.source.name == "discrete":  # contributions are not integers
             raise ValueError("noise_source: expected 'torch' or 'csprng', got 'discrete'")
         self.arm_count = positive_integer("arms", arms)
         self.feature_clip = positive("feature_clip", feature_clip)
-        self.feature_norm = feature_norm
         self.reward_clip = self._clip_bound("reward_clip", reward_clip)
-
-    def released(self) -> ReleasedBandit:
-        """Return a module with public values only that decides, for export."""
-        raise NotImplementedError
 
     def _learn(self, x: Tensor, action: Tensor, reward: Tensor, step: int) -> None:
         """Learn from a round's clipped contexts ``(*B, m, d)``, and arms and clipped rewards ``(*B, m)``."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor) -> Tensor:
         """Return the score of each arm, float64: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
         self._refuse_tracing()
         x = self._checked_context(x, None)
@@ -84,14 +69,11 @@ class PrivateBandit(PrivateLearner):
 
     @one_at_a_time
     def select(self, x: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
-        """Choose an arm for each decision, the lowest of equals, for its own person only. Changes no state.
+        """Choose an arm for each decision, the lowest of equals, for its own person only: int64, ``(*B, ...)``. Changes no state.
 
         Args:
             x: contexts, ``(*B, ..., d)``: one decision, or many from the same state.
             mask: True where an arm is available, ``(*B, ..., K)``; None for all arms.
-
-        Returns:
-            ``(*B, ...)``, int64.
         """
         self._refuse_tracing()
         x = self._checked_context(x, None)
@@ -110,10 +92,6 @@ class PrivateBandit(PrivateLearner):
                 None if no reward has arrived.
             action: the arm of each reward, int64, ``(*B)`` or ``(*B, m)``.
             reward: the rewards, shaped like ``action``.
-
-        Raises:
-            RuntimeError: the horizon is over and the budget spent, or an interrupted step has left the state half written.
-            TypeError, ValueError: a type, shape or device is wrong. No buffer has changed.
         """
         step = self._next_step()
         with torch.no_grad(), np.errstate(all="ignore"):  # the step of a small arm runs on arrays

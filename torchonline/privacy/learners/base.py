@@ -35,30 +35,23 @@ class PrivateOptions(LearnerOptions, total=False):
 class PrivateLearner(ClockedLearner):
     """Base class of the private learners: all that one publishes, over all steps, reveals little of any one record.
 
-    **Protected** is one record: two streams are neighbours when they differ in one record. The sequence of all public states is
-    (epsilon, delta)-differentially private, even if later records are chosen by somebody who has seen the earlier states.
+    Guarantee: the sequence of all public states is (epsilon, delta)-differentially private for streams that differ in one record,
+    even if later records are chosen by somebody who has seen the earlier states. Nothing else that is computed from a record (a
+    loss, a reward, a regret) is covered, nor what is stopped, selected or logged by it. Conditions (more in docs/privacy.md):
 
-    **Public** are all arguments of the constructor, the number of steps, shapes and types, and which step each person takes.
-    Choose them without looking at the data. A record that is missing, refused or filtered out takes its step as ``step(None)``,
-    because skipping the step would shift all later records. NaN and infinity count as zero contributions, without an error,
-    because an error would tell of them. ``validate`` changes none of this.
+    - All arguments, the number of steps, shapes and types, and which step each person takes are public. They do not depend on
+      data.
+    - Each person takes one step. A record that is missing, refused or filtered out takes its step as ``step(None)``, because
+      skipping the step would shift all later records. The learner cannot see a second epoch, nor the same person in two learners:
+      B learners on one stream spend what ``continuations=B`` of :meth:`privacy_spent` says.
+    - The entries of ``state_dict()`` whose names begin with ``secret``, and so every checkpoint, pickle and copy, are as secret
+      as the records. :meth:`public_state` and :meth:`released` may leave the machine; TorchScript gets :meth:`released` too.
 
-    **One step for each person.** A second epoch spends more, and so does the same person in two learners of a fleet, under two
-    seeds, or at two points of a grid. The learner cannot see it: B learners on one stream spend what ``continuations=B`` of
-    :meth:`privacy_spent` says.
-
-    **Secret** are the entries of ``state_dict()`` whose names begin with ``secret``. Every checkpoint, pickle and copy of the
-    learner holds them, and is as secret as the records. :meth:`public_state` and :meth:`released` may leave the machine;
-    TorchScript gets :meth:`released` too. The guarantee does not cover anything else that is computed from a record (a loss, the
-    norm of a gradient, a reward, a regret), nor what is stopped, selected or logged by it.
-
-    **Noise is never replayed.** A learner that is loaded or copied draws new noise. A run from a state that another run has gone
-    on from releases all earlier records once more: see :meth:`privacy_spent`. All sums and all noise are float64, whatever
-    ``dtype`` says, and no cast changes them.
-
-    **A step that fails halfway counts as taken.** Do not give its person to ``step`` again. The learner then refuses all calls
-    that read or write its state, with a RuntimeError, until a state is loaded. A wrong shape, type or device is refused
-    before the step begins and leaves the learner as it was.
+    NaN and infinity count as zero contributions, because an error would tell of them. A learner that is loaded or copied draws
+    new noise. All sums and all noise are float64, whatever ``dtype`` says, and no cast changes them. **A step that fails halfway
+    counts as taken**: do not give its person to ``step`` again. The learner then refuses all calls that read or write its state,
+    with a RuntimeError, until a state is loaded. A wrong shape, type or device is refused before the step begins, by a ValueError
+    or TypeError that changes no buffer.
 
     Args:
         dim: number of features d.
@@ -79,8 +72,7 @@ class PrivateLearner(ClockedLearner):
     # Far below the margin of the calibration, and above the differences between the logarithms of two processors.
     options_tolerance = 1e-10
 
-    # Buffers in the dtype of the learner. All others are exact.
-    decisions: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()  # buffers in the dtype of the learner; all others are exact
     fixed_besides = ("clip_norm", "feature_norm", "sensitivity")
     why_fixed = "which the noise is made for"
 
@@ -118,19 +110,16 @@ class PrivateLearner(ClockedLearner):
         self.adjacency = one_of("adjacency", adjacency, ADJACENCIES)
         if positive_integer("max_participations", max_participations) != 1:
             raise ValueError(f"max_participations: expected 1, which the accounting is for, got {max_participations}")
-        if isinstance(noise_source, NoiseSource):
-            if seed is not None:
-                raise ValueError("seed: expected None with a noise source, which has its own randomness, got a seed")
-            self.source = noise_source
-        else:
-            self.source = make_source(noise_source, seed)
+        if isinstance(noise_source, NoiseSource) and seed is not None:
+            raise ValueError("seed: expected None with a noise source, which has its own randomness, got a seed")
+        self.source = noise_source if isinstance(noise_source, NoiseSource) else make_source(noise_source, seed)
 
-    def forward(self) -> Tensor:
-        """Return the decision."""
-        raise NotImplementedError
+    def _promise(self) -> dict[str, Any]:
+        """Return what a mechanism is calibrated to, and its source."""
+        return {"epsilon": self.epsilon, "delta": self.delta, "source": self.source}
 
-    def released(self) -> nn.Module:
-        """Return a module with the current decision and public values only, for export."""
+    def released(self) -> Any:
+        """Return a module with the current decision and public values only, for export: it decides, and does not learn."""
         raise NotImplementedError
 
     def _event(self, steps: int) -> Event | None:
@@ -157,20 +146,18 @@ class PrivateLearner(ClockedLearner):
         return Ledger(self.adjacency, () if event is None else (RepeatedEvent(event, runs),), notes)
 
     def privacy_spent(self, delta: float, continuations: int | None = None) -> float:
-        r"""Return the epsilon of all releases so far, at some delta.
+        r"""Return the epsilon of all releases so far, at some delta; without noise it is infinite.
 
-        The number holds after a number of steps that was *fixed in advance*. If the number of steps was chosen by looking at
-        anything that comes from the data, public states included, quote the constructor's epsilon and delta instead. To stop when
-        this number crosses a threshold that depends on the data spends more than the number says. Without noise it is infinite.
-
-        If m runs go on from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian privacy, or
-        :math:`m\rho` of zCDP. A learner cannot know of copies that it does not come from.
+        The number holds after a number of steps that was *fixed in advance*. If that was chosen by looking at anything that comes
+        from the data, public states or this number included, quote the constructor's epsilon and delta instead. If m runs go on
+        from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian privacy, or :math:`m\rho` of
+        zCDP.
 
         Args:
             delta: in (0, 1).
             continuations: m. By default 1, and one more for each load or copy, in this learner's past, of a state that had seen
-                a step. It is 1 for a run that was resumed from the very last state that it had published, and B for a fleet of B
-                learners on one stream, all published.
+                a step; a learner cannot know of other copies. It is 1 for a run that was resumed from the very last state that
+                it had published, and B for a fleet of B learners on one stream, all published.
         """
         return self.privacy_ledger(continuations).epsilon(within("delta", delta, 0.0, 1.0))
 
@@ -191,9 +178,7 @@ class PrivateLearner(ClockedLearner):
 
     def _clip_bound(self, name: str, value: Any) -> float:
         """Return a bound of clipping: above 0, and infinite only if epsilon is."""
-        if value == math.inf and self.epsilon == math.inf:
-            return math.inf
-        return positive(name, value)
+        return math.inf if value == math.inf == self.epsilon else positive(name, value)
 
     def _dtype_of(self, name: str) -> torch.dtype:
         return self._initial_options["dtype"] if name in self.decisions else torch.float64
@@ -203,9 +188,8 @@ class PrivateLearner(ClockedLearner):
         own.append(("adjacency", float(ADJACENCIES.index(self.adjacency))))
         return own + super()._options() + self._parameters_of_noise()
 
-    def _apply(self, fn: Any, recurse: bool = True) -> "PrivateLearner":
-        super()._apply(without_cast(fn), recurse)
-        return self
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        return super()._apply(without_cast(fn), recurse)
 
     def __prepare_scriptable__(self) -> nn.Module:
         # torch.jit.script compiles the module that this method returns. If the learner is part of another module, it puts the

@@ -28,8 +28,7 @@ class Clock(NamedTuple):
 class ClockedLearner(Learner):
     """Base class that counts steps and runs, in one number for all learners of a fleet, and never draws noise twice.
 
-    A subclass sets ``horizon`` and ``source`` before it creates the buffers. Its step holds the lock, calls :meth:`_next_step`,
-    checks its arguments, and does all of its writing in :meth:`_take`.
+    A subclass sets ``horizon`` and ``source`` before it creates the buffers. CONTRIBUTING.md says what a step does.
     """
 
     rounds: Tensor  # the steps of this run
@@ -55,11 +54,7 @@ class ClockedLearner(Learner):
         return rounds + 1
 
     def _take(self, step: int, learn: Callable[..., None], *arguments: Any) -> None:
-        """Take a step: advance the clock, then call ``learn``.
-
-        An exception before the clock has moved leaves the learner as it was. After a later exception, the step counts and the
-        learner is marked as torn, because its noise cannot be drawn again.
-        """
+        """Advance the clock, then call ``learn``. An exception after that leaves the step counted and the learner torn."""
         marks = self.__dict__
         try:
             marks["_is_torn"] = True
@@ -68,7 +63,7 @@ class ClockedLearner(Learner):
             learn(*arguments)
             marks["_is_torn"] = False
         except BaseException:
-            if int(self.rounds) < step:
+            if int(self.rounds) < step:  # nothing has been written
                 marks["_is_torn"] = False
             else:
                 self._remember(step)
@@ -85,13 +80,10 @@ class ClockedLearner(Learner):
         return self.source.is_seeded or bool(self.seeded)
 
     def _counts(self) -> tuple[int, int, int]:
-        """Return the rounds, the most steps of any run, and the number of runs: the larger of the buffers and our own copy.
-
-        Where they differ, somebody has written the clock from outside (an average of weights, a broadcast, an older state), or
-        has forked the process: that is one more run.
-        """
+        """Return the rounds, the most steps of any run, and the number of runs: the larger of the buffers and our own copy."""
         rounds, memory = int(self.rounds), self._memory
         furthest = max(int(self.furthest), memory.furthest, memory.rounds)
+        # A clock that somebody has written from outside, or a forked process, is one more run.
         is_other = rounds != memory.rounds or os.getpid() != memory.process
         another = is_other and max(rounds, memory.rounds) > 0
         return rounds, furthest, max(int(self.continuations), memory.continuations) + another

@@ -23,23 +23,21 @@ class DPHDB(PrivateBandit):
     r"""Private high-dimensional contextual bandit: a private Frank-Wolfe learner for each arm.
 
     Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`, with a known link :math:`\mu`. A round is
-    that of :class:`~torchonline.privacy.learners.bandit.PrivateBandit`.
+    that of ``PrivateBandit``.
 
     1. *Warm-up*: the first :math:`t_0` rounds are the block of arm 0, the next that of arm 1, and so on. The block's arm is
-       pulled whatever the context, and only its learner takes steps. At the end of a block ``theta_warm`` keeps the arm's
-       decision for good. If the block's arm is masked out, the lowest available arm is pulled. Rewards of other arms than the
-       block's are lost, late rewards too: a zero record takes their step.
-    2. *After it*: the arms with :math:`\mu(x^\top\theta^w_k) > \max_j \mu(x^\top\theta^w_j) - h/2` are kept, with the maximum
-       over the available arms. Of these, the arm with the highest :math:`\mu(x^\top\theta_k)` is pulled. The learner of every
-       arm takes a step in every round: on the record (x, r) if its arm was pulled, else on (0, :math:`\mu(0)`).
+       pulled whatever the context (the lowest available arm if it is masked out), and only its learner takes steps. At the end of
+       a block ``theta_warm`` keeps the arm's decision for good. Rewards of other arms, late ones too, count as zero records.
+    2. *After it*: of the available arms with :math:`\mu(x^\top\theta^w_k) > \max_j \mu(x^\top\theta^w_j) - h/2`, the arm with the
+       highest :math:`\mu(x^\top\theta_k)` is pulled. The learner of every arm takes a step in every round: on the record (x, r)
+       if its arm was pulled, else on (0, :math:`\mu(0)`).
 
-    The learners are those of :class:`~torchonline.DPPOFW`. The gradient of the loss is :math:`\nabla f(\theta; x, r) =
-    (\mu(x^\top\theta) - r)\,x`, so an arm that was not pulled adds exactly 0, and noise. A learner's own clock after the
-    warm-up is s = t - (K - 1) :math:`t_0`, and it weighs gradients by s and s - 1.
+    The learners are those of :class:`~torchonline.DPPOFW`. The gradient of the loss is :math:`(\mu(x^\top\theta) - r)\,x`, so an
+    arm that was not pulled adds exactly 0, and noise. A learner's clock after the warm-up is s = t - (K - 1) :math:`t_0`.
 
-    Guarantee: joint differential privacy, see :class:`~torchonline.privacy.learners.bandit.PrivateBandit`, at the
-    (epsilon, delta) of *one* arm's learner over its horizon n = T - (K - 1) :math:`t_0`, without a factor K or 2. There is no
-    guarantee for the regret, because contributions are clipped. Proof: docs/privacy.md.
+    Guarantee: joint differential privacy, see ``PrivateBandit``, at the (epsilon, delta) of *one* arm's learner over its horizon
+    n = T - (K - 1) :math:`t_0`, without a factor K or 2. There is no guarantee for the regret, because contributions are clipped.
+    Proof: docs/privacy.md.
     Cost of a round: K learners' steps, O(5 K d), and O(K m d) for m rewards. Cost of a decision: O(K d).
 
     Args:
@@ -55,18 +53,16 @@ class DPHDB(PrivateBandit):
         mechanism, scheme, step_scale: as in :class:`~torchonline.DPPOFW`, without ``"auto"``.
         noise_source: ``"torch"`` or ``"csprng"``. Each arm has noise of its own.
         adjacency: ``"replace_one"``; or ``"zero_out"``, a person in the place of a round without a reward.
-        dim, epsilon, delta, max_participations, seed, batch_shape, dtype, device, validate: see
-            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        dim, epsilon, delta, max_participations, seed, batch_shape, dtype, device, validate: see PrivateLearner.
 
     Shape: theta_warm ``(*B, K, d)``, public. ``arms[k]`` has the state of an arm's learner.
 
     Example:
         >>> bandit = DPHDB(2, arms=2, horizon=500, warmup=50, epsilon=10.0, delta=1e-4)
-        >>> theta = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double()
         >>> for x in torch.rand(500, 2).double():
         ...     k = bandit.select(x)
-        ...     bandit.step(x, k, theta[k] @ x)
-        >>> bandit.select(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        ...     bandit.step(x, k, x[k])
+        >>> bandit.select(torch.eye(2))
         tensor([0, 1])
 
     Reference: Algorithm 4 of the paper of :class:`~torchonline.DPTOFW`. What differs: the clock of an arm's learner is its own,
@@ -94,9 +90,8 @@ class DPHDB(PrivateBandit):
         step_scale: float = 0.5,
         **options: Unpack[PrivateOptions],
     ) -> None:
-        super().__init__(
-            dim, arms=arms, feature_clip=feature_clip, feature_norm=math.inf, reward_clip=reward_clip, **options
-        )
+        super().__init__(dim, arms=arms, feature_clip=feature_clip, reward_clip=reward_clip, **options)
+        self.feature_norm = math.inf
         self.warmup = positive_integer("warmup", warmup)
         if self.arm_count * self.warmup > self.horizon:
             most = self.horizon // self.arm_count
@@ -116,13 +111,7 @@ class DPHDB(PrivateBandit):
                 mechanism=mechanism,
                 scheme=scheme,
                 step_scale=step_scale,
-                horizon=self._local(self.horizon),
-                epsilon=self.epsilon,
-                delta=self.delta,
-                adjacency=self.adjacency,
-                noise_source=self.source.spawn(),
-                batch_shape=self.batch_shape,
-                **self._initial_options,
+                **(options | {"horizon": self._local(self.horizon), "noise_source": self.source.spawn(), "seed": None}),
             )
             for _ in range(self.arm_count)
         )
@@ -162,8 +151,7 @@ class DPHDB(PrivateBandit):
     def released(self) -> ReleasedDPHDB:
         """Return a module that decides greedily by the present decisions, for export. It does so in the warm-up too."""
         theta = torch.stack([arm.theta for arm in self.arms], -2)
-        clipping = {"feature_clip": self.feature_clip, "feature_norm": self.feature_norm}
-        return ReleasedDPHDB(theta, self.theta_warm, link=self.link, gap=self.gap, **clipping)
+        return ReleasedDPHDB(self, theta=theta, theta_warm=self.theta_warm)
 
     def _event(self, steps: int) -> Event:
         return self.arms[0]._event(self._local(steps))

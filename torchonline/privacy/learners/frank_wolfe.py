@@ -1,7 +1,7 @@
 """Private online Frank-Wolfe on balls, DPTOFW, and on polytopes, DPPOFW."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 from torch import Tensor
 
@@ -38,13 +38,12 @@ class DPTOFW(PrivateFrankWolfe):
         clip: C, the bound of the combined gradient g of the round, in the Euclidean norm. g has about the size of one gradient,
             whatever t is. Too small a clip biases, and noise grows in proportion to it. ``inf`` only if epsilon is.
         mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"paper"``, the tree with the paper's generalized
-            Gaussian noise. That is five times the noise needed and more, and is booked as the zCDP that it has.
+            Gaussian noise, five times the noise needed and more, booked as the zCDP that it has.
         scheme: ``"unbiased"``, or ``"paper"``: :math:`g_t = (t+1)\nabla f(\theta_t) - t\nabla f(\theta_{t-1})` over t + 1,
             which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
-        noise_source: ``"torch"``, ``"csprng"``, or ``"discrete"``, exact in integers, for ``mechanism="tree"``.
-        dim, horizon, epsilon, delta, adjacency, max_participations, seed, batch_shape, dtype, device, validate: see
-            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        noise_source, seed: ``"torch"``, ``"csprng"``, or ``"discrete"``, exact in integers, for the tree; a seed for tests.
+        dim, horizon, epsilon, delta, adjacency, max_participations, batch_shape, dtype, device, validate: see PrivateLearner.
 
     Shape: queries and gradients ``(*B, 2, d)``; theta, theta_prev, noisy_sum ``(*B, d)``, public; secret_memory ``(*B, 5, d)``.
 
@@ -87,17 +86,8 @@ class DPTOFW(PrivateFrankWolfe):
             return super()._choice()
         norm = self.domain.norm
         order = norm / (norm - 1.0) if 1.0 < norm < math.inf else math.inf if norm == 1.0 else 1.0
-        horizon, moved = self.horizon, self._moved(max(order, 2.0))
-        tree = GeneralizedGaussianTree(
-            horizon,
-            order=order,
-            dim=self.dim,
-            sensitivity=moved,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            source=self.source,
-        )
-        return NoisySum(self.domain, tree)
+        shape: dict[str, Any] = {"order": order, "dim": self.dim, "sensitivity": self._moved(max(order, 2.0))}
+        return NoisySum(self.domain, GeneralizedGaussianTree(self.horizon, **shape, **self._promise()))
 
 
 class DPPOFW(PrivateFrankWolfe):
@@ -113,14 +103,13 @@ class DPPOFW(PrivateFrankWolfe):
     Cost of a step: O(md) for m vertices that are given one by one, O(d) on the ball.
 
     Args:
-        scheme, step_scale, noise_source: as in :class:`DPTOFW`.
+        scheme, step_scale, noise_source, seed: as in :class:`DPTOFW`.
         radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`. Not used with ``vertices``.
         vertices: ``(m, d)``, of another polytope. Choose them without looking at data.
         clip: C, the bound of the combined gradient in the maximum norm.
         mechanism: ``"gumbel"``, ``"laplace"``, ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"auto"``, Gumbel noise if
             d > 1.3 n, else ``"blt"``. It reads d and n only.
-        dim, horizon, epsilon, delta, adjacency, max_participations, seed, batch_shape, dtype, device, validate: see
-            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        dim, horizon, epsilon, delta, adjacency, max_participations, batch_shape, dtype, device, validate: see PrivateLearner.
 
     Shape: theta, theta_prev ``(*B, d)``, public; secret_sum ``(*B, d)``, or the buffers of a mechanism.
 

@@ -4,13 +4,11 @@ import math
 from typing import Any, Unpack
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from torchonline.convex.domains import Domain
 from torchonline.core.backend import SMALL_STEP, as_array
 from torchonline.core.checks import one_of, positive
-from torchonline.core.inputs import ArrayLike
 from torchonline.core.ops import assign_
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
@@ -36,10 +34,9 @@ class PrivateFrankWolfe(PrivatePoint):
         v_t &\approx \arg\min_{v \in \mathcal D}\langle d_t, v\rangle, \qquad
         \theta_{t+1} = \theta_t + \eta_t(v_t - \theta_t), \quad \eta_t = \min\{1, c/(t+1)\}.
 
-    :math:`g_t` is clipped as a whole (:func:`~torchonline.privacy.clipping.clipped`), so that the sum moves by at most 2C if one
-    record is replaced. For independent records :math:`E\,d_t = \nabla F(\theta_t)`, with an error that shrinks as t grows.
-    The arguments are those of :class:`~torchonline.DPPOFW` and of :class:`~torchonline.privacy.learners.point.PrivatePoint`;
-    ``domain``, the set of the decisions, is a polytope for noise on the choice.
+    :math:`g_t` is clipped as a whole, so that the sum moves by at most 2C if one record is replaced. For independent records
+    :math:`E\,d_t = \nabla F(\theta_t)`, with an error that shrinks as t grows. The arguments are those of
+    :class:`~torchonline.DPPOFW`; ``domain``, the set of the decisions, is a polytope for noise on the choice.
     """
 
     decisions = ("theta", "theta_prev")
@@ -81,13 +78,10 @@ class PrivateFrankWolfe(PrivatePoint):
         start = self.domain.start()
         return {"theta": start, "theta_prev": start, **self.choice.initial_state(self.dim)}
 
-    @one_at_a_time
-    def step(self, gradients: ArrayLike | None, values: Any = None) -> None:
-        step = self._next_step()
-        rows: Any = self._checked(gradients)
+    def _advance(self, gradients: Tensor, step: int) -> None:
         view = self._arrays()
-        with torch.no_grad(), np.errstate(all="ignore"):
-            self._advance(self._contribution(rows if view is None else as_array(rows), step), step, view)
+        with np.errstate(all="ignore"):
+            self._add(self._contribution(gradients if view is None else as_array(gradients), step), step, view)
 
     @one_at_a_time
     def step_together(self, gradients: Tensor) -> None:
@@ -95,7 +89,7 @@ class PrivateFrankWolfe(PrivatePoint):
         step = self._next_step()
         contribution: Any = self._contribution(gradients, step).sum(-2)
         view = self._arrays()
-        self._advance(contribution if view is None else as_array(contribution), step, view)
+        self._add(contribution if view is None else as_array(contribution), step, view)
 
     def _arrays(self) -> NumpyView | None:
         """Return the view that a small step on the CPU runs on; None for tensors."""
@@ -106,7 +100,7 @@ class PrivateFrankWolfe(PrivatePoint):
         g = weight * gradients[..., 0, :] - (weight - 1) * gradients[..., 1, :]
         return clipped(g, self.clip, self.clip_norm)
 
-    def _advance(self, contribution: Tensor, step: int, view: NumpyView | None) -> None:
+    def _add(self, contribution: Tensor, step: int, view: NumpyView | None) -> None:
         """Take a step on a view, with an array, or on tensors if the view is None."""
         self._take(step, self._move, contribution, step, self._buffers if view is None else view.learner.__dict__)
         if view is not None:

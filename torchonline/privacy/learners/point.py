@@ -19,18 +19,13 @@ from torchonline.privacy.records import record_values
 class PrivatePoint(PrivateLearner):
     """Base class of the private learners of a point: clips gradients, publishes the point.
 
-    Args:
-        dim: number of features d.
-        clip: C, the bound that contributions are clipped to; ``inf`` only if epsilon is.
-        clip_norm: the order of the norm that contributions are clipped in.
-        options: those of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+    ``clip`` is C, the bound of contributions in the norm of order ``clip_norm``; ``inf`` only if epsilon is.
     """
 
     theta: Tensor
     theta_prev: Tensor
     decisions: tuple[str, ...] = ("theta",)
-    # The number of points at which it wants gradients: 1, or 2 if it has ``theta_prev``.
-    points = 1
+    points = 1  # at which it wants gradients: 1, or 2 if it has ``theta_prev``
 
     def __init__(self, dim: int, *, clip: float, clip_norm: float = 2.0, **options: Unpack[PrivateOptions]) -> None:
         super().__init__(dim, **options)
@@ -60,15 +55,18 @@ class PrivatePoint(PrivateLearner):
                 one point. None for a missing record, which takes its step all the same. NaN, infinite and long gradients are
                 clipped, not refused.
             values: of the loss. Ignored.
-
-        Raises:
-            RuntimeError: the horizon is over and the budget spent, or an interrupted step has left the state half written.
-            TypeError, ValueError: the type, shape or device of ``gradients`` is wrong. No buffer has changed.
         """
         step = self._next_step()
+        shape = (*self.batch_shape, self.points, self.dim)
+        if gradients is None:
+            rows = self.constants.new_zeros(shape)
+        else:
+            rows = record_values("gradients", gradients, self.constants)
+            if self.points == 1 and rows.dim() == self.batch_dims + 1:
+                rows = rows.unsqueeze(-2)
+            check_shape("gradients", rows, shape)
         with torch.no_grad():
-            contribution = self._contribution(self._checked(gradients), step)
-            self._take(step, self._learn, contribution, step)
+            self._advance(rows, step)
 
     @one_at_a_time
     def released(self) -> Released:
@@ -85,21 +83,12 @@ class PrivatePoint(PrivateLearner):
 
     def _prefix_sum(self, name: str) -> Mechanism:
         """Return the prefix-sum mechanism of that name with the least noise for epsilon and delta."""
-        n, moved, longest = self.horizon, self._moved(), self._longest()
-        return calibrated(
-            name, n, sensitivity=moved, radius=longest, epsilon=self.epsilon, delta=self.delta, source=self.source
-        )
+        sensitivity, radius = self._moved(), self._longest()
+        return calibrated(name, self.horizon, sensitivity=sensitivity, radius=radius, **self._promise())
 
-    def _checked(self, gradients: Any) -> Tensor:
-        """Return gradients as float64, ``(*B, N, d)``, zeros for None, or raise. Values raise nothing."""
-        shape = (*self.batch_shape, self.points, self.dim)
-        if gradients is None:
-            return self.constants.new_zeros(shape)
-        gradients = record_values("gradients", gradients, self.constants)
-        if self.points == 1 and gradients.dim() == self.batch_dims + 1:
-            gradients = gradients.unsqueeze(-2)
-        check_shape("gradients", gradients, shape)
-        return gradients
+    def _advance(self, gradients: Tensor, step: int) -> None:
+        """Take a step on gradients, float64, ``(*B, N, d)``."""
+        self._take(step, self._learn, self._contribution(gradients, step), step)
 
     def _contribution(self, gradients: Tensor, step: int) -> Tensor:
         """Return what a record adds, of norm at most ``clip``: ``(..., N, d)`` to ``(..., d)``, float64."""

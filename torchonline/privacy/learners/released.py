@@ -1,11 +1,11 @@
 """Modules of released values only, for export and serving."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from torchonline.links import Link
 from torchonline.privacy.clipping import clipped
 
 
@@ -30,15 +30,15 @@ class Released(nn.Module):
 
 
 class ReleasedBandit(nn.Module):
-    """Base class of what private bandits release: it decides by public values only, with the options of the learner."""
+    """Base class of what private bandits release: it decides by public values only, with the options of the bandit."""
 
     theta: Tensor  # parameters of all arms, (*B, K, d)
 
-    def __init__(self, theta: Tensor, *, feature_clip: float, feature_norm: float) -> None:
+    def __init__(self, bandit: Any, **public: Tensor) -> None:
         super().__init__()
-        self.feature_clip = feature_clip
-        self.feature_norm = feature_norm
-        self.register_buffer("theta", theta.detach().to(torch.float64, copy=True))
+        self.feature_clip, self.feature_norm = bandit.feature_clip, bandit.feature_norm
+        for name, value in public.items():
+            self.register_buffer(name, value.detach().to(torch.float64, copy=True))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the score of each arm: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
@@ -74,13 +74,9 @@ class ReleasedDPHDB(ReleasedBandit):
 
     theta_warm: Tensor  # parameters at the end of the warm-up, (*B, K, d)
 
-    def __init__(
-        self, theta: Tensor, theta_warm: Tensor, *, link: Link, gap: float, feature_clip: float, feature_norm: float
-    ) -> None:
-        super().__init__(theta, feature_clip=feature_clip, feature_norm=feature_norm)
-        self.link = link
-        self.gap = gap
-        self.register_buffer("theta_warm", theta_warm.detach().to(torch.float64, copy=True))
+    def __init__(self, bandit: Any, **public: Tensor) -> None:
+        super().__init__(bandit, **public)
+        self.link, self.gap = bandit.link, bandit.gap
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the estimated mean rewards: ``(*B, ..., d)`` to ``(*B, ..., K)``."""

@@ -42,10 +42,9 @@ class NoisyVertex:
 
     The vertex with the lowest score is released, and the sum stays secret. If a record is replaced, the differences of the
     scores move by at most :math:`\Delta_t = \Delta_1/t`, with :math:`\Delta_1 = \mathrm{diam}_1(V)\cdot 2C` for contributions
-    clipped to C in the maximum norm. Gumbel noise of scale b makes the choice an exponential mechanism of bounded range
-    :math:`\Delta_t/b`, and so :math:`(\Delta_t/b)^2/8`-zCDP. Laplace noise of scale b is :math:`(\Delta_t/b)^2/2`-zCDP. With
-    :math:`b_t = \Delta_1\sqrt{H_n/(8\rho)}/\sqrt t`, and 2 in the place of 8 for Laplace noise, n steps are
-    :math:`\rho`-zCDP and t steps are :math:`\rho H_t/H_n`-zCDP.
+    clipped to C in the maximum norm. Gumbel noise of scale b is :math:`(\Delta_t/b)^2/8`-zCDP, by its bounded range, and Laplace
+    noise :math:`(\Delta_t/b)^2/2`-zCDP. With :math:`b_t = \Delta_1\sqrt{H_n/(8\rho)}/\sqrt t`, and 2 in the place of 8 for
+    Laplace noise, n steps are :math:`\rho`-zCDP and t steps are :math:`\rho H_t/H_n`-zCDP.
 
     Args:
         domain: the polytope V.
@@ -75,8 +74,7 @@ class NoisyVertex:
         total = state["secret_sum"]
         total += contribution
         scores = self.domain.scores(total / divisor)
-        draw = self.source.gumbel if self.law == "gumbel" else self.source.laplace
-        noise = draw(tuple(scores.shape)).to(scores.device)
+        noise = getattr(self.source, self.law)(tuple(scores.shape)).to(scores.device)
         return self.domain.vertex(scores.sub(noise, alpha=self.scale / math.sqrt(step)).argmin(-1))
 
     def event(self, steps: int) -> Event:

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from torchonline.core.backend import on_arrays
-from torchonline.privacy.accounting import Event, GaussianEvent, NonPrivateEvent
+from torchonline.privacy.accounting import Event, GaussianEvent
 from torchonline.privacy.noise import NoiseSource, noise_source
 
 State = dict[str, Any]
 
-# Laws of noise on the scores of vertices.
-VERTEX_LAWS = ("gumbel", "laplace")
+VERTEX_LAWS = ("gumbel", "laplace")  # of noise on the scores of vertices
 
 # The place of a name is its number in a checkpoint, so the order stays.
 MECHANISM_NAMES = ("none", "blt", "tree", "honaker", "sqrt", "paper", "discrete", *VERTEX_LAWS)
@@ -24,14 +23,12 @@ class Mechanism:
     """Base class of all mechanisms: a factorization A = BC of the prefix sums, a noise scale, a noise source.
 
     Its owner keeps as buffers what evolves: the noisy sum, which is public, and the buffers that :meth:`initial_state` returns
-    and :meth:`change` writes. The latter are as secret as the records, and their names say so. All methods that compute run on
-    tensors and on NumPy views of them alike.
+    and :meth:`change` writes, which are as secret as the records and named so. Computing methods take tensors and NumPy views.
 
     Args:
         horizon: n, the number of steps.
         sensitivity: s_2, how far a record can move its summand in the Euclidean norm.
-        noise_scale: sigma, the standard deviation of the independent draws.
-        source: of these draws.
+        noise_scale, source: sigma, the standard deviation of the independent draws, and their source.
     """
 
     name: str
@@ -118,17 +115,17 @@ class NoNoise(Mechanism):
     def change(self, state: State, summand: Tensor, step: int) -> Tensor:
         return summand
 
-    def column_norm(self, steps: int) -> float:
-        return 1.0
-
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        return torch.ones((n, n), dtype=torch.float64).tril(), torch.eye(n, dtype=torch.float64)
+        return factors(torch.eye(n, dtype=torch.float64))
 
     def errors(self, n: int) -> tuple[float, float]:
         return 0.0, 0.0
 
-    def event(self, steps: int) -> Event:
-        return NonPrivateEvent()
+
+def factors(encoder: Tensor) -> tuple[Tensor, Tensor]:
+    """Return B and C for a C that is square and lower-triangular."""
+    ones = torch.ones_like(encoder).tril()
+    return torch.linalg.solve_triangular(encoder, ones, upper=False, left=False), encoder
 
 
 def summary(variances: Tensor) -> tuple[float, float]:

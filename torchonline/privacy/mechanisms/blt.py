@@ -45,16 +45,12 @@ TABLE = {
 
 
 def parameters(horizon: int, degree: int = 5) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    r"""Return decays and weights of a BLT for a horizon.
+    r"""Return decays, in (0, 1) and falling, and weights, above 0, of a BLT for a horizon.
 
-    Both are interpolated, linearly in the logarithm of the horizon, in a table of numerical minima of
-
-    .. math:: \tfrac34\log\mathrm{rms} + \tfrac14\log\max + \log\|c\|
-
-    (:func:`errors` and :func:`column_norm` at n = horizon). For fewer than 8 rounds they are those for 8 rounds, and beyond
-    :math:`2^{30}` rounds those for :math:`2^{30}`: still private, with more noise than needed.
-
-    ``degree`` is b, the number of vectors that are kept, from 1 to 6. The b decays are in (0, 1), falling, the weights above 0.
+    Both are interpolated, linearly in the logarithm of the horizon, in a table of numerical minima of :math:`\tfrac34\log
+    \mathrm{rms} + \tfrac14\log\max + \log\|c\|` (:func:`errors` and :func:`column_norm` at n = horizon). For fewer than 8 rounds
+    they are those for 8 rounds, and beyond :math:`2^{30}` rounds those for :math:`2^{30}`: still private, with more noise than
+    needed. ``degree`` is b, the number of vectors that are kept, from 1 to 6.
 
     Example:
         >>> decay, weight = parameters(1000, degree=2)
@@ -125,12 +121,11 @@ def trace_lower_bound(rounds: int) -> float:
         \mathrm{rms}\cdot\max_i\|C_{\cdot i}\| \ge \frac{\|A\|_*}{n} = \frac1n\sum_{k=1}^n\frac1{2\sin\frac{(2k-1)\pi}{4n+2}},
 
     A the n x n lower-triangular matrix of ones. This bounds noise that is linear in independent rows, not all mechanisms.
+    (Li and Miklau, ICDT 2013; Henzinger, Upadhyay and Upadhyay, SODA 2023.)
 
     Example:
         >>> trace_lower_bound(1000)
         2.9020633622530028
-
-    Reference: Li and Miklau, ICDT 2013; Henzinger, Upadhyay and Upadhyay, SODA 2023.
     """
     n, chunk = positive_integer("rounds", rounds), 1 << 20
     odd = (np.arange(start, min(start + chunk, n)) * 2 + 1 for start in range(0, n, chunk))

@@ -13,23 +13,19 @@ from torchonline.privacy.mechanisms.base import State, draw_shape
 from torchonline.privacy.mechanisms.trees import Tree
 from torchonline.privacy.noise import NoiseSource
 
-# The standard deviation of a node's noise is about two to this power, in units of the grid.
-RESOLUTION = 20
+RESOLUTION = 20  # the standard deviation of a node's noise is about two to this power, in units of the grid
 
 
 class DiscreteTree(Tree):
     r"""Binary tree whose sums are integers, multiples of ``grid``, with discrete Gaussian noise in each node.
 
     For integers that move by at most s the noise is :math:`s^2/(2\sigma^2)`-zCDP, as the continuous noise is (Canonne, Kamath and
-    Steinke, NeurIPS 2020). So the proof is about this program's integers, where floating-point noise has holes.
+    Steinke, NeurIPS 2020). So the proof is about this program's integers, where floating-point noise has holes. ``grid`` is a
+    power of two. Summands are rounded towards 0; one that is then too long, which only rounding can cause, counts as 0.
 
     Args:
-        horizon, sensitivity, source: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
         radius: the length of the longest summand. ``sensitivity`` is once or twice ``radius``.
-        epsilon, delta: of the whole run.
-
-    ``grid`` is a power of two. Summands are rounded towards 0. A summand that is then too long, which only rounding can cause,
-    counts as 0.
+        horizon, sensitivity, epsilon, delta, source: as in ``Mechanism``, and of the whole run.
     """
 
     name = "discrete"

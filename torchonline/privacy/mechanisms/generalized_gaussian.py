@@ -1,6 +1,7 @@
 """Binary tree with the generalized Gaussian noise of the DP-TOFW paper, for comparison."""
 
 import math
+from typing import Any
 
 from torch import Tensor
 
@@ -8,7 +9,6 @@ from torchonline.core.backend import beside
 from torchonline.privacy.accounting import Event, ZCDPEvent
 from torchonline.privacy.mechanisms.base import draw_shape
 from torchonline.privacy.mechanisms.trees import Tree
-from torchonline.privacy.noise import NoiseSource
 
 
 def smoothness(order: float, dim: int) -> tuple[float, float]:
@@ -26,28 +26,18 @@ class GeneralizedGaussianTree(Tree):
 
     If a record moves a sum by at most s in the norm of order q, then noise of density :math:`\propto
     \exp(-\|z\|_r^2/(2\sigma^2))` makes the sum :math:`\kappa s^2/(2\sigma^2)`-zCDP, with :math:`\kappa = (r-1)\,d^{2(1/r-1/q)}`
-    and r in [2, q]. The ledger books this zCDP, not what the formula for :math:`\sigma` says, which is five times the noise
-    needed and more.
+    and r in [2, q]. The ledger books this zCDP, a fifth or less of what the formula for :math:`\sigma` says.
 
     Args:
         horizon, dim, source: n, the number of steps, at least 2; d, the number of features; and the source of the noise.
-        order: q, of the norm in which ``sensitivity`` is measured; the Euclidean norm for q below 2, where the noise is normal.
-        sensitivity: s, how far a record can move its summand in that norm.
+        order, sensitivity: q, and s in that norm; the Euclidean norm for q below 2, where the noise is normal.
         epsilon, delta: as in the formula, which is enough for epsilon up to a limit; beyond, there is a ValueError.
     """
 
     name = "paper"
 
     def __init__(
-        self,
-        horizon: int,
-        *,
-        order: float,
-        dim: int,
-        sensitivity: float,
-        epsilon: float,
-        delta: float,
-        source: NoiseSource,
+        self, horizon: int, *, order: float, dim: int, sensitivity: float, epsilon: float, delta: float, **options: Any
     ) -> None:
         if horizon < 2:
             raise ValueError(f"horizon: expected at least 2, where the paper's noise is enough, got {horizon}")
@@ -58,7 +48,7 @@ class GeneralizedGaussianTree(Tree):
         self.order, self.kappa = smoothness(order, dim)
         scale = math.sqrt(2.0 * self.kappa * math.log(height / delta)) * height * sensitivity / epsilon
         self.law = "normal" if self.order == 2.0 else "generalized_gaussian"
-        super().__init__(horizon, sensitivity=sensitivity, noise_scale=scale, source=source)
+        super().__init__(horizon, sensitivity=sensitivity, noise_scale=scale, **options)
 
     def event(self, steps: int) -> Event:
         return ZCDPEvent(steps.bit_length() * self.kappa * (self.sensitivity / self.noise_scale) ** 2 / 2.0)

@@ -32,8 +32,8 @@ def calibrated(
 ) -> Mechanism:
     """Return the mechanism ``MECHANISMS[name]`` with the least noise for (epsilon, delta) over its horizon.
 
-    The arguments are those of :func:`prefix_sum`. A discrete source is for the tree, in integers. ``radius`` is the length of the
-    longest summand: the sensitivity or half of it, None for the sensitivity.
+    The arguments are those of :func:`prefix_sum`. ``radius``, for a discrete source, is the length of the longest summand: the
+    sensitivity or half of it, None for the sensitivity.
     """
     cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]
     if epsilon == math.inf:
@@ -41,19 +41,14 @@ def calibrated(
     if source.name == "discrete":
         if cls is not Tree:
             raise ValueError(f"noise_source: expected another than 'discrete' without the tree, got mechanism={name!r}")
-        radius = radius or sensitivity
-        return DiscreteTree(
-            horizon, sensitivity=sensitivity, radius=radius, epsilon=epsilon, delta=delta, source=source
-        )
+        promise: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "source": source}
+        return DiscreteTree(horizon, sensitivity=sensitivity, radius=radius or sensitivity, **promise)
     scale = sensitivity * cls(horizon, sensitivity=1.0, noise_scale=1.0, source=source).column_norm(horizon)
     return cls(horizon, sensitivity=sensitivity, noise_scale=scale / gaussian_mu(epsilon, delta), source=source)
 
 
 class PrefixSum(PrivateLearner):
-    """Noise for one prefix after another of a sum that is kept elsewhere, with the arguments of :func:`prefix_sum`.
-
-    All of ``state_dict()`` is secret, but for the counts. Copies and loads never repeat noise, and are counted.
-    """
+    """Noise for the prefixes of a sum, as :func:`prefix_sum` explains. All of ``state_dict()`` is secret, but for the counts."""
 
     secret_noise: Tensor
     statistics_depend_on = ("sensitivity",)
@@ -65,8 +60,7 @@ class PrefixSum(PrivateLearner):
         super().__init__(shape[-1] if shape else 1, horizon=horizon, batch_shape=shape[:-1], **options)
         self.shape = shape
         self.sensitivity = positive("sensitivity", sensitivity)
-        promise = {"sensitivity": self.sensitivity, "epsilon": self.epsilon, "delta": self.delta}
-        self.mechanism = calibrated(mechanism, self.horizon, source=self.source, **promise)
+        self.mechanism = calibrated(mechanism, self.horizon, sensitivity=self.sensitivity, **self._promise())
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -133,8 +127,7 @@ def prefix_sum(
     Args:
         mechanism: ``"blt"``, ``"sqrt"``, ``"honaker"`` or ``"tree"``.
         horizon: n, the number of steps.
-        shape: of a summand, ``(*B, d)`` or ``()``. The dimensions before the last are those of a fleet: sums over other people
-            each, and each sum has the sensitivity.
+        shape: of a summand, ``(*B, d)`` or ``()``. ``*B`` is that of a fleet: each sum is over other people.
         sensitivity: s_2, in the Euclidean norm.
         epsilon: of all steps; ``inf`` for no noise.
         delta: of all steps, in (0, 1).

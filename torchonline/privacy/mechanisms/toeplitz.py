@@ -1,13 +1,14 @@
 """Prefix-sum mechanisms with Toeplitz factors: the least noise."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchonline.core.backend import beside
 from torchonline.privacy.mechanisms import blt
-from torchonline.privacy.mechanisms.base import Mechanism, State, summary
-from torchonline.privacy.noise import NoiseSource
+from torchonline.privacy.mechanisms.base import Mechanism, State, factors, summary
 
 
 class BLT(Mechanism):
@@ -17,23 +18,16 @@ class BLT(Mechanism):
               y_t = z_t - \sum_j w_j s_j,\quad s_j \leftarrow \lambda_j s_j + y_t,\quad N_t = N_{t-1} + y_t .
 
     Any :math:`0 < \lambda_j < 1` and :math:`w_j > 0` that do not depend on data are private, because sigma is computed from the
-    numbers in use. The default numbers, of :func:`torchonline.privacy.mechanisms.blt.parameters`, are fitted to the horizon.
-
-    Reference: Dvijotham, McMahan, Pillutla, Steinke and Thakurta, FOCS 2024. What differs: docs/privacy.md.
+    numbers in use; by default :func:`torchonline.privacy.mechanisms.blt.parameters`, fitted to the horizon. (Dvijotham, McMahan,
+    Pillutla, Steinke and Thakurta, FOCS 2024. What differs: docs/privacy.md.)
     """
 
     name = "blt"
 
     def __init__(
-        self,
-        horizon: int,
-        *,
-        sensitivity: float,
-        noise_scale: float,
-        source: NoiseSource,
-        parameters: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+        self, horizon: int, *, parameters: tuple[tuple[float, ...], tuple[float, ...]] | None = None, **options: Any
     ) -> None:
-        super().__init__(horizon, sensitivity=sensitivity, noise_scale=noise_scale, source=source)
+        super().__init__(horizon, **options)
         self.decay, self.weight = blt.parameters(horizon) if parameters is None else parameters
         self._decay = np.array(self.decay)[:, None]
         self._weight = np.array(self.weight)
@@ -71,8 +65,8 @@ class SquareRoot(Mechanism):
 
     name = "sqrt"
 
-    def __init__(self, horizon: int, *, sensitivity: float, noise_scale: float, source: NoiseSource) -> None:
-        super().__init__(horizon, sensitivity=sensitivity, noise_scale=noise_scale, source=source)
+    def __init__(self, horizon: int, **options: Any) -> None:
+        super().__init__(horizon, **options)
         k = np.arange(1, horizon)
         self._coefficients = np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
         self._backwards = np.diff(self._coefficients, prepend=0.0)[::-1].copy()
@@ -97,8 +91,5 @@ class SquareRoot(Mechanism):
 
 def _factors(coefficients: Tensor) -> tuple[Tensor, Tensor]:
     """Return B and C for a lower-triangular Toeplitz C, given by its first column."""
-    n = len(coefficients)
-    lag = torch.arange(n).unsqueeze(-1) - torch.arange(n)
-    encoder = torch.where(lag >= 0, coefficients[lag.clamp(min=0)], 0.0)
-    ones = torch.ones((n, n), dtype=torch.float64).tril()
-    return torch.linalg.solve_triangular(encoder, ones, upper=False, left=False), encoder
+    step = torch.arange(len(coefficients))
+    return factors(coefficients[(step.unsqueeze(-1) - step).clamp(min=0)].tril())

@@ -5,16 +5,15 @@ import math
 import torch
 from torch import Tensor
 
-from torchonline.privacy.mechanisms.base import Mechanism, State, summary
+from torchonline.privacy.mechanisms.base import Mechanism, State, factors, summary
 
 
 class Tree(Mechanism):
     """Binary tree of noisy partial sums: a prefix adds up as many nodes as its number has binary ones.
 
     Node e covers the records after e - lowbit(e) up to e, where lowbit(e) is the largest power of two that divides e. Record i is
-    in the nodes i, i + lowbit(i), ..., at most ``n.bit_length()`` of them. Each step draws one node's noise.
-
-    Reference: Chan, Shi and Song, ICALP 2010; Dwork, Naor, Pitassi and Rothblum, STOC 2010.
+    in the nodes i, i + lowbit(i), ..., at most ``n.bit_length()`` of them. Each step draws one node's noise. (Chan, Shi and Song,
+    ICALP 2010; Dwork, Naor, Pitassi and Rothblum, STOC 2010.)
     """
 
     name = "tree"
@@ -32,14 +31,9 @@ class Tree(Mechanism):
         return math.sqrt(steps.bit_length())
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        encoder, decoder = torch.zeros((n, n), dtype=torch.float64), torch.zeros((n, n), dtype=torch.float64)
-        for step in range(1, n + 1):
-            encoder[step - 1, step - (1 << _lowest_bit(step)) : step] = 1.0
-            node = step
-            while node:
-                decoder[step - 1, node - 1] = 1.0
-                node -= 1 << _lowest_bit(node)
-        return decoder, encoder
+        step = torch.arange(1, n + 1)
+        age = step.unsqueeze(-1) - step
+        return factors(((age >= 0) & (age < (step & -step).unsqueeze(-1))).to(torch.float64))
 
     def errors(self, n: int) -> tuple[float, float]:
         return summary(_over_bits(n, torch.ones(n.bit_length(), dtype=torch.float64)))
@@ -48,11 +42,9 @@ class Tree(Mechanism):
 class HonakerTree(Tree):
     r"""Binary tree with noise in the right children too, for a second estimate of each partial sum.
 
-    A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of
-    its nodes of height j), with :math:`w_j = 2^j/(2^{k+1}-1)`. The variance is :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the
-    tree's. A step draws two numbers on average.
-
-    Reference: Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below.
+    A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of its nodes of height j), with
+    :math:`w_j = 2^j/(2^{k+1}-1)` and the variance :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the tree's. A step draws two numbers
+    on average. (Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below.)
     """
 
     name = "honaker"
@@ -69,21 +61,17 @@ class HonakerTree(Tree):
         return _replace_(subtrees, _lowest_bit(step), noise)
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        rows: list[Tensor] = []
-        estimates: list[Tensor] = []
-        stack: list[Tensor] = []
-        for step in range(1, n + 1):
-            for height in range(_lowest_bit(step) + 1):
-                row = torch.zeros(n, dtype=torch.float64)
-                row[step - (1 << height) : step] = 1.0
-                rows.append(row)
-                estimate = torch.zeros(2 * n, dtype=torch.float64)
-                if height:
-                    estimate = (2.0**height - 1.0) * (stack.pop() + stack.pop())
-                estimate[len(rows) - 1] = 2.0**height
-                stack.append(estimate / (2.0 ** (height + 1) - 1.0))
-            estimates.append(torch.stack(stack).sum(0))
-        return torch.stack(estimates)[:, : len(rows)], torch.stack(rows)
+        nodes = [(t - (1 << height), t) for t in range(1, n + 1) for height in range(_lowest_bit(t) + 1)]
+        start, end = torch.tensor(nodes).mT
+        step, record = torch.arange(1, n + 1).unsqueeze(-1), torch.arange(n)
+        encoder = ((start.unsqueeze(-1) <= record) & (record < end.unsqueeze(-1))).to(torch.float64)
+        decoder = torch.zeros((n, len(nodes)), dtype=torch.float64)
+        for height in range(n.bit_length()):
+            # A prefix whose number has this bit ends with a subtree of this height, but for smaller ones.
+            top = step >> height << height
+            is_inside = (top - (1 << height) <= start) & (end <= top) & (step >> height & 1 == 1)
+            decoder += is_inside * (end - start).to(torch.float64) / (2.0 ** (height + 1) - 1.0)
+        return decoder, encoder
 
     def errors(self, n: int) -> tuple[float, float]:
         size = 2.0 ** torch.arange(n.bit_length(), dtype=torch.float64)
