@@ -1,8 +1,7 @@
 """Base class of the linear estimators: statistics, widths and an all-or-nothing step."""
 
-import inspect
 import math
-from typing import TYPE_CHECKING, Any, Unpack, get_args, is_typeddict
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -68,25 +67,6 @@ class Estimator(Learner):
     smallest_noise_scale = 0.0
     # The longest features that a round may have.
     longest = math.inf
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        # For help and inspect, which should show the keywords that the base class explains in place of a family's `**options`.
-        own = inspect.signature(cls).parameters
-        family = get_args(own["options"].annotation) if "options" in own else ()
-        if family and is_typeddict(family[0]):
-            shared = [one for one in inspect.signature(cls.__mro__[1]).parameters.values() if one.name not in own]
-            named = [one.replace(kind=one.KEYWORD_ONLY) for one in shared if one.name in family[0].__annotations__]
-            kept = [one for one in own.values() if one.name != "options"]
-            cls.__signature__ = inspect.Signature(kept + named)
-
-    def __new__(cls, /, *arguments: Any, **named: Any) -> Any:
-        if arguments or named:  # a copy is made without
-            try:
-                inspect.signature(cls).bind(*arguments, **named)
-            except TypeError as error:
-                raise TypeError(f"{cls.__name__}() {error}") from None
-        return super().__new__(cls, *arguments, **named)
 
     def __init__(
         self,

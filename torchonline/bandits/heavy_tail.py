@@ -1,17 +1,17 @@
 """One-pass regression under heavy tails with a proved, computable radius, and UCB over it."""
 
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
-from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.bandits.policies import UCB
 from torchonline.core.checks import one_of
 from torchonline.core.ops import along, clip, dot, maximum, minimum, number, sqrt
-from torchonline.core.options import LearnerOptions
+from torchonline.core.options import LearnerOptions, arguments_of
 
 
 class HeavyTailRegression(HeavyTailCertificate):
@@ -134,6 +134,21 @@ class HeavyTailUCB(UCB):
         1
     """
 
-    @takes_arguments_of(HeavyTailRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(HeavyTailRegression(*arguments, **options))
+    def __init__(
+        self,
+        dim: int,
+        *,
+        noise: str = "moment",
+        moment_order: float = 2.0,
+        noise_scale: float = 1.0,
+        theta_bound: float = 1.0,
+        ridge: float | None = None,
+        delta: float = 0.01,
+        radius_scale: float = 1.0,
+        restart_every: int | None = None,
+        batch_shape: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        validate: bool = True,
+    ) -> None:
+        super().__init__(HeavyTailRegression(**arguments_of(locals())))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.bandits.policies import UCB
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import one_of, positive, positive_integer, within
 from torchonline.core.ops import (
@@ -24,7 +24,7 @@ from torchonline.core.ops import (
     started_power,
     where,
 )
-from torchonline.core.options import LearnerOptions
+from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.linalg import project_ball_
 
 
@@ -204,6 +204,25 @@ class HvtUCB(UCB):
         tensor(0)
     """
 
-    @takes_arguments_of(HuberRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(HuberRegression(*arguments, **options))
+    def __init__(
+        self,
+        dim: int,
+        *,
+        horizon: int | None,
+        moment_order: float = 2.0,
+        noise_scale: float = 1.0,
+        theta_bound: float = 1.0,
+        feature_bound: float = 1.0,
+        ridge: float | None = None,
+        delta: float | None = None,
+        alpha: float = 4.0,
+        minimum_scale: float | None = None,
+        radius: str = "paper",
+        radius_scale: float = 1.0,
+        restart_every: int | None = None,
+        batch_shape: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        validate: bool = True,
+    ) -> None:
+        super().__init__(HuberRegression(**arguments_of(locals())))

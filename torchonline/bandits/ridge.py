@@ -1,16 +1,16 @@
 """Ridge regression and OFUL (Abbasi-Yadkori, Pal and Szepesvari, NeurIPS 2011)."""
 
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.bandits.policies import UCB
 from torchonline.core.checks import one_of, positive, within
 from torchonline.core.ops import along, dot, increase_, log1p, matvec, number, sqrt
-from torchonline.core.options import LearnerOptions
+from torchonline.core.options import LearnerOptions, arguments_of
 
 
 class RidgeRegression(Estimator):
@@ -115,6 +115,20 @@ class OFUL(UCB):
         tensor(1)
     """
 
-    @takes_arguments_of(RidgeRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(RidgeRegression(*arguments, **options))
+    def __init__(
+        self,
+        dim: int,
+        *,
+        noise_scale: float = 1.0,
+        theta_bound: float = 1.0,
+        ridge: float = 1.0,
+        delta: float = 0.01,
+        radius: str = "mixture",
+        radius_scale: float = 1.0,
+        restart_every: int | None = None,
+        batch_shape: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        validate: bool = True,
+    ) -> None:
+        super().__init__(RidgeRegression(**arguments_of(locals())))

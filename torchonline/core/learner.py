@@ -330,6 +330,10 @@ class Learner(nn.Module):
         return own + [both for name, part in self.parts().items() for both in part._with_parts(f"{prefix}{name}.")]
 
 
+# Subclasses get theirs when they are made.
+Learner.__signature__ = expanded_signature(Learner)
+
+
 @cache
 def _options_of(cls: Any) -> frozenset[str]:
     """Return the names of the attributes that cannot be set after construction."""

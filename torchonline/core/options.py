@@ -3,9 +3,9 @@
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, get_args, is_typeddict
 
 import numpy as np
 import torch
@@ -84,15 +84,25 @@ DEFAULTS: dict[str, Any] = {"batch_shape": (), "dtype": torch.float64, "device":
 
 
 def expanded_signature(cls: Any) -> inspect.Signature:
-    """Return a constructor's signature with ``**options: Unpack[LearnerOptions]`` written out."""
-    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
-    if parameters and parameters[-1].annotation == Unpack[LearnerOptions]:
-        hints = LearnerOptions.__annotations__
-        parameters[-1:] = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS[name], annotation=hints[name])
-            for name in COMMON
-        ]
-    return inspect.Signature(parameters)
+    """Return a constructor's signature with ``**options: Unpack[LearnerOptions]``, or a family's options, written out.
+
+    Required keywords come first. A base class whose constructor names the options has their defaults.
+    """
+    own = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    if (options := _family_of(own)) is None:
+        return inspect.Signature(own)
+    own.pop()
+    shared = options.__annotations__.keys() - {parameter.name for parameter in own}
+    bases = (inspect.signature(base).parameters for base in cls.__mro__[1:])
+    theirs = next(parameters for parameters in bases if shared <= parameters.keys())
+    own += [theirs[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in theirs if name in shared]
+    return inspect.Signature(sorted(own, key=lambda one: (one.kind, one.default is not inspect.Parameter.empty)))
+
+
+def _family_of(parameters: Iterable[inspect.Parameter]) -> Any:
+    """Return the TypedDict of the ``**options`` among a constructor's parameters, or None."""
+    found = (get_args(one.annotation) for one in parameters if one.kind is inspect.Parameter.VAR_KEYWORD)
+    return next((of[0] for of in found if of and is_typeddict(of[0])), None)
 
 
 def passed(cls: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,8 +112,7 @@ def passed(cls: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> di
     try:
         return dict(inspect.signature(cls).bind(*arguments, **named).arguments)
     except TypeError as error:
-        parameters = inspect.signature(cls.__init__).parameters.values()
-        if any(parameter.annotation == Unpack[LearnerOptions] for parameter in parameters):
+        if _family_of(inspect.signature(cls.__init__).parameters.values()) is not None:
             raise TypeError(f"{cls.__name__}() {error}") from None
         return dict(named)  # a constructor of another style says what is wrong by itself
 

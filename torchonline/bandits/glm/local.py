@@ -1,13 +1,15 @@
 """Generalized linear regression with local curvature, and LocalGLB, the bandit on it."""
 
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
+import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import GLMOptions, MixtureEstimator
-from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.bandits.policies import UCB
 from torchonline.core.ops import along, at_least, clip, dot, matvec, maximum, minimum, number, sqrt, where
+from torchonline.core.options import arguments_of
 from torchonline.links import Link
 
 
@@ -139,6 +141,19 @@ class LocalGLB(UCB):
         tensor(1)
     """
 
-    @takes_arguments_of(LocalGLMRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(LocalGLMRegression(*arguments, **options))
+    def __init__(
+        self,
+        dim: int,
+        *,
+        link: Link | None = None,
+        theta_bound: float = 1.0,
+        feature_bound: float = 1.0,
+        ridge: float | None = None,
+        delta: float = 0.01,
+        radius_scale: float = 1.0,
+        batch_shape: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        validate: bool = True,
+    ) -> None:
+        super().__init__(LocalGLMRegression(**arguments_of(locals())))

@@ -2,15 +2,16 @@
 
 import math
 import warnings
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import GLMOptions, MixtureEstimator
-from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.bandits.policies import UCB
 from torchonline.core.checks import one_of
 from torchonline.core.ops import along, assign_, at_least, dot, log, matvec, real, sqrt
+from torchonline.core.options import arguments_of
 from torchonline.linalg import add_diagonal, logdet
 from torchonline.links import Link
 
@@ -145,6 +146,20 @@ class GLBOMD(UCB):
         ValueError: reward: expected whole numbers from 0 on, as Poisson has it, got 0.5
     """
 
-    @takes_arguments_of(GLMRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(GLMRegression(*arguments, **options))
+    def __init__(
+        self,
+        dim: int,
+        *,
+        link: Link | None = None,
+        theta_bound: float = 1.0,
+        feature_bound: float = 1.0,
+        ridge: float | None = None,
+        delta: float = 0.01,
+        radius: str = "empirical",
+        radius_scale: float = 1.0,
+        batch_shape: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+        validate: bool = True,
+    ) -> None:
+        super().__init__(GLMRegression(**arguments_of(locals())))

@@ -76,17 +76,6 @@ class PrivateLearner(ClockedLearner):
     fixed_besides = ("clip_norm", "feature_norm", "sensitivity")
     why_fixed = "which the noise is made for"
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        # For help and inspect, which should show the keywords in place of `**options`, required ones first.
-        own = inspect.signature(cls).parameters
-        if "options" in own and own["options"].annotation == Unpack[PrivateOptions]:
-            expanded = [parameter for name, parameter in own.items() if name != "options"]
-            shared = inspect.signature(PrivateLearner).parameters
-            expanded += [parameter for name, parameter in shared.items() if name not in own]
-            expanded.sort(key=lambda parameter: (parameter.kind, parameter.default is not inspect.Parameter.empty))
-            cls.__signature__ = inspect.Signature(expanded)
-
     def __init__(
         self,
         dim: int,
