@@ -42,7 +42,7 @@ class HeavyTailRegression(HeavyTailCertificate):
     ``ridge``, for features no longer than L and :math:`\nu_t` bounded away from 0. Proofs, the formulas for other moment orders
     and delays: docs/heavy_tail_regression.md.
 
-    Cost of a round: O(d^2) time and five d x d matrices (seven in float32), whatever the round. With ``noise="symmetric"``,
+    Cost of a round: O(d^2) time and five d x d matrices (seven in float32), the same in every round. With ``noise="symmetric"``,
     which does not clip, ``step`` refuses an outlier of some 10^7 error bars in float64.
 
     Args:

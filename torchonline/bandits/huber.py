@@ -43,8 +43,8 @@ class HuberRegression(Estimator):
     with the projection in the norm of V. The radius after t >= 1 rounds is
     :math:`\beta_t = 107\,\ell\,\tau_0\,t^e + \sqrt{\lambda(2+4S^2)}`, and its second term alone before.
 
-    Guarantee. The paper states :math:`\|\hat\theta_{t+1}-\theta^*\|_V \le \beta_t` for all t up to ``horizon`` with probability 1
-    - 4 ``delta`` (Lemma 1: noise with mean 0 and :math:`E|\eta_t|^p \le \nu_t^p` given the past, features of norm at most
+    Guarantee. The paper states :math:`\|\hat\theta_{t+1}-\theta^*\|_V \le \beta_t` for all t up to ``horizon`` with probability
+    1 - 4 ``delta`` (Lemma 1: noise with mean 0 and :math:`E|\eta_t|^p \le \nu_t^p` given the past, features of norm at most
     ``feature_bound``, :math:`\|\theta^*\| \le` ``theta_bound``, the paper's ``ridge``, ``alpha``, ``minimum_scale``). Its
     constant 107 is not confirmed: a step of the proof of Lemma 5 does not hold as written (docs/hvt_ucb.md). The radius is about
     5000 in the paper's experiment; ``radius_scale`` near 1e-3, a heuristic, works there. :class:`HeavyTailRegression` has a
@@ -54,7 +54,7 @@ class HuberRegression(Estimator):
     regret of at most :math:`C\sqrt T` at a known horizon T, with C not decreasing in T, becomes at most
     :math:`(2+\sqrt2)\,C\sqrt{T+64}`, with C as for T + 64 (docs/drift.md).
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round; O(d^3) in the rounds, ever rarer,
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32), the same in every round; O(d^3) in the rounds, ever rarer,
     in which the step leaves the ball.
 
     Args:

@@ -29,7 +29,7 @@ class RidgeRegression(Estimator):
     :math:`R\sqrt{\log\det(V/\lambda) + 2\log(1/\delta)} + \sqrt\lambda\,S`, is that of Theorem 2 of the reference: it has the
     same guarantee, and is never smaller.
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32), whatever the round.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32), the same in every round.
 
     Args:
         dim, theta_bound, ridge, radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.

@@ -43,7 +43,7 @@ class SystemIdentification(HeavyTailCertificate):
     closed loops are allowed, stable or not. :meth:`error_bound` bounds the error, and shrinks where :meth:`smallest_eigenvalue`
     grows. Proof, and the price beside n learners: docs/heavy_tail_regression.md.
 
-    Cost of a round: O(d^2 + dn) time and memory, whatever the round; five d x d matrices (seven in float32).
+    Cost of a round: O(d^2 + dn) time and memory, the same in every round; five d x d matrices (seven in float32).
 
     Args:
         dim, moment_order, radius_scale, batch_shape, dtype, device, validate: as in :class:`HeavyTailRegression`.

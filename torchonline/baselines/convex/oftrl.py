@@ -47,14 +47,16 @@ class SmoothLearner(ConvexLearner):
 class OFTRL(SmoothLearner):
     r"""OFTRL: optimistic follow the regularised leader on a ball.
 
-    With the last gradient as the hint, :math:`m_t = g_{t-1}`, :math:`m_1 = 0`,
+    It is made for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint,
+    :math:`m_t = g_{t-1}`, :math:`m_1 = 0`,
 
     .. math:: x_t = \arg\min_{\|x\|\le R}\Big\langle\sum_{s<t}g_s + m_t, x\Big\rangle + \frac{\|x\|^2}{\eta_t},\qquad
               \eta_t = \frac{R^2}{\nu + \sum_{s<t}\eta_s\|g_s - m_s\|^2},
 
     where :math:`\nu = 2GR + LR^2`, G = ``lipschitz`` and L = ``smoothness``.
 
-    Guarantee, for any gradients and every u in the ball, with :math:`Z = \max_t\|g_t - m_t\|`:
+    Guarantee, for any gradients and every u in the ball, with :math:`Z = \max_t\|g_t - m_t\|`, which is at most 2G if no
+    gradient is longer than G:
 
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle
               \le \frac3{\sqrt2}R\Big(\sum_{t\le T}\|g_t - m_t\|^2\Big)^{1/2} + \nu + \frac{3R^2Z^2}{2\nu}.
@@ -82,8 +84,9 @@ class OFTRL(SmoothLearner):
 
     Reference:
         Sachs, Hadiji, van Erven and Guzman, Between stochastic and adversarial online convex optimization: improved regret bounds
-        via smoothness, NeurIPS 2022, Theorem 5. What differs: R for the diameter; 2GR in :math:`\nu`, from the case without
-        smoothness, for :math:`RG^2`, which has other units; and, by the paper's proof, the last term for :math:`4R^2G^2/\nu`.
+        via smoothness, NeurIPS 2022, Theorem 5. What differs: R replaces the paper's diameter, because its proof needs only
+        :math:`\|u\| \le R`; :math:`\nu` has 2GR, from the paper's case without smoothness, in place of :math:`RG^2`, which has
+        other units; and the last term of the bound is what the paper's proof gives, where the paper prints :math:`4R^2G^2/\nu`.
     """
 
     renamed = {"total": "gradient_sum", "penalty": "regularization"}

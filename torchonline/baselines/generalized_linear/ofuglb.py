@@ -24,7 +24,7 @@ class OFUGLBRegression(LevelSetEstimator):
               \hat\theta = \arg\min_{\|\theta\|\le S} L(\theta), \qquad
               C = \{\|\theta\|\le S,\ L(\theta) - L(\hat\theta) \le b^2\}
 
-    with :math:`b^2 = \log(1/\delta) + \min_{0<c\le1}(d\log(1/c) + 2S\ell c)` and, a Lipschitz constant of L on the ball,
+    with :math:`b^2 = \log(1/\delta) + \min_{0<c\le1}(d\log(1/c) + 2S\ell c)`, and with a Lipschitz constant of L on the ball,
     :math:`\ell = \sum_sw_s\|x_s\|\max_{|z|\le S\|x_s\|}|\mu(z)-r_s|`. :meth:`upper_bound` is the largest :math:`x^\top\theta` in
     C; ``radius``, ``width`` and ``interval`` are those of the ellipsoid
 
@@ -40,7 +40,7 @@ class OFUGLBRegression(LevelSetEstimator):
         dim, link, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in the base class.
         horizon: T, number of rounds that the history has room for.
         ridge: :math:`\lambda > 0`, of the ellipsoid alone; None for :math:`(1+RSL)/(2S^2)`.
-        radius_scale: multiplies b and the radius.
+        radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
 
     Shape:
         - as of :class:`LikelihoodEstimator`; ``lipschitz``, :math:`\ell`, ``(*B)``.
@@ -55,7 +55,9 @@ class OFUGLBRegression(LevelSetEstimator):
 
     Reference:
         Lee, Yun and Jun, A Unified Confidence Sequence for Generalized Linear Models, with Applications to Bandits, NeurIPS
-        2024 (arXiv:2407.13977). What differs: the Lipschitz constant is that of the observed losses, which the proof allows.
+        2024 (arXiv:2407.13977). What differs: the Lipschitz constant is that of the observed losses, which the proof allows. For
+        logistic rewards it is below the paper's :math:`(1+S/2)(t-1)`. For count rewards, the paper's constant holds with high
+        probability and uses up a share of delta; this one does not.
     """
 
     lipschitz: Tensor

@@ -46,7 +46,7 @@ class OFULogRRegression(LevelSetEstimator):
         dim, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in the base class.
         horizon: T, number of rounds that the history has room for.
         ridge: :math:`\lambda > 0`, the same in all rounds; None for the paper's growing one, as in its authors' program.
-        radius_scale: multiplies b and the radius.
+        radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
 
     Shape:
         - as of :class:`LikelihoodEstimator`; ``logdet``, the logarithm of the determinant above, and ``root_level``, b, ``(*B)``.

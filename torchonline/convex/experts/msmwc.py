@@ -24,6 +24,8 @@ class MsMwC(Experts):
         w'_{t+1} = \arg\min_w\langle w, \ell_t + a_t\rangle + D_\varphi(w, w'_t),\qquad
         a_{t,j} = \text{kappa}\,\beta_j(\ell_{t,j} - h_{t,j})^2 .
 
+    The weights of unavailable experts keep their share of the sum and do not change (:meth:`set_available`).
+
     Guarantee. As long as :math:`\text{kappa}\,\beta_j|\ell_{t,j} - h_{t,j}| \le 1`, against each expert i, on every sequence,
 
     .. math::
@@ -32,7 +34,7 @@ class MsMwC(Experts):
         - \frac{\text{kappa}}{2}\sum_t\sum_j\beta_jw_{t,j}(\ell_{t,j} - h_{t,j})^2 .
 
     A loss further from its hint than that is moved towards it, and its round is counted in ``clipped_rounds``. If all rates are
-    equal, the bound holds with any experts missing (:meth:`set_available`): over the rounds in which i is available, with
+    equal, the bound holds with any experts missing: over the rounds in which i is available, with
     :math:`\ln(1/w'_{1,i})/\beta` as the first two terms. If rates differ, nothing is proved for rounds with missing experts.
     Cost of a round: O(N), times the few steps of a root search where rates differ.
 
