@@ -54,8 +54,8 @@ class HuberRegression(Estimator):
     regret of at most :math:`C\sqrt T` at a known horizon T, with C not decreasing in T, becomes at most
     :math:`(2+\sqrt2)\,C\sqrt{T+64}`, with C as for T + 64 (docs/drift.md).
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32), the same in every round; O(d^3) in the rounds, ever rarer,
-    in which the step leaves the ball.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in
+    which the step leaves the ball.
 
     Args:
         dim, theta_bound, radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.

@@ -35,7 +35,8 @@ class LocalGLMRegression(MixtureEstimator):
     proved for UCB over it; docs/glb_omd.md measures the regret.
 
     Cost of a round: O(d^2) time, :data:`~torchonline.bandits.glm.base.NODES` exponentials, at most 10 halvings and 6 Newton steps
-    on one number; two d x d matrices (three in float32), the same in every round. A root not reached costs radius, and no guarantee.
+    on one number, the same in every round; two d x d matrices (three in float32). A root not reached costs radius, and no
+    guarantee.
 
     Args:
         dim, link, theta_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
