@@ -105,14 +105,13 @@ class HeavyTailRegression(HeavyTailCertificate):
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, forecast = self.theta_hat, self._forecast(x)
-        square = dot(x, x)
-        mean, bound = dot(x, theta_hat), self.theta_bound * sqrt(square)
+        mean, bound = dot(x, theta_hat), self.theta_bound * sqrt(forecast.square)
         width = self.radius() * self._error_bar(forecast)
         error = minimum(width, bound)
         centre = clip(0.5 * (maximum(mean - width, -bound) + minimum(mean + width, bound)), bound)
 
         if self.is_symmetric:
-            scale, b = 0.0 * square + 1.0, 0.0 * square
+            scale, b = 0.0 * mean + 1.0, 0.0 * mean
             innovation = reward - centre
             rho = (abs(innovation) + error) ** 2
         else:

@@ -41,6 +41,7 @@ class Forecast(NamedTuple):
     Px: Tensor  # P x, (*B, d)
     xWx: Tensor  # x'V^-1 x, (*B)
     xPx: Tensor  # x'P x, (*B)
+    square: Tensor  # x'x, (*B)
     slack: Tensor  # 8 roundoffs times x'x, (*B). Times trace(M), it bounds most of what rounding has taken from x'Mx.
 
 
@@ -88,7 +89,8 @@ class HeavyTailCertificate(Estimator):
 
     def _forecast(self, x: Tensor) -> Forecast:
         Wx, Px = matvec(self.V_inv, x), matvec(self.P, x)
-        return Forecast(x, Wx, Px, dot(x, Wx), dot(x, Px), 8.0 * roundoff(x) * dot(x, x))
+        square = dot(x, x)
+        return Forecast(x, Wx, Px, dot(x, Wx), dot(x, Px), square, 8.0 * roundoff(x) * square)
 
     def _error_bar(self, forecast: Forecast) -> Tensor:
         """Return the norm that the radius multiplies, at the features of the round: ``(*B)``."""
@@ -132,7 +134,7 @@ class HeavyTailCertificate(Estimator):
 
     def _absorb_(self, forecast: Forecast, scale: Tensor, rho: Tensor, b: Tensor) -> Tensor:
         """Add a round of some scale, weight ``rho`` and bias ``b`` to all but theta_hat; return the direction of its move."""
-        x, Wx, Px, xWx, xPx, slack = forecast
+        x, Wx, Px, xWx, xPx, _, slack = forecast
         bias, inverse = number(self.bias), 1.0 / scale
         Rx = matvec(self.A_inv, x)
         squared_inverse = inverse * inverse

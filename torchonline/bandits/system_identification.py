@@ -177,7 +177,7 @@ class SystemIdentification(HeavyTailCertificate):
     def _observe(self, x: Tensor, next_state: Tensor, noise_scale: Tensor) -> None:
         theta_hat, own, forecast = self.theta_hat, self.noise_scale, self._forecast(x)
         mean = matvec(theta_hat.mT, x)
-        bound = self.theta_bound * along(sqrt(dot(x, x)), mean)
+        bound = self.theta_bound * along(sqrt(forecast.square), mean)
         width = self.radius() * along(self._error_bar(forecast), mean)
         centre = clip(0.5 * (maximum(mean - width, -bound) + minimum(mean + width, bound)), bound)
 
