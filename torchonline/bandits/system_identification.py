@@ -11,7 +11,7 @@ from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
 from torchonline.core.backend import in_python
 from torchonline.core.checks import check_state_dtype, positive, positive_integer, positive_size
-from torchonline.core.ops import along, clip, dot, largest, matvec, maximum, minimum, roundoff, row_dots, sqrt, trace
+from torchonline.core.ops import along, clip, largest, matvec, maximum, minimum, roundoff, row_dots, sqrt, trace
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_product_
 from torchonline.core.stepping import one_at_a_time
