@@ -21,13 +21,15 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
     .. math:: V \leftarrow \gamma V + (1-\gamma)\lambda\,d\,e_je_j^\top,\qquad
               A \leftarrow \gamma^2 A + (1-\gamma^2)\lambda\,d\,e_je_j^\top,\qquad j = t \bmod d.
 
-    The coordinate vectors :math:`e_j` take turns, as observations of reward 0, to keep the ridge from fading. In the radius,
-    :math:`d\log(\operatorname{tr}A/(\lambda d)) \ge \log\det(A/\lambda)` takes the place of ``logdet``, and each round
-    multiplies ``bias`` by :math:`\gamma`.
+    The coordinate vectors :math:`e_j` take turns, as observations of reward 0, to keep the ridge from fading. A round of age n
+    weighs :math:`\gamma^n` in :math:`\hat\theta`. In the radius, :math:`d\log(\operatorname{tr}A/(\lambda d))`, which is at
+    least :math:`\log\det(A/\lambda)`, takes the place of ``logdet``, and each round multiplies ``bias`` by :math:`\gamma`.
 
-    Guarantee: none, whether the parameter moves or not (docs/drift.md), unlike for ``restart_every`` of the base class.
+    Guarantee: none, whether the parameter moves or not (docs/drift.md). ``restart_every`` of :class:`HeavyTailRegression`, which
+    starts anew, has a theorem.
 
-    Cost of a round: O(d^2) time and five d x d matrices (seven in float32), about twice the base class's time.
+    Cost of a round: O(d^2) time and five d x d matrices (seven in float32), about twice the time of
+    :class:`HeavyTailRegression`.
 
     Args:
         dim, noise, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as
@@ -45,7 +47,8 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
 
     Reference:
         Russac, Vernade and Cappe, Weighted Linear Bandits for Non-Stationary Environments, NeurIPS 2019 (D-LinUCB). What
-        differs: the regression; the ridge, there renewed in all coordinates at once; the newest round, which there weighs 1.
+        differs: the regression; the ridge, which there is renewed in all coordinates at once; and the newest round, which there
+        weighs 1 and here :math:`\gamma`.
     """
 
     statistics_depend_on = (*HeavyTailRegression.statistics_depend_on, "discount")

@@ -52,7 +52,7 @@ class HeavyTailRegression(HeavyTailCertificate):
         moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; the standard
             deviation at p = 2. Too large costs regret; too small voids the guarantee, often without a trace in the data.
-        theta_bound: S > 0, a bound on the norm of the true parameter, likewise.
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too large and too small are as for ``noise_scale``.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: probability in (0, 1) that the confidence set ever fails.
 

@@ -55,7 +55,10 @@ class ClipLevel(NamedTuple):
 
 
 class HeavyTailCertificate(Estimator):
-    """Base of the heavy-tailed regressions: a round is forecast, clip level and absorption (docs/heavy_tail_regression.md)."""
+    """Base of the heavy-tailed regressions, of one output and of several.
+
+    A round calls :meth:`_forecast`, :meth:`_clip_level` and :meth:`_absorb_`, in this order (docs/heavy_tail_regression.md).
+    """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
         A_lost: Tensor | None

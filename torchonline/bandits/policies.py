@@ -29,7 +29,10 @@ P = ParamSpec("P")
 def takes_arguments_of(
     estimator: Callable[P, Estimator],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Decorate a policy's ``__init__`` with the signature and the arguments' documentation of an estimator's constructor."""
+    """Decorate a policy's ``__init__`` that passes its arguments on to an estimator.
+
+    The method gets the signature of the estimator's constructor and the documentation of its arguments.
+    """
     signature = inspect.signature(estimator)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     section = re.search(r"^Args:\n(?: .*\n|\n)*", inspect.getdoc(estimator) or "", re.MULTILINE)
@@ -68,7 +71,7 @@ class Policy(nn.Module):
     A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`.
 
     Args:
-        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response.
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response. It has the ``batch_shape``, ``*B``.
     """
 
     # True in the stand-ins that compute on NumPy arrays.
@@ -164,9 +167,9 @@ class UCB(Policy):
 
     .. math:: \text{score}_k = x_k^\top\hat\theta + \beta\,\|x_k\|_M
 
-    with the estimator's ``radius`` :math:`\beta` and ``width``. When the confidence set holds, no score is below its arm's mean
-    reward, and the regret of a round is at most twice the chosen arm's :math:`\beta\|x_k\|_M`. Cost of a decision among K arms:
-    O(K d^2), one matrix product.
+    with the estimator's ``radius`` :math:`\beta` and ``width``. When the estimator's confidence set holds, no score is below its
+    arm's mean reward, and the regret of a round is at most twice the chosen arm's :math:`\beta\|x_k\|_M`. Cost of a decision
+    among K arms: O(K d^2), one matrix product.
 
     Example:
         >>> policy, arms = UCB(RidgeRegression(2)), torch.eye(2, dtype=torch.float64)

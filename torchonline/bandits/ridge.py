@@ -20,7 +20,7 @@ class RidgeRegression(Estimator):
               \text{radius}^2 = R^2\bigl(\log\det(V/\lambda) + 2\log(1/\delta)\bigr) + \lambda S^2
 
     V starts at :math:`\lambda I`, and :math:`a = x`, :math:`\tilde r = r`. A round with a ``noise_scale`` :math:`R_t` of its own
-    has :math:`a = xR/R_t` and :math:`\tilde r = rR/R_t`, which is weighted least squares.
+    has :math:`a = xR/R_t` and :math:`\tilde r = rR/R_t`, which is weighted least squares. Widths are :math:`\|x\|_{V^{-1}}`.
 
     Guarantee. Assume that the noise is R-sub-Gaussian given the past and x, with R = ``noise_scale`` (:math:`R_t` in a round that
     has its own), and that :math:`\|\theta^*\| \le` ``theta_bound``. Then with probability at least 1 - ``delta``, for all rounds

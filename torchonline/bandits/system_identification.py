@@ -40,8 +40,8 @@ class SystemIdentification(HeavyTailCertificate):
               + \lambda S_i^2/\nu_i^2} + \text{bias}\Bigr).
 
     The noises of the outputs may depend on each other. Features may be of any size and chosen by anything that knows the past, so
-    closed loops are allowed, stable or not. :meth:`error_bound` bounds the error, and shrinks where :meth:`smallest_eigenvalue`
-    grows. Proof, and the price beside n learners: docs/heavy_tail_regression.md.
+    closed loops are allowed, stable or not. That the error goes to 0 is not promised: :meth:`error_bound` bounds it, and shrinks
+    where :meth:`smallest_eigenvalue` grows. Proof, and the price beside n learners: docs/heavy_tail_regression.md.
 
     Cost of a round: O(d^2 + dn) time and memory, the same in every round; five d x d matrices (seven in float32).
 

@@ -70,8 +70,9 @@ class GLMOptions(LearnerOptions, total=False):
 class GeneralizedEstimator(Estimator):
     r"""Base of all generalized linear models: the mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link.
 
-    Confidence sets and policies work on the predictor :math:`x^\top\theta`; ``forward`` and ``interval`` return mean rewards. A
-    round's ``noise_scale`` is the square root of its dispersion: the average of n tries has 1 / sqrt(n) times that of one.
+    Confidence sets and policies work on the predictor :math:`x^\top\theta`, which orders the arms as their means do; ``forward``
+    and ``interval`` return mean rewards. A round's ``noise_scale`` is the square root of its dispersion: the average of n tries
+    has 1 / sqrt(n) times that of one.
 
     Args:
         dim: d, number of features.

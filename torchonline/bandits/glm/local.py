@@ -25,7 +25,7 @@ class LocalGLMRegression(MixtureEstimator):
 
     where c is the least curvature that the loss can have between y and the interval of the confidence set before the reward,
     :math:`z \pm \text{radius}\sqrt q` cut to :math:`\pm S\|x\|`: :math:`c\,(b-y)^2 \le 2D_m(b, y)/g` for all b in it
-    (:math:`D_m` is the divergence of m). The squared radius grows by the cost of the round.
+    (:math:`D_m` is the divergence of m). The squared radius grows by the cost of the round. Widths are :math:`\|x\|_{V^{-1}}`.
     As the set shrinks, c tends to the slope :math:`\mu'(y)/g`, and V to the Fisher information, whatever S is.
 
     Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
@@ -35,8 +35,8 @@ class LocalGLMRegression(MixtureEstimator):
     proved for UCB over it; docs/glb_omd.md measures the regret.
 
     Cost of a round: O(d^2) time, :data:`~torchonline.bandits.glm.base.NODES` exponentials, at most 10 halvings and 6 Newton steps
-    on one number, the same in every round; two d x d matrices (three in float32). A root not reached costs radius, and no
-    guarantee.
+    on one number, the same in every round; two d x d matrices (three in float32). A root that Newton's method has not reached
+    costs radius, but not the guarantee.
 
     Args:
         dim, link, theta_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in

@@ -19,18 +19,19 @@ from torchonline.links import Link
 class GLMRegression(MixtureEstimator):
     r"""One-pass generalized linear regression by online mirror descent, the estimator of GLB-OMD.
 
-    A round, with the mean :math:`\mu = m'` of the link, the dispersion :math:`g = \text{noise\_scale}^2` and
-    :math:`w(\theta) = \mu'(x^\top\theta)/g`:
+    A round, from :math:`V = \lambda I`, with the mean :math:`\mu = m'` of the link, the dispersion
+    :math:`g = \text{noise\_scale}^2` and :math:`w(\theta) = \mu'(x^\top\theta)/g`:
 
     .. math:: \tilde V &= V + \eta\,w(\hat\theta)\,xx^\top \\
               \zeta &= \hat\theta - \eta\,\tilde V^{-1}x\,(\mu(x^\top\hat\theta) - r)/g &&\text{(42a)} \\
               \hat\theta &\leftarrow \arg\min_{\|\theta\|\le S}\|\theta-\zeta\|_{\tilde V} &&\text{(42b)} \\
               V &\leftarrow V + w(\hat\theta)\,xx^\top &&\text{(at the new estimate)}
 
-    With ``radius="empirical"``, :math:`\eta` is about the smallest number with :math:`\mu'(y)(b-y)^2 \le 2\eta D_m(b, y)` for all
-    predictors b and y in [-SL, SL], with the divergence :math:`D_m` of m; otherwise it is the paper's 1 + R S L, which is larger.
+    Widths are :math:`\|x\|_{V^{-1}}`. With ``radius="empirical"``, :math:`\eta` is about the smallest number with
+    :math:`\mu'(y)(b-y)^2 \le 2\eta D_m(b, y)` for all predictors b and y in [-SL, SL], with the divergence :math:`D_m` of m;
+    otherwise it is the paper's 1 + R S L, which is larger.
 
-    Guarantee. Under the conditions of :class:`LocalGLMRegression` the confidence set holds with the radius
+    Guarantee. What :class:`LocalGLMRegression` guarantees holds here too, under the same conditions, with the radius
 
     - "empirical": the sum of the costs of all rounds. Holds for any ``ridge``. Proof: docs/generalized_linear.md.
     - "paper": :math:`\text{radius}^2 = 4\lambda S^2 + 2\eta\log\frac1\delta + 6d\eta^2\log(2 + 2C_\mu L^2t/(\lambda g))` at
@@ -76,7 +77,7 @@ class GLMRegression(MixtureEstimator):
             self.eta = self.link.curvature_ratio(self.predictor_bound)
         else:
             self.eta = 1.0 + self.concordance * self.predictor_bound
-            # The paper's bounds hold for no smaller dispersions.
+            # The paper's bounds are for rounds of one dispersion, and hold for larger ones.
             self.smallest_noise_scale = self.noise_scale
         self.max_weight = self.link.max_slope(self.predictor_bound) / self.noise_scale**2
         if radius != "empirical" and self.ridge < self.theory_ridge():
