@@ -45,15 +45,17 @@ class ECOLogRegression(GeneralizedEstimator):
               \nu &= \tfrac12 + 2\log\bigl(\tfrac2\delta\sqrt{1+t/(4\lambda)}\bigr).
 
     Guarantee. If rewards are in [0, 1] with mean :math:`\sigma(x^\top\theta^*)` given the past, or averages of n such with
-    g = 1/n, :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, the confidence set holds. The form of the radius is recalled; the
-    proof is ours (docs/generalized_linear.md).
+    g = 1/n, :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, the confidence set of
+    :class:`~torchonline.bandits.estimator.Estimator` holds. The form of the radius is recalled; the proof is ours
+    (docs/generalized_linear.md).
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32); several times O(d^3) in the rounds, ever rarer, with a
     minimum outside the ball. On an accelerator, the host asks in each round whether one is, even with ``validate=False``.
     :func:`~torchonline.export.to_program` takes a minute.
 
     Args:
-        dim, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in the base class.
+        dim, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
 
     Shape:
         - ``excess_loss``, the sum above, ``(*B)``; the others as of :class:`~torchonline.bandits.estimator.Estimator`.

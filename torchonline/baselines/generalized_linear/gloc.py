@@ -31,18 +31,20 @@ class GLOCRegression(GeneralizedEstimator):
               + \frac{4R^4}{\kappa^4\delta^2}}\Bigr) + \lambda S^2 - E.
 
     Guarantee (Theorem 1 of the reference). With Gaussian, logistic and binomial links, if rewards are as the link says,
-    :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, the confidence set holds. With other links, whose rewards are not
-    sub-Gaussian, the radius is a heuristic. The radius is recalled. We have checked its proof, for all ``delta`` below 1.
+    :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, the confidence set of
+    :class:`~torchonline.bandits.estimator.Estimator` holds. With other links, whose rewards are not sub-Gaussian, the radius is a heuristic. The radius is recalled. We have checked its proof, for all ``delta`` below 1.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
     leaves the ball.
 
     Args:
-        dim, link, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in the base class.
-        theta_bound: S > 0, likewise, but refused if it makes :math:`\kappa` less than 1e-12.
+        dim, link, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
+        theta_bound: S > 0, a bound on the norm of the true parameter. If it makes :math:`\kappa` less than 1e-12 it is refused.
 
     Shape:
-        - ``iterate``, ``(*B, d)``; ``gradient_sum`` (the sum in B), ``residual_sum`` (E), ``(*B)``.
+        - ``iterate``, ``(*B, d)``; ``gradient_sum`` (the sum in B), ``residual_sum`` (E), ``(*B)``; the others as of
+          :class:`~torchonline.bandits.estimator.Estimator`.
 
     Example:
         >>> learner = GLOCRegression(2)

@@ -100,7 +100,10 @@ class LikelihoodEstimator(GeneralizedEstimator):
 
 
 class LevelSetEstimator(LikelihoodEstimator):
-    """Base of the models whose confidence set is a level set of the loss, for which :meth:`upper_bound` is exact."""
+    """Base of the models whose confidence set is a level set of the loss.
+
+    ``radius`` and ``width`` are those of an ellipsoid around this set; :meth:`upper_bound` is exact.
+    """
 
     def level(self) -> Tensor:
         """Return the level, scaled by the square of ``radius_scale``: ``(*B)``."""
@@ -112,10 +115,10 @@ class LevelSetEstimator(LikelihoodEstimator):
 
     @on_rows
     def upper_bound(self, x: Tensor) -> Tensor:
-        r"""Return the largest predictors of the set, to 1e-7 :math:`\|x\|S`: ``(*B, ..., d)`` to ``(*B, ...)``.
+        r"""Return the largest predictors of the set: ``(*B, ..., d)`` to ``(*B, ...)``.
 
-        The gradient in x is the maximiser. Cost for each row of x: about thirty passes over all different features of the rounds,
-        at most O(t d^2) each.
+        The largest :math:`x^\top\theta` is exact to 1e-7 :math:`\|x\|S`. The gradient in x is the maximiser :math:`\theta`. Cost
+        for each row of x: about thirty passes over all different features of the rounds, at most O(t d^2) each.
         """
         value: Tensor = UpperBound.apply(x, self)
         return value

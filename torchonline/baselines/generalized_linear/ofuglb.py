@@ -37,13 +37,15 @@ class OFUGLBRegression(LevelSetEstimator):
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d), and O(t d^2) during :meth:`upper_bound`.
 
     Args:
-        dim, link, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in the base class.
+        dim, link, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the history has room for.
         ridge: :math:`\lambda > 0`, of the ellipsoid alone; None for :math:`(1+RSL)/(2S^2)`.
         radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
 
     Shape:
-        - as of :class:`LikelihoodEstimator`; ``lipschitz``, :math:`\ell`, ``(*B)``.
+        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``lipschitz``,
+          :math:`\ell`, ``(*B)``.
 
     Example:
         >>> learner = OFUGLBRegression(2, horizon=100, delta=0.5)

@@ -21,7 +21,7 @@ class MLogBRegression(GeneralizedEstimator):
               \hat\theta_t - \eta\,\tilde V^{-1}x\,(\sigma(x^\top\hat\theta_t) - r)/g\bigr) \\
               V &\leftarrow V + \sigma'(x^\top\hat\theta_{t+1})\,xx^\top/g
 
-    with the projection in the norm of :math:`\tilde V`, and after t rounds
+    with the projection in the norm of :math:`\tilde V`. After t rounds
 
     .. math:: \text{radius}^2 = 4\lambda S^2 + 2\eta\Bigl(33\,(1 + \log(1+2t))\log\tfrac{2\sqrt{1+2t}}\delta + 2
               + 6\eta d\log\bigl(1 + \tfrac{(t+1)L^2}{2\lambda}\bigr)\Bigr).
@@ -37,7 +37,8 @@ class MLogBRegression(GeneralizedEstimator):
     leaves the ball.
 
     Args:
-        dim, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in the base class.
+        dim, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
         ridge: :math:`\lambda > 0`; None for :math:`84\sqrt2\,d\,(1 + LS)L^2`. With less than the guarantee asks for, the radius
             is a heuristic.
 

@@ -37,19 +37,21 @@ class OFULogRRegression(LevelSetEstimator):
 
     Guarantee. If rewards are in [0, 1] with the logistic mean, or averages of n such with a ``noise_scale`` of
     :math:`1/\sqrt n`, and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``, :math:`\theta^*` is in C and
-    in the ellipsoid: in all rounds at once for a fixed ``ridge``, and in each single round for the default. A larger noise scale
-    does no harm. Proof: docs/generalized_linear.md.
+    in the ellipsoid: in all rounds at once for a fixed ``ridge``, and in each single round for the default. A ``noise_scale``
+    above 1 does no harm. Proof: docs/generalized_linear.md.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d), and O(t d^2) during :meth:`upper_bound`.
 
     Args:
-        dim, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in the base class.
+        dim, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the history has room for.
         ridge: :math:`\lambda > 0`, the same in all rounds; None for the paper's growing one, as in its authors' program.
         radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
 
     Shape:
-        - as of :class:`LikelihoodEstimator`; ``logdet``, the logarithm of the determinant above, and ``root_level``, b, ``(*B)``.
+        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``logdet``, the
+          logarithm of the determinant above, and ``root_level``, b, ``(*B)``.
 
     Example:
         >>> learner = OFULogRRegression(2, horizon=100)

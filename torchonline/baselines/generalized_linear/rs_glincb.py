@@ -42,15 +42,16 @@ class RSGLinCBRegression(LikelihoodEstimator):
     in the others. Memory O(T d).
 
     Args:
-        dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in the base class.
+        dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the constants and the history are for.
         ridge: :math:`\lambda > 0`; None for :math:`\ell L^2`.
         warm_up_factor, radius_factor: 25 in :math:`\gamma` and 150 in the radius, recalled.
 
     Shape:
-        - as of :class:`LikelihoodEstimator`; ``warm_up_theta``, :math:`\hat\theta_o`, ``(*B, d)``; ``next_V``, which is H,
-          ``warm_up_V``, :math:`V_o`, and ``warm_up_V_inv``, ``(*B, d, d)``; ``fits``, how often :math:`\hat\theta` has been
-          fitted, ``(*B)``; ``is_warm_up``, ``(*B, T)``.
+        - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``warm_up_theta``,
+          :math:`\hat\theta_o`, ``(*B, d)``; ``next_V``, which is H, ``warm_up_V``, :math:`V_o`, and ``warm_up_V_inv``,
+          ``(*B, d, d)``; ``fits``, how often :math:`\hat\theta` has been fitted, ``(*B)``; ``is_warm_up``, ``(*B, T)``.
 
     Example:
         >>> learner = RSGLinCBRegression(2, horizon=100, ridge=1.0, warm_up_factor=0.358)
@@ -60,7 +61,8 @@ class RSGLinCBRegression(LikelihoodEstimator):
 
     Reference:
         Sawarni, Das, Barman and Sinha, Generalized Linear Bandits with Limited Adaptivity, NeurIPS 2024 (arXiv:2404.06831).
-        What differs: minima are over the ball, where the paper projects; a fit happens at the end of the round before it is due.
+        What differs: minima are over the ball; the paper projects unbounded minima. A fit that is due in a round happens at the
+        end of the round before, from the same rounds.
     """
 
     statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "delta", "warm_up_factor")

@@ -83,9 +83,9 @@ def minimise(loss: Loss, start: Array, bound: float) -> Array:
     r"""Return the minimum of a loss over the ball, :math:`\|\theta\| \le S`.
 
     The start is in the ball. The minimum is NaN if the loss's score is not finite. Each step goes to the minimum over the ball of
-    the loss's quadratic model, or a part of the way if that does not lower the loss enough. A next step is shorter by the square
-    of ``concordance`` times the largest change of a predictor: the method stops where that could not lower the loss by
-    :data:`LOSS_TOLERANCE`, and warns after :data:`NEWTON_STEPS` steps.
+    the loss's quadratic model, or a part of the way if that does not lower the loss enough. The method stops when its next
+    step, which is shorter by the square of ``concordance`` times the largest change of a predictor, could not lower the loss by
+    :data:`LOSS_TOLERANCE`. It warns if it is not there after :data:`NEWTON_STEPS` steps.
     """
     theta, z = start, loss.predictors(start)
     if not np.isfinite(loss.score).all():

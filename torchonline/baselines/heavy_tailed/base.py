@@ -30,8 +30,8 @@ class HorizonEstimator(Estimator):
     r"""Base of the rivals whose constants are for a horizon.
 
     The radius after t >= 1 rounds is ``slope`` :math:`t^e` + ``radius_start``, and ``radius_start`` before, with
-    :math:`e = (2-p)/(2p)` = ``power``. A subclass sets both, or has another radius. What a subclass calls recalled has not been
-    checked against the paper's text.
+    :math:`e = (2-p)/(2p)` = ``power``. A subclass sets ``slope`` and ``radius_start``, or has another radius. What a subclass
+    calls recalled has not been checked against the paper's text.
 
     Args:
         dim: d, number of features.

@@ -37,8 +37,9 @@ class HeavyOFULRegression(HorizonEstimator):
 
     Cost of round t: O(d^3) time in most rounds. When the minimum leaves the ball around ``expansion_point`` in which the loss is
     one known quadratic, Newton's method goes over all rounds, in O(t d^2), and warns if it ends before the minimum. Memory
-    O(T d). On an accelerator the host waits for that decision, and torch.export cannot follow a step; TorchScript can. ``step``
-    raises ValueError after ``horizon`` rounds, TorchScript RuntimeError. ``export`` tries out a dozen rounds on a copy.
+    O(T d). The host decides which case holds: on an accelerator it waits for that, and torch.export cannot follow a step;
+    TorchScript can. ``step`` raises ValueError after ``horizon`` rounds, TorchScript RuntimeError. ``export`` tries out a dozen
+    rounds on a copy, which needs room for them.
 
     Args:
         dim, horizon, moment_order, noise_scale, theta_bound, radius_scale, batch_shape, dtype, device, validate: as in
@@ -243,7 +244,7 @@ class HeavyOFULRegression(HorizonEstimator):
         return torch.where(too_far, root.squeeze(-1).clamp(0.0, 1.0), torch.ones_like(slope))
 
     def _solve(self, hessian: Tensor, vector: Tensor) -> Tensor:
-        """Return ``hessian^-1 vector``. No eigenvalue is below ridge but by rounding."""
+        """Return ``hessian^-1 vector``. No eigenvalue is below ridge, except by rounding."""
         values, vectors = torch.linalg.eigh(hessian)
         return matvec(vectors, matvec(vectors.mT, vector) / values.clamp(min=self.ridge))
 

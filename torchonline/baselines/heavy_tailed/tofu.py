@@ -31,7 +31,7 @@ class TOFURegression(HorizonEstimator):
     Cost of round t: O(d^3) time in most rounds; O(t d^2) where a row of :math:`V^{-1/2}/b_t` has moved further than
     ``checked_radius`` since the last check of all terms, and on an accelerator always. Memory O(T d). ``step`` raises ValueError
     after ``horizon`` rounds (TorchScript and an exported program RuntimeError, and the program then cannot choose either).
-    ``export`` tries out a dozen rounds on a copy.
+    ``export`` tries out a dozen rounds on a copy, which needs room for them.
 
     Args:
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
@@ -99,7 +99,7 @@ class TOFURegression(HorizonEstimator):
         root = torch.matmul(vectors * values.clamp(min=self.ridge).rsqrt().unsqueeze(-2), vectors.mT)
         threshold = self.threshold * real(self.rounds + 1, m) ** self.power
         rows = root / threshold.unsqueeze(-1).unsqueeze(-1)
-        # A row keeps a term m if |row m| <= 1.
+        # A row keeps a term m if |row m| <= 1. The new term meets the rows that all other terms were checked against.
         size = matvec(self.checked_rows, m).abs()
         self.kept_sums += (size <= 1.0).unsqueeze(-1) * m.unsqueeze(-2)
         distance = (size - 1.0).abs() / nonzero_norm(m).unsqueeze(-1)
