@@ -23,7 +23,8 @@ class CoinBetting(ConvexLearner):
 
     .. math:: x_t = -\frac{W_{t-1}}{Gt}\sum_{s<t}g_s,\qquad W_t = W_{t-1} - \frac1G\langle g_t, x_t\rangle,
 
-    from :math:`W_0 = \varepsilon` = ``length_scale``, G = ``lipschitz``. ``clipped_rounds`` counts the gradients cut to length G.
+    from :math:`W_0 = \varepsilon`, with G = ``lipschitz`` and :math:`\varepsilon` = ``length_scale``. A gradient longer than G is
+    cut to length G and counted in ``clipped_rounds``.
 
     Guarantee, for any (cut) gradients, every u and all T at once,
 
@@ -31,9 +32,9 @@ class CoinBetting(ConvexLearner):
               \le \|u\|G\sqrt{T\ln(1 + 24T^2\|u\|^2/\varepsilon^2)} + G\varepsilon,
 
     (Corollary 5 of the reference, whose constants are from memory), because the wealth is never below
-    :math:`\varepsilon2^T\Gamma(\frac{T+1+n}2)\Gamma(\frac{T+1-n}2)/(\pi T!)` at :math:`n = \|\sum_tg_t\|/G`. It is cut at
-    :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in float32, which agreeing gradients reach after some eighty rounds).
-    Once it is cut, nothing is promised. Cost of a round: O(d).
+    :math:`\varepsilon2^T\Gamma(\frac{T+1+n}2)\Gamma(\frac{T+1-n}2)/(\pi T!)` at :math:`n = \|\sum_tg_t\|/G`. The
+    wealth is cut at :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in float32, which it reaches after some eighty rounds
+    of gradients that agree). Once it is cut, nothing is promised. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.

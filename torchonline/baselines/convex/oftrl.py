@@ -63,7 +63,8 @@ class OFTRL(SmoothLearner):
 
     If the losses are convex and the expected losses L-smooth, the expected regret is
     :math:`O(R\sqrt{\sigma_{1:T}^2} + R\sqrt{\Sigma_{1:T}^2} + RG + LR^2)`, where the two sums are those of the variances
-    of gradients and of the squared changes of their means. A wrong G or L changes :math:`\nu` only. Cost of a round: O(d).
+    of gradients and of the squared changes of their means (Theorem 5 of the reference). A wrong G or L
+    changes :math:`\nu` only. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.

@@ -23,8 +23,9 @@ class OGD(ConvexLearner):
 
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le \frac{\|u\|^2}{2\eta} + \frac\eta2\sum_{t\le T}\|g_t\|^2,
 
-    With :math:`\eta/\sqrt t` and a ball, it is at most :math:`2R^2\sqrt T/\eta + (\eta/2)\sum_t\|g_t\|^2/\sqrt t`. Without a
-    ball the decreasing steps promise nothing. Cost of a round: O(d).
+    for example :math:`\|u\|G\sqrt T` at :math:`\eta = \|u\|/(G\sqrt T)`. With :math:`\eta/\sqrt t` and a ball, the sum on the
+    left is at most :math:`2R^2\sqrt T/\eta + (\eta/2)\sum_t\|g_t\|^2/\sqrt t`. Without a ball the decreasing steps promise
+    nothing. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.

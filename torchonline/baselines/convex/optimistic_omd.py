@@ -28,7 +28,8 @@ class OptimisticOMD(SmoothLearner):
         dim: number of coordinates d.
         radius_bound: radius R > 0 of the ball.
         lipschitz: bound G > 0 on the length of gradients.
-        smoothness: Lipschitz constant :math:`L \ge 0` of the mean gradients; 0 if unknown: only the first guarantee holds.
+        smoothness: Lipschitz constant :math:`L \ge 0` of the mean gradients; 0 if none is known. Then only the first guarantee
+            holds.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:

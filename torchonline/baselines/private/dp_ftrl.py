@@ -24,7 +24,7 @@ class DPFTRL(PrivateOptimizer):
     .. math:: \theta_{t+1} = \Pi(-\eta\,(S_t + N_t)),\qquad \theta_1 = 0 .
 
     Guarantee, privacy: the sequence of all decisions, averages and noisy sums is (epsilon, delta)-differentially private under
-    the conditions of ``PrivateLearner``.
+    the conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
     Guarantee, regret: let :math:`R_2` be the largest Euclidean norm in the ball, and :math:`\nu` the root mean square of a
     coordinate's noise over n steps. For any records, even if they are chosen with a view to earlier decisions,

@@ -20,20 +20,21 @@ class DPUCB(PrivateBandit):
     r"""Private LinUCB: ridge regression on noisy statistics, with a bonus for noise.
 
     Arm k pays :math:`x^\top\theta_k` on average, :math:`\|\theta_k\| \le S`. With v = (x, r), contexts in units of L and rewards
-    in units of B, the arm with the largest :math:`x^\top\hat\theta + \beta_t\|x\|_{V^{-1}}` is pulled. Each arm has
+    in units of B, each arm has a sum of matrices and, in these units, a radius
 
     .. math:: M_t &= \sum_{s \le t} v_s v_s^\top\,1\{a_s = k\} + N_t = \begin{pmatrix} G & u \\ u^\top & \cdot \end{pmatrix},
               \qquad V = G + (2\Upsilon + \lambda) I,\quad \hat\theta = V^{-1}u, \\
               \beta_t &= R\sqrt{2\log\tfrac{2K}\alpha + d\log\Bigl(\frac{\rho_+}{\rho_-} + \frac t{d\rho_-}\Bigr)} +
               S\sqrt{\rho_+} + \frac\tau{\sqrt{\rho_-}}\Bigl(\sqrt d + \sqrt{2\log\tfrac{6nK}\alpha}\Bigr),
 
-    in these units, with n rounds, the noise :math:`N_t` of a tree (:class:`~torchonline.privacy.mechanisms.trees.Tree`) of height
-    h on the upper triangles, mirrored, :math:`\sigma` the scale of a node's noise, :math:`\tau = \sigma\sqrt h`,
-    :math:`\Upsilon` a bound of the noise's spectral norm, :math:`\rho_- = \Upsilon + \lambda` and
-    :math:`\rho_+ = 3\Upsilon + \lambda`. *Every* arm's tree takes a step in *every* round, on a zero matrix if the arm was not
-    pulled. Eigenvalues of V below :math:`\rho_-` are raised to :math:`\rho_-`. There are none if the bound of the norm holds.
+    and the arm with the largest :math:`x^\top\hat\theta + \beta_t\|x\|_{V^{-1}}` is pulled. :math:`N_t` is the noise of a tree
+    (:class:`~torchonline.privacy.mechanisms.trees.Tree`) of height h on the upper triangles, mirrored. There are n rounds and K
+    arms; :math:`\sigma` is the scale of a node's noise, :math:`\tau = \sigma\sqrt h`, :math:`\Upsilon` a bound of the noise's
+    spectral norm, :math:`\rho_- = \Upsilon + \lambda` and :math:`\rho_+ = 3\Upsilon + \lambda`. *Every* arm's tree takes a step
+    in *every* round, on a zero matrix if the arm was not pulled. Eigenvalues of V below :math:`\rho_-` are raised to :math:`\rho_-`. There are none if the bound of the norm holds.
 
-    Guarantee, privacy: that of ``PrivateBandit``. A person moves the sums by at most :math:`2\sqrt2` in the Frobenius norm.
+    Guarantee, privacy: joint differential privacy, see :class:`~torchonline.privacy.learners.bandit.PrivateBandit`. A person
+    moves the sums by at most :math:`2\sqrt2` in the Frobenius norm. Late rewards are covered too.
     Guarantee, confidence set: with probability :math:`1 - \alpha`, at all times
     :math:`|x^\top(\theta_k - \hat\theta_k)| \le \beta_t\|x\|_{V^{-1}}`, if no context or reward is clipped and the noise of the
     rewards is R-sub-Gaussian (Shariff and Sheffet, Proposition 4, and a union over arms). Proofs: docs/private_oco.md.
@@ -46,8 +47,8 @@ class DPUCB(PrivateBandit):
             :math:`\Upsilon = 2\tau(\sqrt d + \sqrt{\log(6nK/\alpha)})`. ``"original"``, the paper's
             :math:`\sigma = 8\sqrt h\log(4/\delta)/\epsilon`, h = ceil(log2 n) + 1, and
             :math:`\Upsilon = \sqrt{2h}\,\sigma(4\sqrt d + 2\log(2n/\alpha))`.
-        feature_clip: L; contexts are scaled down to :math:`\|x\|_2 \le L`. A small L reduces the effect of the noise, and
-            which arm is best does not depend on a context's length, but the confidence set is then a heuristic.
+        feature_clip: L; contexts are scaled down to :math:`\|x\|_2 \le L`. An L below their norms reduces the effect of the
+            noise, and which arm is best does not depend on a context's length, but the confidence set is then a heuristic.
         reward_clip: B; rewards are clipped to [-B, B].
         theta_bound: S, a bound on the norm of each arm's parameter.
         noise_scale: R, in units of the reward; B is always enough.
@@ -55,7 +56,8 @@ class DPUCB(PrivateBandit):
         alpha: in (0, 1), the probability that a confidence set misses.
         noise_source, adjacency: as in :class:`~torchonline.DPHDB`.
         dtype: ``torch.float64`` only, because all state is float64.
-        dim, horizon, epsilon, delta, max_participations, seed, batch_shape, device, validate: see PrivateLearner.
+        dim, horizon, epsilon, delta, max_participations, seed, batch_shape, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`. An infinite epsilon leaves LinUCB.
 
     Shape: noisy_sum ``(*B, K, (d + 1)(d + 2) / 2)``, public; secret_nodes ``(*B, K, h, (d + 1)(d + 2) / 2)``.
 

@@ -29,7 +29,8 @@ class LocalMD(DisjointBatches):
     :math:`\|\theta\|_p \le R` to the ball's surface.
 
     Guarantee: the sequence of all decisions is (epsilon, delta)-differentially private under the conditions of
-    ``PrivateLearner``, with :math:`s_i = \eta_i C(m-1)`, and under zero_out :math:`s_i = \eta_i C(m-1)^2/m`.
+    :class:`~torchonline.privacy.learners.base.PrivateLearner`, with :math:`s_i = \eta_i C(m-1)`, and under
+    ``"zero_out"`` :math:`s_i = \eta_i C(m-1)^2/m`.
     Proof: docs/private_oco.md. *No rate is claimed.* The noise is as large as the way that a phase can go, at any n, so unless
     epsilon is far above 1 the result is worse than the start. Cost of a step: O(d).
 

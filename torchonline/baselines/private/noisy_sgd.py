@@ -26,8 +26,8 @@ class NoisySGD:
               g_z = \mathrm{clip}_C(\nabla f(\theta_k; z)),\qquad \theta_1 = 0 .
 
     Guarantee, privacy: all :math:`\theta_k` together are (epsilon, delta)-differentially private when one record is replaced by
-    any other, by Google's dp-accounting, with errors on the safe side. (The epsilon for a record that is added or removed is not
-    comparable.) Which records were drawn is secret. The number of records, steps, sizes and all options are public.
+    any other. Google's dp-accounting computes epsilon for this relation, with errors on the safe side. (The epsilon for a record
+    that is added or removed is another, smaller number. Do not compare the two.) Which records were drawn is secret. The number of records, steps, sizes and all options are public.
 
     Guarantee, excess risk: if losses are convex and no gradient is longer than C, the excess of the average :math:`\bar\theta`
     over n given records is at most :math:`R_2G/\sqrt T` in the mean, :math:`G^2 = C^2(1 + 1/b) + d\sigma^2/b^2`, with the
@@ -107,14 +107,17 @@ class NoisySGD:
         return euclidean_radius(self.dim, self.norm, self.radius_bound) / (size * math.sqrt(self.steps))
 
     def fit(self, loss: Callable[..., Tensor], *data: Tensor) -> tuple[Tensor, Tensor]:
-        """Learn from all records, and return the average of the iterates and the last one: ``(*B, d)``, float64, both public.
+        """Learn from all records, in one call.
 
         Args:
             loss: takes a point ``(d)`` and one record, and returns a number, by torch operations.
             data: the other arguments of the loss, each ``(n, ...)``, on the device that computes. Real numbers become float64.
 
+        Returns:
+            The average of the iterates, and the last iterate: ``(*B, d)``, float64, both public.
+
         Raises:
-            RuntimeError: it is the second call; the budget is spent.
+            RuntimeError: a second call, because the budget is spent.
         """
         if self._fitted:
             raise RuntimeError("fit: expected one call, got another; the privacy budget is spent")
@@ -154,7 +157,8 @@ class NoisySGD:
 def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps: int) -> float:
     """Return the epsilon of noisy sums over random subsets, which have a record with probability ``rate``, if it is replaced.
 
-    ``noise_multiplier`` is the noise over C, the length of the longest summand, of which a replaced record moves a sum by 2.
+    ``noise_multiplier`` is the standard deviation of the noise over C, the length of the longest summand. A replaced record moves
+    a sum by 2C, which dp-accounting takes into account.
     """
     try:
         import dp_accounting as accounting

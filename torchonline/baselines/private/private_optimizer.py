@@ -37,10 +37,11 @@ class PrivateOptimizer(PrivatePoint):
 
 
 class DisjointBatches(PrivateOptimizer):
-    r"""Base class of the baselines that release one noisy vector after each batch, and nothing before.
+    r"""Base class of the baselines that release one noisy vector after each batch.
 
-    The noise is :math:`N(0, (s/\mu)^2 I)`. Given the earlier releases, the vector is a function of the batch's records, of which
-    one record moves it by at most s in the Euclidean norm. *Each batch gets the whole budget*, because each record is in one
+    The noise is :math:`N(0, (s/\mu)^2 I)`, and nothing is released before a batch's end. Given the earlier releases, the vector
+    is a function of the batch's records, of which one record moves it by at most s in the Euclidean norm. All public values are
+    functions of these releases. *Each batch gets the whole budget*, because each record is in one
     batch only: the run is (epsilon, delta)-private for the :math:`\mu` of
     :func:`~torchonline.privacy.calibration.gaussian_mu`. Proof: docs/privacy.md.
     """
