@@ -33,8 +33,8 @@ class Estimator(Learner):
     names further buffers. A subclass with an ``output_shape`` predicts that many responses from the same features, and has no
     policy. Widths are :math:`\|x\|_{V^{-1}}`, unless a subclass has another :meth:`width_matrix`.
 
-    *The confidence set holds* means :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` for all rounds and
-    all x at once. A guarantee says this with probability at least 1 - ``delta``, unless it names another.
+    *The confidence set holds* means :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` for all rounds
+    and all x at once. A guarantee says this with probability at least 1 - ``delta``, unless it names another.
 
     Args:
         dim: d, number of features.

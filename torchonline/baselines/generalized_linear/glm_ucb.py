@@ -32,8 +32,9 @@ class GLMUCBRegression(LikelihoodEstimator):
     .. math:: \text{radius} = \frac\sigma c\sqrt{2\log\tfrac1\delta + \log\det(V/\lambda)} + \sqrt\lambda S.
 
     Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, the confidence set of
-    :class:`~torchonline.bandits.estimator.Estimator` holds, and widths are its. Gaussian, logistic and binomial rewards have :math:`\sigma^2 = \sup\mu'` over the whole line. **For other links** :math:`\sigma^2 = C` **is a
-    heuristic**, and the constructor warns. Proof: docs/generalized_linear.md.
+    :class:`~torchonline.bandits.estimator.Estimator` holds, and widths are its. Gaussian, logistic and binomial
+    rewards have :math:`\sigma^2 = \sup\mu'` over the whole line. **For other links** :math:`\sigma^2 = C` **is a heuristic**, and
+    the constructor warns. Proof: docs/generalized_linear.md.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d).
 

@@ -32,7 +32,8 @@ class GLOCRegression(GeneralizedEstimator):
 
     Guarantee (Theorem 1 of the reference). With Gaussian, logistic and binomial links, if rewards are as the link says,
     :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, the confidence set of
-    :class:`~torchonline.bandits.estimator.Estimator` holds. With other links, whose rewards are not sub-Gaussian, the radius is a heuristic. The radius is recalled. We have checked its proof, for all ``delta`` below 1.
+    :class:`~torchonline.bandits.estimator.Estimator` holds. With other links, whose rewards are not
+    sub-Gaussian, the radius is a heuristic. The radius is recalled. We have checked its proof, for all ``delta`` below 1.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
     leaves the ball.

@@ -31,7 +31,8 @@ class DPUCB(PrivateBandit):
     (:class:`~torchonline.privacy.mechanisms.trees.Tree`) of height h on the upper triangles, mirrored. There are n rounds and K
     arms; :math:`\sigma` is the scale of a node's noise, :math:`\tau = \sigma\sqrt h`, :math:`\Upsilon` a bound of the noise's
     spectral norm, :math:`\rho_- = \Upsilon + \lambda` and :math:`\rho_+ = 3\Upsilon + \lambda`. *Every* arm's tree takes a step
-    in *every* round, on a zero matrix if the arm was not pulled. Eigenvalues of V below :math:`\rho_-` are raised to :math:`\rho_-`. There are none if the bound of the norm holds.
+    in *every* round, on a zero matrix if the arm was not pulled. Eigenvalues of V below :math:`\rho_-` are raised to
+    :math:`\rho_-`. There are none if the bound of the norm holds.
 
     Guarantee, privacy: joint differential privacy, see :class:`~torchonline.privacy.learners.bandit.PrivateBandit`. A person
     moves the sums by at most :math:`2\sqrt2` in the Frobenius norm. Late rewards are covered too.

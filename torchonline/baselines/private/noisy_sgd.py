@@ -27,7 +27,8 @@ class NoisySGD:
 
     Guarantee, privacy: all :math:`\theta_k` together are (epsilon, delta)-differentially private when one record is replaced by
     any other. Google's dp-accounting computes epsilon for this relation, with errors on the safe side. (The epsilon for a record
-    that is added or removed is another, smaller number. Do not compare the two.) Which records were drawn is secret. The number of records, steps, sizes and all options are public.
+    that is added or removed is another, smaller number. Do not compare the two.) Which records were drawn is secret. The number
+    of records, steps, sizes and all options are public.
 
     Guarantee, excess risk: if losses are convex and no gradient is longer than C, the excess of the average :math:`\bar\theta`
     over n given records is at most :math:`R_2G/\sqrt T` in the mean, :math:`G^2 = C^2(1 + 1/b) + d\sigma^2/b^2`, with the
