@@ -42,8 +42,8 @@ class CAOONS(ConvexLearner):
     For ``"linear"`` regret is surely :math:`\tilde O(D\sqrt{\sum_t\|g_t - g_{t-1}\|^2} + GD)`. This is the former rate if
     losses are linear, and :math:`\tilde O(GD\sqrt T)` always (Theorem 4.1 of the reference, whose equation (5) is false:
     docs/parameter_free.md). For :math:`\|u\| > D_N` regret is at most :math:`2GT\|u\|`. The logarithms are of T, N, d and
-    :math:`D/\ell`. If a loss is further than G :math:`D_j` from that at the origin, as a squared loss on an unbounded domain
-    may be, it is cut, ``meta.clipped_rounds`` counts it, and nothing is promised: take ``"linear"``.
+    :math:`D/\ell`. A loss further from that at the origin than G :math:`D_j` is cut and counted in ``meta.clipped_rounds``. Then
+    nothing is promised. For a squared loss on an unbounded domain take ``"linear"``.
 
     Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`. This costs at
     most :math:`3G\|u\|^2/\ell` more; T is :math:`2^{30}` in the logarithms of the weights (proof: docs/parameter_free.md).
@@ -54,7 +54,7 @@ class CAOONS(ConvexLearner):
         lipschitz: length of the longest gradient G > 0.
         horizon: number of rounds T that the guarantee is for; None for any number up to 2^30.
         meta: ``"values"``, ``"linear"`` or ``"paper"``.
-        preset, form, sketch_size: those of :class:`~torchonline.OONS`; the preset ``"paper"`` holds for the weights too.
+        preset, form, sketch_size: those of :class:`~torchonline.OONS`. The preset ``"paper"`` is for the weights too.
         length_scale: :math:`\ell > 0`, half of the smallest radius. Shorter comparators cost as much as one of this length.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 

@@ -41,7 +41,10 @@ from torchonline.linalg import (
 
 
 class Curvature(Learner):
-    """Base class of the curvatures: one matrix A for each learner. ``start`` is c before the first round, ``(*B)``, float64."""
+    """Base class of the curvatures: one matrix A for each learner.
+
+    ``start`` is c before the first round, one number for each learner, ``(*B)``, float64.
+    """
 
     identity_multiple: Tensor
 

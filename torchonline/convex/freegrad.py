@@ -49,7 +49,8 @@ class FreeGrad(ConvexLearner):
     Where G is not known, a gradient at least twice as long as all gradients since the last start together starts the update anew,
     as its first gradient: a tiny first gradient would leave the learner nearly still for long. ``restarts=False`` turns this off.
 
-    Guarantee, for all gradients, every T and every u, with :math:`U = \|u\|`, :math:`\ln_+ = \max\{\ln, 0\}`, and V and h at T:
+    Guarantee, for all gradients, every T and every u, with :math:`U = \|u\|`, :math:`\ln_+ = \max\{\ln, 0\}`, and V and h after T
+    rounds:
 
     .. math:: \sum_t\langle g_t, x_t - u\rangle \le \epsilon h_1
               + U\max\Bigl\{2\sqrt{V\ln\bigl(1 + \tfrac{4U^2V^2}{\epsilon^2h_1^4}\bigr)},\
@@ -63,7 +64,8 @@ class FreeGrad(ConvexLearner):
 
     Args:
         dim: number of coordinates d.
-        length_scale: :math:`\epsilon > 0`, about the comparator's length. It counts by a logarithm, unless the comparator is 0.
+        length_scale: :math:`\epsilon > 0`, the unit of length, about the comparator's. If the comparator is 0, it is
+            paid, times a gradient's length. Otherwise it counts by a logarithm.
         lipschitz: bound G > 0 on the length of gradients; None if unknown.
         restarts: whether a gradient that outweighs all before starts anew. It has no effect with ``lipschitz``.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.

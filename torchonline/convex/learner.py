@@ -168,10 +168,11 @@ class HintedLearner(ConvexLearner):
     @torch.jit.export
     @in_python(_set_hint_in_python)
     def set_hint(self, hint: Tensor) -> None:
-        """Replace the hint of the next round: a guess of the next gradient or losses, ``(*B, d)``. The decision follows it.
+        """Replace the hint of the next round. The decision follows it.
 
-        It may depend on all that is known before the round. The class says how long it is used and whether it is scaled down.
-        A wrong type, shape, device or value raises TypeError or ValueError, and no buffer has changed.
+        The hint is a guess of the next gradient, or of the next losses, ``(*B, d)``. It may depend on all that is known before
+        the round. The class says how long it is used and whether it is scaled down. A wrong type, shape, device or value raises
+        TypeError or ValueError, and no buffer has changed.
         """
         self._set_hint_(hint)
 

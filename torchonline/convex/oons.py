@@ -34,10 +34,12 @@ class OONS(HintedLearner, OptimisticNewton):
     where :math:`\bar A_T = \rho_1I + \sum_{t \le T}\eta_tv_tv_t^\top`, :math:`\bar A_0 = \rho_1I` and :math:`\delta` =
     kappa/cap. With the default preset this is of order :math:`d\ln T\,(R\sqrt{\sum_t\|g_t - m_t\|^2} + GR)`. If losses
     are convex, the sum on the left bounds the regret. In rounds that ``clipped_rounds`` counts, the bound is for the
-    gradients as cut. docs/parameter_free.md has the proof, and the rate between stochastic and adversarial (Theorem 3.1).
+    gradients as cut. docs/parameter_free.md has the proof, and the rate for losses between stochastic and adversarial
+    (Theorem 3.1 of the reference).
 
-    Without a ball, ``radius_bound=math.inf``, :math:`\ell` is ``length_scale``, nothing is projected, :math:`R_t` is the largest
-    of :math:`\ell` and all :math:`\|x'_s\| + \|m_s\|/\rho_s` so far, the bound has another last term, and no rate in T follows.
+    Without a ball, ``radius_bound=math.inf``, :math:`\ell` is ``length_scale``, nothing is projected, and :math:`R_t` is
+    the largest of :math:`\ell` and all :math:`\|x'_s\| + \|m_s\|/\rho_s` so far. The bound has another last term, and no
+    rate in T follows (docs/parameter_free.md).
 
     Cost of a round, by ``form``:
 
@@ -48,15 +50,16 @@ class OONS(HintedLearner, OptimisticNewton):
 
     Args:
         dim: number of coordinates d.
-        lipschitz: length of the longest gradient G > 0. Longer hints are scaled down. Gradients are cut to 2G around their hint.
+        lipschitz: length of the longest gradient G > 0. Hints are scaled down to it. A gradient further than 2G from its
+            hint is moved towards the hint, and counted.
         radius_bound: radius R > 0 of the ball of decisions: a number, or one for each learner, ``(*B)``; ``inf`` for no ball.
         length_scale: :math:`\ell > 0`, about the length of the comparator. It matters only without a ball.
         preset: ``"default"``: kappa, cap, look 9, 18, 2.25 and an adaptive ridge; ``"tight"``: the same with the ridge
             z/R; ``"scaled"``: 32, 64, 4 and z/R; ``"paper"``: 32, 64, 4 and :math:`4z^2`, which mixes units: decisions
             change when all losses and ``lipschitz`` are multiplied by a number.
-        hint: ``"last"``, the gradient before; ``"zero"``; a tensor, ``(d)`` or ``(*B, d)``; or a function from a round's
-            gradient to the next hint, ``(*B, d)``. :meth:`set_hint` replaces it, a tensor or ``"zero"`` until the next call,
-            others for one round.
+        hint: ``"last"``, the gradient before; ``"zero"``; a tensor, ``(d)`` or ``(*B, d)``; or a function that maps a
+            round's gradient, ``(*B, d)``, to the next hint. :meth:`set_hint` replaces the hint of one round, or, if
+            ``hint`` is a tensor or ``"zero"``, of all rounds until its next call.
         form, sketch_size: ``"eigen"``, ``"frozen"`` or ``"sketch"``; the number of directions of the sketch.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 

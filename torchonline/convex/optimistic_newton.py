@@ -14,9 +14,10 @@ from torchonline.core.options import LearnerOptions
 
 
 class Preset(NamedTuple):
-    r"""Constants of the step. The ridge is that of :meth:`OptimisticNewton._ridge`.
+    r"""Constants of the step. :meth:`OptimisticNewton._ridge` has the formulas of the ridge.
 
-    The proof needs kappa > :math:`(1 + \delta)^2`, look :math:`\ge (1 + \delta)^2`, :math:`\delta` = kappa/cap :math:`\le 1`.
+    The proof needs kappa above :math:`(1 + \delta)^2` and look of at least :math:`(1 + \delta)^2`, where
+    :math:`\delta = \text{kappa}/\text{cap} \le 1`.
     """
 
     kappa: float

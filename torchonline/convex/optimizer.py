@@ -38,7 +38,7 @@ class ParameterFree(torch.optim.Optimizer):
 
     Each group has one online learner, with a coordinate for each value of the group, in double precision. The parameters are
     :math:`c + x_t`, where the centre c is what they were when the group was added, and :math:`x_t` is the learner's decision. A
-    step costs that of the learner.
+    step shows the learner the gradient at the parameters and writes its next decision, at the cost of the learner's step.
 
     Guarantee. The learner's guarantee holds for the group if the loss is convex in it and the other groups do not move. It bounds
     regret by the distance from c. For data drawn at random this makes the average of the parameters over the steps
@@ -94,9 +94,11 @@ class ParameterFree(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Learn from the gradients of the parameters, and move the parameters to the next decisions.
 
-        ``closure`` computes the loss and its gradients, and returns the loss, which is returned; ``"ca-values"`` needs it. After
-        an error no learner and no parameter has changed. If an earlier step of large groups, or on another device, was
-        interrupted, and no state loaded since, it is a RuntimeError.
+        Return what ``closure`` returns: it computes the loss and its gradients, and returns the loss. ``"ca-values"`` needs it.
+        After an error no learner and no parameter has changed.
+
+        Raises:
+            RuntimeError: an earlier step of large groups, or on another device, was interrupted, and no state loaded since.
         """
         self._refuse_torn()
         self._move()

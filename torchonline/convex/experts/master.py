@@ -19,7 +19,8 @@ class MsMwCMaster(Experts):
     A round is that of :class:`MsMwC`. The losses of expert j lie within a known range :math:`\pm r_j`. With the least range
     :math:`r_1`, the grid :math:`\beta_q = 1/(4\,\text{kappa}\,r_12^q)` has one rate for each q such that
     :math:`r_j \le r_12^q \le r_j\sqrt T` for some j, and for the least q with :math:`r_j \le r_12^q` for each j. Each rate has an
-    inner MsMwC over those with :math:`r_j \le r_12^q`, all at :math:`2\beta_q`. An outer one weighs these, at :math:`\beta_q`.
+    inner MsMwC over the experts with :math:`r_j \le r_12^q`, all at the rate :math:`2\beta_q`. An outer MsMwC weighs the inner
+    ones, at the rates :math:`\beta_q`.
 
     Guarantee. While losses stay in their ranges, the regret against each expert i is of order
 
@@ -27,7 +28,9 @@ class MsMwCMaster(Experts):
               \Gamma_i = \ln\big(\sqrt N\max\{2, \sqrt T\}\,r_i/r_1\big),
 
     (Lemma 1 of the reference; docs/parameter_free.md has the constants). A loss out of its range is cut, and its round is counted
-    in ``clipped_rounds``. With missing experts, the bound is proved only for an expert that appears in round s and stays, from
+    in ``clipped_rounds``.
+
+    With missing experts, the bound is proved only for an expert that appears in round s and stays, from
     round s on, if the expert of the least range is always available, plus :math:`3(s - 1)` times the largest range of the experts
     available before. Cost of a round: O(NK) for K = O(ln(max r / min r) + ln T) rates.
 
@@ -51,7 +54,8 @@ class MsMwCMaster(Experts):
 
     Reference:
         Chen, Luo and Wei, Impossible Tuning Made Possible, COLT 2021, as Algorithm 3 of the paper of :class:`~torchonline.OONS`.
-        What differs: the square in the correction; the rates :math:`2\beta_q`, not defined there; kappa; a grid that scales.
+        What differs: the square in the correction, which the paper's line 7 misses; the rates :math:`2\beta_q`, which it does not
+        define; kappa; a grid that scales.
     """
 
     statistics_depend_on = ("ranges", "horizon", "kappa")

@@ -15,6 +15,8 @@ from torchonline.core.options import LearnerOptions
 class MsMwC(Experts):
     r"""MsMwC: multiplicative weights with correction, at a rate for each expert.
 
+    ``predict`` returns the weights, and ``step`` takes the losses of all experts, ``(*B, N)``.
+
     The weights :math:`w_t` of N experts are taken before their losses :math:`\ell_t` are known, by a hint :math:`h_t` of the
     losses: the last losses, or those of :meth:`set_hint`. With :math:`\varphi(w) = \sum_jw_j\ln w_j/\beta_j` and its Bregman
     divergence :math:`D_\varphi`,
