@@ -29,8 +29,8 @@ class GaussianEvent(Event):
 
     ``noise_multiplier`` is the standard deviation over the l2 sensitivity, above 0. A matrix mechanism is one event: if each
     record is in one row of its input, its sensitivity is that of a record times the largest column norm of the encoder. The
-    discrete Gaussian is a :class:`ZCDPEvent` of the same rho. (Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke 2016,
-    Proposition 1.6.)
+    discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP. (Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke
+    2016, Proposition 1.6.)
     """
 
     noise_multiplier: float
@@ -54,7 +54,10 @@ class ZCDPEvent(Event):
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP, as of Laplace noise (Bun and Steinke 2016, Proposition 1.4)."""
+    """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP (Bun and Steinke 2016, Proposition 1.4).
+
+    For example, Laplace noise of scale (l1 sensitivity) / epsilon.
+    """
 
     epsilon: float
 
@@ -64,11 +67,12 @@ class PureEvent(Event):
 
 @dataclass(frozen=True)
 class BoundedRangeEvent(Event):
-    """The exponential mechanism: bounded range epsilon, so (epsilon, 0)-private and epsilon^2 / 8-zCDP (Cesar and Rogers 2021).
+    """The exponential mechanism: bounded range epsilon, and so epsilon^2 / 8-zCDP.
 
     The log-ratios of probabilities lie in an interval of length epsilon. For example, the winner of scores with independent
     Gumbel noise of scale b, if only the winner is released, and the difference of two scores changes between neighbours by at
-    most epsilon b.
+    most epsilon b. The mechanism is (epsilon, 0)-private too. (Cesar and Rogers 2021, on the bounded range of Dong, Durfee and
+    Rogers 2020.)
     """
 
     epsilon: float
@@ -217,9 +221,10 @@ class ZCDPAccountant(Accountant):
 
 
 class PureAccountant(Accountant):
-    r"""Accountant of pure privacy only: epsilon adds up (Kairouz, Oh and Viswanath 2015).
+    r"""Accountant of pure privacy only: epsilon adds up.
 
-    Randomized response is the worst case, with :math:`\delta = (e^{\varepsilon_0} - e^\varepsilon) / (1 + e^{\varepsilon_0})`.
+    Randomized response is the worst of all :math:`(\varepsilon_0, 0)`-private mechanisms, with
+    :math:`\delta = (e^{\varepsilon_0} - e^\varepsilon) / (1 + e^{\varepsilon_0})` (Kairouz, Oh and Viswanath 2015).
 
     Example:
         >>> accountant = PureAccountant("replace_one")

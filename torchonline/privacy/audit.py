@@ -52,23 +52,22 @@ def epsilon_lower_bound(
 
     The statistics are the columns of what ``play`` returns and, for several columns, Fisher's linear discriminant, fitted on the
     first half of the pilot games (the event is then chosen on the second half). Let p be the rate of the event in the world where
-    it was likelier in the pilot games, and q its rate in the other world, in Clopper-Pearson's bounds on the fresh games, each
-    of which is wrong with probability at most (1 - ``confidence``) / (2 ``pairs``):
+    it was likelier in the pilot games, and q its rate in the other world. With Clopper-Pearson's bounds on the fresh games, each
+    wrong with probability at most (1 - ``confidence``) / (2 ``pairs``),
 
     .. math:: \hat\varepsilon = \max\Big(0, \log\frac{p_{\text{low}} - \delta}{q_{\text{high}}}\Big).
 
-    Guarantee. If the mechanism is (epsilon, ``delta``)-private for the two streams, then
-    :math:`p \le e^\varepsilon q + \delta`, so the bound exceeds epsilon with probability at most 1 - ``confidence``. Of
-    ``pairs`` audits (other streams, other statistics, a second try) this holds for the largest bound. The caller must keep the
-    conditions:
+    Guarantee. If the mechanism is (epsilon, ``delta``)-private for a relation in which the two streams are neighbours, then
+    :math:`p \le e^\varepsilon q + \delta`, so the bound exceeds epsilon with probability at most 1 - ``confidence``. Of ``pairs``
+    audits (other streams, other statistics, a second try) this holds for the largest bound. The caller must keep the conditions:
 
     - Streams and ``pairs`` are fixed before any game.
     - The games of a world, pilot games included, are independent and of one law: ``play`` must not seed anew in each call, nor
       share noise between the learners of a fleet (the two worlds may share theirs).
     - Statistics depend on releases only: public states, and for joint privacy no action of the user whose record differs.
 
-    A high value refutes a claim. A low value proves nothing: docs/privacy.md says which values to expect.
-    Cost: 4 ``games`` games, and O(k games log games + k^2 games + k^3) for k columns.
+    A high value refutes a claim. A low value proves nothing: it is about one pair of streams, one event and few games. See
+    docs/privacy.md for the values to expect. Cost: 4 ``games`` games, and O(k games log games + k^2 games + k^3) for k columns.
 
     Args:
         play: takes the world, 0 or 1, and the number of games, and returns ``(games,)``, or ``(games, k)`` for k statistics,

@@ -16,10 +16,10 @@ WEIGHTS = NODES * np.exp(-0.5 * NODES * NODES) / 8.0
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    r"""Return the smallest delta that always holds for mu-GDP at an epsilon. Gaussian noise attains it.
+    r"""Return the delta of mu-GDP at an epsilon: the smallest that always holds.
 
-    With :math:`a = \varepsilon/\mu - \mu/2` and :math:`b = \varepsilon/\mu + \mu/2` it is (Balle and Wang 2018, Theorem 8;
-    Dong, Roth and Su 2022, Corollary 2.13)
+    Gaussian noise attains it. With :math:`a = \varepsilon/\mu - \mu/2` and :math:`b = \varepsilon/\mu + \mu/2` it is
+    (Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 2.13)
 
     .. math:: \Phi(-a) - e^\varepsilon\,\Phi(-b) = \varphi(a) \int_0^\infty e^{-t^2/2}\,(e^{-at} - e^{-bt})\,dt,
 
@@ -62,8 +62,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """Return the largest mu that is enough for (epsilon, delta)-privacy, less one part in 10^9.
 
-    Gaussian noise of standard deviation (l2 sensitivity) / mu is the least that has this privacy: mu is the root of
-    :func:`gaussian_delta`. For an infinite epsilon mu is infinite. ``delta`` is in (0, 1).
+    Gaussian noise of standard deviation (l2 sensitivity) / mu is the least that has this privacy: mu is the largest
+    number whose :func:`gaussian_delta` at epsilon is at most ``delta``. For an infinite epsilon mu is infinite. ``delta`` is in
+    (0, 1).
 
     Example:
         >>> f"{gaussian_mu(epsilon=1.0, delta=1e-3):.6f}"
@@ -76,10 +77,10 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
-    r"""Return a delta that holds for all rho-zCDP mechanisms, at an epsilon (Canonne, Kamath and Steinke 2020, Corollary 13).
+    r"""Return a delta that holds for all rho-zCDP mechanisms, at an epsilon.
 
-    It is :math:`\min_{\alpha>1} e^{(\alpha-1)(\alpha\rho-\varepsilon)}(1-1/\alpha)^{\alpha-1}/\alpha`, and at most 1. ``rho`` and
-    ``epsilon`` are at least 0, or infinity.
+    It is :math:`\min_{\alpha>1} e^{(\alpha-1)(\alpha\rho-\varepsilon)}(1-1/\alpha)^{\alpha-1}/\alpha`, and at most 1
+    (Canonne, Kamath and Steinke 2020, Corollary 13). ``rho`` and ``epsilon`` are at least 0, or infinity.
 
     Example:
         >>> f"{zcdp_delta(rho=0.5, epsilon=4.0):.6f}"

@@ -21,11 +21,11 @@ def private_learners(module: nn.Module) -> dict[str, PrivateLearner]:
 def total_ledger(
     learners: Iterable[PrivateLearner], *, continuations: int | None = None, more_steps: int = 0
 ) -> Ledger:
-    """Return the ledger of all releases of learners that learn from the same people: the events of all ledgers.
+    """Return the ledger of all releases of learners that learn from the same people.
 
-    The squares of mu add up, and so do the rho of zCDP, however the learners take turns: two learners of equal promise spend more
-    than that promise. If each learner has people of its own, ask each for its own ledger: nobody then loses more than the largest
-    epsilon.
+    It has the events of all ledgers. The squares of mu add up, and so do the rho of zCDP, however the learners take turns: two
+    learners of equal promise spend more than that promise. If each learner has people of its own, ask each for its own ledger:
+    nobody then loses more than the largest epsilon.
 
     Args:
         learners: private learners of one adjacency.

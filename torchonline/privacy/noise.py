@@ -96,7 +96,7 @@ class NoiseSource:
 
 
 def noise_source(name: str, seed: int | None = None) -> NoiseSource:
-    r"""Return the noise source of that name. What each level of noise is worth: docs/privacy.md.
+    r"""Return the noise source of that name.
 
     - ``"torch"``: an ordinary pseudorandom generator, NumPy's Philox with a key of 128 bits from the operating system. It draws
       ``normal``, ``laplace``, ``gumbel`` and ``generalized_gaussian``. Guarantee: the laws, in real arithmetic, for anybody who
@@ -108,7 +108,8 @@ def noise_source(name: str, seed: int | None = None) -> NoiseSource:
       bit, as far as those bytes are random. Added to integers of l2 sensitivity s, it is :math:`s^2/(2\sigma^2)`-zCDP, as the
       continuous law would be. It is not mu-GDP, as the continuous law is: calibrate it by rho.
 
-    No theorem covers the last bits of a sum of the first two, which draw floating-point numbers (Mironov, CCS 2012).
+    The first two draw floating-point numbers. Which sums of them are possible can depend on the secret (Mironov, CCS 2012), and
+    no theorem covers the last bits of a released sum. No source hides how long a draw takes. More: docs/privacy.md.
 
     Args:
         name: "torch", "csprng" or "discrete".

@@ -23,12 +23,13 @@ class PrivateBandit(PrivateLearner):
         bandit.step(x, k, reward)    # or bandit.step(None), if no reward has come
 
     Guarantee, joint differential privacy: two worlds differ in person i, in her context and in the function that says what each
-    arm would pay her. In both all later persons may be chosen by somebody who sees the public states. The joint law of all public
-    states and of all actions :math:`a_j,\ j \ne i`, is (epsilon, delta)-private in person i, even for all others together.
+    arm would pay her. In both worlds all later persons may be chosen by somebody who sees the public states. The joint law of all
+    public states and of all actions :math:`a_j,\ j \ne i`, is (epsilon, delta)-private in person i, even for all others together.
 
     Her own action has to depend on her: if it is published, or her reward, or a log of :math:`(x_i, a_i, r_i)`, there is no
-    guarantee. Besides the conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`, the reward of person j must
-    depend on her, on :math:`a_j` and on public states only (no shared stock, no interference).
+    guarantee. Besides the conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`, each person has one reward.
+    The reward of person j must depend on her, on :math:`a_j` and on public states only, never on the action or the reward of
+    another person (no shared stock, no interference).
 
     A step takes all rewards that arrived in its round, late ones too, clips the contribution of each at the present state, and
     adds them up. The clock counts rounds: one step for each reward would shift everybody after it, and would not be private.

@@ -42,8 +42,9 @@ class PrivateLearner(ClockedLearner):
     - All arguments, the number of steps, shapes and types, and which step each person takes are public. They do not depend on
       data.
     - Each person takes one step. A record that is missing, refused or filtered out takes its step as ``step(None)``, because
-      skipping the step would shift all later records. The learner cannot see a second epoch, nor the same person in two learners:
-      B learners on one stream spend what ``continuations=B`` of :meth:`privacy_spent` says.
+      skipping the step would shift all later records. A second epoch, and the same person in two learners of a fleet, under two
+      seeds or at two points of a grid, spend more, and the learner cannot see it: B learners on one stream spend what
+      ``continuations=B`` of :meth:`privacy_spent` says.
     - The entries of ``state_dict()`` whose names begin with ``secret``, and so every checkpoint, pickle and copy, are as secret
       as the records. :meth:`public_state` and :meth:`released` may leave the machine; TorchScript gets :meth:`released` too.
 
@@ -55,7 +56,7 @@ class PrivateLearner(ClockedLearner):
 
     Args:
         dim: number of features d.
-        horizon: n, the number of steps. A step after the last raises, because the budget is spent.
+        horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent.
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
         delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people.
         adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one record
@@ -135,12 +136,12 @@ class PrivateLearner(ClockedLearner):
         return Ledger(self.adjacency, () if event is None else (RepeatedEvent(event, runs),), notes)
 
     def privacy_spent(self, delta: float, continuations: int | None = None) -> float:
-        r"""Return the epsilon of all releases so far, at some delta; without noise it is infinite.
+        r"""Return the epsilon of all releases so far, at some delta.
 
-        The number holds after a number of steps that was *fixed in advance*. If that was chosen by looking at anything that comes
-        from the data, public states or this number included, quote the constructor's epsilon and delta instead. If m runs go on
-        from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian privacy, or :math:`m\rho` of
-        zCDP.
+        Without noise it is infinite. The number holds after a number of steps that was *fixed in advance*. If that was chosen by
+        looking at anything that comes from the data, public states or this number included, quote the constructor's epsilon and
+        delta instead. If m runs go on from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian
+        privacy, or :math:`m\rho` of zCDP.
 
         Args:
             delta: in (0, 1).

@@ -23,17 +23,18 @@ class DPHDB(PrivateBandit):
     r"""Private high-dimensional contextual bandit: a private Frank-Wolfe learner for each arm.
 
     Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`, with a known link :math:`\mu`. A round is
-    that of ``PrivateBandit``.
+    that of :class:`~torchonline.privacy.learners.bandit.PrivateBandit`.
 
     1. *Warm-up*: the first :math:`t_0` rounds are the block of arm 0, the next that of arm 1, and so on. The block's arm is
        pulled whatever the context (the lowest available arm if it is masked out), and only its learner takes steps. At the end of
        a block ``theta_warm`` keeps the arm's decision for good. Rewards of other arms, late ones too, count as zero records.
-    2. *After it*: of the available arms with :math:`\mu(x^\top\theta^w_k) > \max_j \mu(x^\top\theta^w_j) - h/2`, the arm with the
-       highest :math:`\mu(x^\top\theta_k)` is pulled. The learner of every arm takes a step in every round: on the record (x, r)
-       if its arm was pulled, else on (0, :math:`\mu(0)`).
+    2. *After it*: of the available arms with :math:`\mu(x^\top\theta^w_k) > \max_j \mu(x^\top\theta^w_j) - h/2`, with the
+       maximum over the available arms too, the arm with the highest :math:`\mu(x^\top\theta_k)` is pulled. The learner of every
+       arm takes a step in every round: on the record (x, r) if its arm was pulled, else on (0, :math:`\mu(0)`).
 
     The learners are those of :class:`~torchonline.DPPOFW`. The gradient of the loss is :math:`(\mu(x^\top\theta) - r)\,x`, so an
-    arm that was not pulled adds exactly 0, and noise. A learner's clock after the warm-up is s = t - (K - 1) :math:`t_0`.
+    arm that was not pulled adds exactly 0, and noise. A learner's own clock after the warm-up is
+    s = t - (K - 1) :math:`t_0`, and it weighs gradients by s and s - 1.
 
     Guarantee: joint differential privacy, see ``PrivateBandit``, at the (epsilon, delta) of *one* arm's learner over its horizon
     n = T - (K - 1) :math:`t_0`, without a factor K or 2. There is no guarantee for the regret, because contributions are clipped.
@@ -53,7 +54,8 @@ class DPHDB(PrivateBandit):
         mechanism, scheme, step_scale: as in :class:`~torchonline.DPPOFW`, without ``"auto"``.
         noise_source: ``"torch"`` or ``"csprng"``. Each arm has noise of its own.
         adjacency: ``"replace_one"``; or ``"zero_out"``, a person in the place of a round without a reward.
-        dim, epsilon, delta, max_participations, seed, batch_shape, dtype, device, validate: see PrivateLearner.
+        dim, epsilon, delta, max_participations, seed, batch_shape, dtype, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
     Shape: theta_warm ``(*B, K, d)``, public. ``arms[k]`` has the state of an arm's learner.
 

@@ -23,7 +23,8 @@ class Mechanism:
     """Base class of all mechanisms: a factorization A = BC of the prefix sums, a noise scale, a noise source.
 
     Its owner keeps as buffers what evolves: the noisy sum, which is public, and the buffers that :meth:`initial_state` returns
-    and :meth:`change` writes, which are as secret as the records and named so. Computing methods take tensors and NumPy views.
+    and :meth:`change` writes, which are as secret as the records, and their names say so. Methods that compute run on tensors
+    and on NumPy views of them alike.
 
     Args:
         horizon: n, the number of steps.

@@ -45,12 +45,13 @@ TABLE = {
 
 
 def parameters(horizon: int, degree: int = 5) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    r"""Return decays, in (0, 1) and falling, and weights, above 0, of a BLT for a horizon.
+    r"""Return decays and weights of a BLT for a horizon.
 
-    Both are interpolated, linearly in the logarithm of the horizon, in a table of numerical minima of :math:`\tfrac34\log
-    \mathrm{rms} + \tfrac14\log\max + \log\|c\|` (:func:`errors` and :func:`column_norm` at n = horizon). For fewer than 8 rounds
-    they are those for 8 rounds, and beyond :math:`2^{30}` rounds those for :math:`2^{30}`: still private, with more noise than
-    needed. ``degree`` is b, the number of vectors that are kept, from 1 to 6.
+    Both are interpolated, linearly in the logarithm of the horizon, in a table of numerical minima of
+    :math:`\tfrac34\log\mathrm{rms} + \tfrac14\log\max + \log\|c\|` (:func:`errors` and :func:`column_norm` at n = horizon). For
+    fewer than 8 rounds they are those for 8 rounds, and beyond :math:`2^{30}` rounds those for :math:`2^{30}`: still private,
+    with more noise than needed. ``degree`` is b, the number of vectors that are kept, from 1 to 6. The b decays are in (0, 1),
+    falling, the weights above 0.
 
     Example:
         >>> decay, weight = parameters(1000, degree=2)

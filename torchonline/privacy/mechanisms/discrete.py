@@ -25,7 +25,8 @@ class DiscreteTree(Tree):
 
     Args:
         radius: the length of the longest summand. ``sensitivity`` is once or twice ``radius``.
-        horizon, sensitivity, epsilon, delta, source: as in ``Mechanism``, and of the whole run.
+        horizon, sensitivity, source: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
+        epsilon, delta: of the whole run.
     """
 
     name = "discrete"

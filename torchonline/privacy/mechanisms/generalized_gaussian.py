@@ -26,11 +26,13 @@ class GeneralizedGaussianTree(Tree):
 
     If a record moves a sum by at most s in the norm of order q, then noise of density :math:`\propto
     \exp(-\|z\|_r^2/(2\sigma^2))` makes the sum :math:`\kappa s^2/(2\sigma^2)`-zCDP, with :math:`\kappa = (r-1)\,d^{2(1/r-1/q)}`
-    and r in [2, q]. The ledger books this zCDP, a fifth or less of what the formula for :math:`\sigma` says.
+    and r in [2, q]. The ledger books this zCDP, not what the formula for :math:`\sigma` says, which is five times the noise
+    needed and more.
 
     Args:
         horizon, dim, source: n, the number of steps, at least 2; d, the number of features; and the source of the noise.
-        order, sensitivity: q, and s in that norm; the Euclidean norm for q below 2, where the noise is normal.
+        order: q, of the norm in which ``sensitivity`` is measured; the Euclidean norm for q below 2, where the noise is normal.
+        sensitivity: s, how far a record can move its summand in that norm.
         epsilon, delta: as in the formula, which is enough for epsilon up to a limit; beyond, there is a ValueError.
     """
 

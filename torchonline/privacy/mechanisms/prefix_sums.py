@@ -48,7 +48,10 @@ def calibrated(
 
 
 class PrefixSum(PrivateLearner):
-    """Noise for the prefixes of a sum, as :func:`prefix_sum` explains. All of ``state_dict()`` is secret, but for the counts."""
+    """Noise for one prefix after another of a sum that is kept elsewhere, with the arguments of :func:`prefix_sum`.
+
+    All of ``state_dict()`` is secret, but for the counts.
+    """
 
     secret_noise: Tensor
     statistics_depend_on = ("sensitivity",)
@@ -127,7 +130,8 @@ def prefix_sum(
     Args:
         mechanism: ``"blt"``, ``"sqrt"``, ``"honaker"`` or ``"tree"``.
         horizon: n, the number of steps.
-        shape: of a summand, ``(*B, d)`` or ``()``. ``*B`` is that of a fleet: each sum is over other people.
+        shape: of a summand, ``(*B, d)`` or ``()``. ``*B`` is that of a fleet: sums over other people each,
+            and each sum has the sensitivity.
         sensitivity: s_2, in the Euclidean norm.
         epsilon: of all steps; ``inf`` for no noise.
         delta: of all steps, in (0, 1).

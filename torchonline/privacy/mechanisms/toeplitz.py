@@ -18,8 +18,8 @@ class BLT(Mechanism):
               y_t = z_t - \sum_j w_j s_j,\quad s_j \leftarrow \lambda_j s_j + y_t,\quad N_t = N_{t-1} + y_t .
 
     Any :math:`0 < \lambda_j < 1` and :math:`w_j > 0` that do not depend on data are private, because sigma is computed from the
-    numbers in use; by default :func:`torchonline.privacy.mechanisms.blt.parameters`, fitted to the horizon. (Dvijotham, McMahan,
-    Pillutla, Steinke and Thakurta, FOCS 2024. What differs: docs/privacy.md.)
+    numbers in use. The default numbers, of :func:`torchonline.privacy.mechanisms.blt.parameters`, are fitted to the horizon.
+    (Dvijotham, McMahan, Pillutla, Steinke and Thakurta, FOCS 2024. What differs: docs/privacy.md.)
     """
 
     name = "blt"
