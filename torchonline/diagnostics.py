@@ -31,14 +31,15 @@ class NoiseReport(NamedTuple):
 
     Attributes:
         rounds: number of rounds, ``()``, int64.
-        evidence: natural logarithm of the largest wealth so far, ``(*B)``, at least 0. If the promise holds, it ever reaches
-            log(1 / a) with probability at most a.
+        evidence: natural logarithm of the largest wealth so far, ``(*B)``, at least 0. If the promise holds, the evidence
+            ever reaches log(1 / a) with probability at most a.
         noise_scale_is_small: whether ``evidence`` is at least log(1 / alpha), ``(*B)``, bool. Once True, it stays True.
-        moment_ratio: :math:`(\text{mean}\,(|\text{residual}|/\nu)^p)^{1/p}`, ``(*B)``; NaN before the first round. It is no
-            ``noise_scale``: under heavy tails most samples show less than the truth.
+        moment_ratio: :math:`(\text{mean}\,(|\text{residual}|/\nu)^p)^{1/p}`, ``(*B)``; NaN before the first round. Do not set
+            ``noise_scale`` by it: under heavy tails most samples show less than the truth.
         tail_index: :func:`hill_index` of the k largest :math:`|\text{residual}|/\nu`, ``(*B)``.
         tail_index_error: asymptotic standard error ``tail_index`` / sqrt(k), ``(*B)``.
-        moment_seems_infinite: heuristic: ``tail_index`` plus two standard errors is below ``moment_order``, ``(*B)``, bool.
+        moment_seems_infinite: whether ``tail_index`` plus two standard errors is below ``moment_order``, ``(*B)``, bool. A
+            heuristic.
     """
 
     rounds: Tensor
@@ -65,8 +66,9 @@ class NoiseDiagnostic(ExactMetric):
     When a learner's wealth reaches 1 / ``alpha``, the metric issues a :class:`NoiseScaleWarning`, once for each learner.
 
     Guarantee. A learner whose promise holds causes a warning with probability at most ``alpha`` plus the learner's ``delta``,
-    over all rounds and however often one looks (proof: docs/noise_scale.md), alone or in a fleet. Without ``error`` this is only
-    approximate. The absence of a warning proves nothing, and the tail index is only a heuristic.
+    over all rounds and however often one looks; proof: docs/noise_scale.md. In a fleet each learner has its own ``alpha``.
+    Without ``error`` the residual contains the error of the prediction, and this is only approximate. The absence of a warning
+    proves nothing, and the tail index is only a heuristic.
 
     The results do not depend on how the rounds, all of one process, are split into updates. Calling the metric updates it and
     reports on all rounds so far: a report on the last batch alone would be a new bet in each batch. Cost of n rounds:
@@ -85,8 +87,9 @@ class NoiseDiagnostic(ExactMetric):
         - ``compute()``: a :class:`NoiseReport`.
 
     Raises:
-        TypeError, ValueError, RuntimeError: as for every :class:`~torchonline.metrics.ExactMetric`; also for a ``noise_scale``
-            not above 0, an ``error`` below 0, or a loaded state with another ``moment_order`` or ``alpha``.
+        TypeError, ValueError: as for every :class:`~torchonline.metrics.ExactMetric`; also for a ``noise_scale`` not above
+            0 or an ``error`` below 0.
+        RuntimeError: a loaded state dict has another ``moment_order``, ``alpha`` or shape. No state has changed.
 
     Example:
         >>> diagnostic = NoiseDiagnostic()
@@ -209,7 +212,8 @@ def hill_index(values: Tensor, k: int) -> Tensor:
     .. math:: \hat a = \Big(\frac1k \sum_{i=1}^k \log\frac{X_{(i)}}{X_{(k+1)}}\Big)^{-1},\qquad X_{(1)} \ge X_{(2)} \ge \dots
 
     Moments of order below a exist. For independent values of an exact Pareto law, :math:`k a / \hat a` is Gamma(k) distributed.
-    For other laws the standard error :math:`\hat a/\sqrt k` is asymptotic, and there is a bias.
+    For other laws the standard error :math:`\hat a/\sqrt k` is asymptotic, and the bias depends on how soon the power law
+    sets in.
 
     Args:
         values: ``(n, *B)``, at least 0, floating point.

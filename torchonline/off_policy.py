@@ -90,9 +90,9 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
 
     Reference:
         Li, Chu, Langford and Wang, Unbiased offline evaluation of contextual-bandit-based news article recommendation algorithms,
-        WSDM 2011. Their log is uniform. Here rounds with a likely logged arm are learnt more often. The weights correct the mean
-        reward for that, but not what the policy has learnt. For policies that change: Dudik, Erhan, Langford and Li, Doubly
-        robust policy evaluation and optimization, Statistical Science 2014.
+        WSDM 2011. Their log is uniform, so accepted rounds are distributed as in a live run. Here rounds with a likely logged arm
+        are learnt more often. The weights correct the mean reward for that, but not what the policy has learnt. For policies that
+        change: Dudik, Erhan, Langford and Li, Doubly robust policy evaluation and optimization, Statistical Science 2014.
     """
     if not isinstance(policy, Policy):
         raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
@@ -172,7 +172,8 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
     (Athreya, Annals of Statistics 1987). Its quantiles are then not a confidence interval, however many draws there are.
 
     A resample in which no weight is above 0 has no mean, and leaving it out would change the law of the draws: it is a
-    ValueError. If m of G groups have a weight above 0, its probability is :math:`(1 - m/G)^G < e^{-m}` in each draw.
+    ValueError. If m of G groups have a weight above 0, each draw is such a resample with probability
+    :math:`(1 - m/G)^G < e^{-m}`.
 
     Args:
         values: ``(N)``, of magnitude up to 5.6e102.

@@ -17,7 +17,8 @@ class ClassificationBandit(Dataset[tuple[Tensor, Tensor, Tensor]]):
     The mean reward is 1 for the correct label and 0 for all others. Noise is added. An item of the dataset is one round: inputs
     ``(*B, ...)``, rewards ``(*B, K)`` and means ``(*B, K)``. A learner may see only the reward of its chosen arm; the means
     serve to measure regret. A ``DataLoader`` adds the rounds of a batch as the first dimension, ``(n, *B, ...)``. The stream
-    passes through all inputs in random order, anew for each pass and trial. Memory: O(rounds * K) numbers for each trial.
+    passes through all inputs in random order until it has ``rounds`` rounds. Each pass and each trial has its own order, and each
+    trial its own noise. Memory: O(rounds * K) numbers for each trial.
 
     Args:
         inputs: ``(N, ...)``, floating point. The rewards have the same type.

@@ -24,13 +24,14 @@ HEALTH_PLANS = {
 
 
 def digits(labelled: int = 300) -> tuple[TensorDataset, TensorDataset]:
-    """Return scikit-learn's 1797 handwritten digits in two parts: for training an encoder, and for the bandit.
+    """Return scikit-learn's 1797 handwritten digits in two parts.
 
-    The data are the test set of Alpaydin and Kaynak, Optical recognition of handwritten digits (UCI, 1998), in scikit-learn's
-    order. ``labelled`` is the size of the first part, from 1 to 1796.
+    The first part, whose size ``labelled`` is from 1 to 1796, is for training an encoder, the second for the bandit. The data are
+    the test set of Alpaydin and Kaynak, Optical recognition of handwritten digits (UCI, 1998), in scikit-learn's order.
 
     Returns:
-        Two datasets whose ``tensors`` are images, ``(N, 64)``, float32 in [0, 1], 8 x 8 pixels; and labels, ``(N)``, from 0 to 9.
+        Two datasets whose ``tensors`` are images, ``(N, 64)``, float32 in [0, 1], the 8 x 8 pixels in a row; and labels,
+        ``(N)``, int64 from 0 to 9.
 
     Example:
         >>> images, labels = digits()[1].tensors
@@ -54,13 +55,15 @@ def health_insurance(columns: Sequence[str] = ("xage", "child", "female", "linc"
 
     Families at six sites in the United States were randomly assigned to health insurance plans for three or five years. The file
     is that of Cameron and Trivedi's textbook, as shipped with statsmodels: 20,190 person-years of 5,912 persons. The plans,
-    numbered from 0, are the keys of ``HEALTH_PLANS``. docs/health_insurance.md says what they pay and what the rows lack.
+    numbered from 0, are the keys of ``HEALTH_PLANS``. docs/health_insurance.md says what a family pays under each plan, how the
+    plans were assigned and what the rows lack.
 
     Args:
         columns: columns of the file that form the context. The default columns have no missing values: age in years, 1 if
             under 18, 1 if female, logarithm of 1 + yearly family income, an index of chronic diseases, and an index of
             general health from 0 to 100 (100 is best), partly imputed. Rows with a missing value in a requested column are
-            left out, with a warning. Outcomes of the year, such as ``mdvis``, are not known when a plan is chosen.
+            left out, with a warning. Outcomes of the year, such as ``mdvis``, outpatient visits, are available but
+            are not known when a plan is chosen.
 
     Returns:
         A dataset whose ``tensors`` are, for N person-years in the order of the file:
@@ -70,7 +73,8 @@ def health_insurance(columns: Sequence[str] = ("xage", "child", "female", "linc"
         - cost, ``(N)``, float64: the year's medical expenses in dollars of an unnamed base year, whoever paid them (``meddol``:
           inpatient, outpatient, drugs and supplies, without dental and outpatient mental care);
         - site, from 1 to 6; year of the study, from 1 to 5; person, the file's ``zper``: ``(N)``, int64;
-        - family, ``(N)``, int64 from 0: persons of one site, plan and income; 49 of these 1806 groups contain several families.
+        - family, ``(N)``, int64 from 0: persons of one site, plan and income, because the file has no family identifier; 49 of
+          these 1806 groups contain several families.
 
     Raises:
         ImportError: statsmodels is not installed, or lacks the file, as before version 0.15.
@@ -137,8 +141,9 @@ def covertype(path: str | os.PathLike[str]) -> TensorDataset:
         - the features, ``(N, 54)``, float32, unscaled: elevation in metres (1859 to 3858), aspect and slope in degrees,
           horizontal and vertical distance to water, distance to roads, three hill shades from 0 to 254, distance to fire ignition
           points, 4 indicators of the wilderness area and 40 of the soil type, with a single 1 in each group;
-        - the labels, ``(N)``, int64, and their numbers: 0 spruce or fir (211,840), 1 lodgepole pine (283,301), 2 ponderosa pine
-          (35,754), 3 cottonwood or willow (2747), 4 aspen (9493), 5 Douglas fir (17,367), 6 krummholz (20,510).
+        - the labels, ``(N)``, int64, the last column of the file minus 1, and their numbers of patches: 0 spruce or fir (211,840),
+          1 lodgepole pine (283,301), 2 ponderosa pine (35,754), 3 cottonwood or willow (2747), 4 aspen (9493), 5 Douglas fir
+          (17,367), 6 krummholz (20,510).
 
     Example:
         >>> try:

@@ -19,7 +19,7 @@ class LinearBandit(SimulatedBandit):
 
     Args:
         noise: law of :math:`\eta`. Its ``moment_norm(order)`` is the exact ``noise_scale`` for a learner.
-        options: those of :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
+        dim, arms, options: those of :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
 
     Example:
         >>> from torchonline import OFUL

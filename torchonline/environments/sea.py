@@ -68,7 +68,7 @@ class SEAStream:
         sigma: length of the noise, at least 0: a number, or a tensor that broadcasts to ``batch_shape``.
         drift: length of the adversary's steps, at least 0: a number or a tensor, as for ``sigma``.
         comparator_norm: U, above 0: a number or a tensor, as for ``sigma``.
-        scale: factor of h, above 0. Over T rounds of linear losses u is hardest to find at about ``sigma`` / sqrt(T).
+        scale: factor of h, above 0. Over T rounds of linear losses u is hardest to find at a scale of about ``sigma`` / sqrt(T).
         period: rounds of a cycle, which is the number of corners of the polygon, at a distance of ``drift`` /
             (2 sin(pi / ``period``)) from 0. With 2, the only choice in one dimension, the adversary goes to and fro.
         batch_shape, seed, dtype: as for :class:`~torchonline.environments.simulated.SimulatedBandit`.

@@ -1,7 +1,7 @@
 """Learners as files that go on deciding and learning where torchonline is not installed.
 
 Every function verifies the exported module against the eager one before it returns, and leaves its argument unchanged. A file of
-a private learner holds its :meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values alone: it decides only.
+a private learner holds its :meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values alone: it only decides.
 """
 
 import copy
@@ -33,7 +33,8 @@ def to_torchscript(
     ``scripted.load_state_dict(module.state_dict(), strict=False)``, not strict, because the file's state has constant tables.
 
     Args:
-        module: a policy, an encoder with a policy on it (a ``BanditHead``), a convex learner or a private learner.
+        module: a policy, an encoder with a policy on it (:class:`torchonline.models.BanditHead`), a convex learner or a private
+            learner.
         path: where to write the file, ``.pt`` by custom; nothing is written if None.
         example: the inputs of a decision as ``select`` takes them. Needed for an encoder with a policy on it.
 
@@ -76,7 +77,7 @@ def to_program(
     Args:
         module: as in :func:`to_torchscript`. The program of a private learner is its decision, or the scores of N contexts.
         path: where to write the file, which must end in ``.pt2``; nothing is written if None.
-            ``torch.export.load(path).module()`` runs it without torchonline.
+            ``torch.export.load(path).module()`` runs it without torchonline; :func:`compile_program` compiles it.
         example: as in :func:`to_torchscript`.
 
     Raises:
@@ -190,7 +191,8 @@ def released(module: nn.Module) -> Any:
     """Return a copy of a module with released values in place of private learners.
 
     ``torch.export``, ``torch.jit.trace``, ``torch.save`` and similar functions save all buffers of a module, the secrets of a
-    private learner inside among them. Give them this copy. A private learner itself becomes its ``released()``.
+    private learner inside among them. Give them this copy. ``torch.jit.script`` refuses a module that contains a private learner.
+    A private learner itself becomes its ``released()``.
 
     Example:
         >>> parent = torch.nn.ModuleDict({"learner": DPTOFW(2, horizon=10, epsilon=1.0, delta=0.01)})

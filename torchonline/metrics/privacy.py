@@ -32,7 +32,8 @@ class PrivacySpent(ExactMetric):
         continuations: number m of runs, where the count of loads is wrong; None takes the count.
 
     Shape:
-        - ``update(*learners)``: all learners of one stream of people. Costs add up within a call; the largest call counts.
+        - ``update(*learners)``: all learners of one stream of people. Costs add up within a call. Across calls the largest
+          cost counts.
         - ``compute()``: epsilon, a float64 number; 0 before the first step, infinity without noise.
 
     Raises:

@@ -87,7 +87,10 @@ class CumulativeRegret(ExactMetric):
         return at, totals.clone()
 
     def plot(self, axes: Any = None, label: str | None = None) -> tuple[Any, Any]:
-        """Draw the curve, as mean and band over the learners, on matplotlib axes or new ones. Return the figure and the axes."""
+        """Draw the curve on matplotlib axes, or new ones. Return the figure and the axes.
+
+        The curve is the mean over the learners, with a band from best to worst.
+        """
         import matplotlib.pyplot as plt
 
         axes = plt.subplots()[1] if axes is None else axes
