@@ -141,9 +141,9 @@ def covertype(path: str | os.PathLike[str]) -> TensorDataset:
         - the features, ``(N, 54)``, float32, unscaled: elevation in metres (1859 to 3858), aspect and slope in degrees,
           horizontal and vertical distance to water, distance to roads, three hill shades from 0 to 254, distance to fire ignition
           points, 4 indicators of the wilderness area and 40 of the soil type, with a single 1 in each group;
-        - the labels, ``(N)``, int64, the last column of the file minus 1, and their numbers of patches: 0 spruce or fir (211,840),
-          1 lodgepole pine (283,301), 2 ponderosa pine (35,754), 3 cottonwood or willow (2747), 4 aspen (9493), 5 Douglas fir
-          (17,367), 6 krummholz (20,510).
+        - the labels, ``(N)``, int64, the last column of the file minus 1, and their numbers of patches: 0 spruce or fir
+          (211,840), 1 lodgepole pine (283,301), 2 ponderosa pine (35,754), 3 cottonwood or willow (2747), 4 aspen (9493),
+          5 Douglas fir (17,367), 6 krummholz (20,510).
 
     Example:
         >>> try:

@@ -31,7 +31,8 @@ class GLMRegression(MixtureEstimator):
     :math:`\mu'(y)(b-y)^2 \le 2\eta D_m(b, y)` for all predictors b and y in [-SL, SL], with the divergence :math:`D_m` of m;
     otherwise it is the paper's 1 + R S L, which is larger.
 
-    Guarantee. What :class:`LocalGLMRegression` guarantees holds here too, under the same conditions, with the radius
+    Guarantee. Under the conditions of :class:`LocalGLMRegression`, with probability at least 1 - ``delta``, for all rounds and
+    all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`, with the radius
 
     - "empirical": the sum of the costs of all rounds. Holds for any ``ridge``. Proof: docs/generalized_linear.md.
     - "paper": :math:`\text{radius}^2 = 4\lambda S^2 + 2\eta\log\frac1\delta + 6d\eta^2\log(2 + 2C_\mu L^2t/(\lambda g))` at

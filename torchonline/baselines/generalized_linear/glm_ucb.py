@@ -27,14 +27,14 @@ class GLMUCBRegression(LikelihoodEstimator):
               \hat\theta = \arg\min_{\|\theta\|\le S}\ \tfrac{c\lambda}2\|\theta\|^2
               + \sum_{s\le t}w_s\bigl(m(x_s^\top\theta) - r_sx_s^\top\theta\bigr)
 
-    With :math:`\sigma`, the sub-Gaussian scale of a reward of ``noise_scale`` 1,
+    Widths are :math:`\|x\|_{V^{-1}}`, and with :math:`\sigma`, the sub-Gaussian scale of a reward of ``noise_scale`` 1,
 
     .. math:: \text{radius} = \frac\sigma c\sqrt{2\log\tfrac1\delta + \log\det(V/\lambda)} + \sqrt\lambda S.
 
     Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, the confidence set of
-    :class:`~torchonline.bandits.estimator.Estimator` holds, and widths are its. Gaussian, logistic and binomial
-    rewards have :math:`\sigma^2 = \sup\mu'` over the whole line. **For other links** :math:`\sigma^2 = C` **is a heuristic**, and
-    the constructor warns. Proof: docs/generalized_linear.md.
+    :class:`~torchonline.bandits.estimator.Estimator` holds. Gaussian, logistic and binomial rewards have
+    :math:`\sigma^2 = \sup\mu'` over the whole line. **For other links** :math:`\sigma^2 = C` **is a heuristic**, and the
+    constructor warns. Proof: docs/generalized_linear.md.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d).
 
