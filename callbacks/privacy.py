@@ -197,7 +197,7 @@ class PrivacySpendLogger(pl.Callback):
         return any(max(int(learner.rounds), int(learner.furthest)) for learner in self._learners)
 
     def _epsilon(self, more_steps: int = 0) -> float:
-        """Return the epsilon after ``more_steps`` more steps, which depends only on step counters and constructor arguments."""
+        """Return the epsilon after some more steps, from counters and options alone."""
         ledger = total_ledger(self._learners, continuations=self.continuations, more_steps=more_steps)
         return ledger.epsilon(self.delta)
 

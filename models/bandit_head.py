@@ -107,7 +107,9 @@ class BanditHead(nn.Module):
     @torch.jit.export
     @in_python(_encode_in_python)
     def encode(self, inputs: Tensor) -> Tensor:
-        """Return the features of all arms of each decision, ``(..., K, d)``, differentiable in inputs and parameters.
+        """Return the features of all arms of each decision, ``(..., K, d)``.
+
+        They are differentiable in the inputs and in the encoder's parameters.
 
         Args:
             inputs: ``(..., K, *feature)``, or ``(..., *feature)`` with ``actions``. NumPy arrays and lists are converted to the
@@ -126,7 +128,9 @@ class BanditHead(nn.Module):
     @torch.jit.export
     @in_python(_chosen_features_in_python)
     def chosen_features(self, inputs: Tensor, action: Tensor) -> Tensor:
-        """Return the features of the chosen arms, ``(..., d)``, for training the encoder, which runs in its current mode.
+        """Return the features of the chosen arms, ``(..., d)``, to train the encoder.
+
+        The encoder runs in its current mode.
 
         Args:
             inputs: as in :meth:`encode`, whose errors are raised.
@@ -169,7 +173,9 @@ class BanditHead(nn.Module):
     @torch.jit.export
     @in_python(_step_in_python)
     def step(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
-        """Learn from one or more rewards in order, as the policy's ``step`` does. The encoder does not change.
+        """Learn from one or more rewards in order, as the policy's ``step`` does.
+
+        The encoder does not change.
 
         Args:
             inputs: as in :meth:`encode`, with leading dimensions ``(*B)`` or ``(*B, n)``.
@@ -209,7 +215,7 @@ class BanditHead(nn.Module):
 
     @in_python(_any_mode_in_python)
     def _check_mode(self) -> None:
-        """Refuse an encoder in training mode. A scripted head cannot switch modes by itself; Python does."""
+        """Refuse an encoder in training mode, which a scripted head cannot leave."""
         if self.encoder.training:
             raise RuntimeError("encoder: expected evaluation mode, got training mode; call eval() on the head")
 
@@ -236,7 +242,7 @@ class BanditHead(nn.Module):
     # TorchScript does not compile the methods below.
 
     def _checked_inputs(self, inputs: Any, batch: tuple[int, ...], most: int | None = None) -> Tensor:
-        """Return inputs that lead with ``batch`` and up to ``most`` further dimensions, or raise."""
+        """Return inputs led by ``batch`` and at most ``most`` dimensions, or raise."""
         if not isinstance(inputs, Tensor):
             state = self.policy.estimator.theta_hat
             like = next((x for x in self.encoder.parameters() if x.is_floating_point()), state)
@@ -263,7 +269,7 @@ class BanditHead(nn.Module):
 
 
 def of_chosen(values: Tensor, action: Tensor) -> Tensor:
-    """Select the entries of the chosen arms: ``(..., K, *rest)`` and ``(...)`` to ``(..., *rest)``."""
+    """Select the chosen arms: ``(..., K, *rest)`` and ``(...)`` to ``(..., *rest)``."""
     lead = action.dim()
     index = action.reshape(list(action.shape) + [1] * (values.dim() - lead))
     return values.gather(lead, index.expand_as(values.narrow(lead, 0, 1))).squeeze(lead)

@@ -222,6 +222,15 @@ def test_every_module_says_what_it_is(module: ModuleType) -> None:
     assert module.__doc__
 
 
+@EACH_SOURCE
+def test_first_lines_are_short(name: str, path: Path) -> None:
+    """The first line of a docstring has fewer than 80 characters."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)):
+            first = (ast.get_docstring(node) or "").partition("\n")[0]
+            assert len(first) < 80, first
+
+
 def test_every_public_name_is_documented() -> None:
     # What `ops` names after torch means what it does there.
     own = {name: value for name, value in public_objects().items() if name not in AFTER_TORCH}
