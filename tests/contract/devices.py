@@ -14,7 +14,7 @@ def runs_on_a_device_of_its_own(case: Case) -> None:
     assert failures(str(case)) == []
 
 
-@rule(10, quick=True)
+@rule(10)
 def is_made_without_values(case: Case) -> None:
     """A learner is made under ``torch.device("meta")``, as a model is that is to be loaded, and in fake mode."""
     names = dict(case.build().named_buffers()).keys()
