@@ -1,4 +1,4 @@
-"""Diagnostics of a learner's assumptions about the noise; docs/noise_scale.md says what they can and cannot show."""
+"""Diagnostics of noise assumptions; docs/noise_scale.md says what they can show."""
 
 import math
 import sys
@@ -23,7 +23,7 @@ WITHIN = ("torchonline", "torchmetrics", "torch")
 
 
 class NoiseScaleWarning(UserWarning):
-    """``noise_scale`` looks too small. :class:`NoiseDiagnostic` bounds the probability of a false warning."""
+    """Warning of :class:`NoiseDiagnostic` that ``noise_scale`` looks too small."""
 
 
 class NoiseReport(NamedTuple):

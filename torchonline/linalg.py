@@ -1,6 +1,7 @@
-"""The linear algebra of one-pass learners, on tensors and NumPy views: solvers, projections onto a ball, the entropy's prox.
+"""Linear algebra of one-pass learners: solvers, projections, the entropy's prox.
 
-All functions take ``*B`` independent problems at once. A trailing underscore means that the first argument is written in place.
+All functions take ``*B`` independent problems at once, on tensors or NumPy views. A trailing underscore means that the first
+argument is written in place.
 """
 
 import math
@@ -36,7 +37,7 @@ from torchonline.core.ops import (
 
 @on_arrays(lambda index, like: (np.arange(like.shape[-1]) == index[..., None]).astype(like.dtype))
 def coordinate_vector(index: Tensor, like: Tensor) -> Tensor:
-    """Return the coordinate vectors :math:`e_j` of indices ``(*B)``, as ``(*B, d)`` in the type of ``like``."""
+    """Return coordinate vectors in the type of ``like``: ``(*B)`` to ``(*B, d)``."""
     return (torch.arange(like.size(-1), device=like.device) == index.unsqueeze(-1)).to(like.dtype)
 
 
@@ -61,19 +62,22 @@ def add_diagonal(matrix: Tensor, scalar: Tensor) -> Tensor:
 
 @on_arrays(lambda matrix: np.linalg.slogdet(matrix)[1])
 def logdet(matrix: Tensor) -> Tensor:
-    """Return the log-determinants of positive definite matrices, ``(*B, d, d)`` to ``(*B)``, at O(d^3)."""
+    """Return ``log det`` of positive definite ``(*B, d, d)``, ``(*B)``, at O(d^3)."""
     return torch.linalg.slogdet(matrix)[1]
 
 
 @on_arrays(lambda matrix, x: np.linalg.solve(matrix, x[..., None])[..., 0])
 def solve(matrix: Tensor, x: Tensor) -> Tensor:
-    """Return ``matrix^-1 x`` for each learner, ``(*B, d, d)`` and ``(*B, d)`` to ``(*B, d)``, at O(d^3)."""
+    """Return ``matrix^-1 x`` at O(d^3): ``(*B, d, d)``, ``(*B, d)`` to ``(*B, d)``."""
     return torch.linalg.solve(matrix, x.unsqueeze(-1)).squeeze(-1)
 
 
 @on_arrays(lambda matrix: tuple(np.linalg.eigh(matrix)))
 def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ascending eigenvalues ``(*B, d)`` and eigenvectors ``(*B, d, d)``, in columns, of symmetric matrices, at O(d^3)."""
+    """Return ascending eigenvalues, and eigenvectors in columns, at O(d^3).
+
+    Symmetric ``(*B, d, d)`` to ``(*B, d)`` and ``(*B, d, d)``.
+    """
     values, vectors = torch.linalg.eigh(matrix)
     return values, vectors
 
@@ -93,7 +97,7 @@ def _invert_where_in_python_(inverse: Tensor, matrix: Tensor, due: Tensor) -> No
 
 @in_python(_invert_where_in_python_)
 def invert_where_(inverse: Tensor, matrix: Tensor, due: Tensor) -> None:
-    """Write the inverses of symmetric matrices, ``(*B, d, d)``, where ``due``, ``(*B)``, at O(d^3) if any is due."""
+    """Invert symmetric ``(*B, d, d)`` where ``due``, ``(*B)``; O(d^3) if any is due."""
     inverse.copy_(_inverted_where(inverse, matrix, due))
 
 
@@ -103,10 +107,11 @@ def _inverted_where(inverse: Tensor, matrix: Tensor, due: Tensor) -> Tensor:
 
 
 def entropy_prox(log_weights: Tensor, cost: Tensor, rates: Tensor) -> Tensor:
-    r"""Return :math:`\ln\arg\min_w \langle w, c\rangle + D_\varphi(w, w')` over the simplex.
+    r"""Return the log-weights :math:`\ln w` of the entropy's prox over the simplex.
 
-    With :math:`\varphi(w) = \sum_j w_j\ln w_j/\beta_j` it is :math:`w_j = w'_j e^{\beta_j(\nu - c_j)}`, where :math:`\nu` makes
-    the sum 1: the root of an increasing convex function. Newton's method falls to it from the right, in at most 15 or so steps.
+    With :math:`\varphi(w) = \sum_j w_j\ln w_j/\beta_j`, :math:`w = \arg\min_w \langle w, c\rangle + D_\varphi(w, w')` is
+    :math:`w_j = w'_j e^{\beta_j(\nu - c_j)}`, where :math:`\nu` makes the sum 1: the root of an increasing convex function.
+    Newton's method falls to it from the right, in at most 15 or so steps.
 
     Args:
         log_weights: :math:`\ln w'`, which sum to 1, ``(*B, N)``, as the result; minus infinity where a weight is 0.
@@ -131,7 +136,7 @@ def entropy_prox(log_weights: Tensor, cost: Tensor, rates: Tensor) -> Tensor:
 
 
 def with_length_at_most(x: Tensor, length: Tensor, bound: float) -> Tensor:
-    """Scale vectors longer than ``bound`` down to length ``bound``. ``length`` ``(*B)`` holds their lengths."""
+    """Scale vectors of given lengths, ``(*B)``, down to length ``bound`` at most."""
     return x * along(bound / at_least(length, bound), x)
 
 
@@ -141,9 +146,9 @@ def in_ball(point: Tensor, bound: float) -> Tensor:
 
 
 def no_longer(x: Tensor, bound: Tensor) -> Tensor:
-    """Scale vectors longer than their learner's bound, ``(*B)``, down to it. If none is longer, this costs one inner product."""
+    """Scale vectors longer than their learner's bound, ``(*B)``, down to it."""
     square = dot(x, x)
-    if not may_hold(square > bound * bound):
+    if not may_hold(square > bound * bound):  # the cost is one inner product
         return x
     return x * along(at_most(bound / nonzero(sqrt(square)), 1.0), x)
 
@@ -173,12 +178,12 @@ def ball_factors(point: Tensor, weights: Tensor, bound: float) -> Tensor:
 
 
 def project_ball_weighted(point: Tensor, weights: Tensor, bound: float) -> Tensor:
-    """Project onto a Euclidean ball in a weighted norm: see :func:`ball_factors`. A point inside stays as it is."""
+    """Project onto a ball, as :func:`ball_factors`; a point inside stays as it is."""
     return where(norms(point, 2.0) > bound, ball_factors(point, weights, bound) * point, point)
 
 
 def project_ball(point: Tensor, matrix: Tensor, bound: float) -> Tensor:
-    r"""Project onto a Euclidean ball in the norm of a matrix: :math:`\arg\min_{\|u\| \le S} \|u - p\|_V`.
+    r"""Project onto a ball: :math:`\arg\min_{\|u\| \le S} \|u - p\|_V`.
 
     In the eigenvectors of V it is :func:`project_ball_weighted` with the eigenvalues, at O(d^3). A point inside stays as it is.
     Points are ``(*B, d)``; matrices are symmetric positive definite, or singular up to rounding, ``(*B, d, d)``.
@@ -190,7 +195,7 @@ def project_ball(point: Tensor, matrix: Tensor, bound: float) -> Tensor:
 
 
 def plus_outer(matrix: Tensor, a: Tensor | None) -> Tensor:
-    """Return ``matrix + aa'``, ``(*B, d, d)``; ``matrix`` itself if there is no ``a``."""
+    """Return ``matrix + aa'``, ``(*B, d, d)``; ``matrix`` itself if ``a`` is None."""
     return matrix if a is None else matrix + a[..., :, None] * a[..., None, :]
 
 
@@ -225,10 +230,11 @@ def _project_ball_in_python_(
 
 @in_python(_project_ball_in_python_)
 def project_ball_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool, a: Tensor | None = None) -> None:
-    """Write :func:`project_ball` over ``point``, at O(d) while every point is inside; with ``a``, in the norm of ``V + aa'``.
+    """Write :func:`project_ball` over ``point``, in the norm of V or ``V + aa'``.
 
-    The host knows whether a point is outside on the CPU, in TorchScript and, by :func:`torch.cond`, in an exported program. On
-    an accelerator the host would have to wait: with ``may_wait=False`` it does not, and every round computes the eigenvectors.
+    It costs O(d) while the host knows that every point is inside: on the CPU, in TorchScript and, by :func:`torch.cond`, in an
+    exported program. On an accelerator the host would have to wait: with ``may_wait=False`` it does not, and every round
+    computes the eigenvectors.
     """
     _project_outside_(point, matrix, bound, a)
 

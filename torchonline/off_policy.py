@@ -152,9 +152,9 @@ def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def effective_sample_size(weights: Tensor) -> Tensor:
-    r"""Return the effective sample size :math:`(\sum w_i)^2 / \sum w_i^2`, from 1 to N: ``(...)``, float64.
+    r"""Return the effective sample size :math:`(\sum w_i)^2 / \sum w_i^2`.
 
-    Weights are ``(..., N)``, from 0 to 5.6e102 and not all 0.
+    Weights are ``(..., N)``, from 0 to 5.6e102 and not all 0. The result is ``(...)``, float64, from 1 to N.
 
     Example:
         >>> effective_sample_size(torch.tensor([1.0, 1.0, 0.0, 4.0]))
@@ -223,7 +223,7 @@ def _checked(values: Any, weights: Any) -> tuple[Tensor, Tensor]:
 
 
 def _checked_weights(weights: Any) -> Tensor:
-    """Return the checked weights in float64, divided by the largest of their row: sums and squares do not overflow."""
+    """Return the checked weights in float64, divided by the largest of their row."""
     weights = check_floats("weights", weights).double()
     if weights.dim() == 0 or weights.size(-1) == 0:
         raise ValueError(f"weights: expected shape (..., N) with N above 0, got {shape_text(weights.shape)}")
@@ -231,4 +231,4 @@ def _checked_weights(weights: Any) -> Tensor:
     largest = weights.amax(-1, keepdim=True)
     if not bool((largest > 0).all()):
         raise ValueError("weights: expected one above 0 in each row, got a row of zeros")
-    return weights / largest
+    return weights / largest  # sums and squares do not overflow

@@ -31,10 +31,10 @@ SMALL_STEP = 1 << 17
 
 
 def with_body(function: Callable[..., Any], body: str, **names: Any) -> Any:
-    """Return a Python function with the name, documentation, arguments and globals of ``function``, and another body.
+    """Return a function with the signature of ``function`` and another body.
 
-    The body is text, because a wrapper with ``*arguments`` takes twice as long, and TorchScript needs the globals of
-    ``function``.
+    Name, documentation and globals are those of ``function`` too. The body is text, because a wrapper with ``*arguments`` takes
+    twice as long, and TorchScript needs the globals.
 
     Args:
         function: what TorchScript goes on compiling.
@@ -54,7 +54,9 @@ def with_body(function: Callable[..., Any], body: str, **names: Any) -> Any:
 
 
 def on_arrays(array_version: Callable[..., Any]) -> Callable[[F], F]:
-    """Decorate a function on tensors with its version for NumPy arrays. The type of the first argument chooses the version.
+    """Decorate a function on tensors with its version for NumPy arrays.
+
+    The type of the first argument chooses the version.
 
     Example:
         >>> @on_arrays(lambda x: x.max(-1))
@@ -72,9 +74,10 @@ def on_arrays(array_version: Callable[..., Any]) -> Callable[[F], F]:
 
 
 def in_python(python_version: F) -> Callable[[Callable[..., Any]], F]:
-    """Decorate the body that TorchScript compiles with the body that Python runs, from the same module.
+    """Decorate the body that TorchScript compiles with the body that Python runs.
 
-    TorchScript reads the types of the one, which are tensors. A type checker sees those of the other.
+    Both are from the same module. TorchScript reads the types of the one, which are tensors. A type checker sees those of the
+    other.
     """
 
     def decorate(function: Callable[..., Any]) -> F:
@@ -87,7 +90,7 @@ def in_python(python_version: F) -> Callable[[Callable[..., Any]], F]:
 
 
 def is_readable(tensor: Tensor) -> bool:
-    """Return whether a value of ``tensor`` can be read without leaving a constant behind in a traced program."""
+    """Return whether values can be read without becoming constants of a trace."""
     return type(tensor) in PLAIN and not is_compiling() and not _is_tracing()
 
 
@@ -101,7 +104,10 @@ def _at_hand_in_python(value: Any) -> bool:
 
 @in_python(_at_hand_in_python)
 def is_at_hand(value: Tensor) -> bool:
-    """Return whether the host can branch on ``value`` without waiting for a device or fixing a branch in a program."""
+    """Return whether the host can branch on ``value``.
+
+    It cannot where it would wait for a device or fix a branch in a traced program.
+    """
     return True
 
 
@@ -113,12 +119,12 @@ def _may_hold_in_python(condition: Any) -> bool:
 
 @in_python(_may_hold_in_python)
 def may_hold(condition: Tensor) -> bool:
-    """Return whether a condition ``(*B)`` holds for any learner; True where the host cannot tell."""
+    """Return whether any of ``(*B)`` conditions holds; True if the host cannot tell."""
     return bool(condition.any())
 
 
 def autocasts(x: Any) -> bool:
-    """Return whether automatic mixed precision would round products of a float32 state with ``x``."""
+    """Return whether autocast would round products of a float32 state with ``x``."""
     return isinstance(x, Tensor) and not x.is_meta and torch.is_autocast_enabled(x.device.type)
 
 
@@ -128,7 +134,7 @@ def exactly(x: Tensor) -> torch.autocast:
 
 
 def without_cast(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return a function for ``nn.Module._apply`` that moves tensors as ``fn`` does and keeps their type."""
+    """Return a version of ``fn`` for ``nn.Module._apply`` that keeps the dtype."""
 
     def move(value: Tensor) -> Tensor:
         moved = fn(value)
@@ -148,7 +154,7 @@ def as_array(x: Tensor) -> Any:
 
 
 def beside(constant: Any, x: Any) -> Any:
-    """Return an array, or a tensor on the CPU, in the form that goes with ``x``: an array, or a tensor on its device."""
+    """Return an array or a CPU tensor in the form and on the device of ``x``."""
     if isinstance(x, np.ndarray):
         return constant if isinstance(constant, np.ndarray) else constant.numpy()
     return torch.as_tensor(constant, device=x.device)

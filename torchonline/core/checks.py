@@ -1,4 +1,4 @@
-"""Argument checks: each returns what it was given, in the type that is wanted, or raises an error that names the argument."""
+"""Argument checks: the value in the wanted type, or an error that names it."""
 
 import math
 import numbers
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def refusal(message: str) -> ValueError:
-    """Return the error of a value that a learner refuses in the middle of a step, before the first write."""
+    """Return the error of a value refused in a step before the first write."""
     error = ValueError(message)
     error.is_refusal = True  # type: ignore[attr-defined]
     return error
@@ -127,7 +127,7 @@ def check_size(name: str, value: float, largest: float, dtype: torch.dtype) -> N
 
 
 def positive_size(name: str, value: Any, dtype: torch.dtype, *, besides: tuple[float, ...] = ()) -> float:
-    """A number above 0 that values of a type can be multiplied with; or one of some others, such as infinity."""
+    """A number above 0 that can multiply values of ``dtype``; or one of ``besides``."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value in besides:
         return float(value)
     number = positive(name, value)
@@ -143,7 +143,7 @@ def one_for_each(
     *,
     broadcasts: bool = False,
 ) -> Tensor:
-    """Return an option with a number for each of several things, ``shape``, float64, on the CPU.
+    """Return an option with one number for each thing: ``shape``, float64, CPU.
 
     Args:
         name: what errors call the option.
@@ -223,12 +223,12 @@ def shape_text(sizes: Iterable[object]) -> str:
 
 
 def kind(value: object) -> str:
-    """``torch.float64 of shape (2, 3)``, or the type of what is no tensor, as the errors write it."""
+    """``torch.float64 of shape (2, 3)``, or a non-tensor's type, as errors write it."""
     return f"{value.dtype} of shape {shape_text(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
-    """Why what was loaded under a name, if anything, cannot take the place of a tensor."""
+    """Why the entry loaded under a name, if any, cannot replace a tensor; or None."""
     if name not in loaded:
         return f"{name}: expected an entry, got none"
     value = loaded[name]

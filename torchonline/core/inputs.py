@@ -1,4 +1,4 @@
-"""Conversion of arguments to tensors: Python numbers, lists, NumPy arrays and tensors of all kinds."""
+"""Conversion of Python numbers, lists, NumPy arrays and tensors to plain tensors."""
 
 import numbers
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ LONG_INTEGERS = (torch.int64, torch.uint64)
 
 
 def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False) -> Tensor:
-    """Return ``value`` as a plain tensor in the type of a learner's ``state``, or raise an error that calls it ``name``.
+    """Return ``value`` as a plain tensor in the type of a learner's ``state``.
 
     Numbers, lists and NumPy arrays are converted once, exactly, and moved to the state's device. A tensor on another device is
-    refused, and a tensor of integers or booleans unless ``is_real``.
+    refused, and a tensor of integers or booleans unless ``is_real``. Errors call the value ``name``.
     """
     if type(value) is not Tensor:
         value = as_tensor(name, value, state.device)
@@ -48,7 +48,7 @@ def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False)
 
 
 def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
-    """Return a tensor as a plain one; anything else as a new float tensor, or raise a TypeError."""
+    """Return a tensor as a plain one, other numbers as a new float tensor, or raise."""
     if isinstance(value, Tensor):
         return as_plain(name, value)
     if isinstance(value, bool) or (isinstance(value, numbers.Real) and not isinstance(value, np.generic)):
@@ -70,7 +70,7 @@ def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
 
 
 def as_indices(name: str, value: Any, device: torch.device) -> Tensor:
-    """Return an int64 tensor as a plain one, and an integer or (lists or arrays of) integers as a new int64 tensor."""
+    """Return an int64 tensor as a plain one; integers, lists and arrays as a new one."""
     if not isinstance(value, Tensor):
         wanted = "an int64 tensor or integers"
         array = array_of(name, None if isinstance(value, bool) else value, wanted)
@@ -83,7 +83,7 @@ def as_indices(name: str, value: Any, device: torch.device) -> Tensor:
 
 
 def check_indices(name: str, value: Any, size: int) -> Tensor:
-    """Return an int64 tensor of indices into ``size`` things as a plain one, or raise. It may not be empty."""
+    """Return int64 indices below ``size``, at least one, as a plain tensor, or raise."""
     if not isinstance(value, Tensor) or value.dtype != torch.int64:
         raise TypeError(f"{name}: expected a tensor of int64, got {kind(value)}")
     value = as_dense(name, value)
@@ -113,7 +113,7 @@ def as_dense(name: str, value: Tensor) -> Tensor:
 
 
 def as_plain(name: str, value: Tensor) -> Tensor:
-    """Return a tensor of a subclass as a plain tensor on the same memory. Fake and traced tensors stay what they are."""
+    """Return a tensor as a plain one on the same memory; keep fake and traced ones."""
     cls: Any = type(value)
     if cls in PLAIN or is_compiling() or isinstance(value, (FakeTensor, FunctionalTensor)):
         return value
@@ -124,9 +124,9 @@ def as_plain(name: str, value: Tensor) -> Tensor:
 
 
 def check_mask(name: str, mask: Any, shape: tuple[int, ...], like: Tensor, validate: bool) -> Tensor:
-    """Return a boolean mask as a plain tensor, or raise. With ``validate``, each row needs an available entry.
+    """Return a boolean mask as a plain tensor, or raise.
 
-    NumPy arrays and lists of booleans are copied to the device of ``like``.
+    With ``validate``, each row needs an available entry. Arrays and lists of booleans are copied to the device of ``like``.
     """
     wanted = "booleans, True where available"
     if not isinstance(mask, Tensor):
@@ -147,7 +147,7 @@ def check_mask(name: str, mask: Any, shape: tuple[int, ...], like: Tensor, valid
 
 
 def array_of(name: str, value: Any, wanted: str) -> np.ndarray:
-    """Return numbers as an array, on the memory of an array. Refuse text, raw bytes and masked entries."""
+    """View or copy numbers as an array; refuse text, raw bytes and masked entries."""
     is_raw = isinstance(value, (str, bytes, bytearray, type(None)))
     if is_raw or (isinstance(value, memoryview) and value.itemsize == 1):
         raise _unexpected(name, wanted, type(value).__name__)

@@ -104,14 +104,15 @@ class Learner(nn.Module):
         self._initial_options: dict[str, Any] = {"dtype": dtype, "device": device_or_none(device)}
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        """Return the buffers before the first round, float64 and without ``batch_shape``; None for one that is not in use.
+        """Return the buffers before the first round, float64, without ``batch_shape``.
 
-        Only the buffers in ``starts_apart`` have ``batch_shape``.
+        A buffer that is not in use is None. Only the buffers in ``starts_apart`` have ``batch_shape``.
         """
         raise NotImplementedError
 
     def _tables(self) -> dict[str, Tensor]:
-        """Return the constant tables, float64 and without ``batch_shape``. They are buffers only so that ``.to()`` moves them."""
+        """Return the constant tables, float64, without ``batch_shape``."""
+        # They are buffers only so that .to() moves them.
         return {}
 
     def _create_buffers(self) -> None:
@@ -138,9 +139,9 @@ class Learner(nn.Module):
         return self._initial_options["dtype"]
 
     def _options(self) -> list[tuple[str, float]]:
-        """Return (name, value) pairs of the options that the statistics depend on. A tuple yields one pair for each entry.
+        """Return the options that the statistics depend on, as pairs (name, value).
 
-        None counts as 0, since an option that may be None may not be 0.
+        A tuple yields one pair for each entry. None counts as 0, since an option that may be None may not be 0.
         """
         values = [(name, getattr(self, name) or 0.0) for name in self.statistics_depend_on]
         return [(name, float(number)) for name, v in values for number in (v if isinstance(v, tuple) else (v,))]
@@ -154,7 +155,7 @@ class Learner(nn.Module):
         return torch.tensor([number for _, number in self._options()], dtype=torch.float64)
 
     def parts(self) -> "dict[str, Learner]":
-        """Return the learners that this learner is made of, by path. Each has buffers of its own."""
+        """Return the learners in this learner by path, each with buffers of its own."""
         found: dict[str, Learner] = {}
         for name, module in self._modules.items():
             if isinstance(module, Learner):
@@ -185,7 +186,7 @@ class Learner(nn.Module):
         self.constants.copy_(self._constants())
 
     def numpy_view(self) -> NumpyView | None:
-        """Return this learner on NumPy views of its buffers, which are on the CPU; None if they are not contiguous.
+        """Return this learner on NumPy views of its CPU buffers; None if not contiguous.
 
         A view costs more to make than to use, so it is kept until a buffer or its memory moves or an attribute is set.
         """
@@ -199,7 +200,7 @@ class Learner(nn.Module):
         return self._view
 
     def view_for(self, x: Tensor) -> NumpyView | None:
-        """Return the view that a call on ``x`` may run on: on the CPU and in eager mode only."""
+        """Return the view for a call on ``x``, on the CPU and in eager mode; or None."""
         return self.numpy_view() if x.is_cpu and is_readable(x) else None
 
     def _run(self, view: NumpyView | None, learn: Callable[..., None], rounds: list[tuple[Any, ...]]) -> None:
@@ -226,7 +227,7 @@ class Learner(nn.Module):
         all_or_nothing(self, state, is_cheap or len(rounds) > 1, in_order, learn, rounds)
 
     def extra_repr(self) -> str:
-        """Return the options that differ from their defaults, and the batch shape, dtype and device of the state."""
+        """Return the options changed from their defaults, batch shape, dtype and device."""
         arguments = {name: value for name, value in self.__dict__.get("_arguments", {}).items() if name not in COMMON}
         state = next((buffer for buffer in self.state().values() if buffer.is_floating_point()), self.constants)
         place = f"batch_shape={self.batch_shape}, dtype={state.dtype}, device={str(state.device)!r}"
@@ -241,11 +242,11 @@ class Learner(nn.Module):
         self.__dict__["_view"] = None
 
     def _refuse_change(self, name: str, value: Any) -> None:
-        """Raise if an option has been set. One that is kept under another name is set once there are buffers."""
+        """Raise if an option has been set."""
         own = self.__dict__
         if name in own:
             wanted, is_change = repr(own[name]), differs(value, own[name])
-        else:
+        else:  # an option that is kept under another name is set once there are buffers
             buffers = own.get("_buffers", ())
             wanted, is_change = "no change", "constants" in buffers and name not in buffers
         if is_change:
@@ -264,7 +265,7 @@ class Learner(nn.Module):
         return state | {"_view": None}
 
     def _as_it_is(self) -> "Learner":
-        """Return a stand-in with a copy of the state, to be pickled in the place of this learner."""
+        """Return a stand-in to pickle for this learner, with a copy of the state."""
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__getstate__())
         give_lock_(twin)
@@ -292,7 +293,7 @@ class Learner(nn.Module):
             return super()._apply(fn, *arguments, **options)
 
     def state_dict(self, *arguments: Any, **options: Any) -> Any:
-        """Return copies of the buffers, all of the same round; with ``keep_vars=True`` the buffers themselves."""
+        """Return copies of the buffers, all of one round; with ``keep_vars``, no copies."""
         with self._lock:
             return super().state_dict(*arguments, **options)
 
@@ -311,11 +312,11 @@ class Learner(nn.Module):
             load_(self, state_dict, prefix, *arguments)
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
-        """Return why the entries under a prefix are no state of this learner and its parts."""
+        """Return why entries under a prefix are no state of this learner and its parts."""
         return load_problems(self, state_dict, prefix)
 
     def _load_own(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
-        """Load the buffers of this learner alone, once everything has been found right, and make its tables anew."""
+        """Load checked buffers into this learner, not its parts, and renew its tables."""
         nn.Module._load_from_state_dict(self, state_dict, prefix, *arguments)
         for name, value in self._tables().items():  # to_empty() leaves them without values
             table: Any = self._buffers[name]
@@ -342,7 +343,7 @@ def _options_of(cls: Any) -> frozenset[str]:
 
 
 def _as_it_is(module: nn.Module | None) -> nn.Module | None:
-    """Return a learner's stand-in, a list or dict of modules with the stand-ins of its learners, or another module itself."""
+    """Return a module with a stand-in for each learner, in lists and dicts too."""
     if isinstance(module, Learner):
         return module._as_it_is()
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def migrate_(learner: "Learner", state_dict: dict[str, Any], prefix: str) -> None:
-    """Rename and drop the entries of one learner that an older version wrote, in place.
+    """Rename and drop entries that an older version wrote for one learner, in place.
 
     Names decide, because a file may lose the version number (safetensors does).
     """
@@ -44,9 +44,9 @@ def load_(
     unexpected_keys: list[str],
     error_msgs: list[str],
 ) -> None:
-    """Load a learner with its parts or not at all, as ``nn.Module._load_from_state_dict`` does for one module.
+    """Load a learner with its parts or not at all.
 
-    A torn learner is whole again once all of its entries have been loaded.
+    Arguments are those of ``nn.Module._load_from_state_dict``. A torn learner is whole again once all entries have been loaded.
     """
     modules = learner._with_parts(prefix)
     for part, path in modules:
@@ -125,7 +125,7 @@ def _other_options(learner: "Learner", constants: Tensor, prefix: str) -> list[s
 
 
 def _broken_values(learner: "Learner", loaded: Mapping[str, Any], prefix: str) -> list[str]:
-    """Return which entries hold a NaN, a negative count, or a matrix that is not positive definite."""
+    """List entries with NaN, negative counts or matrices not positive definite."""
     problems = []
     for name, value in loaded.items():
         value = as_plain(name, value.detach())
@@ -142,12 +142,13 @@ def _broken_values(learner: "Learner", loaded: Mapping[str, Any], prefix: str) -
 
 
 def _counts(value: Tensor, learner: "Learner") -> bool:
-    """Return whether an entry counts something: one integer for each learner. Sums of discrete noise are vectors."""
+    """Return whether an entry is a count: one integer for each learner."""
+    # Sums of discrete noise are vectors.
     return value.dtype == torch.int64 and value.dim() <= learner.batch_dims
 
 
 def _is_positive_definite(matrix: Tensor) -> bool:
-    """Return whether matrices ``(*B, d, d)`` are symmetric and positive definite, up to rounding in their own precision."""
+    """Return whether ``(*B, d, d)`` is symmetric positive definite, up to rounding."""
     allowed = 64.0 * matrix.size(-1) * torch.finfo(matrix.dtype).eps
     matrix = matrix.detach().double()
     scale = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]

@@ -18,7 +18,7 @@ from torchonline.core.backend import ARRAY_TYPES, in_python, on_arrays
 
 @on_arrays(lambda matrix, x: matrix.dot(x) if x.ndim == 1 else np.matmul(matrix, x[..., None])[..., 0])
 def matvec(matrix: Tensor, x: Tensor) -> Tensor:
-    """Return ``matrix @ x`` for each learner: ``(*B, m, d)`` and ``(*B, d)`` to ``(*B, m)``."""
+    """Return ``matrix @ x``: ``(*B, m, d)`` and ``(*B, d)`` to ``(*B, m)``."""
     if x.dim() == 1:
         return torch.mv(matrix, x)
     # A batch of rows times matrices takes half the time of matrices times columns.
@@ -35,7 +35,7 @@ def _dot_of_arrays(x: Any, y: Any) -> Any:
 
 @on_arrays(_dot_of_arrays)
 def dot(x: Tensor, y: Tensor) -> Tensor:
-    """Return the inner product of each learner's vectors: ``(*B, d)`` twice to ``(*B)``."""
+    """Return each learner's inner product: ``(*B, d)`` twice to ``(*B)``."""
     if x.dim() == 1:
         return torch.dot(x, y)
     return (x * y).sum(-1)
@@ -43,7 +43,10 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
 
 @on_arrays(lambda x, y: x.dot(y) if y.ndim <= 2 else np.matmul(x, y))
 def rows_times(x: Tensor, y: Tensor) -> Tensor:
-    """Return ``x @ y`` for rows: ``(..., d)`` and ``(d)`` or ``(d, d)``, or ``(*B, n, d)`` and ``(*B, d, m)``."""
+    """Return ``x @ y`` for rows.
+
+    Shapes: ``(..., d)`` and ``(d)`` or ``(d, d)``; or ``(*B, n, d)`` and ``(*B, d, m)``.
+    """
     return x @ y
 
 
@@ -75,7 +78,7 @@ def _norms_of_arrays(x: Any, order: float) -> Any:
 
 @on_arrays(_norms_of_arrays)
 def norms(x: Tensor, order: float) -> Tensor:
-    """Return the norms of rows, of an order from 1 to infinity: ``(..., d)`` to ``(..., 1)``."""
+    """Return norms of order 1 to infinity of rows: ``(..., d)`` to ``(..., 1)``."""
     return torch.linalg.vector_norm(x, order, dim=-1, keepdim=True)
 
 
@@ -156,7 +159,7 @@ def sigmoid(x: Tensor) -> Tensor:
 
 
 def sigmoid_slope(x: Tensor) -> Tensor:
-    """Return the derivative of :func:`sigmoid`, to full relative precision on both sides."""
+    """Return the slope of :func:`sigmoid`, to full relative precision on both sides."""
     e = exp(-abs(x))
     return e / ((1.0 + e) * (1.0 + e))
 
@@ -211,12 +214,12 @@ def clip(x: Tensor, bound: Tensor) -> Tensor:
 
 
 def nonzero(x: Tensor) -> Tensor:
-    """Replace 0 in ``x >= 0`` by a tiny positive number, in either precision, so that one can divide by it."""
+    """Replace 0 in ``x >= 0`` by 1e-37, a divisor in either precision."""
     return at_least(x, 1e-37)
 
 
 def or_one(x: Tensor) -> Tensor:
-    """Replace 0 in ``x >= 0`` by 1, as the divisor of a numerator that is 0 there too."""
+    """Replace 0 in ``x >= 0`` by 1, the divisor of a numerator that is 0 there too."""
     return x + (x == 0.0)
 
 
@@ -226,12 +229,12 @@ def or_one(x: Tensor) -> Tensor:
 def _number_in_python(x: Any) -> Any:
     if type(x) is np.ndarray and x.ndim == 0:
         x = x[()]
-    return float(x) if isinstance(x, float) else x
+    return float(x) if isinstance(x, float) else x  # Python's number takes a third of NumPy's time
 
 
 @in_python(_number_in_python)
 def number(x: Tensor) -> Tensor:
-    """Return one number for each learner. For a single float64 learner it is Python's, which takes a third of NumPy's time."""
+    """Return one number per learner; for a single float64 learner, Python's own."""
     return x
 
 
@@ -267,7 +270,7 @@ def _along_in_python(scalar: Any, x: Any) -> Any:
 
 @in_python(_along_in_python)
 def along(scalar: Tensor, x: Tensor) -> Tensor:
-    """Shape one number per learner so that it scales the learner's vectors or scores: ``(*B)`` to ``(*B, 1, ..., 1)``."""
+    """Shape each learner's number to scale ``x``: ``(*B)`` to ``(*B, 1, ..., 1)``."""
     while scalar.dim() < x.dim():
         scalar = scalar.unsqueeze(-1)
     return scalar
@@ -275,13 +278,13 @@ def along(scalar: Tensor, x: Tensor) -> Tensor:
 
 @on_arrays(lambda scalar: scalar[..., None] if isinstance(scalar, np.ndarray) else scalar)
 def column(scalar: Tensor) -> Tensor:
-    """Shape one number per learner to go with the learner's list of numbers: ``(*B)`` to ``(*B, 1)``."""
+    """Shape each learner's number to go with a list: ``(*B)`` to ``(*B, 1)``."""
     return scalar.unsqueeze(-1)
 
 
 @on_arrays(lambda x, y: np.concatenate([x, np.reshape(y, (*x.shape[:-1], 1))], -1))
 def joined(x: Tensor, y: Tensor) -> Tensor:
-    """Append a number to each learner's list: ``(*B, n)`` and ``(*B)`` to ``(*B, n + 1)``."""
+    """Append to each learner's list: ``(*B, n)`` and ``(*B)`` to ``(*B, n + 1)``."""
     return torch.cat([x, y.unsqueeze(-1)], -1)
 
 
@@ -294,7 +297,7 @@ def roundoff(x: Tensor) -> float:
 
 
 def started_power(count: Tensor, power: float) -> Tensor:
-    """Return ``count^power`` for a real count, and 0 for a count of 0 even where the power is 0."""
+    """Return ``count^power`` for a real count; 0 for count 0, even with power 0."""
     return count / at_least(count, 1.0) * count**power
 
 
@@ -332,7 +335,10 @@ def count_(x: Tensor) -> None:
 
 
 def increase_compensated_(x: Tensor, lost: Tensor | None, y: Tensor) -> None:
-    """Add ``y`` to ``x`` in place. With ``lost``, by Kahan's summation: ``x - lost`` is the sum to twice the precision."""
+    """Add ``y`` to ``x`` in place, with Kahan's summation if ``lost`` is given.
+
+    Then ``x - lost`` is the sum to twice the precision.
+    """
     if lost is None:
         increase_(x, y)
         return

@@ -1,4 +1,4 @@
-"""Constructor options: the four that all learners share, former names, and what a repr says of the others."""
+"""Constructor options: the four that all learners share, former names, the repr."""
 
 import functools
 import inspect
@@ -17,7 +17,9 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 def described(instance: object, arguments: Mapping[str, Any]) -> str:
-    """Return constructor arguments as ``name=value`` pairs, for a ``repr``: required ones, then those that are not the default.
+    """Return constructor arguments as ``name=value`` pairs, for a ``repr``.
+
+    Required ones come first, then those that are not the default.
 
     Args:
         instance: an object, whose class gives names, order and defaults.
@@ -43,7 +45,7 @@ def described(instance: object, arguments: Mapping[str, Any]) -> str:
 
 
 def differs(value: Any, default: Any) -> bool:
-    """Return whether a value is not the default. Tensors and arrays are compared by identity."""
+    """Return whether a value is not the default: tensors and arrays by identity."""
     if value is default:
         return False
     return not {type(value), type(default)}.isdisjoint((Tensor, np.ndarray)) or bool(value != default)
@@ -71,7 +73,7 @@ def _text(value: Any) -> str:
 
 
 class LearnerOptions(TypedDict, total=False):
-    """The four options of all learners, as ``**options: Unpack[LearnerOptions]`` in constructors. ``Learner`` explains them."""
+    """The four options of all learners, for ``Unpack``; ``Learner`` explains them."""
 
     batch_shape: tuple[int, ...]
     dtype: torch.dtype
@@ -84,9 +86,10 @@ DEFAULTS: dict[str, Any] = {"batch_shape": (), "dtype": torch.float64, "device":
 
 
 def expanded_signature(cls: Any) -> inspect.Signature:
-    """Return a constructor's signature with ``**options: Unpack[LearnerOptions]``, or a family's options, written out.
+    """Return a constructor's signature with its ``**options`` written out.
 
-    Required keywords come first. A base class whose constructor names the options has their defaults.
+    They are :class:`LearnerOptions` or a family's. Required keywords come first. A base class whose constructor names the
+    options has their defaults.
     """
     own = list(inspect.signature(cls.__init__).parameters.values())[1:]
     if (options := _family_of(own)) is None:
@@ -100,13 +103,13 @@ def expanded_signature(cls: Any) -> inspect.Signature:
 
 
 def _family_of(parameters: Iterable[inspect.Parameter]) -> Any:
-    """Return the TypedDict of the ``**options`` among a constructor's parameters, or None."""
+    """Return the TypedDict of a constructor's ``**options``, or None."""
     found = (get_args(one.annotation) for one in parameters if one.kind is inspect.Parameter.VAR_KEYWORD)
     return next((of[0] for of in found if of and is_typeddict(of[0])), None)
 
 
 def passed(cls: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a constructor's call by name, or raise a TypeError that names the class."""
+    """Return a constructor's arguments by name; a TypeError names the class."""
     names = former_names(cls)
     named = {names.get(name, name): value for name, value in named.items()}
     try:
@@ -118,15 +121,15 @@ def passed(cls: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> di
 
 
 def arguments_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the method whose ``locals()`` are given, to pass them all on."""
+    """Return a method's arguments from its ``locals()``, to pass them all on."""
     return {name: value for name, value in values.items() if name not in ("self", "__class__")}
 
 
 def renamed_option(options: dict[str, Any], old: str, new: str, stacklevel: int = 3) -> None:
-    """Move an option from its former name to its name, in place, with a DeprecationWarning that names both.
+    """Move an option from its former name to its name, with a DeprecationWarning.
 
     Args:
-        options: options by name. Nothing happens if ``old`` is not among them.
+        options: options by name, changed in place. Nothing happens if ``old`` is not among them.
         old: the former name.
         new: the name.
         stacklevel: how many calls up the warning points: 2 is the caller of this function, 3 the caller's caller.
@@ -143,7 +146,7 @@ def renamed_option(options: dict[str, Any], old: str, new: str, stacklevel: int 
 
 
 def with_former_names(**names: str) -> Callable[[F], F]:
-    """Decorate a learner's constructor so that former names of its keywords go on working.
+    """Decorate a constructor so that former names of its keywords go on working.
 
     They warn (:func:`renamed_option`). :func:`former_names` reads the names back.
 

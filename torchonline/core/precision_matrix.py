@@ -1,6 +1,6 @@
-r"""A precision matrix V that grows by rank-one terms, with its inverse: the statistics of every linear learner.
+r"""A precision matrix V that grows by rank-one terms, with its inverse.
 
-Cost: O(d^2) a term. Three things keep the pair exact over millions of terms.
+They are the statistics of every linear learner. Cost: O(d^2) a term. Three things keep the pair exact over millions of terms.
 
 - Both stay exactly symmetric, because each term is written as an outer product of one vector with itself.
 - In float32, Kahan's summation keeps in ``lost`` what rounding has taken from V.
@@ -32,7 +32,7 @@ PrecisionMatrix = tuple[Tensor, Tensor, Tensor | None]
 
 
 def start_of(dim: int, ridge: float, name: str, compensated: bool) -> dict[str, Tensor | None]:
-    """Return the buffers of ``ridge * I``: ``name``, ``name_inv`` and ``name_lost``, float64, ``(d, d)``."""
+    """Return the three buffers of ``ridge * I``, by name: float64, ``(d, d)``."""
     identity = torch.eye(dim, dtype=torch.float64)
     return {
         name: ridge * identity,
@@ -42,7 +42,7 @@ def start_of(dim: int, ridge: float, name: str, compensated: bool) -> dict[str, 
 
 
 def add_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
-    r"""Add :math:`aa^\top` to V and follow with the inverse, by the formula of Sherman and Morrison.
+    r"""Add :math:`aa^\top` to V, and update the inverse by Sherman-Morrison.
 
     Args:
         V: of ``*B`` learners.
@@ -66,13 +66,13 @@ def scale_(V: PrecisionMatrix, factor: float) -> None:
 
 
 def refine_(V: PrecisionMatrix, rounds: Tensor, every: int = REFINE_EVERY) -> None:
-    """Correct one column of the inverse; which one depends on the count of rounds, ``(*B)``."""
+    """Correct one column of the inverse, chosen by the count of rounds, ``(*B)``."""
     matrix, inverse, _ = V
     refine_inverse_(inverse, matrix, rounds // every)
 
 
 def is_time_to_refine(rounds: Tensor, every: int = REFINE_EVERY) -> bool:
-    """Return whether an inverse is due for correction in any learner; True where the host cannot tell."""
+    """Return whether any inverse is due for correction; True if the host cannot tell."""
     return not is_at_hand(rounds) or bool((rounds % every == 0).any())
 
 
@@ -132,7 +132,7 @@ def _add_compensated_arrays_(matrix: Any, lost: Any, u: Any, v: Any) -> None:
 
 @on_arrays(_add_compensated_arrays_)
 def add_outer_compensated_(matrix: Tensor, lost: Tensor, u: Tensor, v: Tensor) -> None:
-    """Add ``u v'`` by Kahan's summation: ``matrix - lost`` is the sum to twice the working precision."""
+    """Add ``u v'`` by Kahan's summation: ``matrix - lost`` has twice the precision."""
     term = u.unsqueeze(-1) * v.unsqueeze(-2) - lost
     total = matrix + term
     lost.copy_((total - matrix) - term)
@@ -165,7 +165,7 @@ def _refine_arrays_(inverse: Any, matrix: Any, count: Any) -> None:
 
 @on_arrays(_refine_arrays_)
 def refine_inverse_(inverse: Tensor, matrix: Tensor, count: Tensor) -> None:
-    r"""Correct one column of an inverse that has drifted; ``d`` calls in turn correct all of it.
+    r"""Correct one column of a drifted inverse; ``d`` calls in turn correct all of it.
 
     With :math:`W \approx V^{-1}`, column :math:`j =` ``count`` mod d and residual :math:`\delta = WVe_j - e_j`,
 

@@ -52,7 +52,7 @@ def give_lock_(learner: "Learner") -> None:
 
 
 def _renew_locks() -> None:
-    """Replace all locks in a forked child: a lock that another thread held during the fork would never be released."""
+    """Replace all locks in a forked child: one held during the fork stays locked."""
     for learner in list(LOCKED):
         give_lock_(learner)
 
@@ -62,7 +62,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def one_at_a_time(method: F, owner: str = "self") -> F:
-    """Decorate a method so that threads call it one after another, and a torn state is refused.
+    """Decorate a method so that threads call it in turn and a torn state is refused.
 
     TorchScript compiles the method alone. A traced program has no threads.
 
@@ -83,7 +83,7 @@ def torn_error(learner: "Learner") -> RuntimeError:
 
 
 def all_or_nothing(learner: Any, state: list[Any], is_whole: bool, method: Callable[..., Any], *arguments: Any) -> None:
-    """Call a method that writes a learner's state, and put the state back if it raises.
+    """Call a method that writes a learner's state; put the state back if it raises.
 
     Args:
         learner: is marked as torn while the method runs: a learner, or any object that holds learners.

@@ -53,7 +53,7 @@ class NumpyView:
         self.bytes: int = sum(array.nbytes for array in self.state)
 
     def is_current(self) -> bool:
-        """Return whether the memory of each buffer is where it was when the view was made."""
+        """Return whether each buffer's memory is where it was when the view was made."""
         return (
             list(map(Tensor.data_ptr, self.tensors)) == self.addresses
             and all(map(Tensor.is_contiguous, self.wide))
@@ -61,7 +61,8 @@ class NumpyView:
         )
 
     def _has_same_parts(self) -> bool:
-        """Return whether the parts have the buffers and views that they had. Their memory is among :attr:`addresses`."""
+        """Return whether the parts have the buffers and views that they had."""
+        # Their memory is among the addresses.
         for part, view in self.parts:
             if part._view is not view or not all(map(is_, view.buffers, part._buffers.values())):
                 return False
@@ -70,14 +71,14 @@ class NumpyView:
         return True
 
     def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a method of :attr:`learner`, or of a policy on it. A fleet overflows without a warning, as on tensors."""
+        """Call a method of :attr:`learner`, or of a policy on it."""
         if not self.learner.batch_dims:
             return method(*arguments)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # as on tensors, a fleet overflows without a warning
             return method(*arguments)
 
     def mark_written(self) -> None:
-        """Bump the version counters of the buffers, because autograd does not see NumPy's writes."""
+        """Bump the buffers' version counters: autograd does not see NumPy's writes."""
         if INCREMENTS_MANY:
             increment_version(self.saved)
             return

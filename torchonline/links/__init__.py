@@ -1,4 +1,4 @@
-"""Links of generalized linear models: the mean reward as a function of ``z = x'theta``."""
+"""Links of generalized linear models: the mean reward at ``z = x'theta``."""
 
 from torchonline.links.base import Link
 from torchonline.links.custom import CustomLink

@@ -1,4 +1,4 @@
-"""Base class of the links: the functions of a family and the constants for confidence sets."""
+"""Base class of the links: a family's functions and confidence-set constants."""
 
 import math
 from typing import Any
@@ -14,7 +14,7 @@ GRID = 1 << 13
 
 
 class Link(nn.Module):
-    r"""Base class of the links: ``nn.Module`` without state, whose functions take tensors and NumPy arrays.
+    r"""Base class of the links: modules without state, on tensors and NumPy arrays.
 
     A link is a canonical exponential family. Given the past, the reward has the density :math:`\exp\{(rz - m(z))/g + h(r)\}`, the
     mean :math:`\mu(z) = m'(z)` and the variance :math:`g\,\mu'(z)`, where :math:`z = x^\top\theta`. The divergence of m is
@@ -45,11 +45,11 @@ class Link(nn.Module):
         raise NotImplementedError
 
     def slope(self, z: Tensor) -> Tensor:
-        """Return the derivative of the mean, of any shape. The variance of the reward is g times the slope."""
+        """Return the derivative mu'(z), of any shape; the reward's variance is g mu'(z)."""
         raise NotImplementedError
 
     def mean_and_slope(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and slope, computed together. Far from ``steepest`` the slope may have lost its last digits."""
+        """Return mean and slope; far from ``steepest`` slopes may lose their last digits."""
         return self.mean(z), self.slope(z)
 
     def forward(self, z: Tensor) -> Tensor:
@@ -61,9 +61,10 @@ class Link(nn.Module):
         return self.log_partition(b) - self.log_partition(y) - self.mean(y) * (b - y)
 
     def curvature(self, b: Tensor, y: Tensor, concordance: float) -> Tensor:
-        r"""Return a lower bound of :math:`2D_m(b, y)/(b-y)^2`, of any shape, for R = ``concordance`` between b and y.
+        r"""Return a lower bound of :math:`2D_m(b, y)/(b-y)^2`, of any shape.
 
-        It is the quotient less a millionth, for rounding; for points closer than 0.02 it follows from self-concordance.
+        ``concordance`` is R between b and y. The bound is the quotient less a millionth, for rounding; for points closer than
+        0.02 it follows from self-concordance.
         """
         size = abs(b - y)
         close = size <= 0.02
@@ -74,7 +75,7 @@ class Link(nn.Module):
     # The methods below are eager Python only.
 
     def self_concordance(self, bound: float) -> float:
-        r"""Return a number R with :math:`|\mu''| \le R\mu'` for :math:`|z|` up to ``bound``."""
+        r"""Return R with :math:`|\mu''| \le R\mu'` for :math:`|z|` up to ``bound``."""
         raise NotImplementedError
 
     def max_slope(self, bound: float) -> float:
@@ -88,13 +89,13 @@ class Link(nn.Module):
             raise NotImplementedError(f"{type(self).__name__} does not say where its mean is {where}")
 
     def min_slope(self, bound: float) -> float:
-        """Return the smallest slope where :math:`|z|` is at most ``bound``, or a slightly smaller number."""
+        """Return the smallest slope for :math:`|z|` up to ``bound``, or slightly less."""
         self._check_unimodal("flattest")
         ends: Any = np.array([-bound, bound])
         return float(self.slope(ends).min())
 
     def possible(self, values: Tensor) -> Tensor:
-        """Return the possible rewards nearest to any numbers. Possible rewards, always including 0 and 1, do not change."""
+        """Return the nearest possible rewards; 0 and 1 are always possible."""
         return values
 
     def rewards(self) -> str:
@@ -118,11 +119,11 @@ class Link(nn.Module):
             raise ValueError(f"theta_bound: expected |x'theta| below {reach}, got up to {bound:g}")
 
     def curvature_ratio(self, bound: float) -> float:
-        r"""Return an upper bound of :math:`\mu'(y)(b-y)^2/(2D_m(b,y))` for b and y in [-bound, bound], at least 1.
+        r"""Return an upper bound of :math:`\mu'(y)(b-y)^2/(2D_m(b,y))`, at least 1.
 
-        If the slope is unimodal, the maximum over b is at an end, and that over y is taken on a grid, times an allowance for the
-        points between: the logarithm of the ratio has a derivative of at most 2R. Otherwise self-concordance gives
-        :math:`u^2/(2(u-1+e^{-u}))` with u = 2 R bound.
+        It holds for b and y in [-bound, bound]. If the slope is unimodal, the maximum over b is at an end, and that over y is
+        taken on a grid, times an allowance for the points between: the logarithm of the ratio has a derivative of at most 2R.
+        Otherwise self-concordance gives :math:`u^2/(2(u-1+e^{-u}))` with u = 2 R bound.
         """
         concordance = self.self_concordance(bound)
         u = 2.0 * concordance * bound

@@ -11,7 +11,7 @@ from torchonline.links.base import Link
 
 
 class Gaussian(Link):
-    """Link of linear models: the mean is z, and the noise is sub-Gaussian, for example Gaussian.
+    """Link of linear models: the mean is z, and the noise is sub-Gaussian.
 
     Args:
         noise_scale: sigma > 0, the sub-Gaussian scale of the noise, in units of the reward.
@@ -88,7 +88,7 @@ class Logistic(Link):
 
 
 class Binomial(Link):
-    """Link of the number of successes in independent tries, each with probability 1 / (1 + exp(-z)).
+    """Link of success counts: n independent tries of probability 1 / (1 + exp(-z)).
 
     If tries succeed together, the confidence sets fail. Use the share of successes and :class:`Logistic`.
 
@@ -183,7 +183,7 @@ class Poisson(Link):
 
 
 class Gamma(Link):
-    r"""Link of waiting times and amounts with a gamma law: the mean is 1 / (offset - z).
+    r"""Link of gamma waiting times and amounts: the mean is 1 / (offset - z).
 
     The natural parameter of the family, z - offset, must be negative, so :math:`|z|` must stay below the known offset. The
     constant :math:`R = 2/(\text{offset} - \text{bound})` grows as the bound of :math:`|z|` comes near the offset.
@@ -240,7 +240,7 @@ class Gamma(Link):
 
 
 def logistic_divergence(b: Tensor, y: Tensor) -> Tensor:
-    """Return the divergence of ``log(1 + exp(z))``, without cancellation for close or large arguments."""
+    """Return the divergence of softplus, accurate for close and for large arguments."""
     # The divergence at -b and -y is the same. For y below 0 no mean is near 1, where 1 - mean would cancel.
     b, y = where(y > 0.0, -b, b), where(y > 0.0, -y, y)
     distance, mean = b - y, sigmoid(y)
