@@ -1,1 +1,1 @@
-"""Bandit learners: estimators with a confidence set, and the policies that choose by it."""
+"""Bandit learners: estimators with a confidence set, and policies over them."""

@@ -18,7 +18,7 @@ OWNER = 'self._modules["estimator"]'
 
 
 def on_rows(method: Any, name: str = "x", owner: str = "self") -> Any:
-    """Decorate a method of rows of features: check the rows, and keep automatic mixed precision out.
+    """Decorate a method of feature rows: check them, and compute without autocast.
 
     TorchScript compiles the method alone. ``name`` is what errors call the rows, ``owner`` whose features they are.
     """
@@ -39,7 +39,7 @@ def on_rows(method: Any, name: str = "x", owner: str = "self") -> Any:
 
 
 def checked_rows(estimator: Any, x: Any, name: str, is_decision: bool = False) -> Tensor:
-    """Return rows of features as a tensor ``(*B, ..., d)``, or raise. For a decision, ``(*B, ..., K, d)`` with K > 0."""
+    """Return rows ``(*B, ..., d)`` or arms ``(*B, ..., K, d)`` as a tensor, or raise."""
     x = check_tensor(name, x, estimator._buffers["theta_hat"])
     batch, dims, shape = estimator.batch_shape, estimator.batch_dims, x.shape
     is_short = len(shape) <= dims + is_decision or (is_decision and shape[-2] == 0)
@@ -52,7 +52,7 @@ def checked_rows(estimator: Any, x: Any, name: str, is_decision: bool = False) -
 
 @one_at_a_time
 def learn(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
-    """Check the arguments of an estimator's step, then learn: on NumPy views where that is faster."""
+    """Check a step's arguments, then learn, on NumPy views where that is faster."""
     own = self.__dict__  # a fifth of the time of self.name
     state: Any = own["_buffers"]["theta_hat"]
     x = check_tensor("x", x, state)
@@ -87,7 +87,7 @@ def learn(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | N
 def _rounds_of_arrays(
     learner: Any, view: Any, x: Tensor, reward: Tensor, noise_scale: Tensor | None, is_one: bool
 ) -> list[Any]:
-    """Return the arguments of each round as arrays and Python's numbers, once their values have been checked."""
+    """Check the values; return each round's arguments as arrays and Python numbers."""
     rows = as_array(x)
     # A single learner's numbers are Python's, which have no precision of their own to impose.
     is_number = not (learner.batch_dims or learner.output_shape)
@@ -120,7 +120,7 @@ def _rounds_of_tensors(learner: Any, x: Tensor, reward: Tensor, noise_scale: Ten
 
 
 def check_growth(self: Any, x: Any, quadratic: Any, is_response: bool = False) -> None:
-    """Refuse a round that an inverse cannot follow, by its ``quadratic = a'V^-1 a``: see :meth:`Estimator._check_growth`."""
+    """Refuse a round whose ``quadratic``, a'V^-1 a, the dtype cannot resolve."""
     if not self.validate:
         return
     if isinstance(quadratic, (float, np.float32)) and quadratic < 2.0**23:  # one learner, in either precision

@@ -1,4 +1,4 @@
-"""Heavy-tailed regression that forgets exponentially: a heuristic for parameters that drift."""
+"""Heavy-tailed regression that forgets exponentially, for drift."""
 
 import math
 from typing import Any, Unpack
@@ -14,7 +14,7 @@ from torchonline.linalg import coordinate_vector
 
 
 class DiscountedHeavyTailRegression(HeavyTailRegression):
-    r"""A heuristic: :class:`HeavyTailRegression` that forgets exponentially, for a parameter that drifts.
+    r"""Heavy-tailed regression that forgets exponentially, for drift: a heuristic.
 
     A round is one of :class:`HeavyTailRegression`; after it, with :math:`\gamma` = ``discount``,
 

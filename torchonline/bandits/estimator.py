@@ -1,4 +1,4 @@
-"""Base class of the linear estimators: statistics, widths and an all-or-nothing step."""
+"""Base of the linear estimators: statistics, widths and an all-or-nothing step."""
 
 import math
 from typing import TYPE_CHECKING, Any, Unpack
@@ -19,7 +19,7 @@ from torchonline.linalg import diagonal
 
 
 def default_ridge(dim: int, theta_bound: float) -> float:
-    """Return the ridge d / S^2, with which the prior knowledge |theta| <= S adds d to the squared radius."""
+    """Return the ridge d / S^2, with which |theta| <= S adds d to the squared radius."""
     dim, bound = checks.positive_integer("dim", dim), checks.positive("theta_bound", theta_bound)
     if not 1e-20 <= bound <= 1e20:
         raise ValueError(f"theta_bound: expected from 1e-20 to 1e20, unless ridge is given, got {bound:g}")
@@ -27,11 +27,12 @@ def default_ridge(dim: int, theta_bound: float) -> float:
 
 
 class Estimator(Learner):
-    r"""Base of all linear estimators: a prediction of the reward, an ellipsoid around it, and a one-pass update.
+    r"""Base of all linear estimators: a prediction, a confidence set and an update.
 
     A subclass implements :meth:`radius` and :meth:`_observe`, which run on tensors and on NumPy views. :meth:`_initial_state`
     names further buffers. A subclass with an ``output_shape`` predicts that many responses from the same features, and has no
-    policy. Widths are :math:`\|x\|_{V^{-1}}`, unless a subclass has another :meth:`width_matrix`.
+    policy. Widths are :math:`\|x\|_{V^{-1}}`, unless a subclass has another :meth:`width_matrix`. ``forward`` and ``width`` are
+    differentiable in x.
 
     *The confidence set holds* means :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` for all rounds
     and all x at once. A guarantee says this with probability at least 1 - ``delta``, unless it names another.
@@ -113,36 +114,37 @@ class Estimator(Learner):
             self.starts = [start for item in self._initial_state().items() if (start := _start(*item)) is not None]
 
     def radius(self) -> Tensor:
-        """Return the confidence radius after the rounds so far, times ``radius_scale``: ``(*B)``, and one for each output."""
+        """Return the confidence radius times ``radius_scale``: ``(*B, *output_shape)``."""
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Learn from one round of each learner: ``(*B, d)``, ``(*B, *output_shape)`` twice. Refuse before the first write."""
+        """Learn from one round: ``(*B, d)``, ``(*B, *output_shape)`` twice."""
+        # Refuse before the first write.
         raise NotImplementedError
 
     def width_matrix(self) -> Tensor:
-        """Return the matrix M of ``width(x) = sqrt(x'Mx)``, ``(*B, d, d)``: ``V_inv``, unless a subclass has another."""
+        """Return M of ``width(x) = sqrt(x'Mx)``, ``(*B, d, d)``; by default ``V_inv``."""
         return self.V_inv
 
     def _response(self, predictor: Tensor) -> Tensor:
-        """Return the mean reward at a predictor: the predictor itself, unless a subclass has a link."""
+        """Return the mean reward at a predictor: by default, the predictor itself."""
         return predictor
 
     def possible_reward(self, values: Tensor) -> Tensor:
-        """Return the possible rewards nearest to any numbers: the numbers, unless a subclass has a link. Python only."""
+        """Return the possible rewards nearest to some numbers. Python only."""
         return values
 
     def _own_scale(self, reward: Tensor) -> Tensor:
-        """Return the constructor's noise scale for rounds without one, shaped like their responses. Not on NumPy views."""
+        """Return the constructor's noise scale, shaped as responses. Not on NumPy views."""
         return torch.full_like(reward, self.noise_scale)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the estimated mean reward: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
+        """Return the estimated mean reward: ``(*B, ..., d)`` to ``(*B, ...)``."""
         return self._response(self.predictor(x))
 
     @on_rows
     def predictor(self, x: Tensor) -> Tensor:
-        """Return the linear predictor ``x'theta_hat``, which orders arms as their means do: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        """Return the linear predictor x'theta_hat: ``(*B, ..., d)`` to ``(*B, ...)``."""
         x = converted(x, self.theta_hat)
         if self.batch_dims == 0:
             return rows_times(x, self.theta_hat)
@@ -151,7 +153,7 @@ class Estimator(Learner):
     @torch.jit.export
     @on_rows
     def width(self, x: Tensor) -> Tensor:
-        """Return the norm that the radius multiplies: ``(*B, ..., d)`` to ``(*B, ...)``. Differentiable in ``x``."""
+        """Return the norm that the radius multiplies: ``(*B, ..., d)`` to ``(*B, ...)``."""
         x = converted(x, self.theta_hat)
         is_single = self.batch_dims == 0
         square = self._squared_width(x) if is_single else self._squared_width(self.grouped(x)).reshape(x.shape[:-1])
@@ -161,7 +163,10 @@ class Estimator(Learner):
     @torch.jit.export
     @on_rows
     def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return confidence bounds of the mean reward, cut to what ``theta_bound`` allows: lower and upper, ``(*B, ...)``."""
+        """Return lower and upper confidence bounds of the mean reward, ``(*B, ...)``.
+
+        They are cut to what ``theta_bound`` allows.
+        """
         x = converted(x, self.theta_hat)
         predictor = self.predictor(x)
         error = along(self.radius(), predictor) * self.width(x)
@@ -180,7 +185,9 @@ class Estimator(Learner):
     @torch.jit.export
     @in_python(learn)
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
-        """Learn from the reward of a decision, or from several in order. What is no tensor is converted once, exactly.
+        """Learn from the reward of a decision, or from several in order.
+
+        What is no tensor is converted once, exactly.
 
         Args:
             x: features of the chosen arm, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
@@ -195,7 +202,7 @@ class Estimator(Learner):
         self._learn(x, reward, noise_scale)
 
     def _learn(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
-        """Learn from one round or from several in order. TorchScript's step; Python has :func:`learn`."""
+        """Learn from one round or several in TorchScript; Python has :func:`learn`."""
         with torch.no_grad():
             x = x.detach().to(self.theta_hat.dtype)
             reward = reward.detach().to(self.theta_hat.dtype)
@@ -208,7 +215,7 @@ class Estimator(Learner):
                     self._learn_round(x.select(rows, i), reward.select(rows, i), scale.select(rows, i))
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Learn from one round of each learner, and start anew where that was the last of an epoch."""
+        """Learn from a round of each learner; start anew where it ends an epoch."""
         self._observe(x, reward, noise_scale)
         if self.restart_every is not None:
             due = self.rounds >= self.restart_every
@@ -220,7 +227,7 @@ class Estimator(Learner):
         return (self.V, self.V_inv, self.V_lost)
 
     def _add_outer_(self, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
-        """Add ``aa'`` to V, follow with the inverse, and end the round. Given are ``V^-1 a`` and ``a'V^-1 a``."""
+        """Add ``aa'`` to V, given ``V^-1 a`` and ``a'V^-1 a``, and end the round."""
         add_outer_(self._precision(), a, product, quadratic)
         self._end_round_()
 
@@ -240,13 +247,13 @@ class Estimator(Learner):
 
     @in_python(_count_round_in_python)
     def _count_round(self) -> bool:
-        """Count a round; return whether any learner's inverses are due for correction, upon which all are corrected."""
+        """Count a round; return whether any learner's inverses are due for correction."""
         rounds = self.rounds
         rounds += 1
         return is_time_to_refine(rounds)
 
     def _forget_(self, due: Tensor) -> None:
-        """Put each buffer back to its value before the first round, in the learners that are ``due``, ``(*B)``."""
+        """Put the learners that are ``due``, ``(*B)``, back to their initial state."""
         for name, buffer in self.named_buffers():
             for start, fill, is_diagonal in self.starts:
                 if buffer is not None and name == start:
@@ -257,23 +264,24 @@ class Estimator(Learner):
 
     @in_python(check_growth)
     def _check_growth(self, x: Tensor, quadratic: Tensor, is_response: bool = False) -> None:
-        """Refuse NaN, infinity and a growth of V beyond the dtype's resolution. ``is_response`` blames the response, not x."""
+        """Refuse NaN, infinity and a growth of V beyond the dtype's resolution."""
+        # ``is_response`` blames the response, not x.
         return
 
     def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
-        """Refuse wrong values. `_check_growth` checks those of x, through x'V^-1 x. Python only."""
+        """Refuse wrong rewards and noise scales; `_check_growth` checks x. Python only."""
         if self.validate:
             checks.check_values(self.response, reward)
             if noise_scale is not None:
                 checks.check_values("noise_scale", noise_scale, self.smallest_noise_scale)
 
     def _is_ordinary(self, reward: float) -> bool:
-        """Return whether :meth:`_check_rewards` passes a single learner's reward, if that is seen at once. Python only."""
+        """Return whether a number surely passes :meth:`_check_rewards`. Python only."""
         return abs(reward) <= checks.ORDINARY
 
 
 def _start(name: str, value: Tensor | None) -> tuple[str, float, bool] | None:
-    """Return a buffer's name, number, and whether it has the number on the diagonal only; None if neither holds."""
+    """Return a buffer's name, fill and whether only its diagonal has it; else None."""
     if value is None:
         return None
     fill = float(value.reshape(-1)[0])

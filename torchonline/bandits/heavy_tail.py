@@ -1,4 +1,4 @@
-"""One-pass regression under heavy tails with a proved, computable radius, and UCB over it."""
+"""One-pass heavy-tailed regression with a proved, computable radius, and its UCB."""
 
 import math
 from typing import Unpack
@@ -15,7 +15,7 @@ from torchonline.core.options import LearnerOptions, arguments_of
 
 
 class HeavyTailRegression(HeavyTailCertificate):
-    r"""Linear regression from rewards whose noise has barely a finite moment, with a certified radius.
+    r"""Linear regression under heavy-tailed noise, with a certified radius.
 
     Let z be the centre of the interval :math:`x^\top\hat\theta \pm w`, :math:`w = \text{radius}\cdot\text{width}(x)`, cut to what
     ``theta_bound`` allows. With the noise scale :math:`\nu` of the round, :math:`\sigma^2 = \nu^2 + \min(w, S\|x\|)^2`
@@ -124,7 +124,9 @@ class HeavyTailRegression(HeavyTailCertificate):
 
 
 class HeavyTailUCB(UCB):
-    """Optimism over :class:`HeavyTailRegression`, with the same arguments: the library's bandit for heavy-tailed rewards.
+    """The library's bandit for heavy-tailed rewards.
+
+    Optimism over :class:`HeavyTailRegression`, with the same arguments.
 
     Example:
         >>> policy, arms = HeavyTailUCB(2, noise_scale=4.5, delta=0.05), torch.eye(2)

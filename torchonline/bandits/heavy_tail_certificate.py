@@ -1,4 +1,4 @@
-"""The certificate of heavy-tailed regressions: the clip level, and the matrix A and the bias of the radius."""
+"""The certificate of heavy-tailed regressions: clip level, matrix A and bias."""
 
 import math
 from typing import TYPE_CHECKING, NamedTuple
@@ -96,11 +96,11 @@ class HeavyTailCertificate(Estimator):
         return Forecast(x, Wx, Px, dot(x, Wx), dot(x, Px), square, 8.0 * roundoff(x) * square)
 
     def _error_bar(self, forecast: Forecast) -> Tensor:
-        """Return the norm that the radius multiplies, at the features of the round: ``(*B)``."""
+        """Return the norm that the radius multiplies, at the round's features: ``(*B)``."""
         return sqrt(at_least(forecast.xPx, 0.0) + forecast.slack * trace(self.P))
 
     def _clip_level(self, noise_scale: Tensor, bound: Tensor, error: Tensor, forecast: Forecast) -> ClipLevel:
-        """Choose a round's scale and clip level, for the largest mean, ``bound``, and the prediction's largest ``error``."""
+        """Choose scale and clip level for a mean within ``bound``, known to ``error``."""
         eps, p, tau0, xWx = self.eps, self.moment_order, self.tau0, forecast.xWx
         sqrt_t = sqrt(real(number(self.rounds) + 1, xWx))
         # Below this noise scale, rounding decides.
@@ -122,7 +122,7 @@ class HeavyTailCertificate(Estimator):
         return ClipLevel(scale, tau, v, b)
 
     def _squared_scale(self, nu: Tensor, q: Tensor, error: Tensor, sqrt_t: Tensor) -> Tensor:
-        """Return sigma^2, which balances the noise against the error of the prediction and the clip level."""
+        """Return sigma^2, which balances noise against prediction error and clip level."""
         if self.eps == 1.0:
             return nu * nu + error * error
         eps, p, tau0, growth = self.eps, self.moment_order, self.tau0, self.growth
@@ -136,7 +136,8 @@ class HeavyTailCertificate(Estimator):
         return nu**p * (tau0 * reach + 2.0 * error) ** (1.0 - eps) + error * error
 
     def _absorb_(self, forecast: Forecast, scale: Tensor, rho: Tensor, b: Tensor) -> Tensor:
-        """Add a round of some scale, weight ``rho`` and bias ``b`` to all but theta_hat; return the direction of its move."""
+        """Add a round to all but theta_hat; return the direction of theta_hat's move."""
+        # rho is the weight of the round in A, b the bias of its clipping.
         x, Wx, Px, xWx, xPx, _, slack = forecast
         bias, inverse = number(self.bias), 1.0 / scale
         Rx = matvec(self.A_inv, x)

@@ -1,4 +1,4 @@
-"""Hvt-UCB: Huber regression by one-pass online mirror descent (Wang, Zhang, Zhao and Zhou, ICML 2025)."""
+"""Hvt-UCB: one-pass Huber regression (Wang, Zhang, Zhao and Zhou, ICML 2025)."""
 
 import math
 from typing import TYPE_CHECKING, Any, Unpack
@@ -29,7 +29,7 @@ from torchonline.linalg import project_ball_
 
 
 class HuberRegression(Estimator):
-    r"""Huber regression by one-pass online mirror descent, as in Hvt-UCB, with the paper's radius.
+    r"""Huber regression by one-pass online mirror descent, the estimator of Hvt-UCB.
 
     Round :math:`t`, with :math:`q = \|x\|_{V^{-1}}`, p = ``moment_order`` :math:`= 1+\varepsilon` and
     :math:`e = (1-\varepsilon)/(2(1+\varepsilon))`:
@@ -142,7 +142,7 @@ class HuberRegression(Estimator):
         return state
 
     def _next_epoch_(self, due: Tensor) -> None:
-        """Start anew in the learners that are ``due``, ``(*B)``, with the constants of an epoch of twice the length."""
+        """Restart learners that are ``due``, ``(*B)``, in an epoch of twice the length."""
         length = self.epoch_length * (1 + due)
         self._forget_(due)
         self.epoch_length[...] = length
@@ -152,7 +152,7 @@ class HuberRegression(Estimator):
         self.scale_floor[...] = where(due, scale_floor, self.scale_floor)
 
     def _constants_for(self, T: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the paper's constants for a horizon: tau0, the radius as a multiple of t^power, and sigma_min."""
+        """Return tau0, the radius as a multiple of t^power, and sigma_min for horizon T."""
         delta, scale_floor = 0.0 * T + self.delta, 1.0 / sqrt(T)
         if self.horizon is None:
             delta = delta * self.first_epoch / (2.0 * T)
@@ -197,7 +197,9 @@ class HuberRegression(Estimator):
 
 
 class HvtUCB(UCB):
-    """Hvt-UCB: optimism over :class:`HuberRegression`, with the same arguments. We recommend :class:`HeavyTailUCB`.
+    """Hvt-UCB: optimism over :class:`HuberRegression`, with the same arguments.
+
+    We recommend :class:`HeavyTailUCB`.
 
     Example:
         >>> HvtUCB(2, horizon=1000, moment_order=1.99, noise_scale=4.39).select(torch.eye(2))

@@ -61,12 +61,12 @@ def _options_of(cls: Any) -> frozenset[str]:
 
 
 def on_arms(forward: Any) -> Any:
-    """Decorate a policy's scores: check the arms, and keep automatic mixed precision out."""
+    """Decorate a policy's scores: check the arms, and compute without autocast."""
     return on_rows(forward, "arms", OWNER)
 
 
 class Policy(nn.Module):
-    """Base of all policies: an estimator, a score for each arm, and the choice of the highest score.
+    """Base of all policies: play the arm that scores highest by an estimator.
 
     A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`.
 
@@ -119,9 +119,9 @@ class Policy(nn.Module):
     @torch.jit.export
     @in_python(_select_in_python)
     def select(self, arms: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the index of the chosen arm of each decision, the lowest among equal scores: int64, ``(*B, ...)``.
+        """Return the index of the chosen arm of each decision: int64, ``(*B, ...)``.
 
-        Changes no state. Rounding may tell the scores of equal arms apart.
+        Changes no state. Of equal scores the lowest index is chosen, but rounding may tell the scores of equal arms apart.
 
         Args:
             arms: features, ``(*B, ..., K, d)``: one decision, or many, made from the same state.
@@ -144,7 +144,7 @@ class Policy(nn.Module):
     @torch.jit.export
     @in_python(_step_in_python)
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
-        """Learn from the reward of a decision, or from several in order: see :meth:`Estimator.step`."""
+        """Learn from the rewards of decisions, in order: see :meth:`Estimator.step`."""
         self.estimator.step(x, reward, noise_scale)
 
     def _select_on_arrays(self, view: NumpyView, arms: Tensor, mask: Tensor | None) -> Tensor:
@@ -186,7 +186,7 @@ class UCB(Policy):
 
 
 class ThompsonSampling(Policy):
-    r"""Posterior sampling: draw one parameter from the confidence ellipsoid, and play its best arm.
+    r"""Posterior sampling: draw a parameter from the ellipsoid and play its best arm.
 
     .. math:: \tilde\theta = \hat\theta + \beta M^{1/2}\eta,\quad \eta \sim N(0, I),\qquad
               \text{score}_k = x_k^\top\tilde\theta
@@ -205,7 +205,7 @@ class ThompsonSampling(Policy):
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:
-        """Return scores under one fresh draw for each decision: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        """Return the scores of a fresh draw: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         estimator = self.estimator
         arms = arms.to(estimator.theta_hat.dtype)
         matrix = estimator.width_matrix()
@@ -217,7 +217,9 @@ class ThompsonSampling(Policy):
 
 
 class Greedy(Policy):
-    """No exploration: play the arm with the largest estimated mean, at O(K d). A baseline; no regret bound holds.
+    """No exploration: play the arm with the largest estimated mean.
+
+    A baseline, at O(K d) for a decision; no regret bound holds.
 
     Example:
         >>> policy = Greedy(RidgeRegression(2))

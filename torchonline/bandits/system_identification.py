@@ -1,4 +1,4 @@
-"""Identification of linear systems under heavy-tailed noise, with a proved radius for each output."""
+"""Identification of linear systems under heavy-tailed noise, with proved radii."""
 
 import math
 from typing import Any, Unpack
@@ -18,7 +18,7 @@ from torchonline.core.stepping import one_at_a_time
 
 
 class SystemIdentification(HeavyTailCertificate):
-    r"""Identification of a linear system :math:`y = \Theta^\top x + w` under heavy-tailed noise.
+    r"""Identification of the system :math:`y = \Theta^\top x + w` under heavy tails.
 
     Features x are what the next state y depends on, such as the state and the input side by side. A round,
     ``learner.step(x, next_state)``, is one of :class:`HeavyTailRegression` on each of y's n components, the outputs, with all but
@@ -117,7 +117,7 @@ class SystemIdentification(HeavyTailCertificate):
 
     @on_rows
     def forward(self, x: Tensor) -> Tensor:
-        """Return the predicted next state: ``(*B, ..., d)`` to ``(*B, ..., n)``. Differentiable in ``x``."""
+        """Return the predicted next state: ``(*B, ..., d)`` to ``(*B, ..., n)``."""
         x = x.to(self.theta_hat.dtype)
         if self.batch_dims == 0:
             return x @ self.theta_hat
@@ -126,7 +126,10 @@ class SystemIdentification(HeavyTailCertificate):
     @torch.jit.export
     @on_rows
     def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return confidence bounds of the mean next state, cut to what ``theta_bound`` allows: two of ``(*B, ..., n)``."""
+        """Return lower and upper bounds of the mean next state, ``(*B, ..., n)`` each.
+
+        They are cut to what ``theta_bound`` allows.
+        """
         x = x.to(self.theta_hat.dtype)
         mean = self.forward(x)
         radius, bound = self.radius(), self.theta_bound
@@ -138,7 +141,7 @@ class SystemIdentification(HeavyTailCertificate):
 
     @torch.jit.export
     def radius(self) -> Tensor:
-        """Return the confidence radius of each output, in its units, times ``radius_scale``: ``(*B, n)``."""
+        """Return each output's radius, in its units, times ``radius_scale``: ``(*B, n)``."""
         ratio = self.theta_bound / self.noise_scale
         root = sqrt(self.logdet[..., None] + (self.log_term + self.ridge * ratio * ratio))
         return self.noise_scale * (self.radius_scale * (root + self.bias[..., None]))
@@ -146,7 +149,7 @@ class SystemIdentification(HeavyTailCertificate):
     @torch.jit.export
     @one_at_a_time
     def error_bound(self) -> Tensor:
-        r"""Return the largest :math:`\|\hat\theta_i - \theta_i\|` in the set of each output: ``(*B, n)``. Costs O(d^3)."""
+        r"""Bound each :math:`\|\hat\theta_i - \theta_i\|`, ``(*B, n)``. Costs O(d^3)."""
         with torch.no_grad():
             square = torch.linalg.eigvalsh(self.P)[..., -1] + 8.0 * roundoff(self.P) * trace(self.P)
             return self.radius() * sqrt(square).unsqueeze(-1)
@@ -154,7 +157,7 @@ class SystemIdentification(HeavyTailCertificate):
     @torch.jit.export
     @one_at_a_time
     def smallest_eigenvalue(self) -> Tensor:
-        """Return lambda_min(V), how well the least known direction has been excited: ``(*B)``. Costs O(d^3)."""
+        """Return lambda_min(V), the least excitation: ``(*B)``. Costs O(d^3)."""
         with torch.no_grad():
             return torch.linalg.eigvalsh(self.V)[..., 0]
 
@@ -164,9 +167,10 @@ class SystemIdentification(HeavyTailCertificate):
     @torch.jit.export
     @in_python(_step_in_python)
     def step(self, x: Tensor, next_state: Tensor, noise_scale: Tensor | None = None) -> None:
-        """Learn from a transition, ``(*B, d)`` and ``(*B, n)``, or from several in order: see :meth:`Estimator.step`.
+        """Learn from a transition, or from several in order: see :meth:`Estimator.step`.
 
-        The largest ``noise_scale``, ``(*B, n)``, in units of the constructor's, counts for all outputs.
+        A transition is ``(*B, d)`` and ``(*B, n)``. The largest ``noise_scale``, ``(*B, n)``, in units of the constructor's,
+        counts for all outputs.
         """
         self._learn(x, next_state, noise_scale)
 

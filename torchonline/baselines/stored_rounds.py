@@ -1,4 +1,4 @@
-"""The history of estimators that revisit all rounds: a buffer of fixed size, of which each round fills one row."""
+"""Fixed-size histories, a row a round, of estimators that revisit all rounds."""
 
 import torch
 from torch import Tensor
@@ -14,12 +14,12 @@ def _check_room_in_python(rounds: Tensor, horizon: int) -> None:
 
 @in_python(_check_room_in_python)
 def check_room(rounds: Tensor, horizon: int) -> None:
-    """Refuse a round for which the history has no room. In TorchScript, :func:`append_` fails instead."""
+    """Refuse a round without room; in TorchScript, :func:`append_` fails instead."""
     return
 
 
 def append_(history: Tensor, rounds: Tensor, value: Tensor) -> None:
-    """Write a row ``(*B, d)``, or a number ``(*B)``, into a history ``(*B, T, d)``, or ``(*B, T)``, of ``rounds`` rounds."""
+    """Write ``(*B, d)`` or ``(*B)`` to row ``rounds`` of a history ``(*B, T, ...)``."""
     if value.dim() > rounds.dim():
         history.scatter_(-2, rounds.unsqueeze(-1).unsqueeze(-1).expand_as(value.unsqueeze(-2)), value.unsqueeze(-2))
     else:
@@ -27,7 +27,7 @@ def append_(history: Tensor, rounds: Tensor, value: Tensor) -> None:
 
 
 def count_filled(rounds: Tensor, horizon: int) -> int:
-    """Return how many rows of the history are filled, this round's included; ``horizon`` where the host cannot tell."""
+    """Count the filled rows, with this round's; ``horizon`` if the host cannot tell."""
     return int(rounds.max()) + 1 if is_at_hand(rounds) else horizon
 
 

@@ -1,4 +1,4 @@
-"""Base classes of the generalized linear estimators: a link, and a radius by the method of mixtures."""
+"""Bases of the generalized linear estimators: links, and radii by mixtures."""
 
 import math
 from typing import TYPE_CHECKING, Any, Unpack
@@ -32,7 +32,7 @@ NODES = 32
 
 
 def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link, float]:
-    """Return a link, :class:`Logistic` for None, and the largest predictor, up to which the link has been checked."""
+    """Check a link, logistic for None, up to the largest predictor, and return both."""
     bound = 1.0
     for name, value in (("theta_bound", theta_bound), ("feature_bound", feature_bound)):
         number = checks.positive(name, value)
@@ -49,7 +49,7 @@ def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link,
 
 
 def checked_min_slope(link: Link, theta_bound: float, bound: float) -> float:
-    """Return the smallest slope of a link, as a divisor, or raise an error that blames ``theta_bound``."""
+    """Return a link's smallest slope, or blame ``theta_bound`` if it is below 1e-12."""
     slope = link.min_slope(bound)
     if slope < 1e-12:
         expected = "one within which the link has slopes of at least 1e-12"
@@ -58,7 +58,7 @@ def checked_min_slope(link: Link, theta_bound: float, bound: float) -> float:
 
 
 class GLMOptions(LearnerOptions, total=False):
-    """Options of all generalized linear models. :class:`GeneralizedEstimator` explains them and sets their defaults."""
+    """Options of all generalized linear models: see :class:`GeneralizedEstimator`."""
 
     theta_bound: float
     feature_bound: float
@@ -68,11 +68,11 @@ class GLMOptions(LearnerOptions, total=False):
 
 
 class GeneralizedEstimator(Estimator):
-    r"""Base of all generalized linear models: the mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link.
+    r"""Base of all generalized linear models.
 
-    Confidence sets and policies work on the predictor :math:`x^\top\theta`, which orders the arms as their means do; ``forward``
-    and ``interval`` return mean rewards. A round's ``noise_scale`` is the square root of its dispersion: the average of n tries
-    has 1 / sqrt(n) times that of one.
+    The mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link. Confidence sets and policies work on the predictor
+    :math:`x^\top\theta`, which orders the arms as their means do; ``forward`` and ``interval`` return mean rewards. A round's
+    ``noise_scale`` is the square root of its dispersion: the average of n tries has 1 / sqrt(n) times that of one.
 
     Args:
         dim: d, number of features.
@@ -129,7 +129,7 @@ class GeneralizedEstimator(Estimator):
         return self.link.mean(at_least(at_most(predictor, self.end), -self.end))
 
     def _descend(self, x: Tensor, reward: Tensor, weight: Tensor, z: Tensor, product: Tensor, q: Tensor) -> Tensor:
-        """Return the estimate after a step of mirror descent, for z = x'theta_hat, product = V^-1 x and q = x'V^-1 x."""
+        """Return the next estimate, for z = x'theta_hat, product = V^-1 x, q = x'V^-1 x."""
         # Eq. (42a) of GLB-OMD, with the Hessian weight at the old estimate.
         slope = self.eta * weight * self.link.slope(z)
         pull = self.eta * weight * (self.link.mean(z) - reward) / (1.0 + slope * q)
@@ -139,7 +139,8 @@ class GeneralizedEstimator(Estimator):
         return theta
 
     def _count_curvature_(self, x: Tensor, product: Tensor, curvature: Tensor, quadratic: Tensor) -> None:
-        """Add ``curvature x x'`` to V and count the round. A round writes this first, since x may lie in any buffer."""
+        """Add ``curvature x x'`` to V and count the round."""
+        # A round writes this first, since x may lie in any buffer.
         root = along(sqrt(curvature), x)
         self._add_outer_(root * x, root * product, quadratic)
 
@@ -161,11 +162,11 @@ class GeneralizedEstimator(Estimator):
 
     @in_python(_check_length_in_python)
     def _check_length(self, square: Tensor) -> None:
-        """Refuse a round whose features, of squared lengths ``square``, are longer than the constants hold for."""
+        """Refuse features, of squared length ``square``, too long for the constants."""
         return
 
     def _largest(self, value: Any) -> float:
-        """Return the largest entry; minus infinity if values are not checked, or cannot be read. Python only."""
+        """Return the largest entry, or -inf if unchecked or unreadable. Python only."""
         if not self.validate or (isinstance(value, Tensor) and not is_readable(value)):
             return -math.inf
         return value if isinstance(value, float) else float(value.max())
@@ -183,7 +184,7 @@ class GeneralizedEstimator(Estimator):
 
 
 class MixtureEstimator(GeneralizedEstimator):
-    r"""Base of the generalized linear models whose radius adds up what each round has cost, by the method of mixtures.
+    r"""Base of the models with a radius of summed costs, by the method of mixtures.
 
     The loss of a round is :math:`l(z) = (m(z) - rz)/g`. Let P be a prior on the round's predictor that is fixed before the
     reward. Then with probability at least 1 - ``delta``, the losses of the truth never exceed those of the mixture,
@@ -219,7 +220,7 @@ class MixtureEstimator(GeneralizedEstimator):
         return {"nodes": torch.from_numpy(nodes), "node_log_weights": torch.from_numpy(weights).log()}
 
     def _squared_start(self, distance: float) -> float:
-        """Return the squared radius before the first round, for a parameter that may be ``distance`` from the start."""
+        """Return the first squared radius, for a truth within ``distance`` of the start."""
         raise NotImplementedError
 
     @torch.jit.export
@@ -229,7 +230,7 @@ class MixtureEstimator(GeneralizedEstimator):
     def _regret_of_mixture(
         self, z: Tensor, quadratic: Tensor, bound: Tensor, y: Tensor, reward: Tensor, weight: Tensor
     ) -> Tensor:
-        """Return a round's loss under the mixture minus the loss at y: ``(*B)``, for the prior N(z, quadratic) on +-bound."""
+        """Return the loss under a prior N(z, quadratic) on +-bound minus the loss at y."""
         centre, reach = clip(z, bound), 6.0 * sqrt(quadratic)
         low, high = maximum(centre - reach, -bound), minimum(centre + reach, bound)
         node = column(0.5 * (low + high)) + column(0.5 * (high - low)) * self.nodes
@@ -239,7 +240,7 @@ class MixtureEstimator(GeneralizedEstimator):
         return logsumexp(prior) - logsumexp(prior - column(weight) * loss)
 
     def _absorb_(self, x: Tensor, product: Tensor, curvature: Tensor, q: Tensor, cost: Tensor) -> None:
-        """Check and count a round of some curvature, and add its cost to the squared radius. Below 0 the model is wrong."""
+        """Check and count a round, and add its cost to the squared radius."""
         quadratic = curvature * q
         self._check_growth(x, quadratic)
         self._check_cost(cost)
@@ -248,7 +249,7 @@ class MixtureEstimator(GeneralizedEstimator):
         self.misspecified[...] = self.misspecified | (self.squared_radius < 0.0)
 
     def warm_start(self, theta: Tensor, distance: float | None = None) -> None:
-        r"""Start from a guess of the parameter instead of 0; before the first round, in eager Python.
+        r"""Start from a guess of the parameter, before the first round. Eager Python only.
 
         Args:
             theta: the guess, ``(*B, d)``, of a norm of at most ``theta_bound``. :meth:`reset` forgets it.

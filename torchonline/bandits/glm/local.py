@@ -1,4 +1,4 @@
-"""Generalized linear regression with local curvature, and LocalGLB, the bandit on it."""
+"""Generalized linear regression with local curvature, and LocalGLB over it."""
 
 import math
 from typing import Unpack
@@ -14,7 +14,7 @@ from torchonline.links import Link
 
 
 class LocalGLMRegression(MixtureEstimator):
-    r"""One-pass generalized linear regression with a confidence set that measures the curvature where the truth is.
+    r"""One-pass generalized linear regression with the curvature near the truth.
 
     For clicks, conversions, ratings in [0, 1], counts and waiting times: the mean reward is :math:`\mu(x^\top\theta^*)`, with
     the mean :math:`\mu = m'` of a link. A round, with :math:`z = x^\top\hat\theta`, :math:`u = V^{-1}x`, :math:`q = x^\top u`
@@ -105,7 +105,7 @@ class LocalGLMRegression(MixtureEstimator):
         theta_hat -= along(pull, x) * product
 
     def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
-        """Return the root u of ``u + s (mean(z + u) - reward)``, cut to where ``z + u`` is within the bound."""
+        """Return the root u of ``u + s (mean(z + u) - reward)``, z + u cut to the bound."""
         # The derivative is at least 1, so the root is between any u and u - f(u), which halvings shorten. From the point nearest
         # to the steepest point of the mean, f is convex or concave up to the root, so no step of Newton's method goes beyond it.
         link = self.link
@@ -124,7 +124,7 @@ class LocalGLMRegression(MixtureEstimator):
         return u
 
     def _curvature(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Return the largest weight that the loss is sure to have, wherever between ``low`` and ``high`` the truth is."""
+        """Return the most curvature that is sure for a truth in [``low``, ``high``]."""
         R = self.concordance
         curvature = 2.0 * self.link.slope(y) / (2.0 + R * maximum(abs(low - y), abs(high - y)))
         if self.is_unimodal:
@@ -133,7 +133,9 @@ class LocalGLMRegression(MixtureEstimator):
 
 
 class LocalGLB(UCB):
-    """Optimism over :class:`LocalGLMRegression`, with the same arguments: the library's bandit for clicks, ratings and counts.
+    """The library's bandit for clicks, ratings and counts.
+
+    Optimism over :class:`LocalGLMRegression`, with the same arguments.
 
     Example:
         >>> policy, arms = LocalGLB(2, theta_bound=3.0), torch.eye(2)

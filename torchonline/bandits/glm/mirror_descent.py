@@ -1,4 +1,4 @@
-"""One-pass generalized linear regression by online mirror descent, and GLB-OMD (Zhang, Xu, Zhao and Sugiyama, 2025)."""
+"""GLB-OMD: one-pass online mirror descent (Zhang, Xu, Zhao and Sugiyama, 2025)."""
 
 import math
 import warnings
@@ -17,7 +17,7 @@ from torchonline.links import Link
 
 
 class GLMRegression(MixtureEstimator):
-    r"""One-pass generalized linear regression by online mirror descent, the estimator of GLB-OMD.
+    r"""One-pass generalized linear regression by mirror descent, as in GLB-OMD.
 
     A round, from :math:`V = \lambda I`, with the mean :math:`\mu = m'` of the link, the dispersion
     :math:`g = \text{noise\_scale}^2` and :math:`w(\theta) = \mu'(x^\top\theta)/g`:
@@ -91,7 +91,7 @@ class GLMRegression(MixtureEstimator):
         self._create_buffers()
 
     def theory_ridge(self) -> float:
-        """Return the least ridge for which the paper's theorem holds, with this learner's eta."""
+        """Return the least ridge of the paper's theorem, for this learner's eta."""
         R, eta, L = self.concordance, self.eta, self.feature_bound
         by_weight = max(3.0 * eta * R * self.predictor_bound, 1.0) * self.max_weight
         return 2.0 * L**2 * max(7.0 * self.dim * eta * R**2, by_weight)
@@ -139,7 +139,9 @@ class GLMRegression(MixtureEstimator):
 
 
 class GLBOMD(UCB):
-    """GLB-OMD: optimism over :class:`GLMRegression`, with the same arguments. We recommend :class:`LocalGLB`.
+    """GLB-OMD: optimism over :class:`GLMRegression`, with the same arguments.
+
+    We recommend :class:`LocalGLB`.
 
     Example:
         >>> policy = GLBOMD(2, link=Poisson(), theta_bound=2.0)

@@ -1,4 +1,4 @@
-"""Coin betting with the Krichevsky-Trofimov estimator (Orabona and Pal, NeurIPS 2016)."""
+"""Coin betting by the Krichevsky-Trofimov estimator (Orabona and Pal, 2016)."""
 
 from typing import Unpack
 
@@ -12,12 +12,12 @@ from torchonline.linalg import with_length_at_most
 
 
 def most(x: Tensor) -> float:
-    """Return how often its initial size a number may grow to, in the type of ``x``, before it overflows."""
+    """Return the factor by which a number may safely grow in the dtype of ``x``."""
     return 1e24 if roundoff(x) > 1e-12 else 1e200
 
 
 class CoinBetting(ConvexLearner):
-    r"""Parameter-free online learning by betting: no step size, no bound on the comparator.
+    r"""Online learning by betting, without a step size or a bound on the comparator.
 
     The learner bets a fraction of its wealth against each gradient, the mean of the gradients so far:
 

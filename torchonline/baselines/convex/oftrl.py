@@ -12,7 +12,7 @@ from torchonline.linalg import in_ball
 
 
 class SmoothLearner(ConvexLearner):
-    """Base class of the optimistic learners on a ball that are told about the scale of gradients and of their changes."""
+    """Base of optimistic learners on a ball, told the scale of gradients and changes."""
 
     statistics_depend_on = ("radius_bound", "lipschitz", "smoothness")
 

@@ -15,9 +15,10 @@ from torchonline.linalg import with_length_at_most
 
 
 class ParameterFreeMirrorDescent(ConvexLearner):
-    r"""Mirror descent without a step size or a bound on the comparator. Its regret grows with the changes of the gradient.
+    r"""Mirror descent without a step size or a bound on the comparator.
 
-    With the hint :math:`m_t = g_{t-1}`, :math:`m_1 = 0`, and Z = 2G, G = ``lipschitz``; or :math:`m_t = 0` and Z = G,
+    Its regret grows with the changes of the gradient. With the hint :math:`m_t = g_{t-1}`, :math:`m_1 = 0`, and Z = 2G,
+    G = ``lipschitz``; or :math:`m_t = 0` and Z = G,
 
     .. math:: x_t = \arg\min_x \Big\langle\sum_{s<t}g_s + m_t, x\Big\rangle + \psi_t(x),\qquad
               \psi_t(x) = 3\int_0^{\|x\|}\min_{\eta\le1/Z}\Big[\frac{\ln(r/\alpha_t + 1)}\eta + \eta V_t\Big]dr,

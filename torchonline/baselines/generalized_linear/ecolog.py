@@ -1,4 +1,4 @@
-"""ECOLog: one-pass logistic regression by proximal steps (Faury, Abeille, Jun and Calauzenes, 2022)."""
+"""ECOLog: one-pass logistic regression by proximal steps (Faury et al., 2022)."""
 
 import math
 from typing import Any, NamedTuple, Unpack
@@ -16,7 +16,10 @@ from torchonline.linalg import plus_outer, project_ball
 
 
 class Problem(NamedTuple):
-    """A round's problem: minimise ``|theta - centre|^2 / 2 + rate (m(x'theta) - reward x'theta)`` over the ball."""
+    """A round's proximal problem over the ball.
+
+    Minimise ``|theta - centre|^2 / 2 + rate (m(x'theta) - reward x'theta)``.
+    """
 
     y: Tensor  # x'theta at the minimum without the ball, (*B)
     centre: Tensor  # (*B, d)
@@ -189,7 +192,7 @@ class ECOLogRegression(GeneralizedEstimator):
 
 
 class ECOLog(UCB):
-    """ECOLog: optimism over :class:`ECOLogRegression`, which documents the arguments, the guarantee and the cost.
+    """ECOLog: optimism over :class:`ECOLogRegression`, with the same arguments.
 
     Example:
         >>> ECOLog(2).select(torch.eye(2))

@@ -1,4 +1,4 @@
-"""GLM-UCB: maximum likelihood over all rounds, and the worst curvature (Filippi, Cappe, Garivier and Szepesvari, 2010)."""
+"""GLM-UCB: maximum likelihood and the worst curvature (Filippi et al., 2010)."""
 
 import math
 import warnings

@@ -1,4 +1,4 @@
-"""GLOC: ridge regression on the predictions of an online learner (Jun, Bhargava, Nowak and Willett, 2017)."""
+"""GLOC: ridge regression on an online learner's predictions (Jun et al., 2017)."""
 
 import math
 from typing import Any, Unpack
@@ -109,7 +109,7 @@ class GLOCRegression(GeneralizedEstimator):
 
 
 class GLOC(UCB):
-    """GLOC: optimism over :class:`GLOCRegression`, which documents the arguments, the guarantee and the cost.
+    """GLOC: optimism over :class:`GLOCRegression`, with the same arguments.
 
     Example:
         >>> GLOC(2).select(torch.eye(2))

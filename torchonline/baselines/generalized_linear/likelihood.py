@@ -146,7 +146,10 @@ class LevelSetEstimator(LikelihoodEstimator):
 
 
 class LevelSetUCB(UCB):
-    """Base of the policies whose score is the upper bound of a level set. Cost of a decision among K arms: K upper bounds."""
+    """Base of the policies that score arms by the upper bound of a level set.
+
+    Cost of a decision among K arms: K upper bounds.
+    """
 
     estimator: LevelSetEstimator
 
@@ -157,7 +160,7 @@ class LevelSetUCB(UCB):
 
 
 class UpperBound(torch.autograd.Function):
-    """The maximum of x'theta over a confidence set. By the envelope theorem, its gradient in x is the maximiser."""
+    """The maximum of x'theta over a confidence set; its gradient is the maximiser."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, estimator: LevelSetEstimator) -> Tensor:
@@ -168,5 +171,6 @@ class UpperBound(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        # By the envelope theorem.
         (ends,) = ctx.saved_tensors
         return gradient.unsqueeze(-1) * ends, None

@@ -108,9 +108,10 @@ class OFUGLBRegression(LevelSetEstimator):
 
 
 class OFUGLB(LevelSetUCB):
-    """OFUGLB: optimism over the exact confidence set of :class:`OFUGLBRegression`, which documents arguments and guarantee.
+    """OFUGLB: optimism over the exact confidence set of :class:`OFUGLBRegression`.
 
-    The paper's OFUGLB-e, over the ellipsoid, is ``UCB(OFUGLBRegression(...))``. It is less sharp; a decision costs O(K d^2).
+    The arguments and the guarantee are the estimator's. The paper's OFUGLB-e, over the ellipsoid, is
+    ``UCB(OFUGLBRegression(...))``. It is less sharp; a decision costs O(K d^2).
 
     Example:
         >>> OFUGLB(2, horizon=1000).select(torch.eye(2))

@@ -1,4 +1,4 @@
-"""OFUL-MLogB: logistic bandits by one step of mirror descent a round (Zhang and Sugiyama, 2023)."""
+"""OFUL-MLogB: logistic bandits by mirror descent (Zhang and Sugiyama, 2023)."""
 
 import math
 from typing import Any, Unpack
@@ -90,7 +90,7 @@ class MLogBRegression(GeneralizedEstimator):
 
 
 class OFULMLogB(UCB):
-    """OFUL-MLogB: optimism over :class:`MLogBRegression`, which documents the arguments, the guarantee and the cost.
+    """OFUL-MLogB: optimism over :class:`MLogBRegression`, with the same arguments.
 
     Example:
         >>> OFULMLogB(2).select(torch.eye(2))

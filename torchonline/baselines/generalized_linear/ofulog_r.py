@@ -1,4 +1,4 @@
-"""OFULog-r: optimism over a level set of the penalised logistic likelihood (Abeille, Faury and Calauzenes, 2021)."""
+"""OFULog-r: a level set of the penalised logistic loss (Abeille et al., 2021)."""
 
 import math
 from typing import Any, Unpack
@@ -128,7 +128,9 @@ class OFULogRRegression(LevelSetEstimator):
 
 
 class OFULogR(LevelSetUCB):
-    """OFULog-r: optimism over the exact confidence set of :class:`OFULogRRegression`, which documents arguments and guarantee.
+    """OFULog-r: optimism over the exact confidence set of :class:`OFULogRRegression`.
+
+    The arguments and the guarantee are the estimator's.
 
     Example:
         >>> OFULogR(2, horizon=1000).select(torch.eye(2))

@@ -1,4 +1,4 @@
-"""RS-GLinCB: warm-up rounds on demand, rare fits, and eliminated arms (Sawarni, Das, Barman and Sinha, 2024)."""
+"""RS-GLinCB: warm-up rounds, rare fits, eliminated arms (Sawarni et al., 2024)."""
 
 import math
 from typing import Any, Unpack
@@ -20,7 +20,7 @@ from torchonline.links import Link
 
 
 class RSGLinCBRegression(LikelihoodEstimator):
-    r"""Two maximum likelihood estimates: of the warm-up rounds, and, rarely fitted, of the other rounds.
+    r"""Maximum likelihood twice: of the warm-up rounds and, rarely, of the others.
 
     With :math:`\ell = d\log(T/\delta)`, :math:`\lambda = \ell L^2`, :math:`\kappa = 1/\min\mu'` over :math:`|z| \le SL`, R with
     :math:`|\mu''| \le R\mu'` there, :math:`\gamma = 25RSL\sqrt\ell` and :math:`w = 1/\nu^2` for the round's ``noise_scale``

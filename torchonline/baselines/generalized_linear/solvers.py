@@ -1,4 +1,4 @@
-"""Newton's method, in NumPy, for maximum likelihood estimates and the ends of their confidence sets."""
+"""Newton's method, in NumPy, for maximum likelihood and its confidence sets."""
 
 import copy
 import math
@@ -57,7 +57,7 @@ class Loss:
         return (self.rows @ theta[..., None])[..., 0]
 
     def rise(self, z: Array, theta: Array, partition: Array, start: Array) -> Array:
-        """Return the loss at theta, with predictors z, minus the loss at ``start``, with its log-partition."""
+        """Return the loss at theta, with predictors z, minus the loss at ``start``."""
         risen = ((self.link.log_partition(z) - partition) * self.weights).sum(-1)
         return risen + ((theta - start) * (0.5 * self.ridge * (theta + start) - self.score)).sum(-1)
 
@@ -72,7 +72,7 @@ class Loss:
 
 
 def inverse(matrix: Array, least: float) -> Array:
-    """Return the inverse of a symmetric matrix with eigenvalues of at least ``least``; NaN if it is not finite."""
+    """Invert a symmetric matrix of eigenvalues at least ``least``; NaN if not finite."""
     if not np.isfinite(matrix).all():
         return np.full_like(matrix, math.nan)
     values, vectors = np.linalg.eigh(matrix)
@@ -114,9 +114,10 @@ def minimise(loss: Loss, start: Array, bound: float) -> Array:
 
 
 def ball_minimum(hessian: Array, gradient: Array, at: Array, bound: float) -> Array:
-    r"""Return the minimum of :math:`g^\top(u-\theta) + \tfrac12\|u-\theta\|_H^2` over :math:`\|u\| \le S`.
+    r"""Return the minimum of a quadratic function over the ball :math:`\|u\| \le S`.
 
-    :math:`\theta` is ``at``, which u equals in the null directions of H. On the sphere, Newton's method finds the multiplier.
+    The function is :math:`g^\top(u-\theta) + \tfrac12\|u-\theta\|_H^2`. :math:`\theta` is ``at``, which u equals in the null
+    directions of H. On the sphere, Newton's method finds the multiplier.
     """
     known = hessian.copy()
     known.flat[:: len(at) + 1] += 1e-13 * hessian.trace() + 1e-150
@@ -167,7 +168,7 @@ def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, di
 
 
 class Sets(Loss):
-    """The losses of confidence sets, as in :func:`furthest`: one set in each row, or a single row for all directions."""
+    """Losses of the sets of :func:`furthest`: a row each, or one for all directions."""
 
     def __init__(self, losses: list[Loss], centres: Array, levels: Array, bound: float) -> None:
         self.link, self.diagonal, longest = losses[0].link, losses[0].diagonal, max(len(each.rows) for each in losses)
@@ -201,7 +202,7 @@ class Sets(Loss):
         return inside
 
     def interior(self) -> tuple[Array, Array]:
-        """Return a point well inside each set, between 0 and its centre, ``(K, d)``; and whether there is one, ``(K)``."""
+        """Return a deep point of each set, ``(K, d)``, and whether there is one, ``(K)``."""
         inside, found = self.centre, np.zeros(len(self.level), bool)
         for share in 0.5 ** np.arange(1, 50):
             inside = np.where(found[:, None], inside, (1.0 - share) * self.centre)
@@ -266,7 +267,7 @@ class Barrier:
 
 
 def _ends(sets: Sets, directions: Array) -> Array:
-    """Return :func:`furthest` for rows of directions. The ball, the losses and the objective are scaled to about 1."""
+    """Return :func:`furthest` for rows of directions, in units of about 1."""
     with np.errstate(all="ignore"):
         # Divide by the largest entry first, because the squares may be out of range.
         largest = abs(directions).max(-1)

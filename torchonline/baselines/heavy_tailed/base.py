@@ -1,4 +1,4 @@
-"""Base classes of the rivals for heavy tails: constants for a horizon, and epochs of repeated arms."""
+"""Bases of the rivals for heavy tails: horizons, and epochs of repeated arms."""
 
 import math
 from typing import Unpack
@@ -16,7 +16,7 @@ from torchonline.linalg import project_ball_
 
 
 class HorizonOptions(LearnerOptions, total=False):
-    """Options of the rivals for heavy tails. :class:`HorizonEstimator` explains them and sets their defaults."""
+    """Options of the rivals for heavy tails: see :class:`HorizonEstimator`."""
 
     moment_order: float
     noise_scale: float
@@ -68,7 +68,7 @@ class HorizonEstimator(Estimator):
         self.power = (2.0 - self.moment_order) / (2.0 * self.moment_order)
 
     def _set_truncation(self, feature_bound: float, radius_factor: float) -> None:
-        """Set what TOFU and CRTM share: the radius, a bound on the norm of rewards, and log(2T/delta)^(-1/p)."""
+        """Set what TOFU and CRTM share: radius, norm of rewards, log(2T/delta)^(-1/p)."""
         self.feature_bound = positive("feature_bound", feature_bound)
         self.radius_factor = positive("radius_factor", radius_factor)
         p, eps = self.moment_order, self.moment_order - 1.0
@@ -85,7 +85,7 @@ class HorizonEstimator(Estimator):
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
     def _newton_step_(self, x: Tensor, product: Tensor, quadratic: Tensor, residual: Tensor) -> None:
-        """Take an online Newton step, as CRMM and CRTM do. Given are ``V^-1 x`` and half of ``x'V^-1 x``."""
+        """Take CRMM's and CRTM's Newton step, given ``V^-1 x`` and half of ``x'V^-1 x``."""
         theta_hat, half = self.theta_hat, math.sqrt(0.5)
         add_outer_(self._precision(), half * x, half * product, quadratic)
         theta_hat += along(residual / (1.0 + quadratic), x) * product
@@ -93,12 +93,12 @@ class HorizonEstimator(Estimator):
 
 
 class EpochEstimator(HorizonEstimator):
-    """Base of the rivals that learn from an epoch of rewards at a time, for a UCB or greedy policy on fixed arms.
+    """Base of the rivals that learn from an epoch of rewards at a time.
 
-    An epoch is ``repeats`` rewards of one arm, during which the statistics stay constant, so that the policy plays that arm. If
-    another arm interrupts an epoch, the learner drops it: with new arms in every round it never learns, and a caller who leaves
-    epochs because of their rewards biases the others. ``epochs`` counts the completed epochs, ``epoch_pulls`` the rewards in this
-    one. The ``noise_scale`` of ``step`` is not used.
+    An epoch is ``repeats`` rewards of one arm, during which the statistics stay constant, so that a UCB or greedy policy on
+    fixed arms plays that arm. If another arm interrupts an epoch, the learner drops it: with new arms in every round it never
+    learns, and a caller who leaves epochs because of their rewards biases the others. ``epochs`` counts the completed epochs,
+    ``epoch_pulls`` the rewards in this one. The ``noise_scale`` of ``step`` is not used.
     """
 
     renamed = {"epoch_reward": "epoch_rewards", "pulls": "epoch_pulls"}
@@ -122,7 +122,7 @@ class EpochEstimator(HorizonEstimator):
         }
 
     def _learn_epoch(self, x: Tensor, rewards: Tensor) -> None:
-        """Learn from ``rewards``, ``(*B, repeats)``, of the arm x, ``(*B, d)``, which is 0 where no epoch ends."""
+        """Learn from rewards ``(*B, repeats)`` of x ``(*B, d)``, 0 where no epoch ends."""
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:

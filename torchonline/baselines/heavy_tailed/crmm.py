@@ -1,4 +1,4 @@
-"""CRMM: one-pass regression on medians of repeated rewards (Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023)."""
+"""CRMM: one-pass regression on medians of rewards (Xue et al., NeurIPS 2023)."""
 
 import math
 from typing import Any, Unpack
@@ -12,7 +12,7 @@ from torchonline.core.ops import dot, increase_, matvec, sqrt
 
 
 class CRMMRegression(EpochEstimator):
-    r"""Online Newton steps on the median of several rewards of one arm, in epochs (:class:`EpochEstimator`).
+    r"""Online Newton steps on the median reward of an epoch (:class:`EpochEstimator`).
 
     At the end of an epoch of the arm x, with :math:`\tilde r` the median of its rewards:
 
@@ -84,7 +84,7 @@ class CRMMRegression(EpochEstimator):
 
 
 class CRMM(UCB):
-    """CRMM: optimism over :class:`CRMMRegression`, which documents the arguments. For fixed arms.
+    """CRMM on fixed arms: optimism over :class:`CRMMRegression`, with its arguments.
 
     Example:
         >>> CRMM(2, horizon=1000).select(torch.eye(2))

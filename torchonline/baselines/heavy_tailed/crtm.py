@@ -1,4 +1,4 @@
-"""CRTM: one-pass regression on truncated rewards (Xue, Wang, Wan, Yi and Zhang, NeurIPS 2023)."""
+"""CRTM: one-pass regression on truncated rewards (Xue et al., NeurIPS 2023)."""
 
 from typing import Any, Unpack
 
@@ -78,7 +78,7 @@ class CRTMRegression(HorizonEstimator):
 
 
 class CRTM(UCB):
-    """CRTM: optimism over :class:`CRTMRegression`, which documents the arguments.
+    """CRTM: optimism over :class:`CRTMRegression`, with the same arguments.
 
     Example:
         >>> CRTM(2, horizon=1000).select(torch.eye(2))

@@ -1,4 +1,4 @@
-"""HEAVY-OFUL: adaptive Huber regression over all rounds, solved exactly (Huang, Zhong, Wang and Yang, NeurIPS 2023)."""
+"""HEAVY-OFUL: exact adaptive Huber regression (Huang et al., NeurIPS 2023)."""
 
 import math
 import warnings
@@ -167,7 +167,7 @@ class HeavyOFULRegression(HorizonEstimator):
         self._end_round_()
 
     def _add_to_quadratic_(self, a: Tensor, reward: Tensor, threshold: Tensor) -> None:
-        """Add a round's loss around ``expansion_point`` to the quadratic, for ``x / sigma``, ``r / sigma`` and tau."""
+        """Add a round's loss to the quadratic, for ``x / sigma``, ``r / sigma`` and tau."""
         z = reward - dot(a, self.expansion_point)
         is_quadratic = z.abs() <= threshold
         self.hessian += (is_quadratic.to(a.dtype).unsqueeze(-1) * a).unsqueeze(-1) * a.unsqueeze(-2)
@@ -262,7 +262,7 @@ def side(z: Tensor, threshold: Tensor) -> Tensor:
 
 
 class HeavyOFUL(UCB):
-    """HEAVY-OFUL: optimism over :class:`HeavyOFULRegression`, which documents the arguments.
+    """HEAVY-OFUL: optimism over :class:`HeavyOFULRegression`, with its arguments.
 
     Example:
         >>> HeavyOFUL(2, horizon=1000).select(torch.eye(2))

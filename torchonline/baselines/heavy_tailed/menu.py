@@ -1,4 +1,4 @@
-"""MENU: median of means under a well-designed allocation of decisions (Shao, Yu, King and Lyu, NeurIPS 2018)."""
+"""MENU: median of means under a designed allocation (Shao et al., NeurIPS 2018)."""
 
 import math
 from typing import Any, Unpack
@@ -14,7 +14,7 @@ from torchonline.core.precision_matrix import add_outer_
 
 
 class MENURegression(EpochEstimator):
-    r"""The ridge regression of least median distance to several others, in epochs (:class:`EpochEstimator`).
+    r"""Ridge regression of least median distance to others (:class:`EpochEstimator`).
 
     At the end of an epoch of the arm x, the j-th of its ``repeats`` = k rewards goes to the j-th regression,
     :math:`\hat\theta_j`. All regressions share V:
@@ -102,7 +102,7 @@ class MENURegression(EpochEstimator):
 
 
 class MENU(UCB):
-    """MENU: optimism over :class:`MENURegression`, which documents the arguments. For fixed arms.
+    """MENU on fixed arms: optimism over :class:`MENURegression`, with its arguments.
 
     Example:
         >>> MENU(2, horizon=1000).select(torch.eye(2))

@@ -1,4 +1,4 @@
-"""TOFU: truncation based on historical information (Shao, Yu, King and Lyu, NeurIPS 2018)."""
+"""TOFU: truncation based on historical information (Shao et al., NeurIPS 2018)."""
 
 from typing import Any, Unpack
 
@@ -123,7 +123,7 @@ class TOFURegression(HorizonEstimator):
 
 
 class TOFU(UCB):
-    """TOFU: optimism over :class:`TOFURegression`, which documents the arguments.
+    """TOFU: optimism over :class:`TOFURegression`, with the same arguments.
 
     Example:
         >>> TOFU(2, horizon=1000).select(torch.eye(2))

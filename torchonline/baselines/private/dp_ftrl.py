@@ -86,7 +86,7 @@ class DPFTRL(PrivateOptimizer):
 
     @one_at_a_time
     def average(self) -> Tensor:
-        """Return the public average of all decisions before the present one, ``(*B, d)``; at first, the first decision."""
+        """Return the public average of past decisions, or the first one: ``(*B, d)``."""
         return self.average_theta.clone()
 
     def _initial_state(self) -> dict[str, Tensor | None]:

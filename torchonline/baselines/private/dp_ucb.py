@@ -125,7 +125,7 @@ class DPUCB(PrivateBandit):
         return {name: value.expand(self.arm_count, *value.shape) for name, value in state.items()}
 
     def radius(self) -> float:
-        r"""Return :math:`\beta` after the rounds so far, for contexts and rewards in units of their bounds."""
+        r"""Return :math:`\beta`, for contexts and rewards in units of their bounds."""
         low, high = self.noise_norm + self.ridge, 3.0 * self.noise_norm + self.ridge
         growth = self.dim * math.log(high / low + self._memory.rounds / (self.dim * low))
         width = math.sqrt(2.0 * math.log(2.0 * self.arm_count / self.alpha) + growth)

@@ -89,7 +89,7 @@ class LocalMD(DisjointBatches):
             return point.to(self.theta.dtype).unsqueeze(-2)
 
     def sensitivity(self, phase: int) -> float:
-        """Return how far one record can move the average of a phase. Phases count from 1. The norm is Euclidean."""
+        """Return the l_2 sensitivity of a phase's average. Phases count from 1."""
         m = self._sizes[self.ends[phase - 1]]
         share = 1.0 if self.adjacency == "replace_one" else (m - 1) / m
         return self._rate(phase) * self._longest(self.clip_norm) * (m - 1) * share

@@ -1,4 +1,4 @@
-"""Noisy SGD over many passes, with all records at hand (Bassily et al., FOCS 2014; Abadi et al., CCS 2016)."""
+"""Noisy SGD over many passes (Bassily et al., FOCS 2014; Abadi et al., CCS 2016)."""
 
 import math
 from collections.abc import Callable
@@ -149,17 +149,17 @@ class NoisySGD:
         return average.reshape(*self.batch_shape, self.dim), theta.reshape(*self.batch_shape, self.dim)
 
     def privacy_spent(self, delta: float) -> float:
-        """Return the epsilon of a whole fit at a delta in (0, 1), when one record is replaced."""
+        """Return a whole fit's epsilon at a delta in (0, 1), when a record is replaced."""
         if self.noise_multiplier == 0.0:
             return math.inf
         return subsampled_epsilon(self.noise_multiplier, within("delta", delta, 0.0, 1.0), self.rate, self.steps)
 
 
 def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps: int) -> float:
-    """Return the epsilon of noisy sums over random subsets, which have a record with probability ``rate``, if it is replaced.
+    """Return the epsilon of noisy sums over random subsets, if a record is replaced.
 
-    ``noise_multiplier`` is the standard deviation of the noise over C, the length of the longest summand. A replaced record moves
-    a sum by 2C, which dp-accounting takes into account.
+    A subset has a record with probability ``rate``. ``noise_multiplier`` is the standard deviation of the noise over C, the
+    length of the longest summand. A replaced record moves a sum by 2C, which dp-accounting takes into account.
     """
     try:
         import dp_accounting as accounting
@@ -173,7 +173,7 @@ def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps
 
 @lru_cache
 def calibrated_multiplier(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """Return a noise multiplier with a :func:`subsampled_epsilon` of at most epsilon: the least, to a thousandth."""
+    """Return the least noise multiplier for epsilon, rounded up by at most 0.1%."""
     # The noise if subsampling amplified in full.
     high = rate * 2.0 * math.sqrt(steps) / gaussian_mu(epsilon, delta)
     while subsampled_epsilon(high, delta, rate, steps) > epsilon:

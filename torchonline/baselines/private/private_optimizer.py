@@ -16,7 +16,7 @@ from torchonline.privacy.learners.point import PrivatePoint
 
 
 def rate_or_best(learning_rate: float | None, clip: float, best: Callable[[], float]) -> float:
-    """Return the learning rate, or the best one for None, which there is if the clip is finite."""
+    """Return the learning rate; for None the best one, if the clip is finite."""
     if learning_rate is not None:
         return positive("learning_rate", learning_rate)
     if clip == math.inf:
@@ -25,7 +25,7 @@ def rate_or_best(learning_rate: float | None, clip: float, best: Callable[[], fl
 
 
 class PrivateOptimizer(PrivatePoint):
-    """Base class of the private online baselines on the ball of radius ``radius_bound`` in the norm of order ``norm``."""
+    """Base class of the private online baselines on an l_p ball, p = ``norm``."""
 
     def __init__(self, dim: int, *, norm: float, radius_bound: float, **options: Any) -> None:
         super().__init__(dim, **options)
@@ -54,7 +54,7 @@ class DisjointBatches(PrivateOptimizer):
         self.noise_multiplier = 0.0 if self.epsilon == math.inf else 1.0 / gaussian_mu(self.epsilon, self.delta)
 
     def _cut(self, sizes: list[int]) -> None:
-        """Cut the steps into batches of these sizes, which do not depend on data. The last batch has the remaining steps too."""
+        """Cut the steps into batches of data-independent sizes; the last gets the rest."""
         *ends, _ = accumulate(sizes)
         self.ends = (*ends, self.horizon)
         self._sizes = {end: end - start for start, end in zip((0, *ends), self.ends, strict=True)}

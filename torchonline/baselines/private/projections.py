@@ -18,14 +18,14 @@ def projectable(name: str, value: Any) -> float:
 
 
 def euclidean_radius(dim: int, order: float, radius: float) -> float:
-    """Return the largest Euclidean norm in a ball of radius R and order 1, 2 (it is R) or infinity (R times root d)."""
+    """Return the largest Euclidean norm in a ball of order 1, 2 or infinity."""
     return radius * math.sqrt(dim) if order == math.inf else radius
 
 
 def projected(point: Tensor, order: float, radius: float) -> Tensor:
-    r"""Project points ``(*, d)`` onto the ball :math:`\|v\|_p \le R` in the Euclidean norm (Duchi et al., ICML 2008).
+    r"""Project points ``(*, d)`` onto the ball :math:`\|v\|_p \le R`.
 
-    For p = 2, infinity and 1 in this order,
+    The projection is Euclidean (Duchi et al., ICML 2008). For p = 2, infinity and 1 in this order,
 
     .. math:: x\,\min\{1, R/\|x\|_2\}, \qquad \max\{-R, \min\{x, R\}\}, \qquad \mathrm{sign}(x)\,(|x| - \tau)_+,
 
