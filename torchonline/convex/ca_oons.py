@@ -1,4 +1,4 @@
-"""CA-OONS: OONS for an unknown comparator, by weighing learners of growing radius."""
+"""CA-OONS: OONS for an unknown comparator, by learners of growing radius."""
 
 import math
 import warnings
@@ -21,11 +21,12 @@ LEVELS = 30
 
 
 class CAOONS(ConvexLearner):
-    r"""CA-OONS: optimistic online Newton steps that adapt to the comparator, for a known bound on gradients.
+    r"""CA-OONS: comparator-adaptive optimistic online Newton steps.
 
-    Let :math:`\ell` = ``length_scale``. There are N :class:`~torchonline.OONS` learners, of radius :math:`D_j = \ell2^j` for j =
-    1, ..., N, where N is the least number with :math:`D_N \ge T\max\{1, \ell\}`. An :class:`~torchonline.MsMwCMaster` weighs
-    them. The decision is :math:`x_t = \sum_jw_{t,j}x_t^j`. The option ``meta`` says which losses the weights follow:
+    A bound on gradients is known. Let :math:`\ell` = ``length_scale``. There are N :class:`~torchonline.OONS` learners, of
+    radius :math:`D_j = \ell2^j` for j = 1, ..., N, where N is the least number with :math:`D_N \ge T\max\{1, \ell\}`. An
+    :class:`~torchonline.MsMwCMaster` weighs them. The decision is :math:`x_t = \sum_jw_{t,j}x_t^j`. The option ``meta`` says
+    which losses the weights follow:
 
     - ``"values"``: :math:`f_t(x_t^j) - f_t(0)`, with the last such loss as the hint. Each learner has its own gradient: N
       queries, and the origin, whose gradient is ignored but must be finite. ``step`` also needs the values of the loss.
@@ -135,7 +136,7 @@ class CAOONS(ConvexLearner):
     @torch.jit.export
     @one_at_a_time
     def queries(self) -> Tensor:
-        """Return the points where the next round's gradients are wanted, ``(*B, N, d)``. Change no state."""
+        """Return the points for the next gradients, ``(*B, N, d)``. Change no state."""
         if self.mode == "linear":
             return self.decision.unsqueeze(-2).clone()
         points = self.bases.decision

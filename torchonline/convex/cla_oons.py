@@ -1,4 +1,4 @@
-"""CLA-OONS: OONS that starts anew when the comparator's radius has grown too small."""
+"""CLA-OONS: OONS that starts anew when its radius has become too small."""
 
 from typing import Unpack
 
@@ -12,7 +12,7 @@ from torchonline.core.options import LearnerOptions, with_former_names
 
 
 class CLAOONS(OptimisticNewton):
-    r"""CLA-OONS: optimistic online Newton steps that adapt to the comparator and to the size of gradients.
+    r"""CLA-OONS: comparator- and Lipschitz-adaptive optimistic online Newton steps.
 
     The update is that of :class:`~torchonline.convex.optimistic_newton.OptimisticNewton`, with the last gradient as the hint,
     :math:`\ell = D_1`, and the largest error so far as :math:`z_t`. A longer error is cut to :math:`z_t`:

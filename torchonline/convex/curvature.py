@@ -1,4 +1,4 @@
-r"""Curvature of the losses so far: solves and projections with :math:`A = cI + \sum_s v_sv_s^\top`."""
+r"""Curvature of the losses so far, :math:`A = cI + \sum_s v_sv_s^\top`."""
 
 import math
 from typing import TYPE_CHECKING, Unpack
@@ -74,11 +74,14 @@ class Curvature(Learner):
         raise NotImplementedError
 
     def project(self, point: Tensor) -> Tensor:
-        """Project onto the unit ball in the norm of A, with a rounding error inside: ``(*B, d)``, which may be written."""
+        """Project a point, ``(*B, d)``, onto the unit ball, in the norm of A.
+
+        The result is inside the ball by a rounding error. It may overwrite the point.
+        """
         raise NotImplementedError
 
     def forget_(self, due: Tensor) -> None:
-        """Remove all added terms in the learners that are ``due``, ``(*B)``. The caller sets c afterwards."""
+        """Remove all added terms where ``due``, ``(*B)``. The caller sets c afterwards."""
         raise NotImplementedError
 
 
@@ -184,11 +187,12 @@ class FrozenCurvature(Curvature):
 
 
 class SketchCurvature(Curvature):
-    r"""A few directions of A, by compensated frequent directions: O(dr + r^3) a round for r = ``size``.
+    r"""A few directions of A, by compensated frequent directions.
 
-    2r rows S replace the sum, with :math:`S^\top S \le \sum_s v_sv_s^\top \le S^\top S + \text{removed}\cdot I`. The first r rows
-    are filled one by one. When they are full, a compression lowers the squares of all singular values by the (r+1)-th. This
-    empties the first rows, and ``removed_spectrum``, which counts in c, grows by as much.
+    For r = ``size``, 2r rows S replace the sum, with
+    :math:`S^\top S \le \sum_s v_sv_s^\top \le S^\top S + \text{removed}\cdot I`. The first r rows are filled one by one. When
+    they are full, a compression lowers the squares of all singular values by the (r+1)-th. This empties the first rows, and
+    ``removed_spectrum``, which counts in c, grows by as much. Cost of a round: O(dr + r^3).
     """
 
     size: int

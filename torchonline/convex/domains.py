@@ -25,7 +25,7 @@ class Domain:
         raise NotImplementedError
 
     def minimizer(self, direction: Tensor) -> Tensor:
-        """Return a point v of the domain with the least <direction, v>: ``(*, d)`` to ``(*, d)``, float64."""
+        """Return a minimizer v of <direction, v>: ``(*, d)`` to ``(*, d)``, float64."""
         raise NotImplementedError
 
     def parameters(self) -> list[tuple[str, float]]:
@@ -34,7 +34,9 @@ class Domain:
 
 
 class LpBall(Domain):
-    r"""Ball of an l_p norm, :math:`\|v\|_p \le R`, with the minimizer
+    r"""Ball of an l_p norm, :math:`\|v\|_p \le R`.
+
+    The minimizer for a direction g is
 
     .. math:: v = -R\,\mathrm{sign}(g)\,\frac{|g|^{q-1}}{\||g|^{q-1}\|_p},\quad q = \frac{p}{p-1};\qquad
               \langle g, v\rangle = -R\|g\|_q .
@@ -96,9 +98,9 @@ class Vertices(Domain):
 
 
 class CrossPolytope(LpBall, Vertices):
-    r"""Ball :math:`\|v\|_1 \le R` with its vertices :math:`Re_1, ..., Re_d, -Re_1, ..., -Re_d`.
+    r"""Ball :math:`\|v\|_1 \le R` as a polytope.
 
-    Its arguments are those of :class:`LpBall`.
+    Its vertices are :math:`Re_1, ..., Re_d, -Re_1, ..., -Re_d`. Its arguments are those of :class:`LpBall`.
 
     Example:
         >>> CrossPolytope(2, radius=5.0).minimizer(torch.tensor([-3.0, -4.0]).double())

@@ -1,4 +1,4 @@
-"""FreeGrad (Mhammedi and Koolen, COLT 2020): online learning without a learning rate, at O(d) a round."""
+"""FreeGrad: parameter-free online learning (Mhammedi and Koolen, COLT 2020)."""
 
 import math
 from typing import Unpack
@@ -33,7 +33,7 @@ NORMS = ("root_gradient_square_sum", "largest_gradient_norm", "first_gradient_no
 
 
 class FreeGrad(ConvexLearner):
-    r"""Online linear optimisation on :math:`R^d` that adapts to the comparator's length and to the gradients' scale.
+    r"""Comparator- and Lipschitz-adaptive online linear optimisation on :math:`R^d`.
 
     The update. The first gradient that is not 0 sets :math:`h = h_1 = \|g\|`, :math:`V = h_1^2`, :math:`S = 0`. Each
     gradient from this one on gives, with :math:`n = \|S\|` and :math:`\epsilon` = ``length_scale``,
@@ -166,14 +166,14 @@ class FreeGrad(ConvexLearner):
 
 
 def euclidean(x: Tensor) -> Tensor:
-    """Return Euclidean norms, ``(*B, d)`` to ``(*B)``, even where squares would overflow or vanish."""
+    """Return norms, ``(*B, d)`` to ``(*B)``, even where squares overflow or vanish."""
     peak = or_one(number(largest(abs(x))))
     scaled = x / along(peak, x)
     return peak * number(sqrt(dot(scaled, scaled)))
 
 
 def hypotenuse(x: Tensor, y: Tensor) -> Tensor:
-    """Return the root of ``x^2 + y^2`` for numbers of at least 0, even where squares would overflow or vanish."""
+    """Return ``sqrt(x^2 + y^2)`` for x, y >= 0, without overflow or underflow."""
     longer = maximum(x, y)
     ratio = minimum(x, y) / or_one(longer)
     return longer * number(sqrt(1.0 + ratio * ratio))

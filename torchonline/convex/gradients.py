@@ -10,9 +10,9 @@ from torchonline.core.checks import shape_text
 
 
 def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients and values of a loss at a learner's queries, by one vectorised call.
+    """Return the gradients and values of a loss at a learner's queries.
 
-    Cost: that of ``torch.vmap``, about ten steps of a small learner. A formula, at ``learner.queries()``, is cheaper.
+    Cost: that of a ``torch.vmap`` call, about ten steps of a small learner. A formula, at ``learner.queries()``, is cheaper.
 
     Args:
         loss: function of a point ``(d)`` and of one learner's data, made of torch operations, which returns one number.

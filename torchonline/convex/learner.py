@@ -1,4 +1,4 @@
-"""Base class of the convex learners: a decision, queries, and a step from gradients."""
+"""Base class of the convex learners: decisions, queries and steps from gradients."""
 
 import math
 from collections.abc import Callable
@@ -18,7 +18,9 @@ from torchonline.core.stepping import one_at_a_time
 
 
 class ConvexLearner(Learner):
-    """Base class of the learners of online convex optimisation. A round::
+    """Base class of the learners of online convex optimisation.
+
+    A round::
 
         gradients, values = torchonline.gradients(loss, learner, x, y)    # or a formula, at learner.queries()
         learner.step(gradients)
@@ -50,16 +52,16 @@ class ConvexLearner(Learner):
         self.gradients_shape = (*self.batch_shape, *one)
 
     def _size(self, name: str, value: Any, *besides: float) -> float:
-        """Return an option that values of the state can be multiplied with, a number above 0 or one of some others."""
+        """Return a factor of the state's values, above 0 or one of ``besides``, or raise."""
         return positive_size(name, value, self._initial_options["dtype"], besides=besides)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return {"decision": torch.zeros(self.dim, dtype=torch.float64), "rounds": torch.zeros((), dtype=torch.int64)}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        """Learn from one round of each learner, with copies of :meth:`step`'s arguments, and take the next decision.
+        """Learn from one round of each learner, and take the next decision.
 
-        Refuse before the first write. ``values`` is None unless the learner needs them.
+        Refuse before the first write. The arguments are copies of those of :meth:`step`; ``values`` is None unless needed.
         """
         raise NotImplementedError
 
@@ -76,7 +78,7 @@ class ConvexLearner(Learner):
     @torch.jit.export
     @one_at_a_time
     def queries(self) -> Tensor:
-        """Return the points where the next round's gradients are wanted, ``(*B, N, d)``. Change no state."""
+        """Return the points for the next gradients, ``(*B, N, d)``. Change no state."""
         return self.decision.unsqueeze(-2).clone()
 
     @one_at_a_time
@@ -132,7 +134,7 @@ class ConvexLearner(Learner):
             self._observe(gradients, values)
 
     def _shaped(self, name: str, value: Any, state: Tensor, shape: tuple[int, ...], axes: int) -> Tensor:
-        """Return an argument of a step in the state's type and in ``shape``. With N = 1 the axis of queries may be missing."""
+        """Return an argument of a step in the state's type and in ``shape``, or raise."""
         value = check_tensor(name, value, state, is_real=name == "values")
         if value.shape == shape:
             return value
@@ -144,13 +146,13 @@ class ConvexLearner(Learner):
 
     @one_at_a_time
     def _tell(self, write: Callable[[Tensor], None], what: Tensor) -> None:
-        """Write what a learner is told between rounds: all or nothing, without automatic mixed precision."""
+        """Write what is told between rounds: all or nothing, and without autocast."""
         with torch.no_grad(), exactly(what) if autocasts(what) else nullcontext():
             self._run(None, write, [(what.detach(),)])
 
 
 class HintedLearner(ConvexLearner):
-    """Base class of the learners with a buffer ``hint``. A subclass says how the decision follows the hint (:meth:`_decide_`)."""
+    """Base class of the learners with a hint. A subclass implements :meth:`_decide_`."""
 
     hint: Tensor
 

@@ -18,7 +18,7 @@ from torchonline.linalg import no_longer
 
 
 class OONS(HintedLearner, OptimisticNewton):
-    r"""OONS: optimistic online Newton steps, for a known bound on gradients and a known ball.
+    r"""OONS: optimistic online Newton steps, for a known ball and gradient bound.
 
     The update is that of :class:`~torchonline.convex.optimistic_newton.OptimisticNewton`, with :math:`R_t` = R =
     ``radius_bound``, :math:`\ell = R` and :math:`z_t` = z = 2 ``lipschitz``. A hint :math:`m_t` is a guess of the next gradient.
@@ -116,7 +116,7 @@ class OONS(HintedLearner, OptimisticNewton):
         self._reset()
 
     def _hints(self, hint: Any) -> "tuple[Tensor, tuple[Callable[[Tensor], Tensor], ...]]":
-        """Return the first hint, ``(*B, d)``, and a tuple with the function of the other hints, or an empty one."""
+        """Return the first hint, ``(*B, d)``, and the function of the others, if any."""
         nothing = torch.zeros(*self.batch_shape, self.dim, dtype=torch.float64)
         self.keeps_hint = isinstance(hint, Tensor) or hint == "zero"
         if isinstance(hint, Tensor):
@@ -172,7 +172,8 @@ class OONS(HintedLearner, OptimisticNewton):
 
     @in_python(_next_hint_in_python)
     def _next_hint(self, gradients: Tensor) -> Tensor:
-        """Return the next hint: the gradients, or the constructor's function of them. TorchScript has no such function."""
+        """Return the next hint: the gradients, or the constructor's function of them."""
+        # TorchScript has no such function.
         return gradients
 
     def _decide_(self) -> None:

@@ -14,10 +14,10 @@ from torchonline.core.options import LearnerOptions
 
 
 class Preset(NamedTuple):
-    r"""Constants of the step. :meth:`OptimisticNewton._ridge` has the formulas of the ridge.
+    r"""Constants of the step.
 
     The proof needs kappa above :math:`(1 + \delta)^2` and look of at least :math:`(1 + \delta)^2`, where
-    :math:`\delta = \text{kappa}/\text{cap} \le 1`.
+    :math:`\delta = \text{kappa}/\text{cap} \le 1`. :meth:`OptimisticNewton._ridge` has the formulas of the ridge.
     """
 
     kappa: float
@@ -110,7 +110,7 @@ class OptimisticNewton(ConvexLearner):
         return {"length_unit": self._first["length_unit"]}
 
     def _learn_(self, error: Tensor, square: Tensor, radius: Tensor | None) -> None:
-        r"""Learn from :math:`e_t`, ``(*B, d)``, its squared norm, ``(*B)``, and the radius of the ball, ``(*B)``, or None."""
+        r"""Learn from :math:`e_t`, ``(*B, d)``, its squared norm, and a radius or None."""
         curvature = self.curvature
         rate = number(self.rate)
         correction = self.kappa * rate * dot(self.decision, error)
@@ -134,7 +134,7 @@ class OptimisticNewton(ConvexLearner):
     def _play_(
         self, ridge: Tensor, error_bound: Tensor, length_unit: Tensor, decision_bound: Tensor, radius: Tensor | None
     ) -> None:
-        r"""Take the next decision, by :math:`\rho_t`, :math:`z_t`, :math:`\ell`, :math:`R_t` and the ball's radius or None."""
+        r"""Take the next decision by :math:`\rho_t, z_t, \ell, R_t` and a radius or None."""
         curvature = self.curvature
         spread = length_unit * sqrt(number(self.error_square_sum))
         rate = 1.0 / maximum(self.cap * decision_bound * error_bound, spread)
@@ -146,7 +146,7 @@ class OptimisticNewton(ConvexLearner):
         assign_(self.decision, play)
 
     def _within(self, point: Tensor, radius: Tensor) -> Tensor:
-        """Project the points outside their ball onto it: points ``(*B, d)``, radii ``(*B)``."""
+        """Project points, ``(*B, d)``, onto their balls, of radius ``(*B)``."""
         outside = dot(point, point) > radius * radius
         if may_hold(outside):
             scale = column(radius)

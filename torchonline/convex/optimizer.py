@@ -34,7 +34,7 @@ RESERVED = {"params", "param_names", "learner"}  # entries of a group that are n
 
 
 class ParameterFree(torch.optim.Optimizer):
-    r"""Optimizer without a learning rate, for small groups of parameters such as a linear head.
+    r"""Optimizer without a learning rate, for small groups such as a linear head.
 
     Each group has one online learner, with a coordinate for each value of the group, in double precision. The parameters are
     :math:`c + x_t`, where the centre c is what they were when the group was added, and :math:`x_t` is the learner's decision. A
@@ -92,7 +92,7 @@ class ParameterFree(torch.optim.Optimizer):
         self.learners.append(learner)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Learn from the gradients of the parameters, and move the parameters to the next decisions.
+        """Learn from the gradients, and move the parameters to the next decisions.
 
         Return what ``closure`` returns: it computes the loss and its gradients, and returns the loss. ``"ca-values"`` needs it.
         After an error no learner and no parameter has changed.
@@ -147,7 +147,7 @@ class ParameterFree(torch.optim.Optimizer):
             self._write(index, self.learners[index].decision)
 
     def _arrays(self, indices: Iterable[int]) -> list[np.ndarray]:
-        """Return what a step of these groups writes, as arrays; nothing if their copies would slow the step."""
+        """Return the arrays that a step writes; none if copies would slow the step."""
         arrays = []
         for index in indices:
             learner = self.learners[index]
@@ -162,7 +162,7 @@ class ParameterFree(torch.optim.Optimizer):
         return arrays
 
     def _repeatable(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Return a closure that begins without gradients and with the same random numbers in each call."""
+        """Return a closure that starts without gradients, from the same random state."""
         device = self.centres[0].device
         module = None if device.type == "cpu" else getattr(torch, device.type)
         host, there = torch.get_rng_state(), None if module is None else module.get_rng_state(device)
@@ -177,7 +177,7 @@ class ParameterFree(torch.optim.Optimizer):
         return call
 
     def _ask(self, index: int, closure: Callable[[], Any]) -> dict[int, tuple[Tensor, Tensor | None]]:
-        """Return the group's gradients and values at its queries, by its index, or nothing if it has no gradient."""
+        """Return a group's gradients and values at its queries, by index; empty if none."""
         params = self.param_groups[index]["params"]
         here = [p.detach().clone() for p in params]
         gradients, values = [], []
@@ -213,7 +213,7 @@ class ParameterFree(torch.optim.Optimizer):
                 p.copy_(row.view(p.shape).clamp(-largest, largest))
 
     def _gradient(self, index: int) -> Tensor | None:
-        """Return the gradient of a group, ``(d)``, float64; None if none of its parameters has one."""
+        """Return the gradient of a group, ``(d)``, float64; None if no parameter has one."""
         params = self.param_groups[index]["params"]
         if all(p.grad is None for p in params):
             return None
@@ -236,16 +236,17 @@ class ParameterFree(torch.optim.Optimizer):
                 self.learners[index].to(device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of all learners, their centres and the groups' options, as copies."""
+        """Return copies of the learners' states, the centres and the groups' options."""
         self._refuse_torn()
         pairs = zip(self.centres, self.learners, strict=True)
         learners = [{"centre": centre.clone(), "learner": dict(learner.state_dict())} for centre, learner in pairs]
         return super().state_dict() | {"learners": learners}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state, all or nothing. With the parameters loaded too, training goes on bit for bit.
+        """Load a state, all or nothing.
 
-        A state of other groups or options, or of another optimizer, raises ValueError; one that does not fit, RuntimeError.
+        With the parameters loaded too, training goes on bit for bit. A state of other groups or options, or of another
+        optimizer, raises ValueError; one that does not fit, RuntimeError.
         """
         saved, groups = state_dict.get("learners"), state_dict.get("param_groups")
         if saved is None or groups is None:
@@ -266,7 +267,7 @@ class ParameterFree(torch.optim.Optimizer):
         all_or_nothing(self, state + self.centres, True, load)
 
     def _checked_group(self, index: int, theirs: Mapping[str, Any], centre: Any) -> dict[str, Any]:
-        """Return a saved group with the names that its options have now, or refuse other parameters or options."""
+        """Return a saved group under its options' present names, or refuse another group."""
         names = former_names(type(self.learners[index]))
         theirs = {names.get(name, name): value for name, value in theirs.items()}
         mine, shape = self.param_groups[index], self.centres[index].shape
@@ -293,7 +294,7 @@ class ParameterFree(torch.optim.Optimizer):
 
 
 def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
-    """Return the centre and the learner of a group. Check its options, and add the defaults of the others."""
+    """Check a group's options, add the defaults, and return its centre and learner."""
     chosen = one_of("learner", group["learner"], tuple(LEARNERS))
     cls, settled, largest = LEARNERS[chosen]
     for old, new in former_names(cls).items():

@@ -1,4 +1,4 @@
-"""Real data from installed packages or the user's disk, and bandit streams on it. Nothing is downloaded."""
+"""Real data from installed packages or disk, and bandit streams. No downloads."""
 
 from torchonline.datasets.classification import ClassificationBandit
 from torchonline.datasets.loaders import HEALTH_PLANS, covertype, digits, health_insurance

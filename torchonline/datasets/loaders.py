@@ -115,7 +115,7 @@ def health_insurance(columns: Sequence[str] = ("xage", "child", "female", "linc"
 
 
 def _health_insurance_table() -> dict[str, np.ndarray]:
-    """Return the columns of the file in statsmodels by name, without importing statsmodels."""
+    """Return the columns of statsmodels' file by name, without importing statsmodels."""
     found = find_spec("statsmodels")
     folders = [] if found is None else list(found.submodule_search_locations or [])
     paths = [Path(folder, "datasets", "randhie", "src", "randhie.csv") for folder in folders]

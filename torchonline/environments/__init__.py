@@ -14,7 +14,7 @@ __all__ += ["GaussianNoise", "Noise", "Pareto", "StudentT", "TwoPoint"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return :class:`GaussianNoise` for its former name, ``Gaussian``, with a warning."""
+    """Return :class:`GaussianNoise` for its former name ``Gaussian``, with a warning."""
     if name == "Gaussian":
         message = "torchonline.environments.Gaussian is now GaussianNoise; torchonline.Gaussian is a link"
         warnings.warn(message, DeprecationWarning, stacklevel=2)

@@ -62,12 +62,12 @@ class GeneralizedLinearBandit(SimulatedBandit):
         super().__init__(dim, arms, **options)
 
     def kappa(self) -> float:
-        r"""Return :math:`\kappa = 1/\min_{|z| \le S}\mu'(z)`; for a custom link the result may be slightly larger."""
+        r"""Return :math:`1/\min_{|z| \le S}\mu'(z)`, or slightly more for a custom link."""
         slope = self.link.min_slope(self.theta_norm)
         return 1.0 / slope if slope > 0.0 else math.inf
 
     def kappa_star(self) -> Tensor:
-        """Return the inverse mean slope at the best arms over all rounds, the current one included: ``(*B)``."""
+        """Return the inverse mean slope at the best arms, this round included: ``(*B)``."""
         return self._rounds / self._slopes
 
     def _mean(self, predictor: Tensor) -> Tensor:

@@ -12,10 +12,11 @@ from torchonline.environments.simulated import BanditOptions, SimulatedBandit
 
 
 class LinearBandit(SimulatedBandit):
-    r"""Independent trials of a linear bandit with unit-norm arms: :math:`r = x^\top\theta^* + \eta` with :math:`E\eta = 0`.
+    r"""Independent trials of a linear bandit with unit-norm arms.
 
-    :math:`\theta^*` and the arms are drawn uniformly from spheres, independently for each trial. No draw depends on the pulled
-    arms: two policies on environments with the same seed meet the same parameters, arms and noise.
+    The reward is :math:`r = x^\top\theta^* + \eta`, with :math:`E\eta = 0`. :math:`\theta^*` and the arms are drawn uniformly
+    from spheres, independently for each trial. No draw depends on the pulled arms: two policies on environments with the same
+    seed meet the same parameters, arms and noise.
 
     Args:
         noise: law of :math:`\eta`. Its ``moment_norm(order)`` is the exact ``noise_scale`` for a learner.

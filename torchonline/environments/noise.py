@@ -46,7 +46,10 @@ class Noise(ABC):
         return self.scale * self._standard_sample(shape, generator)
 
     def moment_norm(self, order: float) -> float:
-        r"""Return the exact :math:`(E|\eta|^p)^{1/p}` for p = ``order`` > 0, in reward units; infinite where the moment is."""
+        r"""Return the exact :math:`(E|\eta|^p)^{1/p}`, p = ``order`` > 0, in reward units.
+
+        The result is infinite where the moment is.
+        """
         order = positive("order", order)
         return self.scale * math.exp(self._standard_log_moment(order) / order)
 
@@ -105,7 +108,7 @@ class StudentT(Noise):
 
 @dataclass(frozen=True, repr=False)
 class Pareto(Noise):
-    r"""Pareto's law, :math:`P(X > x) = x^{-\text{index}}` for :math:`x \ge 1`, centred.
+    r"""Pareto's law :math:`P(X > x) = x^{-\text{index}}` for :math:`x \ge 1`, centred.
 
     By default the mean is subtracted: the right tail is heavy, and all values are above -1 / (index - 1).
 

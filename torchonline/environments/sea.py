@@ -173,11 +173,11 @@ class SEAStream:
         return self._gradient(points, self._shift_of(self.rounds - lag))
 
     def regret(self, decision: Tensor) -> Tensor:
-        """Return :math:`f_t(x) - f_t(u)` for decisions: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        """Return :math:`f_t(x) - f_t(u)`: ``(*B, ..., d)`` to ``(*B, ...)``."""
         return self._value(decision, self.shift + self.noise, is_regret=True)
 
     def expected_regret(self, decision: Tensor) -> Tensor:
-        """Return :math:`F_t(x) - F_t(u)` for decisions: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        """Return :math:`F_t(x) - F_t(u)`: ``(*B, ..., d)`` to ``(*B, ...)``."""
         return self._value(decision, self.shift, is_regret=True)
 
     def lipschitz_on(self, radius: float) -> float:
@@ -213,7 +213,7 @@ class SEAStream:
         return self.scale * self._profile.slope(distance) * outwards + linear
 
     def _along(self, name: str, points: Tensor, linear: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the checked points, the comparators and the linear parts, that of h included, broadcastable."""
+        """Return broadcastable points, comparators and linear parts, that of h included."""
         points = check_tensor(name, points, self.comparator)
         dims = len(self.batch_shape)
         if points.dim() <= dims or points.shape[:dims] != self.batch_shape or points.shape[-1] != self.dim:

@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
 
 
 class BanditOptions(TypedDict, total=False):
-    """The options of all simulated bandits, as ``**options: Unpack[BanditOptions]``. ``SimulatedBandit`` explains them."""
+    """Options of all simulated bandits, which :class:`SimulatedBandit` explains."""
 
     theta_norm: float
     redraw: bool
@@ -41,7 +41,9 @@ class BanditOptions(TypedDict, total=False):
 
 
 class SimulatedBandit:
-    r"""Base of the simulated bandits: arms, one parameter per trial, and exact regret. A round::
+    r"""Base of the simulated bandits: arms, one parameter per trial, and exact regret.
+
+    A round::
 
         k = policy.select(environment.arms())
         x, reward, regret = environment.pull(k)
@@ -98,7 +100,7 @@ class SimulatedBandit:
         return f"{type(self).__name__}({described(self, vars(self) | {'dim': dim, 'arms': arms})})"
 
     def arms(self) -> Tensor:
-        """Return the features of this round's arms, ``(*B, K, d)``: the same until :meth:`pull` ends the round."""
+        """Return this round's arms, ``(*B, K, d)``, the same until :meth:`pull`."""
         return self._arms
 
     def pull(self, index: Tensor) -> Outcome:

@@ -33,7 +33,9 @@ def check_rounds(name: str, value: Any, batch_shape: tuple[int, ...]) -> Tensor:
 
 
 class ExactMetric(Metric):
-    """Metric whose states keep their types, so that no cast rounds them, and are in ``state_dict``, with ``rounds`` among them.
+    """Metric whose states keep their types and are in ``state_dict``.
+
+    No cast rounds the states. One of them is ``rounds``.
 
     Raises:
         TypeError: an argument of ``update`` is not a floating-point tensor. No state has changed.

@@ -1,4 +1,4 @@
-"""Base class of the learners that weigh experts, and functions of logarithmic weights."""
+"""Base class of the learners that weigh experts, and functions of log-weights."""
 
 import math
 from typing import Any, Unpack
@@ -19,9 +19,10 @@ KAPPAS = {"default": 6.0, "paper": 32.0}
 
 
 class Experts(HintedLearner):
-    """Base class of the learners that weigh N experts: the decision is their weights, and the gradients are their losses.
+    """Base class of the learners that weigh N experts.
 
-    A subclass says how it learns (:meth:`_learn_`), how it decides (:meth:`_decide_`) and how large losses may be (:meth:`_cut`).
+    The decision is their weights, and the gradients are their losses. A subclass says how it learns (:meth:`_learn_`), how it
+    decides (:meth:`_decide_`) and how large losses may be (:meth:`_cut`).
     """
 
     available: Tensor
@@ -73,7 +74,7 @@ class Experts(HintedLearner):
         self._observe_and_expect(gradients, None, None)
 
     def _observe_and_expect(self, losses: Tensor, hint: Tensor | None, available: Tensor | None) -> None:
-        """Learn from losses, and take the next weights by a hint (None: the losses) and a mask (None: the one before)."""
+        """Learn from losses, and take the next weights by a hint and a mask."""
         cut = self._cut(losses)
         if may_hold(cut != losses):
             far = abs(losses - cut) > 1e-6 * (abs(losses) + abs(self.hint))
@@ -96,7 +97,7 @@ def masked(logs: Tensor, mask: Tensor) -> Tensor:
 
 
 def shares(logs: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the weights of log-weights ``(..., N)``, of sum 1 over the masked experts and 0 elsewhere."""
+    """Return weights ``(..., N)``: of sum 1 over the masked experts, 0 elsewhere."""
     # Relative to the largest: far below 0, the logarithm of a sum would lose its digits.
     if mask is None:
         weights = exp(logs - largest(logs)[..., None])
@@ -108,7 +109,7 @@ def shares(logs: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def among(before: Tensor, logs: Tensor, mask: Tensor | None) -> Tensor:
-    """Renormalize the log-weights of the masked experts to the total weight they had before. Leave the others unchanged."""
+    """Renormalize the masked experts to their former total weight. Keep the others."""
     if mask is None:
         return logs - logsumexp(logs)[..., None]
     then, now = masked(before, mask), masked(logs, mask)
@@ -116,13 +117,13 @@ def among(before: Tensor, logs: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def log_share(logs: Tensor) -> Tensor:
-    """Return ``log(sum(exp(logs)))`` over the last axis, which becomes one of length 1; 0 if all are minus infinity."""
+    """Return ``logsumexp(logs)``, ``(..., 1)``; 0 if all are minus infinity."""
     some = (logs > -math.inf).any(-1)[..., None]
     return logsumexp(where(some, logs, 0.0 * some))[..., None]
 
 
 def prox_among(log_weights: Tensor, cost: Tensor, rates: Tensor, mask: Tensor | None) -> Tensor:
-    """Apply :func:`~torchonline.linalg.entropy_prox` to the masked experts, with the total weight they have. Leave the others."""
+    """Apply ``entropy_prox`` to the masked experts, which keep their total weight."""
     if mask is None:
         return entropy_prox(log_weights, cost, rates)
     some = masked(log_weights, mask)
@@ -131,7 +132,7 @@ def prox_among(log_weights: Tensor, cost: Tensor, rates: Tensor, mask: Tensor | 
 
 
 def positive_numbers(name: str, value: Any, count: int, dtype: torch.dtype) -> tuple[float, ...]:
-    """Return an option with a positive number for each of ``count`` experts, which a state in ``dtype`` can hold."""
+    """Return an option of ``count`` positive numbers that ``dtype`` holds, or raise."""
     if not isinstance(value, (Tensor, tuple, list)):
         raise TypeError(f"{name}: expected {count} numbers above 0, got {value!r}")
     return tuple(one_for_each(name, value, (count,), lambda name, number: positive_size(name, number, dtype)).tolist())

@@ -130,16 +130,17 @@ class MsMwCMaster(Experts):
         assign_(self.decision, matvec(self.inner_weights.mT, shares(outer, usable)))
 
     def _masks(self) -> tuple[Tensor | None, Tensor | None]:
-        """Return the mask of the experts, ``(*B, 1, N)``, and that of the rates with an available one, ``(*B, K)``, or None."""
+        """Return masks of experts, ``(*B, 1, N)``, and of rates, ``(*B, K)``, or None."""
         mask = self._mask()
         if mask is None:
             return None, None
         rows = mask[..., None, :]
+        # A rate is usable if one of its experts is available.
         return rows, (masked(self.inner_log_weights, rows) > -math.inf).any(-1)
 
 
 def grid(ranges: Sequence[float], horizon: int, unit: float) -> tuple[float, ...]:
-    """Return the sizes of losses that there is a rate for: ``unit`` times powers of 2, ascending."""
+    """Return the loss sizes that have a rate: ``unit`` times powers of 2, ascending."""
     first = [math.ceil(math.log2(r / unit) - 1e-9) for r in ranges]
     last = [math.floor(math.log2(r * math.sqrt(horizon) / unit) + 1e-9) for r in ranges]
     powers = {q for low, high in zip(first, last, strict=True) for q in range(low, max(low, high) + 1)}

@@ -1,4 +1,4 @@
-"""MsMwC: multi-scale multiplicative weights with correction, for experts whose losses differ in size."""
+"""MsMwC: multiplicative weights with correction, for losses of different sizes."""
 
 from collections.abc import Sequence
 from typing import Unpack
