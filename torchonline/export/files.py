@@ -118,8 +118,8 @@ def to_program(
 def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> Any:
     """Compile a program to machine code with AOTInductor.
 
-    The package is the fastest way to play small rounds one by one. At d of some tens this makes a round a few times faster than eager
-    mode; where a round is matrix products it gains nothing. Needs torch 2.6 or later, a C++ compiler, and half a minute.
+    The package is the fastest way to play small rounds one by one. At d of some tens it makes a round a few times faster than
+    eager mode; where a round is matrix products it gains nothing. Needs torch 2.6 or later, a C++ compiler, and half a minute.
     Returns the loaded package, with a state of its own: ``choices = package(x, reward, learn, arms, mask)``.
 
     Args:

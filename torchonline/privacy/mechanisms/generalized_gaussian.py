@@ -14,7 +14,7 @@ from torchonline.privacy.mechanisms.trees import Tree
 def smoothness(order: float, dim: int) -> tuple[float, float]:
     r"""Return the index r of the paper's rule, and its kappa.
 
-    r = :math:`\min\{q, \max\{2, \log d\}\}`. For q below 2 they are 2 and 1.
+    r = :math:`\min\{q, \max\{2, \log d\}\}`. For q below 2, r is 2 and kappa is 1.
     """
     if order < 2.0:
         return 2.0, 1.0
