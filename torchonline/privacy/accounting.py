@@ -28,9 +28,9 @@ class GaussianEvent(Event):
     """Gaussian noise, independent in all coordinates: mu-GDP and mu^2 / 2-zCDP.
 
     ``noise_multiplier`` is 1 / mu, the standard deviation over the l2 sensitivity, above 0. A matrix mechanism is one event: if
-    each record is in one row of its input, its sensitivity is that of a record times the largest column norm of the encoder. The
-    discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP. (Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke
-    2016, Proposition 1.6.)
+    each record is in one row of its input, its sensitivity is that of a record times the largest column norm of the encoder.
+    The discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP. (Dong, Roth and Su 2022, Theorem 2.7; Bun and
+    Steinke 2016, Proposition 1.6.)
     """
 
     noise_multiplier: float
