@@ -1,4 +1,4 @@
-"""Learners as files that go on deciding and learning where torchonline is not installed."""
+"""Learners as files that decide and learn where torchonline is not installed."""
 
 from torchonline.export.files import compile_program, released, to_onnx, to_program, to_torchscript
 

@@ -1,4 +1,4 @@
-"""Learners as files that go on deciding and learning where torchonline is not installed.
+"""Learners as files that decide and learn where torchonline is not installed.
 
 Every function verifies the exported module against the eager one before it returns, and leaves its argument unchanged. A file of
 a private learner holds its :meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values alone: it only decides.
@@ -26,11 +26,12 @@ from torchonline.privacy.learners.base import PrivateLearner
 def to_torchscript(
     module: nn.Module, path: str | Path | None = None, *, example: Tensor | None = None
 ) -> torch.jit.ScriptModule:
-    """Compile a copy of a module, with the state it has now, to TorchScript; verify it; write it to ``path``.
+    """Compile a copy of a module, with its present state, to TorchScript.
 
-    The file has ``forward`` (scores), ``select`` and ``step``, or ``predict``, ``queries`` and ``step``, and needs nothing but
-    torch (or libtorch) to load. It checks no arguments. To put a learner's newer state into it:
-    ``scripted.load_state_dict(module.state_dict(), strict=False)``, not strict, because the file's state has constant tables.
+    The result is verified, then written to ``path``. The file has ``forward`` (scores), ``select`` and ``step``, or
+    ``predict``, ``queries`` and ``step``, and needs nothing but torch (or libtorch) to load. It checks no arguments. To put a
+    learner's newer state into it: ``scripted.load_state_dict(module.state_dict(), strict=False)``, not strict, because the
+    file's state has constant tables.
 
     Args:
         module: a policy, an encoder with a policy on it (:class:`torchonline.models.BanditHead`), a convex learner or a private
@@ -67,12 +68,13 @@ def to_torchscript(
 def to_program(
     module: nn.Module, path: str | Path | None = None, *, example: Tensor | None = None
 ) -> torch.export.ExportedProgram:
-    """Export one learn-then-decide round, with the state it starts from, as a ``torch.export`` program; verify; write.
+    """Export a learn-then-decide round as a ``torch.export`` program.
 
-    Learning and deciding are one call, because programs cannot share a state: ``Round``, ``HeadRound`` or ``ConvexRound`` of
-    :mod:`torchonline.export.programs`. ``learn=False`` only decides; one throw-away arm only learns. The numbers N of decisions
-    and K of arms may vary from call to call. The program checks no arguments, takes them in the dtype of the state (of
-    ``example``, for a head), and counts each round with the learner's own ``noise_scale``.
+    The program starts from the present state. It is verified, then written to ``path``. Learning and deciding are one call,
+    because programs cannot share a state: ``Round``, ``HeadRound`` or ``ConvexRound`` of :mod:`torchonline.export.programs`.
+    ``learn=False`` only decides; one throw-away arm only learns. The numbers N of decisions and K of arms may vary from call to
+    call. The program checks no arguments, takes them in the dtype of the state (of ``example``, for a head), and counts each
+    round with the learner's own ``noise_scale``.
 
     Args:
         module: as in :func:`to_torchscript`. The program of a private learner is its decision, or the scores of N contexts.
@@ -114,11 +116,11 @@ def to_program(
 
 
 def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> Any:
-    """Compile a program to machine code with AOTInductor: the fastest way to play small rounds one by one.
+    """Compile a program to machine code with AOTInductor.
 
-    At d of some tens this makes a round a few times faster than eager mode; where a round is matrix products it gains nothing.
-    Needs torch 2.6 or later, a C++ compiler, and half a minute. Returns the loaded package, with a state of its own:
-    ``choices = package(x, reward, learn, arms, mask)``.
+    The package is the fastest way to play small rounds one by one. At d of some tens it makes a round a few times faster than
+    eager mode; where a round is matrix products it gains nothing. Needs torch 2.6 or later, a C++ compiler, and half a minute.
+    Returns the loaded package, with a state of its own: ``choices = package(x, reward, learn, arms, mask)``.
 
     Args:
         program: what :func:`to_program` returned.
@@ -133,7 +135,7 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
 
 
 def to_onnx(policy: Policy, path: str | Path) -> list[str]:
-    """Write the scores of a policy as an ONNX graph whose inputs are the arms and the state.
+    """Write a policy's scores as an ONNX graph, a function of arms and state.
 
     Feed the current buffers with each call. torch's exporter keeps Python numbers in single precision, so scores agree to seven
     digits. Needs the ``onnx`` extra and torch 2.6 or later.
@@ -216,7 +218,7 @@ def _torch_warns_about_itself() -> Iterator[None]:
 
 
 class _Scorer(nn.Module):
-    """A policy's scores as a function of arms and of some of its buffers; the rest must not matter."""
+    """A policy's scores as a function of arms and of the buffers that matter."""
 
     def __init__(self, policy: Policy, names: list[str]) -> None:
         super().__init__()
@@ -228,7 +230,7 @@ class _Scorer(nn.Module):
 
 
 def _released(learner: PrivateLearner, example: Tensor | None) -> nn.Module:
-    """Return the public values of a private learner as a module, which knows its own inputs."""
+    """Return a private learner's released module, which needs no example of inputs."""
     if example is not None:
         raise ValueError(f"example: expected None for {type(learner).__name__}, whose inputs are known, got one")
     return learner.released().eval()
@@ -274,7 +276,7 @@ def _as_program(
 
 
 def _refuse_python(module: Any, name: str, is_program: bool = False) -> None:
-    """Refuse a module with learners that cannot be compiled, or that torch.export cannot follow."""
+    """Refuse learners that cannot be compiled or, for a program, exported."""
     for part in module.modules() if isinstance(module, nn.Module) else ():
         if not isinstance(part, Learner):
             continue

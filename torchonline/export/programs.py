@@ -1,4 +1,4 @@
-"""A round in one call, as exported programs play it: learn from an earlier decision, then decide."""
+"""Rounds in one call for exported programs: learn from the past, then decide."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,13 +13,13 @@ from torchonline.core.learner import Learner
 
 
 class Round(nn.Module):
-    """One round of a policy of batch shape ``*B`` in one call: learn from the last decision, then choose.
+    """One round of a policy in one call: learn from an earlier one, then choose.
 
     Shape:
         - x: features of an arm chosen earlier, ``(*B, d)``; reward: what it paid, ``(*B)``; learn: ``(*B)``, bool. Where
           ``learn`` is False, no buffer of that learner changes, whatever x and reward hold.
         - arms: ``(*B, N, K, d)``, N decisions among K arms; mask: ``(*B, N, K)``, bool, True where an arm is available.
-        - Output: the choices, ``(*B, N)``.
+        - Output: the choices, ``(*B, N)``, for a policy of batch shape ``*B``.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -33,7 +33,7 @@ class Round(nn.Module):
 
 
 class HeadRound(nn.Module):
-    """One round of an encoder with a policy on it: :class:`Round` with raw inputs in place of features.
+    """One round of a policy on an encoder: :class:`Round` with raw inputs.
 
     Shape:
         - past: the inputs of an earlier decision, as ``select`` takes them; action: the chosen arm, ``(*B)``.
@@ -53,9 +53,9 @@ class HeadRound(nn.Module):
 
 
 class ConvexRound(nn.Module):
-    """One round of a convex learner of batch shape ``*B`` in one call: learn from the gradients of the last, then decide.
+    """One round of a convex learner in one call: learn from gradients, then decide.
 
-    The queries are N points. The learner keeps the hint of its constructor.
+    The queries are N points, and ``*B`` is the learner's batch shape. The learner keeps the hint of its constructor.
 
     Shape:
         - gradients: ``(*B, N, d)``, at the queries of the last call; values: of the loss there, ``(*B, N)``, anything where the
@@ -75,14 +75,15 @@ class ConvexRound(nn.Module):
 
 
 def step_where(learn: Tensor, policy: Policy, x: Tensor, reward: Tensor) -> None:
-    """Learn from a round where ``learn``, ``(*B)``, is True. The other learners get a round of zeros, and forget it."""
+    """Learn from a round where ``learn``, ``(*B)``, is True, and only there."""
+    # The other learners get a round of zeros, and forget it.
     with only_where(learn, policy.estimator):
         policy.step(torch.where(learn.unsqueeze(-1), x, 0.0), torch.where(learn, reward, 0.0))
 
 
 @contextmanager
 def only_where(learn: Tensor, learner: Learner) -> Iterator[None]:
-    """Put back what happens inside to each learner's state where ``learn``, ``(*B)``, is False."""
+    """Restore the state, after the block, where ``learn``, ``(*B)``, is False."""
     state = [(buffer, buffer.clone()) for buffer in learner.state().values()]
     yield
     for buffer, before in state:

@@ -1,4 +1,4 @@
-"""Verification of an exported module against its eager original, by some rounds of both."""
+"""Verification of an exported module against its eager original, round by round."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ ROUNDS_CHECKED = 12
 
 
 class Decision(NamedTuple):
-    """Decisions ``(*B, N, ...)`` as ``select`` takes them, and the reward ``(*B)`` of the first."""
+    """Decisions ``(*B, N, ...)`` for ``select``, and the first one's reward ``(*B)``."""
 
     inputs: Tensor
     mask: Tensor
@@ -26,7 +26,7 @@ class Decision(NamedTuple):
 
 
 class Trial:
-    """Base of the rounds that an eager and an exported module play side by side. ``round`` is the module of one round."""
+    """Base class of the rounds that an eager and an exported module both play."""
 
     def __init__(self, learner: Learner, state: Tensor) -> None:
         self.batch, self.dim, self.device = learner.batch_shape, learner.dim, state.device
@@ -41,14 +41,14 @@ class Trial:
 class PolicyTrial(Trial):
     """Rounds for a policy: random arms, of varying number."""
 
-    round: type[nn.Module] = Round
+    round: type[nn.Module] = Round  # the module of one round
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(policy.estimator, policy.estimator.theta_hat)
         self.estimator = policy.estimator
 
     def compare(self, eager: Any, exported: Any) -> None:
-        """Run the trial on the eager and on the exported module, and raise a RuntimeError where their results differ."""
+        """Play both modules, and raise a RuntimeError where their results differ."""
         for decision in self.decisions():
             choice = seeded(eager.select, decision.inputs, decision.mask)
             agree("a choice", choice, seeded(exported.select, decision.inputs, decision.mask))
@@ -56,7 +56,7 @@ class PolicyTrial(Trial):
                 module.step(*self.past(decision, choice), decision.reward)
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
-        """Play on a module with the round in one call and on the program made of it, and raise where they differ."""
+        """Play an eager round module and its program, and raise where they differ."""
         past = self.no_past()
         for number, decision in enumerate(self.decisions()):
             learn = self.learns(number)
@@ -79,7 +79,7 @@ class PolicyTrial(Trial):
             yield Decision(arms, mask.to(self.device), reward)
 
     def past(self, decision: Decision, choice: Tensor) -> tuple[Tensor, ...]:
-        """Return the arguments of ``step`` but the reward, for the first of the decisions."""
+        """Return the arguments of ``step`` but the reward, for the first decision."""
         first = len(self.batch)
         arms, index = decision.inputs.select(first, 0), choice.select(first, 0)
         return (arms.gather(first, index[..., None, None].expand(*self.batch, 1, self.dim)).squeeze(first),)
@@ -194,7 +194,7 @@ class ConvexTrial(Trial):
 
 
 def trial_of(module: nn.Module, example: Tensor | None) -> PolicyTrial | ConvexTrial:
-    """Return the trial that fits a module. ``example`` is a decision's inputs, for a head."""
+    """Return the trial for a module. A head needs ``example``, a decision's inputs."""
     if isinstance(module, Policy):
         return PolicyTrial(module)
     if isinstance(module, ConvexLearner):
@@ -208,14 +208,14 @@ def trial_of(module: nn.Module, example: Tensor | None) -> PolicyTrial | ConvexT
 
 
 def seeded(function: Any, *arguments: Tensor) -> Any:
-    """Call a function with the same random draws each time, and leave the global generator alone."""
+    """Call a function on a fixed seed, and leave the global generator as it was."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return function(*arguments)
 
 
 def played(program: Any, learn: Tensor, *arguments: Tensor) -> Any:
-    """Return what a program returns. Raise if it learns although ``learn`` is False for all."""
+    """Return a program's result. Raise if it learns where ``learn`` is all False."""
     before = {name: buffer.clone() for name, buffer in program.named_buffers()}
     result = seeded(program, *arguments)
     if not bool(learn.any()) and not all(torch.equal(before[name], buffer) for name, buffer in program.named_buffers()):
@@ -233,7 +233,7 @@ def agree(what: str, ours: Tensor, theirs: Tensor, tolerance: float = 0.0) -> No
 
 
 def agree_on_state(eager: nn.Module, theirs: dict[str, Tensor], tolerance: float) -> None:
-    """Raise unless each buffer of the eager module is there, and equal where the rounds determine it."""
+    """Raise if a buffer is missing, or differs although the rounds determine it."""
     loose = undetermined(eager)
     for name, buffer in eager.named_buffers():
         if name not in theirs:
@@ -243,6 +243,6 @@ def agree_on_state(eager: nn.Module, theirs: dict[str, Tensor], tolerance: float
 
 
 def undetermined(module: nn.Module) -> set[str]:
-    """Return the names of the buffers of a module that are unique only up to rounding."""
+    """Return the names of a module's buffers that are unique only up to rounding."""
     learners = {path: part for path, part in module.named_modules() if isinstance(part, Learner)}
     return {f"{path}.{name}".lstrip(".") for path, part in learners.items() for name in part.undetermined}

@@ -1,4 +1,4 @@
-"""Privacy accounting: events, ledgers, and accountants that add events up (docs/privacy.md)."""
+"""Privacy accounting: events, ledgers and accountants (docs/privacy.md)."""
 
 import math
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ ADJACENCIES = ("replace_one", "zero_out")
 
 @dataclass(frozen=True)
 class Event:
-    """Base class of the events: what a mechanism released. The :class:`Ledger` says for which neighbours."""
+    """Base class of the events: releases under the adjacency of a :class:`Ledger`."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             object.__setattr__(self, name, non_negative(name, value))
 
     def costs(self) -> dict[str, float]:
-        """Return the costs in ``"mu_squared"``, ``"rho"`` and ``"epsilon"``. A measure that does not apply is left out."""
+        """Return the costs that apply, of ``"mu_squared"``, ``"rho"`` and ``"epsilon"``."""
         return {}
 
 
 @dataclass(frozen=True)
 class GaussianEvent(Event):
-    """Gaussian noise, independent in all coordinates: mu-GDP with mu = 1 / noise_multiplier, and mu^2 / 2-zCDP.
+    """Gaussian noise, independent in all coordinates: mu-GDP and mu^2 / 2-zCDP.
 
-    ``noise_multiplier`` is the standard deviation over the l2 sensitivity, above 0. A matrix mechanism is one event: if each
-    record is in one row of its input, its sensitivity is that of a record times the largest column norm of the encoder. The
-    discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP. (Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke
-    2016, Proposition 1.6.)
+    ``noise_multiplier`` is 1 / mu, the standard deviation over the l2 sensitivity, above 0. A matrix mechanism is one event: if
+    each record is in one row of its input, its sensitivity is that of a record times the largest column norm of the encoder.
+    The discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP. (Dong, Roth and Su 2022, Theorem 2.7; Bun and
+    Steinke 2016, Proposition 1.6.)
     """
 
     noise_multiplier: float
@@ -44,7 +44,10 @@ class GaussianEvent(Event):
 
 @dataclass(frozen=True)
 class ZCDPEvent(Event):
-    """Zero-concentrated privacy: Renyi divergence at most alpha rho, all alpha > 1 (Bun and Steinke 2016, Definition 1.1)."""
+    """Zero-concentrated privacy: Renyi divergence at most alpha rho, all alpha > 1.
+
+    (Bun and Steinke 2016, Definition 1.1.)
+    """
 
     rho: float
 
@@ -54,9 +57,9 @@ class ZCDPEvent(Event):
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP (Bun and Steinke 2016, Proposition 1.4).
+    """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP.
 
-    For example, Laplace noise of scale (l1 sensitivity) / epsilon.
+    The second is Proposition 1.4 of Bun and Steinke 2016. For example, Laplace noise of scale (l1 sensitivity) / epsilon.
     """
 
     epsilon: float
@@ -91,7 +94,7 @@ class NonPrivateEvent(Event):
 
 @dataclass(frozen=True)
 class RepeatedEvent(Event):
-    """An event that happened ``count`` times, a number fixed in advance, each time with new noise."""
+    """An event repeated ``count`` times, fixed in advance, with new noise each time."""
 
     event: Event
     count: int
@@ -137,7 +140,7 @@ class Ledger:
             object.__setattr__(self, name, tuple(values))
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon, at a delta in [0, 1), of the accountants that support all events."""
+        """Return the least epsilon, at a delta in [0, 1), of all accountants that apply."""
         accountants = [kind(self.adjacency) for kind in (GaussianAccountant, ZCDPAccountant, PureAccountant)]
         able = [accountant for accountant in accountants if all(map(accountant.supports, self.events))]
         if not able:
@@ -148,7 +151,7 @@ class Ledger:
 
 
 class Accountant:
-    """Base class of the accountants, for events of one adjacency. ``total`` is the sum of one kind of cost."""
+    """Base class of the accountants: ``total`` sums one cost, under one adjacency."""
 
     cost: str  # a key of Event.costs()
 
@@ -164,7 +167,7 @@ class Accountant:
         return isinstance(event, Event) and self.cost in event.costs()
 
     def compose(self, spent: Event | Ledger) -> None:
-        """Add an event, or all events of a ledger for the same relation of neighbours. After an error nothing is added."""
+        """Add an event or a ledger of the same adjacency; after an error, nothing."""
         if isinstance(spent, Ledger) and spent.adjacency != self.adjacency:
             raise ValueError(f"spent: expected a ledger for {self.adjacency!r}, got one for {spent.adjacency!r}")
         events = spent.events if isinstance(spent, Ledger) else (spent,)
@@ -174,16 +177,18 @@ class Accountant:
         self.total = math.fsum([self.total, *(event.costs()[self.cost] for event in events)])
 
     def epsilon(self, delta: float) -> float:
-        """Return an epsilon at which all events together are (epsilon, delta)-private, for a delta in [0, 1)."""
+        """Return an epsilon for all events together, at a delta in [0, 1)."""
         raise NotImplementedError
 
     def delta(self, epsilon: float) -> float:
-        """Return a delta at which all events together are (epsilon, delta)-private, for an epsilon of at least 0."""
+        """Return a delta for all events together, at an epsilon of at least 0."""
         raise NotImplementedError
 
 
 class GaussianAccountant(Accountant):
-    """Accountant of Gaussian noise only, exact: the squares of mu add up (Dong, Roth and Su 2022, Corollary 3.3).
+    """Exact accountant of Gaussian noise only: the squares of mu add up.
+
+    (Dong, Roth and Su 2022, Corollary 3.3.)
 
     Example:
         >>> accountant = GaussianAccountant("replace_one")
@@ -202,7 +207,7 @@ class GaussianAccountant(Accountant):
 
 
 class ZCDPAccountant(Accountant):
-    """Accountant of all kinds of events: rho adds up (Bun and Steinke 2016, Lemma 2.3).
+    """Accountant of all events: rho adds up (Bun and Steinke 2016, Lemma 2.3).
 
     Example:
         >>> accountant = ZCDPAccountant("replace_one")

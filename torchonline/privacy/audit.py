@@ -125,11 +125,11 @@ def epsilon_lower_bound(
 
 
 def clopper_pearson(hits: int, games: int, miss: float) -> tuple[float, float]:
-    r"""Return Clopper and Pearson's lower and upper bound on a probability (Biometrika 26, 1934).
+    r"""Return Clopper and Pearson's lower and upper bound on a probability.
 
     The lower bound is the largest p with :math:`P(\mathrm{Bin}(\text{games}, p) \ge \text{hits}) \le \text{miss}`, by bisection.
     The upper bound is 1 minus the lower bound for the games without a hit. Each is wrong with probability at most ``miss``, in
-    (0, 0.5). Cost: O(games) for each of about sixty halvings.
+    (0, 0.5). Cost: O(games) for each of about sixty halvings. (Biometrika 26, 1934.)
 
     Example:
         >>> [round(bound, 4) for bound in clopper_pearson(5, 100, 0.025)]
@@ -177,7 +177,7 @@ def _played(play: Callable[[int, int], Any], games: int) -> Tensor:
 
 
 def _discriminant(values: Tensor) -> Tensor:
-    """Return Fisher's discriminant, inverse covariance times the difference of means, ``(2, games, k)`` to ``(k)``."""
+    """Return Fisher's linear discriminant: ``(2, games, k)`` to weights ``(k)``."""
     means = values.mean(1)
     spread = (values - means.unsqueeze(1)).flatten(0, 1)
     scale = spread.square().mean(0).sqrt()
@@ -194,7 +194,7 @@ def _candidates(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def _best_event(values: Tensor, delta: float) -> tuple[int, bool, int, float]:
-    """Return the event with the largest approximate bound: column, whether it is from the threshold up, world, threshold."""
+    """Return the event of the largest bound: column, is above, world, threshold."""
     # Wilson's approximate bounds, at three standard errors against luck in the tails.
     games = values.size(1)
     best, event = -math.inf, (0, True, 1, 0.0)

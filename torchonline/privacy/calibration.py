@@ -1,4 +1,4 @@
-"""Calibration: from noise to (epsilon, delta) and back, in floating-point numbers about mechanisms in real arithmetic."""
+"""Calibration of real-number mechanisms: from noise to (epsilon, delta) and back."""
 
 import math
 import numbers
@@ -43,9 +43,10 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the epsilon of mu-GDP at a delta in [0, 1): the smallest that always holds, for a mu of at least 0.
+    """Return the epsilon of mu-GDP at a delta: the smallest that always holds.
 
     It is the root of :func:`gaussian_delta`, from above, to 11 digits. It is infinite for a delta of 0, unless mu is 0.
+    ``mu`` is at least 0, and ``delta`` in [0, 1).
 
     Example:
         >>> f"{gaussian_epsilon(mu=1.0, delta=1e-5):.6f}"
@@ -60,7 +61,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Return the largest mu that is enough for (epsilon, delta)-privacy, less one part in 10^9.
+    """Return the largest mu for (epsilon, delta)-privacy, less one part in 10^9.
 
     Gaussian noise of standard deviation (l2 sensitivity) / mu is the least that has this privacy: mu is the largest
     number whose :func:`gaussian_delta` at epsilon is at most ``delta``. For an infinite epsilon mu is infinite. ``delta`` is in
@@ -97,10 +98,10 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    r"""Return an epsilon that holds for all rho-zCDP mechanisms, at a delta in [0, 1): the inverse of :func:`zcdp_delta`.
+    r"""Return an epsilon that holds for all rho-zCDP mechanisms, at a delta.
 
-    It is :math:`\min_{\alpha>1} \alpha\rho + \log(1-1/\alpha) - \log(\delta\alpha)/(\alpha-1)`, and at least 0. At a delta of 0
-    it is infinite. ``rho`` is at least 0.
+    It is :math:`\min_{\alpha>1} \alpha\rho + \log(1-1/\alpha) - \log(\delta\alpha)/(\alpha-1)`, and at least 0: the inverse of
+    :func:`zcdp_delta`. At a delta of 0 it is infinite. ``rho`` is at least 0, and ``delta`` in [0, 1).
 
     Example:
         >>> f"{zcdp_epsilon(rho=0.1, delta=1e-6):.6f}"
@@ -118,7 +119,9 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Return the largest rho with a :func:`zcdp_epsilon` of at most epsilon, less one part in 10^9, for a delta in (0, 1).
+    """Return the rho whose :func:`zcdp_epsilon` is epsilon, less one part in 10^9.
+
+    It is the largest such rho, for a ``delta`` in (0, 1).
 
     Example:
         >>> f"{zcdp_rho(epsilon=1.0, delta=1e-3):.6f}"
@@ -131,7 +134,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def _turn(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """Bisect for where a condition stops to hold. It holds at the first result, not at the second; they agree to 13 digits."""
+    """Return two numbers, equal to 13 digits: a condition holds at the first only."""
     low = high = 1.0
     while not holds(low):
         low, high = low / 16.0, low

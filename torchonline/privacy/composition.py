@@ -9,9 +9,10 @@ from torchonline.privacy.learners.base import PrivateLearner
 
 
 def private_learners(module: nn.Module) -> dict[str, PrivateLearner]:
-    """Return the private learners in a module, by name, without the parts of a private learner, which its ledger covers."""
+    """Return the outermost private learners in a module, by name."""
     found: dict[str, PrivateLearner] = {}
     for name, part in module.named_modules():
+        # The ledger of a private learner covers its parts.
         is_inside = any(name.startswith(f"{outer}." if outer else "") for outer in found)
         if isinstance(part, PrivateLearner) and not is_inside:
             found[name] = part

@@ -1,4 +1,4 @@
-"""Exact sampler of the discrete Gaussian: Karney's Algorithm D, on many draws at a time, in integers below 2^63."""
+"""Exact sampler of the discrete Gaussian: Karney's Algorithm D on int64 arrays."""
 
 import secrets
 
@@ -9,7 +9,7 @@ Fraction = tuple[np.ndarray, np.ndarray]
 
 
 def draws(count: int, sigma: int) -> np.ndarray:
-    """Return ``count`` independent draws of the discrete Gaussian, int64, for a sigma from 1 to 2^40."""
+    """Return independent discrete Gaussian draws, int64, for sigma from 1 to 2^40."""
     z = np.empty(0, dtype=np.int64)
     while z.size < count:
         # About half of the proposals are kept.
@@ -18,7 +18,7 @@ def draws(count: int, sigma: int) -> np.ndarray:
 
 
 def proposals(count: int, sigma: int) -> np.ndarray:
-    r"""Return the draws that are left of ``count`` proposals, independent and of the law of the discrete Gaussian.
+    r"""Return the independent, exact draws that are left of ``count`` proposals.
 
     The absolute value is k sigma + j, 0 <= j < sigma. With x = j / sigma its weight is
 
@@ -43,7 +43,7 @@ def proposals(count: int, sigma: int) -> np.ndarray:
 
 
 def all_succeed(trials: np.ndarray, *factors: Fraction) -> np.ndarray:
-    """Return whether all of so many trials succeed. Each succeeds with probability exp(-p), p the product of the factors."""
+    """Return whether all of so many trials of :func:`with_probability_exp` succeed."""
     which = np.repeat(np.arange(trials.size), trials)
     succeeds = with_probability_exp(*((num[which], den[which]) for num, den in factors))
     kept = np.ones(trials.size, dtype=bool)
@@ -68,7 +68,8 @@ def with_probability_exp(first: Fraction, *others: Fraction) -> np.ndarray:
 
 
 def below(bounds: np.ndarray) -> np.ndarray:
-    """Return uniform integers from 0 to each bound - 1: 63 random bits modulo the bound, drawn again below 2^63 mod bound."""
+    """Return uniform integers from 0 to each bound - 1."""
+    # 63 random bits modulo the bound. Those below 2^63 mod bound are drawn again, so that all remainders are equally likely.
     words, again = np.empty_like(bounds), np.arange(bounds.size)
     refused = ((2**63 - 1) % bounds + 1) % bounds
     while again.size:

@@ -58,16 +58,18 @@ class NoiseSource:
         self._refuse("gumbel")
 
     def generalized_gaussian(self, shape: tuple[int, ...], order: float) -> Tensor:
-        r"""Draw vectors ``(..., d)`` from the law with a density proportional to :math:`\exp(-\|z\|_r^2/2)`, r at least 1.
+        r"""Draw vectors ``(..., d)`` of density :math:`\propto \exp(-\|z\|_r^2/2)`.
 
-        The square of the norm has the law Gamma(d/2, scale 2), and is independent of the direction :math:`z/\|z\|_r`.
+        r is ``order``, at least 1. The square of the norm has the law Gamma(d/2, scale 2), and is independent of the direction
+        :math:`z/\|z\|_r`.
         """
         self._refuse("generalized_gaussian")
 
     def discrete_normal(self, shape: tuple[int, ...], sigma: int) -> Tensor:
-        r"""Draw from the discrete Gaussian, :math:`P(Z = z) \propto e^{-z^2/(2\sigma^2)}` on the integers, exactly, int64.
+        r"""Draw from the discrete Gaussian, exactly, int64.
 
-        ``sigma`` is from 1 to 2^40. The standard deviation is sigma to six digits, and in double precision from 2 on.
+        The law is :math:`P(Z = z) \propto e^{-z^2/(2\sigma^2)}` on the integers. ``sigma`` is from 1 to 2^40. The standard
+        deviation is sigma to six digits, and in double precision from 2 on.
         """
         self._refuse("discrete_normal")
 
@@ -80,7 +82,7 @@ class NoiseSource:
         """Go on with new randomness from the operating system; a seed is forgotten."""
 
     def spawn(self) -> "NoiseSource":
-        """Return a source of the same name with noise of its own. Children of a seeded source are seeded."""
+        """Return a source of the same name with its own noise, seeded if this one is."""
         return type(self)()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -200,7 +202,7 @@ class _Csprng(NoiseSource):
     name = "csprng"
 
     def _tails(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Draw tails, True for the upper one, and their probabilities (k + 1/2) 2^-64, k < 2^63: above 0, at most 1/2."""
+        """Draw tails, True for the upper, and their probabilities, in (0, 1/2]."""
         shape = sizes("shape", shape)
         words = np.frombuffer(os.urandom(8 * math.prod(shape)), dtype=np.int64)
         tail = ((words & (2**63 - 1)) + 0.5) * 2.0**-64

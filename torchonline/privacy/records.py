@@ -10,14 +10,17 @@ from torchonline.core.inputs import NUMBERS, array_of, as_indices, check_tensor
 
 
 def record_values(name: str, value: Any, state: Tensor) -> Tensor:
-    """Return the numbers of a record as a float64 tensor beside ``state``, detached. Integers may be rounded, or infinite."""
+    """Return a record's numbers as a float64 tensor beside ``state``, detached.
+
+    Integers may be rounded, or infinite.
+    """
     if not isinstance(value, Tensor):
         value = _with_integers(name, value, np.float64, np.inf)
     return check_tensor(name, value, state).detach()
 
 
 def record_actions(name: str, value: Any, device: torch.device) -> Tensor:
-    """Return the actions of a record as an int64 tensor. An integer that int64 cannot hold becomes negative, which is no arm."""
+    """Return a record's arms as int64. One that int64 cannot hold becomes negative."""
     if not isinstance(value, Tensor):
         value = _with_integers(name, value, np.int64, -1)
     action = as_indices(name, value, device)
@@ -27,7 +30,8 @@ def record_actions(name: str, value: Any, device: torch.device) -> Tensor:
 
 
 def _with_integers(name: str, value: Any, dtype: Any, beyond: float) -> Any:
-    """Return integers as an array of ``dtype``, ``beyond`` for masked ones and those it cannot hold; anything else as it is."""
+    """Return integers as an array of ``dtype``, and anything else as it is."""
+    # ``beyond`` takes the place of masked integers, and of those that ``dtype`` cannot hold.
     if isinstance(value, np.ma.MaskedArray) and value.dtype.kind in ("iu" if dtype is np.int64 else "biuf"):
         value = np.ma.filled(value.astype(dtype), beyond)
     array = array_of(name, value, NUMBERS)

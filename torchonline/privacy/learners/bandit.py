@@ -15,7 +15,7 @@ from torchonline.privacy.records import record_actions, record_values
 
 
 class PrivateBandit(PrivateLearner):
-    r"""Base class of the private bandits: K arms that share one context, one person in a round.
+    r"""Base class of the private bandits: K arms, one context and one person a round.
 
     A round, for the caller::
 
@@ -58,7 +58,7 @@ class PrivateBandit(PrivateLearner):
         self.reward_clip = self._clip_bound("reward_clip", reward_clip)
 
     def _learn(self, x: Tensor, action: Tensor, reward: Tensor, step: int) -> None:
-        """Learn from a round's clipped contexts ``(*B, m, d)``, and arms and clipped rewards ``(*B, m)``."""
+        """Learn from clipped contexts ``(*B, m, d)``, arms and rewards ``(*B, m)``."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
@@ -70,7 +70,9 @@ class PrivateBandit(PrivateLearner):
 
     @one_at_a_time
     def select(self, x: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
-        """Choose an arm for each decision, the lowest of equals, for its own person only: int64, ``(*B, ...)``. Changes no state.
+        """Choose an arm for each decision, the lowest of equals: int64, ``(*B, ...)``.
+
+        The arm is for the decision's own person only. No state changes.
 
         Args:
             x: contexts, ``(*B, ..., d)``: one decision, or many from the same state.
@@ -103,7 +105,7 @@ class PrivateBandit(PrivateLearner):
         return self.released().select(x, mask)
 
     def _checked_context(self, x: ArrayLike, most: int | None) -> Tensor:
-        """Return contexts ``(*B, ..., d)`` as float64, or raise; ``most`` dimensions for ``...``, None for any number."""
+        """Return float64 contexts with at most ``most`` dimensions between ``*B`` and d."""
         x = record_values("x", x, self.constants)
         between = x.dim() - self.batch_dims - 1
         fits = between >= 0 and x.shape[: self.batch_dims] == self.batch_shape and x.size(-1) == self.dim
@@ -113,7 +115,7 @@ class PrivateBandit(PrivateLearner):
         return x
 
     def _arrived(self, x: ArrayLike | None, action: Any, reward: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a round's contexts ``(*B, m, d)``, actions ``(*B, m)`` and rewards ``(*B, m)``, clipped, or raise."""
+        """Return clipped contexts ``(*B, m, d)``, arms and rewards ``(*B, m)``, or raise."""
         if x is None:
             if action is not None or reward is not None:
                 raise ValueError("x: expected the context of the reward, got None")

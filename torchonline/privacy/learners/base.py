@@ -21,7 +21,7 @@ SEEDED = "seeded: no protection against whoever knows the seed"
 
 
 class PrivateOptions(LearnerOptions, total=False):
-    """Options of all private learners. ``PrivateLearner`` explains them and sets their defaults."""
+    """Options of all private learners: meaning and defaults as in ``PrivateLearner``."""
 
     horizon: Required[int]
     epsilon: Required[float]
@@ -33,7 +33,7 @@ class PrivateOptions(LearnerOptions, total=False):
 
 
 class PrivateLearner(ClockedLearner):
-    """Base class of the private learners: all that one publishes, over all steps, reveals little of any one record.
+    """Base class of the learners whose releases reveal little of any one record.
 
     Guarantee: the sequence of all public states is (epsilon, delta)-differentially private for streams that differ in one record,
     even if later records are chosen by somebody who has seen the earlier states. Nothing else that is computed from a record (a
@@ -109,7 +109,7 @@ class PrivateLearner(ClockedLearner):
         return {"epsilon": self.epsilon, "delta": self.delta, "source": self.source}
 
     def released(self) -> Any:
-        """Return a module with the current decision and public values only, for export: it decides, and does not learn."""
+        """Return a module of the public values, for export: it decides, but never learns."""
         raise NotImplementedError
 
     def _event(self, steps: int) -> Event | None:
@@ -121,7 +121,10 @@ class PrivateLearner(ClockedLearner):
         return []
 
     def privacy_ledger(self, continuations: int | None = None, *, steps: int | None = None) -> Ledger:
-        """Return the ledger of all releases so far, or after so many ``steps`` if they are more; see :meth:`privacy_spent`."""
+        """Return the ledger of all releases so far.
+
+        With ``steps`` it is the ledger after so many steps, if they are more. For ``continuations`` see :meth:`privacy_spent`.
+        """
         if steps is not None and positive_integer("steps", steps) > self.horizon:
             raise ValueError(f"steps: expected at most {self.horizon}, the horizon, got {steps}")
         with self._lock:
@@ -158,7 +161,7 @@ class PrivateLearner(ClockedLearner):
         return {name: value.clone() for name, value in state if not name.rpartition(".")[-1].startswith(SECRET)}
 
     def reset(self) -> None:
-        """Raise a RuntimeError, because a release cannot be taken back. The count of releases must not be lost."""
+        """Raise a RuntimeError, because a release cannot be undone, and stays counted."""
         raise RuntimeError("reset: expected a new learner instead, since what this one has released stays released")
 
     def extra_repr(self) -> str:

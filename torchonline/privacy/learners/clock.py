@@ -17,7 +17,7 @@ is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch
 
 
 class Clock(NamedTuple):
-    """The object's own copy of the counts. Loading or overwriting buffers does not change it."""
+    """The object's own counts, which loading or overwriting buffers does not change."""
 
     rounds: int
     furthest: int  # the largest number of steps of any run before
@@ -26,9 +26,10 @@ class Clock(NamedTuple):
 
 
 class ClockedLearner(Learner):
-    """Base class that counts steps and runs, in one number for all learners of a fleet, and never draws noise twice.
+    """Base class that counts steps and runs, and never draws noise twice.
 
-    A subclass sets ``horizon`` and ``source`` before it creates the buffers. CONTRIBUTING.md says what a step does.
+    All learners of a fleet share the counts. A subclass sets ``horizon`` and ``source`` before it creates the buffers.
+    CONTRIBUTING.md says what a step does.
     """
 
     rounds: Tensor  # the steps of this run
@@ -41,9 +42,10 @@ class ClockedLearner(Learner):
     remedy_of_torn = "call load_state_dict() or construct a new learner; an interrupted step counts as taken"
 
     def _next_step(self) -> int:
-        """Return the number of the next step, from 1 on. Nothing is written, unless the clock was moved from outside."""
+        """Return the number of the next step, from 1 on, up to the horizon."""
         self._refuse_tracing()
         rounds, memory = int(self.rounds), self._memory
+        # Only here is anything written: somebody has moved the clock from outside, or forked the process.
         if rounds != memory.rounds or os.getpid() != memory.process:
             _, furthest, runs = self._counts()
             self._continue(furthest, runs)
@@ -54,7 +56,7 @@ class ClockedLearner(Learner):
         return rounds + 1
 
     def _take(self, step: int, learn: Callable[..., None], *arguments: Any) -> None:
-        """Advance the clock, then call ``learn``. An exception after that leaves the step counted and the learner torn."""
+        """Count the step, then call ``learn``. Its failure leaves the learner torn."""
         marks = self.__dict__
         try:
             marks["_is_torn"] = True
@@ -80,7 +82,7 @@ class ClockedLearner(Learner):
         return self.source.is_seeded or bool(self.seeded)
 
     def _counts(self) -> tuple[int, int, int]:
-        """Return the rounds, the most steps of any run, and the number of runs: the larger of the buffers and our own copy."""
+        """Return the rounds, the most steps of any run, and the number of runs."""
         rounds, memory = int(self.rounds), self._memory
         furthest = max(int(self.furthest), memory.furthest, memory.rounds)
         # A clock that somebody has written from outside, or a forked process, is one more run.
@@ -89,7 +91,7 @@ class ClockedLearner(Learner):
         return rounds, furthest, max(int(self.continuations), memory.continuations) + another
 
     def _resume(self, rounds: int, furthest: int, runs: int) -> None:
-        """Go on from a copied or loaded state, which is one more run if it, or what we had counted, has seen a step."""
+        """Go on from a copied or loaded state: one more run, if any step was taken."""
         furthest = max(rounds, furthest, int(self.rounds), int(self.furthest))
         another = max(rounds, int(self.rounds)) > 0
         self._continue(furthest, max(runs, int(self.continuations)) + another)

@@ -20,7 +20,7 @@ from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
 
 
 class DPHDB(PrivateBandit):
-    r"""Private high-dimensional contextual bandit: a private Frank-Wolfe learner for each arm.
+    r"""Private high-dimensional contextual bandit, a Frank-Wolfe learner for each arm.
 
     Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`, with a known link :math:`\mu`. A round is
     that of :class:`~torchonline.privacy.learners.bandit.PrivateBandit`.
@@ -151,7 +151,7 @@ class DPHDB(PrivateBandit):
 
     @one_at_a_time
     def released(self) -> ReleasedDPHDB:
-        """Return a module that decides greedily by the present decisions, for export. It does so in the warm-up too."""
+        """Return a module that decides greedily by present values, even in the warm-up."""
         theta = torch.stack([arm.theta for arm in self.arms], -2)
         return ReleasedDPHDB(self, theta=theta, theta_warm=self.theta_warm)
 

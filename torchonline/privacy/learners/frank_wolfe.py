@@ -16,7 +16,7 @@ from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
 
 
 class DPTOFW(PrivateFrankWolfe):
-    r"""Private online Frank-Wolfe on an :math:`\ell_p` ball, p from 1 to infinity, with noise on the sum.
+    r"""Private online Frank-Wolfe on an :math:`\ell_p` ball, with noise on the sum.
 
     A round, for one record, whose loss has gradients at the two points of ``queries()``::
 
@@ -34,7 +34,7 @@ class DPTOFW(PrivateFrankWolfe):
     Cost of a step: O(5 d) time and memory for ``"blt"``, O(d log n) for the trees, O(n d) for ``"sqrt"``.
 
     Args:
-        norm, radius_bound: p and R, the order of the ball's norm and its radius.
+        norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius.
         clip: C, the bound of the combined gradient g of the round, in the Euclidean norm. g has about the size of one gradient,
             whatever t is. Too small a clip biases, and noise grows in proportion to it. ``inf`` only if epsilon is.
         mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"paper"``, the tree with the paper's generalized

@@ -24,7 +24,7 @@ SCHEMES = ("unbiased", "paper")
 
 
 class PrivateFrankWolfe(PrivatePoint):
-    r"""Base class of the private Frank-Wolfe learners. The noise is on the sum, or on the choice of a vertex.
+    r"""Base class of private Frank-Wolfe, with noise on the sum or the vertex choice.
 
     Let :math:`\theta_0 = \theta_1`. In step t = 1, 2, ... the loss of record :math:`z_t` has gradients at two points, and
 
@@ -85,7 +85,7 @@ class PrivateFrankWolfe(PrivatePoint):
 
     @one_at_a_time
     def step_together(self, gradients: Tensor) -> None:
-        """Take one step on several records, ``(*B, m, 2, d)``, float64. Each is clipped, and their sum is added."""
+        """Take one step on the sum of m clipped records, ``(*B, m, 2, d)``, float64."""
         step = self._next_step()
         contribution: Any = self._contribution(gradients, step).sum(-2)
         view = self._arrays()

@@ -17,7 +17,7 @@ from torchonline.privacy.records import record_values
 
 
 class PrivatePoint(PrivateLearner):
-    """Base class of the private learners of a point: clips gradients, publishes the point.
+    """Base class of the private learners that clip gradients and publish a point.
 
     ``clip`` is C, the bound of contributions in the norm of order ``clip_norm``; ``inf`` only if epsilon is.
     """
@@ -42,7 +42,10 @@ class PrivatePoint(PrivateLearner):
 
     @one_at_a_time
     def queries(self) -> Tensor:
-        """Return the points for the next record's gradients, ``(*B, N, d)``: the decision, and the one before if N = 2."""
+        """Return the points for the next record's gradients, ``(*B, N, d)``.
+
+        They are the decision and, if N = 2, the one before.
+        """
         self._refuse_tracing()
         return torch.stack([self.theta, self.theta_prev], -2) if self.points == 2 else self.theta.unsqueeze(-2).clone()
 
@@ -78,11 +81,11 @@ class PrivatePoint(PrivateLearner):
         return self.clip * (1.0 + MARGIN) * self.dim ** max(0.0, 1.0 / order - 1.0 / self.clip_norm)
 
     def _moved(self, order: float = 2.0) -> float:
-        """Return the sensitivity of a sum: two contributions if a record is replaced, one if it is left out."""
+        """Return the sensitivity of a sum: two contributions, one under ``"zero_out"``."""
         return (2.0 if self.adjacency == "replace_one" else 1.0) * self._longest(order)
 
     def _prefix_sum(self, name: str) -> Mechanism:
-        """Return the prefix-sum mechanism of that name with the least noise for epsilon and delta."""
+        """Return the named prefix-sum mechanism, calibrated to epsilon and delta."""
         sensitivity, radius = self._moved(), self._longest()
         return calibrated(name, self.horizon, sensitivity=sensitivity, radius=radius, **self._promise())
 
@@ -91,7 +94,7 @@ class PrivatePoint(PrivateLearner):
         self._take(step, self._learn, self._contribution(gradients, step), step)
 
     def _contribution(self, gradients: Tensor, step: int) -> Tensor:
-        """Return what a record adds, of norm at most ``clip``: ``(..., N, d)`` to ``(..., d)``, float64."""
+        """Return a record's clipped summand: ``(..., N, d)`` to ``(..., d)``, float64."""
         return clipped(gradients.squeeze(-2), self.clip, self.clip_norm)
 
     def _learn(self, contribution: Tensor, step: int) -> None:

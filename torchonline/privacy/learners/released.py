@@ -30,7 +30,7 @@ class Released(nn.Module):
 
 
 class ReleasedBandit(nn.Module):
-    """Base class of what private bandits release: it decides by public values only, with the options of the bandit."""
+    """Base class of released bandits, which decide by public values only."""
 
     theta: Tensor  # parameters of all arms, (*B, K, d)
 
@@ -50,7 +50,7 @@ class ReleasedBandit(nn.Module):
 
     @torch.jit.export
     def select(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the available arm with the highest score, the lowest of equals: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        """Return the best available arm, the lowest of equals, ``(*B, ...)``."""
         return highest(self.forward(x), self.admitted(x, mask))
 
     def example(self) -> tuple[Tensor, ...]:
@@ -70,7 +70,7 @@ class ReleasedBandit(nn.Module):
 
 
 class ReleasedDPHDB(ReleasedBandit):
-    """Published parameters of a :class:`~torchonline.DPHDB`. It decides by the rule after the warm-up."""
+    """Published :class:`~torchonline.DPHDB`, with the rule after the warm-up."""
 
     theta_warm: Tensor  # parameters at the end of the warm-up, (*B, K, d)
 
@@ -95,7 +95,7 @@ class ReleasedDPHDB(ReleasedBandit):
 
 
 def highest(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the index of the highest score where a mask is True, the first of ties: ``(..., K)`` to ``(...)``."""
+    """Return the index, ``(...)``, of the highest available score, the first of ties."""
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     return scores.argmax(-1)

@@ -13,7 +13,7 @@ from torchonline.privacy.noise import NoiseSource
 
 
 class NoisySum:
-    """Noise on the sum. Direction and vertex are functions of what a prefix-sum mechanism releases."""
+    """Noise on the sum: direction and vertex are functions of the noisy sum alone."""
 
     def __init__(self, domain: Domain, mechanism: Mechanism) -> None:
         self.domain = domain
@@ -21,11 +21,11 @@ class NoisySum:
         self.takes_arrays = domain.takes_arrays  # whether state, contribution and vertex may be NumPy arrays
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        """Return the buffers before the first step, ``(d)`` or more. The names of secret ones begin with ``secret``."""
+        """Return the initial buffers, ``(..., d)``. Secret names begin with ``secret``."""
         return {"noisy_sum": self.mechanism.zero(dim)} | self.mechanism.initial_state(dim)
 
     def vertex(self, state: Any, contribution: Tensor, step: int, divisor: float) -> Tensor:
-        """Add a contribution to the sum, and choose a vertex for sum / ``divisor``: ``(*B, d)`` to ``(*B, d)``."""
+        """Add a summand, and return the vertex for sum / ``divisor``, both ``(*B, d)``."""
         noisy_sum = state["noisy_sum"]
         noisy_sum += self.mechanism.change(state, contribution, step)
         return self.domain.minimizer(self.mechanism.value(noisy_sum) / divisor)

@@ -20,7 +20,7 @@ MECHANISM_NAMES = ("none", "blt", "tree", "honaker", "sqrt", "paper", "discrete"
 
 
 class Mechanism:
-    """Base class of all mechanisms: a factorization A = BC of the prefix sums, a noise scale, a noise source.
+    """Base class of the mechanisms: a factorization A = BC of prefix sums, and noise.
 
     Its owner keeps as buffers what evolves: the noisy sum, which is public, and the buffers that :meth:`initial_state` returns
     and :meth:`change` writes, which are as secret as the records, and their names say so. Methods that compute run on tensors
@@ -51,7 +51,10 @@ class Mechanism:
         return torch.zeros(dim, dtype=torch.float64)
 
     def change(self, state: State, summand: Tensor, step: int) -> Tensor:
-        """Return what a step adds to the noisy sum, ``(*B, d)``. Call it once for each step, in order. Steps count from 1."""
+        """Return what a step adds to the noisy sum, ``(*B, d)``.
+
+        Call it once for each step, in order. Steps count from 1.
+        """
         change = self._increment(state, step)
         change += summand
         return change
@@ -69,11 +72,11 @@ class Mechanism:
         raise NotImplementedError
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        """Return B and C for n steps as dense matrices. Their product has ones on and below the diagonal, and zeros above."""
+        """Return B and C for n steps: dense factors of the lower-triangular ones matrix."""
         raise NotImplementedError
 
     def errors(self, n: int) -> tuple[float, float]:
-        """Return root mean square and maximum, over n steps, of the standard deviation of a coordinate at sigma = 1."""
+        """Return rms and maximum, over n steps, of the standard deviation for sigma = 1."""
         raise NotImplementedError
 
     def event(self, steps: int) -> Event:

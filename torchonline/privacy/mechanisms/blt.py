@@ -1,4 +1,4 @@
-"""Parameters and noise of buffered linear Toeplitz (BLT) matrices (docs/privacy.md)."""
+"""Buffered linear Toeplitz (BLT) matrices for prefix sums (docs/privacy.md)."""
 
 import math
 from collections.abc import Sequence
@@ -116,13 +116,13 @@ def errors(decay: Sequence[float], weight: Sequence[float], rounds: int) -> tupl
 
 
 def trace_lower_bound(rounds: int) -> float:
-    r"""Return a lower bound on rms error times column norm of any matrix mechanism, in time in proportion to n = ``rounds``.
+    r"""Return a lower bound on rms error times column norm of any matrix mechanism.
 
     .. math::
         \mathrm{rms}\cdot\max_i\|C_{\cdot i}\| \ge \frac{\|A\|_*}{n} = \frac1n\sum_{k=1}^n\frac1{2\sin\frac{(2k-1)\pi}{4n+2}},
 
-    A the n x n lower-triangular matrix of ones. This bounds noise that is linear in independent rows, not all mechanisms.
-    (Li and Miklau, ICDT 2013; Henzinger, Upadhyay and Upadhyay, SODA 2023.)
+    A the n x n lower-triangular matrix of ones, n = ``rounds``. This bounds noise that is linear in independent rows, not all
+    mechanisms. Cost: O(n). (Li and Miklau, ICDT 2013; Henzinger, Upadhyay and Upadhyay, SODA 2023.)
 
     Example:
         >>> trace_lower_bound(1000)

@@ -17,7 +17,7 @@ RESOLUTION = 20  # the standard deviation of a node's noise is about two to this
 
 
 class DiscreteTree(Tree):
-    r"""Binary tree whose sums are integers, multiples of ``grid``, with discrete Gaussian noise in each node.
+    r"""Binary tree of integers, in units of ``grid``, with discrete Gaussian noise.
 
     For integers that move by at most s the noise is :math:`s^2/(2\sigma^2)`-zCDP, as the continuous noise is (Canonne, Kamath and
     Steinke, NeurIPS 2020). So the proof is about this program's integers, where floating-point noise has holes. ``grid`` is a

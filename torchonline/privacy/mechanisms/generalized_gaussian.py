@@ -1,4 +1,4 @@
-"""Binary tree with the generalized Gaussian noise of the DP-TOFW paper, for comparison."""
+"""DP-TOFW's binary tree with generalized Gaussian noise, for comparison."""
 
 import math
 from typing import Any
@@ -12,7 +12,10 @@ from torchonline.privacy.mechanisms.trees import Tree
 
 
 def smoothness(order: float, dim: int) -> tuple[float, float]:
-    r"""Return the index r = :math:`\min\{q, \max\{2, \log d\}\}` of the paper's rule, and its kappa; 2 and 1 for q below 2."""
+    r"""Return the index r of the paper's rule, and its kappa.
+
+    r = :math:`\min\{q, \max\{2, \log d\}\}`. For q below 2, r is 2 and kappa is 1.
+    """
     if order < 2.0:
         return 2.0, 1.0
     r = min(order, max(2.0, math.log(dim)))

@@ -1,4 +1,4 @@
-"""Noise for prefix sums that are published after every record, by matrix mechanisms (docs/privacy.md)."""
+"""Matrix mechanisms for prefix sums, published at every step (docs/privacy.md)."""
 
 import math
 from typing import Any
@@ -30,10 +30,10 @@ def calibrated(
     source: NoiseSource,
     radius: float | None = None,
 ) -> Mechanism:
-    """Return the mechanism ``MECHANISMS[name]`` with the least noise for (epsilon, delta) over its horizon.
+    """Return a mechanism with the least noise for (epsilon, delta) over its horizon.
 
-    The arguments are those of :func:`prefix_sum`. ``radius``, for a discrete source, is the length of the longest summand: the
-    sensitivity or half of it, None for the sensitivity.
+    ``name`` is a key of :data:`MECHANISMS`. The others are those of :func:`prefix_sum`. ``radius``, for a discrete source,
+    is the length of the longest summand: the sensitivity or half of it, None for the sensitivity.
     """
     cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]
     if epsilon == math.inf:
@@ -48,9 +48,9 @@ def calibrated(
 
 
 class PrefixSum(PrivateLearner):
-    """Noise for one prefix after another of a sum that is kept elsewhere, with the arguments of :func:`prefix_sum`.
+    """Noise for one prefix after another of a sum that is kept elsewhere.
 
-    All of ``state_dict()`` is secret, but for the counts.
+    The arguments are those of :func:`prefix_sum`. All of ``state_dict()`` is secret, but for the counts.
     """
 
     secret_noise: Tensor
@@ -71,7 +71,10 @@ class PrefixSum(PrivateLearner):
 
     @one_at_a_time
     def next(self) -> Tensor:
-        """Return the noise of the next prefix, of ``shape``, float64. After ``horizon`` calls it raises a RuntimeError."""
+        """Return the noise of the next prefix, of ``shape``, float64.
+
+        After ``horizon`` calls it raises a RuntimeError.
+        """
         step = self._next_step()
         with torch.no_grad():
             self._take(step, self._add_noise, step)

@@ -12,7 +12,7 @@ from torchonline.privacy.mechanisms.base import Mechanism, State, factors, summa
 
 
 class BLT(Mechanism):
-    r"""Buffered linear Toeplitz mechanism. Its memory is ``len(decay)`` exponentially decaying sums of past noise.
+    r"""Buffered linear Toeplitz mechanism: its memory is decaying sums of past noise.
 
     .. math:: c_0 = 1,\quad c_k = \sum_j w_j\lambda_j^{k-1};\qquad
               y_t = z_t - \sum_j w_j s_j,\quad s_j \leftarrow \lambda_j s_j + y_t,\quad N_t = N_{t-1} + y_t .
@@ -61,7 +61,10 @@ class BLT(Mechanism):
 
 
 class SquareRoot(Mechanism):
-    r"""Square-root factorization, :math:`C = B,\ c_k = \binom{2k}{k}/4^k` (Fichtenberger et al., ICML 2023). Keeps all draws."""
+    r"""Square-root factorization, :math:`C = B,\ c_k = \binom{2k}{k}/4^k`.
+
+    It keeps all draws. (Fichtenberger et al., ICML 2023.)
+    """
 
     name = "sqrt"
 

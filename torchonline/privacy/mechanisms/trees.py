@@ -1,4 +1,4 @@
-"""Prefix-sum mechanisms on a binary tree. They are simple, with two to three times the noise of the Toeplitz mechanisms."""
+"""Binary trees for prefix sums: simple, two to three times the Toeplitz noise."""
 
 import math
 
@@ -9,11 +9,12 @@ from torchonline.privacy.mechanisms.base import Mechanism, State, factors, summa
 
 
 class Tree(Mechanism):
-    """Binary tree of noisy partial sums: a prefix adds up as many nodes as its number has binary ones.
+    """Binary tree of noisy partial sums.
 
-    Node e covers the records after e - lowbit(e) up to e, where lowbit(e) is the largest power of two that divides e. Record i is
-    in the nodes i, i + lowbit(i), ..., at most ``n.bit_length()`` of them. Each step draws one node's noise. (Chan, Shi and Song,
-    ICALP 2010; Dwork, Naor, Pitassi and Rothblum, STOC 2010.)
+    A prefix adds up as many nodes as its number has binary ones. Node e covers the records after e - lowbit(e) up to e, where
+    lowbit(e) is the largest power of two that divides e. Record i is in the nodes i, i + lowbit(i), ..., at most
+    ``n.bit_length()`` of them. Each step draws one node's noise. (Chan, Shi and Song, ICALP 2010; Dwork, Naor, Pitassi and
+    Rothblum, STOC 2010.)
     """
 
     name = "tree"
@@ -40,7 +41,7 @@ class Tree(Mechanism):
 
 
 class HonakerTree(Tree):
-    r"""Binary tree with noise in the right children too, for a second estimate of each partial sum.
+    r"""Binary tree with noise in right children too: a second estimate of each sum.
 
     A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of its nodes of height j), with
     :math:`w_j = 2^j/(2^{k+1}-1)` and the variance :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the tree's. A step draws two numbers
