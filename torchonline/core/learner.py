@@ -241,16 +241,20 @@ class Learner(nn.Module):
         self.__dict__["_view"] = None
 
     def _refuse_change(self, name: str, value: Any) -> None:
-        """Raise if an option has been set. One that is kept under another name is set once there are buffers."""
+        """Raise if an option has been set. One that is kept under another name is set once there are buffers.
+
+        A subclass may set options of its own after the buffers have been made.
+        """
         own = self.__dict__
         if name in own:
             wanted, is_change = repr(own[name]), differs(value, own[name])
         else:
             buffers = own.get("_buffers", ())
             wanted, is_change = "no change", "constants" in buffers and name not in buffers
-        if is_change:
-            cls = type(self).__name__
-            raise AttributeError(f"{name}: expected {wanted}, {self.why_fixed}, got {value!r}; construct another {cls}")
+        cls: Any = type(self)
+        if is_change and (name in own or name not in _added_options_of(cls)):
+            text = f"{name}: expected {wanted}, {self.why_fixed}, got {value!r}"
+            raise AttributeError(f"{text}; construct another {cls.__name__}")
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has a lock and views of its own. Buffers are copied under the lock, unless their memory is shared on purpose.
@@ -339,6 +343,14 @@ def _options_of(cls: Any) -> frozenset[str]:
     """Return the names of the attributes that cannot be set after construction."""
     own = frozenset(inspect.signature(cls).parameters) - {"validate"}
     return own | frozenset(cls.statistics_depend_on) | frozenset(cls.fixed_besides)
+
+
+@cache
+def _added_options_of(cls: Any) -> frozenset[str]:
+    """Return the constructor arguments that a user's subclass adds to those of the library's classes."""
+    bases = [base for base in cls.__mro__ if issubclass(base, Learner) and base.__module__.startswith("torchonline.")]
+    theirs = frozenset().union(*(inspect.signature(base).parameters for base in bases))
+    return _options_of(cls) - theirs - {*cls.statistics_depend_on, *cls.fixed_besides}
 
 
 def _as_it_is(module: nn.Module | None) -> nn.Module | None:

@@ -236,7 +236,7 @@ def number(x: Tensor) -> Tensor:
 
 
 def _converted_in_python(x: Any, like: Any) -> Any:
-    return x if type(x) is np.ndarray else x.to(like.dtype)
+    return x.to(like.dtype) if isinstance(x, Tensor) else x
 
 
 @in_python(_converted_in_python)

@@ -86,15 +86,18 @@ DEFAULTS: dict[str, Any] = {"batch_shape": (), "dtype": torch.float64, "device":
 def expanded_signature(cls: Any) -> inspect.Signature:
     """Return a constructor's signature with ``**options: Unpack[LearnerOptions]``, or a family's options, written out.
 
-    Required keywords come first. A base class whose constructor names the options has their defaults.
+    Required keywords come first. A base class whose constructor names the options has their defaults. Options that no base class
+    names stay ``**options``.
     """
     own = list(inspect.signature(cls.__init__).parameters.values())[1:]
     if (options := _family_of(own)) is None:
         return inspect.Signature(own)
-    own.pop()
     shared = options.__annotations__.keys() - {parameter.name for parameter in own}
-    bases = (inspect.signature(base).parameters for base in cls.__mro__[1:])
-    theirs = next(parameters for parameters in bases if shared <= parameters.keys())
+    # Mixins have no such signature.
+    bases = (vars(base)["__signature__"].parameters for base in cls.__mro__[1:] if "__signature__" in vars(base))
+    if (theirs := next((parameters for parameters in bases if shared <= parameters.keys()), None)) is None:
+        return inspect.Signature(own)
+    own.pop()
     own += [theirs[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in theirs if name in shared]
     return inspect.Signature(sorted(own, key=lambda one: (one.kind, one.default is not inspect.Parameter.empty)))
 
