@@ -14,7 +14,15 @@ from tests.learners import cosh, sinh
 from tests.reference.ecolog import ECOLogReference, loss, minimum
 from tests.reference.gloc import GLOCReference
 from tests.reference.oful_mlogb import MLogBReference
-from torchonline.baselines import GLOC, ECOLog, ECOLogRegression, GLOCRegression, OFULMLogB
+from torchonline.baselines import (
+    GLOC,
+    ECOLog,
+    ECOLogRegression,
+    GLOCRegression,
+    MLogBRegression,
+    OFULMLogB,
+    OFULogRRegression,
+)
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Link, Logistic, Poisson
 
 D = torch.float64
@@ -107,6 +115,21 @@ def test_gloc_projects_in_the_norm_of_its_matrix() -> None:
             elsewhere += bool((learner.iterate - 0.5 * moved / moved.norm()).norm() > 1e-3)
     assert outside >= 20
     assert elsewhere >= 10
+
+
+@pytest.mark.parametrize("cls", [ECOLogRegression, MLogBRegression, OFULogRRegression])
+def test_logistic_rivals_take_no_link(cls: Any) -> None:
+    """Nor from a subclass with a constructor of its own."""
+
+    class Mine(cls):
+        def __init__(self, dim: int, **options: Any) -> None:
+            super().__init__(dim, **options)
+
+    options = {"horizon": 5} if cls is OFULogRRegression else {}
+    assert isinstance(Mine(2, **options).link, Logistic)
+    for called in (cls, Mine):
+        with pytest.raises(TypeError, match="link"):
+            called(2, link=Poisson(), **options)
 
 
 def test_gloc_refuses_a_link_that_is_flat_in_the_ball() -> None:

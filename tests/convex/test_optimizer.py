@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from tests.interruption import interrupted
 from tests.learners import close
 from torchonline import FreeGrad, ParameterFree
 
@@ -144,6 +145,17 @@ def test_a_group_may_be_added_later() -> None:
     assert optimizer.learners[1].lipschitz == 3.0
     with pytest.raises(TypeError, match="lr: "):
         optimizer.add_param_group({"params": nn.Parameter(torch.ones(1)), "lr": 0.1})
+    assert len(optimizer.param_groups) == len(optimizer.learners) == len(optimizer.centres) == 2
+
+
+def test_a_group_is_added_with_its_learner_or_not_at_all() -> None:
+    """An interrupt at any line adds nothing, and the group may be added after it."""
+    optimizer = ParameterFree([nn.Parameter(torch.zeros(2))])
+    parameter, line = nn.Parameter(torch.ones(1)), 0
+    while interrupted(lambda: optimizer.add_param_group({"params": parameter}), line, at_with=False):
+        assert len(optimizer.param_groups) == len(optimizer.learners) == len(optimizer.centres) == 1
+        line += 1
+    assert line > 20
     assert len(optimizer.param_groups) == len(optimizer.learners) == len(optimizer.centres) == 2
 
 

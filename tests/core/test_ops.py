@@ -120,6 +120,8 @@ def test_types(dtype: torch.dtype) -> None:
     assert np.result_type(ops.real(count.numpy()[()], like.numpy()), like.numpy()) == like.numpy().dtype
     assert ops.roundoff(like) == ops.roundoff(like.numpy()) == torch.finfo(dtype).eps
     assert ops.converted(torch.ones(2, dtype=torch.bfloat16), like).dtype == dtype
+    number = like.numpy()[0]
+    assert ops.converted(number, like.numpy()) is number
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ from torchonline import (
     Poisson,
     RidgeRegression,
 )
-from torchonline.core.options import COMMON
+from torchonline.core.options import COMMON, LearnerOptions
 
 pytestmark = pytest.mark.fast
 
@@ -88,6 +88,15 @@ def test_an_option_set_on_a_policy_is_refused() -> None:
 
     assert Mine(RidgeRegression(2), 2.0).noise_scale == 2.0
 
+    class Half(OFUL):
+        """A policy that makes its estimator with another value than its own."""
+
+        def __init__(self, dim: int, *, delta: float = 0.1) -> None:
+            super().__init__(dim, delta=delta / 2.0)
+            self.delta = delta
+
+    assert (Half(2).delta, Half(2).estimator.delta) == (0.1, 0.05)
+
 
 @pytest.mark.parametrize("case", PLAIN, ids=str)
 def test_the_common_options_are_the_same_everywhere(case: Case) -> None:
@@ -106,6 +115,47 @@ def test_an_unknown_option_is_refused_by_the_class_that_was_called(cls: Any) -> 
         TypeError, match=rf"^{cls.__name__}(\.__init__)?\(\) got an unexpected keyword argument 'ridges'"
     ):
         cls(2, ridges=1.0)
+
+
+def test_a_subclass_may_set_an_option_of_its_own_after_the_buffers_are_made() -> None:
+    """Once. Options of the class below it, and what its constants derive from, are as fixed as before."""
+
+    class Tagged(HeavyTailRegression):
+        def __init__(self, dim: int, tag: str = "a", **options: Any) -> None:
+            super().__init__(dim, **options)
+            self.tag = tag.upper()
+
+    learner = Tagged(2, "b")
+    assert (learner.tag, copy.deepcopy(learner).tag) == ("B", "B")
+    for name, wanted in {"tag": "'B'", "moment_order": "2.0"}.items():
+        with pytest.raises(AttributeError, match=f"^{name}: expected {wanted}, .*construct another Tagged"):
+            setattr(learner, name, 1.5)
+    with pytest.raises(AttributeError, match=r"^radius: expected no change, .*construct another RidgeRegression"):
+        RidgeRegression(2).radius = "paper"  # type: ignore[assignment, method-assign]
+
+
+class OwnOptions(LearnerOptions, total=False):
+    """Options of a user's, besides the common ones."""
+
+    offset: float
+
+
+def test_a_learner_of_ones_own_may_have_options_of_its_own() -> None:
+    """Nobody knows their defaults, so help shows them as they were written. A mixin may have no signature at all."""
+
+    class Mine(RidgeRegression):
+        def __init__(self, dim: int, **options: Unpack[OwnOptions]) -> None:
+            self.offset = options.pop("offset", 0.0)
+            super().__init__(dim, **options)
+
+    class Mixed(dict, RidgeRegression):  # type: ignore[misc]
+        def __init__(self, dim: int, **options: Unpack[LearnerOptions]) -> None:
+            RidgeRegression.__init__(self, dim, **options)
+
+    assert tuple(inspect.signature(Mine).parameters) == ("dim", "options")
+    learner = Mine(2, offset=3.0, dtype=torch.float32)
+    assert (learner.offset, learner.theta_hat.dtype) == (3.0, torch.float32)
+    assert tuple(inspect.signature(Mixed).parameters) == ("dim", *COMMON)
 
 
 def test_policies_over_an_estimator_show_it() -> None:

@@ -1,5 +1,6 @@
 """Tests of the noise laws, the linear and the generalized linear bandits."""
 
+import copy
 import math
 from itertools import pairwise
 
@@ -20,6 +21,7 @@ from torchonline.environments import (
     StudentT,
     TwoPoint,
 )
+from torchonline.environments.simulated import SimulatedBandit
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Link, Logistic, Poisson
 
 pytestmark = pytest.mark.fast
@@ -345,6 +347,43 @@ def test_a_drifting_bandit_starts_as_a_linear_one() -> None:
 )
 def test_repr_says_what_was_asked_for(made: object, text: str) -> None:
     assert repr(made) == text
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [
+        (LinearBandit, {"noise": GaussianNoise()}),
+        (DriftingBandit, {"noise": GaussianNoise(), "angle": 0.1}),
+        (GeneralizedLinearBandit, {"link": Logistic()}),
+    ],
+)
+def test_an_unknown_option_is_refused_by_the_class_that_was_called(cls, options: dict) -> None:
+    with pytest.raises(TypeError, match=rf"^{cls.__name__}\(\) got an unexpected keyword argument 'sed'"):
+        cls(2, 3, sed=1, **options)
+    with pytest.raises(TypeError, match=rf"^{cls.__name__}\(\) missing a required argument: 'arms'"):
+        cls(2, **options)
+
+
+def test_a_bandit_of_ones_own_has_the_signature_of_its_constructor() -> None:
+    class Mine(LinearBandit):
+        def __init__(self, dim: int, arms: int, flip: bool) -> None:
+            self.flip = flip
+            super().__init__(dim, arms, noise=GaussianNoise())
+
+    class Plain(SimulatedBandit):
+        def _mean(self, predictor: torch.Tensor) -> torch.Tensor:
+            return predictor
+
+    class Tagged:
+        def __init_subclass__(cls, tag: str) -> None:
+            cls.tag = tag
+
+    class Mixed(LinearBandit, Tagged, tag="a"):
+        pass
+
+    assert repr(Mine(2, 3, True)) == "Mine(dim=2, arms=3, flip=True)"
+    assert repr(copy.deepcopy(Plain(2, 3, seed=4))) == "Plain(dim=2, arms=3, seed=4)"
+    assert repr(Mixed(2, 3, noise=TwoPoint(0.5))) == "Mixed(dim=2, arms=3, noise=TwoPoint(probability=0.5))"
 
 
 def test_the_former_name_of_gaussian_noise_warns() -> None:

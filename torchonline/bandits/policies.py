@@ -55,9 +55,13 @@ def takes_arguments_of(
 
 @cache
 def _options_of(cls: Any) -> frozenset[str]:
-    """Return the options of a policy that makes its estimator itself."""
+    """Return the options that a policy of the library passes on to its estimator.
+
+    A user's constructor may pass on other values, and keep its own under the same names.
+    """
     names = frozenset(inspect.signature(cls).parameters)
-    return frozenset() if "estimator" in names else names
+    is_ours = cls.__init__.__module__.startswith("torchonline.")
+    return names if is_ours and "estimator" not in names else frozenset()
 
 
 def on_arms(forward: Any) -> Any:

@@ -82,14 +82,15 @@ class ParameterFree(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters. Their present values are its centre."""
-        super().add_param_group(param_group)
+        count = len(self.learners)
         try:
+            super().add_param_group(param_group)
             centre, learner = begin(self.param_groups[-1])
-        except Exception:
-            self.param_groups.pop()
+            self.centres.append(centre)
+            self.learners.append(learner)
+        except BaseException:
+            del self.param_groups[count:], self.centres[count:], self.learners[count:]
             raise
-        self.centres.append(centre)
-        self.learners.append(learner)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Learn from the gradients, and move the parameters to the next decisions.

@@ -4,7 +4,6 @@ import copy
 import inspect
 import threading
 from collections.abc import Callable, Mapping
-from functools import cache
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,15 @@ from torch import Tensor, nn
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_state_dtype, device_or_none, positive_integer, sizes
 from torchonline.core.loading import load_, load_problems
-from torchonline.core.options import COMMON, described, differs, expanded_signature, passed
+from torchonline.core.options import (
+    COMMON,
+    added_options,
+    described,
+    differs,
+    expanded_signature,
+    fixed_options,
+    passed,
+)
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, give_lock_, in_order, torn_error
 from torchonline.core.views import NumpyView
 
@@ -59,10 +66,8 @@ class Learner(nn.Module):
     undetermined: tuple[str, ...] = ()
     # Buffers that differ between the learners of a fleet before the first round.
     starts_apart: tuple[str, ...] = ()
-
     # Buffers that are symmetric positive definite matrices.
     positive_definite: tuple[str, ...] = ()
-
     # Attributes that cannot be set after construction, besides the constructor's arguments, and why, for the error.
     fixed_besides: tuple[str, ...] = ()
     why_fixed = "which constants and statistics derive from"
@@ -235,23 +240,23 @@ class Learner(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         cls: Any = type(self)
-        if name in _options_of(cls):
-            self._refuse_change(name, value)
+        if name in fixed_options(cls):
+            self._refuse_change(cls, name, value)
         super().__setattr__(name, value)
         # A view holds the options too.
         self.__dict__["_view"] = None
 
-    def _refuse_change(self, name: str, value: Any) -> None:
-        """Raise if an option has been set."""
+    def _refuse_change(self, cls: Any, name: str, value: Any) -> None:
+        """Raise if an option of the library has been set, or one of a subclass anew."""
         own = self.__dict__
         if name in own:
             wanted, is_change = repr(own[name]), differs(value, own[name])
         else:  # an option that is kept under another name is set once there are buffers
-            buffers = own.get("_buffers", ())
-            wanted, is_change = "no change", "constants" in buffers and name not in buffers
+            has_buffers = "constants" in own.get("_buffers", ()) and name not in own["_buffers"]
+            wanted, is_change = "no change", has_buffers and name not in added_options(cls)
         if is_change:
-            cls = type(self).__name__
-            raise AttributeError(f"{name}: expected {wanted}, {self.why_fixed}, got {value!r}; construct another {cls}")
+            why = f"expected {wanted}, {self.why_fixed}, got {value!r}"
+            raise AttributeError(f"{name}: {why}; construct another {cls.__name__}")
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has a lock and views of its own. Buffers are copied under the lock, unless their memory is shared on purpose.
@@ -263,13 +268,6 @@ class Learner(nn.Module):
             }
             state["_modules"] = {name: _as_it_is(module) for name, module in self._modules.items()}
         return state | {"_view": None}
-
-    def _as_it_is(self) -> "Learner":
-        """Return a stand-in to pickle for this learner, with a copy of the state."""
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__getstate__())
-        give_lock_(twin)
-        return twin
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_is_torn" not in state:
@@ -335,17 +333,13 @@ class Learner(nn.Module):
 Learner.__signature__ = expanded_signature(Learner)
 
 
-@cache
-def _options_of(cls: Any) -> frozenset[str]:
-    """Return the names of the attributes that cannot be set after construction."""
-    own = frozenset(inspect.signature(cls).parameters) - {"validate"}
-    return own | frozenset(cls.statistics_depend_on) | frozenset(cls.fixed_besides)
-
-
 def _as_it_is(module: nn.Module | None) -> nn.Module | None:
     """Return a module with a stand-in for each learner, in lists and dicts too."""
     if isinstance(module, Learner):
-        return module._as_it_is()
+        learner: Learner = type(module).__new__(type(module))
+        learner.__dict__.update(module.__getstate__())
+        give_lock_(learner)
+        return learner
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
         twin = copy.copy(module)
         twin.__dict__["_modules"] = {name: _as_it_is(part) for name, part in module._modules.items()}

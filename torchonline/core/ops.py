@@ -239,7 +239,7 @@ def number(x: Tensor) -> Tensor:
 
 
 def _converted_in_python(x: Any, like: Any) -> Any:
-    return x if type(x) is np.ndarray else x.to(like.dtype)
+    return x.to(like.dtype) if isinstance(x, Tensor) else x
 
 
 @in_python(_converted_in_python)
@@ -332,20 +332,6 @@ def _count_array_(x: Any) -> None:
 def count_(x: Tensor) -> None:
     """Add 1 to ``x`` in place, for one count of each learner."""
     x += 1
-
-
-def increase_compensated_(x: Tensor, lost: Tensor | None, y: Tensor) -> None:
-    """Add ``y`` to ``x`` in place, with Kahan's summation if ``lost`` is given.
-
-    Then ``x - lost`` is the sum to twice the precision.
-    """
-    if lost is None:
-        increase_(x, y)
-        return
-    term = y - lost
-    total = x + term
-    lost[...] = (total - x) - term
-    x[...] = total
 
 
 def _fill_array_(x: Any, mask: Any, value: float) -> None:

@@ -89,15 +89,17 @@ def expanded_signature(cls: Any) -> inspect.Signature:
     """Return a constructor's signature with its ``**options`` written out.
 
     They are :class:`LearnerOptions` or a family's. Required keywords come first. A base class whose constructor names the
-    options has their defaults.
+    options has their defaults. Options that no base class names stay ``**options``.
     """
     own = list(inspect.signature(cls.__init__).parameters.values())[1:]
     if (options := _family_of(own)) is None:
         return inspect.Signature(own)
-    own.pop()
     shared = options.__annotations__.keys() - {parameter.name for parameter in own}
-    bases = (inspect.signature(base).parameters for base in cls.__mro__[1:])
-    theirs = next(parameters for parameters in bases if shared <= parameters.keys())
+    # Mixins have no such signature.
+    bases = (vars(base)["__signature__"].parameters for base in cls.__mro__[1:] if "__signature__" in vars(base))
+    if (theirs := next((parameters for parameters in bases if shared <= parameters.keys()), None)) is None:
+        return inspect.Signature(own)
+    own.pop()
     own += [theirs[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in theirs if name in shared]
     return inspect.Signature(sorted(own, key=lambda one: (one.kind, one.default is not inspect.Parameter.empty)))
 
@@ -118,6 +120,24 @@ def passed(cls: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> di
         if _family_of(inspect.signature(cls.__init__).parameters.values()) is not None:
             raise TypeError(f"{cls.__name__}() {error}") from None
         return dict(named)  # a constructor of another style says what is wrong by itself
+
+
+@functools.cache
+def fixed_options(cls: Any) -> frozenset[str]:
+    """Return the names of a learner's attributes that cannot be set after construction."""
+    own = frozenset(inspect.signature(cls).parameters) - {"validate"}
+    return own | frozenset(cls.statistics_depend_on) | frozenset(cls.fixed_besides)
+
+
+@functools.cache
+def added_options(cls: Any) -> frozenset[str]:
+    """Return the arguments that a user's subclass adds to the library's."""
+    ours = [
+        base for base in cls.__mro__ if base.__module__.startswith("torchonline.") and "__signature__" in vars(base)
+    ]
+    return fixed_options(cls).difference(
+        *(base.__signature__.parameters for base in ours), cls.statistics_depend_on, cls.fixed_besides
+    )
 
 
 def arguments_of(values: Mapping[str, Any]) -> dict[str, Any]:

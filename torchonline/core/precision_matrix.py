@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.backend import is_at_hand, on_arrays
-from torchonline.core.ops import along, dot, matvec, sqrt
+from torchonline.core.ops import along, dot, increase_, matvec, sqrt
 
 # From this many entries on, torch's rank-one updates, which need no temporary, make up for their larger call overhead.
 WIDE = 1 << 12
@@ -137,6 +137,20 @@ def add_outer_compensated_(matrix: Tensor, lost: Tensor, u: Tensor, v: Tensor) -
     total = matrix + term
     lost.copy_((total - matrix) - term)
     matrix.copy_(total)
+
+
+def increase_compensated_(x: Tensor, lost: Tensor | None, y: Tensor) -> None:
+    """Add ``y`` to ``x`` in place, with Kahan's summation if ``lost`` is given.
+
+    Then ``x - lost`` is the sum to twice the precision.
+    """
+    if lost is None:
+        increase_(x, y)
+        return
+    term = y - lost
+    total = x + term
+    lost[...] = (total - x) - term
+    x[...] = total
 
 
 def add_square_(matrix: Tensor, lost: Tensor | None, a: Tensor) -> None:

@@ -1,14 +1,14 @@
 """Base class of the simulated bandits."""
 
 import inspect
-from typing import NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
 
 from torchonline.core import checks
 from torchonline.core.inputs import check_indices
-from torchonline.core.options import described
+from torchonline.core.options import described, expanded_signature, passed
 
 
 def unit_vectors(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
@@ -65,10 +65,19 @@ class SimulatedBandit:
         theta: :math:`\theta^*` of the current round, ``(*B, d)``.
     """
 
-    def __init_subclass__(cls) -> None:
+    if TYPE_CHECKING:
+        __signature__: inspect.Signature
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
         # For help and repr, which should show the keywords in place of `**options`.
-        own, common = (list(inspect.signature(each.__init__).parameters.values()) for each in (cls, SimulatedBandit))
-        cls.__signature__ = inspect.Signature(own[1:-1] + common[3:])  # type: ignore[attr-defined]
+        cls.__signature__ = expanded_signature(cls)
+
+    def __new__(cls, /, *arguments: Any, **named: Any) -> Any:
+        # A copy is made without arguments.
+        if arguments or named:
+            passed(cls, arguments, named)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -135,3 +144,7 @@ class SimulatedBandit:
 
     def _directions(self, shape: tuple[int, ...]) -> Tensor:
         return unit_vectors(shape, self._generator).to(self.dtype)
+
+
+# Subclasses get theirs when they are made.
+SimulatedBandit.__signature__ = expanded_signature(SimulatedBandit)

@@ -534,3 +534,16 @@ def test_what_follows_from_the_options_is_fixed_too() -> None:
         ):
             setattr(made, name, 7.0)
     assert issubclass(type(noise), PrivateLearner)
+
+
+def test_a_subclass_with_a_constructor_of_its_own_is_fixed_too() -> None:
+    """Whatever it takes: otherwise noise would be made for one promise, and the ledger say another."""
+
+    class Mine(DPTOFW):
+        def __init__(self, dim: int, **options: Any) -> None:
+            super().__init__(dim, **options)
+
+    learner = Mine(DIM, **PROMISE)
+    for name in (*PROMISE, "adjacency", "clip", "scheme"):
+        with pytest.raises(AttributeError, match=f"^{name}: expected .*which the noise is made for"):
+            setattr(learner, name, 7.0)

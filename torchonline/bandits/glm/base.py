@@ -17,13 +17,13 @@ from torchonline.core.ops import (
     at_most,
     clip,
     column,
-    increase_compensated_,
     logsumexp,
     maximum,
     minimum,
     sqrt,
 )
 from torchonline.core.options import LearnerOptions
+from torchonline.core.precision_matrix import increase_compensated_
 from torchonline.linalg import project_ball_
 from torchonline.links import Link, Logistic
 

@@ -82,7 +82,7 @@ class ECOLogRegression(GeneralizedEstimator):
     excess_loss: Tensor
 
     def __init__(self, dim: int, **options: Unpack[GLMOptions]) -> None:
-        super().__init__(dim, **options)
+        super().__init__(dim, None, **options)  # the logistic link, and no other
         bound = self.predictor_bound
         self.inverse_rate = 2.0 + 2.0 * bound
         # Where the mean is flat, Newton's method moves by about 1 in a step, and the distance is at most logarithmic.

@@ -57,7 +57,7 @@ class MLogBRegression(GeneralizedEstimator):
     """
 
     def __init__(self, dim: int, **options: Unpack[GLMOptions]) -> None:
-        super().__init__(dim, **options)
+        super().__init__(dim, None, **options)  # the logistic link, and no other
         self.eta = 0.5 * math.log(2.0) + self.predictor_bound + 1.0
         self.log_term = math.log(2.0 / self.delta)
         self.growth = 0.5 * self.feature_bound**2 / self.ridge

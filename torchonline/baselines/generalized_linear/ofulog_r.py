@@ -71,7 +71,7 @@ class OFULogRRegression(LevelSetEstimator):
     root_level: Tensor
 
     def __init__(self, dim: int, *, horizon: int, **options: Unpack[GLMOptions]) -> None:
-        super().__init__(dim, horizon, **options)
+        super().__init__(dim, horizon, None, **options)  # the logistic link, and no other
         self.grows = options.get("ridge") is None
         self._create_buffers()
 

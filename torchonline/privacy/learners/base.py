@@ -74,7 +74,10 @@ class PrivateLearner(ClockedLearner):
     options_tolerance = 1e-10
 
     decisions: tuple[str, ...] = ()  # buffers in the dtype of the learner; all others are exact
-    fixed_besides = ("clip_norm", "feature_norm", "sensitivity")
+    # Also where a subclass has a constructor of its own that does not take them.
+    fixed_besides: tuple[str, ...] = ("horizon", "epsilon", "delta", "adjacency", "clip", "clip_norm", "sensitivity")
+    fixed_besides += ("feature_clip", "feature_norm", "reward_clip", "norm", "radius_bound")
+    fixed_besides += ("mechanism", "scheme", "step_scale", "warmup", "gap")
     why_fixed = "which the noise is made for"
 
     def __init__(
