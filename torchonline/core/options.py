@@ -124,7 +124,7 @@ def passed(cls: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> di
 
 @functools.cache
 def fixed_options(cls: Any) -> frozenset[str]:
-    """Return the names of a learner's attributes that cannot be set after construction."""
+    """Return the attributes of a learner that cannot be set after construction."""
     own = frozenset(inspect.signature(cls).parameters) - {"validate"}
     return own | frozenset(cls.statistics_depend_on) | frozenset(cls.fixed_besides)
 
