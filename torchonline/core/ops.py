@@ -239,7 +239,7 @@ def number(x: Tensor) -> Tensor:
 
 
 def _converted_in_python(x: Any, like: Any) -> Any:
-    return x.to(like.dtype) if isinstance(x, Tensor) else x
+    return x if type(x) in ARRAY_TYPES else x.to(like.dtype)
 
 
 @in_python(_converted_in_python)

@@ -5,7 +5,6 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 from torch.autograd.graph import increment_version
 
 if TYPE_CHECKING:
@@ -52,21 +51,13 @@ class NumpyView:
         self.policies: dict[type, Any] = {}  # stand-ins for the policies on the learner
         self.bytes: int = sum(array.nbytes for array in self.state)
 
-    def is_current(self) -> bool:
-        """Return whether each buffer's memory is where it was when the view was made."""
-        return (
-            list(map(Tensor.data_ptr, self.tensors)) == self.addresses
-            and all(map(Tensor.is_contiguous, self.wide))
-            and (not self.parts or self._has_same_parts())
-        )
-
-    def _has_same_parts(self) -> bool:
+    def has_same_parts(self) -> bool:
         """Return whether the parts have the buffers and views that they had."""
-        # Their memory is among the addresses.
+        # Their memory is among :attr:`addresses`.
         for part, view in self.parts:
             if part._view is not view or not all(map(is_, view.buffers, part._buffers.values())):
                 return False
-            if view.parts and not view._has_same_parts():
+            if view.parts and not view.has_same_parts():
                 return False
         return True
 
