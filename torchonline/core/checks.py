@@ -218,7 +218,7 @@ def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def shape_text(sizes: Iterable[object]) -> str:
-    """``(2, K, 3)``, as the errors write it."""
+    """A shape as the errors write it: ``(2, K, 3)``."""
     return f"({', '.join(map(str, sizes))})"
 
 

@@ -144,9 +144,9 @@ class PrivateLearner(ClockedLearner):
     def privacy_spent(self, delta: float, continuations: int | None = None) -> float:
         r"""Return the epsilon of all releases so far, at some delta.
 
-        Without noise it is infinite. The number holds after a number of steps that was *fixed in advance*. If that was chosen by
-        looking at anything that comes from the data, public states or this number included, quote the constructor's epsilon and
-        delta instead. If m runs go on from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian
+        Without noise it is infinite. It holds if the number of steps was *fixed in advance*. If somebody stopped because of
+        anything that comes from the data, such as a public state or this epsilon, quote the constructor's epsilon and delta
+        instead. If m runs go on from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian
         privacy, or :math:`m\rho` of zCDP.
 
         Args:

@@ -127,7 +127,7 @@ class DPHDB(PrivateBandit):
         return max(min(rounds, self.warmup), rounds - (self.arm_count - 1) * self.warmup)
 
     def _block(self, step: int) -> int | None:
-        """Return the arm whose block of the warm-up a round is in; None after it."""
+        """Return the arm of a round of the warm-up; None after the warm-up."""
         arm = (step - 1) // self.warmup
         return arm if arm < self.arm_count else None
 
