@@ -740,20 +740,15 @@ def test_a_learner_that_breaks_a_rule_is_found(cls: Any, check: Callable[[Convex
         check(ConvexCase(cls))
 
 
-BAD_CONSTRUCTIONS = [
-    pytest.param(cls, name, value, id=f"{cls.__name__}-{name}={value!r:.20}")
-    for cls in CLASSES
-    for name, parameter in inspect.signature(cls).parameters.items()
-    for value in BAD_OPTIONS[name]
-    if not (value is None and takes_none(parameter))
-]
-
-
-@pytest.mark.parametrize(("cls", "name", "value"), BAD_CONSTRUCTIONS)
-def test_a_bad_option_is_refused_by_name(cls: Any, name: str, value: Any) -> None:
-    with pytest.raises((ValueError, TypeError)) as caught:
-        cls(**required(cls) | {name: value})
-    assert str(caught.value).startswith(f"{name}: expected ")
+@pytest.mark.parametrize("cls", CLASSES)
+def test_a_bad_option_is_refused_by_name(cls: Any) -> None:
+    for name, parameter in inspect.signature(cls).parameters.items():
+        for value in BAD_OPTIONS[name]:
+            if value is None and takes_none(parameter):
+                continue
+            with pytest.raises((ValueError, TypeError)) as caught:
+                cls(**required(cls) | {name: value})
+            assert str(caught.value).startswith(f"{name}: expected "), value
 
 
 @pytest.mark.parametrize("cls", CLASSES)
