@@ -6,6 +6,9 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 PYTEST_ARGS ?=
 
+# Python keeps what it has compiled, even if the environment says not to: tests start many processes, which would all compile.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
@@ -19,7 +22,7 @@ help:
 	@echo "make wheel     build the wheel and check what it holds"
 	@echo "make bench     speed against NumPy and other libraries, as ratios in one run"
 
-# Python compiles what is imported when it is; compiling all of torch takes a minute.
+# Python compiles a module when it is first imported; compiling all of torch here would take a minute.
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check $(TORCH)

@@ -94,7 +94,7 @@ def _rounds_of_arrays(
     values: Any = Tensor.tolist if is_number else as_array
     rewards, scales = values(reward), view.noise_scale if noise_scale is None else values(noise_scale)
     if learner.validate:
-        if noise_scale is not None or not (isinstance(rewards, float) and learner._is_ordinary(rewards)):
+        if noise_scale is not None or isinstance(rewards, list) or not learner._is_ordinary(rewards):
             learner._check_rewards(reward, noise_scale)
         check_array("x", rows)
     if is_one:
@@ -127,7 +127,7 @@ def check_growth(self: Any, x: Any, quadratic: Any, is_response: bool = False) -
         return
     most = 1.0 / roundoff(quadratic)
     if not isinstance(quadratic, Tensor):
-        if (quadratic.max() if isinstance(quadratic, np.ndarray) else quadratic) < most:
+        if (np.maximum.reduce(quadratic, None) if isinstance(quadratic, np.ndarray) else quadratic) < most:
             return
     elif not is_readable(quadratic) or quadratic.max().item() < most:
         return

@@ -275,9 +275,9 @@ class Estimator(Learner):
             if noise_scale is not None:
                 checks.check_values("noise_scale", noise_scale, self.smallest_noise_scale)
 
-    def _is_ordinary(self, reward: float) -> bool:
-        """Return whether a number surely passes :meth:`_check_rewards`. Python only."""
-        return abs(reward) <= checks.ORDINARY
+    def _is_ordinary(self, reward: Any) -> bool:
+        """Return whether an array or a float surely passes :meth:`_check_rewards`."""
+        return checks.is_ordinary(reward)
 
 
 def _start(name: str, value: Tensor | None) -> tuple[str, float, bool] | None:

@@ -264,7 +264,8 @@ def _along_in_python(scalar: Any, x: Any) -> Any:
     if type(scalar) is float:
         return scalar
     if isinstance(scalar, np.ndarray):
-        return scalar[(..., *(None,) * (x.ndim - scalar.ndim))]
+        missing = x.ndim - scalar.ndim  # the usual 1 in a third of the time
+        return scalar[..., None] if missing == 1 else scalar[(..., *(None,) * missing)]
     return scalar.reshape(scalar.shape + (1,) * (x.dim() - scalar.dim())) if isinstance(scalar, Tensor) else scalar
 
 

@@ -172,7 +172,8 @@ class GeneralizedEstimator(Estimator):
         return value if isinstance(value, float) else float(value.max())
 
     def _is_ordinary(self, reward: Any) -> bool:
-        return reward == 0.0 or reward == 1.0  # which every link takes
+        is_click = (reward == 0.0) | (reward == 1.0)  # which every link takes
+        return is_click if isinstance(is_click, bool) else bool(is_click.all())
 
     def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
         super()._check_rewards(reward, noise_scale)
