@@ -1,7 +1,6 @@
 """Base class of all learners: buffers, reset, copies, loading and NumPy views."""
 
 import copy
-import inspect
 import threading
 from collections.abc import Callable, Mapping
 from operator import is_
@@ -13,20 +12,12 @@ from torch import Tensor, nn
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_state_dtype, device_or_none, positive_integer, sizes
 from torchonline.core.loading import load_, load_problems
-from torchonline.core.options import (
-    COMMON,
-    added_options,
-    described,
-    differs,
-    expanded_signature,
-    fixed_options,
-    passed,
-)
+from torchonline.core.options import COMMON, WithOptions, added_options, described, differs, fixed_options
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, give_lock_, in_order, torn_error
 from torchonline.core.views import NumpyView
 
 
-class Learner(nn.Module):
+class Learner(WithOptions, nn.Module):
     """Base of all learners: an ``nn.Module`` whose statistics are buffers.
 
     A subclass sets its options, then calls :meth:`_create_buffers` once. All that evolves is a buffer and is written in place,
@@ -43,11 +34,9 @@ class Learner(nn.Module):
     """
 
     if TYPE_CHECKING:
-        __signature__: inspect.Signature
         _view: NumpyView | None
         _lock: threading.RLock
         _is_torn: bool
-        _arguments: Mapping[str, Any]
     constants: Tensor
 
     # The layout of the state dict. 0.1.0 had none; `renamed` and `dropped` say what has changed since.
@@ -74,18 +63,6 @@ class Learner(nn.Module):
 
     # True in the copies that compute on NumPy arrays.
     is_view = False
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        # For help and inspect, which should show the keywords in place of `**options`.
-        cls.__signature__ = expanded_signature(cls)
-
-    def __new__(cls, /, *arguments: Any, **named: Any) -> Any:
-        learner = super().__new__(cls)
-        # For repr. A copy is made without arguments, and gets them with the state.
-        if arguments or named:
-            learner.__dict__["_arguments"] = passed(cls, arguments, named)
-        return learner
 
     def __init__(
         self,
@@ -235,7 +212,7 @@ class Learner(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the options changed from their defaults, batch shape, dtype and device."""
-        arguments = {name: value for name, value in self.__dict__.get("_arguments", {}).items() if name not in COMMON}
+        arguments = {name: value for name, value in self._arguments.items() if name not in COMMON}
         state = next((buffer for buffer in self.state().values() if buffer.is_floating_point()), self.constants)
         place = f"batch_shape={self.batch_shape}, dtype={state.dtype}, device={str(state.device)!r}"
         return ", ".join(filter(None, (described(self, arguments), place)))
@@ -329,10 +306,6 @@ class Learner(nn.Module):
         """Return this learner and its parts, each with its prefix in a state dict."""
         own: list[tuple[Learner, str]] = [(self, prefix)]
         return own + [both for name, part in self.parts().items() for both in part._with_parts(f"{prefix}{name}.")]
-
-
-# Subclasses get theirs when they are made.
-Learner.__signature__ = expanded_signature(Learner)
 
 
 def _as_it_is(module: nn.Module | None) -> nn.Module | None:

@@ -5,7 +5,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any, TypedDict, TypeVar, get_args, is_typeddict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_args, is_typeddict
 
 import numpy as np
 import torch
@@ -120,6 +120,27 @@ def passed(cls: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> di
         if _family_of(inspect.signature(cls.__init__).parameters.values()) is not None:
             raise TypeError(f"{cls.__name__}() {error}") from None
         return dict(named)  # a constructor of another style says what is wrong by itself
+
+
+class WithOptions:
+    """Base of classes that write out ``**options`` and keep their constructor's arguments."""
+
+    if TYPE_CHECKING:
+        __signature__: inspect.Signature
+
+    _arguments: Mapping[str, Any] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # For help and inspect, which should show the keywords in place of `**options`.
+        cls.__signature__ = expanded_signature(cls)
+
+    def __new__(cls, /, *arguments: Any, **named: Any) -> Any:
+        instance = super().__new__(cls)
+        # For repr. A copy is made without arguments, and gets them with the state.
+        if arguments or named:
+            instance.__dict__["_arguments"] = passed(cls, arguments, named)
+        return instance
 
 
 @functools.cache

@@ -1,14 +1,13 @@
 """Base class of the simulated bandits."""
 
-import inspect
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
 
 from torchonline.core import checks
 from torchonline.core.inputs import check_indices
-from torchonline.core.options import described, expanded_signature, passed
+from torchonline.core.options import WithOptions, described
 
 
 def unit_vectors(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
@@ -40,7 +39,7 @@ class BanditOptions(TypedDict, total=False):
     dtype: torch.dtype
 
 
-class SimulatedBandit:
+class SimulatedBandit(WithOptions):
     r"""Base of the simulated bandits: arms, one parameter per trial, and exact regret.
 
     A round::
@@ -64,20 +63,6 @@ class SimulatedBandit:
     Attributes:
         theta: :math:`\theta^*` of the current round, ``(*B, d)``.
     """
-
-    if TYPE_CHECKING:
-        __signature__: inspect.Signature
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        # For help and repr, which should show the keywords in place of `**options`.
-        cls.__signature__ = expanded_signature(cls)
-
-    def __new__(cls, /, *arguments: Any, **named: Any) -> Any:
-        # A copy is made without arguments.
-        if arguments or named:
-            passed(cls, arguments, named)
-        return super().__new__(cls)
 
     def __init__(
         self,
@@ -105,8 +90,7 @@ class SimulatedBandit:
         self._draw_arms()
 
     def __repr__(self) -> str:
-        *_, arms, dim = self._arms_shape
-        return f"{type(self).__name__}({described(self, vars(self) | {'dim': dim, 'arms': arms})})"
+        return f"{type(self).__name__}({described(self, self._arguments)})"
 
     def arms(self) -> Tensor:
         """Return this round's arms, ``(*B, K, d)``, the same until :meth:`pull`."""
@@ -144,7 +128,3 @@ class SimulatedBandit:
 
     def _directions(self, shape: tuple[int, ...]) -> Tensor:
         return unit_vectors(shape, self._generator).to(self.dtype)
-
-
-# Subclasses get theirs when they are made.
-SimulatedBandit.__signature__ = expanded_signature(SimulatedBandit)
