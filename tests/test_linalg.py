@@ -98,10 +98,10 @@ def test_compensation_keeps_what_single_precision_drops() -> None:
         for _ in range(1000):
             if numpy:
                 on_numpy(precision_matrix.add_outer_product_, plain, u, u)
-                on_numpy(precision_matrix.add_outer_compensated_, kept, lost, u, u)
+                on_numpy(precision_matrix.add_square_, kept, lost, u)
             else:
                 precision_matrix.add_outer_product_(plain, u, u)
-                precision_matrix.add_outer_compensated_(kept, lost, u, u)
+                precision_matrix.add_square_(kept, lost, u)
         assert plain.item() == 1e8
         assert kept.double().item() - lost.double().item() == 1e8 + 1000
 
