@@ -94,8 +94,7 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
         are learnt more often. The weights correct the mean reward for that, but not what the policy has learnt. For policies that
         change: Dudik, Erhan, Langford and Li, Doubly robust policy evaluation and optimization, Statistical Science 2014.
     """
-    if not isinstance(policy, Policy):
-        raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
+    checks.instance_of("policy", policy, Policy, "a Policy")
     state, dim, batch = policy.estimator.theta_hat, policy.estimator.dim, policy.estimator.batch_shape
     if not state.is_cpu:
         raise ValueError(f"policy: expected one on the CPU, got one on {state.device}")

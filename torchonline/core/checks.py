@@ -93,10 +93,9 @@ def sizes(name: str, value: Any) -> tuple[int, ...]:
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """One of some words."""
-    if not isinstance(value, str):
-        raise TypeError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {type(value).__name__}")
-    if value not in choices:
-        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
+    wanted = f"one of {', '.join(map(repr, choices))}"
+    if instance_of(name, value, str, wanted) not in choices:
+        raise ValueError(f"{name}: expected {wanted}, got {value!r}")
     return value
 
 
@@ -112,10 +111,16 @@ def device_or_none(device: Any) -> torch.device | None:
         raise ValueError(f"device: expected a torch.device or its name, got {device!r}") from error
 
 
+def instance_of(name: str, value: Any, types: Any, wanted: str) -> Any:
+    """A value of one of the types, which errors call ``wanted``."""
+    if not isinstance(value, types):
+        raise TypeError(f"{name}: expected {wanted}, got {kind(value)}")
+    return value
+
+
 def check_state_dtype(dtype: torch.dtype) -> None:
     """Refuse a state in half precision, or in none."""
-    if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"dtype: expected a torch.dtype, got {type(dtype).__name__}")
+    instance_of("dtype", dtype, torch.dtype, "a torch.dtype")
     if dtype not in (torch.float64, torch.float32):
         raise ValueError(f"dtype: expected the state in torch.float64 or torch.float32, got {dtype}")
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.core.backend import is_readable
-from torchonline.core.checks import check_state_dtype, device_or_none, positive_integer, sizes
+from torchonline.core.checks import check_state_dtype, device_or_none, instance_of, positive_integer, sizes
 from torchonline.core.loading import load_, load_problems
 from torchonline.core.options import COMMON, WithOptions, added_options, described, differs, fixed_options
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, give_lock_, in_order, torn_error
@@ -80,9 +80,7 @@ class Learner(WithOptions, nn.Module):
         self.batch_shape = sizes("batch_shape", batch_shape)
         self.batch_dims = len(self.batch_shape)
         check_state_dtype(dtype)
-        if not isinstance(validate, bool):
-            raise TypeError(f"validate: expected True or False, got {type(validate).__name__}")
-        self.validate = validate
+        self.validate: bool = instance_of("validate", validate, bool, "True or False")
         self._initial_options: dict[str, Any] = {"dtype": dtype, "device": device_or_none(device)}
 
     def _initial_state(self) -> dict[str, Tensor | None]:

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.utils.data import Dataset
 
-from torchonline.core.checks import check_shape, kind, positive_integer, seed_number, sizes
+from torchonline.core.checks import check_shape, instance_of, kind, positive_integer, seed_number, sizes
 from torchonline.core.inputs import check_indices
 from torchonline.core.options import described
 from torchonline.environments.noise import Noise
@@ -56,15 +56,14 @@ class ClassificationBandit(Dataset[tuple[Tensor, Tensor, Tensor]]):
     ) -> None:
         if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
             raise TypeError(f"inputs: expected a floating-point tensor, got {kind(inputs)}")
-        if not isinstance(noise, Noise):
-            raise TypeError(f"noise: expected a Noise, got {type(noise).__name__}")
+        self.noise = instance_of("noise", noise, Noise, "a Noise")
         if inputs.dim() == 0 or len(inputs) == 0:
             raise ValueError(f"inputs: expected shape (N, ...) with N > 0, got {tuple(inputs.shape)}")
         self.arms = positive_integer("arms", arms)
         labels = check_indices("labels", labels, self.arms)
         check_shape("labels", labels, (len(inputs),))
         self.batch_shape = sizes("batch_shape", batch_shape)
-        self.inputs, self.labels, self.noise = inputs, labels, noise
+        self.inputs, self.labels = inputs, labels
         self.seed = seed_number(seed)
         generator = torch.Generator().manual_seed(self.seed)
         self.rounds = positive_integer("rounds", rounds)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
-from torchonline.core.checks import positive_integer
+from torchonline.core.checks import instance_of, positive_integer
 
 # The published groups of the fee-for-service plans of the Health Insurance Experiment, with the plan numbers in its files.
 HEALTH_PLANS = {
@@ -156,9 +156,7 @@ def covertype(path: str | os.PathLike[str]) -> TensorDataset:
         Blackard and Dean, Comparative accuracies of artificial neural networks and discriminant analysis in predicting
         forest cover types from cartographic variables, Computers and Electronics in Agriculture 24 (1999).
     """
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"path: expected a path, got {type(path).__name__}")
-    path = Path(path)
+    path = Path(instance_of("path", path, (str, os.PathLike), "a path"))
     if not path.is_file():
         raise FileNotFoundError(
             f"path: expected the file covtype.csv, found none at {path}. To get it:\n"

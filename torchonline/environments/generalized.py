@@ -7,7 +7,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import check_shape, kind, positive, seed_number
+from torchonline.core.checks import check_shape, instance_of, kind, positive, seed_number
 from torchonline.core.inputs import as_dense
 from torchonline.environments.simulated import BanditOptions, SimulatedBandit
 from torchonline.links import Link
@@ -42,8 +42,7 @@ class GeneralizedLinearBandit(SimulatedBandit):
     def __init__(
         self, dim: int, arms: int, *, link: Link, rewards: Law | None = None, **options: Unpack[BanditOptions]
     ) -> None:
-        if not isinstance(link, Link):
-            raise TypeError(f"link: expected a torchonline.links.Link, got {kind(link)}")
+        self.link: Link = instance_of("link", link, Link, "a torchonline.links.Link")
         norm = positive("theta_norm", options.get("theta_norm", 1.0))
         if norm >= link.reach:
             name = type(link).__name__
@@ -53,7 +52,6 @@ class GeneralizedLinearBandit(SimulatedBandit):
             raise ValueError(f"rewards: expected a law, since {type(link).__name__} has none, got None")
         if rewards is not None and not callable(rewards):
             raise TypeError(f"rewards: expected a function of z and a generator, got {kind(rewards)}")
-        self.link = link
         self.rewards = rewards
         self._law = link.sample if rewards is None else rewards
         # Separate from the arms' generator, because the number of random numbers that a reward takes may depend on the arm.
@@ -75,9 +73,7 @@ class GeneralizedLinearBandit(SimulatedBandit):
 
     def _reward(self, predictor: Tensor) -> Tensor:
         reward = self._law(predictor, self._reward_generator)
-        if not isinstance(reward, Tensor):
-            raise TypeError(f"rewards: expected a function that returns a tensor, got {kind(reward)}")
-        reward = as_dense("rewards", reward)
+        reward = as_dense("rewards", instance_of("rewards", reward, Tensor, "a function that returns a tensor"))
         check_shape("rewards", reward, self.batch_shape)
         return reward
 

@@ -6,7 +6,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import finite_number, positive_integer
+from torchonline.core.checks import finite_number, instance_of, positive_integer
 from torchonline.environments.noise import Noise
 from torchonline.environments.simulated import BanditOptions, SimulatedBandit
 
@@ -36,9 +36,7 @@ class LinearBandit(SimulatedBandit):
     """
 
     def __init__(self, dim: int, arms: int, *, noise: Noise, **options: Unpack[BanditOptions]) -> None:
-        if not isinstance(noise, Noise):
-            raise TypeError(f"noise: expected a Noise, got {type(noise).__name__}")
-        self.noise = noise
+        self.noise = instance_of("noise", noise, Noise, "a Noise")
         super().__init__(dim, arms, **options)
 
     def _mean(self, predictor: Tensor) -> Tensor:

@@ -75,9 +75,7 @@ class SimulatedBandit(WithOptions):
         seed: int = 0,
         dtype: torch.dtype = torch.float64,
     ) -> None:
-        if not isinstance(redraw, bool):
-            raise TypeError(f"redraw: expected True or False, got {type(redraw).__name__}")
-        self.redraw = redraw
+        self.redraw = checks.instance_of("redraw", redraw, bool, "True or False")
         self.batch_shape = checks.sizes("batch_shape", batch_shape)
         checks.check_state_dtype(dtype)
         self.dtype = dtype

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.bandits.policies import Policy
+from torchonline.core.checks import instance_of
 from torchonline.core.learner import Learner
 from torchonline.export.verification import PolicyTrial, agree, agree_on_state, trial_of
 from torchonline.privacy.composition import private_learners
@@ -156,8 +157,7 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
         >>> to_onnx(OFUL(2), folder / "scores.onnx")
         ['arms', 'estimator.theta_hat', 'estimator.V_inv', 'estimator.logdet']
     """
-    if not isinstance(policy, Policy):
-        raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
+    instance_of("policy", policy, Policy, "a Policy")
     _refuse_python(policy, "policy")
     from onnx.reference import ReferenceEvaluator
 
@@ -201,8 +201,7 @@ def released(module: nn.Module) -> Any:
         >>> list(released(parent).state_dict())
         ['learner.theta']
     """
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"module: expected an nn.Module, got {type(module).__name__}")
+    instance_of("module", module, nn.Module, "an nn.Module")
     # deepcopy takes from its memo what replaces the learners.
     memo: dict[int, Any] = {id(learner): learner.released() for learner in private_learners(module).values()}
     return copy.deepcopy(module, memo)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import positive_integer, within
+from torchonline.core.checks import instance_of, positive_integer, within
 from torchonline.metrics.base import ExactMetric
 from torchonline.privacy.accounting import ADJACENCIES, GaussianAccountant, PureAccountant, ZCDPAccountant
 from torchonline.privacy.composition import total_ledger
@@ -67,8 +67,7 @@ class PrivacySpent(ExactMetric):
     def update(self, *learners: PrivateLearner) -> None:
         """Record the cost of all learners of one stream."""
         for learner in learners:
-            if not isinstance(learner, PrivateLearner):
-                raise TypeError(f"learners: expected private learners, got {type(learner).__name__}")
+            instance_of("learners", learner, PrivateLearner, "private learners")
         ledger = total_ledger(learners, continuations=1)
         relation = ADJACENCIES.index(ledger.adjacency)
         if int(self.relation) not in (-1, relation):
