@@ -132,19 +132,15 @@ def _broken_values(learner: "Learner", loaded: Mapping[str, Any], prefix: str) -
         if not is_readable(value) or value.is_meta:
             continue
         own = name.removeprefix(prefix)
+        # A count is one integer for each learner. Sums of discrete noise are vectors.
+        is_count = value.dtype == torch.int64 and value.dim() <= learner.batch_dims
         if value.is_floating_point() and bool(value.isnan().any()):
             problems.append(f"{name}: expected numbers, got NaN")
-        elif _counts(value, learner) and bool((value < 0).any()):
+        elif is_count and bool((value < 0).any()):
             problems.append(f"{name}: expected counts of at least 0, got {int(value.min())}")
         elif own in learner.positive_definite and not _is_positive_definite(value):
             problems.append(f"{name}: expected a symmetric positive definite matrix, got none")
     return problems
-
-
-def _counts(value: Tensor, learner: "Learner") -> bool:
-    """Return whether an entry is a count: one integer for each learner."""
-    # Sums of discrete noise are vectors.
-    return value.dtype == torch.int64 and value.dim() <= learner.batch_dims
 
 
 def _is_positive_definite(matrix: Tensor) -> bool:

@@ -335,11 +335,7 @@ def count_(x: Tensor) -> None:
     x += 1
 
 
-def _fill_array_(x: Any, mask: Any, value: float) -> None:
-    np.copyto(x, value, where=mask, casting="unsafe")
-
-
-@on_arrays(_fill_array_)
+@on_arrays(lambda x, mask, value: np.copyto(x, value, where=mask, casting="unsafe"))
 def fill_(x: Tensor, mask: Tensor, value: float) -> None:
     """Write ``value`` where a mask, shaped to go with ``x``, is True."""
     x.masked_fill_(mask, value)
