@@ -34,12 +34,8 @@ def with_body(function: Callable[..., Any], body: str, **names: Any) -> Any:
     """Return a function with the signature of ``function`` and another body.
 
     Name, documentation and globals are those of ``function`` too. The body is text, because a wrapper with ``*arguments`` takes
-    twice as long, and TorchScript needs the globals.
-
-    Args:
-        function: what TorchScript goes on compiling.
-        body: statements. ``{all}`` stands for the arguments, ``{first}`` for the first after ``self``.
-        names: what else the body refers to.
+    twice as long, and TorchScript needs the globals. ``{all}`` stands for the arguments in the body, ``{first}`` for the first
+    after ``self``. The body may refer to ``names`` too.
     """
     new: Any = function
     arguments = new.__code__.co_varnames[: new.__code__.co_argcount]

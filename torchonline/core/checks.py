@@ -150,12 +150,8 @@ def one_for_each(
 ) -> Tensor:
     """Return an option with one number for each thing: ``shape``, float64, CPU.
 
-    Args:
-        name: what errors call the option.
-        value: a number for all, or a tensor, NumPy array or (nested) sequence of numbers, one for each.
-        shape: of the things.
-        check: returns a number as a float, or raises. It gets ``name`` and the number.
-        broadcasts: whether tensors of other shapes that broadcast to ``shape`` are welcome.
+    The value is a number for all, or a tensor, NumPy array or (nested) sequence with one for each; with ``broadcasts``, of any
+    shape that broadcasts to ``shape``. ``check`` gets ``name`` and a number, and returns the number as a float or raises.
     """
     if not isinstance(value, (Tensor, np.ndarray, tuple, list)):
         return torch.full(shape, check(name, value), dtype=torch.float64)

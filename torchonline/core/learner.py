@@ -188,10 +188,7 @@ class Learner(WithOptions, nn.Module):
     def _run(self, view: NumpyView | None, learn: Callable[..., None], rounds: list[tuple[Any, ...]]) -> None:
         """Learn from rounds in order, all or nothing.
 
-        Args:
-            view: what ``learn`` runs on; None for the tensors of this learner.
-            learn: a method that learns from one round.
-            rounds: the arguments of each round.
+        ``learn`` learns from the arguments of one round, on ``view`` or, if that is None, on the tensors of this learner.
         """
         if view is not None:
             if len(rounds) == 1 and not self.batch_dims:

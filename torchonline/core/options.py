@@ -19,12 +19,8 @@ F = TypeVar("F", bound=Callable[..., None])
 def described(instance: object, arguments: Mapping[str, Any]) -> str:
     """Return constructor arguments as ``name=value`` pairs, for a ``repr``.
 
-    Required ones come first, then those that are not the default.
-
-    Args:
-        instance: an object, whose class gives names, order and defaults.
-        arguments: values by name. Names that the constructor does not have are ignored, so ``vars(instance)`` will do for a
-            class that keeps its arguments under their own names.
+    Required ones come first, then those that are not the default, in the order of the constructor. Names that the constructor
+    does not have are ignored, so ``vars(instance)`` will do for a class that keeps its arguments under their own names.
 
     Example:
         >>> class Stream:
@@ -123,7 +119,7 @@ def passed(cls: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> di
 
 
 class WithOptions:
-    """Base of classes that write out ``**options`` and keep their constructor's arguments."""
+    """Base of learners and environments: the signature and the arguments in full."""
 
     if TYPE_CHECKING:
         __signature__: inspect.Signature
@@ -169,14 +165,8 @@ def arguments_of(values: Mapping[str, Any]) -> dict[str, Any]:
 def renamed_option(options: dict[str, Any], old: str, new: str, stacklevel: int = 3) -> None:
     """Move an option from its former name to its name, with a DeprecationWarning.
 
-    Args:
-        options: options by name, changed in place. Nothing happens if ``old`` is not among them.
-        old: the former name.
-        new: the name.
-        stacklevel: how many calls up the warning points: 2 is the caller of this function, 3 the caller's caller.
-
-    Raises:
-        TypeError: the option is given under both names.
+    Nothing happens if ``old`` is not among the options. Both names together are a TypeError. The warning points ``stacklevel``
+    calls up: 2 is the caller of this function, 3 the caller's caller.
     """
     if old not in options:
         return
@@ -189,10 +179,7 @@ def renamed_option(options: dict[str, Any], old: str, new: str, stacklevel: int 
 def with_former_names(**names: str) -> Callable[[F], F]:
     """Decorate a constructor so that former names of its keywords go on working.
 
-    They warn (:func:`renamed_option`). :func:`former_names` reads the names back.
-
-    Args:
-        names: former name to name.
+    They warn (:func:`renamed_option`). :func:`former_names` reads ``names``, former name to name, back.
     """
 
     def decorate(constructor: F) -> F:

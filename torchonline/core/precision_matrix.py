@@ -44,11 +44,7 @@ def start_of(dim: int, ridge: float, name: str, compensated: bool) -> dict[str, 
 def add_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
     r"""Add :math:`aa^\top` to V, and update the inverse by Sherman-Morrison.
 
-    Args:
-        V: of ``*B`` learners.
-        a: ``(*B, d)``.
-        product: :math:`V^{-1}a`, ``(*B, d)``.
-        quadratic: :math:`a^\top V^{-1}a`, ``(*B)``.
+    ``a`` is ``(*B, d)``, ``product`` :math:`V^{-1}a`, ``(*B, d)``, and ``quadratic`` :math:`a^\top V^{-1}a`, ``(*B)``.
     """
     matrix, inverse, lost = V
     add_square_(matrix, lost, a)

@@ -64,11 +64,8 @@ if hasattr(os, "register_at_fork"):
 def one_at_a_time(method: F, owner: str = "self") -> F:
     """Decorate a method so that threads call it in turn and a torn state is refused.
 
-    TorchScript compiles the method alone. A traced program has no threads.
-
-    Args:
-        method: a method of a learner, or of a module with a learner in it.
-        owner: expression for that learner.
+    TorchScript compiles the method alone. A traced program has no threads. For a method of a module with a learner in it,
+    ``owner`` is the expression for that learner.
     """
     body = ALONE.replace("OWNER", owner)
     return with_body(method, body, _method=method, _is_traced=is_dynamo_compiling, _torn=torn_error)
