@@ -235,7 +235,7 @@ def kind(value: object) -> str:
     return f"{value.dtype} of shape {shape_text(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
-def mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
+def mismatch(name: str, here: Tensor, loaded: Mapping[str, Any], *, with_dtype: bool = False) -> str | None:
     """Why the entry loaded under a name, if any, cannot replace a tensor; or None."""
     if name not in loaded:
         return f"{name}: expected an entry, got none"
@@ -244,4 +244,6 @@ def mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
         return f"{name}: expected a torch.Tensor, got {type(value).__name__}"
     if value.shape != here.shape:
         return f"{name}: expected shape {shape_text(here.shape)}, got {shape_text(value.shape)}"
+    if with_dtype and value.dtype is not here.dtype:
+        return f"{name}: expected {here.dtype}, got {value.dtype}"
     return None

@@ -5,8 +5,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.utils.data import Dataset
 
-from torchonline.core.checks import check_shape, instance_of, kind, positive_integer, seed_number, sizes
-from torchonline.core.inputs import check_indices
+from torchonline.core.checks import check_shape, instance_of, positive_integer, seed_number, sizes
+from torchonline.core.inputs import check_floats, check_indices
 from torchonline.core.options import described
 from torchonline.environments.noise import Noise
 
@@ -54,8 +54,7 @@ class ClassificationBandit(Dataset[tuple[Tensor, Tensor, Tensor]]):
         batch_shape: tuple[int, ...] = (),
         seed: int = 0,
     ) -> None:
-        if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
-            raise TypeError(f"inputs: expected a floating-point tensor, got {kind(inputs)}")
+        inputs = check_floats("inputs", inputs)
         self.noise = instance_of("noise", noise, Noise, "a Noise")
         if inputs.dim() == 0 or len(inputs) == 0:
             raise ValueError(f"inputs: expected shape (N, ...) with N > 0, got {tuple(inputs.shape)}")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torchonline.bandits.policies import Policy
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.learner import Learner
+from torchonline.core.ops import along
 
 
 class Round(nn.Module):
@@ -87,4 +88,4 @@ def only_where(learn: Tensor, learner: Learner) -> Iterator[None]:
     state = [(buffer, buffer.clone()) for buffer in learner.state().values()]
     yield
     for buffer, before in state:
-        buffer.copy_(torch.where(learn.reshape(learn.shape + (1,) * (buffer.dim() - learn.dim())), buffer, before))
+        buffer.copy_(torch.where(along(learn, buffer), buffer, before))

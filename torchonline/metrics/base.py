@@ -67,7 +67,8 @@ class ExactMetric(Metric):
 
     def _problems(self, loaded: Mapping[str, Any]) -> list[str]:
         """Return the reasons why the loaded states, by name, do not fit."""
-        problems = [why for name in self._defaults if (why := _mismatch(name, getattr(self, name), loaded))]
+        states = {name: getattr(self, name) for name in self._defaults}
+        problems = [why for name, x in states.items() if (why := mismatch(name, x, loaded, with_dtype=True))]
         return problems or [
             f"{name}: expected {'numbers' if low == -math.inf else f'at least {low}'}, got {value.min().item()}"
             for name, value in loaded.items()
@@ -87,11 +88,3 @@ class ExactMetric(Metric):
         # Otherwise torchmetrics would return its cached result, or warn that `update` was never called.
         self._computed = None
         self._update_count = int(self.rounds)
-
-
-def _mismatch(name: str, here: Tensor, loaded: Mapping[str, Any]) -> str | None:
-    """Return the reason why a loaded value does not fit the state, or None."""
-    why = mismatch(name, here, loaded)
-    if why is None and loaded[name].dtype is not here.dtype:
-        return f"{name}: expected {here.dtype}, got {loaded[name].dtype}"
-    return why
