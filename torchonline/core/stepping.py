@@ -82,13 +82,9 @@ def torn_error(learner: "Learner") -> RuntimeError:
 def all_or_nothing(learner: Any, state: list[Any], is_whole: bool, method: Callable[..., Any], *arguments: Any) -> None:
     """Call a method that writes a learner's state; put the state back if it raises.
 
-    Args:
-        learner: is marked as torn while the method runs: a learner, or any object that holds learners.
-        state: the tensors or arrays that the method may write.
-        is_whole: whether to take a snapshot. Without one, any exception leaves the learner marked, but for a
-            :func:`~torchonline.core.checks.refusal`. A learner that was marked before stays marked.
-        method: what to call.
-        arguments: what to call it with.
+    ``learner``, a learner or any object that holds learners, is marked as torn while the method runs. ``state`` holds the tensors
+    or arrays that the method may write. ``is_whole`` says whether to take a snapshot. Without one, any exception leaves the
+    learner marked, but for a :func:`~torchonline.core.checks.refusal`. A learner that was marked before stays marked.
     """
     marks = learner.__dict__
     was_torn = marks.get("_is_torn", False)
