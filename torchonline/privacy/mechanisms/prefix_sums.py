@@ -67,7 +67,8 @@ class PrefixSum(PrivateLearner):
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return {"secret_noise": self.mechanism.zero(self.dim), **self.mechanism.initial_state(self.dim)}
+        state = self.mechanism.initial_state(self.dim)
+        return {"secret_noise": state.pop("noisy_sum"), **state}
 
     @one_at_a_time
     def next(self) -> Tensor:
