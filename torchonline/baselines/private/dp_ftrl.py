@@ -60,6 +60,7 @@ class DPFTRL(PrivateOptimizer):
 
     average_theta: Tensor
     decisions: tuple[str, ...] = ("theta", "average_theta")
+    statistics_depend_on = (*PrivateOptimizer.statistics_depend_on, "learning_rate")
 
     def __init__(
         self,
@@ -99,5 +100,4 @@ class DPFTRL(PrivateOptimizer):
         self.theta.copy_(point)
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
-        own = [("learning_rate", self.learning_rate), number_of(self.noise.name)]
-        return super()._parameters_of_noise() + own + self.noise.parameters()
+        return [number_of(self.noise.name)] + self.noise.parameters()

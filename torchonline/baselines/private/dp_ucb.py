@@ -156,7 +156,7 @@ class DPUCB(PrivateBandit):
         return ReleasedDPUCB(self, theta=unit * theta, bonus=bonus)
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
-        return super()._parameters_of_noise() + self.noise.parameters()
+        return self.noise.parameters()
 
 
 class ReleasedDPUCB(ReleasedBandit):
