@@ -18,7 +18,8 @@ from torchonline.convex.domains import CrossPolytope, LpBall, Polytope
 from torchonline.privacy.calibration import zcdp_epsilon, zcdp_rho
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learners.vertex_choice import NoisyVertex, harmonic
-from torchonline.privacy.mechanisms.generalized_gaussian import smoothness
+from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
+from torchonline.privacy.noise import noise_source
 
 pytestmark = pytest.mark.fast
 
@@ -174,10 +175,11 @@ def test_the_papers_noise_is_booked_as_what_it_is(norm: float) -> None:
     learner = DPTOFW(5, horizon=1000, epsilon=1.0, delta=1e-3, norm=norm, mechanism="paper")
     tree = learner.noise
     q = norm / (norm - 1.0) if norm < math.inf else 1.0
-    r, kappa = smoothness(q, 5)
+    kappa = 5.0 ** (1.0 - 2.0 / q) if q > 2.0 else 1.0
     height = math.ceil(math.log2(1000)) + 1
     assert math.isclose(tree.noise_scale**2, 2.0 * height**2 * kappa * math.log(height / 1e-3) * 4.0, rel_tol=1e-5)
-    assert tree.order == r
+    assert tree.order == 2.0  # because log 5 is below 2
+    assert math.isclose(tree.kappa, kappa, rel_tol=1e-12)
     for _ in range(1000):
         learner.step(None)
     rho = 10 * kappa * (2.0 * (1.0 + MARGIN)) ** 2 / (2.0 * tree.noise_scale**2)
@@ -200,7 +202,9 @@ def test_a_source_that_cannot_draw_the_law_is_refused_at_once() -> None:
 def test_indices_and_factors_of_the_papers_norm() -> None:
     """R is in [2, q], and kappa bounds (r-1) |x|_r^2 / |x|_q^2 over vectors."""
     for q, dim in itertools.product((2.0, 3.0, 11.0, math.inf), (2, 5, 20, 1000)):
-        r, kappa = smoothness(q, dim)
+        options: dict[str, Any] = {"sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-3, "source": noise_source("torch")}
+        tree = GeneralizedGaussianTree(1000, order=q, dim=dim, **options)
+        r, kappa = tree.order, tree.kappa
         assert 2.0 <= r <= max(q, 2.0)
         ones = torch.ones(dim, dtype=torch.float64)
         ratio = float(torch.linalg.vector_norm(ones, r) / torch.linalg.vector_norm(ones, q))

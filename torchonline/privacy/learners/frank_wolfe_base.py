@@ -109,9 +109,9 @@ class PrivateFrankWolfe(PrivatePoint):
     def _move(self, contribution: Tensor, step: int, state: Any) -> None:
         """Add a contribution and move the decision, in tensors or arrays by name."""
         divisor = step if self.scheme == "unbiased" else step + 1
-        direction = self.noise.add(state, contribution, step) / divisor
-        is_noisy = isinstance(self.noise, NoisyVertex)
-        vertex = self.noise.vertex(direction, step) if is_noisy else self.domain.minimizer(direction)
+        noise: Mechanism | NoisyVertex = self.noise
+        direction = noise.add(state, contribution, step) / divisor
+        vertex = noise.vertex(direction, step) if isinstance(noise, NoisyVertex) else self.domain.minimizer(direction)
         theta = state["theta"]
         assign_(state["theta_prev"], theta)
         theta += min(1.0, self.step_scale / (step + 1)) * (vertex - theta)
