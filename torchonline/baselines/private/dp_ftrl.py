@@ -11,6 +11,7 @@ from torchonline.baselines.private.projections import euclidean_radius, projecta
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.mechanisms.base import number_of
+from torchonline.privacy.mechanisms.prefix_sums import calibrated
 
 
 class DPFTRL(PrivateOptimizer):
@@ -74,7 +75,7 @@ class DPFTRL(PrivateOptimizer):
         **options: Unpack[PrivateOptions],
     ) -> None:
         super().__init__(dim, norm=projectable("norm", norm), radius_bound=radius_bound, clip=clip, **options)
-        self.noise = self._prefix_sum(mechanism)
+        self.noise = calibrated(mechanism, self, self._moved(), self._longest())
         self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
         self._create_buffers()
 
@@ -96,8 +97,7 @@ class DPFTRL(PrivateOptimizer):
     def _learn(self, contribution: Tensor, step: int) -> None:
         noisy_sum = self.noise.add(self._buffers, contribution, step)
         self.average_theta.lerp_(self.theta, 1.0 / step)
-        point = projected(-self.learning_rate * noisy_sum, self.norm, self.radius_bound)
-        self.theta.copy_(point)
+        self.theta.copy_(projected(-self.learning_rate * noisy_sum, self.norm, self.radius_bound))
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         return [number_of(self.noise.name)] + self.noise.parameters()

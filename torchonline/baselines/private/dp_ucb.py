@@ -101,7 +101,7 @@ class DPUCB(PrivateBandit):
         self.alpha = within("alpha", alpha, 0.0, 1.0)
         self.upper = torch.triu_indices(dim + 1, dim + 1)
         sensitivity = (math.sqrt(8.0) if self.adjacency == "replace_one" else 2.0) * (1.0 + MARGIN)
-        self.noise = calibrated("tree", self.horizon, sensitivity=sensitivity, **self._promise())
+        self.noise = calibrated("tree", self, sensitivity)
         height = (self.horizon - 1).bit_length() + 1 if self.is_original else self.horizon.bit_length()
         if self.is_original and self.epsilon < math.inf:
             scale = 8.0 * math.sqrt(height) * math.log(4.0 / self.delta) / self.epsilon

@@ -18,6 +18,7 @@ from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.point import PrivatePoint
 from torchonline.privacy.learners.vertex_choice import NoisyVertex
 from torchonline.privacy.mechanisms.base import VERTEX_LAWS, Mechanism, NoNoise, number_of
+from torchonline.privacy.mechanisms.prefix_sums import calibrated
 
 SCHEMES = ("unbiased", "paper")
 
@@ -69,7 +70,7 @@ class PrivateFrankWolfe(PrivatePoint):
         if self.epsilon == math.inf:
             return NoNoise(self.horizon)
         if self.mechanism not in VERTEX_LAWS:
-            return self._prefix_sum(self.mechanism)
+            return calibrated(self.mechanism, self, self._moved(), self._longest())
         moved, rho = self._moved(math.inf), zcdp_rho(self.epsilon, self.delta)
         domain: Any = self.domain
         return NoisyVertex(domain, self.mechanism, horizon=self.horizon, sensitivity=moved, rho=rho, source=self.source)
