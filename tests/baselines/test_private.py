@@ -646,6 +646,8 @@ def test_sgd_refuses_a_second_fit_and_bad_arguments() -> None:
     for options in ({"batch_size": 31}, {"clip": math.inf}, {"norm": 1.5}, {"steps": 0}, {"noise_source": "discrete"}):
         with pytest.raises(ValueError, match=f"{next(iter(options))}: expected"):
             sgd(**options)
+    with pytest.raises(ValueError, match="seed: expected None with a noise source"):
+        sgd(noise_source=KnownNoise(), seed=3)
 
 
 def test_without_dp_accounting_sgd_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,9 +104,7 @@ class PrivateLearner(ClockedLearner):
         self.adjacency = one_of("adjacency", adjacency, ADJACENCIES)
         if positive_integer("max_participations", max_participations) != 1:
             raise ValueError(f"max_participations: expected 1, which the accounting is for, got {max_participations}")
-        if isinstance(noise_source, NoiseSource) and seed is not None:
-            raise ValueError("seed: expected None with a noise source, which has its own randomness, got a seed")
-        self.source = noise_source if isinstance(noise_source, NoiseSource) else make_source(noise_source, seed)
+        self.source = make_source(noise_source, seed)
 
     def _promise(self) -> dict[str, Any]:
         """Return what a mechanism is calibrated to, and its source."""
