@@ -46,7 +46,7 @@ class Mechanism:
         return {"noisy_sum": torch.zeros(dim, dtype=torch.float64)}
 
     def add(self, state: State, summand: Tensor, step: int) -> Tensor:
-        """Take a step with a summand, and return the noisy sum, float64, both ``(*B, d)``."""
+        """Add a summand, ``(*B, d)``, and noise; return the noisy sum, float64."""
         noisy_sum = state["noisy_sum"]
         noisy_sum += self.change(state, summand, step)
         return self.value(noisy_sum)

@@ -20,7 +20,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {cls.name: cls for cls in (BLT, Tree, H
 
 
 def calibrated(name: str, learner: PrivateLearner, sensitivity: float, radius: float | None = None) -> Mechanism:
-    """Return a mechanism with the least noise for a learner's promise over its horizon.
+    """Return the mechanism with the least noise for a learner's promise.
 
     ``name`` is a key of :data:`MECHANISMS`, and ``sensitivity`` is that of :func:`prefix_sum`. ``radius``, for a discrete
     source, is the length of the longest summand: the sensitivity or half of it, None for the sensitivity.
