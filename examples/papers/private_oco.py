@@ -214,7 +214,7 @@ def dptofw(cell: Cell, clip: float | None, shape: tuple[int, ...], seed: int, **
 def as_printed(cell: Cell, clip: float | None, shape: tuple[int, ...], seed: int) -> DPTOFW:
     """Return the learner as printed. Not private: no clipping, too little noise."""
     learner: Any = dptofw(cell, 1e6, shape, seed, scheme="paper", mechanism="tree")
-    learner.choice.mechanism = AsPrinted(cell, seed)
+    vars(learner)["noise"] = AsPrinted(cell, seed)  # a plain assignment is refused
     return learner
 
 
@@ -401,8 +401,8 @@ def dphdb_printed(game: Game, seed: int) -> DPHDB:
     bandit: Any = dphdb(game, seed, mechanism="laplace", scheme="paper", clip=4.0, step_scale=1.0, gap=0.1)
     for arm in bandit.arms:
         scale = 4.0 * 2.0 * 4.0 * math.sqrt(math.log(arm.horizon) * math.log(game.rounds)) / EPSILON
-        arm.choice.rho *= (arm.choice.scale / scale) ** 2
-        arm.choice.scale = scale
+        arm.noise.rho *= (arm.noise.scale / scale) ** 2
+        arm.noise.scale = scale
     return bandit
 
 

@@ -169,7 +169,7 @@ def test_noise_enters_where_the_equations_say(cls: Any, norm: float) -> None:
     draws = torch.randn((60, 3), generator=torch.Generator().manual_seed(5), dtype=D)
     made = build(cls, norm=norm, noise_source=KnownNoise(draws))
     if cls is DPFTRL:
-        decoder, encoder = made.prefix_sums.materialize(40)
+        decoder, encoder = made.noise.materialize(40)
         sigma = 2.0 * made.clip * float(encoder.norm(dim=0).max()) / gaussian_mu(1.0, 1e-3)
         noise = sigma * (decoder @ draws[: decoder.shape[1]]).numpy()
     else:
@@ -216,8 +216,8 @@ def test_noise_is_enough_and_two_thirds_of_it_is_not(cls: Any, epsilon: float, d
     made = build(cls, epsilon=epsilon, delta=delta, clip=0.3)
     multiplier = made.noise_multiplier if cls is not DPFTRL else 0.0
     if cls is DPFTRL:
-        column = float(made.prefix_sums.materialize(40)[1].norm(dim=0).max())
-        multiplier = made.prefix_sums.noise_scale / (2.0 * 0.3 * column)
+        column = float(made.noise.materialize(40)[1].norm(dim=0).max())
+        multiplier = made.noise.noise_scale / (2.0 * 0.3 * column)
     multiplier = round(multiplier, 5)
     assert abs(oracle(multiplier, delta) - epsilon) < 1e-3 * epsilon
     assert oracle(multiplier * 2.0 / 3.0, delta) > 1.2 * epsilon
@@ -245,7 +245,7 @@ def test_the_noise_that_comes_out_has_the_scale_of_the_guarantee(cls: Any, adjac
     for _ in range(4):
         made.step(None)
     if cls is DPFTRL:
-        rows = made.prefix_sums.materialize(8)
+        rows = made.noise.materialize(8)
         released = made.noisy_sum
         scale = 2.0 * 0.5 * moved * rows[1].norm(dim=0).max() * rows[0][3].norm()
     elif cls is NoisySFW:
@@ -511,7 +511,7 @@ def test_ftrl_regret_is_within_its_bound() -> None:
             total += (g * made.predict()).sum(-1)
             sums += g
             made.step(g)
-        noise = plain.prefix_sums.noise_scale * plain.prefix_sums.errors(n)[0]
+        noise = plain.noise.noise_scale * plain.noise.errors(n)[0]
         return float((total + sums.norm(dim=-1)).mean()), math.sqrt(n * (1.0 + 2.0 * math.sqrt(d) * noise))
 
     reached, bound = regret(1.0)
@@ -646,6 +646,8 @@ def test_sgd_refuses_a_second_fit_and_bad_arguments() -> None:
     for options in ({"batch_size": 31}, {"clip": math.inf}, {"norm": 1.5}, {"steps": 0}, {"noise_source": "discrete"}):
         with pytest.raises(ValueError, match=f"{next(iter(options))}: expected"):
             sgd(**options)
+    with pytest.raises(ValueError, match="seed: expected None with a noise source"):
+        sgd(noise_source=KnownNoise(), seed=3)
 
 
 def test_without_dp_accounting_sgd_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ class NoiseSource:
         raise ValueError(f"noise_source: expected {' or '.join(map(repr, able))} to draw {law}, got {self.name!r}")
 
 
-def noise_source(name: str, seed: int | None = None) -> NoiseSource:
+def noise_source(name: str | NoiseSource, seed: int | None = None) -> NoiseSource:
     r"""Return the noise source of that name.
 
     - ``"torch"``: an ordinary pseudorandom generator, NumPy's Philox with a key of 128 bits from the operating system. It draws
@@ -114,7 +114,7 @@ def noise_source(name: str, seed: int | None = None) -> NoiseSource:
     no theorem covers the last bits of a released sum. No source hides how long a draw takes. More: docs/privacy.md.
 
     Args:
-        name: "torch", "csprng" or "discrete".
+        name: "torch", "csprng" or "discrete"; or a source, which is returned as it is, and has no seed.
         seed: of "torch" only, for tests: equal seeds give equal numbers, with the same version of NumPy. Whoever knows it removes
             the noise. None takes randomness from the operating system.
 
@@ -126,6 +126,10 @@ def noise_source(name: str, seed: int | None = None) -> NoiseSource:
     and Bernoulli trials of exp(-p). What differs: the proposals are those of Karney, "Sampling exactly from the normal
     distribution", ACM TOMS 42, 2016, Algorithm D.
     """
+    if isinstance(name, NoiseSource):
+        if seed is not None:
+            raise ValueError("seed: expected None with a noise source, which has its own randomness, got a seed")
+        return name
     name = one_of("noise_source", name, tuple(_SOURCES))
     if seed is None:
         return _SOURCES[name]()

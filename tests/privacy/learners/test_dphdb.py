@@ -226,7 +226,7 @@ def test_the_noise_of_dpucb_is_a_mirrored_tree() -> None:
     source = KnownNoise(draws)
     bandit = dpucb(noise_source=source)
     sigma = math.sqrt(8.0) * (1.0 + 1e-6) * math.sqrt(HORIZON.bit_length()) / gaussian_mu(1.0, 1e-3)
-    assert bandit.mechanism.noise_scale == pytest.approx(sigma, rel=1e-12)
+    assert bandit.noise.noise_scale == pytest.approx(sigma, rel=1e-12)
     exact = np.zeros((ARMS, DIM + 1, DIM + 1))
     for t, (x, rewards, _) in enumerate(stream(HORIZON), 1):
         k = int(bandit.select(tensor(x)))
@@ -252,11 +252,11 @@ def test_the_noise_of_dpucb_is_a_mirrored_tree() -> None:
 def test_the_original_constants_are_much_larger() -> None:
     options: dict[str, Any] = {"horizon": 10_000, "delta": 1e-4, "arms": 2}
     exact, original = dpucb(50, **options), dpucb(50, constants="original", **options)
-    assert original.mechanism.noise_scale == pytest.approx(4.0 * math.sqrt(15) * 2.0 * math.log(4e4), rel=1e-12)
-    sigma = original.mechanism.noise_scale
+    assert original.noise.noise_scale == pytest.approx(4.0 * math.sqrt(15) * 2.0 * math.log(4e4), rel=1e-12)
+    sigma = original.noise.noise_scale
     norm = math.sqrt(2 * 15) * sigma * (4.0 * math.sqrt(50) + 2.0 * math.log(2e4 / 0.01))
     assert original.noise_norm == pytest.approx(norm, rel=1e-12)
-    assert original.mechanism.noise_scale > 8.0 * exact.mechanism.noise_scale
+    assert original.noise.noise_scale > 8.0 * exact.noise.noise_scale
     assert original.noise_norm > 20.0 * exact.noise_norm
     for bandit in (exact, original):
         bandit.step(None)
@@ -264,7 +264,7 @@ def test_the_original_constants_are_much_larger() -> None:
     dpucb(constants="original", epsilon=INF)
     with pytest.raises(ValueError, match="epsilon: expected a smaller one"):
         dpucb(constants="original", epsilon=1e5, delta=0.4)
-    assert dpucb(adjacency="zero_out").mechanism.sensitivity == pytest.approx(2.0, rel=1e-5)
+    assert dpucb(adjacency="zero_out").noise.sensitivity == pytest.approx(2.0, rel=1e-5)
 
 
 def test_the_set_of_dpucb_holds_under_its_noise() -> None:
@@ -297,7 +297,7 @@ def test_the_bound_on_the_noises_norm() -> None:
     rows, columns = torch.triu_indices(8, 8)
     noise = torch.zeros((games, 8, 8), dtype=torch.float64)
     draws = torch.randn((games, len(rows)), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    noise[:, rows, columns] = noise[:, columns, rows] = bandit.mechanism.noise_scale * draws
+    noise[:, rows, columns] = noise[:, columns, rows] = bandit.noise.noise_scale * draws
     norms = torch.linalg.eigvalsh(noise)[:, -1]
     # alpha / (6 n K) = 0.1 is the share of either end that may be beyond.
     assert float((norms > bandit.noise_norm).double().mean()) < 0.1
@@ -311,7 +311,7 @@ def known(bandit: DPHDB) -> list[KnownNoise]:
     """Give each arm silent noise that counts how often it is asked."""
     sources = [KnownNoise() for _ in bandit.arms]
     for arm, source in zip(bandit.arms, sources, strict=True):
-        getattr(arm.choice, "mechanism", arm.choice).source = source
+        arm.noise.source = source
     return sources
 
 
@@ -344,7 +344,7 @@ def test_what_is_spent_is_one_arms(mechanism: str) -> None:
         harmonic = np.cumsum(1.0 / np.arange(1, n + 1))
         spent = [zcdp_epsilon(zcdp_rho(1.0, 1e-3) * h / harmonic[-1], 1e-3) for h in harmonic]
     else:
-        encoder = bandit.arms[0].choice.mechanism.materialize(n)[1]
+        encoder = bandit.arms[0].noise.materialize(n)[1]
         norms = [math.sqrt(s.bit_length()) for s in range(1, n + 1)]
         if mechanism in ("blt", "sqrt"):
             norms = encoder.square().cumsum(0).amax(-1).sqrt().tolist()

@@ -18,7 +18,8 @@ from torchonline.convex.domains import CrossPolytope, LpBall, Polytope
 from torchonline.privacy.calibration import zcdp_epsilon, zcdp_rho
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learners.vertex_choice import NoisyVertex, harmonic
-from torchonline.privacy.mechanisms.generalized_gaussian import smoothness
+from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
+from torchonline.privacy.noise import noise_source
 
 pytestmark = pytest.mark.fast
 
@@ -115,9 +116,9 @@ def test_sensitivity_is_that_of_the_clipping(cls: Any, norm: float | None) -> No
     options = PROMISE | ({} if norm is None else {"norm": norm}) | {"clip": 0.7, "mechanism": "blt"}
     learner = cls(6, **options)
     worst = largest_move(0.7, learner.clip_norm, 2.0, 6)
-    assert worst <= learner.choice.mechanism.sensitivity <= worst * (1.0 + 2.0 * MARGIN)
+    assert worst <= learner.noise.sensitivity <= worst * (1.0 + 2.0 * MARGIN)
     halved = cls(6, adjacency="zero_out", **options)
-    assert math.isclose(halved.choice.mechanism.noise_scale, 0.5 * learner.choice.mechanism.noise_scale, rel_tol=1e-12)
+    assert math.isclose(halved.noise.noise_scale, 0.5 * learner.noise.noise_scale, rel_tol=1e-12)
     assert learner.privacy_ledger().adjacency == "replace_one"
     assert halved.privacy_ledger().adjacency == "zero_out"
 
@@ -131,7 +132,7 @@ def test_score_noise_is_enough_and_two_thirds_of_it_is_not(law: str) -> None:
     ranges = 2.0 * radius * 2.0 * clip / steps  # l1 diameter times the move in the maximum norm, over t
 
     def oracle(factor: float) -> float:
-        ratio = ranges / (factor * learner.choice.scale / steps.sqrt())
+        ratio = ranges / (factor * learner.noise.scale / steps.sqrt())
         rho = float((ratio.square() / (8.0 if law == "gumbel" else 2.0)).sum())
         orders = np.concatenate([1.0 + np.geomspace(1e-2, 1.0, 400), np.geomspace(2.0, 2000.0, 3000)])
         accountant = RdpAccountant(orders, RELATION)
@@ -151,14 +152,14 @@ def test_score_noise_is_enough_and_two_thirds_of_it_is_not(law: str) -> None:
 def test_scores_get_noise_of_their_law() -> None:
     """Draws are as the formula says: the scale of step t is that of step 1 over the square root of t."""
     learner = DPPOFW(3, mechanism="gumbel", **PROMISE)
-    assert isinstance(learner.choice, NoisyVertex)
+    assert isinstance(learner.noise, NoisyVertex)
     rho = zcdp_rho(1.0, 1e-3)
     range_ = 2.0 * 2.0 * (1.0 + MARGIN)
-    assert math.isclose(learner.choice.scale, range_ * math.sqrt(harmonic(40) / (8.0 * rho)), rel_tol=1e-12)
+    assert math.isclose(learner.noise.scale, range_ * math.sqrt(harmonic(40) / (8.0 * rho)), rel_tol=1e-12)
     laplace = DPPOFW(3, mechanism="laplace", **PROMISE)
-    assert math.isclose(laplace.choice.scale, 2.0 * learner.choice.scale, rel_tol=1e-12)
+    assert math.isclose(laplace.noise.scale, 2.0 * learner.noise.scale, rel_tol=1e-12)
     # One unit of noise on vertex 4, -e_2, makes it win until the scores differ by the scale.
-    learner.choice.source = KnownNoise(torch.eye(6, dtype=torch.float64)[[4]])
+    learner.noise.source = KnownNoise(torch.eye(6, dtype=torch.float64)[[4]])
     learner.step(torch.zeros(2, 3))
     assert learner.predict().tolist() == [0.0, -0.5, 0.0]
 
@@ -172,12 +173,13 @@ def test_auto_reads_sizes_only(dim: int, horizon: int, kind: str) -> None:
 def test_the_papers_noise_is_booked_as_what_it_is(norm: float) -> None:
     """(3.2) with a correct sampler: an epsilon of 1 is claimed, some 0.1 is spent, and the booked zCDP covers the move."""
     learner = DPTOFW(5, horizon=1000, epsilon=1.0, delta=1e-3, norm=norm, mechanism="paper")
-    tree = learner.choice.mechanism
+    tree = learner.noise
     q = norm / (norm - 1.0) if norm < math.inf else 1.0
-    r, kappa = smoothness(q, 5)
+    kappa = 5.0 ** (1.0 - 2.0 / q) if q > 2.0 else 1.0
     height = math.ceil(math.log2(1000)) + 1
     assert math.isclose(tree.noise_scale**2, 2.0 * height**2 * kappa * math.log(height / 1e-3) * 4.0, rel_tol=1e-5)
-    assert tree.order == r
+    assert tree.order == 2.0  # because log 5 is below 2
+    assert math.isclose(tree.kappa, kappa, rel_tol=1e-12)
     for _ in range(1000):
         learner.step(None)
     rho = 10 * kappa * (2.0 * (1.0 + MARGIN)) ** 2 / (2.0 * tree.noise_scale**2)
@@ -200,7 +202,9 @@ def test_a_source_that_cannot_draw_the_law_is_refused_at_once() -> None:
 def test_indices_and_factors_of_the_papers_norm() -> None:
     """R is in [2, q], and kappa bounds (r-1) |x|_r^2 / |x|_q^2 over vectors."""
     for q, dim in itertools.product((2.0, 3.0, 11.0, math.inf), (2, 5, 20, 1000)):
-        r, kappa = smoothness(q, dim)
+        options: dict[str, Any] = {"sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-3, "source": noise_source("torch")}
+        tree = GeneralizedGaussianTree(1000, order=q, dim=dim, **options)
+        r, kappa = tree.order, tree.kappa
         assert 2.0 <= r <= max(q, 2.0)
         ones = torch.ones(dim, dtype=torch.float64)
         ratio = float(torch.linalg.vector_norm(ones, r) / torch.linalg.vector_norm(ones, q))
@@ -210,7 +214,7 @@ def test_indices_and_factors_of_the_papers_norm() -> None:
 def test_gaussian_spending_agrees_with_another_accountant() -> None:
     """From the noise in use and the largest column of the dense encoder, with a record's move of 2C."""
     learner = DPTOFW(3, horizon=300, epsilon=2.0, delta=1e-4, clip=0.4)
-    mechanism = learner.choice.mechanism
+    mechanism = learner.noise
     column = float(mechanism.materialize(300)[1].norm(dim=0).max())
     event = dp_accounting.GaussianDpEvent(mechanism.noise_scale / (0.8 * column))
     assert abs(PLDAccountant(RELATION).compose(event).get_epsilon(1e-4) - 2.0) < 1e-3

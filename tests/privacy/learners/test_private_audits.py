@@ -67,10 +67,10 @@ def fleets(cls: Any, divided: float = 1.0, **options: Any) -> Callable[[int], An
 
     def build(games: int) -> Any:
         learner = cls(5, batch_shape=(games,), seed=next(seeds), **options)
-        if isinstance(learner.choice, NoisyVertex):
-            learner.choice.scale /= divided
+        if isinstance(learner.noise, NoisyVertex):
+            learner.noise.scale /= divided
         else:
-            learner.choice.mechanism.noise_scale /= divided
+            learner.noise.noise_scale /= divided
         return learner
 
     return build
@@ -79,7 +79,7 @@ def fleets(cls: Any, divided: float = 1.0, **options: Any) -> Callable[[int], An
 def printed(games: int) -> DPTOFW:
     """A fleet with the noise as printed."""
     learner = DPTOFW(5, batch_shape=(games,), **PAPER)
-    tree = learner.choice.mechanism
+    tree = learner.noise
     tree.__class__, tree.dual = PrintedTree, 3.0
     return learner
 

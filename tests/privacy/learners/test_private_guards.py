@@ -54,12 +54,9 @@ class Silent(KnownNoise):
 def silence(learner: Any) -> Any:
     """Take the noise away, so that two learners on one stream have one state."""
     for module in learner.modules():
-        choice = getattr(module, "choice", None)
-        for holder in (module, choice, *(getattr(each, "mechanism", None) for each in (module, choice))):
+        for holder in (module, *(getattr(module, name, None) for name in ("noise", "mechanism"))):
             if hasattr(holder, "source"):
                 holder.source = Silent()
-        if hasattr(module, "prefix_sums"):
-            module.prefix_sums.source = Silent()
     return learner
 
 
@@ -321,7 +318,7 @@ def test_threads_lose_no_record_and_no_noise(case: PrivateCase) -> None:
 
     in_threads(*map(learns, vectors))
     assert len(taken) == int(learner.rounds) == 64
-    mechanism = learner.prefix_sums if case.cls is DPFTRL else learner.choice.mechanism
+    mechanism = learner.noise
     torch.testing.assert_close(mechanism.value(learner.noisy_sum), 16.0 * vectors.sum(0), rtol=0.0, atol=1e-5)
     asked = [shape for shape in mechanism.source.asked if shape]
     expected = sum((t & -t).bit_length() for t in range(1, 65)) if mechanism.name == "honaker" else 64
@@ -339,7 +336,7 @@ def test_threads_lose_no_record_of_a_bandit() -> None:
     v = torch.cat([vectors, torch.full((4, 1), 0.5, dtype=torch.float64)], -1)
     products = 16.0 * v[:, bandit.upper[0]] * v[:, bandit.upper[1]]
     torch.testing.assert_close(bandit.noisy_sum, products, rtol=0.0, atol=1e-12)
-    assert len(bandit.mechanism.source.asked) == 64
+    assert len(bandit.noise.source.asked) == 64
 
 
 def test_threads_share_the_noise_of_prefix_sums() -> None:

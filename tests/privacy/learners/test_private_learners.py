@@ -41,6 +41,7 @@ from torchonline.export import released, to_program, to_torchscript
 from torchonline.privacy import gaussian_epsilon, prefix_sum
 from torchonline.privacy.accounting import GaussianEvent
 from torchonline.privacy.learners.base import SECRET
+from torchonline.privacy.learners.vertex_choice import NoisyVertex
 from torchonline.privacy.mechanisms.discrete import DiscreteTree
 
 EACH = pytest.mark.parametrize("case", quick_params(CASES))
@@ -135,8 +136,9 @@ def test_any_record_is_a_step(case: PrivateCase, kind: str) -> None:
 
 def exact_sum(learner: Any) -> Tensor:
     """The noisy sum, or the secret one, in the units of the contributions."""
-    mechanism = getattr(learner.choice, "mechanism", None)
-    return learner.secret_sum if mechanism is None else mechanism.value(learner.noisy_sum)
+    if isinstance(learner.noise, NoisyVertex):
+        return learner.secret_sum
+    return learner.noise.value(learner.noisy_sum)
 
 
 class Laws(KnownNoise):
@@ -151,9 +153,7 @@ class Laws(KnownNoise):
 
 def sources_of(learner: Any) -> None:
     """No more noise, so that what a record does can be seen."""
-    for holder in (learner, learner.choice, getattr(learner.choice, "mechanism", None)):
-        if holder is not None:
-            holder.source = Laws()
+    learner.source = learner.noise.source = Laws()
     for name, value in learner.state().items():
         if name.startswith(SECRET) and name != "secret_sum":
             value.zero_()
@@ -351,7 +351,7 @@ def test_public_state_is_what_was_released(case: PrivateCase) -> None:
     public = learner.public_state()
     assert set(public) == {name for name in learner.state() if not name.startswith(SECRET)}
     allowed = {"theta", "theta_prev", "rounds", "furthest", "continuations", "seeded"}
-    assert set(public) <= allowed | ({"noisy_sum"} if hasattr(learner.choice, "mechanism") else set())
+    assert set(public) <= allowed | (set() if isinstance(learner.noise, NoisyVertex) else {"noisy_sum"})
     assert torch.equal(public["theta"], learner.predict())
     if learner.epsilon < math.inf:
         assert any(name.startswith(SECRET) for name in learner.state_dict())
@@ -445,9 +445,7 @@ def test_a_fleet_is_so_many_learners(case: PrivateCase) -> None:
     draws = torch.randn(64, 3, width, generator=generator, dtype=torch.float64)
     fleet, singles = case.build(batch_shape=(3,)), [case.build() for _ in range(3)]
     for learner, known in [(fleet, draws), *((single, draws[:, i]) for i, single in enumerate(singles))]:
-        source = KnownNoise(known)
-        for holder in (learner.choice, getattr(learner.choice, "mechanism", learner.choice)):
-            holder.source = source
+        learner.noise.source = KnownNoise(known)
     for step in range(20):
         g = gradients_for(fleet, step)
         fleet.step(g)
@@ -464,15 +462,14 @@ def test_tensors_and_arrays_agree(case: PrivateCase, batch_shape: tuple[int, ...
     arrays, tensors = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
     tensors.is_small = False
     assert tensors._arrays() is None
-    if isinstance(getattr(arrays.choice, "mechanism", None), DiscreteTree):
+    if isinstance(arrays.noise, DiscreteTree):
         for learner in (arrays, tensors):
             sources_of(learner)
     else:
         width = 2 * DIM if hasattr(arrays, "secret_sum") else DIM
         draws = torch.randn(64, *batch_shape, width, dtype=torch.float64)
         for learner in (arrays, tensors):
-            for holder in (learner.choice, getattr(learner.choice, "mechanism", learner.choice)):
-                holder.source = Laws(draws)
+            learner.noise.source = Laws(draws)
     for step in range(HORIZON):
         g = None if step % 5 == 4 else gradients_for(arrays, step) * (torch.nan if step % 7 == 6 else 1.0)
         for learner in (arrays, tensors):
@@ -517,11 +514,11 @@ def test_a_seed_is_flagged_and_not_shown() -> None:
 def test_skipping_a_record_is_not_what_none_does() -> None:
     """None takes the step, draws the noise and moves the clock; the ledger then says of it what it says of a record."""
     learner = DPTOFW(2, **PROMISE)
-    source = learner.choice.mechanism.source = KnownNoise()
+    source = learner.noise.source = KnownNoise()
     learner.step(None)
     assert int(learner.rounds) == 1
     assert source.asked == [(2,)]
-    event = learner.choice.event(1)
+    event = learner.noise.event(1)
     assert isinstance(event, GaussianEvent)
     assert learner.privacy_ledger().events[0].event == event
 
@@ -538,7 +535,7 @@ def test_what_skipping_a_record_would_cost() -> None:
 def test_an_adaptive_stream() -> None:
     """Records chosen from what was released, against the learner: nothing but bounded contributions ever enters."""
     learner = DPTOFW(3, horizon=200, epsilon=1.0, delta=1e-3, clip=0.3, mechanism="tree")
-    source = learner.choice.mechanism.source = KnownNoise()
+    source = learner.noise.source = KnownNoise()
     total = torch.zeros(3, dtype=torch.float64)
     for step in range(200):
         worst = 1e8 * (learner.predict() + 1e-3).sign() * (1 if step % 7 else torch.nan)

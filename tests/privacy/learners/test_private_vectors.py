@@ -41,11 +41,8 @@ def close(seen: Tensor, expected: Any) -> None:
 def with_noise(mechanism: Mechanism, noise: Any) -> Tensor:
     """All prefixes of the noise that a mechanism makes of known draws."""
     state = {key: value.clone() for key, value in mechanism.initial_state(3).items()}
-    total, prefixes = mechanism.zero(3), []
     mechanism.source = KnownNoise(noise)
-    for step in range(1, 13):
-        total = total + mechanism.change(state, torch.zeros(3, dtype=torch.float64), step)
-        prefixes.append(total)
+    prefixes = [mechanism.add(state, torch.zeros(3, dtype=torch.float64), step).clone() for step in range(1, 13)]
     return torch.stack(prefixes)
 
 
@@ -81,7 +78,7 @@ def test_tofw(run: dict[str, Any]) -> None:
         scheme=run["scheme"],
     )
     if noisy:
-        learner.choice.mechanism.noise_scale, learner.choice.mechanism.source = 1.0, KnownNoise(Z)
+        learner.noise.noise_scale, learner.noise.source = 1.0, KnownNoise(Z)
     offset = 0 if run["scheme"] == "unbiased" else 1
     before = torch.zeros(3, dtype=torch.float64)
     for t, (x, y) in enumerate(zip(X, Y, strict=True)):
@@ -104,9 +101,7 @@ def test_pofw(run: dict[str, Any]) -> None:
     if run["noise"] == "none":
         added = torch.zeros_like(added)
     # What is drawn is multiplied by scale / sqrt(t), and subtracted.
-    learner.choice.source = KnownNoise(
-        -noise * math.sqrt(t + 1) / learner.choice.scale for t, noise in enumerate(added)
-    )
+    learner.noise.source = KnownNoise(-noise * math.sqrt(t + 1) / learner.noise.scale for t, noise in enumerate(added))
     for t, (x, y) in enumerate(zip(X, Y, strict=True)):
         close(learner.predict(), run["theta"][t])
         before = learner.predict()

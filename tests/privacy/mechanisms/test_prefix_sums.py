@@ -17,7 +17,7 @@ from torchonline.privacy import prefix_sum
 from torchonline.privacy.calibration import gaussian_mu, zcdp_epsilon
 from torchonline.privacy.mechanisms.blt import trace_lower_bound
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
-from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS, PrefixSum, calibrated
+from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS, PrefixSum
 
 pytestmark = pytest.mark.fast
 
@@ -220,7 +220,7 @@ def test_only_a_state_of_the_same_noise_is_taken(name: str) -> None:
 def test_calibration_is_the_formula() -> None:
     """Sigma = s_2 * column norm / mu, from the numbers in use."""
     for cls in MECHANISMS.values():
-        made = calibrated(cls.name, 300, sensitivity=3.0, epsilon=0.7, delta=1e-4, source=KnownNoise())
+        made = noise(cls.name, 300, sensitivity=3.0, epsilon=0.7, delta=1e-4).mechanism
         expected = 3.0 * made.column_norm(300) / gaussian_mu(0.7, 1e-4)
         assert math.isclose(made.noise_scale, expected, rel_tol=1e-12)
 

@@ -1,7 +1,7 @@
 """DP-FTRL: regularized leader on a noisy sum (Kairouz et al., ICML 2021)."""
 
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -9,9 +9,9 @@ from torch import Tensor
 from torchonline.baselines.private.private_optimizer import PrivateOptimizer, rate_or_best
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
 from torchonline.core.stepping import one_at_a_time
-from torchonline.privacy.accounting import Event
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.mechanisms.base import number_of
+from torchonline.privacy.mechanisms.prefix_sums import calibrated
 
 
 class DPFTRL(PrivateOptimizer):
@@ -61,6 +61,7 @@ class DPFTRL(PrivateOptimizer):
 
     average_theta: Tensor
     decisions: tuple[str, ...] = ("theta", "average_theta")
+    statistics_depend_on = (*PrivateOptimizer.statistics_depend_on, "learning_rate")
 
     def __init__(
         self,
@@ -74,13 +75,13 @@ class DPFTRL(PrivateOptimizer):
         **options: Unpack[PrivateOptions],
     ) -> None:
         super().__init__(dim, norm=projectable("norm", norm), radius_bound=radius_bound, clip=clip, **options)
-        self.prefix_sums = self._prefix_sum(mechanism)
+        self.noise = calibrated(mechanism, self, self._moved(), self._longest())
         self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
         self._create_buffers()
 
     def _best_rate(self) -> float:
         """Return the learning rate with the smallest bound on the regret."""
-        noise = self.prefix_sums.noise_scale * self.prefix_sums.errors(self.horizon)[0]
+        noise = self.noise.noise_scale * self.noise.errors(self.horizon)[0]
         radius = euclidean_radius(self.dim, self.norm, self.radius_bound)
         return radius / math.sqrt(self.horizon * self.clip * (self.clip + 2.0 * math.sqrt(self.dim) * noise))
 
@@ -91,19 +92,12 @@ class DPFTRL(PrivateOptimizer):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros(self.dim, dtype=torch.float64)
-        noise = {"noisy_sum": self.prefix_sums.zero(self.dim)} | self.prefix_sums.initial_state(self.dim)
-        return {"theta": zero, "average_theta": zero, **noise}
+        return {"theta": zero, "average_theta": zero, **self.noise.initial_state(self.dim)}
 
     def _learn(self, contribution: Tensor, step: int) -> None:
-        noisy_sum: Any = self.noisy_sum
-        noisy_sum += self.prefix_sums.change(self._buffers, contribution, step)
+        noisy_sum = self.noise.add(self._buffers, contribution, step)
         self.average_theta.lerp_(self.theta, 1.0 / step)
-        point = projected(-self.learning_rate * self.prefix_sums.value(noisy_sum), self.norm, self.radius_bound)
-        self.theta.copy_(point)
-
-    def _event(self, steps: int) -> Event:
-        return self.prefix_sums.event(steps)
+        self.theta.copy_(projected(-self.learning_rate * noisy_sum, self.norm, self.radius_bound))
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
-        own = [("learning_rate", self.learning_rate), number_of(self.prefix_sums.name)]
-        return super()._parameters_of_noise() + own + self.prefix_sums.parameters()
+        return [number_of(self.noise.name)] + self.noise.parameters()

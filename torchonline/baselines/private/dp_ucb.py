@@ -8,7 +8,6 @@ from torch import Tensor
 
 from torchonline.core.checks import non_negative, one_of, positive, within
 from torchonline.core.stepping import one_at_a_time
-from torchonline.privacy.accounting import Event
 from torchonline.privacy.clipping import MARGIN
 from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateOptions
@@ -102,15 +101,15 @@ class DPUCB(PrivateBandit):
         self.alpha = within("alpha", alpha, 0.0, 1.0)
         self.upper = torch.triu_indices(dim + 1, dim + 1)
         sensitivity = (math.sqrt(8.0) if self.adjacency == "replace_one" else 2.0) * (1.0 + MARGIN)
-        self.mechanism = calibrated("tree", self.horizon, sensitivity=sensitivity, **self._promise())
+        self.noise = calibrated("tree", self, sensitivity)
         height = (self.horizon - 1).bit_length() + 1 if self.is_original else self.horizon.bit_length()
         if self.is_original and self.epsilon < math.inf:
             scale = 8.0 * math.sqrt(height) * math.log(4.0 / self.delta) / self.epsilon
-            if scale < self.mechanism.noise_scale:
+            if scale < self.noise.noise_scale:
                 raise ValueError(f"epsilon: expected a smaller one, for the original constants, got {self.epsilon:g}")
-            self.mechanism.noise_scale = scale
+            self.noise.noise_scale = scale
         # The largest standard deviation of a prefix's noise, and a bound on the spectral norm of all that are d x d.
-        self.deviation = self.mechanism.noise_scale * math.sqrt(height)
+        self.deviation = self.noise.noise_scale * math.sqrt(height)
         self.log_rounds = math.log(6.0 * self.horizon * self.arm_count / self.alpha)
         if self.is_original:
             of_rounds = 2.0 * math.log(2.0 * self.horizon / self.alpha)
@@ -121,8 +120,8 @@ class DPUCB(PrivateBandit):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         size = self.upper.size(1)
-        state = {"noisy_sum": self.mechanism.zero(size)} | self.mechanism.initial_state(size)
-        return {name: value.expand(self.arm_count, *value.shape) for name, value in state.items()}
+        state = self.noise.initial_state(size).items()
+        return {name: value.expand(self.arm_count, *value.shape) for name, value in state}
 
     def radius(self) -> float:
         r"""Return :math:`\beta`, for contexts and rewards in units of their bounds."""
@@ -139,7 +138,7 @@ class DPUCB(PrivateBandit):
         products = v[..., self.upper[0]] * v[..., self.upper[1]]
         pulled = action.unsqueeze(-1) == torch.arange(self.arm_count, device=action.device)
         summand = pulled.to(v.dtype).mT @ products
-        self.noisy_sum.add_(self.mechanism.change(self._buffers, summand, step))
+        self.noise.add(self._buffers, summand, step)
 
     @one_at_a_time
     def released(self) -> "ReleasedDPUCB":
@@ -156,11 +155,8 @@ class DPUCB(PrivateBandit):
         bonus = (unit * self.radius()) ** 2 * inverse
         return ReleasedDPUCB(self, theta=unit * theta, bonus=bonus)
 
-    def _event(self, steps: int) -> Event:
-        return self.mechanism.event(steps)
-
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
-        return super()._parameters_of_noise() + self.mechanism.parameters()
+        return self.noise.parameters()
 
 
 class ReleasedDPUCB(ReleasedBandit):

@@ -57,6 +57,7 @@ class LocalMD(DisjointBatches):
 
     secret_gradient_sum: Tensor
     secret_iterate_sum: Tensor
+    statistics_depend_on = (*DisjointBatches.statistics_depend_on, "learning_rate")
     renamed = {"secret_gradients": "secret_gradient_sum", "secret_path": "secret_iterate_sum"}
 
     def __init__(
@@ -128,6 +129,3 @@ class LocalMD(DisjointBatches):
         self.theta.copy_(self._shrunk(self.theta.to(torch.float64) + change))
         self.secret_iterate_sum.zero_()
         self.secret_gradient_sum.zero_()
-
-    def _parameters_of_noise(self) -> list[tuple[str, float]]:
-        return super()._parameters_of_noise() + [("learning_rate", self.learning_rate)]

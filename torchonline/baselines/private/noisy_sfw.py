@@ -56,6 +56,7 @@ class NoisySFW(DisjointBatches):
     secret_sum: Tensor
     decisions: tuple[str, ...] = ("theta", "theta_prev")
     points = 2
+    statistics_depend_on = (*DisjointBatches.statistics_depend_on, "step_size")
 
     def __init__(
         self,
@@ -97,6 +98,3 @@ class NoisySFW(DisjointBatches):
         self.theta_prev.copy_(self.theta)
         self.theta.lerp_(vertex.to(self.theta.dtype), self.step_size)
         self.secret_sum.zero_()
-
-    def _parameters_of_noise(self) -> list[tuple[str, float]]:
-        return super()._parameters_of_noise() + [("step_size", self.step_size)]

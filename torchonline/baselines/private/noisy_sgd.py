@@ -88,7 +88,7 @@ class NoisySGD:
         if not 1.0 <= self.batch_size <= self.records:
             raise ValueError(f"batch_size: expected a number from 1 to {self.records}, got {batch_size}")
         self.batch_shape = sizes("batch_shape", batch_shape)
-        self.source = noise_source if isinstance(noise_source, NoiseSource) else make_source(noise_source, seed)
+        self.source = make_source(noise_source, seed)
         self.source.require("normal")
         self.rate = self.batch_size / self.records
         self.noise_multiplier = 0.0

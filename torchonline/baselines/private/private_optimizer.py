@@ -27,13 +27,12 @@ def rate_or_best(learning_rate: float | None, clip: float, best: Callable[[], fl
 class PrivateOptimizer(PrivatePoint):
     """Base class of the private online baselines on an l_p ball, p = ``norm``."""
 
+    statistics_depend_on: tuple[str, ...] = ("norm", "radius_bound", "clip")
+
     def __init__(self, dim: int, *, norm: float, radius_bound: float, **options: Any) -> None:
         super().__init__(dim, **options)
         self.norm = norm_order("norm", norm)
         self.radius_bound = positive("radius_bound", radius_bound)
-
-    def _parameters_of_noise(self) -> list[tuple[str, float]]:
-        return [("norm", self.norm), ("radius_bound", self.radius_bound), ("clip", self.clip)]
 
 
 class DisjointBatches(PrivateOptimizer):
@@ -47,6 +46,7 @@ class DisjointBatches(PrivateOptimizer):
 
     ends: tuple[int, ...]  # the last steps of the batches, up to the horizon
     noise_multiplier: float  # 1 / mu
+    statistics_depend_on = (*PrivateOptimizer.statistics_depend_on, "noise_multiplier")
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
@@ -68,6 +68,3 @@ class DisjointBatches(PrivateOptimizer):
 
     def _event(self, steps: int) -> Event | None:
         return None if steps < self.ends[0] else GaussianEvent(self.noise_multiplier)
-
-    def _parameters_of_noise(self) -> list[tuple[str, float]]:
-        return super()._parameters_of_noise() + [("noise_multiplier", self.noise_multiplier)]

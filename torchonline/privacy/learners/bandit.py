@@ -46,6 +46,8 @@ class PrivateBandit(PrivateLearner):
     """
 
     feature_norm: float  # the order of the norm that contexts are clipped in
+    statistics_depend_on: tuple[str, ...] = ("arm_count", "feature_clip", "reward_clip")
+    argument_of = {"arm_count": "arms"}
 
     def __init__(
         self, dim: int, *, arms: int, feature_clip: float, reward_clip: float, **options: Unpack[PrivateOptions]
@@ -133,7 +135,3 @@ class PrivateBandit(PrivateLearner):
         x = torch.where(counts.unsqueeze(-1), x, 0.0)
         reward = torch.where(counts, reward.clamp(-self.reward_clip, self.reward_clip), 0.0)
         return clipped(x, self.feature_clip, self.feature_norm), action, reward
-
-    def _parameters_of_noise(self) -> list[tuple[str, float]]:
-        own = [("arms", float(self.arm_count)), ("feature_clip", self.feature_clip), ("reward_clip", self.reward_clip)]
-        return own + super()._parameters_of_noise()

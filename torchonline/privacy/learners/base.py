@@ -73,11 +73,12 @@ class PrivateLearner(ClockedLearner):
     # Far below the margin of the calibration, and above the differences between the logarithms of two processors.
     options_tolerance = 1e-10
 
+    noise: Any  # a mechanism; unless the learner has an `_event` of its own
     decisions: tuple[str, ...] = ()  # buffers in the dtype of the learner; all others are exact
     # Also where a subclass has a constructor of its own that does not take them.
     fixed_besides: tuple[str, ...] = ("horizon", "epsilon", "delta", "adjacency", "clip", "clip_norm", "sensitivity")
     fixed_besides += ("feature_clip", "feature_norm", "reward_clip", "norm", "radius_bound")
-    fixed_besides += ("mechanism", "scheme", "step_scale", "warmup", "gap")
+    fixed_besides += ("mechanism", "noise", "scheme", "step_scale", "warmup", "gap")
     why_fixed = "which the noise is made for"
 
     def __init__(
@@ -103,9 +104,7 @@ class PrivateLearner(ClockedLearner):
         self.adjacency = one_of("adjacency", adjacency, ADJACENCIES)
         if positive_integer("max_participations", max_participations) != 1:
             raise ValueError(f"max_participations: expected 1, which the accounting is for, got {max_participations}")
-        if isinstance(noise_source, NoiseSource) and seed is not None:
-            raise ValueError("seed: expected None with a noise source, which has its own randomness, got a seed")
-        self.source = noise_source if isinstance(noise_source, NoiseSource) else make_source(noise_source, seed)
+        self.source = make_source(noise_source, seed)
 
     def _promise(self) -> dict[str, Any]:
         """Return what a mechanism is calibrated to, and its source."""
@@ -117,7 +116,7 @@ class PrivateLearner(ClockedLearner):
 
     def _event(self, steps: int) -> Event | None:
         """Return what ``steps`` steps of a run with noise release; None for nothing."""
-        raise NotImplementedError
+        return self.noise.event(steps)
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         """Return the numbers that the noise in a state depends on, by name."""

@@ -74,6 +74,7 @@ class DPHDB(PrivateBandit):
 
     theta_warm: Tensor
     decisions = ("theta_warm",)
+    statistics_depend_on = (*PrivateBandit.statistics_depend_on, "warmup", "gap")
 
     def __init__(
         self,
@@ -159,5 +160,4 @@ class DPHDB(PrivateBandit):
         return self.arms[0]._event(self._local(steps))
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
-        own = [("warmup", float(self.warmup)), ("gap", self.gap), *self.link.signature()]
-        return super()._parameters_of_noise() + own + self.arms[0]._parameters_of_noise()
+        return [*self.link.signature(), *self.arms[0]._parameters_of_noise()]

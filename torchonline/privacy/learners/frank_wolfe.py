@@ -9,8 +9,8 @@ from torchonline.convex.domains import CrossPolytope, LpBall, Polytope, Vertices
 from torchonline.core.checks import one_of
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe
-from torchonline.privacy.learners.vertex_choice import Choice, NoisySum
-from torchonline.privacy.mechanisms.base import VERTEX_LAWS
+from torchonline.privacy.learners.vertex_choice import NoisyVertex
+from torchonline.privacy.mechanisms.base import VERTEX_LAWS, Mechanism
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
 from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
 
@@ -81,13 +81,13 @@ class DPTOFW(PrivateFrankWolfe):
             dim, domain=domain, clip=clip, mechanism=mechanism, scheme=scheme, step_scale=step_scale, **options
         )
 
-    def _choice(self) -> Choice:
+    def _new_noise(self) -> Mechanism | NoisyVertex:
         if self.mechanism != "paper" or self.epsilon == math.inf:
-            return super()._choice()
+            return super()._new_noise()
         norm = self.domain.norm
         order = norm / (norm - 1.0) if 1.0 < norm < math.inf else math.inf if norm == 1.0 else 1.0
         shape: dict[str, Any] = {"order": order, "dim": self.dim, "sensitivity": self._moved(max(order, 2.0))}
-        return NoisySum(self.domain, GeneralizedGaussianTree(self.horizon, **shape, **self._promise()))
+        return GeneralizedGaussianTree(self.horizon, **shape, **self._promise())
 
 
 class DPPOFW(PrivateFrankWolfe):

@@ -12,13 +12,13 @@ from torchonline.core.checks import one_of, positive
 from torchonline.core.ops import assign_
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
-from torchonline.privacy.accounting import Event
 from torchonline.privacy.calibration import zcdp_rho
 from torchonline.privacy.clipping import clipped
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.point import PrivatePoint
-from torchonline.privacy.learners.vertex_choice import Choice, NoisySum, NoisyVertex
-from torchonline.privacy.mechanisms.base import VERTEX_LAWS, NoNoise
+from torchonline.privacy.learners.vertex_choice import NoisyVertex
+from torchonline.privacy.mechanisms.base import VERTEX_LAWS, Mechanism, NoNoise, number_of
+from torchonline.privacy.mechanisms.prefix_sums import calibrated
 
 SCHEMES = ("unbiased", "paper")
 
@@ -60,23 +60,24 @@ class PrivateFrankWolfe(PrivatePoint):
         self.mechanism = automatic if mechanism == "auto" else mechanism
         self.scheme = one_of("scheme", scheme, SCHEMES)
         self.step_scale = positive("step_scale", step_scale)
-        self.is_small = math.prod(self.batch_shape) * self.dim < SMALL_STEP
-        self.choice: Choice = self._choice()
+        self.noise = self._new_noise()
+        takes_arrays = domain.takes_arrays and not isinstance(self.noise, NoisyVertex)
+        self.is_small = takes_arrays and math.prod(self.batch_shape) * self.dim < SMALL_STEP
         self._create_buffers()
 
-    def _choice(self) -> Choice:
-        """Return the rule that adds noise and chooses a vertex."""
+    def _new_noise(self) -> Mechanism | NoisyVertex:
+        """Return what adds noise to the sum, or to the choice of a vertex."""
         if self.epsilon == math.inf:
-            return NoisySum(self.domain, NoNoise(self.horizon))
+            return NoNoise(self.horizon)
         if self.mechanism not in VERTEX_LAWS:
-            return NoisySum(self.domain, self._prefix_sum(self.mechanism))
+            return calibrated(self.mechanism, self, self._moved(), self._longest())
         moved, rho = self._moved(math.inf), zcdp_rho(self.epsilon, self.delta)
         domain: Any = self.domain
         return NoisyVertex(domain, self.mechanism, horizon=self.horizon, sensitivity=moved, rho=rho, source=self.source)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         start = self.domain.start()
-        return {"theta": start, "theta_prev": start, **self.choice.initial_state(self.dim)}
+        return {"theta": start, "theta_prev": start, **self.noise.initial_state(self.dim)}
 
     def _advance(self, gradients: Tensor, step: int) -> None:
         view = self._arrays()
@@ -93,7 +94,7 @@ class PrivateFrankWolfe(PrivatePoint):
 
     def _arrays(self) -> NumpyView | None:
         """Return the view that a small step on the CPU runs on; None for tensors."""
-        return self.view_for(self.theta) if self.is_small and self.choice.takes_arrays else None
+        return self.view_for(self.theta) if self.is_small else None
 
     def _contribution(self, gradients: Tensor, step: int) -> Tensor:
         weight = step if self.scheme == "unbiased" else step + 1
@@ -109,14 +110,13 @@ class PrivateFrankWolfe(PrivatePoint):
     def _move(self, contribution: Tensor, step: int, state: Any) -> None:
         """Add a contribution and move the decision, in tensors or arrays by name."""
         divisor = step if self.scheme == "unbiased" else step + 1
-        vertex = self.choice.vertex(state, contribution, step, divisor)
+        noise: Mechanism | NoisyVertex = self.noise
+        direction = noise.add(state, contribution, step) / divisor
+        vertex = noise.vertex(direction, step) if isinstance(noise, NoisyVertex) else self.domain.minimizer(direction)
         theta = state["theta"]
         assign_(state["theta_prev"], theta)
         theta += min(1.0, self.step_scale / (step + 1)) * (vertex - theta)
 
-    def _event(self, steps: int) -> Event:
-        return self.choice.event(steps)
-
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         own = [("clip", self.clip), ("scheme", float(SCHEMES.index(self.scheme))), ("step_scale", self.step_scale)]
-        return own + self.domain.parameters() + self.choice.parameters()
+        return own + self.domain.parameters() + [number_of(self.noise.name)] + self.noise.parameters()

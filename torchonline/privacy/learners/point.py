@@ -11,8 +11,6 @@ from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
 from torchonline.privacy.learners.released import Released
-from torchonline.privacy.mechanisms.base import Mechanism
-from torchonline.privacy.mechanisms.prefix_sums import calibrated
 from torchonline.privacy.records import record_values
 
 
@@ -83,11 +81,6 @@ class PrivatePoint(PrivateLearner):
     def _moved(self, order: float = 2.0) -> float:
         """Return the sensitivity of a sum: two contributions, one under ``"zero_out"``."""
         return (2.0 if self.adjacency == "replace_one" else 1.0) * self._longest(order)
-
-    def _prefix_sum(self, name: str) -> Mechanism:
-        """Return the named prefix-sum mechanism, calibrated to epsilon and delta."""
-        sensitivity, radius = self._moved(), self._longest()
-        return calibrated(name, self.horizon, sensitivity=sensitivity, radius=radius, **self._promise())
 
     def _advance(self, gradients: Tensor, step: int) -> None:
         """Take a step on gradients, float64, ``(*B, N, d)``."""

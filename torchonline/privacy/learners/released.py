@@ -30,7 +30,7 @@ class Released(nn.Module):
 
 
 class ReleasedBandit(nn.Module):
-    """Base class of released bandits, which decide by public values only."""
+    """Base class of released bandits: ``forward`` scores arms by public values only."""
 
     theta: Tensor  # parameters of all arms, (*B, K, d)
 
@@ -39,10 +39,6 @@ class ReleasedBandit(nn.Module):
         self.feature_clip, self.feature_norm = bandit.feature_clip, bandit.feature_norm
         for name, value in public.items():
             self.register_buffer(name, value.detach().to(torch.float64, copy=True))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the score of each arm: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
-        raise NotImplementedError
 
     def admitted(self, x: Tensor, mask: Tensor | None = None) -> Tensor | None:
         """Return the mask of the arms to choose from, ``(*B, ..., K)``; None for all."""

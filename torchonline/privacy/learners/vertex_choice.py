@@ -1,40 +1,14 @@
-"""Private choice of a vertex: from a noisy sum, or by noisy scores."""
+"""Private choice of a vertex by noisy scores."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchonline.convex.domains import Domain, Vertices
+from torchonline.convex.domains import Vertices
 from torchonline.privacy.accounting import Event, ZCDPEvent
-from torchonline.privacy.mechanisms.base import Mechanism, number_of
+from torchonline.privacy.mechanisms.base import State
 from torchonline.privacy.noise import NoiseSource
-
-
-class NoisySum:
-    """Noise on the sum: direction and vertex are functions of the noisy sum alone."""
-
-    def __init__(self, domain: Domain, mechanism: Mechanism) -> None:
-        self.domain = domain
-        self.mechanism = mechanism
-        self.takes_arrays = domain.takes_arrays  # whether state, contribution and vertex may be NumPy arrays
-
-    def initial_state(self, dim: int) -> dict[str, Tensor]:
-        """Return the initial buffers, ``(..., d)``. Secret names begin with ``secret``."""
-        return {"noisy_sum": self.mechanism.zero(dim)} | self.mechanism.initial_state(dim)
-
-    def vertex(self, state: Any, contribution: Tensor, step: int, divisor: float) -> Tensor:
-        """Add a summand, and return the vertex for sum / ``divisor``, both ``(*B, d)``."""
-        noisy_sum = state["noisy_sum"]
-        noisy_sum += self.mechanism.change(state, contribution, step)
-        return self.domain.minimizer(self.mechanism.value(noisy_sum) / divisor)
-
-    def event(self, steps: int) -> Event:
-        return self.mechanism.event(steps)
-
-    def parameters(self) -> list[tuple[str, float]]:
-        return [number_of(self.mechanism.name)] + self.mechanism.parameters()
 
 
 class NoisyVertex:
@@ -53,14 +27,12 @@ class NoisyVertex:
         sensitivity: 2C, or C under ``"zero_out"``: how far a record moves the sum in the maximum norm.
     """
 
-    takes_arrays = False
-
     def __init__(
         self, domain: Vertices, law: str, *, horizon: int, sensitivity: float, rho: float, source: NoiseSource
     ) -> None:
         source.require(law)
         self.domain = domain
-        self.law = law
+        self.name = law
         self.horizon = horizon
         self.rho = rho
         self.source = source
@@ -70,22 +42,23 @@ class NoisyVertex:
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         return {"secret_sum": torch.zeros(dim, dtype=torch.float64)}
 
-    def vertex(self, state: Any, contribution: Tensor, step: int, divisor: float) -> Tensor:
-        total = state["secret_sum"]
-        total += contribution
-        scores = self.domain.scores(total / divisor)
-        noise = getattr(self.source, self.law)(tuple(scores.shape)).to(scores.device)
+    def add(self, state: State, summand: Tensor, step: int) -> Tensor:
+        """Add a summand to the secret sum, and return the sum, both ``(*B, d)``."""
+        total: Tensor = state["secret_sum"]
+        total += summand
+        return total
+
+    def vertex(self, direction: Tensor, step: int) -> Tensor:
+        """Return the vertex that noisy scores choose for a direction, both ``(*B, d)``."""
+        scores = self.domain.scores(direction)
+        noise = getattr(self.source, self.name)(tuple(scores.shape)).to(scores.device)
         return self.domain.vertex(scores.sub(noise, alpha=self.scale / math.sqrt(step)).argmin(-1))
 
     def event(self, steps: int) -> Event:
         return ZCDPEvent(self.rho * harmonic(steps) / harmonic(self.horizon))
 
     def parameters(self) -> list[tuple[str, float]]:
-        return [number_of(self.law), ("noise_scale", self.scale)]
-
-
-# The rule that adds up contributions and chooses a vertex, with noise on the sum or on the choice.
-Choice = NoisySum | NoisyVertex
+        return [("noise_scale", self.scale)]
 
 
 def harmonic(n: int) -> float:

@@ -22,9 +22,8 @@ MECHANISM_NAMES = ("none", "blt", "tree", "honaker", "sqrt", "paper", "discrete"
 class Mechanism:
     """Base class of the mechanisms: a factorization A = BC of prefix sums, and noise.
 
-    Its owner keeps as buffers what evolves: the noisy sum, which is public, and the buffers that :meth:`initial_state` returns
-    and :meth:`change` writes, which are as secret as the records, and their names say so. Methods that compute run on tensors
-    and on NumPy views of them alike.
+    Its owner keeps as buffers what evolves: the noisy sum, which is public, and others, which are as secret as the records, and
+    their names say so. Methods that compute run on tensors and on NumPy views of them alike.
 
     Args:
         horizon: n, the number of steps.
@@ -43,12 +42,14 @@ class Mechanism:
         self.source = source
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        """Return the secret buffers before the first step, for sums of size d."""
-        raise NotImplementedError
+        """Return the buffers before the first step, for sums of size d."""
+        return {"noisy_sum": torch.zeros(dim, dtype=torch.float64)}
 
-    def zero(self, dim: int) -> Tensor:
-        """Return the noisy sum before the first step, ``(d)``."""
-        return torch.zeros(dim, dtype=torch.float64)
+    def add(self, state: State, summand: Tensor, step: int) -> Tensor:
+        """Add a summand, ``(*B, d)``, and noise; return the noisy sum, float64."""
+        noisy_sum = state["noisy_sum"]
+        noisy_sum += self.change(state, summand, step)
+        return self.value(noisy_sum)
 
     def change(self, state: State, summand: Tensor, step: int) -> Tensor:
         """Return what a step adds to the noisy sum, ``(*B, d)``.
@@ -112,9 +113,6 @@ class NoNoise(Mechanism):
 
     def __init__(self, horizon: int) -> None:
         super().__init__(horizon, sensitivity=math.inf, noise_scale=0.0, source=noise_source("torch"))
-
-    def initial_state(self, dim: int) -> dict[str, Tensor]:
-        return {}
 
     def change(self, state: State, summand: Tensor, step: int) -> Tensor:
         return summand

@@ -49,9 +49,6 @@ class DiscreteTree(Tree):
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         return {name: value.to(torch.int64) for name, value in super().initial_state(dim).items()}
 
-    def zero(self, dim: int) -> Tensor:
-        return torch.zeros(dim, dtype=torch.int64)
-
     def change(self, state: State, summand: Tensor, step: int) -> Tensor:
         whole = (torch.as_tensor(summand) / self.grid).trunc().to(torch.int64)
         fits = whole.square().sum(-1, keepdim=True) <= self.longest**2

@@ -11,17 +11,6 @@ from torchonline.privacy.mechanisms.base import draw_shape
 from torchonline.privacy.mechanisms.trees import Tree
 
 
-def smoothness(order: float, dim: int) -> tuple[float, float]:
-    r"""Return the index r of the paper's rule, and its kappa.
-
-    r = :math:`\min\{q, \max\{2, \log d\}\}`. For q below 2, r is 2 and kappa is 1.
-    """
-    if order < 2.0:
-        return 2.0, 1.0
-    r = min(order, max(2.0, math.log(dim)))
-    return r, (r - 1.0) * dim ** (2.0 / r - 2.0 / order)
-
-
 class GeneralizedGaussianTree(Tree):
     r"""Binary tree with the paper's noise scale.
 
@@ -29,8 +18,8 @@ class GeneralizedGaussianTree(Tree):
 
     If a record moves a sum by at most s in the norm of order q, then noise of density :math:`\propto
     \exp(-\|z\|_r^2/(2\sigma^2))` makes the sum :math:`\kappa s^2/(2\sigma^2)`-zCDP, with :math:`\kappa = (r-1)\,d^{2(1/r-1/q)}`
-    and r in [2, q]. The ledger books this zCDP, not what the formula for :math:`\sigma` says, which is five times the noise
-    needed and more.
+    and r in [2, q]. The paper's rule is :math:`r = \min\{q, \max\{2, \log d\}\}`. For q below 2, r is 2 and kappa is 1. The
+    ledger books this zCDP, not what the formula for :math:`\sigma` says, which is five times the noise needed and more.
 
     Args:
         horizon, dim, source: n, the number of steps, at least 2; d, the number of features; and the source of the noise.
@@ -50,7 +39,9 @@ class GeneralizedGaussianTree(Tree):
         limit = 4.0 * height * math.log(height / delta) * (1.0 - 1.0 / math.sqrt(height))
         if epsilon > limit:
             raise ValueError(f"epsilon: expected at most {limit:.4g}, for the paper's noise, got {epsilon:g}")
-        self.order, self.kappa = smoothness(order, dim)
+        q = max(2.0, order)
+        r = min(q, max(2.0, math.log(dim)))
+        self.order, self.kappa = r, (r - 1.0) * dim ** (2.0 / r - 2.0 / q)
         scale = math.sqrt(2.0 * self.kappa * math.log(height / delta)) * height * sensitivity / epsilon
         self.law = "normal" if self.order == 2.0 else "generalized_gaussian"
         super().__init__(horizon, sensitivity=sensitivity, noise_scale=scale, **options)

@@ -15,36 +15,27 @@ from torchonline.privacy.mechanisms.base import Mechanism, NoNoise
 from torchonline.privacy.mechanisms.discrete import DiscreteTree
 from torchonline.privacy.mechanisms.toeplitz import BLT, SquareRoot
 from torchonline.privacy.mechanisms.trees import HonakerTree, Tree
-from torchonline.privacy.noise import NoiseSource
 
 MECHANISMS: dict[str, type[Mechanism]] = {cls.name: cls for cls in (BLT, Tree, HonakerTree, SquareRoot)}
 
 
-def calibrated(
-    name: str,
-    horizon: int,
-    *,
-    sensitivity: float,
-    epsilon: float,
-    delta: float,
-    source: NoiseSource,
-    radius: float | None = None,
-) -> Mechanism:
-    """Return a mechanism with the least noise for (epsilon, delta) over its horizon.
+def calibrated(name: str, learner: PrivateLearner, sensitivity: float, radius: float | None = None) -> Mechanism:
+    """Return the mechanism with the least noise for a learner's promise.
 
-    ``name`` is a key of :data:`MECHANISMS`. The others are those of :func:`prefix_sum`. ``radius``, for a discrete source,
-    is the length of the longest summand: the sensitivity or half of it, None for the sensitivity.
+    ``name`` is a key of :data:`MECHANISMS`, and ``sensitivity`` is that of :func:`prefix_sum`. ``radius``, for a discrete
+    source, is the length of the longest summand: the sensitivity or half of it, None for the sensitivity.
     """
     cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]
-    if epsilon == math.inf:
+    horizon, source = learner.horizon, learner.source
+    if learner.epsilon == math.inf:
         return NoNoise(horizon)
     if source.name == "discrete":
         if cls is not Tree:
             raise ValueError(f"noise_source: expected another than 'discrete' without the tree, got mechanism={name!r}")
-        promise: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "source": source}
-        return DiscreteTree(horizon, sensitivity=sensitivity, radius=radius or sensitivity, **promise)
+        return DiscreteTree(horizon, sensitivity=sensitivity, radius=radius or sensitivity, **learner._promise())
     scale = sensitivity * cls(horizon, sensitivity=1.0, noise_scale=1.0, source=source).column_norm(horizon)
-    return cls(horizon, sensitivity=sensitivity, noise_scale=scale / gaussian_mu(epsilon, delta), source=source)
+    scale /= gaussian_mu(learner.epsilon, learner.delta)
+    return cls(horizon, sensitivity=sensitivity, noise_scale=scale, source=source)
 
 
 class PrefixSum(PrivateLearner):
@@ -63,11 +54,12 @@ class PrefixSum(PrivateLearner):
         super().__init__(shape[-1] if shape else 1, horizon=horizon, batch_shape=shape[:-1], **options)
         self.shape = shape
         self.sensitivity = positive("sensitivity", sensitivity)
-        self.mechanism = calibrated(mechanism, self.horizon, sensitivity=self.sensitivity, **self._promise())
+        self.mechanism = calibrated(mechanism, self, self.sensitivity)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return {"secret_noise": self.mechanism.zero(self.dim), **self.mechanism.initial_state(self.dim)}
+        state = self.mechanism.initial_state(self.dim)
+        return {"secret_noise": state.pop("noisy_sum"), **state}
 
     @one_at_a_time
     def next(self) -> Tensor:

@@ -33,7 +33,8 @@ class BLT(Mechanism):
         self._weight = np.array(self.weight)
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        return {"secret_memory": torch.zeros((len(self.decay), dim), dtype=torch.float64)}
+        memory = torch.zeros((len(self.decay), dim), dtype=torch.float64)
+        return super().initial_state(dim) | {"secret_memory": memory}
 
     def _increment(self, state: State, step: int) -> Tensor:
         memory: Tensor = state["secret_memory"]
@@ -75,7 +76,7 @@ class SquareRoot(Mechanism):
         self._backwards = np.diff(self._coefficients, prepend=0.0)[::-1].copy()
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        return {"secret_draws": torch.zeros((self.horizon, dim), dtype=torch.float64)}
+        return super().initial_state(dim) | {"secret_draws": torch.zeros((self.horizon, dim), dtype=torch.float64)}
 
     def _increment(self, state: State, step: int) -> Tensor:
         draws: Tensor = state["secret_draws"]

@@ -22,7 +22,8 @@ class Tree(Mechanism):
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         # Level k holds the noise of the node of size 2^k that is in use, which is so if bit k of the step is 1; else 0.
-        return {self.memory: torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)}
+        nodes = torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)
+        return super().initial_state(dim) | {self.memory: nodes}
 
     def _increment(self, state: State, step: int) -> Tensor:
         nodes: Tensor = state[self.memory]
