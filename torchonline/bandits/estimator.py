@@ -115,6 +115,7 @@ class Estimator(Learner):
 
     def radius(self) -> Tensor:
         """Return the confidence radius times ``radius_scale``: ``(*B, *output_shape)``."""
+        # TorchScript compiles it for `interval`.
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:

@@ -139,7 +139,6 @@ class SystemIdentification(HeavyTailCertificate):
         bound = bound * sqrt(row_dots(x, x)).unsqueeze(-1)
         return maximum(mean - error, -bound), minimum(mean + error, bound)
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         """Return each output's radius, in its units, times ``radius_scale``: ``(*B, n)``."""
         ratio = self.theta_bound / self.noise_scale

@@ -224,7 +224,6 @@ class MixtureEstimator(GeneralizedEstimator):
         """Return the first squared radius, for a truth within ``distance`` of the start."""
         raise NotImplementedError
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         return self.radius_scale * sqrt(at_least(self.squared_radius, 0.0))
 

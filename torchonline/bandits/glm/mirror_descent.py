@@ -104,7 +104,6 @@ class GLMRegression(MixtureEstimator):
     def _squared_start(self, distance: float) -> float:
         return self.ridge * distance**2 - 2.0 * self.eta * math.log(self.delta)
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         if self.radius_kind == "empirical":
             return self.radius_scale * sqrt(at_least(self.squared_radius, 0.0))

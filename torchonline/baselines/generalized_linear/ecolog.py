@@ -95,7 +95,6 @@ class ECOLogRegression(GeneralizedEstimator):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"excess_loss": torch.zeros((), dtype=torch.float64)}
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         rounds = real(self.rounds, self.theta_hat)
         nu = 0.5 + 2.0 * self.log_term + log(1.0 + 0.25 / self.ridge * rounds)

@@ -5,7 +5,6 @@ import warnings
 from typing import Any, Unpack
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import GLMOptions, checked_min_slope
@@ -69,7 +68,6 @@ class GLMUCBRegression(LikelihoodEstimator):
         self.factor = math.sqrt(link.max_slope(math.inf) if is_sub_gaussian else self.steepest) / self.slowest
         self._create_buffers()
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         information = logdet(self.V) - self.dim * math.log(self.ridge)
         root = sqrt(information - 2.0 * math.log(self.delta))

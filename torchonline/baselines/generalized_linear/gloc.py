@@ -80,7 +80,6 @@ class GLOCRegression(GeneralizedEstimator):
         state, zero = super()._initial_state(), torch.zeros((), dtype=torch.float64)
         return state | {"iterate": state["theta_hat"], "gradient_sum": zero, "residual_sum": zero}
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         regret = self.gradient_sum / (2.0 * self.smallest_slope * self.smallest_slope)
         log_term = self.log_term + 0.5 * log1p(self.log_rate * (self.log_start + 2.0 * regret))

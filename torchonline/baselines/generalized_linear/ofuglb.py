@@ -83,7 +83,6 @@ class OFUGLBRegression(LevelSetEstimator):
     def level(self) -> Tensor:
         return self.radius_scale**2 * self._squared_level()
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         square = 2.0 * self.spread * self._squared_level() + 4.0 * self.ridge * self.theta_bound**2
         return self.radius_scale * sqrt(square)

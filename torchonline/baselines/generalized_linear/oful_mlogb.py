@@ -3,7 +3,6 @@
 import math
 from typing import Any, Unpack
 
-import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
@@ -67,7 +66,6 @@ class MLogBRegression(GeneralizedEstimator):
     def _usual_ridge(self) -> float:
         return 84.0 * math.sqrt(2.0) * self.dim * (1.0 + self.predictor_bound) * self.feature_bound**2
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         rounds = real(self.rounds, self.theta_hat)
         logarithm = log(1.0 + 2.0 * rounds)

@@ -106,7 +106,6 @@ class OFULogRRegression(LevelSetEstimator):
     def level(self) -> Tensor:
         return (self.radius_scale * self.root_level) ** 2
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         by_ridge, by_ball = self.root_level / sqrt(self.ridge_now()), sqrt(dot(self.theta_hat, self.theta_hat))
         stretch = 1.0 + self.feature_bound * minimum(by_ridge, by_ball + self.theta_bound)

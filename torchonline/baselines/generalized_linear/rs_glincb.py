@@ -112,7 +112,6 @@ class RSGLinCBRegression(LikelihoodEstimator):
             "fits": torch.zeros((), dtype=torch.int64),
         }
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         return self.radius_scale * self.constant_radius + 0.0 * self.V[..., 0, 0]
 

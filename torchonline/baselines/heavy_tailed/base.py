@@ -79,7 +79,6 @@ class HorizonEstimator(Estimator):
         self.slope = self.radius_factor * math.sqrt(self.dim) * self.moment_norm * log_term ** (eps / p)
         self.radius_start = math.sqrt(self.ridge) * self.theta_bound
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         rounds = real(self.rounds, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)

@@ -69,7 +69,6 @@ class CRMMRegression(EpochEstimator):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"residual_sum": torch.zeros((), dtype=torch.float64)}
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         return self.radius_scale * sqrt(self.residual_sum + self.start)
 

@@ -80,7 +80,6 @@ class MENURegression(EpochEstimator):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"theta_candidates": torch.zeros(self.repeats, self.dim, dtype=torch.float64)}
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         epochs = real(self.epochs, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(epochs, self.power) + self.radius_start)
