@@ -222,7 +222,7 @@ class MixtureEstimator(GeneralizedEstimator):
 
     def _squared_start(self, distance: float) -> float:
         """Return the first squared radius, for a truth within ``distance`` of the start."""
-        raise NotImplementedError
+        return self.ridge * distance**2 - 2.0 * self.eta * math.log(self.delta)
 
     def radius(self) -> Tensor:
         return self.radius_scale * sqrt(at_least(self.squared_radius, 0.0))

@@ -1,6 +1,5 @@
 """GLB-OMD: one-pass online mirror descent (Zhang, Xu, Zhao and Sugiyama, 2025)."""
 
-import math
 import warnings
 from typing import Unpack
 
@@ -100,9 +99,6 @@ class GLMRegression(MixtureEstimator):
         if self.radius_kind == "tight":
             raise ValueError("theta: expected no warm start with radius='tight', whose proof starts at 0, got one")
         super().warm_start(theta, distance)
-
-    def _squared_start(self, distance: float) -> float:
-        return self.ridge * distance**2 - 2.0 * self.eta * math.log(self.delta)
 
     def radius(self) -> Tensor:
         if self.radius_kind == "empirical":

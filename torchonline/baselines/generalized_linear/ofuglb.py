@@ -102,9 +102,6 @@ class OFUGLBRegression(LevelSetEstimator):
         matrix = loss.hessian(loss.predictors(theta)) + self.ridge * np.eye(self.dim)
         self._write_with_inverse("V", member, matrix, self.ridge)
 
-    def _penalty(self, member: Member) -> float:
-        return 0.0
-
 
 class OFUGLB(LevelSetUCB):
     """OFUGLB: optimism over the exact confidence set of :class:`OFUGLBRegression`.
