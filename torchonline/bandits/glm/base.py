@@ -75,7 +75,8 @@ class GeneralizedEstimator(Estimator):
     ``noise_scale`` is the square root of its dispersion: the average of n tries has 1 / sqrt(n) times that of one.
 
     Args:
-        dim: d, number of features.
+        dim, batch_shape, dtype, device, validate: as in :class:`~torchonline.bandits.estimator.Estimator`. The proofs are for
+            float64.
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
             refuses rewards that the link does not have.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
@@ -83,8 +84,6 @@ class GeneralizedEstimator(Estimator):
         ridge: :math:`\lambda > 0`; None for d.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`. The proofs
-            are for float64.
     """
 
     eta: float

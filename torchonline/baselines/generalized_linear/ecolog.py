@@ -16,10 +16,7 @@ from torchonline.linalg import plus_outer, project_ball
 
 
 class Problem(NamedTuple):
-    """A round's proximal problem over the ball.
-
-    Minimise ``|theta - centre|^2 / 2 + rate (m(x'theta) - reward x'theta)``.
-    """
+    """Minimise ``|theta - centre|^2 / 2 + rate (m(x'theta) - reward x'theta)``."""
 
     y: Tensor  # x'theta at the minimum without the ball, (*B)
     centre: Tensor  # (*B, d)

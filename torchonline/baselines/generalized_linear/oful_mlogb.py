@@ -41,9 +41,6 @@ class MLogBRegression(GeneralizedEstimator):
         ridge: :math:`\lambda > 0`; None for :math:`84\sqrt2\,d\,(1 + LS)L^2`. With less than the guarantee asks for, the radius
             is a heuristic.
 
-    Shape:
-        - as of :class:`~torchonline.bandits.estimator.Estimator`.
-
     Example:
         >>> learner = MLogBRegression(2, ridge=2.0)
         >>> learner.step(torch.tensor([0.6, 0.8]).expand(200, 2), torch.ones(200))

@@ -35,15 +35,13 @@ class HorizonEstimator(Estimator):
     :class:`~torchonline.bandits.estimator.Estimator`, which says what it means that the confidence set holds.
 
     Args:
-        dim: d, number of features.
+        dim, theta_bound, radius_scale, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.bandits.estimator.Estimator`.
         horizon: T, number of rounds that the constants are for.
         moment_order: p in (1, 2].
         noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
         ridge: :math:`\lambda > 0`; None for d.
         delta: in (0, 1).
-        radius_scale: multiplies the radius.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
     """
 
     slope: float
