@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
 from torchonline.core import checks
-from torchonline.core.backend import in_python, is_readable
+from torchonline.core.backend import in_python
 from torchonline.core.inputs import check_tensor
 from torchonline.core.ops import (
     along,
@@ -163,12 +163,6 @@ class GeneralizedEstimator(Estimator):
     def _check_length(self, square: Tensor) -> None:
         """Refuse features, of squared length ``square``, too long for the constants."""
         return
-
-    def _largest(self, value: Any) -> float:
-        """Return the largest entry, or -inf if unchecked or unreadable. Python only."""
-        if not self.validate or (isinstance(value, Tensor) and not is_readable(value)):
-            return -math.inf
-        return value if isinstance(value, float) else float(value.max())
 
     def _is_ordinary(self, reward: Any) -> bool:
         is_click = (reward == 0.0) | (reward == 1.0)  # which every link takes
