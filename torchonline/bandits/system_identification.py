@@ -126,10 +126,7 @@ class SystemIdentification(HeavyTailCertificate):
     @torch.jit.export
     @on_rows
     def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return lower and upper bounds of the mean next state, ``(*B, ..., n)`` each.
-
-        They are cut to what ``theta_bound`` allows.
-        """
+        """Bound the mean next state, ``(*B, ..., n)``: see :meth:`Estimator.interval`."""
         x = x.to(self.theta_hat.dtype)
         mean = self.forward(x)
         radius, bound = self.radius(), self.theta_bound
