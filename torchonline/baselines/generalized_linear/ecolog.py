@@ -196,5 +196,4 @@ class ECOLog(UCB):
     """
 
     @takes_arguments_of(ECOLogRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(ECOLogRegression(*arguments, **options))
+    def __init__(self) -> None: ...

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from torch import Tensor
@@ -96,8 +96,7 @@ class GLMUCB(UCB):
     estimator: GLMUCBRegression
 
     @takes_arguments_of(GLMUCBRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(GLMUCBRegression(*arguments, **options))
+    def __init__(self) -> None: ...
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """OFULog-r: a level set of the penalised logistic loss (Abeille et al., 2021)."""
 
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -137,5 +137,4 @@ class OFULogR(LevelSetUCB):
     """
 
     @takes_arguments_of(OFULogRRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(OFULogRRegression(*arguments, **options))
+    def __init__(self) -> None: ...

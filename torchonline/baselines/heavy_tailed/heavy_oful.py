@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -190,8 +190,9 @@ class HeavyOFULRegression(HorizonEstimator):
             direction = torch.where(done.unsqueeze(-1), 0.0 * theta, target - theta)
             change = matvec(rows, direction)
             # If they do, the step ends at the minimum. If not, it may be too long.
-            arrives = (side(z - change, thresholds) == side(z, thresholds)).all(-1)
-            arrives = arrives | (nonzero_norm(direction) <= self.resolution)
+            after = z - change
+            stays = ((after > thresholds) == (z > thresholds)) & ((after < -thresholds) == (z < -thresholds))
+            arrives = stays.all(-1) | (nonzero_norm(direction) <= self.resolution)
             share = self._share(z, change, thresholds, theta, direction, arrives)
             theta = theta + share.unsqueeze(-1) * direction
             z = z - share.unsqueeze(-1) * change
@@ -256,11 +257,6 @@ class HeavyOFULRegression(HorizonEstimator):
         return torch.matmul(kept.mT, kept) + torch.diag_embed(torch.full_like(kept[..., 0, :], self.ridge))
 
 
-def side(z: Tensor, threshold: Tensor) -> Tensor:
-    """Return the sign of z where the Huber loss is linear, 0 where it is quadratic."""
-    return (z > threshold).to(torch.int8) - (z < -threshold).to(torch.int8)
-
-
 class HeavyOFUL(UCB):
     """HEAVY-OFUL: optimism over :class:`HeavyOFULRegression`, with its arguments.
 
@@ -270,5 +266,4 @@ class HeavyOFUL(UCB):
     """
 
     @takes_arguments_of(HeavyOFULRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(HeavyOFULRegression(*arguments, **options))
+    def __init__(self) -> None: ...

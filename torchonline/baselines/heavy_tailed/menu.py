@@ -1,7 +1,7 @@
 """MENU: median of means under a designed allocation (Shao et al., NeurIPS 2018)."""
 
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -109,5 +109,4 @@ class MENU(UCB):
     """
 
     @takes_arguments_of(MENURegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(MENURegression(*arguments, **options))
+    def __init__(self) -> None: ...
