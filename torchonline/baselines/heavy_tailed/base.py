@@ -104,9 +104,9 @@ class EpochEstimator(HorizonEstimator):
     epoch_pulls: Tensor
     epochs: Tensor
 
-    def _set_repeats(self, repeats: int) -> None:
-        """Set the length of an epoch."""
-        self.repeats = positive_integer("repeats", repeats)
+    def _set_repeats(self, repeats: int | None, usual: float) -> None:
+        """Set the length of an epoch; ``usual``, rounded up, for None."""
+        self.repeats = math.ceil(usual) if repeats is None else positive_integer("repeats", repeats)
         # Sorting, medians and distances run on tensors.
         self.is_small = False
 

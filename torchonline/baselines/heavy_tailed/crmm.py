@@ -61,7 +61,7 @@ class CRMMRegression(EpochEstimator):
         self, dim: int, *, horizon: int, repeats: int | None = None, **options: Unpack[HorizonOptions]
     ) -> None:
         super().__init__(dim, horizon, **options)
-        self._set_repeats(math.ceil(8.0 * math.log(4.0 * self.horizon / self.delta)) if repeats is None else repeats)
+        self._set_repeats(repeats, 8.0 * math.log(4.0 * self.horizon / self.delta))
         bound = 4.0 ** (1.0 / self.moment_order) * self.noise_scale
         self.start = self.ridge * self.theta_bound**2 - 4.0 / 3.0 * bound**2 * math.log(self.delta)
         self._create_buffers()

@@ -158,22 +158,19 @@ class HeavyOFULRegression(HorizonEstimator):
         add_outer_(self._precision(), a, g, quadratic)
         append_(self.history_reward, self.rounds, scaled_reward)
         append_(self.history_threshold, self.rounds, threshold)
-        self._add_to_quadratic_(a, scaled_reward, threshold)
+        # The quadratic gains the round's loss.
+        z = scaled_reward - dot(a, self.expansion_point)
+        is_quadratic = z.abs() <= threshold
+        self.hessian += (is_quadratic.to(a.dtype).unsqueeze(-1) * a).unsqueeze(-1) * a.unsqueeze(-2)
+        self.linear_term += torch.where(is_quadratic, scaled_reward, clip(z, threshold)).unsqueeze(-1) * a
+        distance = (z.abs() - threshold).abs() / nonzero_norm(a)
+        self.expansion_radius.copy_(torch.minimum(self.expansion_radius, distance))
         self.theta_hat.copy_(self._solve(self.hessian, self.linear_term))
         project_ball_(self.theta_hat, self.hessian, self.theta_bound, self.validate)
         is_outside = nonzero_norm(self.theta_hat - self.expansion_point) > self.expansion_radius
         if bool(is_outside.any()):
             self._minimise(is_outside)
         self._end_round_()
-
-    def _add_to_quadratic_(self, a: Tensor, reward: Tensor, threshold: Tensor) -> None:
-        """Add a round's loss to the quadratic, for ``x / sigma``, ``r / sigma`` and tau."""
-        z = reward - dot(a, self.expansion_point)
-        is_quadratic = z.abs() <= threshold
-        self.hessian += (is_quadratic.to(a.dtype).unsqueeze(-1) * a).unsqueeze(-1) * a.unsqueeze(-2)
-        self.linear_term += torch.where(is_quadratic, reward, clip(z, threshold)).unsqueeze(-1) * a
-        distance = (z.abs() - threshold).abs() / nonzero_norm(a)
-        self.expansion_radius.copy_(torch.minimum(self.expansion_radius, distance))
 
     def _minimise(self, is_due: Tensor) -> None:
         """Go to the minimum over the ball where due, ``(*B)``, and expand the loss there."""

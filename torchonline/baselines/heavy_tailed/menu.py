@@ -69,8 +69,7 @@ class MENURegression(EpochEstimator):
         **options: Unpack[HorizonOptions],
     ) -> None:
         super().__init__(dim, horizon, **options)
-        usual = math.ceil(24.0 * math.log(math.e * self.horizon / self.delta))
-        self._set_repeats(usual if repeats is None else repeats)
+        self._set_repeats(repeats, 24.0 * math.log(math.e * self.horizon / self.delta))
         self.moment_factor = positive("moment_factor", moment_factor)
         self.radius_factor = positive("radius_factor", radius_factor)
         self.slope = self.radius_factor * (self.moment_factor * dim) ** (1.0 / self.moment_order) * self.noise_scale
