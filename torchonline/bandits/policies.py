@@ -117,8 +117,9 @@ class Policy(nn.Module):
         if estimator.validate and is_readable(arms):
             check_values("arms", arms)
         with torch.no_grad():
+            arms = arms.detach() if mask is None else self._arms_to_score(arms.detach(), mask)
             of_checked = getattr(forward, "of_checked", None)
-            scores = of_checked(self, arms.detach()) if of_checked else self.forward(arms.detach())
+            scores = of_checked(self, arms) if of_checked else self.forward(arms)
             return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).argmax(-1)
 
     @torch.jit.export
@@ -141,6 +142,10 @@ class Policy(nn.Module):
             if mask is not None:
                 scores = scores.masked_fill(~mask, -math.inf)
             return scores.argmax(-1)
+
+    def _arms_to_score(self, arms: Tensor, mask: Tensor) -> Tensor:
+        """Return what :meth:`forward` gets where some arms are unavailable. Python only."""
+        return arms
 
     def _step_in_python(self, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
         estimator: Any = self._modules["estimator"]
