@@ -125,15 +125,12 @@ def check_growth(self: Any, x: Any, quadratic: Any, is_response: bool = False) -
         return
     if isinstance(quadratic, (float, np.float32)) and quadratic < 2.0**23:  # one learner, in either precision
         return
-    most = 1.0 / roundoff(quadratic)
-    if not isinstance(quadratic, Tensor):
-        if (np.maximum.reduce(quadratic, None) if isinstance(quadratic, np.ndarray) else quadratic) < most:
-            return
-    elif not is_readable(quadratic) or quadratic.max().item() < most:
+    largest, most = self._largest(quadratic), 1.0 / roundoff(quadratic)
+    if largest < most:
         return
     check_values("x", torch.as_tensor(x))
     raise refusal(
         f"{self.response if is_response else 'x'}: expected a round that adds less than {most:.1e} to the statistics in its "
-        f"direction, all that the state's dtype can resolve, got {torch.as_tensor(quadratic).max():.1e}; scale the features "
+        f"direction, all that the state's dtype can resolve, got {largest:.1e}; scale the features "
         f"down or raise ridge"
     )

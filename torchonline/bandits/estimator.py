@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from torchonline.bandits.arguments import check_growth, learn, on_rows
 from torchonline.core import checks
-from torchonline.core.backend import SMALL_STEP, in_python, may_hold
+from torchonline.core.backend import SMALL_STEP, in_python, is_readable, may_hold
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, at_least, converted, fill_, maximum, minimum, row_dots, rows_times, sqrt
 from torchonline.core.options import LearnerOptions
@@ -115,6 +115,7 @@ class Estimator(Learner):
 
     def radius(self) -> Tensor:
         """Return the confidence radius times ``radius_scale``: ``(*B, *output_shape)``."""
+        # TorchScript compiles it for `interval`.
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -267,6 +268,14 @@ class Estimator(Learner):
         """Refuse NaN, infinity and a growth of V beyond the dtype's resolution."""
         # ``is_response`` blames the response, not x.
         return
+
+    def _largest(self, value: Any) -> float:
+        """Return the largest entry, or -inf if unchecked or unreadable. Python only."""
+        if not self.validate or (isinstance(value, Tensor) and not is_readable(value)):
+            return -math.inf
+        if isinstance(value, np.ndarray):
+            return float(np.maximum.reduce(value, None))  # value.max() without a detour
+        return value if isinstance(value, float) else float(value.max())
 
     def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
         """Refuse wrong rewards and noise scales; `_check_growth` checks x. Python only."""

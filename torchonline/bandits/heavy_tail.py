@@ -99,7 +99,6 @@ class HeavyTailRegression(HeavyTailCertificate):
         self.log_term = -2.0 * math.log(self.delta) + self.ridge * self.theta_bound**2
         self._create_buffers()
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         return self.radius_scale * (sqrt(number(self.logdet) + self.log_term) + number(self.bias))
 

@@ -45,15 +45,6 @@ class Forecast(NamedTuple):
     slack: Tensor  # 8 roundoffs times x'x, (*B). Times trace(M), it bounds most of what rounding has taken from x'Mx.
 
 
-class ClipLevel(NamedTuple):
-    """How far a round's residual is clipped, and what clipping costs, (*B) each."""
-
-    scale: Tensor  # sigma, in units of the response. The unit of the other three.
-    tau: Tensor  # the clip level of the residual
-    moment: Tensor  # v, a bound on the second moment of the clipped residual
-    bias: Tensor  # b, a bound on how far clipping moves the mean
-
-
 class HeavyTailCertificate(Estimator):
     """Base of the heavy-tailed regressions, of one output and of several.
 
@@ -99,8 +90,14 @@ class HeavyTailCertificate(Estimator):
         """Return the norm that the radius multiplies, at the round's features: ``(*B)``."""
         return sqrt(at_least(forecast.xPx, 0.0) + forecast.slack * trace(self.P))
 
-    def _clip_level(self, noise_scale: Tensor, bound: Tensor, error: Tensor, forecast: Forecast) -> ClipLevel:
-        """Choose scale and clip level for a mean within ``bound``, known to ``error``."""
+    def _clip_level(
+        self, noise_scale: Tensor, bound: Tensor, error: Tensor, forecast: Forecast
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Choose scale and clip level for a mean within ``bound``, known to ``error``.
+
+        Return, ``(*B)`` each: sigma, in units of the response; and in units of sigma, the clip level tau of the residual, a bound
+        v on the second moment of the clipped residual, and a bound b on how far clipping moves the mean.
+        """
         eps, p, tau0, xWx = self.eps, self.moment_order, self.tau0, forecast.xWx
         sqrt_t = sqrt(real(number(self.rounds) + 1, xWx))
         # Below this noise scale, rounding decides.
@@ -119,7 +116,7 @@ class HeavyTailCertificate(Estimator):
         else:
             v = minimum((m + 2.0 * c) ** (1.0 - eps) * k**p + c * c, tau * tau)
             b = minimum(self.bias_factor * k**p / m**eps, 0.5 * k)
-        return ClipLevel(scale, tau, v, b)
+        return scale, tau, v, b
 
     def _squared_scale(self, nu: Tensor, q: Tensor, error: Tensor, sqrt_t: Tensor) -> Tensor:
         """Return sigma^2, which balances noise against prediction error and clip level."""

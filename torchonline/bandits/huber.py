@@ -164,7 +164,6 @@ class HuberRegression(Estimator):
         tau0 = sqrt(2.0 * kappa) * log(3.0 * T) ** self.power / ell ** (1.0 / self.moment_order)
         return tau0, 107.0 * ell * tau0, scale_floor
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         rounds = real(self.rounds, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)

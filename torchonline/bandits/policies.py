@@ -28,23 +28,24 @@ P = ParamSpec("P")
 
 def takes_arguments_of(
     estimator: Callable[P, Estimator],
-) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Decorate a policy's ``__init__`` that passes its arguments on to an estimator.
+) -> Callable[[Callable[[Any], None]], Callable[Concatenate[Any, P], None]]:
+    """Decorate the stub of a policy's ``__init__`` that passes on all it gets.
 
-    The method gets the signature of the estimator's constructor and the documentation of its arguments.
+    The method constructs the estimator from its arguments. It has the signature of the estimator's constructor and the
+    documentation of its arguments.
     """
     signature = inspect.signature(estimator)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     section = re.search(r"^Args:\n(?: .*\n|\n)*", inspect.getdoc(estimator) or "", re.MULTILINE)
 
-    def decorate(method: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
-        @functools.wraps(method)
-        def construct(self: Any, *arguments: Any, **options: Any) -> None:
+    def decorate(stub: Callable[[Any], None]) -> Callable[Concatenate[Any, P], None]:
+        @functools.wraps(stub)
+        def construct(self: Any, *arguments: P.args, **options: P.kwargs) -> None:
             try:
                 signature.bind(*arguments, **options)
             except TypeError as error:
                 raise TypeError(f"{type(self).__name__}() {error}") from None
-            method(self, *arguments, **options)
+            Policy.__init__(self, estimator(*arguments, **options))
 
         construct.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])  # type: ignore[attr-defined]
         construct.__doc__ = section.group().rstrip() if section else None
@@ -116,8 +117,9 @@ class Policy(nn.Module):
         if estimator.validate and is_readable(arms):
             check_values("arms", arms)
         with torch.no_grad():
+            arms = arms.detach() if mask is None else self._arms_to_score(arms.detach(), mask)
             of_checked = getattr(forward, "of_checked", None)
-            scores = of_checked(self, arms.detach()) if of_checked else self.forward(arms.detach())
+            scores = of_checked(self, arms) if of_checked else self.forward(arms)
             return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).argmax(-1)
 
     @torch.jit.export
@@ -140,6 +142,10 @@ class Policy(nn.Module):
             if mask is not None:
                 scores = scores.masked_fill(~mask, -math.inf)
             return scores.argmax(-1)
+
+    def _arms_to_score(self, arms: Tensor, mask: Tensor) -> Tensor:
+        """Return what :meth:`forward` gets where some arms are unavailable. Python only."""
+        return arms
 
     def _step_in_python(self, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
         estimator: Any = self._modules["estimator"]

@@ -81,7 +81,6 @@ class RidgeRegression(Estimator):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"logdet": torch.zeros((), dtype=torch.float64)}
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         log_terms = number(self.logdet) + self.log_term
         if self.radius_kind == "classic":

@@ -126,10 +126,7 @@ class SystemIdentification(HeavyTailCertificate):
     @torch.jit.export
     @on_rows
     def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return lower and upper bounds of the mean next state, ``(*B, ..., n)`` each.
-
-        They are cut to what ``theta_bound`` allows.
-        """
+        """Bound the mean next state, ``(*B, ..., n)``: see :meth:`Estimator.interval`."""
         x = x.to(self.theta_hat.dtype)
         mean = self.forward(x)
         radius, bound = self.radius(), self.theta_bound
@@ -139,7 +136,6 @@ class SystemIdentification(HeavyTailCertificate):
         bound = bound * sqrt(row_dots(x, x)).unsqueeze(-1)
         return maximum(mean - error, -bound), minimum(mean + error, bound)
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         """Return each output's radius, in its units, times ``radius_scale``: ``(*B, n)``."""
         ratio = self.theta_bound / self.noise_scale

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
 from torchonline.core import checks
-from torchonline.core.backend import in_python, is_readable
+from torchonline.core.backend import in_python
 from torchonline.core.inputs import check_tensor
 from torchonline.core.ops import (
     along,
@@ -75,7 +75,8 @@ class GeneralizedEstimator(Estimator):
     ``noise_scale`` is the square root of its dispersion: the average of n tries has 1 / sqrt(n) times that of one.
 
     Args:
-        dim: d, number of features.
+        dim, batch_shape, dtype, device, validate: as in :class:`~torchonline.bandits.estimator.Estimator`. The proofs are for
+            float64.
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
             refuses rewards that the link does not have.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
@@ -83,8 +84,6 @@ class GeneralizedEstimator(Estimator):
         ridge: :math:`\lambda > 0`; None for d.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`. The proofs
-            are for float64.
     """
 
     eta: float
@@ -165,12 +164,6 @@ class GeneralizedEstimator(Estimator):
         """Refuse features, of squared length ``square``, too long for the constants."""
         return
 
-    def _largest(self, value: Any) -> float:
-        """Return the largest entry, or -inf if unchecked or unreadable. Python only."""
-        if not self.validate or (isinstance(value, Tensor) and not is_readable(value)):
-            return -math.inf
-        return value if isinstance(value, float) else float(value.max())
-
     def _is_ordinary(self, reward: Any) -> bool:
         is_click = (reward == 0.0) | (reward == 1.0)  # which every link takes
         return is_click if isinstance(is_click, bool) else bool(is_click.all())
@@ -222,9 +215,8 @@ class MixtureEstimator(GeneralizedEstimator):
 
     def _squared_start(self, distance: float) -> float:
         """Return the first squared radius, for a truth within ``distance`` of the start."""
-        raise NotImplementedError
+        return self.ridge * distance**2 - 2.0 * self.eta * math.log(self.delta)
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         return self.radius_scale * sqrt(at_least(self.squared_radius, 0.0))
 

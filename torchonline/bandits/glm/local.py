@@ -62,6 +62,7 @@ class LocalGLMRegression(MixtureEstimator):
     """
 
     statistics_depend_on = ("concordance", "theta_bound", "ridge", "delta", "noise_scale")
+    eta = 1.0
 
     def __init__(self, dim: int, *, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
         super().__init__(dim, link, **options)
@@ -81,9 +82,6 @@ class LocalGLMRegression(MixtureEstimator):
 
     def _usual_ridge(self) -> float:
         return self.dim / (1.0 + self.concordance * self.predictor_bound)
-
-    def _squared_start(self, distance: float) -> float:
-        return self.ridge * distance**2 - 2.0 * math.log(self.delta)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat = self.theta_hat

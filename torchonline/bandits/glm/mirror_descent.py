@@ -1,6 +1,5 @@
 """GLB-OMD: one-pass online mirror descent (Zhang, Xu, Zhao and Sugiyama, 2025)."""
 
-import math
 import warnings
 from typing import Unpack
 
@@ -101,10 +100,6 @@ class GLMRegression(MixtureEstimator):
             raise ValueError("theta: expected no warm start with radius='tight', whose proof starts at 0, got one")
         super().warm_start(theta, distance)
 
-    def _squared_start(self, distance: float) -> float:
-        return self.ridge * distance**2 - 2.0 * self.eta * math.log(self.delta)
-
-    @torch.jit.export
     def radius(self) -> Tensor:
         if self.radius_kind == "empirical":
             return self.radius_scale * sqrt(at_least(self.squared_radius, 0.0))

@@ -16,10 +16,7 @@ from torchonline.linalg import plus_outer, project_ball
 
 
 class Problem(NamedTuple):
-    """A round's proximal problem over the ball.
-
-    Minimise ``|theta - centre|^2 / 2 + rate (m(x'theta) - reward x'theta)``.
-    """
+    """Minimise ``|theta - centre|^2 / 2 + rate (m(x'theta) - reward x'theta)``."""
 
     y: Tensor  # x'theta at the minimum without the ball, (*B)
     centre: Tensor  # (*B, d)
@@ -61,7 +58,7 @@ class ECOLogRegression(GeneralizedEstimator):
             :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
 
     Shape:
-        - ``excess_loss``, the sum above, ``(*B)``; the others as of :class:`~torchonline.bandits.estimator.Estimator`.
+        - ``excess_loss``, the sum above, ``(*B)``.
 
     Example:
         >>> learner = ECOLogRegression(2)
@@ -95,7 +92,6 @@ class ECOLogRegression(GeneralizedEstimator):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"excess_loss": torch.zeros((), dtype=torch.float64)}
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         rounds = real(self.rounds, self.theta_hat)
         nu = 0.5 + 2.0 * self.log_term + log(1.0 + 0.25 / self.ridge * rounds)
@@ -200,5 +196,4 @@ class ECOLog(UCB):
     """
 
     @takes_arguments_of(ECOLogRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(ECOLogRegression(*arguments, **options))
+    def __init__(self) -> None: ...

@@ -2,10 +2,9 @@
 
 import math
 import warnings
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import GLMOptions, checked_min_slope
@@ -69,7 +68,6 @@ class GLMUCBRegression(LikelihoodEstimator):
         self.factor = math.sqrt(link.max_slope(math.inf) if is_sub_gaussian else self.steepest) / self.slowest
         self._create_buffers()
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         information = logdet(self.V) - self.dim * math.log(self.ridge)
         root = sqrt(information - 2.0 * math.log(self.delta))
@@ -98,8 +96,7 @@ class GLMUCB(UCB):
     estimator: GLMUCBRegression
 
     @takes_arguments_of(GLMUCBRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(GLMUCBRegression(*arguments, **options))
+    def __init__(self) -> None: ...
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """GLOC: ridge regression on an online learner's predictions (Jun et al., 2017)."""
 
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -44,8 +44,7 @@ class GLOCRegression(GeneralizedEstimator):
         theta_bound: S > 0, a bound on the norm of the true parameter. If it makes :math:`\kappa` less than 1e-12 it is refused.
 
     Shape:
-        - ``iterate``, ``(*B, d)``; ``gradient_sum`` (the sum in B), ``residual_sum`` (E), ``(*B)``; the others as of
-          :class:`~torchonline.bandits.estimator.Estimator`.
+        - ``iterate``, ``(*B, d)``; ``gradient_sum`` (the sum in B), ``residual_sum`` (E), ``(*B)``.
 
     Example:
         >>> learner = GLOCRegression(2)
@@ -80,7 +79,6 @@ class GLOCRegression(GeneralizedEstimator):
         state, zero = super()._initial_state(), torch.zeros((), dtype=torch.float64)
         return state | {"iterate": state["theta_hat"], "gradient_sum": zero, "residual_sum": zero}
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         regret = self.gradient_sum / (2.0 * self.smallest_slope * self.smallest_slope)
         log_term = self.log_term + 0.5 * log1p(self.log_rate * (self.log_start + 2.0 * regret))
@@ -117,5 +115,4 @@ class GLOC(UCB):
     """
 
     @takes_arguments_of(GLOCRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(GLOCRegression(*arguments, **options))
+    def __init__(self) -> None: ...

@@ -36,8 +36,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
     after ``horizon`` rounds, and warns if a solver ends before it reaches its optimum.
 
     Shape:
-        - ``history``, ``(*B, T, d)``; ``history_reward`` and ``history_weight``, ``(*B, T)``; the others as of
-          :class:`~torchonline.bandits.estimator.Estimator`.
+        - ``history``, ``(*B, T, d)``; ``history_reward`` and ``history_weight``, ``(*B, T)``.
     """
 
     statistics_depend_on: tuple[str, ...] = ("horizon", "theta_bound", "feature_bound", "ridge")
@@ -111,7 +110,7 @@ class LevelSetEstimator(LikelihoodEstimator):
 
     def _penalty(self, member: Member) -> float:
         """Return the ridge of one learner's loss."""
-        raise NotImplementedError
+        return 0.0
 
     @on_rows
     def upper_bound(self, x: Tensor) -> Tensor:

@@ -1,9 +1,8 @@
 """OFUL-MLogB: logistic bandits by mirror descent (Zhang and Sugiyama, 2023)."""
 
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
-import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
@@ -42,9 +41,6 @@ class MLogBRegression(GeneralizedEstimator):
         ridge: :math:`\lambda > 0`; None for :math:`84\sqrt2\,d\,(1 + LS)L^2`. With less than the guarantee asks for, the radius
             is a heuristic.
 
-    Shape:
-        - as of :class:`~torchonline.bandits.estimator.Estimator`.
-
     Example:
         >>> learner = MLogBRegression(2, ridge=2.0)
         >>> learner.step(torch.tensor([0.6, 0.8]).expand(200, 2), torch.ones(200))
@@ -67,7 +63,6 @@ class MLogBRegression(GeneralizedEstimator):
     def _usual_ridge(self) -> float:
         return 84.0 * math.sqrt(2.0) * self.dim * (1.0 + self.predictor_bound) * self.feature_bound**2
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         rounds = real(self.rounds, self.theta_hat)
         logarithm = log(1.0 + 2.0 * rounds)
@@ -98,5 +93,4 @@ class OFULMLogB(UCB):
     """
 
     @takes_arguments_of(MLogBRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(MLogBRegression(*arguments, **options))
+    def __init__(self) -> None: ...

@@ -1,7 +1,7 @@
 """OFULog-r: a level set of the penalised logistic loss (Abeille et al., 2021)."""
 
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -106,7 +106,6 @@ class OFULogRRegression(LevelSetEstimator):
     def level(self) -> Tensor:
         return (self.radius_scale * self.root_level) ** 2
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         by_ridge, by_ball = self.root_level / sqrt(self.ridge_now()), sqrt(dot(self.theta_hat, self.theta_hat))
         stretch = 1.0 + self.feature_bound * minimum(by_ridge, by_ball + self.theta_bound)
@@ -138,5 +137,4 @@ class OFULogR(LevelSetUCB):
     """
 
     @takes_arguments_of(OFULogRRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(OFULogRRegression(*arguments, **options))
+    def __init__(self) -> None: ...

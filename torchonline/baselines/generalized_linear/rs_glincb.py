@@ -1,20 +1,17 @@
 """RS-GLinCB: warm-up rounds, rare fits, eliminated arms (Sawarni et al., 2024)."""
 
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import checked_rows
 from torchonline.bandits.glm.base import GLMOptions, checked_min_slope
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
-from torchonline.core.backend import is_readable
-from torchonline.core.checks import check_values, positive
-from torchonline.core.inputs import ArrayLike, check_mask
+from torchonline.core.checks import positive
 from torchonline.core.ops import along, at_least, row_dots, rows_times, sqrt
 from torchonline.links import Link
 
@@ -112,7 +109,6 @@ class RSGLinCBRegression(LikelihoodEstimator):
             "fits": torch.zeros((), dtype=torch.int64),
         }
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         return self.radius_scale * self.constant_radius + 0.0 * self.V[..., 0, 0]
 
@@ -147,7 +143,8 @@ class RSGLinCB(UCB):
               x_k^\top\hat\theta_o + \gamma\sqrt\kappa\|x_k\|_{V_o^{-1}}
               < \max_j\bigl(x_j^\top\hat\theta_o - \gamma\sqrt\kappa\|x_j\|_{V_o^{-1}}\bigr),
 
-    for the arms that the warm-up has ruled out. The estimator documents the arguments, the status of its constants and the cost.
+    for the arms that the warm-up has ruled out. An unavailable arm starts no warm-up and rules out no other arm. The estimator
+    documents the arguments, the status of its constants and the cost.
 
     Example:
         >>> RSGLinCB(2, horizon=1000).select(torch.eye(2))
@@ -157,8 +154,7 @@ class RSGLinCB(UCB):
     estimator: RSGLinCBRegression
 
     @takes_arguments_of(RSGLinCBRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(RSGLinCBRegression(*arguments, **options))
+    def __init__(self) -> None: ...
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:
@@ -174,17 +170,7 @@ class RSGLinCB(UCB):
         is_warm_up = (square >= estimator.warm_up_from).any(-1, keepdim=True)
         return torch.where(is_warm_up, width, scores.masked_fill(is_ruled_out, -math.inf))
 
-    def select(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
-        """Return the index of the chosen arm of each decision: see :meth:`Policy.select`.
-
-        An unavailable arm starts no warm-up and rules out no other arm.
-        """
-        if mask is not None:
-            arms = checked_rows(self.estimator, arms, "arms", True)
-            mask = check_mask("mask", mask, arms.shape[:-1], arms, self.estimator.validate)
-            if self.estimator.validate and is_readable(arms):
-                check_values("arms", arms)
-            # The first available arm takes its place.
-            first = along(mask.to(torch.int64).argmax(-1), arms).expand_as(arms[..., :1, :])
-            arms = torch.where(mask.unsqueeze(-1), arms, arms.gather(-2, first))
-        return super().select(arms, mask)
+    def _arms_to_score(self, arms: Tensor, mask: Tensor) -> Tensor:
+        # The first available arm takes the place of those that are not.
+        first = along(mask.to(torch.int64).argmax(-1), arms).expand_as(arms[..., :1, :])
+        return torch.where(mask.unsqueeze(-1), arms, arms.gather(-2, first))

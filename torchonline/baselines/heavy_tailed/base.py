@@ -35,15 +35,13 @@ class HorizonEstimator(Estimator):
     :class:`~torchonline.bandits.estimator.Estimator`, which says what it means that the confidence set holds.
 
     Args:
-        dim: d, number of features.
+        dim, theta_bound, radius_scale, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.bandits.estimator.Estimator`.
         horizon: T, number of rounds that the constants are for.
         moment_order: p in (1, 2].
         noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
         ridge: :math:`\lambda > 0`; None for d.
         delta: in (0, 1).
-        radius_scale: multiplies the radius.
-        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
     """
 
     slope: float
@@ -79,7 +77,6 @@ class HorizonEstimator(Estimator):
         self.slope = self.radius_factor * math.sqrt(self.dim) * self.moment_norm * log_term ** (eps / p)
         self.radius_start = math.sqrt(self.ridge) * self.theta_bound
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         rounds = real(self.rounds, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
@@ -107,9 +104,9 @@ class EpochEstimator(HorizonEstimator):
     epoch_pulls: Tensor
     epochs: Tensor
 
-    def _set_repeats(self, repeats: int) -> None:
-        """Set the length of an epoch."""
-        self.repeats = positive_integer("repeats", repeats)
+    def _set_repeats(self, repeats: int | None, usual: float) -> None:
+        """Set the length of an epoch; ``usual``, rounded up, for None."""
+        self.repeats = math.ceil(usual) if repeats is None else positive_integer("repeats", repeats)
         # Sorting, medians and distances run on tensors.
         self.is_small = False
 

@@ -1,7 +1,7 @@
 """CRMM: one-pass regression on medians of rewards (Xue et al., NeurIPS 2023)."""
 
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -61,7 +61,7 @@ class CRMMRegression(EpochEstimator):
         self, dim: int, *, horizon: int, repeats: int | None = None, **options: Unpack[HorizonOptions]
     ) -> None:
         super().__init__(dim, horizon, **options)
-        self._set_repeats(math.ceil(8.0 * math.log(4.0 * self.horizon / self.delta)) if repeats is None else repeats)
+        self._set_repeats(repeats, 8.0 * math.log(4.0 * self.horizon / self.delta))
         bound = 4.0 ** (1.0 / self.moment_order) * self.noise_scale
         self.start = self.ridge * self.theta_bound**2 - 4.0 / 3.0 * bound**2 * math.log(self.delta)
         self._create_buffers()
@@ -69,7 +69,6 @@ class CRMMRegression(EpochEstimator):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"residual_sum": torch.zeros((), dtype=torch.float64)}
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         return self.radius_scale * sqrt(self.residual_sum + self.start)
 
@@ -92,5 +91,4 @@ class CRMM(UCB):
     """
 
     @takes_arguments_of(CRMMRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(CRMMRegression(*arguments, **options))
+    def __init__(self) -> None: ...

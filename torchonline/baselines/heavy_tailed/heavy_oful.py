@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -158,22 +158,19 @@ class HeavyOFULRegression(HorizonEstimator):
         add_outer_(self._precision(), a, g, quadratic)
         append_(self.history_reward, self.rounds, scaled_reward)
         append_(self.history_threshold, self.rounds, threshold)
-        self._add_to_quadratic_(a, scaled_reward, threshold)
+        # The quadratic gains the round's loss.
+        z = scaled_reward - dot(a, self.expansion_point)
+        is_quadratic = z.abs() <= threshold
+        self.hessian += (is_quadratic.to(a.dtype).unsqueeze(-1) * a).unsqueeze(-1) * a.unsqueeze(-2)
+        self.linear_term += torch.where(is_quadratic, scaled_reward, clip(z, threshold)).unsqueeze(-1) * a
+        distance = (z.abs() - threshold).abs() / nonzero_norm(a)
+        self.expansion_radius.copy_(torch.minimum(self.expansion_radius, distance))
         self.theta_hat.copy_(self._solve(self.hessian, self.linear_term))
         project_ball_(self.theta_hat, self.hessian, self.theta_bound, self.validate)
         is_outside = nonzero_norm(self.theta_hat - self.expansion_point) > self.expansion_radius
         if bool(is_outside.any()):
             self._minimise(is_outside)
         self._end_round_()
-
-    def _add_to_quadratic_(self, a: Tensor, reward: Tensor, threshold: Tensor) -> None:
-        """Add a round's loss to the quadratic, for ``x / sigma``, ``r / sigma`` and tau."""
-        z = reward - dot(a, self.expansion_point)
-        is_quadratic = z.abs() <= threshold
-        self.hessian += (is_quadratic.to(a.dtype).unsqueeze(-1) * a).unsqueeze(-1) * a.unsqueeze(-2)
-        self.linear_term += torch.where(is_quadratic, reward, clip(z, threshold)).unsqueeze(-1) * a
-        distance = (z.abs() - threshold).abs() / nonzero_norm(a)
-        self.expansion_radius.copy_(torch.minimum(self.expansion_radius, distance))
 
     def _minimise(self, is_due: Tensor) -> None:
         """Go to the minimum over the ball where due, ``(*B)``, and expand the loss there."""
@@ -190,8 +187,9 @@ class HeavyOFULRegression(HorizonEstimator):
             direction = torch.where(done.unsqueeze(-1), 0.0 * theta, target - theta)
             change = matvec(rows, direction)
             # If they do, the step ends at the minimum. If not, it may be too long.
-            arrives = (side(z - change, thresholds) == side(z, thresholds)).all(-1)
-            arrives = arrives | (nonzero_norm(direction) <= self.resolution)
+            after = z - change
+            stays = ((after > thresholds) == (z > thresholds)) & ((after < -thresholds) == (z < -thresholds))
+            arrives = stays.all(-1) | (nonzero_norm(direction) <= self.resolution)
             share = self._share(z, change, thresholds, theta, direction, arrives)
             theta = theta + share.unsqueeze(-1) * direction
             z = z - share.unsqueeze(-1) * change
@@ -256,11 +254,6 @@ class HeavyOFULRegression(HorizonEstimator):
         return torch.matmul(kept.mT, kept) + torch.diag_embed(torch.full_like(kept[..., 0, :], self.ridge))
 
 
-def side(z: Tensor, threshold: Tensor) -> Tensor:
-    """Return the sign of z where the Huber loss is linear, 0 where it is quadratic."""
-    return (z > threshold).to(torch.int8) - (z < -threshold).to(torch.int8)
-
-
 class HeavyOFUL(UCB):
     """HEAVY-OFUL: optimism over :class:`HeavyOFULRegression`, with its arguments.
 
@@ -270,5 +263,4 @@ class HeavyOFUL(UCB):
     """
 
     @takes_arguments_of(HeavyOFULRegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(HeavyOFULRegression(*arguments, **options))
+    def __init__(self) -> None: ...

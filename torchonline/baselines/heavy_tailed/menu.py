@@ -1,7 +1,7 @@
 """MENU: median of means under a designed allocation (Shao et al., NeurIPS 2018)."""
 
 import math
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -69,8 +69,7 @@ class MENURegression(EpochEstimator):
         **options: Unpack[HorizonOptions],
     ) -> None:
         super().__init__(dim, horizon, **options)
-        usual = math.ceil(24.0 * math.log(math.e * self.horizon / self.delta))
-        self._set_repeats(usual if repeats is None else repeats)
+        self._set_repeats(repeats, 24.0 * math.log(math.e * self.horizon / self.delta))
         self.moment_factor = positive("moment_factor", moment_factor)
         self.radius_factor = positive("radius_factor", radius_factor)
         self.slope = self.radius_factor * (self.moment_factor * dim) ** (1.0 / self.moment_order) * self.noise_scale
@@ -80,7 +79,6 @@ class MENURegression(EpochEstimator):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"theta_candidates": torch.zeros(self.repeats, self.dim, dtype=torch.float64)}
 
-    @torch.jit.export
     def radius(self) -> Tensor:
         epochs = real(self.epochs, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(epochs, self.power) + self.radius_start)
@@ -110,5 +108,4 @@ class MENU(UCB):
     """
 
     @takes_arguments_of(MENURegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(MENURegression(*arguments, **options))
+    def __init__(self) -> None: ...

@@ -1,6 +1,6 @@
 """TOFU: truncation based on historical information (Shao et al., NeurIPS 2018)."""
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -131,5 +131,4 @@ class TOFU(UCB):
     """
 
     @takes_arguments_of(TOFURegression)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(TOFURegression(*arguments, **options))
+    def __init__(self) -> None: ...
