@@ -10,7 +10,8 @@ from torch import Tensor
 from torchonline.convex.experts.master import MsMwCMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.oons import OONS
-from torchonline.core.checks import LARGEST, check_size, one_of, positive_integer, positive_size, rounds_at_most
+from torchonline.core.backend import SMALL_STEP
+from torchonline.core.checks import LARGEST, check_size, one_of, positive_size, rounds_at_most
 from torchonline.core.ops import assign_, column, count_, matvec, real, row_dots, where
 from torchonline.core.options import LearnerOptions, with_former_names
 from torchonline.core.stepping import one_at_a_time
@@ -103,8 +104,7 @@ class CAOONS(ConvexLearner):
             length_scale = positive_size("length_scale", length_scale, torch.float64)
             levels = max(1, math.ceil(math.log2(horizon / min(1.0, length_scale)) - 1e-9))
         points = {"values": levels + 1, "linear": 1, "paper": levels}[meta]
-        dim = positive_integer("dim", dim)
-        super().__init__(dim, points=points, entries=levels * dim * dim, **options)
+        super().__init__(dim, points=points, **options)
         if meta == "paper":
             text = "meta: 'paper' has regret linear in the number of rounds unless losses are linear"
             warnings.warn(text, stacklevel=3)
@@ -123,6 +123,7 @@ class CAOONS(ConvexLearner):
         self.meta = MsMwCMaster(ranges, horizon=horizon or 2**LEVELS, preset=of_meta, **options)
         self.is_exportable = self.bases.is_exportable
         self._create_buffers()
+        self.is_small = math.prod(self.batch_shape) * levels * dim * dim < SMALL_STEP
         self._reset()
 
     def _reset(self) -> None:
@@ -136,7 +137,6 @@ class CAOONS(ConvexLearner):
     @torch.jit.export
     @one_at_a_time
     def queries(self) -> Tensor:
-        """Return the points for the next gradients, ``(*B, N, d)``. Change no state."""
         if self.mode == "linear":
             return self.decision.unsqueeze(-2).clone()
         points = self.bases.decision

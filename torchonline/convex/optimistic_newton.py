@@ -79,10 +79,8 @@ class OptimisticNewton(ConvexLearner):
         sketch_size: int,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        dim, sketch_size = positive_integer("dim", dim), positive_integer("sketch_size", sketch_size)
-        rows = 2 * sketch_size if form == "sketch" else dim
-        super().__init__(dim, entries=max(rows, dim) * rows, **options)
-        self.form, self.sketch_size = one_of("form", form, self.forms), sketch_size
+        super().__init__(dim, **options)
+        self.form, self.sketch_size = one_of("form", form, self.forms), positive_integer("sketch_size", sketch_size)
         self.length_scale = self._size("length_scale", length_scale)
         self.preset = one_of("preset", preset, tuple(self.presets))
         self.kappa, self.cap, self.look, self.ridge = self.presets[preset]
