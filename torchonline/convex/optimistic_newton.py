@@ -90,9 +90,10 @@ class OptimisticNewton(ConvexLearner):
 
     def _start_(self, length_unit: Tensor, error_bound: Tensor) -> None:
         r"""Create the buffers, from :math:`\ell = R_1` and :math:`z_1`, ``(*B)``, float64."""
-        self._first = {"length_unit": length_unit, "rate": 1.0 / (self.cap * length_unit * error_bound)}
+        rate = 1.0 / (self.cap * length_unit * error_bound)
+        self._first = {"length_unit": length_unit, "error_bound": error_bound, "rate": rate}
         ridge = 4.0 * error_bound**2 if self.ridge == "paper" else error_bound / length_unit
-        start = ridge + self.look * self._first["rate"] * error_bound**2
+        start = ridge + self.look * rate * error_bound**2
         options: Any = {"batch_shape": self.batch_shape, "validate": self.validate, **self._initial_options}
         if self.form == "sketch":
             options["size"] = self.sketch_size
@@ -113,10 +114,7 @@ class OptimisticNewton(ConvexLearner):
         rate = number(self.rate)
         correction = self.kappa * rate * dot(self.decision, error)
         v = along(1.0 + correction, error) * error
-        moved = self.centre - curvature.solve(self.hint + v)
-        if radius is not None:
-            moved = self._within(moved, radius)
-        assign_(self.centre, moved)
+        assign_(self.centre, self._within(self.centre - curvature.solve(self.hint + v), radius))
         curvature.add_(along(sqrt(rate), v) * v)
         increase_(self.error_square_sum, square)
         count_(self.rounds)
@@ -138,13 +136,12 @@ class OptimisticNewton(ConvexLearner):
         rate = 1.0 / maximum(self.cap * decision_bound * error_bound, spread)
         assign_(self.rate, rate)
         curvature.set_multiple_(ridge + self.look * rate * error_bound * error_bound)
-        play = self.centre - curvature.solve(self.hint)
-        if radius is not None:
-            play = self._within(play, radius)
-        assign_(self.decision, play)
+        assign_(self.decision, self._within(self.centre - curvature.solve(self.hint), radius))
 
-    def _within(self, point: Tensor, radius: Tensor) -> Tensor:
-        """Project points, ``(*B, d)``, onto their balls, of radius ``(*B)``."""
+    def _within(self, point: Tensor, radius: Tensor | None) -> Tensor:
+        """Project points, ``(*B, d)``, onto balls of radius ``(*B)``; not if it is None."""
+        if radius is None:
+            return point
         outside = dot(point, point) > radius * radius
         if may_hold(outside):
             scale = column(radius)
