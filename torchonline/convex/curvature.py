@@ -216,19 +216,16 @@ class SketchCurvature(Curvature):
         add_outer_product_(self.gram, place, border)
         add_outer_product_(self.gram, border, place)
         count_(self.rounds)
-        # The sketches of all learners of a fleet fill up at once.
+        # The sketches of all learners of a fleet fill up, and are compressed, at once.
         if may_hold(self.rounds % self.size == 0):
-            self._compress_()
-
-    def _compress_(self) -> None:
-        values, vectors = eigh(self.gram)  # ascending, so that the largest are in the last rows
-        lowest = at_least(values[..., self.size - 1], 0.0)
-        kept = at_least(values - column(lowest), 0.0)
-        assign_(self.sketch, sqrt(kept / nonzero(values))[..., None] * (vectors.mT @ self.sketch))
-        assign_(self.gram, 0.0 * self.gram)
-        entries = diagonal(self.gram)
-        entries += kept
-        increase_(self.removed_spectrum, lowest)
+            values, vectors = eigh(self.gram)  # ascending, so that the largest are in the last rows
+            lowest = at_least(values[..., self.size - 1], 0.0)
+            kept = at_least(values - column(lowest), 0.0)
+            assign_(self.sketch, sqrt(kept / nonzero(values))[..., None] * (vectors.mT @ self.sketch))
+            assign_(self.gram, 0.0 * self.gram)
+            entries = diagonal(self.gram)
+            entries += kept
+            increase_(self.removed_spectrum, lowest)
 
     def solve(self, x: Tensor) -> Tensor:
         c = self.identity_multiple + self.removed_spectrum

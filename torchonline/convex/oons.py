@@ -85,7 +85,6 @@ class OONS(HintedLearner, OptimisticNewton):
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
         decision_bound: Tensor | None
-    error_bound: Tensor
 
     @with_former_names(initial_radius="length_scale")
     def __init__(

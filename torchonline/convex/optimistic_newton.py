@@ -58,6 +58,7 @@ class OptimisticNewton(ConvexLearner):
 
     centre: Tensor
     hint: Tensor
+    error_bound: Tensor
     error_square_sum: Tensor
     rate: Tensor
     clipped_rounds: Tensor

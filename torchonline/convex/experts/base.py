@@ -25,6 +25,7 @@ class Experts(HintedLearner):
     decides (:meth:`_decide_`) and how large losses may be (:meth:`_cut`).
     """
 
+    rates: Tensor
     available: Tensor
     clipped_rounds: Tensor
 

@@ -62,7 +62,6 @@ class MsMwCMaster(Experts):
     renamed = Experts.renamed | {"middle": "inner_log_weights", "inner": "inner_weights", "top": "outer_log_weights"}
     dropped = ("spans", "twice")
 
-    rates: Tensor
     inner_rates: Tensor
     expert_ranges: Tensor
     inner_log_weights: Tensor

@@ -64,7 +64,6 @@ class MsMwC(Experts):
 
     statistics_depend_on = ("rate", "prior", "kappa")
 
-    rates: Tensor
     log_weights: Tensor
 
     def __init__(
