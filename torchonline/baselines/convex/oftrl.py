@@ -16,8 +16,6 @@ class SmoothLearner(ConvexLearner):
 
     statistics_depend_on = ("radius_bound", "lipschitz", "smoothness")
 
-    hint: Tensor
-
     def __init__(
         self,
         dim: int,

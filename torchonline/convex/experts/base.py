@@ -27,7 +27,6 @@ class Experts(HintedLearner):
 
     rates: Tensor
     available: Tensor
-    clipped_rounds: Tensor
 
     renamed = {"clipped": "clipped_rounds"}
     argument_of = {"kappa": "preset"}
