@@ -37,10 +37,6 @@ class SmoothLearner(ConvexLearner):
         """Return the number that the sum of squared errors is added to."""
         raise NotImplementedError
 
-    def _initial_state(self) -> dict[str, Tensor | None]:
-        state = super()._initial_state()
-        return state | {"hint": state["decision"]}  # the origin
-
 
 class OFTRL(SmoothLearner):
     r"""OFTRL: optimistic follow the regularised leader on a ball.
@@ -98,7 +94,8 @@ class OFTRL(SmoothLearner):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         state = super()._initial_state()
-        return state | {"gradient_sum": state["hint"], "regularization": torch.tensor(self.offset, dtype=torch.float64)}
+        vectors = dict.fromkeys(("hint", "gradient_sum"), state["decision"])
+        return state | vectors | {"regularization": torch.tensor(self.offset, dtype=torch.float64)}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         gradient_sum = self.gradient_sum
