@@ -37,7 +37,7 @@ class Experts(HintedLearner):
         self.kappa = KAPPAS[preset]
 
     def _of_each(self, name: str, value: Any) -> tuple[float, ...]:
-        """Return a positive number for each expert, from one for all or for each, or raise."""
+        """Return a positive number for each expert, by one for all or one for each."""
         return tuple(one_for_each(name, value, (self.dim,), self._size).tolist())
 
     def _initial_state(self) -> dict[str, Tensor | None]:
