@@ -82,6 +82,14 @@ def regrets(meta: str, horizon: int) -> np.ndarray:
     return np.cumsum(paid)
 
 
+@pytest.mark.parametrize(("lipschitz", "dtype"), [(1e45, torch.float64), (1e4, torch.float32)])
+def test_losses_too_large_for_the_state_are_refused_by_the_name_of_the_option(
+    lipschitz: float, dtype: torch.dtype
+) -> None:
+    with pytest.raises(ValueError, match=r"^lipschitz: expected "):
+        CAOONS(2, lipschitz=lipschitz, horizon=2**40, dtype=dtype)
+
+
 def test_counter_example() -> None:
     """Equation (5) of the paper fails, and with its losses for the weights the regret is linear; with ours it is flat."""
     with pytest.warns(UserWarning, match="linear in the number of rounds"):

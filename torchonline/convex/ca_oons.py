@@ -10,7 +10,8 @@ from torch import Tensor
 from torchonline.convex.experts.master import MsMwCMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.oons import OONS
-from torchonline.core.checks import LARGEST, check_size, one_of, positive_integer, positive_size, rounds_at_most
+from torchonline.core.backend import SMALL_STEP
+from torchonline.core.checks import one_of, positive_size, rounds_at_most
 from torchonline.core.ops import assign_, column, count_, matvec, real, row_dots, where
 from torchonline.core.options import LearnerOptions, with_former_names
 from torchonline.core.stepping import one_at_a_time
@@ -103,16 +104,14 @@ class CAOONS(ConvexLearner):
             length_scale = positive_size("length_scale", length_scale, torch.float64)
             levels = max(1, math.ceil(math.log2(horizon / min(1.0, length_scale)) - 1e-9))
         points = {"values": levels + 1, "linear": 1, "paper": levels}[meta]
-        dim = positive_integer("dim", dim)
-        super().__init__(dim, points=points, entries=levels * dim * dim, **options)
+        super().__init__(dim, points=points, **options)
         if meta == "paper":
             text = "meta: 'paper' has regret linear in the number of rounds unless losses are linear"
             warnings.warn(text, stacklevel=3)
-        dtype = self._initial_options["dtype"]
         self.lipschitz, self.length_scale = self._size("lipschitz", lipschitz), self._size("length_scale", length_scale)
         radii = [self.length_scale * 2.0**j for j in range(1, levels + 1)]
         ranges = [self.lipschitz * radius for radius in radii]
-        check_size("lipschitz", ranges[-1], LARGEST[dtype], dtype)
+        self._size("lipschitz", ranges[-1])  # the largest of the losses
         self.horizon, self.levels, self.grows = horizon, levels, horizon is None
         self.mode, self.mode_number, self.needs_values = meta, METAS.index(meta), meta == "values"
         of_bases: Any = {"preset": preset, "form": form, "sketch_size": sketch_size}
@@ -123,6 +122,7 @@ class CAOONS(ConvexLearner):
         self.meta = MsMwCMaster(ranges, horizon=horizon or 2**LEVELS, preset=of_meta, **options)
         self.is_exportable = self.bases.is_exportable
         self._create_buffers()
+        self.is_small = math.prod(self.batch_shape) * levels * self.dim**2 < SMALL_STEP  # in any form
         self._reset()
 
     def _reset(self) -> None:
@@ -136,7 +136,6 @@ class CAOONS(ConvexLearner):
     @torch.jit.export
     @one_at_a_time
     def queries(self) -> Tensor:
-        """Return the points for the next gradients, ``(*B, N, d)``. Change no state."""
         if self.mode == "linear":
             return self.decision.unsqueeze(-2).clone()
         points = self.bases.decision

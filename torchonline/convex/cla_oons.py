@@ -71,7 +71,6 @@ class CLAOONS(OptimisticNewton):
     renamed = OptimisticNewton.renamed | {"scale": "error_bound", "first_scale": "first_error_bound"}
     renamed |= {"longest": "largest_gradient_norm", "total": "relative_norm_sum", "starts": "restart_count"}
 
-    error_bound: Tensor
     first_error_bound: Tensor
     radius: Tensor
     largest_gradient_norm: Tensor

@@ -43,23 +43,22 @@ from torchonline.linalg import (
 class Curvature(Learner):
     """Base class of the curvatures: one matrix A for each learner.
 
-    ``start`` is c before the first round, one number for each learner, ``(*B)``, float64.
+    ``start`` is c before the first round, one number for each learner, ``(*B)``, float64; ``size`` is that of a sketch.
     """
 
+    if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
+        lost: Tensor | None
     identity_multiple: Tensor
 
     renamed = {"shift": "identity_multiple"}
     starts_apart: tuple[str, ...] = ("identity_multiple",)
 
-    def __init__(self, dim: int, start: Tensor, **options: Unpack[LearnerOptions]) -> None:
+    def __init__(self, dim: int, start: Tensor, size: int = 0, **options: Unpack[LearnerOptions]) -> None:
         super().__init__(dim, **options)
-        self.start = start
+        self.start, self.size = start, size
         # A float32 sum of many outer products needs compensation; a float64 one does not.
         self.compensated = self._initial_options["dtype"] == torch.float32
         self._create_buffers()
-
-    def _no_matrix(self) -> Tensor:
-        return torch.zeros(self.dim, self.dim, dtype=torch.float64)
 
     def add_(self, v: Tensor) -> None:
         """Add ``v v'`` to A: ``(*B, d)``."""
@@ -91,17 +90,16 @@ class EigenCurvature(Curvature):
     renamed = Curvature.renamed | {"values": "eigenvalues", "vectors": "eigenvectors"}
     undetermined = ("eigenvectors",)
 
-    if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
-        lost: Tensor | None
     matrix: Tensor
     eigenvalues: Tensor
     eigenvectors: Tensor
 
     def _initial_state(self) -> dict[str, Tensor | None]:
+        nothing = torch.zeros(self.dim, self.dim, dtype=torch.float64)
         return {
             "identity_multiple": self.start,
-            "matrix": self._no_matrix(),
-            "lost": self._no_matrix() if self.compensated else None,
+            "matrix": nothing,
+            "lost": nothing if self.compensated else None,
             "eigenvalues": torch.zeros(self.dim, dtype=torch.float64),
             "eigenvectors": torch.eye(self.dim, dtype=torch.float64),
         }
@@ -134,8 +132,6 @@ class FrozenCurvature(Curvature):
     c only grows, when it has to, from :math:`c_1` to the next :math:`c_12^i`. This costs O(d^3), as does a round that projects.
     """
 
-    if TYPE_CHECKING:
-        lost: Tensor | None
     matrix: Tensor
     inverse: Tensor
     first_multiple: Tensor
@@ -151,7 +147,7 @@ class FrozenCurvature(Curvature):
             "identity_multiple": self.start,
             "matrix": start * identity,
             "inverse": identity / start,
-            "lost": self._no_matrix() if self.compensated else None,
+            "lost": torch.zeros_like(identity) if self.compensated else None,
             "rounds": torch.zeros((), dtype=torch.int64),
         }
 
@@ -195,7 +191,6 @@ class SketchCurvature(Curvature):
     ``removed_spectrum``, which counts in c, grows by as much. Cost of a round: O(dr + r^3).
     """
 
-    size: int
     sketch: Tensor
     gram: Tensor
     removed_spectrum: Tensor
@@ -203,10 +198,6 @@ class SketchCurvature(Curvature):
 
     renamed = Curvature.renamed | {"rows": "sketch", "extra": "removed_spectrum", "count": "rounds"}
     undetermined = ("sketch", "gram")
-
-    def __init__(self, dim: int, start: Tensor, size: int, **options: Unpack[LearnerOptions]) -> None:
-        self.size = size
-        super().__init__(dim, start, **options)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return {
@@ -225,19 +216,16 @@ class SketchCurvature(Curvature):
         add_outer_product_(self.gram, place, border)
         add_outer_product_(self.gram, border, place)
         count_(self.rounds)
-        # The sketches of all learners of a fleet fill up at once.
+        # The sketches of all learners of a fleet fill up, and are compressed, at once.
         if may_hold(self.rounds % self.size == 0):
-            self._compress_()
-
-    def _compress_(self) -> None:
-        values, vectors = eigh(self.gram)  # ascending, so that the largest are in the last rows
-        lowest = at_least(values[..., self.size - 1], 0.0)
-        kept = at_least(values - column(lowest), 0.0)
-        assign_(self.sketch, sqrt(kept / nonzero(values))[..., None] * (vectors.mT @ self.sketch))
-        assign_(self.gram, 0.0 * self.gram)
-        entries = diagonal(self.gram)
-        entries += kept
-        increase_(self.removed_spectrum, lowest)
+            values, vectors = eigh(self.gram)  # ascending, so that the largest are in the last rows
+            lowest = at_least(values[..., self.size - 1], 0.0)
+            kept = at_least(values - column(lowest), 0.0)
+            assign_(self.sketch, sqrt(kept / nonzero(values))[..., None] * (vectors.mT @ self.sketch))
+            assign_(self.gram, 0.0 * self.gram)
+            entries = diagonal(self.gram)
+            entries += kept
+            increase_(self.removed_spectrum, lowest)
 
     def solve(self, x: Tensor) -> Tensor:
         c = self.identity_multiple + self.removed_spectrum

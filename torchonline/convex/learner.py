@@ -1,6 +1,5 @@
 """Base class of the convex learners: decisions, queries and steps from gradients."""
 
-import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, Unpack
@@ -30,23 +29,22 @@ class ConvexLearner(Learner):
     Args:
         dim: number of coordinates d.
         points: number of queries N.
-        entries: size of the largest array in a step of one learner; None for d. Small steps run on NumPy views.
         options: those of :class:`~torchonline.core.learner.Learner`.
     """
 
     decision: Tensor
     rounds: Tensor
+    # Of learners with a hint, and of learners that cut gradients or losses.
+    hint: Tensor
+    clipped_rounds: Tensor
 
     # Whether `step` needs the values of the loss, and what its errors call the gradients.
     needs_values = False
     response = "gradients"
 
-    def __init__(
-        self, dim: int, *, points: int = 1, entries: int | None = None, **options: Unpack[LearnerOptions]
-    ) -> None:
+    def __init__(self, dim: int, *, points: int = 1, **options: Unpack[LearnerOptions]) -> None:
         super().__init__(dim, **options)
         self.points = points
-        self.is_small = math.prod(self.batch_shape) * (self.dim if entries is None else entries) < SMALL_STEP
         # With one query, the axis of the queries may be missing.
         one = (self.dim,) if points == 1 else (points, self.dim)
         self.gradients_shape = (*self.batch_shape, *one)
@@ -57,6 +55,11 @@ class ConvexLearner(Learner):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return {"decision": torch.zeros(self.dim, dtype=torch.float64), "rounds": torch.zeros((), dtype=torch.int64)}
+
+    def _create_buffers(self) -> None:
+        super()._create_buffers()
+        # Small steps run on NumPy views.
+        self.is_small = max(buffer.numel() for buffer in self.state().values()) < SMALL_STEP
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         """Learn from one round of each learner, and take the next decision.
@@ -153,8 +156,6 @@ class ConvexLearner(Learner):
 
 class HintedLearner(ConvexLearner):
     """Base class of the learners with a hint. A subclass implements :meth:`_decide_`."""
-
-    hint: Tensor
 
     def _decide_(self) -> None:
         """Write the next decision, by ``hint`` and all other buffers."""

@@ -10,8 +10,7 @@ from torch import Tensor
 from torchonline.convex.learner import HintedLearner, checked_hint
 from torchonline.convex.optimistic_newton import OptimisticNewton
 from torchonline.core.backend import as_array, in_python, may_hold
-from torchonline.core.checks import check_shape, check_values, one_for_each, one_of
-from torchonline.core.inputs import check_tensor
+from torchonline.core.checks import one_for_each, one_of
 from torchonline.core.ops import assign_, dot, increase_, maximum, number, sqrt
 from torchonline.core.options import LearnerOptions, with_former_names
 from torchonline.linalg import no_longer
@@ -86,7 +85,6 @@ class OONS(HintedLearner, OptimisticNewton):
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
         decision_bound: Tensor | None
-    error_bound: Tensor
 
     @with_former_names(initial_radius="length_scale")
     def __init__(
@@ -120,10 +118,8 @@ class OONS(HintedLearner, OptimisticNewton):
         nothing = torch.zeros(*self.batch_shape, self.dim, dtype=torch.float64)
         self.keeps_hint = isinstance(hint, Tensor) or hint == "zero"
         if isinstance(hint, Tensor):
-            hint = check_tensor("hint", hint, nothing).detach().cpu()
-            if hint.shape != (self.dim,):
-                check_shape("hint", hint, nothing.shape)
-            check_values("hint", hint)
+            like = nothing if hint.dim() > 1 else nothing.new_zeros(self.dim)
+            hint = checked_hint(hint, like, True).detach()
             return nothing + no_longer(hint, torch.tensor(self.lipschitz, dtype=torch.float64)), ()
         if isinstance(hint, str):
             one_of("hint", hint, ("last", "zero"))
@@ -143,8 +139,7 @@ class OONS(HintedLearner, OptimisticNewton):
         return super()._initial_state() | {"hint": self.start_hint, "decision_bound": decision_bound}
 
     def _tables(self) -> dict[str, Tensor]:
-        error_bound = torch.full(self.batch_shape, 2.0 * self.lipschitz, dtype=torch.float64)
-        return super()._tables() | {"error_bound": error_bound}
+        return super()._tables() | {"error_bound": self._first["error_bound"]}
 
     def _cut_hint(self, hint: Tensor) -> Tensor:
         return no_longer(hint, 0.5 * number(self.error_bound))

@@ -1,6 +1,6 @@
 """Optimistic online Newton step: the part that OONS and CLA-OONS share."""
 
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -12,25 +12,13 @@ from torchonline.core.checks import one_of, positive_integer
 from torchonline.core.ops import along, assign_, column, count_, dot, increase_, maximum, number, sqrt, where
 from torchonline.core.options import LearnerOptions
 
-
-class Preset(NamedTuple):
-    r"""Constants of the step.
-
-    The proof needs kappa above :math:`(1 + \delta)^2` and look of at least :math:`(1 + \delta)^2`, where
-    :math:`\delta = \text{kappa}/\text{cap} \le 1`. :meth:`OptimisticNewton._ridge` has the formulas of the ridge.
-    """
-
-    kappa: float
-    cap: float
-    look: float
-    ridge: str
-
-
+# Constants of the step: kappa, cap, look and the ridge, whose formulas are in `OptimisticNewton._ridge`. The proof
+# needs kappa above (1 + delta)^2 and look of at least (1 + delta)^2, where delta = kappa/cap is at most 1.
 PRESETS = {
-    "default": Preset(9.0, 18.0, 2.25, "adaptive"),
-    "paper": Preset(32.0, 64.0, 4.0, "paper"),
-    "scaled": Preset(32.0, 64.0, 4.0, "scaled"),
-    "tight": Preset(9.0, 18.0, 2.25, "scaled"),
+    "default": (9.0, 18.0, 2.25, "adaptive"),
+    "paper": (32.0, 64.0, 4.0, "paper"),
+    "scaled": (32.0, 64.0, 4.0, "scaled"),
+    "tight": (9.0, 18.0, 2.25, "scaled"),
 }
 RIDGES = ("paper", "scaled", "adaptive")
 CURVATURES: dict[str, Any] = {"eigen": EigenCurvature, "frozen": FrozenCurvature, "sketch": SketchCurvature}
@@ -57,10 +45,9 @@ class OptimisticNewton(ConvexLearner):
     forms = tuple(CURVATURES)
 
     centre: Tensor
-    hint: Tensor
+    error_bound: Tensor
     error_square_sum: Tensor
     rate: Tensor
-    clipped_rounds: Tensor
     length_unit: Tensor
 
     statistics_depend_on: tuple[str, ...] = ("length_scale", "kappa", "cap", "look", "ridge_number")
@@ -79,10 +66,8 @@ class OptimisticNewton(ConvexLearner):
         sketch_size: int,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        dim, sketch_size = positive_integer("dim", dim), positive_integer("sketch_size", sketch_size)
-        rows = 2 * sketch_size if form == "sketch" else dim
-        super().__init__(dim, entries=max(rows, dim) * rows, **options)
-        self.form, self.sketch_size = one_of("form", form, self.forms), sketch_size
+        super().__init__(dim, **options)
+        self.form, self.sketch_size = one_of("form", form, self.forms), positive_integer("sketch_size", sketch_size)
         self.length_scale = self._size("length_scale", length_scale)
         self.preset = one_of("preset", preset, tuple(self.presets))
         self.kappa, self.cap, self.look, self.ridge = self.presets[preset]
@@ -92,9 +77,10 @@ class OptimisticNewton(ConvexLearner):
 
     def _start_(self, length_unit: Tensor, error_bound: Tensor) -> None:
         r"""Create the buffers, from :math:`\ell = R_1` and :math:`z_1`, ``(*B)``, float64."""
-        self._first = {"length_unit": length_unit, "rate": 1.0 / (self.cap * length_unit * error_bound)}
+        rate = 1.0 / (self.cap * length_unit * error_bound)
+        self._first = {"length_unit": length_unit, "error_bound": error_bound, "rate": rate}
         ridge = 4.0 * error_bound**2 if self.ridge == "paper" else error_bound / length_unit
-        start = ridge + self.look * self._first["rate"] * error_bound**2
+        start = ridge + self.look * rate * error_bound**2
         options: Any = {"batch_shape": self.batch_shape, "validate": self.validate, **self._initial_options}
         if self.form == "sketch":
             options["size"] = self.sketch_size
@@ -115,10 +101,7 @@ class OptimisticNewton(ConvexLearner):
         rate = number(self.rate)
         correction = self.kappa * rate * dot(self.decision, error)
         v = along(1.0 + correction, error) * error
-        moved = self.centre - curvature.solve(self.hint + v)
-        if radius is not None:
-            moved = self._within(moved, radius)
-        assign_(self.centre, moved)
+        assign_(self.centre, self._within(self.centre - curvature.solve(self.hint + v), radius))
         curvature.add_(along(sqrt(rate), v) * v)
         increase_(self.error_square_sum, square)
         count_(self.rounds)
@@ -140,13 +123,12 @@ class OptimisticNewton(ConvexLearner):
         rate = 1.0 / maximum(self.cap * decision_bound * error_bound, spread)
         assign_(self.rate, rate)
         curvature.set_multiple_(ridge + self.look * rate * error_bound * error_bound)
-        play = self.centre - curvature.solve(self.hint)
-        if radius is not None:
-            play = self._within(play, radius)
-        assign_(self.decision, play)
+        assign_(self.decision, self._within(self.centre - curvature.solve(self.hint), radius))
 
-    def _within(self, point: Tensor, radius: Tensor) -> Tensor:
-        """Project points, ``(*B, d)``, onto their balls, of radius ``(*B)``."""
+    def _within(self, point: Tensor, radius: Tensor | None) -> Tensor:
+        """Project points, ``(*B, d)``, onto balls of radius ``(*B)``; not if it is None."""
+        if radius is None:
+            return point
         outside = dot(point, point) > radius * radius
         if may_hold(outside):
             scale = column(radius)

@@ -110,10 +110,10 @@ class ParameterFree(torch.optim.Optimizer):
         rounds: dict[int, tuple[Tensor, Tensor | None]] = {}
         loss = None
         if closure is not None:
-            if asking:
-                closure = self._repeatable(closure)
             for index in asking:
                 rounds |= self._ask(index, closure)
+            if asking:
+                self.zero_grad()
             with torch.enable_grad():
                 loss = closure()
         for index in range(len(self.learners)):
@@ -162,30 +162,19 @@ class ParameterFree(torch.optim.Optimizer):
                 arrays.append(p.detach().numpy())
         return arrays
 
-    def _repeatable(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Return a closure that starts without gradients, from the same random state."""
-        device = self.centres[0].device
-        module = None if device.type == "cpu" else getattr(torch, device.type)
-        host, there = torch.get_rng_state(), None if module is None else module.get_rng_state(device)
-
-        def call() -> Any:
-            self.zero_grad()
-            torch.set_rng_state(host)
-            if module is not None:
-                module.set_rng_state(there, device)
-            return closure()
-
-        return call
-
     def _ask(self, index: int, closure: Callable[[], Any]) -> dict[int, tuple[Tensor, Tensor | None]]:
         """Return a group's gradients and values at its queries, by index; empty if none."""
         params = self.param_groups[index]["params"]
         here = [p.detach().clone() for p in params]
+        device = self.centres[0].device
+        devices = [] if device.type == "cpu" else [device]
         gradients, values = [], []
         try:
             for point in self.learners[index].queries():
                 self._write(index, point)
-                with torch.enable_grad():
+                self.zero_grad()
+                # All calls see the same random numbers, the last one in `step` too.
+                with torch.enable_grad(), torch.random.fork_rng(devices, device_type=device.type):
                     loss = closure()
                 if loss is None:
                     raise TypeError("closure: expected a function that returns the loss, got one that returns None")

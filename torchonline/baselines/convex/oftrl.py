@@ -16,8 +16,6 @@ class SmoothLearner(ConvexLearner):
 
     statistics_depend_on = ("radius_bound", "lipschitz", "smoothness")
 
-    hint: Tensor
-
     def __init__(
         self,
         dim: int,
@@ -38,10 +36,6 @@ class SmoothLearner(ConvexLearner):
     def _offset(self) -> float:
         """Return the number that the sum of squared errors is added to."""
         raise NotImplementedError
-
-    def _initial_state(self) -> dict[str, Tensor | None]:
-        state = super()._initial_state()
-        return state | {"hint": state["decision"]}  # the origin
 
 
 class OFTRL(SmoothLearner):
@@ -100,7 +94,8 @@ class OFTRL(SmoothLearner):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         state = super()._initial_state()
-        return state | {"gradient_sum": state["hint"], "regularization": torch.tensor(self.offset, dtype=torch.float64)}
+        vectors = dict.fromkeys(("hint", "gradient_sum"), state["decision"])
+        return state | vectors | {"regularization": torch.tensor(self.offset, dtype=torch.float64)}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         gradient_sum = self.gradient_sum

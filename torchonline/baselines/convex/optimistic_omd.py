@@ -58,7 +58,8 @@ class OptimisticOMD(SmoothLearner):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         state = super()._initial_state()
-        return state | {"centre": state["hint"], "error_square_sum": torch.zeros((), dtype=torch.float64)}
+        vectors = dict.fromkeys(("hint", "centre"), state["decision"])
+        return state | vectors | {"error_square_sum": torch.zeros((), dtype=torch.float64)}
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         count_(self.rounds)

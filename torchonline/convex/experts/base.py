@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchonline.convex.learner import HintedLearner
 from torchonline.core.backend import in_python, may_hold
-from torchonline.core.checks import one_for_each, one_of, positive_size
+from torchonline.core.checks import one_for_each, one_of
 from torchonline.core.inputs import check_mask
 from torchonline.core.ops import assign_, count_, exp, increase_, largest, logsumexp, nonzero, where
 from torchonline.core.options import LearnerOptions
@@ -25,18 +25,20 @@ class Experts(HintedLearner):
     decides (:meth:`_decide_`) and how large losses may be (:meth:`_cut`).
     """
 
+    rates: Tensor
     available: Tensor
-    clipped_rounds: Tensor
 
     renamed = {"clipped": "clipped_rounds"}
     argument_of = {"kappa": "preset"}
 
-    def __init__(
-        self, experts: int, *, preset: str, entries: int | None = None, **options: Unpack[LearnerOptions]
-    ) -> None:
+    def __init__(self, experts: int, *, preset: str, **options: Unpack[LearnerOptions]) -> None:
+        super().__init__(experts, **options)
         self.preset = one_of("preset", preset, tuple(KAPPAS))
-        super().__init__(experts, entries=entries, **options)
         self.kappa = KAPPAS[preset]
+
+    def _of_each(self, name: str, value: Any) -> tuple[float, ...]:
+        """Return a positive number for each expert, by one for all or one for each."""
+        return tuple(one_for_each(name, value, (self.dim,), self._size).tolist())
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         state, available = super()._initial_state(), torch.ones(self.dim, dtype=torch.bool)
@@ -129,10 +131,3 @@ def prox_among(log_weights: Tensor, cost: Tensor, rates: Tensor, mask: Tensor | 
     some = masked(log_weights, mask)
     share = log_share(some)
     return where(mask, share + entropy_prox(some - share, cost, rates), log_weights)
-
-
-def positive_numbers(name: str, value: Any, count: int, dtype: torch.dtype) -> tuple[float, ...]:
-    """Return an option of ``count`` positive numbers that ``dtype`` holds, or raise."""
-    if not isinstance(value, (Tensor, tuple, list)):
-        raise TypeError(f"{name}: expected {count} numbers above 0, got {value!r}")
-    return tuple(one_for_each(name, value, (count,), lambda name, number: positive_size(name, number, dtype)).tolist())

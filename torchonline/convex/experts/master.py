@@ -7,10 +7,10 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from torchonline.convex.experts.base import Experts, among, masked, positive_numbers, prox_among, shares
-from torchonline.core.checks import check_state_dtype, one_of, rounds_at_most
+from torchonline.convex.experts.base import Experts, among, masked, prox_among, shares
+from torchonline.core.checks import rounds_at_most
 from torchonline.core.ops import assign_, clip, matvec
-from torchonline.core.options import DEFAULTS, LearnerOptions
+from torchonline.core.options import LearnerOptions
 
 
 class MsMwCMaster(Experts):
@@ -62,7 +62,6 @@ class MsMwCMaster(Experts):
     renamed = Experts.renamed | {"middle": "inner_log_weights", "inner": "inner_weights", "top": "outer_log_weights"}
     dropped = ("spans", "twice")
 
-    rates: Tensor
     inner_rates: Tensor
     expert_ranges: Tensor
     inner_log_weights: Tensor
@@ -80,14 +79,9 @@ class MsMwCMaster(Experts):
         listed = ranges.tolist() if isinstance(ranges, Tensor) else ranges
         if not isinstance(listed, (tuple, list)) or len(listed) == 0:
             raise TypeError(f"ranges: expected a number above 0 for each expert, got {ranges!r}")
-        dtype = options.get("dtype", DEFAULTS["dtype"])
-        check_state_dtype(dtype)
-        numbers = positive_numbers("ranges", listed, len(listed), dtype)
-        one_of("preset", preset, ("default", "paper"))
-        unit = 1.0 if preset == "paper" else min(numbers)
-        levels = grid(numbers, rounds_at_most("horizon", horizon), unit)
-        super().__init__(len(numbers), preset=preset, entries=len(numbers) * len(levels), **options)
-        self.ranges, self.grid, self.horizon = numbers, levels, int(horizon)
+        super().__init__(len(listed), preset=preset, **options)
+        self.ranges, self.horizon = self._of_each("ranges", listed), rounds_at_most("horizon", horizon)
+        self.grid = grid(self.ranges, self.horizon, 1.0 if preset == "paper" else min(self.ranges))
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:

@@ -6,7 +6,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from torchonline.convex.experts.base import Experts, positive_numbers, prox_among, shares
+from torchonline.convex.experts.base import Experts, prox_among, shares
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import assign_, clip
 from torchonline.core.options import LearnerOptions
@@ -64,7 +64,6 @@ class MsMwC(Experts):
 
     statistics_depend_on = ("rate", "prior", "kappa")
 
-    rates: Tensor
     log_weights: Tensor
 
     def __init__(
@@ -77,10 +76,10 @@ class MsMwC(Experts):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(positive_integer("experts", experts), preset=preset, **options)
-        dtype = self._initial_options["dtype"]
-        is_list = isinstance(rate, (tuple, list)) or (isinstance(rate, Tensor) and rate.dim() > 0)
-        self.rate = positive_numbers("rate", rate if is_list else (rate,) * experts, experts, dtype)
-        numbers = positive_numbers("prior", (1.0,) * experts if prior is None else prior, experts, dtype)
+        if prior is not None and not isinstance(prior, (Tensor, tuple, list)):
+            raise TypeError(f"prior: expected {experts} numbers above 0, got {prior!r}")
+        self.rate = self._of_each("rate", rate)
+        numbers = self._of_each("prior", 1.0 if prior is None else prior)
         self.prior = tuple(share / sum(numbers) for share in numbers)
         self._create_buffers()
 
