@@ -43,7 +43,7 @@ from torchonline.linalg import (
 class Curvature(Learner):
     """Base class of the curvatures: one matrix A for each learner.
 
-    ``start`` is c before the first round, one number for each learner, ``(*B)``, float64; ``size`` is that of a sketch.
+    ``start`` is c before the first round, one number for each learner, ``(*B)``, float64. ``size`` is for sketches only.
     """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript

@@ -1,6 +1,6 @@
 """Optimistic online Newton step: the part that OONS and CLA-OONS share."""
 
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -12,13 +12,25 @@ from torchonline.core.checks import one_of, positive_integer
 from torchonline.core.ops import along, assign_, column, count_, dot, increase_, maximum, number, sqrt, where
 from torchonline.core.options import LearnerOptions
 
-# Constants of the step: kappa, cap, look and the ridge, whose formulas are in `OptimisticNewton._ridge`. The proof
-# needs kappa above (1 + delta)^2 and look of at least (1 + delta)^2, where delta = kappa/cap is at most 1.
+
+class Preset(NamedTuple):
+    r"""Constants of the step.
+
+    The proof needs kappa above :math:`(1 + \delta)^2` and look of at least :math:`(1 + \delta)^2`, where
+    :math:`\delta = \text{kappa}/\text{cap} \le 1`. :meth:`OptimisticNewton._ridge` has the formulas of the ridge.
+    """
+
+    kappa: float
+    cap: float
+    look: float
+    ridge: str
+
+
 PRESETS = {
-    "default": (9.0, 18.0, 2.25, "adaptive"),
-    "paper": (32.0, 64.0, 4.0, "paper"),
-    "scaled": (32.0, 64.0, 4.0, "scaled"),
-    "tight": (9.0, 18.0, 2.25, "scaled"),
+    "default": Preset(9.0, 18.0, 2.25, "adaptive"),
+    "paper": Preset(32.0, 64.0, 4.0, "paper"),
+    "scaled": Preset(32.0, 64.0, 4.0, "scaled"),
+    "tight": Preset(9.0, 18.0, 2.25, "scaled"),
 }
 RIDGES = ("paper", "scaled", "adaptive")
 CURVATURES: dict[str, Any] = {"eigen": EigenCurvature, "frozen": FrozenCurvature, "sketch": SketchCurvature}
