@@ -98,6 +98,7 @@ class FreeGrad(ConvexLearner):
     largest_gradient_norm: Tensor
     first_gradient_norm: Tensor
     gradient_norm_sum: Tensor
+    clipped_rounds: Tensor
 
     @with_former_names(initial_scale="length_scale")
     def __init__(

@@ -34,9 +34,6 @@ class ConvexLearner(Learner):
 
     decision: Tensor
     rounds: Tensor
-    # Of learners with a hint, and of learners that cut gradients or losses.
-    hint: Tensor
-    clipped_rounds: Tensor
 
     # Whether `step` needs the values of the loss, and what its errors call the gradients.
     needs_values = False
@@ -156,6 +153,8 @@ class ConvexLearner(Learner):
 
 class HintedLearner(ConvexLearner):
     """Base class of the learners with a hint. A subclass implements :meth:`_decide_`."""
+
+    hint: Tensor
 
     def _decide_(self) -> None:
         """Write the next decision, by ``hint`` and all other buffers."""

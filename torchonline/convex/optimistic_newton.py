@@ -57,9 +57,11 @@ class OptimisticNewton(ConvexLearner):
     forms = tuple(CURVATURES)
 
     centre: Tensor
+    hint: Tensor
     error_bound: Tensor
     error_square_sum: Tensor
     rate: Tensor
+    clipped_rounds: Tensor
     length_unit: Tensor
 
     statistics_depend_on: tuple[str, ...] = ("length_scale", "kappa", "cap", "look", "ridge_number")

@@ -63,6 +63,7 @@ class CoinBetting(ConvexLearner):
 
     coin_sum: Tensor
     wealth: Tensor
+    clipped_rounds: Tensor
 
     @with_former_names(initial_wealth="length_scale")
     def __init__(

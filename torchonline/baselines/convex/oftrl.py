@@ -16,6 +16,8 @@ class SmoothLearner(ConvexLearner):
 
     statistics_depend_on = ("radius_bound", "lipschitz", "smoothness")
 
+    hint: Tensor
+
     def __init__(
         self,
         dim: int,

@@ -70,7 +70,9 @@ class ParameterFreeMirrorDescent(ConvexLearner):
     renamed = {"total": "gradient_sum", "energy": "error_square_sum", "clipped": "clipped_rounds"}
 
     gradient_sum: Tensor
+    hint: Tensor
     error_square_sum: Tensor
+    clipped_rounds: Tensor
 
     @with_former_names(initial_scale="length_scale")
     def __init__(

@@ -27,6 +27,7 @@ class Experts(HintedLearner):
 
     rates: Tensor
     available: Tensor
+    clipped_rounds: Tensor
 
     renamed = {"clipped": "clipped_rounds"}
     argument_of = {"kappa": "preset"}
