@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive, positive_integer
+from torchonline.core.inputs import check_floats
 from torchonline.core.ops import at_least, norms, sign
 from torchonline.linalg import coordinate_vector
 
@@ -132,8 +133,7 @@ class Polytope(Vertices):
     """
 
     def __init__(self, vertices: Any) -> None:
-        if not isinstance(vertices, Tensor) or not vertices.is_floating_point():
-            raise TypeError(f"vertices: expected a floating-point tensor, got {type(vertices).__name__}")
+        vertices = check_floats("vertices", vertices)
         if vertices.dim() != 2 or vertices.numel() == 0:
             raise ValueError(f"vertices: expected shape (m, d), got {tuple(vertices.shape)}")
         if not bool(torch.isfinite(vertices).all()):

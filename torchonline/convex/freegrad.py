@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.checks import LARGEST
+from torchonline.core.checks import LARGEST, instance_of
 from torchonline.core.ops import (
     along,
     assign_,
@@ -113,9 +113,7 @@ class FreeGrad(ConvexLearner):
         super().__init__(dim, **options)
         self.length_scale = self._size("length_scale", length_scale)
         self.lipschitz = None if lipschitz is None else self._size("lipschitz", lipschitz)
-        if not isinstance(restarts, bool):
-            raise TypeError(f"restarts: expected True or False, got {type(restarts).__name__}")
-        self.restarts, self.grows = restarts, lipschitz is None
+        self.restarts, self.grows = instance_of("restarts", restarts, bool, "True or False"), lipschitz is None
         # A gradient starts anew if this number times its length is at least the sum of the lengths so far. With 0, only
         # the first gradient does.
         self.restart_weight = 0.5 if restarts and self.grows else 0.0

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from torchonline.core.checks import non_negative, one_of, positive, positive_integer
+from torchonline.core.checks import instance_of, non_negative, one_of, positive, positive_integer
 from torchonline.privacy import calibration
 from torchonline.privacy.calibration import from_0, probability
 
@@ -100,8 +100,7 @@ class RepeatedEvent(Event):
     count: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.event, Event):
-            raise TypeError(f"event: expected an Event, got {type(self.event).__name__}")
+        instance_of("event", self.event, Event, "an Event")
         positive("count", positive_integer("count", self.count))  # an integer, and no larger than numbers may be
 
     def costs(self) -> dict[str, float]:

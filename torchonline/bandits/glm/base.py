@@ -39,9 +39,7 @@ def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link,
         if not 1e-12 <= number <= 1e12:
             raise ValueError(f"{name}: expected from 1e-12 to 1e12, got {value}")
         bound *= number
-    link = Logistic() if link is None else link
-    if not isinstance(link, Link):
-        raise TypeError(f"link: expected a torchonline.links.Link, got {type(link).__name__}")
+    link = checks.instance_of("link", Logistic() if link is None else link, Link, "a torchonline.links.Link")
     link.check_bound(bound)
     if not link.is_global:  # lengths of features are compared with their bound to six digits
         Link.check_bound(link, bound * (1.0 + 1e-5))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.convex.domains import CrossPolytope
-from torchonline.core.checks import one_of, positive, positive_integer
+from torchonline.core.checks import instance_of, one_of, positive, positive_integer
 from torchonline.core.stepping import one_at_a_time
 from torchonline.links import Gaussian, Link
 from torchonline.privacy.accounting import Event
@@ -100,9 +100,7 @@ class DPHDB(PrivateBandit):
             most = self.horizon // self.arm_count
             raise ValueError(f"warmup: expected at most {most} rounds for each arm, got {self.warmup}")
         self.gap = math.inf if gap == math.inf else positive("gap", gap)
-        self.link = Gaussian() if link is None else link
-        if not isinstance(self.link, Link):
-            raise TypeError(f"link: expected a Link, got {type(link).__name__}")
+        self.link: Link = instance_of("link", Gaussian() if link is None else link, Link, "a Link")
         self.link.check_bound(self.feature_clip * positive("radius_bound", radius_bound))
         self.mechanism = one_of("mechanism", mechanism, (*MECHANISMS, *VERTEX_LAWS))
         self.arms: Any = nn.ModuleList(
