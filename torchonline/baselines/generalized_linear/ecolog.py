@@ -58,7 +58,7 @@ class ECOLogRegression(GeneralizedEstimator):
             :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
 
     Shape:
-        - ``excess_loss``, the sum above, ``(*B)``.
+        - ``excess_loss``, the sum above, ``(*B)``; the others as of :class:`~torchonline.bandits.estimator.Estimator`.
 
     Example:
         >>> learner = ECOLogRegression(2)

@@ -44,7 +44,8 @@ class GLOCRegression(GeneralizedEstimator):
         theta_bound: S > 0, a bound on the norm of the true parameter. If it makes :math:`\kappa` less than 1e-12 it is refused.
 
     Shape:
-        - ``iterate``, ``(*B, d)``; ``gradient_sum`` (the sum in B), ``residual_sum`` (E), ``(*B)``.
+        - ``iterate``, ``(*B, d)``; ``gradient_sum`` (the sum in B), ``residual_sum`` (E), ``(*B)``; the others as of
+          :class:`~torchonline.bandits.estimator.Estimator`.
 
     Example:
         >>> learner = GLOCRegression(2)

@@ -36,7 +36,8 @@ class LikelihoodEstimator(GeneralizedEstimator):
     after ``horizon`` rounds, and warns if a solver ends before it reaches its optimum.
 
     Shape:
-        - ``history``, ``(*B, T, d)``; ``history_reward`` and ``history_weight``, ``(*B, T)``.
+        - ``history``, ``(*B, T, d)``; ``history_reward`` and ``history_weight``, ``(*B, T)``; the others as of
+          :class:`~torchonline.bandits.estimator.Estimator`.
     """
 
     statistics_depend_on: tuple[str, ...] = ("horizon", "theta_bound", "feature_bound", "ridge")
