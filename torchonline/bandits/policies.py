@@ -28,24 +28,23 @@ P = ParamSpec("P")
 
 def takes_arguments_of(
     estimator: Callable[P, Estimator],
-) -> Callable[[Callable[[Any], None]], Callable[Concatenate[Any, P], None]]:
-    """Decorate the stub of a policy's ``__init__`` that passes on all it gets.
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Decorate a policy's ``__init__`` that passes its arguments on to an estimator.
 
-    The method constructs the estimator from its arguments. It has the signature of the estimator's constructor and the
-    documentation of its arguments.
+    The method gets the signature of the estimator's constructor and the documentation of its arguments.
     """
     signature = inspect.signature(estimator)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     section = re.search(r"^Args:\n(?: .*\n|\n)*", inspect.getdoc(estimator) or "", re.MULTILINE)
 
-    def decorate(stub: Callable[[Any], None]) -> Callable[Concatenate[Any, P], None]:
-        @functools.wraps(stub)
-        def construct(self: Any, *arguments: P.args, **options: P.kwargs) -> None:
+    def decorate(method: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        @functools.wraps(method)
+        def construct(self: Any, *arguments: Any, **options: Any) -> None:
             try:
                 signature.bind(*arguments, **options)
             except TypeError as error:
                 raise TypeError(f"{type(self).__name__}() {error}") from None
-            Policy.__init__(self, estimator(*arguments, **options))
+            method(self, *arguments, **options)
 
         construct.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])  # type: ignore[attr-defined]
         construct.__doc__ = section.group().rstrip() if section else None

@@ -196,4 +196,5 @@ class ECOLog(UCB):
     """
 
     @takes_arguments_of(ECOLogRegression)
-    def __init__(self) -> None: ...
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(ECOLogRegression(*arguments, **options))

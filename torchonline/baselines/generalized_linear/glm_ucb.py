@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from torch import Tensor
@@ -96,7 +96,8 @@ class GLMUCB(UCB):
     estimator: GLMUCBRegression
 
     @takes_arguments_of(GLMUCBRegression)
-    def __init__(self) -> None: ...
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(GLMUCBRegression(*arguments, **options))
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """GLOC: ridge regression on an online learner's predictions (Jun et al., 2017)."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -116,4 +116,5 @@ class GLOC(UCB):
     """
 
     @takes_arguments_of(GLOCRegression)
-    def __init__(self) -> None: ...
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(GLOCRegression(*arguments, **options))

@@ -1,7 +1,7 @@
 """OFUGLB: optimism over a level set of the likelihood (Lee, Yun and Jun, 2024)."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -115,4 +115,5 @@ class OFUGLB(LevelSetUCB):
     """
 
     @takes_arguments_of(OFUGLBRegression)
-    def __init__(self) -> None: ...
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(OFUGLBRegression(*arguments, **options))

@@ -1,7 +1,7 @@
 """OFUL-MLogB: logistic bandits by mirror descent (Zhang and Sugiyama, 2023)."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 from torch import Tensor
 
@@ -93,4 +93,5 @@ class OFULMLogB(UCB):
     """
 
     @takes_arguments_of(MLogBRegression)
-    def __init__(self) -> None: ...
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(MLogBRegression(*arguments, **options))

@@ -1,7 +1,7 @@
 """OFULog-r: a level set of the penalised logistic loss (Abeille et al., 2021)."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -137,4 +137,5 @@ class OFULogR(LevelSetUCB):
     """
 
     @takes_arguments_of(OFULogRRegression)
-    def __init__(self) -> None: ...
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(OFULogRRegression(*arguments, **options))

@@ -1,7 +1,7 @@
 """RS-GLinCB: warm-up rounds, rare fits, eliminated arms (Sawarni et al., 2024)."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -154,7 +154,8 @@ class RSGLinCB(UCB):
     estimator: RSGLinCBRegression
 
     @takes_arguments_of(RSGLinCBRegression)
-    def __init__(self) -> None: ...
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(RSGLinCBRegression(*arguments, **options))
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:

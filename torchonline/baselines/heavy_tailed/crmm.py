@@ -1,7 +1,7 @@
 """CRMM: one-pass regression on medians of rewards (Xue et al., NeurIPS 2023)."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -91,4 +91,5 @@ class CRMM(UCB):
     """
 
     @takes_arguments_of(CRMMRegression)
-    def __init__(self) -> None: ...
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(CRMMRegression(*arguments, **options))

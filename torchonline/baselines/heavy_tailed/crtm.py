@@ -1,6 +1,6 @@
 """CRTM: one-pass regression on truncated rewards (Xue et al., NeurIPS 2023)."""
 
-from typing import Unpack
+from typing import Any, Unpack
 
 from torch import Tensor
 
@@ -86,4 +86,5 @@ class CRTM(UCB):
     """
 
     @takes_arguments_of(CRTMRegression)
-    def __init__(self) -> None: ...
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(CRTMRegression(*arguments, **options))

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -187,9 +187,8 @@ class HeavyOFULRegression(HorizonEstimator):
             direction = torch.where(done.unsqueeze(-1), 0.0 * theta, target - theta)
             change = matvec(rows, direction)
             # If they do, the step ends at the minimum. If not, it may be too long.
-            after = z - change
-            stays = ((after > thresholds) == (z > thresholds)) & ((after < -thresholds) == (z < -thresholds))
-            arrives = stays.all(-1) | (nonzero_norm(direction) <= self.resolution)
+            arrives = (side(z - change, thresholds) == side(z, thresholds)).all(-1)
+            arrives = arrives | (nonzero_norm(direction) <= self.resolution)
             share = self._share(z, change, thresholds, theta, direction, arrives)
             theta = theta + share.unsqueeze(-1) * direction
             z = z - share.unsqueeze(-1) * change
@@ -254,6 +253,11 @@ class HeavyOFULRegression(HorizonEstimator):
         return torch.matmul(kept.mT, kept) + torch.diag_embed(torch.full_like(kept[..., 0, :], self.ridge))
 
 
+def side(z: Tensor, threshold: Tensor) -> Tensor:
+    """Return the sign of z where the Huber loss is linear, 0 where it is quadratic."""
+    return (z > threshold).to(torch.int8) - (z < -threshold).to(torch.int8)
+
+
 class HeavyOFUL(UCB):
     """HEAVY-OFUL: optimism over :class:`HeavyOFULRegression`, with its arguments.
 
@@ -263,4 +267,5 @@ class HeavyOFUL(UCB):
     """
 
     @takes_arguments_of(HeavyOFULRegression)
-    def __init__(self) -> None: ...
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(HeavyOFULRegression(*arguments, **options))

@@ -1,7 +1,7 @@
 """MENU: median of means under a designed allocation (Shao et al., NeurIPS 2018)."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -108,4 +108,5 @@ class MENU(UCB):
     """
 
     @takes_arguments_of(MENURegression)
-    def __init__(self) -> None: ...
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(MENURegression(*arguments, **options))

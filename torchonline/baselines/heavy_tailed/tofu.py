@@ -1,6 +1,6 @@
 """TOFU: truncation based on historical information (Shao et al., NeurIPS 2018)."""
 
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -131,4 +131,5 @@ class TOFU(UCB):
     """
 
     @takes_arguments_of(TOFURegression)
-    def __init__(self) -> None: ...
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(TOFURegression(*arguments, **options))
