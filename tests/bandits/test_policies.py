@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tests.learners import BATCH_SHAPES, close, differences, snapshot
 from torchonline import OFUL, UCB, Greedy, HeavyTailRegression, HuberRegression, RidgeRegression, ThompsonSampling
+from torchonline.baselines import MENU
 
 pytestmark = pytest.mark.fast
 
@@ -258,3 +259,32 @@ def test_optimism_finds_the_best_of_two_arms() -> None:
             played[index] += 1
         assert played[0] > 0
         assert played[1] > 250
+
+
+class Banded(RidgeRegression):
+    """An estimator whose interval does without the radius."""
+
+    def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        mean = self.predictor(x)
+        return mean - 1.0, mean + 1.0
+
+
+def test_a_file_has_the_radius_whatever_calls_it() -> None:
+    learner = Banded(3)
+    close(torch.jit.script(learner).radius(), learner.radius())
+
+
+class Logged(UCB):
+    """A mix-in with a constructor of its own."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.log: list[int] = []
+
+
+class LoggedMENU(MENU, Logged):
+    pass
+
+
+def test_named_baselines_cooperate_with_mix_ins() -> None:
+    assert LoggedMENU(3, horizon=30).log == []

@@ -796,3 +796,20 @@ def test_every_exported_learner_is_covered() -> None:
     assert covered >= {"OONS", "MsMwC", "MsMwCMaster", "CAOONS", "CLAOONS", "FreeGrad"}
     assert covered >= {"OGD", "AdaGrad", "CoinBetting", "OptimisticOMD", "OFTRL", "ParameterFreeMirrorDescent"}
     assert set(VARIANTS) <= covered, "variants of a learner that does not exist"
+
+
+class OnTensors(Descent):
+    """A learner whose rounds call torch."""
+
+    def _create_buffers(self) -> None:
+        self.is_small = False
+        super()._create_buffers()
+
+    def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
+        self.decision -= torch.tanh(gradients)
+
+
+def test_a_learner_may_stay_on_tensors() -> None:
+    learner = OnTensors(3)
+    learner.step(torch.ones(3))
+    torch.testing.assert_close(learner.decision, -torch.tanh(torch.ones(3, dtype=torch.float64)))

@@ -383,7 +383,10 @@ def test_a_bandit_of_ones_own_has_the_signature_of_its_constructor() -> None:
 
     assert repr(Mine(2, 3, True)) == "Mine(dim=2, arms=3, flip=True)"
     assert repr(copy.deepcopy(Plain(2, 3, seed=4))) == "Plain(dim=2, arms=3, seed=4)"
-    assert repr(Mixed(2, 3, noise=TwoPoint(0.5))) == "Mixed(dim=2, arms=3, noise=TwoPoint(probability=0.5))"
+    mixed = Mixed(2, 3, noise=TwoPoint(0.5))
+    assert repr(mixed) == "Mixed(dim=2, arms=3, noise=TwoPoint(probability=0.5))"
+    mixed.noise = TwoPoint(0.2)
+    assert repr(mixed) == "Mixed(dim=2, arms=3, noise=TwoPoint(probability=0.2))"
 
 
 def test_the_former_name_of_gaussian_noise_warns() -> None:

@@ -69,6 +69,10 @@ class Estimator(Learner):
     # The longest features that a round may have.
     longest = math.inf
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        torch.jit.export(cls.radius)  # files have it, whatever else calls it
+
     def __init__(
         self,
         dim: int,
@@ -115,7 +119,6 @@ class Estimator(Learner):
 
     def radius(self) -> Tensor:
         """Return the confidence radius times ``radius_scale``: ``(*B, *output_shape)``."""
-        # TorchScript compiles it for `interval`.
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:

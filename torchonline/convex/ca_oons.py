@@ -111,7 +111,7 @@ class CAOONS(ConvexLearner):
         self.lipschitz, self.length_scale = self._size("lipschitz", lipschitz), self._size("length_scale", length_scale)
         radii = [self.length_scale * 2.0**j for j in range(1, levels + 1)]
         ranges = [self.lipschitz * radius for radius in radii]
-        self._size("lipschitz", ranges[-1])  # the largest of the losses
+        self._size("lipschitz * length_scale * 2^levels", ranges[-1])  # the largest of the losses
         self.horizon, self.levels, self.grows = horizon, levels, horizon is None
         self.mode, self.mode_number, self.needs_values = meta, METAS.index(meta), meta == "values"
         of_bases: Any = {"preset": preset, "form": form, "sketch_size": sketch_size}

@@ -1,5 +1,6 @@
 """Base class of the convex learners: decisions, queries and steps from gradients."""
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, Unpack
@@ -29,6 +30,8 @@ class ConvexLearner(Learner):
     Args:
         dim: number of coordinates d.
         points: number of queries N.
+        entries: size of the largest array in a step of one learner; None for d. If that and the buffers are small, steps run on
+            NumPy views.
         options: those of :class:`~torchonline.core.learner.Learner`.
     """
 
@@ -39,9 +42,12 @@ class ConvexLearner(Learner):
     needs_values = False
     response = "gradients"
 
-    def __init__(self, dim: int, *, points: int = 1, **options: Unpack[LearnerOptions]) -> None:
+    def __init__(
+        self, dim: int, *, points: int = 1, entries: int | None = None, **options: Unpack[LearnerOptions]
+    ) -> None:
         super().__init__(dim, **options)
         self.points = points
+        self.is_small = math.prod(self.batch_shape) * (self.dim if entries is None else entries) < SMALL_STEP
         # With one query, the axis of the queries may be missing.
         one = (self.dim,) if points == 1 else (points, self.dim)
         self.gradients_shape = (*self.batch_shape, *one)
@@ -55,8 +61,7 @@ class ConvexLearner(Learner):
 
     def _create_buffers(self) -> None:
         super()._create_buffers()
-        # Small steps run on NumPy views.
-        self.is_small = max(buffer.numel() for buffer in self.state().values()) < SMALL_STEP
+        self.is_small &= max(buffer.numel() for buffer in self.state().values()) < SMALL_STEP
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         """Learn from one round of each learner, and take the next decision.

@@ -114,7 +114,7 @@ def device_or_none(device: Any) -> torch.device | None:
 def instance_of(name: str, value: Any, types: Any, wanted: str) -> Any:
     """A value of one of the types, which errors call ``wanted``."""
     if not isinstance(value, types):
-        raise TypeError(f"{name}: expected {wanted}, got {kind(value)}")
+        raise TypeError(f"{name}: expected {wanted}, got {type(value).__name__}")
     return value
 
 

@@ -88,7 +88,9 @@ class SimulatedBandit(WithOptions):
         self._draw_arms()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({described(self, self._arguments)})"
+        *_, arms, dim = self._arms_shape
+        present = {**self._arguments, **vars(self), "dim": dim, "arms": arms}
+        return f"{type(self).__name__}({described(self, present)})"
 
     def arms(self) -> Tensor:
         """Return this round's arms, ``(*B, K, d)``, the same until :meth:`pull`."""

@@ -266,7 +266,12 @@ def test_stronger_noise_where_more_is_promised() -> None:
         (DPPOFW, {"vertices": torch.eye(4)}, ValueError, "vertices: expected shape"),
         (DPPOFW, {"vertices": torch.full((2, 3), torch.nan)}, ValueError, "vertices: expected finite"),
         (DPPOFW, {"vertices": [[1.0, 2.0, 3.0]]}, TypeError, "vertices: expected a torch.Tensor, got list"),
-        (DPPOFW, {"vertices": torch.eye(3).long()}, TypeError, "vertices: expected a floating-point tensor, got torch.int64"),
+        (
+            DPPOFW,
+            {"vertices": torch.eye(3).long()},
+            TypeError,
+            "vertices: expected a floating-point tensor, got torch.int64",
+        ),
         (DPPOFW, {"noise_source": "discrete", "mechanism": "gumbel"}, ValueError, "noise_source: expected"),
     ],
 )

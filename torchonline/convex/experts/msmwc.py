@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -76,7 +77,7 @@ class MsMwC(Experts):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(positive_integer("experts", experts), preset=preset, **options)
-        if prior is not None and not isinstance(prior, (Tensor, tuple, list)):
+        if prior is not None and not isinstance(prior, (Tensor, np.ndarray, tuple, list)):
             raise TypeError(f"prior: expected {experts} numbers above 0, got {prior!r}")
         self.rate = self._of_each("rate", rate)
         numbers = self._of_each("prior", 1.0 if prior is None else prior)
