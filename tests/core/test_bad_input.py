@@ -1,6 +1,7 @@
 """What constructors refuse, what a bad row among good ones does, and switched-off checks. The rest is rule 9."""
 
 import inspect
+import math
 from typing import Any
 
 import pytest
@@ -22,8 +23,10 @@ from tests.learners import (
     snapshot,
     takes_none,
 )
+from torchonline import OFUL
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
+from torchonline.core.checks import LONG
 
 CLASSES = public_classes(Estimator, Policy)
 OPTIONS = [
@@ -164,3 +167,13 @@ def test_errors_say_what_was_expected_and_what_came() -> None:
         learner.step("x", torch.ones(2))
     with pytest.raises(ValueError, match=r"^x: expected a tensor on cpu, got one on meta$"):
         learner.step(torch.ones(2, 3, device="meta"), torch.ones(2))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1e200])
+def test_long_arrays_are_checked_too(value: float) -> None:
+    policy = OFUL(50)
+    arms = torch.zeros(LONG // 50, 50, dtype=torch.float64)
+    assert policy.select(arms) == 0
+    arms[-1, -1] = value
+    with pytest.raises(ValueError, match=r"^arms: expected "):
+        policy.select(arms)

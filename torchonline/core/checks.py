@@ -181,6 +181,9 @@ LARGEST = {dtype: torch.finfo(dtype).max ** (1 / 3) for dtype in (torch.float64,
 # A value up to here passes in either type.
 ORDINARY = 1e12
 
+# BLAS sums longer vectors with several threads, which on a busy machine takes a hundred times as long.
+LONG = 10_000
+
 
 def check_values(name: str, value: Tensor, minimum: float = -math.inf) -> None:
     """Refuse NaN, infinity, values too large to square, and values below ``minimum``."""
@@ -216,7 +219,7 @@ def is_ordinary(value: Any) -> bool:
         return abs(value) <= ORDINARY
     # A sum of squares takes a third of the time of a maximum and a minimum. vdot overflows without a warning. NaN fails.
     flat = value if value.ndim == 1 else value.reshape(-1)
-    return bool(np.vdot(flat, flat) <= ORDINARY**2)
+    return flat.size < LONG and bool(np.vdot(flat, flat) <= ORDINARY**2)
 
 
 def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
