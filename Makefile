@@ -8,6 +8,8 @@ PYTEST_ARGS ?=
 
 # Python keeps what it has compiled, even if the environment says not to: tests start many processes, which would all compile.
 export PYTHONDONTWRITEBYTECODE :=
+# Two workers on two cores have one thread each: torch's is set in tests/conftest.py, NumPy reads its own when it is imported.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
@@ -33,10 +35,10 @@ demo: $(READY)
 	$(BIN)/python examples/neural_linear_digits.py
 
 test: $(READY)
-	$(BIN)/python -m pytest --ignore=tests/benchmarks --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
+	$(ONE_THREAD) $(BIN)/python -m pytest --ignore=tests/benchmarks --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
 
 test-fast: $(READY)
-	$(BIN)/python -m pytest -m "fast and not slow" --ignore=tests/benchmarks --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
+	$(ONE_THREAD) $(BIN)/python -m pytest -m "fast and not slow" --ignore=tests/benchmarks --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -49,7 +51,7 @@ wheel: $(READY)
 	$(BIN)/python tests/check_wheel.py
 
 bench: $(READY)
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest tests/benchmarks \
+	$(ONE_THREAD) $(BIN)/python -m pytest tests/benchmarks \
 		--benchmark-only --benchmark-disable-gc --benchmark-columns=min,median --benchmark-sort=name -p no:xdist
 
 clean:
