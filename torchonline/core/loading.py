@@ -116,7 +116,7 @@ def _mismatch(name: str, buffers: Mapping[str, Tensor], loaded: Mapping[str, Any
 
 
 def _other_options(learner: "Learner", constants: Tensor, prefix: str) -> list[str]:
-    """Return which options differ from those that a state was learnt with."""
+    """Return an error for each option that differs from the option of a saved state."""
     return [
         f"{prefix}{learner._argument(name)}: the state was learnt with {theirs:.12g}, this learner has {mine:.12g}"
         for (name, mine), theirs in zip(learner._options(), constants.tolist(), strict=True)

@@ -19,8 +19,8 @@ F = TypeVar("F", bound=Callable[..., None])
 def described(instance: object, arguments: Mapping[str, Any]) -> str:
     """Return constructor arguments as ``name=value`` pairs, for a ``repr``.
 
-    Required ones come first, then those that are not the default, in the order of the constructor. Names that the constructor
-    does not have are ignored, so ``vars(instance)`` will do for a class that keeps its arguments under their own names.
+    Required arguments come first. Optional arguments with values other than their defaults follow, in the constructor's order.
+    Names that are no arguments are ignored. A class whose attributes have the names of its arguments can pass ``vars(instance)``.
 
     Example:
         >>> class Stream:

@@ -19,8 +19,9 @@ class GeneralizedLinearBandit(SimulatedBandit):
     r"""Independent trials of a generalized linear bandit with arms in the unit ball.
 
     The mean reward of an arm x is :math:`\mu(x^\top\theta^*)`. The arms are drawn uniformly from the unit ball and
-    :math:`\theta^*` uniformly from a sphere, independently for each trial. Two policies on environments with one seed meet the
-    same parameters and arms, whatever they pull; with :class:`~torchonline.links.Logistic` also the same numbers behind rewards.
+    :math:`\theta^*` uniformly from a sphere, independently for each trial. Environments with the same seed have the same
+    parameters and arms, whatever a policy pulls. With :class:`~torchonline.links.Logistic` the random numbers that rewards are
+    computed from are the same too.
 
     Args:
         link: link function :math:`\mu`, which also gives the default law of the rewards.

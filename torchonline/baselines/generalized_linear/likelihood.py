@@ -50,7 +50,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
     def __init__(self, dim: int, horizon: int, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
         self.horizon = positive_integer("horizon", horizon)
         super().__init__(dim, link, **options)
-        # A fit is NumPy's, whatever the size of the state.
+        # Fits run on NumPy at any size of the state.
         self.is_small = True
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -79,7 +79,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
         raise NotImplementedError
 
     def _loss(self, member: Member, ridge: float, kept: Array = slice(None)) -> Loss:
-        """Return the loss of all rounds of one learner, or of those that are ``kept``."""
+        """Return one learner's loss over all rounds, or over the ``kept`` rounds."""
         n = int(self._read("rounds", member))
         rows, rewards, weights = (self._read(name, member)[:n][kept] for name in HISTORY)
         return Loss(self.link, self.concordance, rows, rewards, weights, ridge)

@@ -172,6 +172,6 @@ class RSGLinCB(UCB):
         return torch.where(is_warm_up, width, scores.masked_fill(is_ruled_out, -math.inf))
 
     def _arms_to_score(self, arms: Tensor, mask: Tensor) -> Tensor:
-        # The first available arm takes the place of those that are not.
+        # The first available arm replaces each unavailable arm.
         first = along(mask.to(torch.int64).argmax(-1), arms).expand_as(arms[..., :1, :])
         return torch.where(mask.unsqueeze(-1), arms, arms.gather(-2, first))
