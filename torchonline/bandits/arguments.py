@@ -54,26 +54,10 @@ def checked_rows(estimator: Any, x: Any, name: str, is_decision: bool = False) -
 def learn(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
     """Check a step's arguments, then learn, on NumPy views where that is faster."""
     own = self.__dict__  # a fifth of the time of self.name
-    state: Any = own["_buffers"]["theta_hat"]
-    x = check_tensor("x", x, state)
-    reward = check_tensor(self.response, reward, state, is_real=True)
-    shape = x.shape
-    is_one = shape == own["features_shape"]
-    if is_one:
-        shape = own["response_shape"]
-    elif shape[:-2] + shape[-1:] == self.features_shape:
-        shape = shape[:-1] + self.output_shape
-    else:
-        one, several = self.features_shape, (*self.batch_shape, "n", self.dim)
-        raise ValueError(f"x: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(shape)}")
-    if reward.shape != shape:
-        check_shape(self.response, reward, shape)
-    if noise_scale is not None:
-        noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
-        check_shape("noise_scale", noise_scale, shape)
+    x, reward, noise_scale, is_one = checked_rounds(self, own["_buffers"]["theta_hat"], x, reward, noise_scale)
     view = self.view_for(x) if own["is_small"] else None
     if view is not None:
-        rounds = _rounds_of_arrays(self, view.learner, x, reward, noise_scale, is_one)
+        rounds = rounds_of_arrays(self, view.learner, x, reward, noise_scale, is_one)
         self._run(view, view.learner._learn_round, rounds)
         return
     if is_readable(reward):
@@ -81,11 +65,37 @@ def learn(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | N
         if self.validate and not is_one:
             check_values("x", x)
     with torch.no_grad(), exactly(x) if autocasts(x) else nullcontext():
-        self._run(None, self._learn_round, _rounds_of_tensors(self, x, reward, noise_scale, is_one))
+        self._run(None, self._learn_round, rounds_of_tensors(self, x, reward, noise_scale, is_one))
 
 
-def _rounds_of_arrays(
-    learner: Any, view: Any, x: Tensor, reward: Tensor, noise_scale: Tensor | None, is_one: bool
+def checked_rounds(
+    learner: Any, state: Tensor, x: Any, reward: Any, noise_scale: Any, name: str = "x"
+) -> tuple[Tensor, Tensor, Tensor | None, bool]:
+    """Return a step's arguments as tensors, and whether they are one round; or raise.
+
+    ``name`` is what errors call the features, ``state`` a tensor of the learner's.
+    """
+    x = check_tensor(name, x, state)
+    reward = check_tensor(learner.response, reward, state, is_real=True)
+    shape = x.shape
+    is_one = shape == learner.features_shape
+    if is_one:
+        shape = learner.response_shape
+    elif shape[:-2] + shape[-1:] == learner.features_shape:
+        shape = shape[:-1] + learner.output_shape
+    else:
+        one, several = learner.features_shape, (*learner.batch_shape, "n", learner.dim)
+        raise ValueError(f"{name}: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(shape)}")
+    if reward.shape != shape:
+        check_shape(learner.response, reward, shape)
+    if noise_scale is not None:
+        noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
+        check_shape("noise_scale", noise_scale, shape)
+    return x, reward, noise_scale, is_one
+
+
+def rounds_of_arrays(
+    learner: Any, view: Any, x: Tensor, reward: Tensor, noise_scale: Tensor | None, is_one: bool, name: str = "x"
 ) -> list[Any]:
     """Check the values; return each round's arguments as arrays and Python numbers."""
     rows = as_array(x)
@@ -96,7 +106,7 @@ def _rounds_of_arrays(
     if learner.validate:
         if noise_scale is not None or isinstance(rewards, list) or not learner._is_ordinary(rewards):
             learner._check_rewards(reward, noise_scale)
-        check_array("x", rows)
+        check_array(name, rows)
     if is_one:
         return [(rows, rewards, scales)]
     # Copies: the rows may be views of the very buffers that learning from the first of them changes.
@@ -110,7 +120,7 @@ def _rounds_of_arrays(
     return list(zip(rows, rewards, scales, strict=True))
 
 
-def _rounds_of_tensors(learner: Any, x: Tensor, reward: Tensor, noise_scale: Tensor | None, is_one: bool) -> list[Any]:
+def rounds_of_tensors(learner: Any, x: Tensor, reward: Tensor, noise_scale: Tensor | None, is_one: bool) -> list[Any]:
     """Return the arguments of each round as tensors."""
     x, reward = x.detach(), reward.detach()
     scale = learner._own_scale(reward) if noise_scale is None else noise_scale.detach()

@@ -64,6 +64,8 @@ class Estimator(Learner):
     # What `step` calls the response.
     response = "reward"
     positive_definite: tuple[str, ...] = ("V", "V_inv")
+    # Buffers that the arms of a DisjointArms have in common: every arm's rounds change all of them.
+    pooled: tuple[str, ...] = ()
     # Rounds with less noise than this are refused.
     smallest_noise_scale = 0.0
     # The longest features that a round may have.
@@ -265,6 +267,33 @@ class Estimator(Learner):
                     if is_diagonal:
                         entries = diagonal(buffer)
                         fill_(entries, along(due, entries), fill)
+
+    def _of_chosen(self, index: Tensor, names: list[str]) -> dict[str, Tensor]:
+        """Return some buffers of some learners of a fleet, which ``index`` counts: copies."""
+        found: dict[str, Tensor] = {}
+        for name, buffer in self.named_buffers():
+            if buffer is not None and name in names:
+                found[name] = buffer.flatten(0, self.batch_dims - 1).index_select(0, index)
+        return found
+
+    def _write_chosen_(self, index: Tensor, values: dict[str, Tensor], pooled: list[str]) -> None:
+        """Write buffers back to some learners of a fleet, the pooled ones to all."""
+        for name, buffer in self.named_buffers():
+            if buffer is not None and name in values:
+                if name in pooled:
+                    last = self.batch_dims - 1
+                    buffer.copy_(values[name].unsqueeze(last).expand_as(buffer))
+                else:
+                    flat = buffer.flatten(0, self.batch_dims - 1)
+                    flat.index_copy_(0, index, values[name].reshape(index.shape + flat.shape[1:]))
+
+    def _statistics(self, names: list[str]) -> dict[str, Tensor]:
+        """Return some buffers by name."""
+        found: dict[str, Tensor] = {}
+        for name, buffer in self.named_buffers():
+            if buffer is not None and name in names:
+                found[name] = buffer
+        return found
 
     @in_python(check_growth)
     def _check_growth(self, x: Tensor, quadratic: Tensor, is_response: bool = False) -> None:

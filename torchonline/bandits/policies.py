@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torchonline.bandits.arguments import OWNER, checked_rows, on_rows
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
-from torchonline.core.checks import check_array, check_values
+from torchonline.core.checks import check_array, check_values, positive_integer
 from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, roundoff, trace
-from torchonline.core.options import differs
+from torchonline.core.options import described, differs
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
 from torchonline.linalg import add_diagonal
@@ -72,7 +72,8 @@ def on_arms(forward: Any) -> Any:
 class Policy(nn.Module):
     """Base of all policies: play the arm that scores highest by an estimator.
 
-    A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`.
+    A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`. One that draws its choices from the
+    scores says with which probabilities, in :meth:`distribution`, and sets ``is_random``.
 
     Args:
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response. It has the ``batch_shape``, ``*B``.
@@ -80,6 +81,11 @@ class Policy(nn.Module):
 
     # True in the stand-ins that compute on NumPy arrays.
     is_view = False
+    # Whether choices are drawn from `distribution`, not the arms with the highest scores.
+    is_random = False
+    # Draws of the scores that `probabilities` averages over, where scores are random.
+    draws = 1
+    __constants__ = ("is_random", "draws")
 
     def __init__(self, estimator: Estimator) -> None:
         super().__init__()
@@ -101,6 +107,19 @@ class Policy(nn.Module):
         """Return the score of each arm: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         raise NotImplementedError
 
+    def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
+        """Return the probability of each arm, given the scores: ``(*B, ..., K)`` twice.
+
+        The scores of unavailable arms are -inf. ``rounds``, ``(*B)``, counts the rounds before the decision.
+        """
+        return one_hot(scores)
+
+    def choice(self, scores: Tensor, rounds: Tensor) -> Tensor:
+        """Return the chosen arm of each decision: ``(*B, ..., K)`` to ``(*B, ...)``."""
+        if self.is_random:
+            return drawn(self.distribution(scores, rounds))
+        return scores.argmax(-1)
+
     @partial(one_at_a_time, owner=OWNER)
     def _select_in_python(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         estimator: Any = self._modules["estimator"]
@@ -112,14 +131,17 @@ class Policy(nn.Module):
         if forward in ON_ARRAYS:
             view = estimator.view_for(arms)
             if view is not None and arms.numel() * estimator.dim < SMALL_PRODUCT:
-                return self._select_on_arrays(view, arms, mask)
+                scores = self._score_arrays(view, arms, mask)
+                if not self.is_random:
+                    return torch.from_numpy(np.asarray(scores.argmax(-1)))
+                return self.choice(torch.from_numpy(scores), estimator.rounds)
         if estimator.validate and is_readable(arms):
             check_values("arms", arms)
         with torch.no_grad():
             arms = arms.detach() if mask is None else self._arms_to_score(arms.detach(), mask)
             of_checked = getattr(forward, "of_checked", None)
             scores = of_checked(self, arms) if of_checked else self.forward(arms)
-            return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).argmax(-1)
+            return self.choice(scores if mask is None else scores.masked_fill(~mask, -math.inf), estimator.rounds)
 
     @torch.jit.export
     @in_python(_select_in_python)
@@ -140,7 +162,52 @@ class Policy(nn.Module):
             scores = self.forward(arms.detach())
             if mask is not None:
                 scores = scores.masked_fill(~mask, -math.inf)
-            return scores.argmax(-1)
+            return self.choice(scores, self.estimator.rounds)
+
+    @partial(one_at_a_time, owner=OWNER)
+    def _probabilities_in_python(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
+        estimator: Any = self._modules["estimator"]
+        arms = checked_rows(estimator, arms, "arms", True)
+        if estimator.validate and is_readable(arms):
+            check_values("arms", arms)
+        if mask is not None:
+            mask = check_mask("mask", mask, arms.shape[:-1], arms, estimator.validate)
+            arms = self._arms_to_score(arms, mask)
+        with torch.no_grad():
+            return self._mixture(arms.detach(), mask)
+
+    @torch.jit.export
+    @in_python(_probabilities_in_python)
+    def probabilities(self, arms: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the probability with which each arm is chosen, ``(*B, ..., K)``.
+
+        Changes no state. A policy without random draws has probabilities of 0 and 1. Where the scores are random
+        (:class:`ThompsonSampling`), the probabilities are estimates. Arguments and errors are those of :meth:`select`.
+        """
+        with torch.no_grad():
+            return self._mixture(arms.detach(), mask)
+
+    def _decide_in_python(self, arms: ArrayLike, mask: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
+        return drawn_with_probability(self.probabilities(arms, mask))
+
+    @torch.jit.export
+    @in_python(_decide_in_python)
+    def decide(self, arms: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Choose an arm in each decision, and return its probability too, for a log.
+
+        Changes no state. The index, int64 ``(*B, ...)``, is drawn from :meth:`probabilities`. So the probability,
+        ``(*B, ...)``, is that of this very draw, also where it is an estimate of :meth:`select`'s: weighting by its inverse is
+        unbiased. Arguments and errors are those of :meth:`select`.
+        """
+        return drawn_with_probability(self.probabilities(arms, mask))
+
+    def _mixture(self, arms: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the probabilities of arms, the mean over draws of the scores."""
+        arms = arms.unsqueeze(-3)
+        scores = self.forward(arms.expand(list(arms.shape[:-3]) + [self.draws] + list(arms.shape[-2:])))
+        if mask is not None:
+            scores = scores.masked_fill(~mask.unsqueeze(-2), -math.inf)
+        return self.distribution(scores, self.estimator.rounds).mean(-2)
 
     def _arms_to_score(self, arms: Tensor, mask: Tensor) -> Tensor:
         """Return what :meth:`forward` gets where some arms are unavailable. Python only."""
@@ -156,7 +223,7 @@ class Policy(nn.Module):
         """Learn from the rewards of decisions, in order: see :meth:`Estimator.step`."""
         self.estimator.step(x, reward, noise_scale)
 
-    def _select_on_arrays(self, view: NumpyView, arms: Tensor, mask: Tensor | None) -> Tensor:
+    def _score_arrays(self, view: NumpyView, arms: Tensor, mask: Tensor | None) -> Any:
         rows = as_array(arms)
         if view.learner.validate:
             check_array("arms", rows)
@@ -168,7 +235,27 @@ class Policy(nn.Module):
         scores = view.run(stand_in.forward, rows)
         if mask is not None:
             scores = np.where(as_array(mask), scores, -math.inf)
-        return torch.from_numpy(np.asarray(scores.argmax(-1)))
+        return scores
+
+
+def one_hot(scores: Tensor) -> Tensor:
+    """Return 1 for the largest score of each row and 0 for the others: ``(..., K)``."""
+    best = scores.argmax(-1, keepdim=True)
+    return torch.zeros_like(scores).scatter_(-1, best, 1.0)
+
+
+def drawn(probabilities: Tensor) -> Tensor:
+    """Draw an index from each row of probabilities: ``(..., K)`` to ``(...)``, int64."""
+    up_to = probabilities.to(torch.float64).cumsum(-1)
+    # Below 1 by more than rounding, so that the last arm with a probability is the last that may be drawn.
+    u = (1.0 - 1e-15) * torch.rand(probabilities.shape[:-1] + (1,), dtype=torch.float64, device=probabilities.device)
+    return (u * up_to[..., -1:] >= up_to).sum(-1)
+
+
+def drawn_with_probability(probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw an index from each row, and return its probability too: ``(...)`` twice."""
+    index = drawn(probabilities)
+    return index, probabilities.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
 
 class UCB(Policy):
@@ -205,12 +292,26 @@ class ThompsonSampling(Policy):
     Linear Thompson sampling revisited, AISTATS 2017); over other estimators no theorem holds. Cost of a decision: O(d^3) for a
     Cholesky factor, then O(K d).
 
+    :meth:`probabilities` averages over ``draws`` parameters: an estimate of a probability p has a standard error of
+    :math:`\sqrt{p(1-p)/\text{draws}}`, and costs O(K d) for each draw. :meth:`decide` chooses by one of these draws.
+
+    Args:
+        estimator: as in :class:`Policy`.
+        draws: number of parameters drawn for :meth:`probabilities`.
+
     Example:
         >>> _ = torch.manual_seed(0)
         >>> policy = ThompsonSampling(RidgeRegression(2))
         >>> policy.select(torch.eye(2, dtype=torch.float64))
         tensor(0)
     """
+
+    def __init__(self, estimator: Estimator, *, draws: int = 1000) -> None:
+        super().__init__(estimator)
+        self.draws = positive_integer("draws", draws)
+
+    def extra_repr(self) -> str:
+        return described(self, vars(self))
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:

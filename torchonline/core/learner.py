@@ -304,13 +304,13 @@ class Learner(WithOptions, nn.Module):
 
 
 def _as_it_is(module: nn.Module | None) -> nn.Module | None:
-    """Return a module with a stand-in for each learner, in lists and dicts too."""
+    """Return a module with a stand-in for each learner in it."""
     if isinstance(module, Learner):
         learner: Learner = type(module).__new__(type(module))
         learner.__dict__.update(module.__getstate__())
         give_lock_(learner)
         return learner
-    if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+    if module is not None and any(isinstance(part, Learner) for part in module.modules()):
         twin = copy.copy(module)
         twin.__dict__["_modules"] = {name: _as_it_is(part) for name, part in module._modules.items()}
         return twin

@@ -1,5 +1,6 @@
 """Constructor options: the four that all learners share, former names, the repr."""
 
+import copy
 import functools
 import inspect
 import warnings
@@ -137,6 +138,16 @@ class WithOptions:
         if arguments or named:
             instance.__dict__["_arguments"] = passed(cls, arguments, named)
         return instance
+
+
+def rebuilt(instance: Any, **changes: Any) -> Any:
+    """Return a new instance of the same class, constructed with some arguments changed."""
+    arguments = {name: copy.deepcopy(value) for name, value in instance._arguments.items()}
+    try:
+        return type(instance)(**arguments | changes)
+    except TypeError as error:
+        wanted = f"a class whose constructor takes {' and '.join(changes)}"
+        raise TypeError(f"{type(instance).__name__}: expected {wanted}, got one that does not ({error})") from None
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import nn
 from torch.autograd.graph import increment_version
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ class NumpyView:
         twin.__dict__.update(is_view=True, named_buffers=arrays.items)
         self.learner = twin
         self.state: list[Any] = [arrays[name] for name in learner.state() if "." not in name]
-        for name, view in parts.items():
-            twin.__dict__[name] = view.learner
+        for path, view in parts.items():
+            _place(twin, path, view.learner)
             self.state += view.state
         self.policies: dict[type, Any] = {}  # stand-ins for the policies on the learner
         self.bytes: int = sum(array.nbytes for array in self.state)
@@ -76,3 +77,17 @@ class NumpyView:
         for tensor in self.saved:
             if not tensor.is_inference():
                 increment_version(tensor)
+
+
+def _place(twin: Any, path: str, part: Any) -> None:
+    """Put the copy of a part into the copy of a learner, or of a module in it."""
+    holder, _, name = path.rpartition(".")
+    if holder and not isinstance(twin.__dict__[holder], (nn.ModuleList, nn.ModuleDict)):
+        module = twin.__dict__[holder]
+        if not module.__dict__.get("is_view", False):
+            copy = object.__new__(type(module))
+            copy.__dict__.update(module.__dict__ | {"is_view": True})
+            twin.__dict__[holder] = module = copy
+        module.__dict__[name] = part
+        return
+    twin.__dict__[path] = part

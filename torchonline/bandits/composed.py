@@ -1,0 +1,229 @@
+"""Base of the learners made of a policy and a scaler."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, drawn_with_probability
+from torchonline.bandits.scaler import RunningScaler
+from torchonline.core.backend import SMALL_PRODUCT, SMALL_STEP, as_array, in_python, is_readable, may_hold
+from torchonline.core.checks import check_array, check_values, shape_text
+from torchonline.core.inputs import ArrayLike, check_mask, check_tensor
+from torchonline.core.learner import Learner
+from torchonline.core.ops import count_
+from torchonline.core.stepping import one_at_a_time
+
+
+class ComposedPolicy(Learner):
+    """Base of the learners made of a policy and, if wanted, a scaler of its features.
+
+    The scaler, the estimator and the count of rounds change together or not at all. A subclass says how contexts are scored, in
+    :meth:`_scores`, and learns from a round. ``item_dims`` is the number of trailing dimensions of a decision's context.
+
+    Shape:
+        - ``rounds``, ``(*B)``: rounds learnt from. The other buffers are those of the parts, ``policy.estimator`` and ``scaler``.
+    """
+
+    if TYPE_CHECKING:
+        policy: Policy
+        scaler: RunningScaler | None
+    rounds: Tensor
+
+    response, output_shape = "reward", ()
+    # What errors call the context, and what stands in its shape before d.
+    context_name, item_dims = "context", 1
+    __constants__ = ("item_dims",)
+
+    def __init__(self, policy: Policy, scaler: RunningScaler | None, batch_shape: tuple[int, ...], dim: int) -> None:
+        state, estimator = policy.estimator.theta_hat, policy.estimator
+        options: Any = {"dtype": state.dtype, "device": state.device, "validate": estimator.validate}
+        super().__init__(dim, batch_shape=batch_shape, **options)
+        _check_scaler(scaler, estimator.dim, batch_shape, state)
+        self.policy = policy
+        self.scaler = scaler
+        self.noise_scale = estimator.noise_scale
+        self.features_shape, self.response_shape = (*batch_shape, dim), batch_shape
+        self.is_small = math.prod(batch_shape) * estimator.dim**2 < SMALL_STEP
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        return {"rounds": torch.zeros((), dtype=torch.int64)}
+
+    def parts(self) -> dict[str, Learner]:
+        own: dict[str, Learner] = {"policy.estimator": self.policy.estimator}
+        return own if self.scaler is None else own | {"scaler": self.scaler}
+
+    def _scores(self, context: Tensor) -> Tensor:
+        """Return the policy's score of each arm: ``(*B, ..., K)``."""
+        raise NotImplementedError
+
+    def _features(self, x: Tensor) -> Tensor:
+        """Return the features that the policy gets: ``(*B, ..., d)`` to ``(*B, ..., m)``."""
+        return x if self.scaler is None else self.scaler._scaled(x)
+
+    def _forward_in_python(self, context: ArrayLike) -> Tensor:
+        return self._scores(self._checked(context, None)[0])
+
+    @in_python(_forward_in_python)
+    def forward(self, context: Tensor) -> Tensor:
+        """Return the policy's score of each arm, ``(*B, ..., K)``, differentiable."""
+        return self._scores(context)
+
+    @one_at_a_time
+    def _select_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
+        context, available = self._checked(context, mask)
+        # The scores of a user's subclass may call torch.
+        is_ours = type(self.policy).forward in ON_ARRAYS and "forward" not in self.policy.__dict__
+        is_small = is_ours and context.numel() * self._multiplications() < SMALL_PRODUCT
+        view = self.view_for(context) if is_small else None
+        if view is not None:
+            rows = as_array(context)
+            if self.validate:
+                check_array(self.context_name, rows)
+            scores: Any = view.run(view.learner._scores, rows)
+            if available is not None:
+                scores = np.where(as_array(available), scores, -math.inf)
+            if not self.policy.is_random:
+                return torch.from_numpy(np.asarray(scores.argmax(-1)))
+            return self.policy.choice(torch.from_numpy(scores), self.rounds)
+        if self.validate and is_readable(context):
+            check_values(self.context_name, context)
+        with torch.no_grad():
+            scores = self._scores(context.detach())
+            scores = scores if available is None else scores.masked_fill(~available, -math.inf)
+            return self.policy.choice(scores, self.rounds)
+
+    @torch.jit.export
+    @in_python(_select_in_python)
+    def select(self, context: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the index of the chosen arm of each decision: int64, ``(*B, ...)``.
+
+        Changes no state.
+
+        Args:
+            context: the features of one decision or of many, see the class.
+            mask: True where an arm is available, ``(*B, ..., K)``.
+
+        Raises:
+            TypeError: ``context`` holds no real numbers or is a tensor of integers, or ``mask`` holds no booleans.
+            ValueError: a shape, device or value is wrong, or a decision has no available arm.
+        """
+        with torch.no_grad():
+            scores = self._scores(context.detach())
+            if mask is not None:
+                scores = scores.masked_fill(~mask, -math.inf)
+            return self.policy.choice(scores, self.rounds)
+
+    @one_at_a_time
+    def _probabilities_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
+        context, available = self._checked(context, mask)
+        if self.validate and is_readable(context):
+            check_values(self.context_name, context)
+        with torch.no_grad():
+            return self._mixture(context.detach(), available)
+
+    @torch.jit.export
+    @in_python(_probabilities_in_python)
+    def probabilities(self, context: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the probability with which each arm is chosen, ``(*B, ..., K)``.
+
+        See :meth:`Policy.probabilities`; arguments and errors are those of :meth:`select`.
+        """
+        with torch.no_grad():
+            return self._mixture(context.detach(), mask)
+
+    def _decide_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
+        return drawn_with_probability(self.probabilities(context, mask))
+
+    @torch.jit.export
+    @in_python(_decide_in_python)
+    def decide(self, context: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Choose an arm in each decision, and return its probability too, for a log.
+
+        See :meth:`Policy.decide`; arguments and errors are those of :meth:`select`.
+        """
+        return drawn_with_probability(self.probabilities(context, mask))
+
+    def _mixture(self, context: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the probabilities of arms, the mean over draws of the scores."""
+        first = context.dim() - self.item_dims
+        sizes = list(context.shape[:first]) + [self.policy.draws] + list(context.shape[first:])
+        scores = self._scores(context.unsqueeze(first).expand(sizes))
+        if mask is not None:
+            scores = scores.masked_fill(~mask.unsqueeze(-2), -math.inf)
+        return self.policy.distribution(scores, self.rounds).mean(-2)
+
+    def _end_round_(self, x: Tensor) -> None:
+        """Show the scaler a round's features, ``(*B, d)``, and count the round."""
+        scaler = self.scaler
+        if scaler is not None:
+            scaler._observe(x)
+            if scaler.freeze_after is not None:
+                due = scaler.rounds == scaler.freeze_after
+                if may_hold(due):
+                    self._start_anew_(due)
+        count_(self.rounds)
+
+    def _start_anew_(self, due: Tensor) -> None:
+        """Let the estimators forget what they have learnt, where ``due``, ``(*B)``."""
+        raise NotImplementedError
+
+    # TorchScript does not compile the methods below.
+
+    def _arms_of(self, context: Tensor) -> int:
+        """Return K, the number of arms of a decision."""
+        raise NotImplementedError
+
+    def _multiplications(self) -> int:
+        """Return the multiplications of a decision for each number of its context."""
+        return int(self.policy.estimator.dim)
+
+    def _checked(self, context: Any, mask: Any) -> tuple[Tensor, Tensor | None]:
+        """Return the context of decisions and the mask as tensors, or raise."""
+        context = check_tensor(self.context_name, context, self.policy.estimator.theta_hat)
+        dims, shape = self.batch_dims, context.shape
+        if len(shape) < dims + self.item_dims or shape[-1] != self.dim or shape[:dims] != self.batch_shape:
+            wanted = shape_text((*self.batch_shape, "...", *("K",) * (self.item_dims - 1), self.dim))
+            raise ValueError(f"{self.context_name}: expected shape {wanted}, got {shape_text(shape)}")
+        arms = self._arms_of(context)
+        if arms == 0:
+            raise ValueError(f"{self.context_name}: expected at least one arm, got shape {shape_text(shape)}")
+        if mask is not None:
+            sizes = (*shape[: len(shape) - self.item_dims], arms)
+            mask = check_mask("mask", mask, sizes, context, self.validate)
+        return context, mask
+
+    def _own_scale(self, reward: Tensor) -> Tensor:
+        return torch.full_like(reward, self.noise_scale)
+
+    def _is_ordinary(self, reward: Any) -> bool:
+        return self.policy.estimator._is_ordinary(reward)
+
+    def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
+        self.policy.estimator._check_rewards(reward, noise_scale)
+
+
+def as_policy(name: str, value: Any) -> Policy:
+    """Return a policy, or UCB over an estimator; or raise."""
+    if isinstance(value, Estimator):
+        return UCB(value)
+    if not isinstance(value, Policy):
+        raise TypeError(f"{name}: expected a Policy or an Estimator, got {type(value).__name__}")
+    return value
+
+
+def _check_scaler(scaler: Any, features: int, batch_shape: tuple[int, ...], state: Tensor) -> None:
+    if scaler is None:
+        return
+    if not isinstance(scaler, RunningScaler):
+        raise TypeError(f"scaler: expected a RunningScaler, got {type(scaler).__name__}")
+    if scaler.features != features:
+        raise ValueError(f"scaler: expected {features} features, the policy's dim, got one that returns {scaler.features}")
+    if scaler.batch_shape != batch_shape:
+        raise ValueError(f"scaler: expected batch_shape {shape_text(batch_shape)}, got {shape_text(scaler.batch_shape)}")
+    if scaler.mean.dtype != state.dtype or scaler.mean.device != state.device:
+        wanted, got = f"{state.dtype} on {state.device}", f"{scaler.mean.dtype} on {scaler.mean.device}"
+        raise ValueError(f"scaler: expected {wanted}, like the policy, got {got}")

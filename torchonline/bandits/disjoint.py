@@ -1,0 +1,315 @@
+"""Arms with a model each."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.bandits.arguments import checked_rounds, rounds_of_arrays, rounds_of_tensors
+from torchonline.bandits.composed import ComposedPolicy, as_policy
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.policies import Policy
+from torchonline.bandits.scaler import RunningScaler
+from torchonline.core.backend import autocasts, exactly, in_python, is_readable, on_arrays
+from torchonline.core.checks import check_shape, check_values, positive_integer
+from torchonline.core.inputs import ArrayLike, as_indices
+from torchonline.core.ops import column
+from torchonline.core.options import rebuilt
+from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, in_order, one_at_a_time
+from torchonline.core.views import NumpyView
+
+
+class DisjointArms(ComposedPolicy):
+    r"""Arms with a model each: one context, and an estimator for every arm.
+
+    A round::
+
+        k = arms.select(context)  # an index
+        arms.step(context, k, reward)
+
+    The K estimators are a fleet, ``policy.estimator``, whose ``batch_shape`` ends with K. The policy scores each arm by the arm's
+    own estimator, and only the chosen arm's estimator learns.
+
+    Guarantee. Each estimator gets ``delta`` / ``most_actions``, and its confidence set holds whatever rule chooses the rounds
+    that it learns from. So the sets of all arms hold at once, in all rounds, with probability at least 1 - ``delta``, if each arm
+    meets the conditions of the estimator and no more than ``most_actions`` arms ever exist; with N arms ever, at least
+    1 - ``delta`` N / ``most_actions`` (proof: docs/disjoint_arms.md). The radius depends on the m features of one arm, not on
+    K m. A ``scaler`` makes the sets a heuristic while it moves, see :class:`RunningScaler`; with the scaler's ``freeze_after``,
+    all arms start anew when it freezes.
+
+    Cost: O(K m^2) for a decision, O(m^2) for a step, K times the memory of one estimator.
+
+    Args:
+        policy: the :class:`Policy` of one arm, or its estimator, to play by :class:`UCB`. It is a pattern, of m features: every
+            arm gets a new estimator with the same options.
+        actions: K, the number of arms at first.
+        most_actions: number of arms that share ``delta``; None for ``actions``. Name more if arms will be added.
+        scaler: a :class:`RunningScaler` of the context with m outputs, shared by the arms; None where contexts are features.
+
+    Shape:
+        - context: ``(*B, ..., d)``, with d = m if there is no scaler; scores ``(*B, ..., K)``.
+        - :meth:`step`: context ``(*B, d)``, action and reward ``(*B)``; or ``(*B, n, d)`` and ``(*B, n)`` for n rounds.
+
+    Example:
+        >>> arms = DisjointArms(RidgeRegression(2), actions=3)
+        >>> arms.step(torch.eye(2), torch.tensor([0, 1]), torch.tensor([0.0, 1.0]))
+        >>> arms.policy.estimator.rounds
+        tensor([1, 1, 0])
+    """
+
+    copied: list[str]
+    pooled: list[str]
+
+    def __init__(
+        self,
+        policy: Policy | Estimator,
+        actions: int,
+        *,
+        most_actions: int | None = None,
+        scaler: RunningScaler | None = None,
+    ) -> None:
+        pattern = as_policy("policy", policy)
+        one, count = pattern.estimator, positive_integer("actions", actions)
+        most = count if most_actions is None else positive_integer("most_actions", most_actions)
+        if most < count:
+            raise ValueError(f"most_actions: expected at least actions = {count}, got {most}")
+        options: dict[str, Any] = {"dtype": one.theta_hat.dtype, "device": one.theta_hat.device}
+        if hasattr(one, "delta"):
+            options["delta"] = one.delta / most
+        one = rebuilt(one, **options)
+        fleet = rebuilt(one, batch_shape=(*one.batch_shape, count))
+        dim = scaler.dim if isinstance(scaler, RunningScaler) else one.dim
+        super().__init__(_with_estimator(pattern, fleet), scaler, one.batch_shape, dim)
+        self.most_actions = most
+        # Where the chosen arm's statistics are while it learns, except on NumPy views. They are no state.
+        self.arm = one
+        one._non_persistent_buffers_set.update(one._buffers)
+        self.copied = [name for name in one._buffers if name not in one.unchanging]
+        self.pooled = list(fleet.pooled)
+        self._create_buffers()
+
+    # TorchScript compiles no property.
+    __jit_unused_properties__ = ("actions",)
+
+    @property
+    def actions(self) -> int:
+        """The number of arms now. Python only."""
+        return int(self.policy.estimator.batch_shape[-1])
+
+    def add_actions(self, count: int = 1) -> None:
+        """Add arms at the end. They know nothing; the other arms keep what they have learnt.
+
+        Raises:
+            TypeError, ValueError: ``count`` is no integer above 0. Nothing has changed.
+        """
+        self._rearrange(range(self.actions), positive_integer("count", count))
+
+    def remove_actions(self, actions: Iterable[int]) -> None:
+        """Remove arms. The others move up and keep what they have learnt.
+
+        Args:
+            actions: indices of the arms to remove, from 0 to K - 1, without repetition and not all of them.
+
+        Raises:
+            TypeError, ValueError: ``actions`` is something else. Nothing has changed.
+        """
+        listed = as_indices("actions", actions if isinstance(actions, Tensor) else list(actions), torch.device("cpu"))
+        removed, count = listed.reshape(-1).tolist(), self.actions
+        if not set(removed) <= set(range(count)) or len(set(removed)) < len(removed) or len(removed) >= count:
+            raise ValueError(f"actions: expected some of the indices 0 to {count - 1}, each once, got {removed}")
+        self._rearrange([k for k in range(count) if k not in removed], 0)
+
+    @one_at_a_time
+    def _step_in_python(
+        self, context: ArrayLike, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None
+    ) -> None:
+        state = self.policy.estimator.theta_hat
+        context, reward, scale, is_one = checked_rounds(self, state, context, reward, noise_scale, "context")
+        action, known = self._checked_action(action, reward)
+        view = self.view_for(context) if self.is_small and known is not None and not self.batch_dims else None
+        if view is not None:
+            rounds = rounds_of_arrays(self, view.learner, context, reward, scale, is_one, "context")
+            self._learn_on_arrays(view, [(x, k, r, s) for (x, r, s), k in zip(rounds, known, strict=True)])
+            return
+        if is_readable(reward):
+            self._check_rewards(reward, scale)
+            if self.validate:
+                check_values("context", context)
+        with torch.no_grad(), exactly(context) if autocasts(context) else nullcontext():
+            rounds = rounds_of_tensors(self, context, reward, scale, is_one)
+            actions = [action] if is_one else action.unbind(self.batch_dims)
+            self._run(None, self._learn_round, [(x, k, r, s) for (x, r, s), k in zip(rounds, actions, strict=True)])
+
+    @torch.jit.export
+    @in_python(_step_in_python)
+    def step(self, context: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
+        """Learn from the rewards of decisions, in order.
+
+        Args:
+            context: of the decision, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
+            action: the chosen arm, ``(*B)`` or ``(*B, n)``; an integer, a list or an int64 tensor.
+            reward: shaped like ``action``, in the units of the estimator's ``noise_scale``.
+            noise_scale: see :meth:`Estimator.step`; shaped like ``action``.
+
+        Raises:
+            TypeError: an argument holds no real numbers, or ``action`` no integers.
+            ValueError: a shape, device or value is wrong. No buffer has changed.
+        """
+        with torch.no_grad():
+            x = context.detach().to(self.arm.theta_hat.dtype)
+            reward = reward.detach().to(x.dtype)
+            scale = torch.full_like(reward, self.noise_scale)
+            if noise_scale is not None:
+                scale = noise_scale.detach().to(x.dtype)
+            rows = self.batch_dims
+            if x.dim() == rows + 1:
+                self._learn_round(x, action, reward, scale)
+            else:
+                for i in range(x.size(rows)):
+                    self._learn_round(
+                        x.select(rows, i), action.select(rows, i), reward.select(rows, i), scale.select(rows, i)
+                    )
+
+    def _scores(self, context: Tensor) -> Tensor:
+        arms = self.policy.estimator.rounds.shape[-1]
+        features = for_each_arm(self._features(context), self.batch_dims, arms)
+        return arms_last(self.policy.forward(features), self.batch_dims)
+
+    def _learn_round(self, context: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        self._learn_arm(self._features(context), action, reward, noise_scale)
+        self._end_round_(context)
+
+    def _learn_arm_in_python(self, x: Any, action: Any, reward: Any, noise_scale: Any) -> None:
+        if not self.is_view:
+            self._learn_gathered(x, action, reward, noise_scale)
+            return
+        arm: Any = self.__dict__["of_arm"][action]
+        arm._learn_round(x, reward, noise_scale)
+        for name in self.pooled:
+            self.policy.estimator.__dict__[name][...] = arm.__dict__[name]
+
+    @in_python(_learn_arm_in_python)
+    def _learn_arm(self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Let the estimators of the chosen arms learn: ``(*B, m)``, ``(*B)`` three times."""
+        self._learn_gathered(x, action, reward, noise_scale)
+
+    def _learn_gathered(self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Copy the chosen arms' statistics out of the fleet, learn, and write them back."""
+        fleet = self.policy.estimator
+        index = action.reshape(-1)
+        index = index + fleet.rounds.shape[-1] * torch.arange(index.size(0), device=index.device)
+        statistics = self.arm._statistics(self.copied)
+        for name, chosen in fleet._of_chosen(index, self.copied).items():
+            statistics[name].copy_(chosen.reshape(statistics[name].shape))
+        self.arm._learn_round(x, reward, noise_scale)
+        fleet._write_chosen_(index, statistics, self.pooled)
+
+    def _start_anew_(self, due: Tensor) -> None:
+        self.policy.estimator._forget_(column(due))
+
+    # TorchScript does not compile the methods below.
+
+    def numpy_view(self) -> NumpyView | None:
+        view = super().numpy_view()
+        if view is not None and "of_arm" not in view.learner.__dict__:
+            of_arm = [] if self.batch_dims else [_ArmView(view, k, self) for k in range(self.actions)]
+            view.learner.__dict__["of_arm"] = [arm.learner for arm in of_arm]
+            view.learner.__dict__["written"] = [arm.written for arm in of_arm]
+        return view
+
+    def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]]) -> None:
+        learn, last = view.learner._learn_round, -1 if self.scaler is None else self.scaler.freeze_after
+        if len(rounds) > 1 or int(self.rounds) + 1 == last:
+            all_or_nothing(self, view.state, True, view.run, in_order, learn, rounds)
+        else:
+            state, size = view.learner.written[rounds[0][1]]
+            all_or_nothing(self, state, size <= SNAPSHOT_BYTES, learn, *rounds[0])
+        view.mark_written()
+
+    def _checked_action(self, action: Any, reward: Tensor) -> tuple[Tensor, list[int] | None]:
+        """Return the actions as a tensor, and as a list if they can be read; or raise."""
+        index = as_indices("action", action, reward.device)
+        check_shape("action", index, reward.shape)
+        if not is_readable(index) or not (index.is_cpu or self.validate):
+            return index, None
+        known = index.reshape(-1).tolist()
+        wrong = [k for k in known if not 0 <= k < self.actions]
+        if wrong:
+            raise ValueError(f"action: expected indices from 0 to {self.actions - 1}, got {wrong[0]}")
+        return index, known
+
+    def _arms_of(self, context: Tensor) -> int:
+        return self.actions
+
+    def _multiplications(self) -> int:
+        return int(self.policy.estimator.dim) * self.actions
+
+    @one_at_a_time
+    def _rearrange(self, kept: Iterable[int], added: int) -> None:
+        """Replace the fleet by one with some of its arms, and new ones."""
+        fleet, old, dims = self.policy.estimator, list(kept), self.batch_dims
+        with torch.no_grad():
+            options = {"dtype": fleet.theta_hat.dtype, "device": fleet.theta_hat.device}
+            new = rebuilt(fleet, batch_shape=(*self.batch_shape, len(old) + added), **options)
+            index = torch.tensor(old, device=fleet.theta_hat.device)
+            for name, buffer in fleet.state().items():
+                rows = buffer.index_select(dims, index)
+                new._buffers[name].narrow(dims, 0, len(old)).copy_(rows)
+                if name in self.pooled and added:
+                    new._buffers[name].copy_(rows.narrow(dims, 0, 1).expand_as(new._buffers[name]))
+        self._modules["policy"] = _with_estimator(self.policy, new)
+        self.__dict__["_view"] = None
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        # TorchScript writes the chosen arm's buffers too, which are no state.
+        for name in [name for name in state_dict if name.startswith(f"{prefix}arm.")]:
+            del state_dict[name]
+        self.arm.__dict__["_is_loaded"] = True
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+
+class _ArmView:
+    """One arm of a fleet on NumPy views: a learner on slices of the fleet's arrays."""
+
+    def __init__(self, view: NumpyView, k: int, arms: DisjointArms) -> None:
+        fleet: Any = view.learner.policy.estimator
+        slices = {name: fleet.__dict__[name][k, ...] for name in arms.copied if fleet.__dict__[name] is not None}
+        self.learner: Any = object.__new__(type(fleet))
+        self.learner.__dict__.update(fleet.__dict__ | slices)
+        own: dict[str, Any] = {"batch_dims": 0, "batch_shape": (), "features_shape": (fleet.dim,), "response_shape": ()}
+        self.learner.__dict__.update(own, named_buffers=slices.items)
+        written = [fleet.__dict__[name] if name in arms.pooled else array for name, array in slices.items()]
+        scaler = [] if arms.scaler is None else arms.scaler.numpy_view().state  # type: ignore[union-attr]
+        state = [view.learner.rounds, *written, *scaler]
+        self.written = (state, sum(array.nbytes for array in state))
+
+
+def _with_estimator(policy: Policy, estimator: Estimator) -> Policy:
+    """Return a copy of a policy over another estimator."""
+    twin = copy.copy(policy)
+    twin.__dict__["_modules"] = policy._modules | {"estimator": estimator}
+    return twin
+
+
+def _for_each_arm_of_arrays(x: Any, dims: int, arms: int) -> Any:
+    if x.ndim == 1:
+        return x[None, None].repeat(arms, 0)
+    x = x[(*(slice(None),) * dims, None, ..., None, slice(None))]
+    return x.repeat(arms, dims)
+
+
+@on_arrays(_for_each_arm_of_arrays)
+def for_each_arm(x: Tensor, dims: int, arms: int) -> Tensor:
+    """Repeat features for each arm: ``(*B, ..., m)`` to ``(*B, K, ..., 1, m)``."""
+    x = x.unsqueeze(dims).unsqueeze(-2)
+    return x.expand(list(x.shape[:dims]) + [arms] + list(x.shape[dims + 1 :]))
+
+
+@on_arrays(lambda scores, dims: scores[:, 0] if scores.ndim == 2 else np.moveaxis(scores[..., 0], dims, -1))
+def arms_last(scores: Tensor, dims: int) -> Tensor:
+    """Move the arms to the end: ``(*B, K, ..., 1)`` to ``(*B, ..., K)``."""
+    return scores.squeeze(-1).movedim(dims, -1)

@@ -1,0 +1,150 @@
+"""Policies that draw their choices with known probabilities, from the estimated means."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.policies import Policy, on_arms, one_hot
+from torchonline.core.checks import non_negative, positive, positive_integer, within
+from torchonline.core.ops import along
+from torchonline.core.options import described
+
+
+class Exploration(Policy):
+    """Base of the policies that draw an arm from the estimated mean rewards.
+
+    A subclass says with which probabilities, in :meth:`distribution`. Draws follow torch's global seed.
+    """
+
+    is_random = True
+
+    def extra_repr(self) -> str:
+        return described(self, vars(self))
+
+    @on_arms
+    def forward(self, arms: Tensor) -> Tensor:
+        """Return the estimated mean rewards: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        return self.estimator.forward(arms)
+
+
+class EpsilonGreedy(Exploration):
+    r"""Play a uniformly drawn arm with probability epsilon, otherwise the best estimated one.
+
+    .. math:: \epsilon_t = \min(1, \text{epsilon}\cdot t^{-\text{decay}})
+
+    in round t = ``rounds`` + 1. Each available arm has probability :math:`\epsilon_t/K` at least, so that logs of it can be
+    evaluated. Regret: linear with ``decay=0``, at slope epsilon times the mean gap; with ``decay=1/3`` and a consistent
+    estimator, :math:`\tilde O(T^{2/3})` (Langford and Zhang, The epoch-greedy algorithm for contextual multi-armed bandits,
+    NeurIPS 2007, for its explore-first form). Cost of a decision: O(K d).
+
+    Args:
+        estimator: as in :class:`Policy`.
+        epsilon: in (0, 1], the probability of a uniform draw in the first round.
+        decay: at least 0, how fast it falls; 0 keeps it.
+
+    Example:
+        >>> policy = EpsilonGreedy(RidgeRegression(2), epsilon=0.1)
+        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
+        >>> policy.probabilities(torch.eye(2))
+        tensor([0.0500, 0.9500], dtype=torch.float64)
+    """
+
+    def __init__(self, estimator: Estimator, *, epsilon: float = 0.05, decay: float = 0.0) -> None:
+        super().__init__(estimator)
+        self.epsilon = within("epsilon", epsilon, 0.0, 1.0, closed=True)
+        self.decay = non_negative("decay", decay)
+
+    def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
+        epsilon = (self.epsilon * (1.0 + rounds.to(scores.dtype)) ** -self.decay).clamp(max=1.0)
+        epsilon = along(epsilon, scores)
+        return (1.0 - epsilon) * one_hot(scores) + epsilon * uniform(scores)
+
+
+class SquareCB(Exploration):
+    r"""Inverse gap weighting: play worse arms with probability inverse to their gap.
+
+    With the largest estimated mean :math:`\hat m` of K available arms, and :math:`\gamma_t = \text{gamma}\cdot
+    t^{\text{exponent}}` in round t = ``rounds`` + 1,
+
+    .. math:: p_k = \frac1{K + \gamma_t\,(\hat m - \hat m_k)}\quad\text{for all but the best arm, which gets the rest.}
+
+    Guarantee, for a constant gamma (``exponent=0``) of :meth:`theorem_gamma`: if some parameter predicts the mean rewards, all
+    in [0, 1], and the estimator's squared loss is at most ``regret`` above that parameter's over the horizon T, then with
+    probability at least 1 - ``delta`` the regret is at most :math:`4\sqrt{KT\,\text{regret}} + 8\sqrt{KT\log(2/\delta)}`
+    (Foster and Rakhlin, Theorem 1). The default, a gamma that grows as :math:`10\sqrt t`, is a heuristic (Vowpal Wabbit's), for
+    rewards in [0, 1]; for others divide gamma by the rewards' range. Cost of a decision: O(K d).
+
+    Args:
+        estimator: as in :class:`Policy`.
+        gamma: above 0, in units of 1 / reward.
+        exponent: at least 0.
+
+    Example:
+        >>> policy = SquareCB(RidgeRegression(2))
+        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
+        >>> policy.probabilities(torch.eye(2))
+        tensor([0.1101, 0.8899], dtype=torch.float64)
+
+    Reference:
+        Foster and Rakhlin, Beyond UCB: optimal and efficient contextual bandits with regression oracles, ICML 2020.
+    """
+
+    def __init__(self, estimator: Estimator, *, gamma: float = 10.0, exponent: float = 0.5) -> None:
+        super().__init__(estimator)
+        self.gamma = positive("gamma", gamma)
+        self.exponent = non_negative("exponent", exponent)
+
+    @staticmethod
+    def theorem_gamma(actions: int, horizon: int, regret: float, delta: float = 0.01) -> float:
+        """Return the gamma of the theorem, for ``exponent=0``: sqrt(K T / (regret + log(2 / delta))).
+
+        Args:
+            actions: K, the largest number of arms.
+            horizon: T, number of rounds.
+            regret: a bound on the estimator's sum of squared losses above the best parameter's.
+            delta: in (0, 1).
+        """
+        arms, rounds = positive_integer("actions", actions), positive_integer("horizon", horizon)
+        excess = non_negative("regret", regret) + math.log(2.0 / within("delta", delta, 0.0, 1.0))
+        return math.sqrt(arms * rounds / excess)
+
+    def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
+        gamma = along(self.gamma * (1.0 + rounds.to(scores.dtype)) ** self.exponent, scores)
+        best = one_hot(scores)
+        arms = (scores > -math.inf).sum(-1, keepdim=True)
+        others = (1.0 - best) / (arms + gamma * (scores.amax(-1, keepdim=True) - scores))
+        return others + best * (1.0 - others.sum(-1, keepdim=True))
+
+
+class Softmax(Exploration):
+    r"""Boltzmann exploration: play arms with probabilities that grow exponentially in the mean.
+
+    .. math:: p_k \propto \exp(\hat m_k / \text{temperature})
+
+    No regret bound holds for a constant temperature. Cost of a decision: O(K d).
+
+    Args:
+        estimator: as in :class:`Policy`.
+        temperature: above 0, in units of the reward.
+
+    Example:
+        >>> policy = Softmax(RidgeRegression(2), temperature=0.25)
+        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
+        >>> policy.probabilities(torch.eye(2))
+        tensor([0.1192, 0.8808], dtype=torch.float64)
+    """
+
+    def __init__(self, estimator: Estimator, *, temperature: float = 0.1) -> None:
+        super().__init__(estimator)
+        self.temperature = positive("temperature", temperature)
+
+    def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
+        return torch.softmax(scores / self.temperature, -1)
+
+
+def uniform(scores: Tensor) -> Tensor:
+    """Return equal probabilities of the available arms, whose scores are above -inf."""
+    available = (scores > -math.inf).to(scores.dtype)
+    return available / available.sum(-1, keepdim=True)

@@ -1,0 +1,99 @@
+"""Policies on features as they come."""
+
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+
+from torchonline.bandits.arguments import checked_rounds, rounds_of_arrays, rounds_of_tensors
+from torchonline.bandits.composed import ComposedPolicy, as_policy
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.policies import Policy
+from torchonline.bandits.scaler import RunningScaler
+from torchonline.core.backend import autocasts, exactly, in_python, is_readable
+from torchonline.core.checks import check_values
+from torchonline.core.inputs import ArrayLike
+from torchonline.core.stepping import one_at_a_time
+
+
+class ScaledPolicy(ComposedPolicy):
+    r"""A policy on standardised features: the arms' raw features may have any scale.
+
+    A round::
+
+        k = policy.select(arms)
+        policy.step(arms[k], reward)
+
+    The inner policy decides and learns on ``scaler(x)``. :meth:`step` then updates the scaler with x; deciding never does. The
+    confidence set is a heuristic while the scaler moves, see :class:`RunningScaler`: with the scaler's ``freeze_after``, the
+    estimator starts anew when the scaler freezes, and has its guarantee from then on.
+
+    Cost: that of the inner policy, O(K d) more for a decision and O(d) more for a step.
+
+    Args:
+        policy: a :class:`Policy`, or an estimator to play by :class:`UCB`, of as many features as the scaler returns.
+        scaler: a :class:`RunningScaler` of the policy's ``batch_shape``, dtype and device.
+
+    Shape:
+        - arms: ``(*B, ..., K, d)``; x: ``(*B, d)`` for one round, ``(*B, n, d)`` for n; reward: ``(*B)`` or ``(*B, n)``.
+
+    Example:
+        >>> policy = ScaledPolicy(RidgeRegression(3), RunningScaler(2))
+        >>> arms = torch.tensor([[1000.0, 0.1], [3000.0, 0.2]])
+        >>> policy.step(arms, torch.tensor([0.0, 1.0]))
+        >>> policy.select(arms)
+        tensor(1)
+    """
+
+    context_name, item_dims = "arms", 2
+
+    def __init__(self, policy: Policy | Estimator, scaler: RunningScaler) -> None:
+        chosen = as_policy("policy", policy)
+        if not isinstance(scaler, RunningScaler):
+            raise TypeError(f"scaler: expected a RunningScaler, got {type(scaler).__name__}")
+        super().__init__(chosen, scaler, chosen.estimator.batch_shape, scaler.dim)
+        self._create_buffers()
+
+    def _scores(self, context: Tensor) -> Tensor:
+        return self.policy.forward(self._features(context))
+
+    def _arms_of(self, context: Tensor) -> int:
+        return context.size(-2)
+
+    @one_at_a_time
+    def _step_in_python(self, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
+        x, reward, scale, is_one = checked_rounds(self, self.policy.estimator.theta_hat, x, reward, noise_scale)
+        view = self.view_for(x) if self.is_small else None
+        if view is not None:
+            rounds = rounds_of_arrays(self, view.learner, x, reward, scale, is_one)
+            self._run(view, view.learner._learn_round, rounds)
+            return
+        if is_readable(reward):
+            self._check_rewards(reward, scale)
+            if self.validate:
+                check_values("x", x)
+        with torch.no_grad(), exactly(x) if autocasts(x) else nullcontext():
+            self._run(None, self._learn_round, rounds_of_tensors(self, x, reward, scale, is_one))
+
+    @torch.jit.export
+    @in_python(_step_in_python)
+    def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
+        """Learn from the rewards of decisions, in order: see :meth:`Estimator.step`."""
+        with torch.no_grad():
+            x, reward = x.detach().to(self.policy.estimator.theta_hat.dtype), reward.detach()
+            reward = reward.to(x.dtype)
+            scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(x.dtype)
+            rows = self.batch_dims
+            if x.dim() == rows + 1:
+                self._learn_round(x, reward, scale)
+            else:
+                for i in range(x.size(rows)):
+                    self._learn_round(x.select(rows, i), reward.select(rows, i), scale.select(rows, i))
+
+    def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Learn from a round of each learner; start anew where the scaler freezes."""
+        self.policy.estimator._learn_round(self._features(x), reward, noise_scale)
+        self._end_round_(x)
+
+    def _start_anew_(self, due: Tensor) -> None:
+        self.policy.estimator._forget_(due)

@@ -1,0 +1,176 @@
+"""Standardisation of features as they come."""
+
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.core.backend import as_array, in_python, is_readable, on_arrays
+from torchonline.core.checks import check_values, instance_of, positive, positive_integer, shape_text
+from torchonline.core.inputs import ArrayLike, check_tensor
+from torchonline.core.learner import Learner
+from torchonline.core.ops import along, assign_, at_least, at_most, converted, real, sqrt, where
+from torchonline.core.options import LearnerOptions
+from torchonline.core.stepping import one_at_a_time
+
+
+@on_arrays(lambda x: np.concatenate([x, np.ones((*x.shape[:-1], 1), x.dtype)], -1))
+def with_one(x: Tensor) -> Tensor:
+    """Append a 1 to each row: ``(..., d)`` to ``(..., d + 1)``."""
+    return torch.cat([x, torch.ones_like(x[..., :1])], -1)
+
+
+class RunningScaler(Learner):
+    r"""Standardise features by their running mean and standard deviation.
+
+    .. math:: z = \text{clip}\bigl((x - \text{mean}) / \text{deviation}, \pm\text{clip}\bigr)
+
+    with the mean and the standard deviation (divisor n - 1) of the n rows that :meth:`step` has seen, by Welford's algorithm. A
+    feature whose deviation is 0, as all are before the second row, becomes 0. With ``intercept``, a 1 is appended.
+
+    What it does to a guarantee. The coordinates move while the scaler learns, so what an estimator has learnt before refers to
+    other coordinates than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after`` the
+    coordinates stay after that many rows. An estimator that starts then, or starts anew as in :class:`DisjointArms`, keeps its
+    guarantee from then on, for a mean reward that is linear in z.
+
+    Cost of a row: O(d).
+
+    Args:
+        dim: d, number of features.
+        clip: largest magnitude of a standardised feature.
+        intercept: whether to append a 1.
+        freeze_after: rows after which mean and deviation stay as they are; None for never.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+
+    Shape:
+        - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, or d + 1 with ``intercept``.
+        - ``mean``, ``squares`` (of deviations from the mean, summed), ``inverse`` (1 / deviation, or 0): ``(*B, d)``; ``rounds``,
+          the rows seen, ``(*B)``.
+
+    Example:
+        >>> scaler = RunningScaler(2)
+        >>> scaler.step(torch.tensor([[1.0, 100.0], [3.0, 500.0]]))
+        >>> scaler(torch.tensor([2.0, 900.0]))
+        tensor([0.0000, 2.1213, 1.0000], dtype=torch.float64)
+
+    Reference:
+        Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 1962.
+    """
+
+    statistics_depend_on = ("freeze_after",)
+    mean: Tensor
+    squares: Tensor
+    inverse: Tensor
+    rounds: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        clip: float = 5.0,
+        intercept: bool = True,
+        freeze_after: int | None = None,
+        **options: Unpack[LearnerOptions],
+    ) -> None:
+        super().__init__(dim, **options)
+        self.clip = positive("clip", clip)
+        self.intercept: bool = instance_of("intercept", intercept, bool, "True or False")
+        self.freeze_after = None if freeze_after is None else positive_integer("freeze_after", freeze_after)
+        self.features = self.dim + self.intercept
+        self._create_buffers()
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        zeros = torch.zeros(self.dim, dtype=torch.float64)
+        state = {"mean": zeros, "squares": zeros.clone(), "inverse": zeros.clone()}
+        return state | {"rounds": torch.zeros((), dtype=torch.int64)}
+
+    def _forward_in_python(self, x: ArrayLike) -> Tensor:
+        return self._scaled(self._checked(x))
+
+    @in_python(_forward_in_python)
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the standardised features, differentiable in x."""
+        return self._scaled(x)
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        """Standardise checked rows."""
+        x = converted(x, self.mean)
+        mean, inverse = self.mean, self.inverse
+        if self.batch_dims:
+            for _ in range(len(x.shape) - len(mean.shape)):
+                mean, inverse = mean[..., None, :], inverse[..., None, :]
+        z = at_most(at_least((x - mean) * inverse, -self.clip), self.clip)
+        return with_one(z) if self.intercept else z
+
+    def _step_in_python(self, x: ArrayLike) -> None:
+        self._learn_rows(x)
+
+    @torch.jit.export
+    @in_python(_step_in_python)
+    def step(self, x: Tensor) -> None:
+        """Learn from a row of each learner, or from several.
+
+        Args:
+            x: ``(*B, d)`` or ``(*B, n, d)``.
+
+        Raises:
+            TypeError: ``x`` holds no real numbers, or is a tensor of integers.
+            ValueError: a shape, device or value is wrong. No buffer has changed.
+        """
+        with torch.no_grad():
+            x = x.detach().to(self.mean.dtype)
+            if x.dim() == self.batch_dims + 1:
+                self._observe(x)
+            else:
+                for i in range(x.size(self.batch_dims)):
+                    self._observe(x.select(self.batch_dims, i))
+
+    def _observe(self, x: Tensor) -> None:
+        """Learn from one row of each learner, ``(*B, d)``."""
+        rounds, mean, squares = self.rounds, self.mean, self.squares
+        count = real(rounds + 1, x)
+        weight = 1.0 + 0.0 * count
+        if self.freeze_after is not None:
+            weight = where(rounds < self.freeze_after, weight, 0.0 * weight)
+        # Welford's update.
+        offset = along(weight, x) * (x - mean)
+        new_mean = mean + offset / along(count, x)
+        new_squares = squares + offset * (x - new_mean)
+        deviation = sqrt(new_squares / along(at_least(count - 1.0, 1.0), x))
+        positive = deviation > 0.0
+        inverse = where(positive, 1.0 / where(positive, deviation, 1.0 + deviation), 0.0 * deviation)
+        if self.freeze_after is not None:
+            is_frozen = along(weight, x) == 0.0
+            inverse = where(is_frozen, self.inverse, inverse)
+        assign_(mean, new_mean)
+        assign_(squares, new_squares)
+        assign_(self.inverse, inverse)
+        rounds += 1
+
+    # TorchScript does not compile the methods below.
+
+    def _checked(self, x: Any) -> Tensor:
+        x = check_tensor("x", x, self.mean)
+        if x.dim() <= self.batch_dims or x.size(-1) != self.dim or x.shape[: self.batch_dims] != self.batch_shape:
+            wanted = shape_text((*self.batch_shape, "...", self.dim))
+            raise ValueError(f"x: expected shape {wanted}, got {shape_text(x.shape)}")
+        return x
+
+    @one_at_a_time
+    def _learn_rows(self, x: Any) -> None:
+        x = self._checked(x)
+        if x.dim() > self.batch_dims + 2:
+            wanted = shape_text((*self.batch_shape, "n", self.dim))
+            raise ValueError(f"x: expected shape {wanted}, got {shape_text(x.shape)}")
+        if self.validate and is_readable(x):
+            check_values("x", x)
+        is_one = x.dim() == self.batch_dims + 1
+        view = self.view_for(x)
+        with torch.no_grad():
+            x = x.detach()
+            rows = [x] if is_one else list(x.clone().unbind(self.batch_dims))
+            if view is None:
+                self._run(None, self._observe, [(row,) for row in rows])
+            else:
+                self._run(view, view.learner._observe, [(as_array(row),) for row in rows])
