@@ -105,6 +105,30 @@ def smallest(x: Tensor) -> Tensor:
     return x.amin(-1)
 
 
+@on_arrays(lambda x: np.sort(x, -1))
+def ascending(x: Tensor) -> Tensor:
+    """Sort each learner's numbers: ``(*B, n)`` twice."""
+    return x.sort(-1).values
+
+
+def _entry_of_arrays(x: Any, index: Any) -> Any:
+    if x.ndim == 1:
+        return float(x[int(index)]) if x.itemsize == 8 else x[int(index)]
+    return np.take_along_axis(x, np.asarray(index, np.int64)[..., None], -1)[..., 0]
+
+
+@on_arrays(_entry_of_arrays)
+def entry(x: Tensor, index: Tensor) -> Tensor:
+    """Return one of each learner's numbers: ``(*B, n)`` and a real index ``(*B)``."""
+    return x.gather(-1, index.to(torch.int64).unsqueeze(-1)).squeeze(-1)
+
+
+@on_arrays(lambda x: np.add.reduce(x, -1))
+def total(x: Tensor) -> Tensor:
+    """Return the sum of each learner's numbers: ``(*B, n)`` to ``(*B)``."""
+    return x.sum(-1)
+
+
 # Elementary functions, each as torch defines it.
 
 
@@ -137,6 +161,11 @@ def log1p(x: Tensor) -> Tensor:
 @on_arrays(np.expm1)
 def expm1(x: Tensor) -> Tensor:
     return torch.expm1(x)
+
+
+@on_arrays(np.floor)
+def floor(x: Tensor) -> Tensor:
+    return torch.floor(x)
 
 
 @on_arrays(np.sign)
