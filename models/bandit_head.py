@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from torchonline.bandits.policies import Policy
+from torchonline.bandits.composed import ComposedPolicy, learner_of
+from torchonline.bandits.disjoint import DisjointArms
+from torchonline.bandits.policies import Policy, drawn_with_probability
 from torchonline.core.backend import in_python, is_readable
 from torchonline.core.checks import check_shape, check_values, one_of, positive_integer, shape_text
 from torchonline.core.inputs import as_indices, as_tensor, check_tensor
@@ -29,10 +31,13 @@ class BanditHead(nn.Module):
     *Inputs for each arm* (``actions=None``): the encoder maps each of the K inputs of a decision to the features of an arm,
     :math:`x_k = \phi(z_k)`. K may vary from decision to decision.
 
-    *One context, K actions*: the encoder maps the context to :math:`\phi(z)`, which is combined with the embedding :math:`a_k`
-    of each action. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
+    *One context, K actions with a model each* (``actions=K``): the encoder maps the context to :math:`\phi(z)`, and each action
+    has an estimator of its own, see :class:`~torchonline.DisjointArms`.
+
+    *One context, K actions with embeddings* (``actions`` of shape (K, e)): :math:`\phi(z)` is combined with the embedding
+    :math:`a_k` of each action. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
     :math:`x_k^\top\theta = \phi(z)^\top \mathrm{diag}(\theta)\, a_k` is bilinear in context and action. ``combine="outer"``:
-    :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`; with ``actions=torch.eye(K)`` each action has its own linear model.
+    :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`.
 
     :meth:`encode`, :meth:`forward`, :meth:`select` and :meth:`step` run the encoder in evaluation mode, whatever its mode, and
     restore the mode afterwards; a scripted head in training mode raises an error. :meth:`select` and :meth:`step` compute no
@@ -44,13 +49,15 @@ class BanditHead(nn.Module):
 
     Args:
         encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d, or d / e for ``combine="outer"``.
-        policy: any :class:`~torchonline.bandits.policies.Policy`; ``*B`` is its estimator's ``batch_shape``.
-        actions: embeddings ``(K, e)`` of the actions, kept as a buffer. None if each arm has its own inputs.
-        combine: ``"product"`` (e = d) or ``"outer"`` (d = m e). Only used with ``actions``.
+        policy: any :class:`~torchonline.bandits.policies.Policy`, or one with a scaler: :class:`~torchonline.ScaledPolicy`,
+            :class:`~torchonline.DisjointArms`, what :func:`torchonline.bandit` returns. ``*B`` is its ``batch_shape``.
+        actions: K, if each action gets an estimator like the policy's; or embeddings ``(K, e)``, a tensor, an array or lists, kept
+            as a buffer. None if each arm has its own inputs, or if ``policy`` is a :class:`~torchonline.DisjointArms`.
+        combine: ``"product"`` (e = d) or ``"outer"`` (d = m e). Only used with embeddings.
         feature_dims: number of trailing input dimensions that form one item: 1 for vectors, 3 for images.
 
     Shape:
-        - inputs: ``(*B, ..., K, *feature)``, or ``(*B, ..., *feature)`` with ``actions``.
+        - inputs: ``(*B, ..., K, *feature)``, or ``(*B, ..., *feature)`` with actions.
         - action, reward: ``(*B)`` for one round, ``(*B, n)`` for n rounds in order.
 
     Example:
@@ -67,37 +74,41 @@ class BanditHead(nn.Module):
         can be on top of the encoder, and arms can have their own inputs.
     """
 
-    if TYPE_CHECKING:  # at run time the annotation would hide the buffer from TorchScript
+    if TYPE_CHECKING:  # at run time the annotations would hide the buffer and the policy from TorchScript
         actions: Tensor | None
+        policy: Any
+    __constants__ = ("has_models",)
 
     def __init__(
         self,
         encoder: nn.Module,
-        policy: Policy,
+        policy: Policy | ComposedPolicy,
         *,
-        actions: Tensor | None = None,
+        actions: int | Tensor | Sequence[Sequence[float]] | None = None,
         combine: str = "product",
         feature_dims: int = 1,
     ) -> None:
         super().__init__()
         if not isinstance(encoder, nn.Module):
             raise TypeError(f"encoder: expected a torch.nn.Module, got {type(encoder).__name__}")
-        if not isinstance(policy, Policy):
-            raise TypeError(f"policy: expected a Policy, got {type(policy).__name__}")
+        if not isinstance(policy, (Policy, ComposedPolicy)):
+            raise TypeError(f"policy: expected a Policy or a DisjointArms, got {type(policy).__name__}")
         self.encoder = encoder
-        self.policy = policy
+        self.policy = policy = _with_models(policy, actions)
         self.combine = one_of("combine", combine, ("product", "outer"))
         self.feature_dims = positive_integer("feature_dims", feature_dims)
-        dim = policy.estimator.dim
-        if actions is None:
-            self.encoder_width = dim
-            self.item_dims = self.feature_dims + 1
-        else:
-            actions = check_tensor("actions", actions, policy.estimator.theta_hat).detach().clone()
-            check_values("actions", actions)
-            self.encoder_width = _encoder_width(actions, self.combine, dim)
-            self.item_dims = self.feature_dims
-        self.register_buffer("actions", actions)
+        # Whether each action has an estimator of its own.
+        self.has_models = isinstance(policy, DisjointArms)
+        self.encoder_width = learner_of(policy).dim
+        self.item_dims = self.feature_dims
+        embeddings = None
+        if not self.has_models and actions is None:
+            self.item_dims += 1
+        elif not self.has_models:
+            embeddings = check_tensor("actions", actions, policy.estimator.theta_hat).detach().clone()
+            check_values("actions", embeddings)
+            self.encoder_width = _encoder_width(embeddings, self.combine, self.encoder_width)
+        self.register_buffer("actions", embeddings)
 
     def _encode_in_python(self, inputs: Any) -> Tensor:
         inputs = self._checked_inputs(inputs, ())
@@ -109,7 +120,7 @@ class BanditHead(nn.Module):
     def encode(self, inputs: Tensor) -> Tensor:
         """Return the features of all arms of each decision, ``(..., K, d)``.
 
-        They are differentiable in the inputs and in the encoder's parameters.
+        Where each action has an estimator of its own, these are the context's features, ``(..., d)``. They are differentiable in the inputs and in the encoder's parameters.
 
         Args:
             inputs: ``(..., K, *feature)``, or ``(..., *feature)`` with ``actions``. NumPy arrays and lists are converted to the
@@ -130,7 +141,7 @@ class BanditHead(nn.Module):
     def chosen_features(self, inputs: Tensor, action: Tensor) -> Tensor:
         """Return the features of the chosen arms, ``(..., d)``, to train the encoder.
 
-        The encoder runs in its current mode.
+        Where each action has an estimator of its own, these are the context's features. The encoder runs in its current mode.
 
         Args:
             inputs: as in :meth:`encode`, whose errors are raised.
@@ -139,7 +150,7 @@ class BanditHead(nn.Module):
         return self._chosen(inputs, action)
 
     def _forward_in_python(self, inputs: Any) -> Tensor:
-        return self.policy(self.encode(self._checked_inputs(inputs, self.policy.estimator.batch_shape)))
+        return self.policy(self.encode(self._checked_inputs(inputs, learner_of(self.policy).batch_shape)))
 
     @in_python(_forward_in_python)
     def forward(self, inputs: Tensor) -> Tensor:
@@ -147,7 +158,7 @@ class BanditHead(nn.Module):
         return self.policy(self.encode(inputs))
 
     def _select_in_python(self, inputs: Any, mask: Tensor | None = None) -> Tensor:
-        inputs = self._checked_inputs(inputs, self.policy.estimator.batch_shape)
+        inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
         with torch.no_grad():
             return self.policy.select(self.encode(inputs), mask)
 
@@ -163,12 +174,42 @@ class BanditHead(nn.Module):
         with torch.no_grad():
             return self.policy.select(self.encode(inputs), mask)
 
+    def _probabilities_in_python(self, inputs: Any, mask: Tensor | None = None) -> Tensor:
+        inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
+        with torch.no_grad():
+            return self.policy.probabilities(self.encode(inputs), mask)
+
+    @torch.jit.export
+    @in_python(_probabilities_in_python)
+    def probabilities(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the probability with which each arm is chosen, ``(*B, ..., K)``.
+
+        Changes no state. Arguments are those of :meth:`select`.
+        """
+        with torch.no_grad():
+            return self.policy.probabilities(self.encode(inputs), mask)
+
+    def _decide_in_python(self, inputs: Any, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return drawn_with_probability(self.probabilities(inputs, mask))
+
+    @torch.jit.export
+    @in_python(_decide_in_python)
+    def decide(self, inputs: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Choose an arm in each decision, and return its probability too, for a log.
+
+        See :meth:`Policy.decide`. Arguments are those of :meth:`select`.
+        """
+        return drawn_with_probability(self.probabilities(inputs, mask))
+
     def _step_in_python(self, inputs: Any, action: Any, reward: Any, noise_scale: Any = None) -> None:
-        inputs = self._checked_inputs(inputs, self.policy.estimator.batch_shape, 1)
+        inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape, 1)
         action = self._checked_action(action, inputs)
         with torch.no_grad(), evaluating(self.encoder):
             x = self._chosen(inputs, action)
-        self.policy.step(x, reward, noise_scale)
+        if self.has_models:
+            self.policy.step(x, action, reward, noise_scale)
+        else:
+            self.policy.step(x, reward, noise_scale)
 
     @torch.jit.export
     @in_python(_step_in_python)
@@ -185,10 +226,13 @@ class BanditHead(nn.Module):
         """
         with torch.no_grad():
             x = self._chosen(inputs, action)
-        self.policy.step(x, reward, noise_scale)
+        if self.has_models:
+            self.policy.step(x, action, reward, noise_scale)
+        else:
+            self.policy.step(x, reward, noise_scale)
 
     def extra_repr(self) -> str:
-        values = {"actions": self.actions, "combine": self.combine, "feature_dims": self.feature_dims}
+        values = {"actions": self.policy.actions if self.has_models else self.actions, "combine": self.combine, "feature_dims": self.feature_dims}
         return described(self, values)
 
     def _arms(self, inputs: Tensor) -> Tensor:
@@ -198,6 +242,8 @@ class BanditHead(nn.Module):
 
     def _chosen(self, inputs: Tensor, action: Tensor) -> Tensor:
         actions = self.actions
+        if self.has_models:
+            return self._encoded(inputs)
         if actions is None:
             return self._encoded(of_chosen(inputs, action))
         return self._combined(self._encoded(inputs), nn.functional.embedding(action, actions))
@@ -225,7 +271,7 @@ class BanditHead(nn.Module):
         if encoded.dim() != 2 or encoded.size(-1) != self.encoder_width:
             raise ValueError(
                 f"encoder: expected output of shape (n, {self.encoder_width}) under a policy of dim "
-                f"{self.policy.estimator.dim}, got {shape_text(encoded.shape)}"
+                f"{learner_of(self.policy).dim}, got {shape_text(encoded.shape)}"
             )
 
     @in_python(_check_encoded_in_python)
@@ -260,12 +306,19 @@ class BanditHead(nn.Module):
         action = as_indices("action", action, inputs.device)
         lead = inputs.dim() - self.item_dims
         check_shape("action", action, inputs.shape[:lead])
-        arms = inputs.size(lead) if self.actions is None else self.actions.size(0)
+        arms = self._number_of_arms(inputs)
         if self.policy.estimator.validate and is_readable(action) and action.numel():
             low, high = (bound.item() for bound in action.aminmax())
             if low < 0 or high >= arms:
                 raise ValueError(f"action: expected indices from 0 to {arms - 1}, got {low if low < 0 else high}")
         return action
+
+
+    def _number_of_arms(self, inputs: Tensor) -> int:
+        """Return K of decisions on checked inputs."""
+        if self.has_models:
+            return int(self.policy.actions)
+        return inputs.size(inputs.dim() - self.item_dims) if self.actions is None else self.actions.size(0)
 
 
 def of_chosen(values: Tensor, action: Tensor) -> Tensor:
@@ -303,6 +356,19 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 def _set_mode(parts: list[nn.Module], is_training: bool) -> None:
     for part in parts:
         part.training = is_training
+
+
+def _with_models(policy: Any, actions: Any) -> Any:
+    """Return the policy, with a model for each action if ``actions`` is a number."""
+    if isinstance(policy, DisjointArms):
+        if actions not in (None, policy.actions):
+            raise ValueError(f"actions: expected None or {policy.actions}, the policy's actions, got {actions!r}")
+        return policy
+    if isinstance(actions, bool) or not isinstance(actions, int):
+        return policy
+    if isinstance(policy, ComposedPolicy):
+        raise TypeError(f"actions: expected None under a {type(policy).__name__}, got {actions}")
+    return DisjointArms(policy, actions)
 
 
 def _encoder_width(actions: Tensor, combine: str, dim: int) -> int:

@@ -9,12 +9,18 @@ if not (_Path(__file__).parent / "models").is_dir():
     __path__.append(str(_Path(__file__).parent.parent))
 
 from torchonline.bandits.discounted import DiscountedHeavyTailRegression
+from torchonline.bandits.disjoint import DisjointArms
+from torchonline.bandits.exploration import EpsilonGreedy, Softmax, SquareCB
 from torchonline.bandits.glm.local import LocalGLB, LocalGLMRegression
 from torchonline.bandits.glm.mirror_descent import GLBOMD, GLMRegression
 from torchonline.bandits.heavy_tail import HeavyTailRegression, HeavyTailUCB
 from torchonline.bandits.huber import HuberRegression, HvtUCB
 from torchonline.bandits.policies import UCB, Greedy, ThompsonSampling
+from torchonline.bandits.recommended import bandit
 from torchonline.bandits.ridge import OFUL, RidgeRegression
+from torchonline.bandits.robust import RobustRidgeRegression
+from torchonline.bandits.scaled import ScaledPolicy
+from torchonline.bandits.scaler import RunningScaler
 from torchonline.bandits.system_identification import SystemIdentification
 from torchonline.convex.ca_oons import CAOONS
 from torchonline.convex.cla_oons import CLAOONS
@@ -31,8 +37,9 @@ from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
 __version__ = "0.1.0"
 
 __all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
+__all__ += ["EpsilonGreedy", "Softmax", "SquareCB", "DisjointArms", "RunningScaler", "ScaledPolicy", "bandit"]
 __all__ += ["DiscountedHeavyTailRegression", "GLMRegression", "HeavyTailRegression", "HuberRegression"]
-__all__ += ["LocalGLMRegression", "RidgeRegression", "SystemIdentification"]
+__all__ += ["LocalGLMRegression", "RidgeRegression", "RobustRidgeRegression", "SystemIdentification"]
 __all__ += ["CAOONS", "CLAOONS", "OONS", "FreeGrad", "MsMwC", "MsMwCMaster", "ParameterFree", "gradients"]
 __all__ += ["DPHDB", "DPPOFW", "DPTOFW"]
 __all__ += ["Binomial", "CustomLink", "Gamma", "Gaussian", "Logistic", "Poisson"]

@@ -49,6 +49,14 @@ class ComposedPolicy(Learner):
         self.features_shape, self.response_shape = (*batch_shape, dim), batch_shape
         self.is_small = math.prod(batch_shape) * estimator.dim**2 < SMALL_STEP
 
+    # TorchScript compiles no property.
+    __jit_unused_properties__ = ("estimator",)
+
+    @property
+    def estimator(self) -> Estimator:
+        """The policy's estimator. Python only."""
+        return self.policy.estimator
+
     def _initial_state(self) -> dict[str, Tensor | None]:
         return {"rounds": torch.zeros((), dtype=torch.int64)}
 
@@ -213,6 +221,11 @@ def as_policy(name: str, value: Any) -> Policy:
     if not isinstance(value, Policy):
         raise TypeError(f"{name}: expected a Policy or an Estimator, got {type(value).__name__}")
     return value
+
+
+def learner_of(policy: Policy | ComposedPolicy) -> Learner:
+    """Return the learner whose ``dim`` and ``batch_shape`` a policy's decisions have."""
+    return policy if isinstance(policy, ComposedPolicy) else policy.estimator
 
 
 def _check_scaler(scaler: Any, features: int, batch_shape: tuple[int, ...], state: Tensor) -> None:

@@ -93,7 +93,7 @@ class DisjointArms(ComposedPolicy):
         self._create_buffers()
 
     # TorchScript compiles no property.
-    __jit_unused_properties__ = ("actions",)
+    __jit_unused_properties__ = ("actions", "estimator")
 
     @property
     def actions(self) -> int:
