@@ -85,9 +85,8 @@ class ComposedPolicy(Learner):
         context, available = self._checked(context, mask)
         # The scores of a user's subclass may call torch.
         is_ours = type(self.policy).forward in ON_ARRAYS and "forward" not in self.policy.__dict__
-        is_small = is_ours and context.numel() * self._multiplications() < SMALL_PRODUCT
-        view = self.view_for(context) if is_small else None
-        if view is not None:
+        view = self.view_for(context) if is_ours else None
+        if view is not None and context.numel() * self._multiplications() < SMALL_PRODUCT:
             rows = as_array(context)
             if self.validate:
                 check_array(self.context_name, rows)

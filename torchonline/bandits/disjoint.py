@@ -88,6 +88,7 @@ class DisjointArms(ComposedPolicy):
         # Where the chosen arm's statistics are while it learns, except on NumPy views. They are no state.
         self.arm = one
         one._non_persistent_buffers_set.update(one._buffers)
+        self.undetermined = tuple(f"arm.{name}" for name in one._buffers)
         self.copied = [name for name in one._buffers if name not in one.unchanging]
         self.pooled = list(fleet.pooled)
         self._create_buffers()
@@ -212,6 +213,9 @@ class DisjointArms(ComposedPolicy):
         self.policy.estimator._forget_(column(due))
 
     # TorchScript does not compile the methods below.
+
+    def scratch(self) -> list[Tensor]:
+        return list(self.arm.state().values())
 
     def numpy_view(self) -> NumpyView | None:
         view = super().numpy_view()

@@ -152,6 +152,10 @@ class Learner(WithOptions, nn.Module):
             f"{path}.{name}": buffer for path, part in self.parts().items() for name, buffer in part.state().items()
         }
 
+    def scratch(self) -> list[Tensor]:
+        """Return the buffers that a step writes but that are no state."""
+        return []
+
     def reset(self) -> None:
         """Put each buffer back to its value before the first round, in place."""
         with self._lock, torch.no_grad():

@@ -35,8 +35,8 @@ def to_torchscript(
     file's state has constant tables.
 
     Args:
-        module: a policy, an encoder with a policy on it (:class:`torchonline.models.BanditHead`), a convex learner or a private
-            learner.
+        module: a policy, arms with a model each (:class:`torchonline.DisjointArms`), an encoder with one of them on it
+            (:class:`torchonline.models.BanditHead`), a convex learner or a private learner.
         path: where to write the file, ``.pt`` by custom; nothing is written if None.
         example: the inputs of a decision as ``select`` takes them. Needed for an encoder with a policy on it.
 

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchonline.bandits.composed import ComposedPolicy, learner_of
 from torchonline.bandits.policies import Policy
+from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along
@@ -23,7 +25,7 @@ class Round(nn.Module):
         - Output: the choices, ``(*B, N)``, for a policy of batch shape ``*B``.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy | ScaledPolicy) -> None:
         super().__init__()
         self.policy = policy
 
@@ -34,7 +36,7 @@ class Round(nn.Module):
 
 
 class HeadRound(nn.Module):
-    """One round of a policy on an encoder: :class:`Round` with raw inputs.
+    """One round of a policy on an encoder, or of arms with a model each, in one call.
 
     Shape:
         - past: the inputs of an earlier decision, as ``select`` takes them; action: the chosen arm, ``(*B)``.
@@ -43,12 +45,13 @@ class HeadRound(nn.Module):
 
     def __init__(self, head: nn.Module) -> None:
         super().__init__()
-        self.head: Any = head  # has select(inputs, mask), step(inputs, action, reward) and policy
+        self.head: Any = head  # has select(inputs, mask) and step(inputs, action, reward)
 
     def forward(
         self, past: Tensor, action: Tensor, reward: Tensor, learn: Tensor, inputs: Tensor, mask: Tensor
     ) -> Tensor:
-        with torch.no_grad(), only_where(learn, self.head.policy.estimator):
+        learner = self.head if isinstance(self.head, ComposedPolicy) else learner_of(self.head.policy)
+        with torch.no_grad(), only_where(learn, learner):
             self.head.step(past, action, reward)
         return self.head.select(inputs, mask)
 
@@ -75,17 +78,17 @@ class ConvexRound(nn.Module):
         return self.learner.predict(), self.learner.queries()
 
 
-def step_where(learn: Tensor, policy: Policy, x: Tensor, reward: Tensor) -> None:
+def step_where(learn: Tensor, policy: Policy | ScaledPolicy, x: Tensor, reward: Tensor) -> None:
     """Learn from a round where ``learn``, ``(*B)``, is True, and only there."""
     # The other learners get a round of zeros, and forget it.
-    with only_where(learn, policy.estimator):
+    with only_where(learn, learner_of(policy)):
         policy.step(torch.where(learn.unsqueeze(-1), x, 0.0), torch.where(learn, reward, 0.0))
 
 
 @contextmanager
 def only_where(learn: Tensor, learner: Learner) -> Iterator[None]:
     """Restore the state, after the block, where ``learn``, ``(*B)``, is False."""
-    state = [(buffer, buffer.clone()) for buffer in learner.state().values()]
+    state = [(buffer, buffer.clone()) for buffer in (*learner.state().values(), *learner.scratch())]
     yield
     for buffer, before in state:
         buffer.copy_(torch.where(along(learn, buffer), buffer, before))

@@ -1,13 +1,16 @@
 """Verification of an exported module against its eager original, round by round."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from torchonline.bandits.composed import ComposedPolicy, learner_of
+from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.policies import Policy
+from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.learner import Learner
 from torchonline.export.programs import ConvexRound, HeadRound, Round
@@ -43,8 +46,8 @@ class PolicyTrial(Trial):
 
     round: type[nn.Module] = Round  # the module of one round
 
-    def __init__(self, policy: Policy) -> None:
-        super().__init__(policy.estimator, policy.estimator.theta_hat)
+    def __init__(self, policy: Policy | ComposedPolicy) -> None:
+        super().__init__(learner_of(policy), policy.estimator.theta_hat)
         self.estimator = policy.estimator
 
     def compare(self, eager: Any, exported: Any) -> None:
@@ -101,16 +104,31 @@ class PolicyTrial(Trial):
 
 
 class HeadTrial(PolicyTrial):
-    """Rounds for an encoder with a policy on it: variations of an example decision."""
+    """Rounds for a policy whose inputs are not arms' features: variations of an example decision.
+
+    Args:
+        policy: the policy.
+        example: the inputs of a decision.
+        actions: K, where inputs are contexts; None where they are inputs for each arm.
+        feature_dims: number of trailing dimensions that form one input.
+        dtypes: of all that is computed with besides the policy.
+    """
 
     round = HeadRound
 
-    def __init__(self, head: Any, example: Tensor) -> None:
-        super().__init__(head.policy)
-        if any(tensor.dtype != torch.float64 for tensor in (example, *head.encoder.parameters())):
+    def __init__(
+        self,
+        policy: Policy | ComposedPolicy,
+        example: Tensor,
+        actions: int | None,
+        feature_dims: int = 1,
+        dtypes: Iterable[torch.dtype] = (),
+    ) -> None:
+        super().__init__(policy)
+        if any(dtype != torch.float64 for dtype in (example.dtype, *dtypes)):
             self.tolerance = LOWER
-        self.actions = None if head.actions is None else len(head.actions)
-        dims = len(self.batch) + (self.actions is None) + head.feature_dims
+        self.actions = actions
+        dims = len(self.batch) + (actions is None) + feature_dims
         if example.dim() < dims:
             raise ValueError(f"example: expected a decision's inputs with {dims} dimensions, got {example.dim()}")
         while example.dim() > dims:  # many decisions: take the first
@@ -195,16 +213,24 @@ class ConvexTrial(Trial):
 
 def trial_of(module: nn.Module, example: Tensor | None) -> PolicyTrial | ConvexTrial:
     """Return the trial for a module. A head needs ``example``, a decision's inputs."""
-    if isinstance(module, Policy):
+    if isinstance(module, (Policy, ScaledPolicy)):
         return PolicyTrial(module)
+    if isinstance(module, DisjointArms):
+        context = torch.ones((*module.batch_shape, module.dim), dtype=module.estimator.theta_hat.dtype)
+        return HeadTrial(module, context.to(module.rounds.device) if example is None else example, module.actions)
     if isinstance(module, ConvexLearner):
         return ConvexTrial(module)
-    if not isinstance(getattr(module, "policy", None), Policy):
+    head: Any = module
+    if not isinstance(getattr(module, "policy", None), (Policy, ComposedPolicy)):
         got = type(module).__name__
         raise TypeError(f"module: expected a Policy, a head with a policy on it or a ConvexLearner, got {got}")
     if example is None:
         raise ValueError("example: expected the inputs of a decision, which a head needs; got None")
-    return HeadTrial(module, example)
+    actions = None if head.actions is None else len(head.actions)
+    if isinstance(head.policy, DisjointArms):
+        actions = head.policy.actions
+    dtypes = [parameter.dtype for parameter in head.encoder.parameters()]
+    return HeadTrial(head.policy, example, actions, head.feature_dims, dtypes)
 
 
 def seeded(function: Any, *arguments: Tensor) -> Any:
