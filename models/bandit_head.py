@@ -232,7 +232,11 @@ class BanditHead(nn.Module):
             self.policy.step(x, reward, noise_scale)
 
     def extra_repr(self) -> str:
-        values = {"actions": self.policy.actions if self.has_models else self.actions, "combine": self.combine, "feature_dims": self.feature_dims}
+        values = {
+            "actions": self.policy.actions if self.has_models else self.actions,
+            "combine": self.combine,
+            "feature_dims": self.feature_dims,
+        }
         return described(self, values)
 
     def _arms(self, inputs: Tensor) -> Tensor:
@@ -312,7 +316,6 @@ class BanditHead(nn.Module):
             if low < 0 or high >= arms:
                 raise ValueError(f"action: expected indices from 0 to {arms - 1}, got {low if low < 0 else high}")
         return action
-
 
     def _number_of_arms(self, inputs: Tensor) -> int:
         """Return K of decisions on checked inputs."""

@@ -37,7 +37,7 @@ from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
 __version__ = "0.1.0"
 
 __all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
-__all__ += ["EpsilonGreedy", "Softmax", "SquareCB", "DisjointArms", "RunningScaler", "ScaledPolicy", "bandit"]
+__all__ += ["DisjointArms", "EpsilonGreedy", "RunningScaler", "ScaledPolicy", "Softmax", "SquareCB", "bandit"]
 __all__ += ["DiscountedHeavyTailRegression", "GLMRegression", "HeavyTailRegression", "HuberRegression"]
 __all__ += ["LocalGLMRegression", "RidgeRegression", "RobustRidgeRegression", "SystemIdentification"]
 __all__ += ["CAOONS", "CLAOONS", "OONS", "FreeGrad", "MsMwC", "MsMwCMaster", "ParameterFree", "gradients"]

@@ -50,7 +50,7 @@ class ComposedPolicy(Learner):
         self.is_small = math.prod(batch_shape) * estimator.dim**2 < SMALL_STEP
 
     # TorchScript compiles no property.
-    __jit_unused_properties__ = ("estimator",)
+    __jit_unused_properties__: tuple[str, ...] = ("estimator",)
 
     @property
     def estimator(self) -> Estimator:
@@ -233,9 +233,13 @@ def _check_scaler(scaler: Any, features: int, batch_shape: tuple[int, ...], stat
     if not isinstance(scaler, RunningScaler):
         raise TypeError(f"scaler: expected a RunningScaler, got {type(scaler).__name__}")
     if scaler.features != features:
-        raise ValueError(f"scaler: expected {features} features, the policy's dim, got one that returns {scaler.features}")
+        raise ValueError(
+            f"scaler: expected {features} features, the policy's dim, got one that returns {scaler.features}"
+        )
     if scaler.batch_shape != batch_shape:
-        raise ValueError(f"scaler: expected batch_shape {shape_text(batch_shape)}, got {shape_text(scaler.batch_shape)}")
+        raise ValueError(
+            f"scaler: expected batch_shape {shape_text(batch_shape)}, got {shape_text(scaler.batch_shape)}"
+        )
     if scaler.mean.dtype != state.dtype or scaler.mean.device != state.device:
         wanted, got = f"{state.dtype} on {state.device}", f"{scaler.mean.dtype} on {scaler.mean.device}"
         raise ValueError(f"scaler: expected {wanted}, like the policy, got {got}")

@@ -1,7 +1,7 @@
 """Arms with a model each."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any
 
@@ -78,8 +78,9 @@ class DisjointArms(ComposedPolicy):
         if most < count:
             raise ValueError(f"most_actions: expected at least actions = {count}, got {most}")
         options: dict[str, Any] = {"dtype": one.theta_hat.dtype, "device": one.theta_hat.device}
-        if hasattr(one, "delta"):
-            options["delta"] = one.delta / most
+        delta: Any = getattr(one, "delta", None)
+        if delta is not None:
+            options["delta"] = delta / most
         one = rebuilt(one, **options)
         fleet = rebuilt(one, batch_shape=(*one.batch_shape, count))
         dim = scaler.dim if isinstance(scaler, RunningScaler) else one.dim
@@ -102,7 +103,7 @@ class DisjointArms(ComposedPolicy):
         return int(self.policy.estimator.batch_shape[-1])
 
     def add_actions(self, count: int = 1) -> None:
-        """Add arms at the end. They know nothing; the other arms keep what they have learnt.
+        """Add arms at the end, which know nothing. The others keep what they have learnt.
 
         Raises:
             TypeError, ValueError: ``count`` is no integer above 0. Nothing has changed.
@@ -131,8 +132,8 @@ class DisjointArms(ComposedPolicy):
         state = self.policy.estimator.theta_hat
         context, reward, scale, is_one = checked_rounds(self, state, context, reward, noise_scale, "context")
         action, known = self._checked_action(action, reward)
-        view = self.view_for(context) if self.is_small and known is not None and not self.batch_dims else None
-        if view is not None:
+        view = self.view_for(context) if self.is_small and not self.batch_dims else None
+        if view is not None and known is not None:
             rounds = rounds_of_arrays(self, view.learner, context, reward, scale, is_one, "context")
             self._learn_on_arrays(view, [(x, k, r, s) for (x, r, s), k in zip(rounds, known, strict=True)])
             return

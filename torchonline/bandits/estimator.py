@@ -269,7 +269,7 @@ class Estimator(Learner):
                         fill_(entries, along(due, entries), fill)
 
     def _of_chosen(self, index: Tensor, names: list[str]) -> dict[str, Tensor]:
-        """Return some buffers of some learners of a fleet, which ``index`` counts: copies."""
+        """Return copies of some buffers of the learners of a fleet that ``index`` names."""
         found: dict[str, Tensor] = {}
         for name, buffer in self.named_buffers():
             if buffer is not None and name in names:

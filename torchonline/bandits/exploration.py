@@ -1,4 +1,4 @@
-"""Policies that draw their choices with known probabilities, from the estimated means."""
+"""Policies that draw an arm, with known probabilities, from the estimated means."""
 
 import math
 
@@ -85,7 +85,7 @@ class SquareCB(Exploration):
         >>> policy = SquareCB(RidgeRegression(2))
         >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
         >>> policy.probabilities(torch.eye(2))
-        tensor([0.1101, 0.8899], dtype=torch.float64)
+        tensor([0.1102, 0.8898], dtype=torch.float64)
 
     Reference:
         Foster and Rakhlin, Beyond UCB: optimal and efficient contextual bandits with regression oracles, ICML 2020.

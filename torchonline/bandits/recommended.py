@@ -9,7 +9,7 @@ from torchonline.bandits.ridge import RidgeRegression
 from torchonline.bandits.robust import RobustRidgeRegression
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.checks import one_of, positive_integer
+from torchonline.core.checks import one_of
 from torchonline.core.options import LearnerOptions
 
 
@@ -20,9 +20,7 @@ def bandit(
     scaler = RunningScaler(dim, **options)
     estimator: Any
     if rewards in ("binary", "unit"):
-        estimator = RidgeRegression(
-            scaler.features, noise_scale=0.5, radius="constant", radius_scale=0.4, **options
-        )
+        estimator = RidgeRegression(scaler.features, noise_scale=0.5, radius="constant", radius_scale=0.4, **options)
     else:
         estimator = RobustRidgeRegression(scaler.features, **options)
     if actions is None:

@@ -27,8 +27,8 @@ class RidgeRegression(Estimator):
     and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (proof: docs/ridge.md). Under
     heavier tails the set is not proved, and fails in experiments: use :class:`HeavyTailRegression`. ``radius="classic"``,
     :math:`R\sqrt{\log\det(V/\lambda) + 2\log(1/\delta)} + \sqrt\lambda\,S`, is that of Theorem 2 of the reference: it has the
-    same guarantee, and is never smaller. ``radius="constant"``, R alone, is a heuristic without a guarantee: it explores far less,
-    and with a ``radius_scale`` of 0.4 it learns faster than both on real data (docs/benchmark.md).
+    same guarantee, and is never smaller. ``radius="constant"``, R alone, is a heuristic without a guarantee: it explores far
+    less, and with a ``radius_scale`` of 0.4 it learns faster than both on real data (docs/benchmark.md).
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), the same in every round.
 

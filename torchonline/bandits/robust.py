@@ -44,8 +44,8 @@ class RobustRidgeRegression(Estimator):
     are not cut. If all rewards are multiplied by a number, so are predictions and radii after the first round.
 
     Guarantee: none. The radius is a heuristic. It needs neither the noise scale nor the parameter's norm, and under heavy-tailed
-    noise it plays well on real data (docs/benchmark.md). :class:`HeavyTailRegression` has a theorem. A round with a ``noise_scale``
-    of its own is learnt as x and r divided by it.
+    noise it plays well on real data (docs/benchmark.md). :class:`HeavyTailRegression` has a theorem. A round with a
+    ``noise_scale`` of its own is learnt as x and r divided by it.
 
     Cost of a round: O(d^2 + w log w) time for a window of w, and two d x d matrices (three in float32).
 
@@ -131,10 +131,10 @@ class RobustRidgeRegression(Estimator):
         # The quantile, by linear interpolation.
         position = self.quantile * (count - 1.0)
         low = floor(position)
-        below, above = entry(ordered, low), entry(ordered, at_most(low + 1.0, self.window - 1.0))
-        q = below + where(position > low, (position - low) * (above - below), 0.0 * below)
+        below, above = entry(ordered, low), entry(ordered, minimum(low + 1.0, count - 1.0))
+        q = below + (position - low) * (above - below)
         limit = where(seen < self.warmup, residual + math.inf, self.cut * q)
-        kept = where(used, minimum(residuals, column(limit) + 0.0 * residuals), 0.0 * residuals)
+        kept = where(used, minimum(residuals, column(limit)), 0.0 * residuals)
         assign_(self.residuals, residuals)
         assign_(self.spread, sqrt(total(kept * kept) / count))
         count_(self.seen)

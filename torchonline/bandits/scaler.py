@@ -82,8 +82,8 @@ class RunningScaler(Learner):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zeros = torch.zeros(self.dim, dtype=torch.float64)
-        state = {"mean": zeros, "squares": zeros.clone(), "inverse": zeros.clone()}
-        return state | {"rounds": torch.zeros((), dtype=torch.int64)}
+        rounds = torch.zeros((), dtype=torch.int64)
+        return {"mean": zeros, "squares": zeros.clone(), "inverse": zeros.clone(), "rounds": rounds}
 
     def _forward_in_python(self, x: ArrayLike) -> Tensor:
         return self._scaled(self._checked(x))

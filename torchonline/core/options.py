@@ -141,7 +141,7 @@ class WithOptions:
 
 
 def rebuilt(instance: Any, **changes: Any) -> Any:
-    """Return a new instance of the same class, constructed with some arguments changed."""
+    """Construct another instance of the same class, with some arguments changed."""
     arguments = {name: copy.deepcopy(value) for name, value in instance._arguments.items()}
     try:
         return type(instance)(**arguments | changes)
