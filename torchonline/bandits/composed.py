@@ -1,6 +1,7 @@
 """Base of the learners made of a policy and a scaler."""
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,10 @@ from torchonline.core.inputs import ArrayLike, check_mask, check_tensor
 from torchonline.core.learner import Learner
 from torchonline.core.ops import count_
 from torchonline.core.stepping import one_at_a_time
+
+
+# The constructor arguments that are modules of their own.
+PARTS = ("policy", "scaler")
 
 
 class ComposedPolicy(Learner):
@@ -45,6 +50,8 @@ class ComposedPolicy(Learner):
         _check_scaler(scaler, estimator.dim, batch_shape, state)
         self.policy = policy
         self.scaler = scaler
+        # The parts show themselves, and a file would hold them twice.
+        self._keep_arguments_({name: value for name, value in self._arguments.items() if name not in PARTS})
         self.noise_scale = estimator.noise_scale
         self.features_shape, self.response_shape = (*batch_shape, dim), batch_shape
         self.is_small = math.prod(batch_shape) * estimator.dim**2 < SMALL_STEP
@@ -72,6 +79,7 @@ class ComposedPolicy(Learner):
         """Return the features that the policy gets: ``(*B, ..., d)`` to ``(*B, ..., m)``."""
         return x if self.scaler is None else self.scaler._scaled(x)
 
+    @one_at_a_time
     def _forward_in_python(self, context: ArrayLike) -> Tensor:
         return self._scores(self._checked(context, None)[0])
 
@@ -99,7 +107,7 @@ class ComposedPolicy(Learner):
         if self.validate and is_readable(context):
             check_values(self.context_name, context)
         with torch.no_grad():
-            scores = self._scores(context.detach())
+            scores = self._scores(self._to_score(context, available))
             scores = scores if available is None else scores.masked_fill(~available, -math.inf)
             return self.policy.choice(scores, self.rounds)
 
@@ -130,7 +138,7 @@ class ComposedPolicy(Learner):
         if self.validate and is_readable(context):
             check_values(self.context_name, context)
         with torch.no_grad():
-            return self._mixture(context.detach(), available)
+            return self._mixture(self._to_score(context, available), available)
 
     @torch.jit.export
     @in_python(_probabilities_in_python)
@@ -180,6 +188,14 @@ class ComposedPolicy(Learner):
 
     # TorchScript does not compile the methods below.
 
+    def _keep_arguments_(self, arguments: Mapping[str, Any]) -> None:
+        """Replace the constructor arguments that ``repr`` shows."""
+        self.__dict__["_arguments"] = arguments
+
+    def _to_score(self, context: Tensor, mask: Tensor | None) -> Tensor:
+        """Return what :meth:`_scores` gets where some arms are unavailable."""
+        return context.detach()
+
     def _arms_of(self, context: Tensor) -> int:
         """Return K, the number of arms of a decision."""
         raise NotImplementedError
@@ -215,7 +231,7 @@ class ComposedPolicy(Learner):
 
 def as_policy(name: str, value: Any) -> Policy:
     """Return a policy, or UCB over an estimator; or raise."""
-    if isinstance(value, Estimator):
+    if isinstance(value, Estimator) and not value.output_shape:
         return UCB(value)
     if not isinstance(value, Policy):
         raise TypeError(f"{name}: expected a Policy or an Estimator, got {type(value).__name__}")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
-from torchonline.core.checks import positive, positive_integer, within
+from torchonline.core.checks import LARGEST, positive, positive_integer, within
 from torchonline.core.ops import (
     along,
     ascending,
@@ -96,6 +96,8 @@ class RobustRidgeRegression(Estimator):
         self.window, self.warmup = positive_integer("window", window), positive_integer("warmup", warmup)
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20
+        # Rewards have any unit: no bound of the parameter cuts an interval.
+        self.theta_bound = LARGEST[self._initial_options["dtype"]]
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -123,7 +125,7 @@ class RobustRidgeRegression(Estimator):
     def _keep_(self, residual: Tensor) -> Tensor:
         """Put a residual into the window, renew the spread, and return the cut."""
         seen = real(self.seen, self.slots)
-        slot = seen - self.window * floor(seen / self.window)
+        slot = real(self.seen % self.window, self.slots)
         residuals = where(self.slots == column(slot), column(residual), self.residuals)
         count = at_most(seen + 1.0, float(self.window))
         used = self.slots < column(count)
