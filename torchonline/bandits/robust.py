@@ -135,7 +135,7 @@ class RobustRidgeRegression(Estimator):
         low = floor(position)
         below, above = entry(ordered, low), entry(ordered, minimum(low + 1.0, count - 1.0))
         q = below + (position - low) * (above - below)
-        limit = where(seen < self.warmup, residual + math.inf, self.cut * q)
+        limit = number(where(seen < self.warmup, residual + math.inf, self.cut * q))
         kept = where(used, minimum(residuals, column(limit)), 0.0 * residuals)
         assign_(self.residuals, residuals)
         assign_(self.spread, sqrt(total(kept * kept) / count))

@@ -155,7 +155,9 @@ class GeneralizedEstimator(Estimator):
         largest = self._largest(square)
         if largest > (self.longest * (1.0 + 1e-6)) ** 2:
             allowed = f"{self.longest:g}, which feature_bound and the link allow"
-            raise checks.refusal(f"{self.features_name}: expected features of norm at most {allowed}, got {math.sqrt(largest):.9g}")
+            raise checks.refusal(
+                f"{self.features_name}: expected features of norm at most {allowed}, got {math.sqrt(largest):.9g}"
+            )
 
     @in_python(_check_length_in_python)
     def _check_length(self, square: Tensor) -> None:
