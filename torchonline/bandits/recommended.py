@@ -2,11 +2,10 @@
 
 from typing import Any, Unpack
 
+from torchonline.bandits.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
 from torchonline.bandits.composed import ComposedPolicy
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.policies import UCB
-from torchonline.bandits.ridge import RidgeRegression
-from torchonline.bandits.robust import RobustRidgeRegression
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.checks import one_of
@@ -20,9 +19,9 @@ def bandit(
     scaler = RunningScaler(dim, **options)
     estimator: Any
     if rewards in ("binary", "unit"):
-        estimator = RidgeRegression(scaler.features, noise_scale=0.5, radius="constant", radius_scale=0.4, **options)
+        estimator = AdaptiveRidgeRegression(scaler.features, **options)
     else:
-        estimator = RobustRidgeRegression(scaler.features, **options)
+        estimator = RobustRidgeRegression(scaler.features, quantile=0.9 if rewards == "heavy" else 0.95, **options)
     if actions is None:
         return ScaledPolicy(UCB(estimator), scaler)
     return DisjointArms(UCB(estimator), actions, scaler=scaler)

@@ -68,7 +68,7 @@ class RunningScaler(Learner):
         self,
         dim: int,
         *,
-        clip: float = 5.0,
+        clip: float = 2.5,
         intercept: bool = True,
         freeze_after: int | None = None,
         **options: Unpack[LearnerOptions],
