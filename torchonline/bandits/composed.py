@@ -82,9 +82,10 @@ class ComposedPolicy(Learner):
 
     @one_at_a_time
     def _select_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
+        policy: Any = self._modules["policy"]  # a fifth of the time of self.policy
         context, available = self._checked(context, mask)
         # The scores of a user's subclass may call torch.
-        is_ours = type(self.policy).forward in ON_ARRAYS and "forward" not in self.policy.__dict__
+        is_ours = type(policy).forward in ON_ARRAYS and "forward" not in policy.__dict__
         view = self.view_for(context) if is_ours else None
         if view is not None and context.numel() * self._multiplications() < SMALL_PRODUCT:
             rows = as_array(context)
@@ -93,15 +94,15 @@ class ComposedPolicy(Learner):
             scores: Any = view.run(view.learner._scores, rows)
             if available is not None:
                 scores = np.where(as_array(available), scores, -math.inf)
-            if not self.policy.is_random:
+            if not policy.is_random:
                 return torch.from_numpy(np.asarray(scores.argmax(-1)))
-            return self.policy.choice(torch.from_numpy(scores), self.rounds)
+            return policy.choice(torch.from_numpy(scores), self.rounds)
         if self.validate and is_readable(context):
             check_values(self.context_name, context)
         with torch.no_grad():
             scores = self._scores(context.detach())
             scores = scores if available is None else scores.masked_fill(~available, -math.inf)
-            return self.policy.choice(scores, self.rounds)
+            return policy.choice(scores, self.rounds)
 
     @torch.jit.export
     @in_python(_select_in_python)
@@ -186,11 +187,11 @@ class ComposedPolicy(Learner):
 
     def _multiplications(self) -> int:
         """Return the multiplications of a decision for each number of its context."""
-        return int(self.policy.estimator.dim)
+        return int(self._one().dim)
 
     def _checked(self, context: Any, mask: Any) -> tuple[Tensor, Tensor | None]:
         """Return the context of decisions and the mask as tensors, or raise."""
-        context = check_tensor(self.context_name, context, self.policy.estimator.theta_hat)
+        context = check_tensor(self.context_name, context, self._state())
         dims, shape = self.batch_dims, context.shape
         if len(shape) < dims + self.item_dims or shape[-1] != self.dim or shape[:dims] != self.batch_shape:
             wanted = shape_text((*self.batch_shape, "...", *("K",) * (self.item_dims - 1), self.dim))
@@ -206,8 +207,16 @@ class ComposedPolicy(Learner):
     def _own_scale(self, reward: Tensor) -> Tensor:
         return torch.full_like(reward, self.noise_scale)
 
+    def _one(self) -> Any:
+        """Return the estimator, in a fifth of the time of ``self.policy.estimator``."""
+        return self._modules["policy"]._modules["estimator"]  # type: ignore[union-attr]
+
+    def _state(self) -> Any:
+        """Return a tensor of the state's type and device."""
+        return self._one()._buffers["theta_hat"]
+
     def _is_ordinary(self, reward: Any) -> bool:
-        return self.policy.estimator._is_ordinary(reward)
+        return self._one()._is_ordinary(reward)
 
     def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
         self.policy.estimator._check_rewards(reward, noise_scale)

@@ -100,7 +100,7 @@ class DisjointArms(ComposedPolicy):
     @property
     def actions(self) -> int:
         """The number of arms now. Python only."""
-        return int(self.policy.estimator.batch_shape[-1])
+        return int(self._one().batch_shape[-1])
 
     def add_actions(self, count: int = 1) -> None:
         """Add arms at the end, which know nothing. The others keep what they have learnt.
@@ -129,8 +129,7 @@ class DisjointArms(ComposedPolicy):
     def _step_in_python(
         self, context: ArrayLike, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None
     ) -> None:
-        state = self.policy.estimator.theta_hat
-        context, reward, scale, is_one = checked_rounds(self, state, context, reward, noise_scale, "context")
+        context, reward, scale, is_one = checked_rounds(self, self._state(), context, reward, noise_scale, "context")
         action, known = self._checked_action(action, reward)
         view = self.view_for(context) if self.is_small and not self.batch_dims else None
         if view is not None and known is not None:
@@ -227,8 +226,9 @@ class DisjointArms(ComposedPolicy):
         return view
 
     def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]]) -> None:
-        learn, last = view.learner._learn_round, -1 if self.scaler is None else self.scaler.freeze_after
-        if len(rounds) > 1 or int(self.rounds) + 1 == last:
+        learn, scaler = view.learner._learn_round, view.learner.scaler
+        is_last = scaler is not None and scaler.freeze_after is not None and scaler.rounds + 1 == scaler.freeze_after
+        if len(rounds) > 1 or is_last:
             all_or_nothing(self, view.state, True, view.run, in_order, learn, rounds)
         else:
             state, size = view.learner.written[rounds[0][1]]
@@ -242,16 +242,17 @@ class DisjointArms(ComposedPolicy):
         if not is_readable(index) or not (index.is_cpu or self.validate):
             return index, None
         known = index.reshape(-1).tolist()
-        wrong = [k for k in known if not 0 <= k < self.actions]
+        count = self.actions
+        wrong = [k for k in known if not 0 <= k < count]
         if wrong:
-            raise ValueError(f"action: expected indices from 0 to {self.actions - 1}, got {wrong[0]}")
+            raise ValueError(f"action: expected indices from 0 to {count - 1}, got {wrong[0]}")
         return index, known
 
     def _arms_of(self, context: Tensor) -> int:
         return self.actions
 
     def _multiplications(self) -> int:
-        return int(self.policy.estimator.dim) * self.actions
+        return int(self._one().dim) * self.actions
 
     @one_at_a_time
     def _rearrange(self, kept: Iterable[int], added: int) -> None:
