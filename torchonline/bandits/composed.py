@@ -46,6 +46,8 @@ class ComposedPolicy(Learner):
         self.policy = policy
         self.scaler = scaler
         self.noise_scale = estimator.noise_scale
+        # Why this policy was recommended, for its repr.
+        self.note = ""
         self.features_shape, self.response_shape = (*batch_shape, dim), batch_shape
         self.is_small = math.prod(batch_shape) * estimator.dim**2 < SMALL_STEP
 
@@ -56,6 +58,11 @@ class ComposedPolicy(Learner):
     def estimator(self) -> Estimator:
         """The policy's estimator. Python only."""
         return self.policy.estimator
+
+    def extra_repr(self) -> str:
+        """Return the sizes, and why the policy was recommended."""
+        sizes = f"dim={self.dim}, batch_shape={self.batch_shape}"
+        return f"{sizes}\n# {self.note}" if self.note else sizes
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return {"rounds": torch.zeros((), dtype=torch.int64)}

@@ -102,6 +102,10 @@ class DisjointArms(ComposedPolicy):
         """The number of arms now. Python only."""
         return int(self._one().batch_shape[-1])
 
+    def extra_repr(self) -> str:
+        """Return the sizes, and why the policy was recommended."""
+        return f"actions={self.actions}, {super().extra_repr()}"
+
     def add_actions(self, count: int = 1) -> None:
         """Add arms at the end, which know nothing. The others keep what they have learnt.
 
