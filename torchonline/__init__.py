@@ -8,6 +8,7 @@ from types import ModuleType as _ModuleType
 if not (_Path(__file__).parent / "models").is_dir():
     __path__.append(str(_Path(__file__).parent.parent))
 
+from torchonline.bandits.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
 from torchonline.bandits.discounted import DiscountedHeavyTailRegression
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.exploration import EpsilonGreedy, Softmax, SquareCB
@@ -18,7 +19,6 @@ from torchonline.bandits.huber import HuberRegression, HvtUCB
 from torchonline.bandits.policies import UCB, Greedy, ThompsonSampling
 from torchonline.bandits.recommended import bandit
 from torchonline.bandits.ridge import OFUL, RidgeRegression
-from torchonline.bandits.robust import RobustRidgeRegression
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.bandits.system_identification import SystemIdentification
@@ -38,7 +38,13 @@ __version__ = "0.1.0"
 
 __all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
 __all__ += ["DisjointArms", "EpsilonGreedy", "RunningScaler", "ScaledPolicy", "Softmax", "SquareCB", "bandit"]
-__all__ += ["DiscountedHeavyTailRegression", "GLMRegression", "HeavyTailRegression", "HuberRegression"]
+__all__ += [
+    "AdaptiveRidgeRegression",
+    "DiscountedHeavyTailRegression",
+    "GLMRegression",
+    "HeavyTailRegression",
+    "HuberRegression",
+]
 __all__ += ["LocalGLMRegression", "RidgeRegression", "RobustRidgeRegression", "SystemIdentification"]
 __all__ += ["CAOONS", "CLAOONS", "OONS", "FreeGrad", "MsMwC", "MsMwCMaster", "ParameterFree", "gradients"]
 __all__ += ["DPHDB", "DPPOFW", "DPTOFW"]

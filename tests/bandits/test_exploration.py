@@ -120,7 +120,7 @@ def chi_square(counts: Tensor, p: Tensor) -> float:
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", EXACT)
 def test_choices_have_the_frequencies_of_their_probabilities(name: str, masked: bool) -> None:
-    """select and decide: a chi-square statistic of 4 degrees is below 40 but for a share of 1e-7 of all seeds."""
+    """Of select and decide: a chi-square statistic of 4 degrees is below 40 but for a share of 1e-7 of all seeds."""
     policy = learnt(name)
     arms, mask = arms_and_mask()
     available = mask if masked else None

@@ -139,8 +139,8 @@ def check_growth(self: Any, x: Any, quadratic: Any, is_response: bool = False) -
     if largest < most:
         return
     check_values(self.features_name, torch.as_tensor(x))
+    name = self.response if is_response else self.features_name
     raise refusal(
-        f"{self.response if is_response else self.features_name}: expected a round that adds less than {most:.1e} to the statistics in its "
-        f"direction, all that the state's dtype can resolve, got {largest:.1e}; scale the features "
-        f"down or raise ridge"
+        f"{name}: expected a round that adds less than {most:.1e} to the statistics in its direction, all that the state's dtype "
+        f"can resolve, got {largest:.1e}; scale the features down or raise ridge"
     )

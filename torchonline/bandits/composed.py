@@ -1,7 +1,6 @@
 """Base of the learners made of a policy and a scaler."""
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +16,6 @@ from torchonline.core.inputs import ArrayLike, check_mask, check_tensor
 from torchonline.core.learner import Learner
 from torchonline.core.ops import count_
 from torchonline.core.stepping import one_at_a_time
-
-
-# The constructor arguments that are modules of their own.
-PARTS = ("policy", "scaler")
 
 
 class ComposedPolicy(Learner):
@@ -50,9 +45,11 @@ class ComposedPolicy(Learner):
         _check_scaler(scaler, estimator.dim, batch_shape, state)
         self.policy = policy
         self.scaler = scaler
-        # The parts show themselves, and a file would hold them twice.
-        self._keep_arguments_({name: value for name, value in self._arguments.items() if name not in PARTS})
+        # A file would hold the parts twice.
+        self.__dict__["_arguments"] = {}
         self.noise_scale = estimator.noise_scale
+        # Why this policy was recommended, for its repr.
+        self.note = ""
         self.features_shape, self.response_shape = (*batch_shape, dim), batch_shape
         self.is_small = math.prod(batch_shape) * estimator.dim**2 < SMALL_STEP
 
@@ -63,6 +60,11 @@ class ComposedPolicy(Learner):
     def estimator(self) -> Estimator:
         """The policy's estimator. Python only."""
         return self.policy.estimator
+
+    def extra_repr(self) -> str:
+        """Return the sizes, and why the policy was recommended."""
+        sizes = f"dim={self.dim}, batch_shape={self.batch_shape}"
+        return f"{sizes}\n# {self.note}" if self.note else sizes
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return {"rounds": torch.zeros((), dtype=torch.int64)}
@@ -90,9 +92,10 @@ class ComposedPolicy(Learner):
 
     @one_at_a_time
     def _select_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
+        policy: Any = self._modules["policy"]  # a fifth of the time of self.policy
         context, available = self._checked(context, mask)
         # The scores of a user's subclass may call torch.
-        is_ours = type(self.policy).forward in ON_ARRAYS and "forward" not in self.policy.__dict__
+        is_ours = type(policy).forward in ON_ARRAYS and "forward" not in policy.__dict__
         view = self.view_for(context) if is_ours else None
         if view is not None and context.numel() * self._multiplications() < SMALL_PRODUCT:
             rows = as_array(context)
@@ -101,15 +104,15 @@ class ComposedPolicy(Learner):
             scores: Any = view.run(view.learner._scores, rows)
             if available is not None:
                 scores = np.where(as_array(available), scores, -math.inf)
-            if not self.policy.is_random:
+            if not policy.is_random:
                 return torch.from_numpy(np.asarray(scores.argmax(-1)))
-            return self.policy.choice(torch.from_numpy(scores), self.rounds)
+            return policy.choice(torch.from_numpy(scores), self.rounds)
         if self.validate and is_readable(context):
             check_values(self.context_name, context)
         with torch.no_grad():
             scores = self._scores(self._to_score(context, available))
             scores = scores if available is None else scores.masked_fill(~available, -math.inf)
-            return self.policy.choice(scores, self.rounds)
+            return policy.choice(scores, self.rounds)
 
     @torch.jit.export
     @in_python(_select_in_python)
@@ -188,10 +191,6 @@ class ComposedPolicy(Learner):
 
     # TorchScript does not compile the methods below.
 
-    def _keep_arguments_(self, arguments: Mapping[str, Any]) -> None:
-        """Replace the constructor arguments that ``repr`` shows."""
-        self.__dict__["_arguments"] = arguments
-
     def _to_score(self, context: Tensor, mask: Tensor | None) -> Tensor:
         """Return what :meth:`_scores` gets where some arms are unavailable."""
         return context.detach()
@@ -202,11 +201,11 @@ class ComposedPolicy(Learner):
 
     def _multiplications(self) -> int:
         """Return the multiplications of a decision for each number of its context."""
-        return int(self.policy.estimator.dim)
+        return int(self._one().dim)
 
     def _checked(self, context: Any, mask: Any) -> tuple[Tensor, Tensor | None]:
         """Return the context of decisions and the mask as tensors, or raise."""
-        context = check_tensor(self.context_name, context, self.policy.estimator.theta_hat)
+        context = check_tensor(self.context_name, context, self._state())
         dims, shape = self.batch_dims, context.shape
         if len(shape) < dims + self.item_dims or shape[-1] != self.dim or shape[:dims] != self.batch_shape:
             wanted = shape_text((*self.batch_shape, "...", *("K",) * (self.item_dims - 1), self.dim))
@@ -222,8 +221,16 @@ class ComposedPolicy(Learner):
     def _own_scale(self, reward: Tensor) -> Tensor:
         return torch.full_like(reward, self.noise_scale)
 
+    def _one(self) -> Any:
+        """Return the estimator, in a fifth of the time of ``self.policy.estimator``."""
+        return self._modules["policy"]._modules["estimator"]  # type: ignore[union-attr]
+
+    def _state(self) -> Any:
+        """Return a tensor of the state's type and device."""
+        return self._one()._buffers["theta_hat"]
+
     def _is_ordinary(self, reward: Any) -> bool:
-        return self.policy.estimator._is_ordinary(reward)
+        return self._one()._is_ordinary(reward)
 
     def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
         self.policy.estimator._check_rewards(reward, noise_scale)

@@ -102,7 +102,11 @@ class DisjointArms(ComposedPolicy):
     @property
     def actions(self) -> int:
         """The number of arms now. Python only."""
-        return int(self.policy.estimator.batch_shape[-1])
+        return int(self._one().batch_shape[-1])
+
+    def extra_repr(self) -> str:
+        """Return the sizes, and why the policy was recommended."""
+        return f"actions={self.actions}, {super().extra_repr()}"
 
     def add_actions(self, count: int = 1) -> None:
         """Add arms at the end, which know nothing. The others keep what they have learnt.
@@ -133,8 +137,7 @@ class DisjointArms(ComposedPolicy):
     def _step_in_python(
         self, context: ArrayLike, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None
     ) -> None:
-        state = self.policy.estimator.theta_hat
-        context, reward, scale, is_one = checked_rounds(self, state, context, reward, noise_scale, "context")
+        context, reward, scale, is_one = checked_rounds(self, self._state(), context, reward, noise_scale, "context")
         action, known = self._checked_action(action, reward)
         view = self.view_for(context) if self.is_small and not self.batch_dims else None
         if view is not None and known:
@@ -231,9 +234,8 @@ class DisjointArms(ComposedPolicy):
         return view
 
     def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]]) -> None:
-        learn = view.learner._learn_round
-        # All arms start anew in the round that the scaler's statistics freeze in.
-        is_last = self.scaler is not None and int(self.scaler.rounds) + 1 == self.scaler.freeze_after
+        learn, scaler = view.learner._learn_round, view.learner.scaler
+        is_last = scaler is not None and scaler.freeze_after is not None and scaler.rounds + 1 == scaler.freeze_after
         if len(rounds) > 1 or is_last:
             all_or_nothing(self, view.state, True, view.run, in_order, learn, rounds)
         else:
@@ -248,16 +250,17 @@ class DisjointArms(ComposedPolicy):
         if not is_readable(index) or not (index.is_cpu or self.validate):
             return index, None
         known = index.reshape(-1).tolist()
-        wrong = [k for k in known if not 0 <= k < self.actions]
+        count = self.actions
+        wrong = [k for k in known if not 0 <= k < count]
         if wrong:
-            raise ValueError(f"action: expected indices from 0 to {self.actions - 1}, got {wrong[0]}")
+            raise ValueError(f"action: expected indices from 0 to {count - 1}, got {wrong[0]}")
         return index, known
 
     def _arms_of(self, context: Tensor) -> int:
         return self.actions
 
     def _multiplications(self) -> int:
-        return int(self.policy.estimator.dim) * self.actions
+        return int(self._one().dim) * self.actions
 
     @one_at_a_time
     def _rearrange(self, kept: Iterable[int], added: int) -> None:
@@ -278,7 +281,6 @@ class DisjointArms(ComposedPolicy):
         # In this order: an exception in between leaves no view of another fleet.
         self.__dict__["_view"] = None
         self._modules["policy"] = _with_estimator(self.policy, new)
-        self._keep_arguments_({**self._arguments, "actions": count, "most_actions": self.most_actions})
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         # TorchScript writes the chosen arm's buffers too, which are no state.

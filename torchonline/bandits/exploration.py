@@ -71,10 +71,11 @@ class SquareCB(Exploration):
     .. math:: p_k = \frac1{K + \gamma_t\,(\hat m - \hat m_k)}\quad\text{for all but the best arm, which gets the rest.}
 
     Guarantee, for a constant gamma (``exponent=0``) of :meth:`theorem_gamma`: if some parameter predicts the mean rewards, if
-    rewards and the estimator's predictions are in [0, 1], and if the estimator's squared loss is at most ``regret`` above that parameter's over the horizon T, then with
-    probability at least 1 - ``delta`` the regret is at most :math:`4\sqrt{KT\,\text{regret}} + 8\sqrt{KT\log(2/\delta)}`
-    (Foster and Rakhlin, Theorem 1). The default, a gamma that grows as :math:`10\sqrt t`, is a heuristic (Vowpal Wabbit's), for
-    rewards in [0, 1]; for others divide gamma by the rewards' range. Cost of a decision: O(K d).
+    rewards and predictions are in [0, 1], and if the estimator's squared loss is at most ``regret`` above that parameter's over
+    the horizon T, then with probability at least 1 - ``delta`` the regret is at most
+    :math:`4\sqrt{KT\,\text{regret}} + 8\sqrt{KT\log(2/\delta)}` (Foster and Rakhlin, Theorem 1). The
+    default, a gamma that grows as :math:`10\sqrt t`, is a heuristic (Vowpal Wabbit's), for rewards in [0, 1]; for others divide
+    gamma by the rewards' range. Cost of a decision: O(K d).
 
     Args:
         estimator: as in :class:`Policy`.

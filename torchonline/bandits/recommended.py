@@ -2,27 +2,63 @@
 
 from typing import Any, Unpack
 
+from torchonline.bandits.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
 from torchonline.bandits.composed import ComposedPolicy
 from torchonline.bandits.disjoint import DisjointArms
-from torchonline.bandits.policies import UCB
-from torchonline.bandits.ridge import RidgeRegression
-from torchonline.bandits.robust import RobustRidgeRegression
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.checks import one_of
 from torchonline.core.options import LearnerOptions
 
+# Each kind of rewards: what learns from them and why, and which estimator has a theorem instead.
+BOUNDED = "ridge regression whose radius follows its residuals, without a cut, because rewards are bounded"
+CUT = "ridge regression on residuals cut at a quantile, whose radius follows them, because rewards have no known scale"
+KINDS: dict[str, tuple[type[Any], dict[str, float], str, str]] = {
+    "binary": (AdaptiveRidgeRegression, {}, BOUNDED, "LocalGLMRegression"),
+    "unit": (AdaptiveRidgeRegression, {}, BOUNDED, "LocalGLMRegression"),
+    "count": (RobustRidgeRegression, {}, CUT, "LocalGLMRegression with link=Poisson()"),
+    "real": (RobustRidgeRegression, {}, CUT, "RidgeRegression"),
+    "heavy": (RobustRidgeRegression, {"quantile": 0.9}, CUT, "HeavyTailRegression"),
+}
+
 
 def bandit(
     dim: int, rewards: str = "unit", actions: int | None = None, **options: Unpack[LearnerOptions]
 ) -> ComposedPolicy:
-    one_of("rewards", rewards, ("binary", "unit", "count", "real", "heavy"))
+    """Return the recommended bandit for raw features and default arguments.
+
+    It standardises the features as they come, learns a linear model by ridge regression, and plays the arm whose upper bound is
+    largest, with a radius that follows the residuals. Its repr says what was chosen and why. Nothing has to be tuned; no theorem
+    holds, because the scaler moves and the radius is a heuristic. docs/benchmark.md compares it with other libraries. For a
+    theorem, put the estimator that the repr names under :class:`UCB` or :class:`DisjointArms`.
+
+    Cost of a round: O(K d^2) for a decision among K arms, O(d^2) for a step.
+
+    Args:
+        dim: d, number of features.
+        rewards: "binary" or "unit" for rewards in [0, 1]; "count"; "real" for any unit; "heavy" for outliers that carry no
+            information. Outliers of the last three are cut. Bounded rewards that are rarely above 0 must be named as such.
+        actions: K, if every action has a model of its own: ``select(context)``, ``step(context, action, reward)``. None if each
+            arm has its own features: ``select(arms)``, ``step(x, reward)``.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+
+    Returns:
+        A :class:`DisjointArms`, or a :class:`ScaledPolicy` if ``actions`` is None.
+
+    Example:
+        >>> policy = bandit(3, rewards="binary", actions=2)
+        >>> context = torch.tensor([20000.0, 0.5, -3.0])  # raw features
+        >>> k = policy.select(context)
+        >>> policy.step(context, k, 1.0)
+    """
+    kind = one_of("rewards", rewards, tuple(KINDS))
+    estimator, chosen, why, theorem = KINDS[kind]
     scaler = RunningScaler(dim, **options)
-    estimator: Any
-    if rewards in ("binary", "unit"):
-        estimator = RidgeRegression(scaler.features, noise_scale=0.5, radius="constant", radius_scale=0.4, **options)
-    else:
-        estimator = RobustRidgeRegression(scaler.features, **options)
+    model = estimator(scaler.features, **chosen, **options)
+    policy: ComposedPolicy
     if actions is None:
-        return ScaledPolicy(UCB(estimator), scaler)
-    return DisjointArms(UCB(estimator), actions, scaler=scaler)
+        policy, instead = ScaledPolicy(model, scaler), f"UCB({theorem})"
+    else:
+        policy, instead = DisjointArms(model, actions, scaler=scaler), f"DisjointArms({theorem}, {actions})"
+    policy.note = f'rewards="{kind}": {why}. A heuristic; for a theorem use {instead}'
+    return policy

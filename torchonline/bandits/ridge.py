@@ -27,8 +27,7 @@ class RidgeRegression(Estimator):
     and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (proof: docs/ridge.md). Under
     heavier tails the set is not proved, and fails in experiments: use :class:`HeavyTailRegression`. ``radius="classic"``,
     :math:`R\sqrt{\log\det(V/\lambda) + 2\log(1/\delta)} + \sqrt\lambda\,S`, is that of Theorem 2 of the reference: it has the
-    same guarantee, and is never smaller. ``radius="constant"``, R alone, is a heuristic without a guarantee: it explores far
-    less, and with a ``radius_scale`` of 0.4 it learns faster than both on real data (docs/benchmark.md).
+    same guarantee, and is never smaller.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), the same in every round.
 
@@ -36,7 +35,7 @@ class RidgeRegression(Estimator):
         dim, theta_bound, ridge, radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
         noise_scale: R > 0, the sub-Gaussian scale of the noise, in units of the reward.
         delta: probability in (0, 1) that the confidence set ever fails.
-        radius: "mixture", "classic" or, a heuristic, "constant".
+        radius: "mixture" or "classic".
 
     Example:
         >>> learner = RidgeRegression(2)
@@ -70,7 +69,7 @@ class RidgeRegression(Estimator):
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
         self.delta = within("delta", delta, 0.0, 1.0)
-        self.radius_kind = one_of("radius", radius, ("mixture", "classic", "constant"))
+        self.radius_kind = one_of("radius", radius, ("mixture", "classic"))
         self.log_term = -2.0 * math.log(self.delta)
         self.bias_term = math.sqrt(self.ridge) * self.theta_bound
         # In units of the larger of the two, so that their squares do not overflow.
@@ -83,8 +82,6 @@ class RidgeRegression(Estimator):
         return super()._initial_state() | {"logdet": torch.zeros((), dtype=torch.float64)}
 
     def radius(self) -> Tensor:
-        if self.radius_kind == "constant":
-            return self.radius_scale * self.noise_scale + 0.0 * number(self.logdet)
         log_terms = number(self.logdet) + self.log_term
         if self.radius_kind == "classic":
             return self.radius_scale * (self.noise_scale * sqrt(log_terms) + self.bias_term)

@@ -62,7 +62,7 @@ class ScaledPolicy(ComposedPolicy):
 
     @one_at_a_time
     def _step_in_python(self, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
-        x, reward, scale, is_one = checked_rounds(self, self.policy.estimator.theta_hat, x, reward, noise_scale)
+        x, reward, scale, is_one = checked_rounds(self, self._state(), x, reward, noise_scale)
         view = self.view_for(x) if self.is_small else None
         if view is not None:
             rounds = rounds_of_arrays(self, view.learner, x, reward, scale, is_one)

@@ -10,7 +10,7 @@ from torchonline.core.backend import as_array, in_python, is_readable, on_arrays
 from torchonline.core.checks import check_values, instance_of, positive, positive_integer, shape_text
 from torchonline.core.inputs import ArrayLike, check_tensor
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along, assign_, at_least, at_most, converted, real, sqrt, where
+from torchonline.core.ops import along, assign_, at_least, at_most, converted, count_, or_one, real, sqrt, where
 from torchonline.core.options import LearnerOptions
 from torchonline.core.stepping import one_at_a_time
 
@@ -68,7 +68,7 @@ class RunningScaler(Learner):
         self,
         dim: int,
         *,
-        clip: float = 5.0,
+        clip: float = 2.5,
         intercept: bool = True,
         freeze_after: int | None = None,
         **options: Unpack[LearnerOptions],
@@ -131,23 +131,20 @@ class RunningScaler(Learner):
         """Learn from one row of each learner, ``(*B, d)``."""
         rounds, mean, squares = self.rounds, self.mean, self.squares
         count = real(rounds + 1, x)
-        weight = 1.0 + 0.0 * count
-        if self.freeze_after is not None:
-            weight = where(rounds < self.freeze_after, weight, 0.0 * weight)
         # Welford's update.
-        offset = along(weight, x) * (x - mean)
+        offset = x - mean
         new_mean = mean + offset / along(count, x)
         new_squares = squares + offset * (x - new_mean)
         deviation = sqrt(new_squares / along(at_least(count - 1.0, 1.0), x))
-        positive = deviation > 0.0
-        inverse = where(positive, 1.0 / where(positive, deviation, 1.0 + deviation), 0.0 * deviation)
+        inverse = (deviation > 0.0) / or_one(deviation)
         if self.freeze_after is not None:
-            is_frozen = along(weight, x) == 0.0
-            inverse = where(is_frozen, self.inverse, inverse)
+            is_moving = along(rounds < self.freeze_after, x)
+            new_mean, new_squares = where(is_moving, new_mean, mean), where(is_moving, new_squares, squares)
+            inverse = where(is_moving, inverse, self.inverse)
         assign_(mean, new_mean)
         assign_(squares, new_squares)
         assign_(self.inverse, inverse)
-        rounds += 1
+        count_(rounds)
 
     # TorchScript does not compile the methods below.
 

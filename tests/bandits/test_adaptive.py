@@ -1,5 +1,6 @@
-"""RobustRidgeRegression against its docstring, and what it promises of units and outliers."""
+"""AdaptiveRidgeRegression and RobustRidgeRegression against their docstrings, and what is promised of units and outliers."""
 
+import itertools
 import math
 from typing import Any
 
@@ -8,9 +9,9 @@ import torch
 from torch import Tensor
 
 from tests.learners import close, differences, same, snapshot
+from tests.reference.adaptive import AdaptiveReference, RobustReference
 from tests.reference.follow import data
-from tests.reference.robust import RobustReference
-from torchonline import UCB, RobustRidgeRegression
+from torchonline import UCB, AdaptiveRidgeRegression, RobustRidgeRegression
 
 pytestmark = pytest.mark.fast
 
@@ -39,6 +40,21 @@ def test_agrees_with_reference(dim: int, options: dict[str, Any], is_small: bool
         size = max(1.0, float(abs(reference.theta).max()))
         assert float((policy.estimator.theta_hat - torch.from_numpy(reference.theta)).abs().max()) < 1e-9 * size
         assert policy.estimator.spread.item() == pytest.approx(reference.spread(), rel=1e-9)
+        assert policy.estimator.radius().item() == pytest.approx(reference.radius(), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"noise_scale": 2.0, "ridge": 3.0, "radius_scale": 0.1}], ids=["default", "all"]
+)
+@pytest.mark.parametrize("is_small", [True, False], ids=["on arrays", "on tensors"])
+def test_adaptive_agrees_with_reference(options: dict[str, Any], is_small: bool) -> None:
+    policy, reference = UCB(AdaptiveRidgeRegression(3, **options)), AdaptiveReference(3, **options)
+    policy.estimator.is_small = is_small
+    for arms, reward, noise_scale in data(3, seed=1, noise=(0.1, 1.0, 3.0), outlier=1e3):
+        rows, scores = torch.from_numpy(arms), torch.from_numpy(reference.scores(arms))
+        assert float((policy(rows) - scores).abs().max()) < 1e-9 * max(1.0, float(scores.abs().max()))
+        policy.step(rows[0], reward, noise_scale)
+        reference.step(arms[0], reward, noise_scale)
         assert policy.estimator.radius().item() == pytest.approx(reference.radius(), rel=1e-9)
 
 
@@ -89,8 +105,8 @@ def test_rewards_in_another_unit_give_predictions_in_that_unit(scale: float) -> 
 
 
 def test_an_interval_at_zero_features_is_no_nan() -> None:
-    for dtype in (torch.float64, torch.float32):
-        for learner in (RobustRidgeRegression(3, dtype=dtype), torch.jit.script(RobustRidgeRegression(3, dtype=dtype))):
+    for cls, dtype in itertools.product((AdaptiveRidgeRegression, RobustRidgeRegression), (D, torch.float32)):
+        for learner in (cls(3, dtype=dtype), torch.jit.script(cls(3, dtype=dtype))):
             low, high = learner.interval(torch.zeros(2, 3, dtype=dtype))
             assert bool((low <= high).all())
             assert bool((high.abs() < 1e-6).all())

@@ -1,0 +1,237 @@
+"""Ridge regressions whose radius follows their residuals."""
+
+import math
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from torchonline.bandits.estimator import Estimator
+from torchonline.core.checks import LARGEST, positive, positive_integer, within
+from torchonline.core.ops import (
+    along,
+    ascending,
+    assign_,
+    at_most,
+    clip,
+    column,
+    count_,
+    dot,
+    entry,
+    floor,
+    increase_,
+    matvec,
+    minimum,
+    number,
+    real,
+    sqrt,
+    total,
+    where,
+)
+from torchonline.core.options import LearnerOptions
+
+
+class AdaptiveEstimator(Estimator):
+    """Base of the ridge regressions whose radius follows their residuals.
+
+    A subclass says what it keeps of a residual, and what it learns from, in :meth:`_keep_`.
+    """
+
+    pooled: tuple[str, ...] = ("seen",)
+    seen: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        ridge: float | None,
+        radius_scale: float,
+        noise_scale: float = 1.0,
+        restart_every: int | None = None,
+        **options: Unpack[LearnerOptions],
+    ) -> None:
+        ridge = positive_integer("dim", dim) / 5.0 if ridge is None else ridge
+        super().__init__(dim, ridge, radius_scale, noise_scale, restart_every=restart_every, **options)
+        # A round without noise would outweigh all others for ever.
+        self.smallest_noise_scale = 1e-20 * self.noise_scale
+        # Nothing is known of the parameter's length that could cut an interval.
+        self.theta_bound = LARGEST[self._initial_options["dtype"]]
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        return super()._initial_state() | {"seen": torch.zeros((), dtype=torch.int64)}
+
+    def _keep_(self, residual: Tensor) -> Tensor:
+        """Take note of a residual, and return what the parameter learns from."""
+        raise NotImplementedError
+
+    def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        theta_hat, weight = self.theta_hat, self.noise_scale / noise_scale
+        a = along(weight, x) * x
+        V_inv_a = matvec(self.V_inv, a)
+        quadratic = dot(a, V_inv_a)
+        self._check_growth(x, quadratic)
+        residual = self._keep_(weight * reward - dot(a, theta_hat))
+        count_(self.seen)
+        theta_hat += V_inv_a * along(residual / (1.0 + quadratic), x)
+        self._add_outer_(a, V_inv_a, quadratic)
+
+
+class AdaptiveRidgeRegression(AdaptiveEstimator):
+    r"""Ridge regression for bounded rewards, whose radius follows the residuals.
+
+    .. math:: V \leftarrow V + xx^\top,\quad \hat\theta \leftarrow \hat\theta + V^{-1}x\,(r - x^\top\hat\theta),\qquad
+              \text{radius}^2 = \text{radius\_scale}^2\,\frac{\text{noise\_scale}^2 + \sum_{s<t}(r_s - x_s^\top\hat\theta_s)^2}t
+
+    in round t, with residuals before learning. The sum starts with one residual of ``noise_scale``, 1/2 for rewards in [0, 1].
+
+    Guarantee: none. The radius is a heuristic. It has no factor of the dimension, and shrinks as predictions get better. It and
+    the default ridge, d / 5, were found on real data (docs/benchmark.md). :class:`RidgeRegression` has a theorem. A round with a
+    ``noise_scale`` of its own is learnt as x and r times ``noise_scale`` divided by it.
+
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32).
+
+    Args:
+        dim, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
+        noise_scale: above 0, a first guess of the residuals' size, in units of the reward.
+        ridge: above 0; None for d / 5.
+        radius_scale: above 0, the radius in units of the residuals' root mean square.
+
+    Shape:
+        - ``squares``, the sum of squared residuals, and ``seen``, their number: ``(*B)``.
+
+    Example:
+        >>> learner, x = AdaptiveRidgeRegression(1), torch.ones(1)
+        >>> for reward in [0.4, 0.6] * 50:
+        ...     learner.step(x, torch.tensor(reward))
+        >>> print(f"{learner(x):.2f}, radius {learner.radius():.2f}")
+        0.50, radius 0.10
+
+    Reference:
+        Of this library.
+    """
+
+    statistics_depend_on = ("noise_scale", "ridge", "restart_every")
+    pooled = ("squares", "seen")
+    squares: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        noise_scale: float = 0.5,
+        ridge: float | None = None,
+        radius_scale: float = 0.8,
+        restart_every: int | None = None,
+        **options: Unpack[LearnerOptions],
+    ) -> None:
+        noise_scale = positive("noise_scale", noise_scale)
+        super().__init__(dim, ridge, radius_scale, noise_scale, restart_every, **options)
+        self.squared_noise = self.noise_scale**2
+        self._create_buffers()
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        return super()._initial_state() | {"squares": torch.zeros((), dtype=torch.float64)}
+
+    def radius(self) -> Tensor:
+        squares = number(self.squares)
+        return self.radius_scale * sqrt((squares + self.squared_noise) / (real(self.seen, squares) + 1.0))
+
+    def _keep_(self, residual: Tensor) -> Tensor:
+        increase_(self.squares, residual * residual)
+        return residual
+
+
+class RobustRidgeRegression(AdaptiveEstimator):
+    r"""Ridge regression on cut residuals, for rewards of any unit and with outliers.
+
+    The last ``window`` residuals :math:`|r - x^\top\hat\theta|`, this round's included, have the quantile q. A round is one step
+    of ridge regression on the cut residual, and the radius follows the root mean square of the cut residuals, ``spread``:
+
+    .. math:: V \leftarrow V + xx^\top,\quad
+              \hat\theta \leftarrow \hat\theta + V^{-1}x\;\text{clip}(r - x^\top\hat\theta,\ \pm\text{cut}\cdot q),\qquad
+              \text{radius} = \text{radius\_scale}\cdot\text{spread}
+
+    The spread is 1 before the first round. The first ``warmup`` rounds are not cut. If all rewards are multiplied by a number, so
+    are predictions, and radii after the first round.
+
+    Guarantee: none. The radius is a heuristic. It needs neither the noise scale nor the parameter's norm, and plays well on real
+    data under heavy-tailed noise (docs/benchmark.md). Do not use it for bounded rewards that are rarely above 0, whose successes
+    it cuts. :class:`HeavyTailRegression` has a theorem. A round with a ``noise_scale`` of its own is learnt as x and r divided
+    by it.
+
+    Cost of a round: O(d^2 + w log w) time for a window of w, and two d x d matrices (three in float32).
+
+    Args:
+        dim, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
+        ridge: above 0; None for d / 5.
+        radius_scale: above 0, the radius in units of the spread.
+        quantile: in (0, 1); 0.9 cuts more than 0.95.
+        cut: above 0, where residuals are cut, in units of the quantile.
+        window: number of residuals that are kept.
+        warmup: rounds without a cut.
+
+    Shape:
+        - ``residuals``, ``(*B, window)``; ``spread``, ``(*B)``; ``seen``, number of residuals so far, ``(*B)``.
+
+    Example:
+        >>> learner, x = RobustRidgeRegression(1), torch.ones(1)
+        >>> for reward in [3.0, 5.0] * 50 + [1e6] + [3.0, 5.0] * 50:
+        ...     learner.step(x, torch.tensor(reward))
+        >>> print(f"{learner(x):.1f}")
+        4.0
+
+    Reference:
+        Of this library. Huber (Robust estimation of a location parameter, 1964) cuts residuals at a known scale.
+    """
+
+    statistics_depend_on = ("ridge", "restart_every", "cut", "quantile", "window", "warmup")
+    pooled = ("residuals", "spread", "seen")
+    residuals: Tensor
+    spread: Tensor
+    slots: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        ridge: float | None = None,
+        radius_scale: float = 0.8,
+        quantile: float = 0.95,
+        cut: float = 1.0,
+        window: int = 256,
+        warmup: int = 10,
+        restart_every: int | None = None,
+        **options: Unpack[LearnerOptions],
+    ) -> None:
+        super().__init__(dim, ridge, radius_scale, restart_every=restart_every, **options)
+        self.quantile = within("quantile", quantile, 0.0, 1.0)
+        self.cut = positive("cut", cut)
+        self.window, self.warmup = positive_integer("window", window), positive_integer("warmup", warmup)
+        self._create_buffers()
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        residuals = torch.zeros(self.window, dtype=torch.float64)
+        return super()._initial_state() | {"residuals": residuals, "spread": torch.ones((), dtype=torch.float64)}
+
+    def _tables(self) -> dict[str, Tensor]:
+        return {"slots": torch.arange(self.window, dtype=torch.float64)}
+
+    def radius(self) -> Tensor:
+        return self.radius_scale * number(self.spread)
+
+    def _keep_(self, residual: Tensor) -> Tensor:
+        size, seen = abs(residual), real(self.seen, self.slots)
+        slot = real(self.seen % self.window, self.slots)
+        residuals = where(self.slots == column(slot), column(size), self.residuals)
+        count = at_most(seen + 1.0, float(self.window))
+        used = self.slots < column(count)
+        ordered = ascending(where(used, residuals, residuals + math.inf))
+        # The quantile, by linear interpolation. A quantile of 0 cuts nothing.
+        position = self.quantile * (count - 1.0)
+        low = floor(position)
+        below, above = entry(ordered, low), entry(ordered, minimum(low + 1.0, count - 1.0))
+        limit = self.cut * (below + (position - low) * (above - below))
+        limit = number(where((seen < self.warmup) | (limit <= 0.0), size + math.inf, limit))
+        kept = where(used, minimum(residuals, column(limit)), 0.0 * residuals)
+        assign_(self.residuals, residuals)
+        assign_(self.spread, sqrt(total(kept * kept) / count))
+        return clip(residual, limit)
