@@ -247,6 +247,8 @@ class DisjointArms(ComposedPolicy):
         """Return the actions as a tensor, and as a list if they can be read; or raise."""
         index = as_indices("action", action, reward.device)
         check_shape("action", index, reward.shape)
+        if index.device != reward.device:
+            raise ValueError(f"action: expected a tensor on {reward.device}, got one on {index.device}")
         if not is_readable(index) or not (index.is_cpu or self.validate):
             return index, None
         known = index.reshape(-1).tolist()
