@@ -154,8 +154,11 @@ class GeneralizedEstimator(Estimator):
     def _check_length_in_python(self, square: Any) -> None:
         largest = self._largest(square)
         if largest > (self.longest * (1.0 + 1e-6)) ** 2:
-            allowed = f"{self.longest:g}, which feature_bound and the link allow"
-            raise checks.refusal(f"x: expected features of norm at most {allowed}, got {math.sqrt(largest):.9g}")
+            allowed = f"feature_bound = {self.longest:g}"
+            way_out = "scale the features (torchonline.RunningScaler) or raise feature_bound"
+            raise checks.refusal(
+                f"x: expected features of norm at most {allowed}, got {math.sqrt(largest):.9g}; {way_out}"
+            )
 
     @in_python(_check_length_in_python)
     def _check_length(self, square: Tensor) -> None:
