@@ -153,6 +153,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
+    parser.add_argument("--page", type=Path, help="a page whose tables and figure to renew, such as docs/benchmark.md")
     parser.add_argument("--smoke", action="store_true", help="30 rounds of digits and 2 seeds, to see that it runs")
     options = parser.parse_args()
     if not 1 <= options.seeds <= TUNING_SEEDS[0]:
@@ -182,11 +183,14 @@ def main() -> None:
     run(benchmark.final(), runs, options.workers, "test seeds")
     timed, repeats = (sets, 1) if options.smoke else ([name for name in TIMED if name in sets], 3)
     times = {name: processor_times(name, learners, min(options.rounds, 300), repeats) for name in timed}
-    text = tables.pages(benchmark, times)
-    (options.output / "tables.md").write_text(text)
-    print(text)
+    found = tables.all_tables(benchmark, times)
+    (options.output / "tables.md").write_text(tables.as_page(found))
+    print(tables.as_page(found))
     plot.dots(benchmark, options.output / "benchmark.png")
     print(f"Tables, figure and runs: {options.output}")
+    if options.page:
+        options.page.write_text(tables.renewed(options.page.read_text(), found))
+        plot.dots(benchmark, options.page.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Markdown tables of the benchmark."""
 
 import math
+import re
 import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -135,22 +136,40 @@ def processor_times(times: Times) -> str:
     return markdown([f"a round, in rounds of {unit}", *sizes], [*rows, [f"a round of {unit}", *micros]])
 
 
-def pages(benchmark: "Benchmark", times: Times) -> str:
-    """Return all tables with their titles."""
-    roles = [
-        role for role in (data.DEVELOPMENT, data.HELD_OUT) if any(data.SETS[n].role == role for n in benchmark.sets)
-    ]
+def described(benchmark: "Benchmark") -> str:
+    """Return a table of the sets."""
     header = ["set", "used as", "package", "rows", "features", "arms", "error of the commonest class", "rounds"]
-    described = "".join(data.describe(name, benchmark.rounds) + "\n" for name in benchmark.sets)
-    parts = [("Sets", markdown(header, []) + described)]
-    parts += [
-        (f"Errors {NOISE_TITLES[noise]}: default against tuned", against_tuned(benchmark, noise))
-        for noise in data.NOISES
-    ]
+    return markdown(header, []) + "".join(data.describe(name, benchmark.rounds) + "\n" for name in benchmark.sets)
+
+
+def all_tables(benchmark: "Benchmark", times: Times) -> dict[str, str]:
+    """Return all tables by their titles."""
+    used = {data.SETS[name].role for name in benchmark.sets}
+    roles = [role for role in (data.DEVELOPMENT, data.HELD_OUT) if role in used]
+    found = {"Sets": described(benchmark)}
     for noise in data.NOISES:
-        parts += [(f"All settings {NOISE_TITLES[noise]}: {role}", by_setting(benchmark, noise, role)) for role in roles]
-    parts += [(f"Raw features, without noise: {role}", raw_features(benchmark, role)) for role in roles]
-    parts.append(("What tuning chose", choices(benchmark)))
+        found[f"Errors {NOISE_TITLES[noise]}: default against tuned"] = against_tuned(benchmark, noise)
+    for noise in data.NOISES:
+        found |= {f"All settings {NOISE_TITLES[noise]}: {role}": by_setting(benchmark, noise, role) for role in roles}
+    found |= {f"Raw features, without noise: {role}": raw_features(benchmark, role) for role in roles}
+    found["What tuning chose"] = choices(benchmark)
     if times:
-        parts.append(("Processor time", processor_times(times)))
-    return "\n".join(f"## {title}\n\n<!-- printed by examples/benchmarks/run.py -->\n{text}" for title, text in parts)
+        found["Processor time"] = processor_times(times)
+    return found
+
+
+MARK = "<!-- printed by examples/benchmarks/run.py -->\n"
+
+
+def as_page(found: dict[str, str]) -> str:
+    return "\n".join(f"## {title}\n\n{MARK}{table}" for title, table in found.items())
+
+
+def renewed(page: str, found: dict[str, str]) -> str:
+    """Return a page with the tables under the headings of the same titles renewed; the text between them stays."""
+    for title, table in found.items():
+        pattern = rf"(^#+ {re.escape(title)}\n(?:(?!#).*\n)*?{re.escape(MARK)})(?:\|.*\n)*"
+        page, count = re.subn(pattern, lambda match, table=table: match[1] + table, page, flags=re.MULTILINE)
+        if count != 1:
+            raise ValueError(f"page: expected one table under the heading {title!r}, found {count}")
+    return page

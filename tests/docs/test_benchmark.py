@@ -19,10 +19,10 @@ def benchmark_modules() -> Iterator[SimpleNamespace]:
     try:
         import data
         import learners
-        import play
         import run
+        import tables
 
-        yield SimpleNamespace(data=data, learners=learners, play=play, run=run)
+        yield SimpleNamespace(data=data, learners=learners, run=run, tables=tables)
     finally:
         sys.path.remove(str(FOLDER))
         for name in set(sys.modules) - before:
@@ -84,3 +84,24 @@ def test_members_of_a_fleet_learn_alone(benchmark_modules: SimpleNamespace, name
     for i in range(3):
         assert np.allclose(together[i], learnt(slice(i, i + 1))[0], rtol=1e-9, atol=1e-12)
     assert not np.allclose(together[1], together[2])
+
+
+def test_tables_of_a_page_are_renewed(benchmark_modules: SimpleNamespace) -> None:
+    tables = benchmark_modules.tables
+    page = f"# A\n\n## B: c\n\nText.\n\n{tables.MARK}| old |\n| --- |\n\nMore.\n\n## D\n\n{tables.MARK}"
+    found = {"B: c": "| new |\n", "D": "| first |\n"}
+    renewed = tables.renewed(page, found)
+    assert renewed == page.replace("| old |\n| --- |\n", "| new |\n") + "| first |\n"
+    assert tables.renewed(renewed, found) == renewed
+    with pytest.raises(ValueError, match="'E'"):
+        tables.renewed(page, {"E": "| new |\n"})
+
+
+def test_page_has_every_table(benchmark_modules: SimpleNamespace) -> None:
+    """Tables that a run on the development sets prints have their headings."""
+    tables = benchmark_modules.tables
+    page = (FOLDER.parents[1] / "docs" / "benchmark.md").read_text()
+    titles = [f"Errors {noise}: default against tuned" for noise in tables.NOISE_TITLES.values()]
+    titles += [f"All settings {noise}: dev" for noise in tables.NOISE_TITLES.values()]
+    titles += ["Sets", "Raw features, without noise: dev", "What tuning chose", "Processor time"]
+    assert tables.renewed(page, dict.fromkeys(titles, ""))
