@@ -1,4 +1,4 @@
-r"""Contextual bandits on real data: torchonline, four libraries and a neural-linear bandit.
+r"""Contextual bandits on real data: torchonline, three libraries, LinUCB in NumPy and a neural-linear bandit.
 
 A classification set is a bandit: the context is a row's features, the arms are the classes, and the reward is 1 for the right
 class and 0 for another. A run has 1500 rounds, or all rows of a smaller set, in an order of its seed. With noise "pareto", each
@@ -13,8 +13,8 @@ noise. All grids have the same number of settings. ``data.py`` says which sets w
 
 Runs are kept in OUTPUT/runs.jsonl and not repeated, even if the code has changed: ``--again LEARNER`` plays a learner anew.
 
-    python examples/benchmarks/run.py --sets all    # an hour of processor time; seconds with --smoke
-    pip install ".[examples,benchmarks]"            # the other libraries; those that are missing are left out
+    python examples/benchmarks/run.py    # the development sets: some 40 minutes on a core; seconds with --smoke
+    pip install ".[examples,benchmarks]"    # the other libraries; those that are missing are left out
 """
 
 import argparse
@@ -160,6 +160,8 @@ def parsed() -> argparse.Namespace:
         parser.error(f"--seeds: expected 1 to {TUNING_SEEDS[0]}, got {options.seeds}")
     if min(options.rounds, options.workers) < 1:
         parser.error(f"--rounds and --workers: expected at least 1, got {options.rounds} and {options.workers}")
+    if options.page and not options.page.is_file():
+        parser.error(f"--page: expected a file, got {options.page}")
     if options.smoke:
         options.sets, options.seeds, options.rounds = ["digits"], 2, 30
     try:

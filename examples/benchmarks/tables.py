@@ -166,10 +166,10 @@ def as_page(found: dict[str, str]) -> str:
 
 
 def renewed(page: str, found: dict[str, str]) -> str:
-    """Return a page with the tables under the headings of the same titles renewed; the text between them stays."""
+    """Return a page with the tables under the headings of the same titles renewed, and with new ones at its end."""
     for title, table in found.items():
         pattern = rf"(^#+ {re.escape(title)}\n(?:(?!#).*\n)*?{re.escape(MARK)})(?:\|.*\n)*"
         page, count = re.subn(pattern, lambda match, table=table: match[1] + table, page, flags=re.MULTILINE)
-        if count != 1:
-            raise ValueError(f"page: expected one table under the heading {title!r}, found {count}")
+        if not count:
+            page += "\n" + as_page({title: table})
     return page
