@@ -8,7 +8,7 @@ from functools import cache, partial
 
 import numpy as np
 
-# Learners and their defaults were developed on these sets. Nobody looks at the held-out sets before the final run.
+# Development sets may be looked at while learners are changed; held-out sets are for the final run.
 DEVELOPMENT, HELD_OUT = "dev", "held-out"
 NOISES = ("none", "pareto")
 # Infinite variance, skewed: Pareto with shape 1.5 and minimum 1 has mean 3.
