@@ -154,11 +154,9 @@ class GeneralizedEstimator(Estimator):
     def _check_length_in_python(self, square: Any) -> None:
         largest = self._largest(square)
         if largest > (self.longest * (1.0 + 1e-6)) ** 2:
-            allowed = f"feature_bound = {self.longest:g}"
-            way_out = "scale the features (torchonline.RunningScaler) or raise feature_bound"
-            raise checks.refusal(
-                f"x: expected features of norm at most {allowed}, got {math.sqrt(largest):.9g}; {way_out}"
-            )
+            allowed, way_out = f"{self.longest:g}, the feature_bound", "scale the features or raise feature_bound"
+            got = f"got {math.sqrt(largest):.9g}"
+            raise checks.refusal(f"x: expected features of norm at most {allowed}, {got}; {way_out}")
 
     @in_python(_check_length_in_python)
     def _check_length(self, square: Tensor) -> None:

@@ -68,8 +68,8 @@ class LocalGLMRegression(MixtureEstimator):
         link = self.link
         self.is_unimodal = link.is_unimodal
         self.steepest = link.steepest
-        # Halvings bring Newton's method within 2 / R of the root, from where six steps reach the last digits. Where features may
-        # be longer than feature_bound, predictors of 8 / R are allowed for.
+        # Halvings bring Newton's method within 2 / R of the root, from where six steps reach the last digits. Predictors
+        # of 8 / R are allowed for, because a file does not refuse features longer than feature_bound.
         R, bound = self.concordance, self.predictor_bound
         farthest = max(R * bound, 8.0 if link.is_global and R > 0.0 else 1.0)
         self.halvings = min(10, math.ceil(math.log2(farthest)))
