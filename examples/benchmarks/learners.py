@@ -10,8 +10,6 @@ import ours
 import ridges
 import rivals
 
-import torchonline
-
 Options = dict[str, Any]
 
 
@@ -36,9 +34,7 @@ class Learner:
     noises: tuple[str, ...] = ("none", "pareto")
 
     def is_installed(self) -> bool:
-        # The default bandit may be missing from an older torchonline.
-        is_missing = self.make is ours.TorchOnline and not hasattr(torchonline, "bandit")
-        return not is_missing and importlib.util.find_spec(self.package) is not None
+        return importlib.util.find_spec(self.package) is not None
 
 
 def grid(**options: tuple[Any, ...]) -> tuple[Options, ...]:
@@ -54,11 +50,10 @@ RADII, RIDGES = (0.1, 0.2, 0.5, 1.0), (0.1, 1.0, 10.0)
 # river's learner adds 1/beta to the squared width and has radius 1; prior precision alpha is ridge times beta.
 RIVER = tuple({"alpha": round(r / a**2, 6), "beta": round(1.0 / a**2, 6)} for a in RADII for r in RIDGES)
 EXPLORE = ("--epsilon 0.05", "--squarecb", "--bag 5", "--softmax --lambda 10", "--cover 3")
-OURS = grid(radius=(0.2, 0.4, 1.0, 2.0), ridge=RIDGES)
+OURS = grid(radius_scale=(0.2, 0.4, 0.8, 1.6), ridge=(0.2, 1.0, 5.0))
 
 LEARNERS = {
-    "torchonline.bandit": Learner(ours.TorchOnline, features="raw", constant=False),
-    "recipe in NumPy": Learner(ours.Recipe, grid=OURS, features="raw", constant=False, is_fleet=True),
+    "torchonline.bandit": Learner(ours.TorchOnline, grid=OURS, features="raw", constant=False),
     "VW": Learner(
         rivals.VW,
         default={"explore": EXPLORE[0]},
@@ -88,7 +83,9 @@ LEARNERS = {
     "OFUL, by its theory": Learner(ours.Head, default={"policy": "OFUL"}),
     "HeavyTailUCB, by its theory": Learner(ours.Head, default={"policy": "HeavyTailUCB"}),
     # Its link wants rewards in [0, 1].
-    "LocalGLB, by its theory": Learner(ours.Head, default={"policy": "LocalGLB"}, noises=("none",)),
+    "LocalGLB, by its theory": Learner(
+        ours.Head, default={"policy": "LocalGLB", "feature_bound": 100.0}, noises=("none",)
+    ),
 }
-# What is compared with the best rival: the library's default bandit if it exists.
-OURS_BY_DEFAULT = next(name for name in ("torchonline.bandit", "recipe in NumPy") if LEARNERS[name].is_installed())
+# What is compared with the best rival.
+OURS_BY_DEFAULT = "torchonline.bandit"

@@ -65,7 +65,7 @@ def test_streams_are_the_same_for_all_learners(benchmark_modules: SimpleNamespac
     assert not np.array_equal(raw.labels, stream("digits", 4, 200, "none", "raw", False).labels)
 
 
-@pytest.mark.parametrize("name", ["recipe in NumPy", "NumPy LinUCB"])
+@pytest.mark.parametrize("name", ["NumPy LinUCB"])
 @pytest.mark.parametrize("rewards", ["unit", "real"])
 def test_members_of_a_fleet_learn_alone(benchmark_modules: SimpleNamespace, name: str, rewards: str) -> None:
     """A member has the statistics that it has without neighbours."""
