@@ -41,9 +41,8 @@ class LocalGLMRegression(MixtureEstimator):
     Args:
         dim, link, theta_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
-        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones for Gamma and CustomLink, whose
-            constants hold on a bounded range of predictors, and for Poisson beyond :math:`S\|x\| = 35`. Features for other links
-            may be of any length, but may cost radius where :math:`S\|x\|` is beyond both SL and 8.
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones: where :math:`S\|x\|` is large, the
+            interval of a predictor leaves no curvature, and the statistics would not grow.
         ridge: :math:`\lambda > 0`; None for d / (1 + R S L), with the link's self-concordance R.
 
     Example:
@@ -67,13 +66,10 @@ class LocalGLMRegression(MixtureEstimator):
     def __init__(self, dim: int, *, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
         super().__init__(dim, link, **options)
         link = self.link
-        # Constants that hold everywhere leave no more to ask of features than that predictors can be computed.
-        if link.is_global:
-            self.longest = link.reach / self.theta_bound
         self.is_unimodal = link.is_unimodal
         self.steepest = link.steepest
-        # Halvings bring Newton's method within 2 / R of the root, from where six steps reach the last digits. Where features may
-        # be longer than feature_bound, predictors of 8 / R are allowed for.
+        # Halvings bring Newton's method within 2 / R of the root, from where six steps reach the last digits. Predictors
+        # of 8 / R are allowed for, because a file does not refuse features longer than feature_bound.
         R, bound = self.concordance, self.predictor_bound
         farthest = max(R * bound, 8.0 if link.is_global and R > 0.0 else 1.0)
         self.halvings = min(10, math.ceil(math.log2(farthest)))

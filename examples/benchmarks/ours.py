@@ -1,0 +1,45 @@
+"""torchonline behind the interface of the rivals."""
+
+import numpy as np
+import torch
+from torch import nn
+
+import torchonline
+from torchonline.models import BanditHead
+
+
+class TorchOnline:
+    """The library's ``torchonline.bandit``, on raw features.
+
+    With options, it is put together from the same parts: ``ridge``, in units of the default's, and ``radius_scale``.
+    """
+
+    def __init__(self, dim: int, actions: int, rewards: str, seed: int, **options: float) -> None:
+        torch.manual_seed(seed)
+        self.bandit = torchonline.bandit(dim, rewards=rewards, actions=actions)
+        if options:
+            scaler = torchonline.RunningScaler(dim)
+            ridge = options["ridge"] * scaler.features / 5.0
+            estimator = type(self.bandit.estimator)(scaler.features, ridge=ridge, radius_scale=options["radius_scale"])
+            self.bandit = torchonline.DisjointArms(estimator, actions, scaler=scaler)
+
+    def select(self, context: np.ndarray) -> int:
+        return int(self.bandit.select(torch.from_numpy(context)))
+
+    def step(self, context: np.ndarray, action: int, reward: float) -> None:
+        self.bandit.step(torch.from_numpy(context), action, reward)
+
+
+class Head:
+    """A policy of the library with a block of parameters for each action, by its theory: ``BanditHead`` with ``outer``."""
+
+    def __init__(self, dim: int, actions: int, rewards: str, seed: int, *, policy: str, **options: object) -> None:
+        torch.manual_seed(seed)
+        made = getattr(torchonline, policy)(dim * actions, **options)
+        self.head = BanditHead(nn.Identity(), made, actions=torch.eye(actions), combine="outer").eval()
+
+    def select(self, context: np.ndarray) -> int:
+        return int(self.head.select(torch.from_numpy(context)))
+
+    def step(self, context: np.ndarray, action: int, reward: float) -> None:
+        self.head.step(torch.from_numpy(context), action, reward)

@@ -1,0 +1,199 @@
+r"""Contextual bandits on real data: torchonline, three libraries, LinUCB in NumPy and a neural-linear bandit.
+
+A classification set is a bandit: the context is a row's features, the arms are the classes, and the reward is 1 for the right
+class and 0 for another. A run has 1500 rounds, or all rows of a smaller set, in an order of its seed. With noise "pareto", each
+reward has 0.25 (Pareto(1.5) - 3) added, which has mean 0, infinite variance and a long right tail; it is the same for all
+learners and arms. The error is the share of rounds with a wrong class; the noise does not count.
+
+torchonline gets raw features. All others get features that are standardised over the whole set beforehand, which no online
+learner could do, and a constant. One table shows them on raw features.
+
+Each library plays with its defaults and tuned: the setting of its grid with the least mean error on other seeds, for each set and
+noise. All grids have the same number of settings. ``data.py`` says which sets were used for development.
+
+Runs are kept in OUTPUT/runs.jsonl and not repeated, even if the code has changed: ``--again LEARNER`` plays a learner anew.
+
+    python examples/benchmarks/run.py    # the development sets: some 40 minutes on a core; seconds with --smoke
+    pip install ".[examples,benchmarks]"    # the other libraries; those that are missing are left out
+"""
+
+import argparse
+import json
+import multiprocessing
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import data
+import plot
+import tables
+from learners import LEARNERS, Options, setting
+from play import Job, play, processor_times
+
+ROUNDS, SEEDS, TUNING_SEEDS = 1500, 10, (100, 101, 102)
+# The sets on which processor time is measured, if they are among the chosen ones.
+TIMED = ("segment", "digits", "letter")
+# Members of a fleet that play at once: more would leave the processor's cache.
+FLEET = 30
+
+
+class Runs:
+    """Finished cells, in a file with one JSON record a line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.records = path, {}
+        if path.exists():
+            # A line that an interrupt has cut off is played again.
+            lines = [line for line in path.read_text().splitlines() if line.endswith("}")]
+            self.records = {record["key"]: record for record in map(json.loads, lines)}
+            self.write()
+
+    def write(self) -> None:
+        self.path.write_text("".join(json.dumps(record) + "\n" for record in self.records.values()))
+
+    def forget(self, learners: Sequence[str]) -> None:
+        self.records = {key: record for key, record in self.records.items() if record["learner"] not in learners}
+        self.write()
+
+    def add(self, records: Iterable[dict[str, Any]]) -> None:
+        with self.path.open("a") as file:
+            for record in records:
+                self.records[record["key"]] = record
+                file.write(json.dumps(record) + "\n")
+
+    def errors(self, job: Job) -> list[float]:
+        return [self.records[key]["error"] for key in job.keys]
+
+
+def run(jobs: Iterable[Job], runs: Runs, workers: int, title: str) -> None:
+    """Play the cells of the jobs that are not finished, and keep them."""
+    parts = [part for job in jobs for part in split(job.without(runs.records))]
+    for done, records in enumerate(played(parts, workers), start=1):
+        runs.add(records)
+        if done % 100 == 0 or done == len(parts):
+            print(f"{title}: {done} of {len(parts)}", file=sys.stderr, flush=True)
+
+
+def played(parts: list[Job], workers: int) -> Iterator[list[dict[str, Any]]]:
+    if workers == 1:
+        yield from map(play, parts)
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(play, part) for part in parts]):
+            yield future.result()
+
+
+def split(job: Job) -> list[Job]:
+    """Split a job into single runs, or into fleets that fit the processor's cache."""
+    size = FLEET if LEARNERS[job.learner].is_fleet else 1
+    starts = range(0, len(job.members), size)
+    return [replace(job, members=job.members[start : start + size]) for start in starts]
+
+
+class Benchmark:
+    """All cells of some sets and learners."""
+
+    def __init__(self, sets: list[str], learners: list[str], seeds: tuple[int, ...], rounds: int, runs: Runs) -> None:
+        self.sets, self.learners, self.seeds, self.rounds, self.runs = sets, learners, seeds, rounds, runs
+
+    def job(
+        self, name: str, noise: str, learner: str, options: Sequence[Options], seeds: Sequence[int], raw: bool = False
+    ) -> Job:
+        features = "raw" if raw else LEARNERS[learner].features
+        members = tuple((one, seed) for one in options for seed in seeds)
+        return Job(name, noise, features, learner, members, self.rounds)
+
+    def cases(self) -> list[tuple[str, str, str]]:
+        """Return all (set, noise, learner)."""
+        return [
+            (name, noise, learner)
+            for name in self.sets
+            for learner in self.learners
+            for noise in LEARNERS[learner].noises
+        ]
+
+    def tuning(self) -> list[Job]:
+        return [self.job(*case, LEARNERS[case[2]].grid, TUNING_SEEDS) for case in self.cases()]
+
+    def tuned(self, name: str, noise: str, learner: str) -> Options | None:
+        """Return the options with the least mean error on the tuning seeds; None without a grid."""
+        options = LEARNERS[learner].grid
+        means = [sum(self.runs.errors(self.job(name, noise, learner, [one], TUNING_SEEDS))) for one in options]
+        return options[means.index(min(means))] if options else None
+
+    def final(self) -> list[Job]:
+        """Return the jobs on the test seeds: default, shown and tuned settings, and defaults on raw features."""
+        jobs = []
+        for name, noise, learner in self.cases():
+            entry, best = LEARNERS[learner], self.tuned(name, noise, learner)
+            options = [entry.default, *entry.shown]
+            if best is not None and setting(best) not in map(setting, options):
+                options.append(best)
+            jobs.append(self.job(name, noise, learner, options, self.seeds))
+            if noise == "none" and entry.features != "raw" and "theory" not in learner:
+                jobs.append(self.job(name, noise, learner, [entry.default], self.seeds, raw=True))
+        return jobs
+
+    def errors(self, name: str, noise: str, learner: str, options: Options | None, raw: bool = False) -> list[float]:
+        """Return the errors on the test seeds; none without a setting, or if the learner does not play this noise."""
+        if options is None or noise not in LEARNERS[learner].noises:
+            return []
+        return self.runs.errors(self.job(name, noise, learner, [options], self.seeds, raw))
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", default=["dev"], help="dev, held-out, all, or names")
+    parser.add_argument("--learners", nargs="+", default=list(LEARNERS), choices=list(LEARNERS), metavar="LEARNER")
+    parser.add_argument("--again", nargs="+", default=[], choices=list(LEARNERS), metavar="LEARNER", help="forget runs")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="test seeds, from 0 on")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
+    parser.add_argument("--page", type=Path, help="a page whose tables and figure to renew, such as docs/benchmark.md")
+    parser.add_argument("--smoke", action="store_true", help="30 rounds of digits and 2 seeds, to see that it runs")
+    options = parser.parse_args()
+    if not 1 <= options.seeds <= TUNING_SEEDS[0]:
+        parser.error(f"--seeds: expected 1 to {TUNING_SEEDS[0]}, got {options.seeds}")
+    if min(options.rounds, options.workers) < 1:
+        parser.error(f"--rounds and --workers: expected at least 1, got {options.rounds} and {options.workers}")
+    if options.page and not options.page.is_file():
+        parser.error(f"--page: expected a file, got {options.page}")
+    if options.smoke:
+        options.sets, options.seeds, options.rounds = ["digits"], 2, 30
+    try:
+        options.sets = data.chosen_sets(options.sets)
+    except ValueError as error:
+        parser.error(str(error))
+    return options
+
+
+def main() -> None:
+    options = parsed()
+    options.output.mkdir(parents=True, exist_ok=True)
+    runs = Runs(options.output / "runs.jsonl")
+    runs.forget(options.again)
+    learners = [name for name in options.learners if LEARNERS[name].is_installed()]
+    sets = [name for name in options.sets if data.SETS[name].is_installed()]
+    for missing in (set(options.learners) - set(learners)) | (set(options.sets) - set(sets)):
+        print(f"Left out, because it is not installed: {missing}")
+    benchmark = Benchmark(sets, learners, tuple(range(options.seeds)), options.rounds, runs)
+    run(benchmark.tuning(), runs, options.workers, "tuning")
+    run(benchmark.final(), runs, options.workers, "test seeds")
+    timed, repeats = (sets, 1) if options.smoke else ([name for name in TIMED if name in sets], 3)
+    times = {name: processor_times(name, learners, min(options.rounds, 300), repeats) for name in timed}
+    found = tables.all_tables(benchmark, times)
+    (options.output / "tables.md").write_text(tables.as_page(found))
+    print(tables.as_page(found))
+    plot.dots(benchmark, options.output / "benchmark.png")
+    print(f"Tables, figure and runs: {options.output}")
+    if options.page:
+        options.page.write_text(tables.renewed(options.page.read_text(), found))
+        plot.dots(benchmark, options.page.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()

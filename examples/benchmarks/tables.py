@@ -1,0 +1,175 @@
+"""Markdown tables of the benchmark."""
+
+import math
+import re
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import data
+from learners import LEARNERS, OURS_BY_DEFAULT, setting
+
+if TYPE_CHECKING:
+    from run import Benchmark
+
+NOISE_TITLES = {"none": "without noise", "pareto": "with Pareto-1.5 noise"}
+Times = dict[str, dict[str, float]]
+
+
+def cell(errors: Sequence[float]) -> str:
+    """Return mean ± standard error, without the leading zero."""
+    if not errors:
+        return ""
+    mean = f"{statistics.mean(errors):.3f}"
+    if len(errors) > 1:
+        mean += f" ± {statistics.stdev(errors) / math.sqrt(len(errors)):.3f}"
+    return mean.replace("0.", ".")
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def rivals(benchmark: "Benchmark") -> list[str]:
+    """Return the learners with a grid that are not torchonline's."""
+    return [name for name in benchmark.learners if LEARNERS[name].grid and LEARNERS[name].package != "torchonline"]
+
+
+def ours(benchmark: "Benchmark") -> str | None:
+    return OURS_BY_DEFAULT if OURS_BY_DEFAULT in benchmark.learners else None
+
+
+def best_linear(benchmark: "Benchmark", name: str, noise: str) -> tuple[str, float] | None:
+    """Return the tuned linear rival with the least mean error on the test seeds, and that error."""
+    linear = [learner for learner in rivals(benchmark) if LEARNERS[learner].is_linear_rival]
+    means = {
+        learner: statistics.mean(benchmark.errors(name, noise, learner, benchmark.tuned(name, noise, learner)))
+        for learner in linear
+    }
+    return min(means.items(), key=lambda item: item[1]) if means else None
+
+
+def ratio(benchmark: "Benchmark", name: str, noise: str) -> float | None:
+    """Return our mean error, untuned, over that of the best tuned linear rival."""
+    mine, best = ours(benchmark), best_linear(benchmark, name, noise)
+    if mine is None or best is None:
+        return None
+    return statistics.mean(benchmark.errors(name, noise, mine, LEARNERS[mine].default)) / best[1]
+
+
+def against_tuned(benchmark: "Benchmark", noise: str) -> str:
+    """Return the main table: torchonline by default against all rivals tuned."""
+    names, mine = rivals(benchmark), ours(benchmark)
+    header = ["set", f"{mine}, default", "ratio to best linear", *(f"{name}, tuned" for name in names)]
+    rows = []
+    for name in benchmark.sets:
+        our_errors = benchmark.errors(name, noise, mine, LEARNERS[mine].default) if mine else []
+        value = ratio(benchmark, name, noise)
+        tuned = [cell(benchmark.errors(name, noise, rival, benchmark.tuned(name, noise, rival))) for rival in names]
+        rows.append([name, cell(our_errors), f"{value:.2f}" if value else "", *tuned])
+    for role in (data.DEVELOPMENT, data.HELD_OUT):
+        ratios = [ratio(benchmark, name, noise) for name in benchmark.sets if data.SETS[name].role == role]
+        known = [value for value in ratios if value]
+        if known:
+            mean, worst = statistics.geometric_mean(known), max(known)
+            rows.append([f"{role}: mean, worst ratio", "", f"{mean:.2f}, {worst:.2f}", *[""] * len(names)])
+    return markdown(header, rows)
+
+
+def by_setting(benchmark: "Benchmark", noise: str, role: str) -> str:
+    """Return errors of the default, shown and tuned settings of each learner."""
+    sets = [name for name in benchmark.sets if data.SETS[name].role == role]
+    rows = []
+    for learner in benchmark.learners:
+        entry = LEARNERS[learner]
+        for options in (entry.default, *entry.shown):
+            label = "default" if options == entry.default else setting(options)
+            label += f" ({setting(options)})" if options == entry.default and learner == "VW" else ""
+            errors = [cell(benchmark.errors(name, noise, learner, options)) for name in sets]
+            rows.append([f"{learner}: {label}", *errors])
+        if entry.grid:
+            tuned = [
+                cell(benchmark.errors(name, noise, learner, benchmark.tuned(name, noise, learner))) for name in sets
+            ]
+            rows.append([f"{learner}: tuned", *tuned])
+    return markdown(["learner: setting", *sets], [row for row in rows if any(row[1:])])
+
+
+def raw_features(benchmark: "Benchmark", role: str) -> str:
+    """Return errors of the defaults on raw features, and in brackets on standardised ones."""
+    sets = [name for name in benchmark.sets if data.SETS[name].role == role]
+    rows = []
+    for learner in benchmark.learners:
+        entry = LEARNERS[learner]
+        if "theory" in learner:
+            continue
+        row = [f"{learner}: default"]
+        for name in sets:
+            if entry.features == "raw":
+                row.append(cell(benchmark.errors(name, "none", learner, entry.default)))
+            else:
+                raw, standard = (benchmark.errors(name, "none", learner, entry.default, raw) for raw in (True, False))
+                row.append(f"{cell(raw)} ({cell(standard).split()[0]})")
+        rows.append(row)
+    return markdown(["learner", *sets], rows)
+
+
+def choices(benchmark: "Benchmark") -> str:
+    """Return the setting that tuning chose for each set and noise."""
+    names = [name for name in benchmark.learners if LEARNERS[name].grid]
+    rows = []
+    for name in benchmark.sets:
+        for noise in data.NOISES:
+            tuned = [benchmark.tuned(name, noise, learner) for learner in names]
+            rows.append([name, noise, *(setting(options) if options else "" for options in tuned)])
+    return markdown(["set", "noise", *names], rows)
+
+
+def processor_times(times: Times) -> str:
+    """Return processor times of a round at default settings, as ratios to VW, or to the first learner without it."""
+    learners = list(next(iter(times.values())))
+    unit = "VW" if "VW" in learners else learners[0]
+    rows = [[learner, *(f"{times[name][learner] / times[name][unit]:.1f}" for name in times)] for learner in learners]
+    micros = [f"{1e6 * times[name][unit]:.0f} us" for name in times]
+    sizes = [f"{name}, {data.table(name).features.shape[1]} x {data.table(name).actions}" for name in times]
+    return markdown([f"a round, in rounds of {unit}", *sizes], [*rows, [f"a round of {unit}", *micros]])
+
+
+def described(benchmark: "Benchmark") -> str:
+    """Return a table of the sets."""
+    header = ["set", "used as", "package", "rows", "features", "arms", "error of the commonest class", "rounds"]
+    return markdown(header, []) + "".join(data.describe(name, benchmark.rounds) + "\n" for name in benchmark.sets)
+
+
+def all_tables(benchmark: "Benchmark", times: Times) -> dict[str, str]:
+    """Return all tables by their titles."""
+    used = {data.SETS[name].role for name in benchmark.sets}
+    roles = [role for role in (data.DEVELOPMENT, data.HELD_OUT) if role in used]
+    found = {"Sets": described(benchmark)}
+    for noise in data.NOISES:
+        found[f"Errors {NOISE_TITLES[noise]}: default against tuned"] = against_tuned(benchmark, noise)
+    for noise in data.NOISES:
+        found |= {f"All settings {NOISE_TITLES[noise]}: {role}": by_setting(benchmark, noise, role) for role in roles}
+    found |= {f"Raw features, without noise: {role}": raw_features(benchmark, role) for role in roles}
+    found["What tuning chose"] = choices(benchmark)
+    if times:
+        found["Processor time"] = processor_times(times)
+    return found
+
+
+MARK = "<!-- printed by examples/benchmarks/run.py -->\n"
+
+
+def as_page(found: dict[str, str]) -> str:
+    return "\n".join(f"## {title}\n\n{MARK}{table}" for title, table in found.items())
+
+
+def renewed(page: str, found: dict[str, str]) -> str:
+    """Return a page with the tables under the headings of the same titles renewed, and with new ones at its end."""
+    for title, table in found.items():
+        pattern = rf"(^#+ {re.escape(title)}\n(?:(?!#).*\n)*?{re.escape(MARK)})(?:\|.*\n)*"
+        page, count = re.subn(pattern, lambda match, table=table: match[1] + table, page, flags=re.MULTILINE)
+        if not count:
+            page += "\n" + as_page({title: table})
+    return page

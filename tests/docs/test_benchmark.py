@@ -1,0 +1,106 @@
+"""The benchmark of contextual bandits compares like with like."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples" / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def benchmark_modules() -> Iterator[SimpleNamespace]:
+    """Import the modules of the script as the script does, and leave no trace."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(FOLDER))
+    try:
+        import data
+        import learners
+        import run
+        import tables
+
+        yield SimpleNamespace(data=data, learners=learners, run=run, tables=tables)
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name in set(sys.modules) - before:
+            if str(FOLDER) in (getattr(sys.modules[name], "__file__", "") or ""):
+                del sys.modules[name]
+
+
+def test_budgets_are_equal(benchmark_modules: SimpleNamespace) -> None:
+    grids = [learner.grid for learner in benchmark_modules.learners.LEARNERS.values() if learner.grid]
+    assert {len(grid) for grid in grids} == {12}
+    for grid in grids:
+        assert len({benchmark_modules.learners.setting(options) for options in grid}) == len(grid)
+
+
+def test_tuning_seeds_are_other_seeds(benchmark_modules: SimpleNamespace) -> None:
+    assert not set(benchmark_modules.run.TUNING_SEEDS) & set(range(benchmark_modules.run.SEEDS))
+
+
+def test_sets_have_one_role(benchmark_modules: SimpleNamespace) -> None:
+    data = benchmark_modules.data
+    dev, held_out = data.chosen_sets(["dev"]), data.chosen_sets(["held-out"])
+    assert len(dev) == 5
+    assert len(held_out) >= 7
+    assert not set(dev) & set(held_out)
+    assert data.chosen_sets(["all"]) == list(data.SETS)
+    with pytest.raises(ValueError, match="iris"):
+        data.chosen_sets(["iris"])
+
+
+def test_streams_are_the_same_for_all_learners(benchmark_modules: SimpleNamespace) -> None:
+    """Order and noise depend on the seed alone; features differ in scale and constant only."""
+    stream = benchmark_modules.data.stream
+    standard = stream("digits", 3, 200, "pareto", "standard", True)
+    raw = stream("digits", 3, 200, "pareto", "raw", False)
+    assert np.array_equal(standard.labels, raw.labels)
+    assert np.array_equal(standard.noise, raw.noise)
+    assert (raw.noise >= -0.5).all()
+    assert standard.contexts.shape == (200, 65)
+    assert (standard.contexts[:, -1] == 1.0).all()
+    assert not np.array_equal(raw.labels, stream("digits", 4, 200, "none", "raw", False).labels)
+
+
+@pytest.mark.parametrize("name", ["NumPy LinUCB"])
+@pytest.mark.parametrize("rewards", ["unit", "real"])
+def test_members_of_a_fleet_learn_alone(benchmark_modules: SimpleNamespace, name: str, rewards: str) -> None:
+    """A member has the statistics that it has without neighbours."""
+    entry, generator = benchmark_modules.learners.LEARNERS[name], np.random.default_rng(0)
+    contexts, arms = generator.normal(size=(100, 3, 4)), generator.integers(5, size=(100, 3))
+    noise = generator.normal(size=(100, 3))
+
+    def learnt(chosen: slice) -> np.ndarray:
+        fleet = entry.make(4, 5, rewards, (0, 0, 1)[chosen], entry.grid[2:5][chosen])
+        for x, k, r in zip(contexts, arms, noise, strict=True):
+            fleet.select(x[chosen])
+            fleet.step(x[chosen], k[chosen], r[chosen])
+        return fleet.ridges.theta
+
+    together = learnt(slice(0, 3))
+    for i in range(3):
+        assert np.allclose(together[i], learnt(slice(i, i + 1))[0], rtol=1e-9, atol=1e-12)
+    assert not np.allclose(together[1], together[2])
+
+
+def test_tables_of_a_page_are_renewed(benchmark_modules: SimpleNamespace) -> None:
+    tables = benchmark_modules.tables
+    page = f"# A\n\n## B: c\n\nText.\n\n{tables.MARK}| old |\n| --- |\n\nMore.\n\n## D\n\n{tables.MARK}"
+    found = {"B: c": "| new |\n", "D": "| first |\n"}
+    renewed = tables.renewed(page, found)
+    assert renewed == page.replace("| old |\n| --- |\n", "| new |\n") + "| first |\n"
+    assert tables.renewed(renewed, found) == renewed
+    assert tables.renewed(page, {"E": "| new |\n"}) == f"{page}\n## E\n\n{tables.MARK}| new |\n"
+
+
+def test_page_has_every_table(benchmark_modules: SimpleNamespace) -> None:
+    """Tables that a run on the development sets prints have their headings."""
+    tables = benchmark_modules.tables
+    page = (FOLDER.parents[1] / "docs" / "benchmark.md").read_text()
+    titles = [f"Errors {noise}: default against tuned" for noise in tables.NOISE_TITLES.values()]
+    titles += [f"All settings {noise}: dev" for noise in tables.NOISE_TITLES.values()]
+    titles += ["Sets", "Raw features, without noise: dev", "What tuning chose", "Processor time"]
+    assert all(tables.renewed(page, {title: ""}).count(f"## {title}\n") == 1 for title in titles)
