@@ -38,7 +38,16 @@ from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
 __version__ = "0.1.0"
 
 __all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
-__all__ += ["DisjointArms", "EpsilonGreedy", "RadiusMaster", "RunningScaler", "ScaledPolicy", "Softmax", "SquareCB", "bandit"]
+__all__ += [
+    "DisjointArms",
+    "EpsilonGreedy",
+    "RadiusMaster",
+    "RunningScaler",
+    "ScaledPolicy",
+    "Softmax",
+    "SquareCB",
+    "bandit",
+]
 __all__ += [
     "AdaptiveRidgeRegression",
     "DiscountedHeavyTailRegression",

@@ -30,7 +30,7 @@ class Exploration(Policy):
 
 
 class EpsilonGreedy(Exploration):
-    r"""Play a uniformly drawn arm with probability epsilon, otherwise the best estimated one.
+    r"""Play a random arm with probability epsilon, otherwise the best estimate.
 
     .. math:: \epsilon_t = \min(1, \text{epsilon}\cdot t^{-\text{decay}})
 

@@ -1,4 +1,4 @@
-"""Arms with a model each, played at several radii by a master that learns which pays."""
+"""Arms with a model each, and a master that learns which radius pays."""
 
 import math
 
@@ -31,7 +31,7 @@ RULES = ("balancing", "exp4")
 
 
 class RadiusMaster(DisjointArms):
-    r"""Arms with a model each, by UCB at several multiples of the radius, of which a master learns the best.
+    r"""UCB at several multiples of the radius, of which a master learns the best.
 
     All multiples share the estimators. In a round, each multiple s names the arm
     :math:`a_s = \arg\max_k x^\top\hat\theta_k + s\cdot\text{radius}_k\cdot\text{width}_k(x)`. The master plays the arm of one
