@@ -119,7 +119,7 @@ class SquareCB(Exploration):
 
 
 class Softmax(Exploration):
-    r"""Boltzmann exploration: play arms with probabilities that grow exponentially in the mean.
+    r"""Boltzmann exploration: probabilities that grow exponentially in the mean.
 
     .. math:: p_k \propto \exp(\hat m_k / \text{temperature})
 
