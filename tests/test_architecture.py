@@ -201,7 +201,7 @@ def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
 
 AFTER_TORCH = {
     f"torchonline.core.ops.{name}"
-    for name in ("sqrt", "log", "exp", "log1p", "expm1", "minimum", "maximum", "where", "sign")
+    for name in ("sqrt", "log", "exp", "log1p", "expm1", "minimum", "maximum", "where", "sign", "floor")
 }
 
 

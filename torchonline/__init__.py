@@ -17,6 +17,7 @@ from torchonline.bandits.glm.mirror_descent import GLBOMD, GLMRegression
 from torchonline.bandits.heavy_tail import HeavyTailRegression, HeavyTailUCB
 from torchonline.bandits.huber import HuberRegression, HvtUCB
 from torchonline.bandits.policies import UCB, Greedy, ThompsonSampling
+from torchonline.bandits.radius_master import RadiusMaster
 from torchonline.bandits.recommended import bandit
 from torchonline.bandits.ridge import OFUL, RidgeRegression
 from torchonline.bandits.scaled import ScaledPolicy
@@ -37,7 +38,16 @@ from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
 __version__ = "0.1.0"
 
 __all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
-__all__ += ["DisjointArms", "EpsilonGreedy", "RunningScaler", "ScaledPolicy", "Softmax", "SquareCB", "bandit"]
+__all__ += [
+    "DisjointArms",
+    "EpsilonGreedy",
+    "RadiusMaster",
+    "RunningScaler",
+    "ScaledPolicy",
+    "Softmax",
+    "SquareCB",
+    "bandit",
+]
 __all__ += [
     "AdaptiveRidgeRegression",
     "DiscountedHeavyTailRegression",

@@ -94,9 +94,7 @@ class ComposedPolicy(Learner):
     def _select_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         policy: Any = self._modules["policy"]  # a fifth of the time of self.policy
         context, available = self._checked(context, mask)
-        # The scores of a user's subclass may call torch.
-        is_ours = type(policy).forward in ON_ARRAYS and "forward" not in policy.__dict__
-        view = self.view_for(context) if is_ours else None
+        view = self.view_for(context) if self._is_on_arrays() else None
         if view is not None and context.numel() * self._multiplications() < SMALL_PRODUCT:
             rows = as_array(context)
             if self.validate:
@@ -198,6 +196,11 @@ class ComposedPolicy(Learner):
     def _arms_of(self, context: Tensor) -> int:
         """Return K, the number of arms of a decision."""
         raise NotImplementedError
+
+    def _is_on_arrays(self) -> bool:
+        """Return whether NumPy can compute the scores: a user's subclass may call torch."""
+        policy: Any = self._modules["policy"]
+        return type(policy).forward in ON_ARRAYS and "forward" not in policy.__dict__
 
     def _multiplications(self) -> int:
         """Return the multiplications of a decision for each number of its context."""

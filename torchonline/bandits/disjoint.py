@@ -300,11 +300,17 @@ class _ArmView:
         slices = {name: fleet.__dict__[name][k, ...] for name in arms.copied if fleet.__dict__[name] is not None}
         self.learner: Any = object.__new__(type(fleet))
         self.learner.__dict__.update(fleet.__dict__ | slices)
-        own: dict[str, Any] = {"batch_dims": 0, "batch_shape": (), "features_shape": (fleet.dim,), "response_shape": ()}
-        self.learner.__dict__.update(own, named_buffers=slices.items)
+        single: dict[str, Any] = {
+            "batch_dims": 0,
+            "batch_shape": (),
+            "features_shape": (fleet.dim,),
+            "response_shape": (),
+        }
+        self.learner.__dict__.update(single, named_buffers=slices.items)
         written = [fleet.__dict__[name] if name in arms.pooled else array for name, array in slices.items()]
         scaler = [] if arms.scaler is None else arms.scaler.numpy_view().state  # type: ignore[union-attr]
-        state = [view.learner.rounds, *written, *scaler]
+        own = [array for name, array in view.learner.__dict__.items() if name in arms.state() and "." not in name]
+        state = [*own, *written, *scaler]
         self.written = (state, sum(array.nbytes for array in state))
 
 

@@ -30,7 +30,7 @@ class Exploration(Policy):
 
 
 class EpsilonGreedy(Exploration):
-    r"""Play a uniformly drawn arm with probability epsilon, otherwise the best estimated one.
+    r"""Play a random arm with probability epsilon, otherwise the best estimate.
 
     .. math:: \epsilon_t = \min(1, \text{epsilon}\cdot t^{-\text{decay}})
 
@@ -120,7 +120,7 @@ class SquareCB(Exploration):
 
 
 class Softmax(Exploration):
-    r"""Boltzmann exploration: play arms with probabilities that grow exponentially in the mean.
+    r"""Boltzmann exploration: probabilities that grow exponentially in the mean.
 
     .. math:: p_k \propto \exp(\hat m_k / \text{temperature})
 

@@ -41,8 +41,8 @@ class ScaledPolicy(ComposedPolicy):
         >>> policy = ScaledPolicy(RidgeRegression(3), RunningScaler(2))
         >>> arms = torch.tensor([[1000.0, 0.1], [3000.0, 0.2]])
         >>> policy.step(arms, torch.tensor([0.0, 1.0]))
-        >>> policy.select(arms)
-        tensor(1)
+        >>> policy(arms).shape
+        torch.Size([2])
     """
 
     context_name, item_dims = "arms", 2

@@ -105,6 +105,12 @@ def smallest(x: Tensor) -> Tensor:
     return x.amin(-1)
 
 
+@on_arrays(lambda x: x.argmax(-1))
+def argmax(x: Tensor) -> Tensor:
+    """Return the index of the largest number of each row: ``(..., n)`` to ``(...)``."""
+    return x.argmax(-1)
+
+
 @on_arrays(lambda x: np.sort(x, -1))
 def ascending(x: Tensor) -> Tensor:
     """Sort each learner's numbers: ``(*B, n)`` twice."""

@@ -104,7 +104,7 @@ class PolicyTrial(Trial):
 
 
 class HeadTrial(PolicyTrial):
-    """Rounds for a policy on contexts or raw inputs: variations of an example decision.
+    """Rounds for a policy on raw inputs: variations of an example decision.
 
     Args:
         policy: the policy.
