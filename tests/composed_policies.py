@@ -16,6 +16,7 @@ from torchonline import (
     EpsilonGreedy,
     HeavyTailRegression,
     LocalGLMRegression,
+    RadiusMaster,
     RidgeRegression,
     RobustRidgeRegression,
     RunningScaler,
@@ -41,13 +42,15 @@ class Case:
     """A composed policy: what it stands on, and the arguments of its parts.
 
     ``over`` makes a policy or an estimator of so many features. ``scaler`` holds the scaler's options; None is no scaler.
+    ``is_random`` is "scores" where those are drawn, "choices" where choices are drawn from the scores, or empty.
     """
 
     name: str
     cls: type[ComposedPolicy]
     over: Callable[..., Any]
     scaler: dict[str, Any] | None = field(default_factory=dict)
-    is_scriptable: bool = True
+    options: dict[str, Any] = field(default_factory=dict)
+    is_random: str = ""
 
     def build(self, **options: Any) -> Any:
         """A new one; ``options`` are those that all learners have."""
@@ -55,11 +58,11 @@ class Case:
         policy = self.over(DIM if scaler is None else scaler.features, **options)
         if self.cls is ScaledPolicy:
             return ScaledPolicy(policy, scaler)  # type: ignore[arg-type]
-        return DisjointArms(policy, ARMS, scaler=scaler)
+        return self.cls(policy, ARMS, scaler=scaler, **self.options)  # type: ignore[call-arg]
 
     @property
     def has_models(self) -> bool:
-        return self.cls is DisjointArms
+        return issubclass(self.cls, DisjointArms)
 
     def stream(self, count: int, *, batch_shape: tuple[int, ...] = (), seed: int = 0) -> "list[Round]":
         """Rounds whose features have three units, with heavy-tailed rewards and noise scales that vary."""
@@ -121,6 +124,14 @@ class Round:
         return Round(self.context.to(dtype), self.reward.to(dtype), self.noise_scale.to(dtype))
 
 
+def sampled(dim: int, **options: Any) -> Any:
+    return ThompsonSampling(RidgeRegression(dim, **options), draws=20)
+
+
+def seldom(dim: int, **options: Any) -> Any:
+    return EpsilonGreedy(AdaptiveRidgeRegression(dim, **options), epsilon=0.5)
+
+
 def robust(dim: int, **options: Any) -> Any:
     return RobustRidgeRegression(dim, window=5, warmup=2, **options)
 
@@ -132,15 +143,40 @@ def local(dim: int, **options: Any) -> Any:
 CASES = [
     Case("ridge", ScaledPolicy, RidgeRegression),
     Case("heavy tail, frozen", ScaledPolicy, HeavyTailRegression, {"freeze_after": 6}),
-    Case("Thompson", ScaledPolicy, lambda dim, **o: ThompsonSampling(RidgeRegression(dim, **o), draws=20)),
+    Case(
+        "Thompson",
+        ScaledPolicy,
+        sampled,
+        is_random="scores",
+    ),
     Case("a user's policy", ScaledPolicy, lambda dim, **o: MeanPlusWidth(robust(dim, **o)), {"intercept": False}),
     Case("ridge", DisjointArms, RidgeRegression, None),
     Case("heavy tail, frozen", DisjointArms, HeavyTailRegression, {"freeze_after": 6}),
     Case("robust", DisjointArms, robust),
     Case("local", DisjointArms, local, None),
-    Case("Thompson", DisjointArms, lambda dim, **o: ThompsonSampling(RidgeRegression(dim, **o), draws=20), None),
-    Case("epsilon", DisjointArms, lambda dim, **o: EpsilonGreedy(AdaptiveRidgeRegression(dim, **o), epsilon=0.5)),
+    Case(
+        "Thompson",
+        DisjointArms,
+        sampled,
+        None,
+        is_random="scores",
+    ),
+    Case(
+        "epsilon",
+        DisjointArms,
+        seldom,
+        is_random="choices",
+    ),
     Case("a user's policy", DisjointArms, lambda dim, **o: MeanPlusWidth(RidgeRegression(dim, **o)), None),
+    Case("balancing", RadiusMaster, RidgeRegression, {"freeze_after": 6}),
+    Case(
+        "exp4",
+        RadiusMaster,
+        robust,
+        None,
+        {"rule": "exp4", "scales": (1.0, 0.1), "reward_range": (-2.0, 3.0)},
+        "scores",
+    ),
 ]
 
 

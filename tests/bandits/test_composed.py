@@ -31,7 +31,7 @@ pytestmark = pytest.mark.fast
 
 D = torch.float64
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
-FEW = [case for case in CASES if case.name in ("ridge", "heavy tail, frozen", "robust")]
+FEW = [case for case in CASES if case.name in ("ridge", "heavy tail, frozen", "robust", "balancing")]
 
 
 def taught(case: Case, count: int = 9, **options: Any) -> Any:
@@ -77,6 +77,7 @@ def test_looking_changes_nothing(case: Case) -> None:
             assert differences(before, snapshot(policy)) == []
 
 
+@pytest.mark.slow
 @every_case
 def test_scores_are_differentiable(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
@@ -113,7 +114,7 @@ def test_choices_are_the_best_scores_of_the_available(case: Case) -> None:
         assert bool(mask.gather(-1, index.unsqueeze(-1)).all())
         chance = policy.decide(contexts, mask)[1]
         assert bool((chance > 0.0).all())
-        if case.name in ("Thompson", "epsilon"):
+        if case.is_random:
             continue
         assert torch.equal(index, scores.argmax(-1))
         assert torch.equal(p, nn.functional.one_hot(index, mask.size(-1)).to(D))
@@ -151,6 +152,7 @@ def bad_steps(case: Case, batch_shape: tuple[int, ...], rows: tuple[int, ...]) -
             yield kind, which, good | {which: bad}
 
 
+@pytest.mark.slow
 @every_case
 def test_bad_steps_are_refused_by_name(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
@@ -221,6 +223,7 @@ def test_a_bad_row_among_good_ones_changes_nothing(case: Case) -> None:
         assert differences(snapshot(twin), snapshot(policy)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 4])
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
 @pytest.mark.parametrize("case", FEW, ids=str)
@@ -237,11 +240,12 @@ def test_an_interrupted_step_is_all_or_nothing(case: Case, batch_shape: tuple[in
             now = snapshot(policy)
             assert differences(start, now) == [] or differences(after, now) == [], f"torn at line {line}"
             policy.load_state_dict(start)
-            line += 1 + (line > 60) * (rows > 1 or batch_shape != ()) * 4
+            line += 1 if rows == 1 and batch_shape == () else 7
         assert line > 40
         assert differences(after, snapshot(policy)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
 @pytest.mark.parametrize("case", [case for case in FEW if case.name != "ridge"], ids=str)
 def test_without_a_snapshot_an_interrupted_policy_knows(
@@ -268,7 +272,7 @@ def test_without_a_snapshot_an_interrupted_policy_knows(
             else:
                 assert differences(start, now) == [] or differences(after, now) == [], f"torn in silence at {line}"
             policy.load_state_dict(start)
-            line += 2
+            line += 3
         assert torn > 0 or (case.has_models and count == 5 and case.scaler)
         policy.reset()
         case.learn(policy, round_, index)
@@ -407,6 +411,7 @@ def test_no_gradient_enters(case: Case) -> None:
         assert differences(snapshot(twin), snapshot(policy)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FEW, ids=str)
 def test_memory_is_flat(case: Case) -> None:
     policy, round_ = case.build(), case.stream(1)[0]
@@ -424,6 +429,7 @@ def test_memory_is_flat(case: Case) -> None:
     assert steps(1000) - before < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_shape", BATCH_SHAPES)
 @pytest.mark.parametrize("case", FEW, ids=str)
 def test_cost_does_not_depend_on_the_round(case: Case, batch_shape: tuple[int, ...]) -> None:
@@ -498,6 +504,7 @@ def test_half_precision_is_refused_and_autocast_does_not_reach(case: Case) -> No
 # Rule 7: fleets, and several rounds.
 
 
+@pytest.mark.slow
 @every_case
 @pytest.mark.parametrize("batch_shape", [(2,), (2, 3)])
 def test_a_fleet_equals_singles(case: Case, batch_shape: tuple[int, ...]) -> None:
@@ -509,7 +516,7 @@ def test_a_fleet_equals_singles(case: Case, batch_shape: tuple[int, ...]) -> Non
         scores, chances = fleet(round_.context), fleet.probabilities(round_.context)
         for member in members:
             own = round_.of(member)
-            if case.name != "Thompson":
+            if case.is_random != "scores":
                 close(singles[member](own.context), scores[member])
                 close(singles[member].probabilities(own.context), chances[member])
             case.learn(singles[member], own, index[member])
@@ -541,6 +548,7 @@ def test_several_rounds_equal_one_by_one(case: Case) -> None:
 # Rule 8: files.
 
 
+@pytest.mark.slow
 @every_case
 def test_script_agrees_with_eager(case: Case) -> None:
     """A hundred rounds (20 of a fleet), half of them from a saved file; masks, several rounds, and a state that goes back."""
@@ -582,7 +590,7 @@ def test_script_agrees_with_eager(case: Case) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_shape", BATCH_SHAPES)
-@pytest.mark.parametrize("case", [case for case in FEW if case.name != "ridge"], ids=str)
+@pytest.mark.parametrize("case", [case for case in FEW if "frozen" in case.name], ids=str)
 def test_programs_agree_over_100_rounds(case: Case, batch_shape: tuple[int, ...]) -> None:
     """`to_program` verifies 60 rounds or so itself; here a hundred more, of other features."""
     policy = case.build(batch_shape=batch_shape)
@@ -608,6 +616,7 @@ def test_programs_agree_over_100_rounds(case: Case, batch_shape: tuple[int, ...]
         learn, past = torch.ones(batch_shape, dtype=torch.bool), round_
 
 
+@pytest.mark.slow
 def test_files_verify_themselves() -> None:
     for case in FEW:
         policy = taught(case)
@@ -620,6 +629,7 @@ def test_files_verify_themselves() -> None:
 # Rules 10 to 12: devices, people's values, threads.
 
 
+@pytest.mark.slow
 @every_case
 def test_runs_on_a_device_of_its_own(case: Case) -> None:
     assert fake_device.failures(str(case)) == []

@@ -99,7 +99,9 @@ class SquareCB(Exploration):
 
     @staticmethod
     def theorem_gamma(actions: int, horizon: int, regret: float, delta: float = 0.01) -> float:
-        """Return the gamma of the theorem, for ``exponent=0``: sqrt(K T / (regret + log(2 / delta))).
+        """Return the gamma of the theorem, for ``exponent=0``.
+
+        It is sqrt(K T / (regret + log(2 / delta))).
 
         Args:
             actions: K, the largest number of arms.
