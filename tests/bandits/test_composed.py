@@ -224,8 +224,7 @@ def test_a_bad_row_among_good_ones_changes_nothing(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [1, 4])
-@pytest.mark.parametrize("batch_shape", [(), (2,)])
+@pytest.mark.parametrize(("batch_shape", "rows"), [((), 1), ((), 4), ((2,), 1)])
 @pytest.mark.parametrize("case", FEW, ids=str)
 def test_an_interrupted_step_is_all_or_nothing(case: Case, batch_shape: tuple[int, ...], rows: int) -> None:
     """At every line: bit for bit the state before, or that after. Past and in the round that the scaler freezes in."""
@@ -305,7 +304,7 @@ def test_a_loaded_state_continues_bit_for_bit(case: Case) -> None:
     """From before the scaler freezes and from after, in both precisions."""
     for batch_shape in BATCH_SHAPES:
         for dtype in (torch.float64, torch.float32):
-            for count in (3, 9):
+            for count in (3, 9) if dtype == D else (9,):
                 policy, file = taught(case, count, batch_shape=batch_shape, dtype=dtype), io.BytesIO()
                 torch.save(policy.state_dict(), file)
                 file.seek(0)
@@ -430,8 +429,7 @@ def test_memory_is_flat(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch_shape", BATCH_SHAPES)
-@pytest.mark.parametrize("case", FEW, ids=str)
+@pytest.mark.parametrize(("case", "batch_shape"), [(FEW[0], ()), (FEW[1], (2,)), (FEW[3], ()), (FEW[4], ())])
 def test_cost_does_not_depend_on_the_round(case: Case, batch_shape: tuple[int, ...]) -> None:
     """A window of rounds calls and runs the same after 10 rounds and after 500."""
     policy, contexts = case.build(batch_shape=batch_shape), torch.randn(WINDOW, *batch_shape, ARMS, DIM, dtype=D)
@@ -551,8 +549,8 @@ def test_several_rounds_equal_one_by_one(case: Case) -> None:
 @pytest.mark.slow
 @every_case
 def test_script_agrees_with_eager(case: Case) -> None:
-    """A hundred rounds (20 of a fleet), half of them from a saved file; masks, several rounds, and a state that goes back."""
-    for batch_shape in BATCH_SHAPES:
+    """A hundred rounds (20 of some fleets), half of them from a saved file; masks, several rounds, and a state that goes back."""
+    for batch_shape in BATCH_SHAPES if case in FEW else BATCH_SHAPES[:1]:
         policy = case.build(batch_shape=batch_shape)
         # A copy: a scripted module shares the buffers of its original.
         script: Any = copy.deepcopy(torch.jit.script(policy))
@@ -589,8 +587,7 @@ def test_script_agrees_with_eager(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch_shape", BATCH_SHAPES)
-@pytest.mark.parametrize("case", [case for case in FEW if "frozen" in case.name], ids=str)
+@pytest.mark.parametrize(("case", "batch_shape"), [(FEW[1], ()), (FEW[3], (2,))])
 def test_programs_agree_over_100_rounds(case: Case, batch_shape: tuple[int, ...]) -> None:
     """`to_program` verifies 60 rounds or so itself; here a hundred more, of other features."""
     policy = case.build(batch_shape=batch_shape)
@@ -618,7 +615,7 @@ def test_programs_agree_over_100_rounds(case: Case, batch_shape: tuple[int, ...]
 
 @pytest.mark.slow
 def test_files_verify_themselves() -> None:
-    for case in FEW:
+    for case in FEW[1:4:2]:
         policy = taught(case)
         before = snapshot(policy)
         file: Any = to_torchscript(policy)
