@@ -1,6 +1,7 @@
 """FreeGrad (Mhammedi and Koolen, 2020), with V itself and the printed formula: for gradients whose squares are in range."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,9 @@ class FreeGradReference:
         lipschitz: float | None = None,
         restarts: bool = True,
         exponent: float = 2.0,
+        wealth: float | None = None,
     ) -> None:
+        self.initial_wealth = wealth  # if given, what epsilon h_1 is after each start
         self.restarts = restarts and lipschitz is None
         self.starts = 0
         self.length_sum = 0.0  # since the last start
@@ -43,17 +46,21 @@ class FreeGradReference:
         self.lost_here = 0.0  # the sum of |g - g~| |x|
         self.longest_decision = 0.0
 
-    def step(self, g: np.ndarray) -> None:
+    def step(self, g: np.ndarray, share: float = 1.0) -> None:
+        """Learn from a gradient; if it is the first, as if it were 1/share times as long."""
         length = math.sqrt(g @ g)
         if length == self.h == 0.0:
             return
         x = self.x
         if self.h == 0.0 or (self.restarts and length >= 2.0 * self.length_sum):
-            self.h = self.h_1 = length
-            self.V = length**2
+            begun = self.h > 0.0
+            self.h = self.h_1 = length if begun else length / share
+            self.V = self.h**2
+            if self.initial_wealth is not None:
+                self.scale = self.initial_wealth / self.h
             self.S = np.zeros_like(self.S)
             self.starts += 1
-            self.length_sum = self.paid = 0.0
+            self.length_sum, self.paid = self.h - length, 0.0
             x = np.zeros_like(x)  # for all that the new start knows
         self.length_sum += length
         reach = max(self.h, length)
@@ -97,5 +104,34 @@ class FreeGradReference:
         elif self.starts <= 1:
             cut = (self.longest_decision + length) * (self.h - self.h_1)
         else:
-            wager, cut = 2.0 * wager, (2.0 * self.longest_decision + length) * self.h
+            cut = (2.0 * self.longest_decision + length) * self.h
         return wager + length * max(root, tail) + cut
+
+
+class PerCoordinateReference:
+    """One learner for each coordinate, which wagers in units of the loss."""
+
+    def __init__(self, dim: int, *, initial_wealth: float = 1.0, **options: Any) -> None:
+        self.parts = [FreeGradReference(1, wealth=initial_wealth, **options) for _ in range(dim)]
+        if options.get("lipschitz") is not None:
+            for part in self.parts:
+                part.scale = initial_wealth / part.h
+        self.clipped = 0
+
+    @property
+    def x(self) -> np.ndarray:
+        return np.concatenate([part.x for part in self.parts])
+
+    def step(self, g: np.ndarray) -> None:
+        shares = [min(1.0, abs(one) / part.h) for part, one in zip(self.parts, g, strict=True) if part.h > 0.0]
+        share = max(shares, default=0.0) or 1.0
+        before = [part.clipped for part in self.parts]
+        for part, one in zip(self.parts, g, strict=True):
+            part.step(np.array([one]), share)
+        self.clipped += before != [part.clipped for part in self.parts]
+
+    def regret(self, u: np.ndarray) -> float:
+        return sum(part.regret(u[i : i + 1]) for i, part in enumerate(self.parts))
+
+    def bound(self, u: np.ndarray) -> float:
+        return sum(part.bound(abs(one)) for part, one in zip(self.parts, u, strict=True))

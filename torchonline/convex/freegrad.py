@@ -11,8 +11,8 @@ from torchonline.core.checks import LARGEST, instance_of
 from torchonline.core.ops import (
     along,
     assign_,
+    at_least,
     at_most,
-    column,
     count_,
     dot,
     exp,
@@ -49,6 +49,12 @@ class FreeGrad(ConvexLearner):
     Where G is not known, a gradient at least twice as long as all gradients since the last start together starts the update anew,
     as its first gradient: a tiny first gradient would leave the learner nearly still for long. ``restarts=False`` turns this off.
 
+    ``per_coordinate=True`` makes d learners, one for each coordinate, with absolute values for norms, and
+    :math:`\epsilon h_1 = W` = ``initial_wealth`` in each. It is for linear models: if feature i is multiplied by
+    :math:`c_i \ne 0`, decision i is divided by :math:`c_i`, and predictions stay. No feature needs a scale. A coordinate whose
+    first gradient comes in a round of short ones,
+    :math:`\rho = \max_j|g_j|/h_j < 1` over the coordinates that have begun, begins with :math:`h_1 = |g_i|/\rho`.
+
     Guarantee, for all gradients, every T and every u, with :math:`U = \|u\|`, :math:`\ln_+ = \max\{\ln, 0\}`, and V and h after T
     rounds:
 
@@ -58,22 +64,27 @@ class FreeGrad(ConvexLearner):
 
     The last term is the price of cut gradients: one late gradient much longer than all before can cost much. With ``lipschitz``
     it is :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`. After restarts it is :math:`(2\max_t\|x_t\| + U)h`, with V and :math:`h_1`
-    of the last start. If losses are convex, the sum on the left bounds the regret (proof: docs/parameter_free.md). Decisions do
-    not depend on the unit of the loss. A decision stops near the largest number that a step takes, 5.6e102 (7.0e12 in float32),
+    of the last start. With ``per_coordinate`` the bound is the sum of d such bounds, where :math:`U = |u_i|` and
+    :math:`\epsilon h_1 = W`. If losses are convex, the sum on the left bounds the regret (proof: docs/parameter_free.md).
+    Decisions do not depend on the unit of the loss; with ``per_coordinate`` they do, through W. A decision stops near the largest number that a step takes, 5.6e102 (7.0e12 in float32),
     where the guarantee ends. Cost of a round: O(d) time; two vectors of memory.
 
     Args:
         dim: number of coordinates d.
         length_scale: :math:`\epsilon > 0`, the unit of length, about the comparator's. If the comparator is 0, it is
-            paid, times a gradient's length. Otherwise it counts by a logarithm.
-        lipschitz: bound G > 0 on the length of gradients; None if unknown.
+            paid, times a gradient's length. Otherwise it counts by a logarithm. Not with ``per_coordinate``.
+        lipschitz: bound G > 0 on the length of gradients, or on each coordinate of them; None if unknown.
         restarts: whether a gradient that outweighs all before starts anew. It has no effect with ``lipschitz``.
+        per_coordinate: whether each coordinate has a learner of its own, which is free of that coordinate's scale.
+        initial_wealth: W > 0, in units of the loss, with ``per_coordinate`` only. Each coordinate pays it if the
+            comparator is 0 there. Otherwise it counts by a logarithm. 1 suits the logistic loss.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``gradient_sum`` S: ``(*B, d)``.
         - ``root_gradient_square_sum`` :math:`\sqrt V`, ``largest_gradient_norm`` h, ``first_gradient_norm`` :math:`h_1`,
-          ``gradient_norm_sum`` (of the gradients since the start): ``(*B)``; 0 until the first gradient.
+          ``gradient_norm_sum`` (of the gradients since the start): ``(*B)``, or ``(*B, d)`` with ``per_coordinate``; 0 until
+          the first gradient.
 
     Example:
         >>> learner = FreeGrad(2)
@@ -108,40 +119,56 @@ class FreeGrad(ConvexLearner):
         length_scale: float = 1.0,
         lipschitz: float | None = None,
         restarts: bool = True,
+        per_coordinate: bool = False,
+        initial_wealth: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
+        self.per_coordinate = instance_of("per_coordinate", per_coordinate, bool, "True or False")
         self.length_scale = self._size("length_scale", length_scale)
+        self.initial_wealth = self._size("initial_wealth", initial_wealth)
+        unused, value = ("length_scale", length_scale) if per_coordinate else ("initial_wealth", initial_wealth)
+        if value != 1.0:
+            raise ValueError(f"{unused}: expected no value with per_coordinate={per_coordinate}, got {value!r}")
         self.lipschitz = None if lipschitz is None else self._size("lipschitz", lipschitz)
         self.restarts, self.grows = instance_of("restarts", restarts, bool, "True or False"), lipschitz is None
         # A gradient starts anew if this number times its length is at least the sum of the lengths so far. With 0, only
         # the first gradient does.
         self.restart_weight = 0.5 if restarts and self.grows else 0.0
-        self.log_length_scale = math.log(self.length_scale)
+        self.log_unit = math.log(self.initial_wealth if per_coordinate else self.length_scale)
         # In single and in double precision, because `.to()` may change the type of the state.
         self.log_largest = (math.log(LARGEST[torch.float32]), math.log(LARGEST[torch.float64]))
+        # Of the share of a round in `_first_norm`, so that a quotient stays in range.
+        self.smallest_share = (1e-20, 1e-100)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         state, start = super()._initial_state(), torch.tensor(self.lipschitz or 0.0, dtype=torch.float64)
+        if self.per_coordinate:
+            start = start.expand(self.dim)
         norms = dict.fromkeys(NORMS, start)
         return state | {"gradient_sum": state["decision"], **norms, "clipped_rounds": state["rounds"]}
 
+    def _options(self) -> list[tuple[str, float]]:
+        unit = [("initial_wealth", self.initial_wealth)] if self.per_coordinate else []
+        return super()._options() + unit
+
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        norm = euclidean(gradients)
+        norm = abs(gradients) if self.per_coordinate else euclidean(gradients)
         norm_sum = number(self.gradient_norm_sum)
         starts = self.restart_weight * norm >= norm_sum
-        h = where(starts, norm, number(self.largest_gradient_norm))
-        h_1 = where(starts, norm, number(self.first_gradient_norm))
-        root_V = where(starts, norm, number(self.root_gradient_square_sum))
-        S = where(column(starts), 0.0 * self.gradient_sum, self.gradient_sum)
+        first = self._first_norm(norm, norm_sum) if self.per_coordinate else norm
+        h = where(starts, first, number(self.largest_gradient_norm))
+        h_1 = where(starts, first, number(self.first_gradient_norm))
+        root_V = where(starts, first, number(self.root_gradient_square_sum))
+        S = where(along(starts, gradients), 0.0 * self.gradient_sum, self.gradient_sum)
 
         # Eq. (1), with the root of V.
         h_next = maximum(h, norm)
         kept = h / or_one(h_next)
         S = S + along(kept, gradients) * gradients
         root_V = hypotenuse(root_V, kept * norm)
-        increase_(self.clipped_rounds, norm > h)
+        increase_(self.clipped_rounds, largest(norm > h) if self.per_coordinate else norm > h)
         count_(self.rounds)
         if self.grows:
             h = h_next
@@ -149,18 +176,28 @@ class FreeGrad(ConvexLearner):
         assign_(self.root_gradient_square_sum, root_V)
         assign_(self.largest_gradient_norm, h)
         assign_(self.first_gradient_norm, h_1)
-        assign_(self.gradient_norm_sum, where(starts, norm, norm_sum + norm))
+        assign_(self.gradient_norm_sum, where(starts, first, norm_sum + norm))
+        assign_(self.decision, self._decision(S, or_one(root_V), or_one(h), or_one(h_1)))
 
-        # Eq. (2). Only ratios are formed: n^2/V and V/h^2 may be out of range.
-        root_V, h, h_1 = or_one(root_V), or_one(h), or_one(h_1)
+    def _first_norm(self, norm: Tensor, norm_sum: Tensor) -> Tensor:
+        """Return the h_1 of coordinates that start now, ``(*B, d)``, at least their gradients' sizes."""
+        began = self.largest_gradient_norm
+        share = or_one(largest(minimum(norm, began) / or_one(began)))
+        share = at_least(share, self.smallest_share[0] if roundoff(norm) > 1e-12 else self.smallest_share[1])
+        return where(norm_sum > 0.0, norm, norm / along(share, norm))
+
+    def _decision(self, S: Tensor, root_V: Tensor, h: Tensor, h_1: Tensor) -> Tensor:
+        """Return the decision of eq. (2)."""
+        # Only ratios are formed: n^2/V and V/h^2 may be out of range.
         direction = S / along(root_V, S)
-        p, q = root_V / h, euclidean(direction)
+        p, q = root_V / h, abs(direction) if self.per_coordinate else euclidean(direction)
         r = p / (p + q)  # V / (V + hn)
-        exponent = self.log_length_scale + 2.0 * log(h_1) - log(h) - log(root_V) + 0.5 * q * q * r
+        powers = 1.0 if self.per_coordinate else 2.0
+        exponent = self.log_unit + powers * log(h_1) - log(h) - log(root_V) + 0.5 * q * q * r
         ceiling = self.log_largest[0] if roundoff(S) > 1e-12 else self.log_largest[1]
         factor = 0.5 * (1.0 + r) / (p + q) * exp(at_most(exponent, ceiling))
         # A difference from 0, so that no gradient leaves 0 and not -0.
-        assign_(self.decision, 0.0 - along(factor, S) * direction)
+        return 0.0 - along(factor, S) * direction
 
 
 def euclidean(x: Tensor) -> Tensor:
