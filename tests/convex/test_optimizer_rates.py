@@ -2,7 +2,6 @@
 
 import copy
 import csv
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -233,16 +232,6 @@ def test_a_sparse_gradient_that_is_no_number_changes_nothing() -> None:
     with pytest.raises(ValueError, match="gradients of group 1: expected finite values, got nan"):
         optimizer.step()
     assert all(torch.equal(value, before[name]) for name, value in bits(model, optimizer).items())
-
-
-def test_gradients_of_another_layout_are_refused() -> None:
-    parameter = nn.Parameter(torch.ones(3, 3))
-    optimizer = ParameterFree([parameter])
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
-        parameter.grad = torch.eye(3).to_sparse_csr()
-    with pytest.raises(ValueError, match=r"expected dense tensors or torch\.sparse_coo, got one of torch\.sparse_csr"):
-        optimizer.step()
 
 
 def test_per_coordinate_predictions_do_not_depend_on_the_features_scales() -> None:

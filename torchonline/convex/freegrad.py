@@ -49,11 +49,11 @@ class FreeGrad(ConvexLearner):
     Where G is not known, a gradient at least twice as long as all gradients since the last start together starts the update anew,
     as its first gradient: a tiny first gradient would leave the learner nearly still for long. ``restarts=False`` turns this off.
 
-    ``per_coordinate=True`` makes d learners, one for each coordinate, with absolute values for norms, and
-    :math:`\epsilon h_1 = W` = ``initial_wealth`` in each. It is for linear models: if feature i is multiplied by
-    :math:`c_i \ne 0`, decision i is divided by :math:`c_i`, and predictions stay. No feature needs a scale. A coordinate whose
-    first gradient comes in a round of short ones,
-    :math:`\rho = \max_j|g_j|/h_j < 1` over the coordinates that have begun, begins with :math:`h_1 = |g_i|/\rho`.
+    ``per_coordinate=True`` makes d learners, one for each coordinate, with absolute values for norms, and with
+    :math:`\epsilon h_1 = W` = ``initial_wealth``. It is for linear models with features in any units: multiply feature i by
+    :math:`c_i \ne 0`, and coordinate i of all decisions is divided by :math:`c_i`, so that predictions stay. A coordinate whose
+    first gradient comes in a round with :math:`\rho = \max_j|g_j|/h_j < 1`, over the coordinates that have begun, begins with
+    :math:`h_1 = |g_i|/\rho`: it is the slope of the loss that is small there, and not the feature.
 
     Guarantee, for all gradients, every T and every u, with :math:`U = \|u\|`, :math:`\ln_+ = \max\{\ln, 0\}`, and V and h after T
     rounds:
@@ -64,10 +64,12 @@ class FreeGrad(ConvexLearner):
 
     The last term is the price of cut gradients: one late gradient much longer than all before can cost much. With ``lipschitz``
     it is :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`. After restarts it is :math:`(2\max_t\|x_t\| + U)h`, with V and :math:`h_1`
-    of the last start. With ``per_coordinate`` the bound is the sum of d such bounds, where :math:`U = |u_i|` and
-    :math:`\epsilon h_1 = W`. If losses are convex, the sum on the left bounds the regret (proof: docs/parameter_free.md).
-    Decisions do not depend on the unit of the loss; with ``per_coordinate`` they do, through W. A decision stops near the largest number that a step takes, 5.6e102 (7.0e12 in float32),
-    where the guarantee ends. Cost of a round: O(d) time; two vectors of memory.
+    of the last start. With ``per_coordinate`` the bound is the sum of d such bounds, with :math:`|u_i|` for U and W for
+    :math:`\epsilon h_1`. If losses are convex, the sum on the left bounds the regret (proof: docs/parameter_free.md).
+
+    Decisions do not depend on the unit of the loss, but with ``per_coordinate`` through W. A decision stops near the largest
+    number that a step takes, 5.6e102 (7.0e12 in float32), where the guarantee ends. Cost of a round: O(d) time; two vectors of
+    memory, or six with ``per_coordinate``.
 
     Args:
         dim: number of coordinates d.

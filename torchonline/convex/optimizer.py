@@ -55,9 +55,10 @@ class ParameterFree(torch.optim.Optimizer):
     Limits. A group in which no parameter has a gradient is left alone; a single parameter without a gradient counts as zeros. The
     next step overwrites what others write to the parameters. A decision too large for the parameters' type is written as the
     largest number of that type. Do not accumulate, scale or clip gradients: they are the learner's data. ``lipschitz`` is for
-    that. Sparse gradients of ``torch.nn.Embedding(sparse=True)`` are made dense: a step costs as much as with dense ones. With
-    ``per_coordinate=True``, parameters whose gradient is 0 stay, bit for bit. With ``"ca-values"``, ``step`` needs a closure that zeroes the gradients, computes the loss, calls ``backward`` and
-    returns the loss; it calls it several times (docs/parameter_free.md).
+    that. Sparse gradients, as of ``torch.nn.Embedding(sparse=True)``, are made dense: a step costs what it costs with dense ones.
+    With ``per_coordinate=True``, a parameter whose gradient is 0 keeps its value, bit for bit. With ``"ca-values"``, ``step``
+    needs a closure that zeroes the gradients, computes the loss, calls ``backward`` and returns the loss; it calls it several
+    times (docs/parameter_free.md).
 
     Args:
         params: parameters, or groups of them, as in all optimizers. A group may have its own ``learner`` and options.
@@ -226,10 +227,6 @@ class ParameterFree(torch.optim.Optimizer):
         params = self.param_groups[index]["params"]
         if all(p.grad is None for p in params):
             return None
-        for p in params:
-            if p.grad is not None and p.grad.layout not in (torch.strided, torch.sparse_coo):
-                wanted = "dense tensors or torch.sparse_coo"
-                raise ValueError(f"gradients of group {index}: expected {wanted}, got one of {p.grad.layout}")
         return flat([torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in params])
 
     def _refuse_torn(self) -> None:
