@@ -18,6 +18,7 @@ from torchonline.bandits.ridge import OFUL, RidgeRegression
 from torchonline.bandits.system_identification import SystemIdentification
 from torchonline.convex.ca_oons import CAOONS
 from torchonline.convex.cla_oons import CLAOONS
+from torchonline.convex.divergence import DivergenceWarning
 from torchonline.convex.experts.master import MsMwCMaster
 from torchonline.convex.experts.msmwc import MsMwC
 from torchonline.convex.freegrad import FreeGrad
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 __all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
 __all__ += ["DiscountedHeavyTailRegression", "GLMRegression", "HeavyTailRegression", "HuberRegression"]
 __all__ += ["LocalGLMRegression", "RidgeRegression", "SystemIdentification"]
+__all__ += ["DivergenceWarning"]
 __all__ += ["CAOONS", "CLAOONS", "OONS", "FreeGrad", "MsMwC", "MsMwCMaster", "ParameterFree", "gradients"]
 __all__ += ["DPHDB", "DPPOFW", "DPTOFW"]
 __all__ += ["Binomial", "CustomLink", "Gamma", "Gaussian", "Logistic", "Poisson"]
