@@ -121,10 +121,27 @@ def test_a_gradient_of_0_leaves_its_coordinate_alone(views: bool) -> None:
 def test_a_first_gradient_in_a_round_of_short_ones_is_taken_for_longer() -> None:
     """A feature that appears where the slope of the loss is nearly 0 has the scale that other features say."""
     learner = build(2)
-    learner.step(torch.tensor([1.0, 0.0]))
-    learner.step(torch.tensor([1e-40, 3e-40], dtype=D))
+    for _ in range(3):
+        learner.step(torch.tensor([1.0, 0.0]))
+    for _ in range(5):
+        learner.step(torch.tensor([1e-40, 3e-40], dtype=D))
     close(learner.first_gradient_norm, torch.tensor([1.0, 3.0], dtype=D), tolerance=1e-12)
     assert float(learner.decision.abs().max()) < 1.0
+
+
+def test_a_coordinate_waits_for_a_scale() -> None:
+    """A first gradient that is tiny by chance does not make for a long decision; nor does rounding decide ties."""
+    learner = build(1)
+    for g, begun in ((1e-3, False), (1.0, False), (0.5, False), (0.4, True), (0.4, True)):
+        learner.step(torch.tensor([g], dtype=D))
+        assert bool(learner.first_gradient_norm > 0.0) == begun
+        assert float(learner.decision.abs()) < 1.0
+    for c in (0.1, 0.7, 3.0, 1e-5):
+        learner = build(1)
+        for _ in range(3):
+            assert float(learner.first_gradient_norm) == 0.0
+            learner.step(torch.tensor([c], dtype=D))
+        assert float(learner.first_gradient_norm) == c
 
 
 @pytest.mark.parametrize("batch_shape", [(), (3,)])

@@ -27,9 +27,7 @@ class FreeGradReference:
         lipschitz: float | None = None,
         restarts: bool = True,
         exponent: float = 2.0,
-        wealth: float | None = None,
     ) -> None:
-        self.initial_wealth = wealth  # if given, what epsilon h_1 is after each start
         self.restarts = restarts and lipschitz is None
         self.starts = 0
         self.length_sum = 0.0  # since the last start
@@ -46,33 +44,39 @@ class FreeGradReference:
         self.lost_here = 0.0  # the sum of |g - g~| |x|
         self.longest_decision = 0.0
 
-    def step(self, g: np.ndarray, share: float = 1.0) -> None:
-        """Learn from a gradient; if it is the first, as if it were 1/share times as long."""
+    def step(self, g: np.ndarray) -> None:
         length = math.sqrt(g @ g)
         if length == self.h == 0.0:
             return
         x = self.x
         if self.h == 0.0 or (self.restarts and length >= 2.0 * self.length_sum):
-            begun = self.h > 0.0
-            self.h = self.h_1 = length if begun else length / share
-            self.V = self.h**2
-            if self.initial_wealth is not None:
-                self.scale = self.initial_wealth / self.h
-            self.S = np.zeros_like(self.S)
-            self.starts += 1
-            self.length_sum, self.paid = self.h - length, 0.0
+            self.begin(length)
             x = np.zeros_like(x)  # for all that the new start knows
         self.length_sum += length
+        self.pay(g)
+        self.learn(g, x)
+
+    def begin(self, length: float) -> None:
+        self.h = self.h_1 = length
+        self.V = length**2
+        self.S = np.zeros_like(self.S)
+        self.starts += 1
+        self.length_sum = self.paid = 0.0
+
+    def pay(self, g: np.ndarray) -> None:
+        self.regret_of_zero += g @ self.x
+        self.sum = self.sum + g
+        self.longest_decision = max(self.longest_decision, math.sqrt(self.x @ self.x))
+
+    def learn(self, g: np.ndarray, x: np.ndarray) -> None:
+        length = math.sqrt(g @ g)
         reach = max(self.h, length)
         g_cut = g * (self.h / reach)
         self.clipped += length > self.h
         self.paid += g_cut @ x
-        self.regret_of_zero += g @ self.x
-        self.sum = self.sum + g
         gap = math.sqrt((g - g_cut) @ (g - g_cut))
         self.lost += gap
         self.lost_here += gap * math.sqrt(self.x @ self.x)
-        self.longest_decision = max(self.longest_decision, math.sqrt(self.x @ self.x))
         self.S = self.S + g_cut
         self.V += g_cut @ g_cut
         if not self.known:
@@ -108,14 +112,50 @@ class FreeGradReference:
         return wager + length * max(root, tail) + cut
 
 
-class PerCoordinateReference:
-    """One learner for each coordinate, which wagers in units of the loss."""
+class CoordinateReference(FreeGradReference):
+    """A learner in one dimension, which wagers in units of the loss and waits after each start."""
 
-    def __init__(self, dim: int, *, initial_wealth: float = 1.0, **options: Any) -> None:
-        self.parts = [FreeGradReference(1, wealth=initial_wealth, **options) for _ in range(dim)]
-        if options.get("lipschitz") is not None:
-            for part in self.parts:
-                part.scale = initial_wealth / part.h
+    def __init__(self, *, initial_wealth: float = 1.0, **options: Any) -> None:
+        super().__init__(1, **options)
+        self.initial_wealth, self.waits = initial_wealth, not self.known
+        self.h_wait = 0.0  # the largest gradient of a wait
+        if self.known:
+            self.scale = initial_wealth / self.h
+
+    def step_with(self, g: float, share: float) -> None:
+        """Learn from a gradient; before the first start, as if it were 1/share times as long."""
+        size, gradient = abs(g), np.array([g])
+        if size == 0.0:
+            return
+        self.pay(gradient)
+        seen = size / share if self.h_1 == 0.0 else size
+        new = self.length_sum == 0.0 or (self.restarts and size > 2.0 * self.length_sum)
+        if new and not self.known:
+            self.starts += 1
+            self.length_sum, self.waits, self.h_wait, self.h_1 = 0.0, True, 0.0, 0.0
+            self.x, self.h = np.zeros(1), 0.0
+        self.length_sum += seen
+        if not self.waits:
+            self.learn(gradient, self.x)
+            return
+        self.h = self.h_wait = max(self.h_wait, seen)
+        if self.length_sum >= 3.0 * self.h_wait * (1.0 - 1e-6):
+            self.h_1, self.V, self.S, self.paid = self.h, self.h**2, np.zeros(1), 0.0
+            self.scale, self.waits = self.initial_wealth / self.h, False
+
+    def bound_of(self, length: float) -> float:
+        """Of the regret against a comparator of that size."""
+        again = (2.0 * self.longest_decision + length) * self.h if self.starts > 1 else 0.0
+        if self.waits:
+            return again + 3.0 * self.h * length
+        return self.bound(length) + (0.0 if self.known else 4.0 * self.h_1 * length)
+
+
+class PerCoordinateReference:
+    """One learner for each coordinate."""
+
+    def __init__(self, dim: int, **options: Any) -> None:
+        self.parts = [CoordinateReference(**options) for _ in range(dim)]
         self.clipped = 0
 
     @property
@@ -127,11 +167,11 @@ class PerCoordinateReference:
         share = max(shares, default=0.0) or 1.0
         before = [part.clipped for part in self.parts]
         for part, one in zip(self.parts, g, strict=True):
-            part.step(np.array([one]), share)
+            part.step_with(float(one), share)
         self.clipped += before != [part.clipped for part in self.parts]
 
     def regret(self, u: np.ndarray) -> float:
         return sum(part.regret(u[i : i + 1]) for i, part in enumerate(self.parts))
 
     def bound(self, u: np.ndarray) -> float:
-        return sum(part.bound(abs(one)) for part, one in zip(self.parts, u, strict=True))
+        return sum(part.bound_of(abs(one)) for part, one in zip(self.parts, u, strict=True))

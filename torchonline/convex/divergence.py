@@ -23,8 +23,8 @@ class DivergenceWatch:
     r"""Sums of what decisions won and lost against the origin, :math:`\langle g_t, x_t\rangle`, for one module.
 
     If losses are convex, :math:`f_t(x_t) - f_t(0) \le \langle g_t, x_t\rangle`. Where features are in units far too large, a
-    decision costs much more than the origin in nearly every round. On well-scaled streams a learner soon wins too. The sums do not
-    depend on the unit of the loss. They are no buffers: no decision depends on them.
+    decision costs much more than the origin in nearly every round. On well-scaled streams a learner soon wins too. The sums do
+    not depend on the unit of the loss. They are no buffers: no decision depends on them.
     """
 
     def __init__(self) -> None:

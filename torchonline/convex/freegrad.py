@@ -13,6 +13,7 @@ from torchonline.core.ops import (
     assign_,
     at_least,
     at_most,
+    column,
     count_,
     dot,
     exp,
@@ -51,9 +52,10 @@ class FreeGrad(ConvexLearner):
 
     ``per_coordinate=True`` makes d learners, one for each coordinate, with absolute values for norms, and with
     :math:`\epsilon h_1 = W` = ``initial_wealth``. It is for linear models with features in any units: multiply feature i by
-    :math:`c_i \ne 0`, and coordinate i of all decisions is divided by :math:`c_i`, so that predictions stay. A coordinate whose
-    first gradient comes in a round with :math:`\rho = \max_j|g_j|/h_j < 1`, over the coordinates that have begun, begins with
-    :math:`h_1 = |g_i|/\rho`: it is the slope of the loss that is small there, and not the feature.
+    :math:`c_i \ne 0`, and coordinate i of all decisions is divided by :math:`c_i`, so that predictions stay. Two rules make
+    :math:`h_1` a fair scale. After each start a coordinate waits at 0, without learning, until the sizes of its gradients add up
+    to 3 times the largest, which is :math:`h_1`. While it waits, a gradient of a round with :math:`\rho = \max_j|g_j|/h_j < 1`
+    counts as :math:`|g_i|/\rho`: the slope of the loss is small in that round, and not the feature.
 
     Guarantee, for all gradients, every T and every u, with :math:`U = \|u\|`, :math:`\ln_+ = \max\{\ln, 0\}`, and V and h after T
     rounds:
@@ -64,8 +66,9 @@ class FreeGrad(ConvexLearner):
 
     The last term is the price of cut gradients: one late gradient much longer than all before can cost much. With ``lipschitz``
     it is :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`. After restarts it is :math:`(2\max_t\|x_t\| + U)h`, with V and :math:`h_1`
-    of the last start. With ``per_coordinate`` the bound is the sum of d such bounds, with :math:`|u_i|` for U and W for
-    :math:`\epsilon h_1`. If losses are convex, the sum on the left bounds the regret (proof: docs/parameter_free.md).
+    of the last start. With ``per_coordinate`` the bound is the sum of d such bounds, with :math:`|u_i|` for U, W for
+    :math:`\epsilon h_1`, and :math:`4h_1|u_i|` more for the wait. If losses are convex, the sum on the left bounds the regret
+    (proof: docs/parameter_free.md).
 
     Decisions do not depend on the unit of the loss, but with ``per_coordinate`` through W. A decision stops near the largest
     number that a step takes, 5.6e102 (7.0e12 in float32), where the guarantee ends. Cost of a round: O(d) time; two vectors of
@@ -137,10 +140,13 @@ class FreeGrad(ConvexLearner):
         # A gradient starts anew if this number times its length is at least the sum of the lengths so far. With 0, only
         # the first gradient does.
         self.restart_weight = 0.5 if restarts and self.grows else 0.0
+        # Of coordinates, a little less than 1/2 and 3, so that rounding does not decide ties.
+        self.restart_weight *= 1.0 - per_coordinate * 2.0**-20
+        self.patience = 3.0 * (1.0 - 2.0**-20)
         self.log_unit = math.log(self.initial_wealth if per_coordinate else self.length_scale)
         # In single and in double precision, because `.to()` may change the type of the state.
         self.log_largest = (math.log(LARGEST[torch.float32]), math.log(LARGEST[torch.float64]))
-        # Of the share of a round in `_first_norm`, so that a quotient stays in range.
+        # So that quotients by the share of a round stay in range.
         self.smallest_share = (1e-20, 1e-100)
         self._create_buffers()
 
@@ -156,15 +162,10 @@ class FreeGrad(ConvexLearner):
         return super()._options() + unit
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        norm = abs(gradients) if self.per_coordinate else euclidean(gradients)
-        norm_sum = number(self.gradient_norm_sum)
-        starts = self.restart_weight * norm >= norm_sum
-        first = self._first_norm(norm, norm_sum) if self.per_coordinate else norm
-        h = where(starts, first, number(self.largest_gradient_norm))
-        h_1 = where(starts, first, number(self.first_gradient_norm))
-        root_V = where(starts, first, number(self.root_gradient_square_sum))
-        S = where(along(starts, gradients), 0.0 * self.gradient_sum, self.gradient_sum)
-
+        if self.per_coordinate:
+            gradients, norm, h, h_1, root_V, S = self._start_coordinates_(gradients)
+        else:
+            norm, h, h_1, root_V, S = self._start_(gradients)
         # Eq. (1), with the root of V.
         h_next = maximum(h, norm)
         kept = h / or_one(h_next)
@@ -178,15 +179,41 @@ class FreeGrad(ConvexLearner):
         assign_(self.root_gradient_square_sum, root_V)
         assign_(self.largest_gradient_norm, h)
         assign_(self.first_gradient_norm, h_1)
-        assign_(self.gradient_norm_sum, where(starts, first, norm_sum + norm))
         assign_(self.decision, self._decision(S, or_one(root_V), or_one(h), or_one(h_1)))
 
-    def _first_norm(self, norm: Tensor, norm_sum: Tensor) -> Tensor:
-        """Return the h_1 of coordinates that start now, ``(*B, d)``, at least their gradients' sizes."""
-        began = self.largest_gradient_norm
-        share = or_one(largest(minimum(norm, began) / or_one(began)))
+    def _start_(self, gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Start anew where a gradient outweighs all before. Return its length, h, h_1, the root of V, and S."""
+        norm, norm_sum = euclidean(gradients), number(self.gradient_norm_sum)
+        starts = self.restart_weight * norm >= norm_sum
+        assign_(self.gradient_norm_sum, where(starts, norm, norm_sum + norm))
+        h = where(starts, norm, number(self.largest_gradient_norm))
+        h_1 = where(starts, norm, number(self.first_gradient_norm))
+        root_V = where(starts, norm, number(self.root_gradient_square_sum))
+        return norm, h, h_1, root_V, where(column(starts), 0.0 * self.gradient_sum, self.gradient_sum)
+
+    def _start_coordinates_(self, gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Start coordinates anew, and wait. Return gradients to learn from, their sizes, h, h_1, the root of V, and S."""
+        norm, norm_sum, h, h_1 = (
+            abs(gradients),
+            self.gradient_norm_sum,
+            self.largest_gradient_norm,
+            self.first_gradient_norm,
+        )
+        outgrown = self.restart_weight * norm >= norm_sum
+        # Share of the longest gradients that this round's have. It divides those of coordinates that have not begun.
+        share = or_one(largest(minimum(norm, h) / or_one(h)))
         share = at_least(share, self.smallest_share[0] if roundoff(norm) > 1e-12 else self.smallest_share[1])
-        return where(norm_sum > 0.0, norm, norm / along(share, norm))
+        seen = where(h_1 > 0.0, norm, norm / along(share, norm))
+        norm_sum = where(outgrown, seen, norm_sum + seen)
+        waits = outgrown | (h_1 == 0.0)
+        h = where(outgrown, seen, where(waits, maximum(h, seen), h))
+        begins = (norm_sum >= self.patience * h) & (h > 0.0)
+        h_1 = where(waits, h * begins, h_1)
+        root_V = where(waits, h, self.root_gradient_square_sum)
+        assign_(self.gradient_norm_sum, norm_sum)
+        nothing = 0.0 * gradients
+        S = where(waits, nothing, self.gradient_sum)
+        return where(waits, nothing, gradients), where(waits, nothing, norm), h, h_1, root_V, S
 
     def _decision(self, S: Tensor, root_V: Tensor, h: Tensor, h_1: Tensor) -> Tensor:
         """Return the decision of eq. (2)."""
