@@ -8,11 +8,12 @@ from types import ModuleType as _ModuleType
 if not (_Path(__file__).parent / "models").is_dir():
     __path__.append(str(_Path(__file__).parent.parent))
 
-from torchonline.bandits.discounted import DiscountedHeavyTailRegression
+from torchonline.bandits.discounted import DiscountedHeavyTailRegression, DiscountedRidgeRegression
 from torchonline.bandits.glm.local import LocalGLB, LocalGLMRegression
 from torchonline.bandits.glm.mirror_descent import GLBOMD, GLMRegression
 from torchonline.bandits.heavy_tail import HeavyTailRegression, HeavyTailUCB
 from torchonline.bandits.huber import HuberRegression, HvtUCB
+from torchonline.bandits.normalized_lms import NormalizedLMS
 from torchonline.bandits.policies import UCB, Greedy, ThompsonSampling
 from torchonline.bandits.ridge import OFUL, RidgeRegression
 from torchonline.bandits.system_identification import SystemIdentification
@@ -34,7 +35,7 @@ __version__ = "0.1.0"
 __all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
 __all__ += ["DiscountedHeavyTailRegression", "GLMRegression", "HeavyTailRegression", "HuberRegression"]
 __all__ += ["LocalGLMRegression", "RidgeRegression", "SystemIdentification"]
-__all__ += ["DivergenceWarning"]
+__all__ += ["DiscountedRidgeRegression", "DivergenceWarning", "NormalizedLMS"]
 __all__ += ["CAOONS", "CLAOONS", "OONS", "FreeGrad", "MsMwC", "MsMwCMaster", "ParameterFree", "gradients"]
 __all__ += ["DPHDB", "DPPOFW", "DPTOFW"]
 __all__ += ["Binomial", "CustomLink", "Gamma", "Gaussian", "Logistic", "Poisson"]
