@@ -22,6 +22,7 @@ import importlib.util
 import math
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -158,15 +159,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--streams", nargs="+", choices=list(STREAMS), default=list(STREAMS))
+    parser.add_argument("--output", type=Path, default=Path("outputs"), help="folder of the table")
     parser.add_argument("--smoke", action="store_true", help="one stream of scikit-learn and two seeds")
     options = parser.parse_args()
     seeds = 2 if options.smoke else options.seeds
     streams = present(STREAMS, ["breast cancer"] if options.smoke else options.streams)
     learners = present(LEARNERS, list(LEARNERS))
+    if not streams:
+        parser.error("no stream is left: install a package that is named above")
     torch.set_num_threads(1)
     print(f"Mean logarithmic loss in nats of one pass, ± standard error over {seeds} seeds.")
-    print(f"| stream | learner | {' | '.join(KINDS)} |")
-    print(f"|---|---|{'---|' * len(KINDS)}")
+    lines = [f"| stream | learner | {' | '.join(KINDS)} |", f"|---|---|{'---|' * len(KINDS)}"]
+    print(*lines, sep="\n")
     for stream in streams:
         data = STREAMS[stream][2]()
         title = f"{stream}, {len(data[1])} x {data[0].shape[1]}"
@@ -175,7 +179,10 @@ def main() -> None:
             for kind in KINDS:
                 rows = [in_units(data, kind, seed) for seed in range(seeds)]
                 cells.append(cell(np.array([[run(*one) for one in rows] for run in LEARNERS[name][2]])))
-            print(f"| {title} | {name} | {' | '.join(cells)} |", flush=True)
+            lines.append(f"| {title} | {name} | {' | '.join(cells)} |")
+            print(lines[-1], flush=True)
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "full_information.md").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").rglob("*.py"))
 WRITTEN = {
+    "examples/benchmarks/drift_real.py": ["drift_real.md"],
+    "examples/benchmarks/full_information.py": ["full_information.md"],
     "examples/drift.py": ["drift.png"],
     "examples/fit_blt.py": ["fit_blt.png"],
     "examples/health_insurance.py": ["hill.png", "running_cost.png"],
@@ -41,6 +43,17 @@ WRITTEN = {
     "examples/system_identification.py": ["system_identification.png"],
 }
 SAID = {
+    "examples/benchmarks/drift_real.py": [
+        "| learner | walk | option |",
+        "DiscountedRidgeRegression",
+        "NormalizedLMS",
+        "SGD",
+    ],
+    "examples/benchmarks/full_information.py": [
+        "over 2 seeds",
+        "| stream | learner | standardised | rescaled | raw |",
+        "| breast cancer, 569 x 30 | FreeGrad per coordinate |",
+    ],
     "examples/drift.py": ["OFUL, restarted", "HeavyTailUCB, restarted", "discounted (heuristic)", "Regret curves"],
     "examples/fit_blt.py": ["degree 2: ", "Largest difference from the table", "13.4x", "15.4x", "16.3x"],
     "examples/health_insurance.py": [
