@@ -106,6 +106,7 @@ def test_a_warning_that_is_an_error_changes_nothing() -> None:
     assert differences(before, snapshot(learner)) != []
 
 
+@pytest.mark.fast
 def test_it_points_at_the_caller() -> None:
     learner = CLAOONS(3)
     with pytest.warns(DivergenceWarning) as caught:

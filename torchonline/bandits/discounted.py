@@ -16,7 +16,10 @@ from torchonline.linalg import coordinate_vector
 
 
 def checked_discount(dim: int, discount: Any) -> float:
-    """Return a discount whose memory is at least ``dim`` rounds: the ridge would fade between two turns."""
+    """Return a discount with a memory of at least ``dim`` rounds.
+
+    With less the ridge would fade between two turns.
+    """
     memory = max(2, positive_integer("dim", dim))
     discount = within("discount", discount, 0.0, 1.0)
     if memory * (1.0 - discount) > 1.0 + 1e-9:
@@ -27,8 +30,9 @@ def checked_discount(dim: int, discount: Any) -> float:
 def learn_weighted_(
     theta_hat: Tensor, P: Tensor, a: Tensor, V_inv_a: Tensor, quadratic: Tensor, error: Tensor, rho: float
 ) -> None:
-    r"""Update the estimate and :math:`P = V^{-1}AV^{-1}` where V grows by :math:`aa^\top` and A by :math:`\rho aa^\top`.
+    r"""Update the estimate and :math:`P = V^{-1}AV^{-1}` by a weighted round.
 
+    V grows by :math:`aa^\top`, which is left to the caller, and A by :math:`\rho aa^\top`.
     ``quadratic`` is :math:`a^\top V^{-1}a` before V grows, and ``error`` the target less :math:`a^\top\hat\theta`, ``(*B)``.
     """
     Pa = matvec(P, a)

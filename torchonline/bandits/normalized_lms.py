@@ -12,7 +12,7 @@ from torchonline.core.options import LearnerOptions
 
 
 class NormalizedLMS(Estimator):
-    r"""Normalised least mean squares: steps of constant size, for a parameter that moves all the time.
+    r"""Normalised least mean squares: steps of constant size, for slow drift.
 
     .. math:: \hat\theta \leftarrow \hat\theta + \mu\,\frac{a\,(\tilde r - a^\top\hat\theta)}{\lambda + \|a\|^2}
 

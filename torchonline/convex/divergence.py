@@ -1,4 +1,4 @@
-"""Warning of learners whose decisions cost more than the origin in nearly all rounds."""
+"""Warning of learners whose decisions lose in nearly all rounds."""
 
 import warnings
 from typing import Any
@@ -13,25 +13,26 @@ ROUNDS, SHARE = 100, 0.005
 
 
 class DivergenceWarning(UserWarning):
-    """The decisions of a convex learner have cost more than the origin would have, in nearly all rounds.
+    """Warning: decisions have cost more than the origin, in nearly all rounds.
 
     Most often the features are far from the learner's unit of length. It is given once per learner, in Python and on the CPU.
     """
 
 
 class DivergenceWatch:
-    r"""Sums of what decisions won and lost against the origin, :math:`\langle g_t, x_t\rangle`, for one module.
+    r"""Sums of what the decisions of a module won and lost against the origin.
 
-    If losses are convex, :math:`f_t(x_t) - f_t(0) \le \langle g_t, x_t\rangle`. Where features are in units far too large, a
-    decision costs much more than the origin in nearly every round. On well-scaled streams a learner soon wins too. The sums do
-    not depend on the unit of the loss. They are no buffers: no decision depends on them.
+    A round adds :math:`\langle g_t, x_t\rangle` to one of them. If losses are convex,
+    :math:`f_t(x_t) - f_t(0) \le \langle g_t, x_t\rangle`. Where features are in units far too large, a decision costs much more
+    than the origin in nearly every round. On well-scaled streams a learner soon wins too. The sums do not depend on the unit of
+    the loss. They are no buffers: no decision depends on them.
     """
 
     def __init__(self) -> None:
         self.rounds, self.won, self.lost, self.is_done = 0, 0.0, 0.0, False
 
     def product(self, decision: Any, gradients: Tensor) -> Any:
-        r"""Return :math:`\langle g_t, x_t\rangle`, ``(*B)``; None on a device or in a traced step."""
+        r"""Return :math:`\langle g_t, x_t\rangle`, ``(*B)``; None off the CPU."""
         if self.is_done or not gradients.is_cpu or not is_readable(gradients):
             return None
         with np.errstate(all="ignore"):  # values are checked later

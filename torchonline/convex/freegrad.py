@@ -182,7 +182,10 @@ class FreeGrad(ConvexLearner):
         assign_(self.decision, self._decision(S, or_one(root_V), or_one(h), or_one(h_1)))
 
     def _start_(self, gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Start anew where a gradient outweighs all before. Return its length, h, h_1, the root of V, and S."""
+        """Start anew where a gradient outweighs all before.
+
+        Return its length, h, :math:`h_1`, the root of V, and S.
+        """
         norm, norm_sum = euclidean(gradients), number(self.gradient_norm_sum)
         starts = self.restart_weight * norm >= norm_sum
         assign_(self.gradient_norm_sum, where(starts, norm, norm_sum + norm))
@@ -192,7 +195,10 @@ class FreeGrad(ConvexLearner):
         return norm, h, h_1, root_V, where(column(starts), 0.0 * self.gradient_sum, self.gradient_sum)
 
     def _start_coordinates_(self, gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Start coordinates anew, and wait. Return gradients to learn from, their sizes, h, h_1, the root of V, and S."""
+        """Start coordinates anew where a gradient outweighs all before, and wait.
+
+        Return gradients to learn from, their sizes, h, :math:`h_1`, the root of V, and S.
+        """
         norm, norm_sum, h, h_1 = (
             abs(gradients),
             self.gradient_norm_sum,
