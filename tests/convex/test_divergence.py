@@ -112,16 +112,28 @@ def test_it_points_at_the_caller() -> None:
     with pytest.warns(DivergenceWarning) as caught:
         classify(learner, torch.full((3,), 1e3, dtype=D))
     assert caught[0].filename == __file__
+    with heard() as texts:  # nor do copies say it again
+        classify(copy.deepcopy(learner), torch.full((3,), 1e3, dtype=D))
+    assert texts == []
+
+
+def test_a_learner_that_does_not_validate_does_not_watch() -> None:
+    learner = CLAOONS(3, validate=False)
+    with heard() as texts:
+        classify(learner, torch.full((3,), 1e3, dtype=D))
+    assert texts == []
+    assert learner.watch.rounds == 0
 
 
 def test_it_is_no_part_of_the_state() -> None:
-    """A refused step does not count, copies go on alone, and decisions are those of a learner that does not watch."""
+    """A refused step does not count, copies count anew, and states are those of a learner that does not watch."""
     learner = CLAOONS(2)
     with pytest.raises(ValueError, match="gradients: expected finite"):
         learner.step(torch.tensor([torch.inf, 0.0]))
     assert learner.watch.rounds == 0
     learner.step(torch.ones(2))
     for twin in (copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
+        twin.step(torch.ones(2))
         twin.step(torch.ones(2))
         assert (learner.watch.rounds, twin.watch.rounds) == (1, 2)
     fresh = CLAOONS(2)

@@ -15,7 +15,8 @@ ROUNDS, SHARE = 100, 0.005
 class DivergenceWarning(UserWarning):
     """Warning: decisions have cost more than the origin, in nearly all rounds.
 
-    Most often the features are far from the learner's unit of length. It is given once per learner, in Python and on the CPU.
+    Most often the features are far from the learner's unit of length; or losses always turn against the decision. It is given once
+    per learner, in Python, on the CPU, and not with ``validate=False``.
     """
 
 
@@ -25,11 +26,18 @@ class DivergenceWatch:
     A round adds :math:`\langle g_t, x_t\rangle` to one of them. If losses are convex,
     :math:`f_t(x_t) - f_t(0) \le \langle g_t, x_t\rangle`. Where features are in units far too large, a decision costs much more
     than the origin in nearly every round. On well-scaled streams a learner soon wins too. The sums do not depend on the unit of
-    the loss. They are no buffers: no decision depends on them.
+    the loss. They are no buffers, as no decision depends on them, and copies and files do not have them.
     """
 
     def __init__(self) -> None:
         self.rounds, self.won, self.lost, self.is_done = 0, 0.0, 0.0, False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"is_done": self.is_done}  # copies count anew
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+        self.is_done = state["is_done"]
 
     def product(self, decision: Any, gradients: Tensor) -> Any:
         r"""Return :math:`\langle g_t, x_t\rangle`, ``(*B)``; None off the CPU."""

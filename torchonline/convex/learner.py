@@ -101,7 +101,7 @@ class ConvexLearner(Learner):
             raise ValueError(f"values: expected a tensor of shape {wanted}, which this learner needs, got None")
         else:
             values = self._shaped("values", values, state, self.gradients_shape[:-1], 1)
-        if self.watch is None:
+        if self.watch is None or not self.validate:
             self._learn_in_python(gradients, values)
             return
         product = self.watch.product(state, gradients)
