@@ -15,8 +15,8 @@ ROUNDS, SHARE = 100, 0.005
 class DivergenceWarning(UserWarning):
     """Warning: decisions have cost more than the origin, in nearly all rounds.
 
-    Most often the features are far from the learner's unit of length; or losses always turn against the decision. It is given once
-    per learner, in Python, on the CPU, and not with ``validate=False``.
+    Most often the features are far from the learner's unit of length; or losses always turn against the decision. It is given
+    once per learner, in Python, on the CPU, and not with ``validate=False``.
     """
 
 
