@@ -66,13 +66,14 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     # Of convex learners.
     "experts": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
     "sketch_size": [0, -1, 1.5, True, "3", None],
-    **dict.fromkeys(("lipschitz", "length_scale", "gradient_scale", "step_size"), NOT_POSITIVE),
+    **dict.fromkeys(("lipschitz", "length_scale", "gradient_scale", "step_size", "initial_wealth"), NOT_POSITIVE),
     "radius_bound": [0.0, -1.0, math.nan, -math.inf, *NOT_A_NUMBER, (1.0, 2.0), torch.ones(3)],
     "smoothness": [-1.0, *NOT_FINITE, *NOT_A_NUMBER],
     "rate": [*NOT_POSITIVE, (0.1,), (0.1, 0.0, 0.1), (0.1, math.nan, 0.1), torch.ones(2), torch.ones(3, 1)],
     "prior": [1.0, "123", (1.0,), (1.0, 0.0, 1.0), (1.0, math.inf, 1.0), torch.ones(4)],
     "ranges": [1.0, None, "123", (), (1.0, 0.0), (1.0, math.inf), (1.0, "1"), torch.ones(()), torch.ones(2, 2)],
     "restarts": [1, 0, None, "yes"],
+    "per_coordinate": [1, 0, None, "yes"],
     **dict.fromkeys(("meta", "preset", "form", "schedule"), NO_WORD),
     "hint": ["first", "", None, 1.0, True],
 }

@@ -9,13 +9,14 @@ if not (_Path(__file__).parent / "models").is_dir():
     __path__.append(str(_Path(__file__).parent.parent))
 
 from torchonline.bandits.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
-from torchonline.bandits.discounted import DiscountedHeavyTailRegression
+from torchonline.bandits.discounted import DiscountedHeavyTailRegression, DiscountedRidgeRegression
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.exploration import EpsilonGreedy, Softmax, SquareCB
 from torchonline.bandits.glm.local import LocalGLB, LocalGLMRegression
 from torchonline.bandits.glm.mirror_descent import GLBOMD, GLMRegression
 from torchonline.bandits.heavy_tail import HeavyTailRegression, HeavyTailUCB
 from torchonline.bandits.huber import HuberRegression, HvtUCB
+from torchonline.bandits.normalized_lms import NormalizedLMS
 from torchonline.bandits.policies import UCB, Greedy, ThompsonSampling
 from torchonline.bandits.radius_master import RadiusMaster
 from torchonline.bandits.recommended import bandit
@@ -25,6 +26,7 @@ from torchonline.bandits.scaler import RunningScaler
 from torchonline.bandits.system_identification import SystemIdentification
 from torchonline.convex.ca_oons import CAOONS
 from torchonline.convex.cla_oons import CLAOONS
+from torchonline.convex.divergence import DivergenceWarning
 from torchonline.convex.experts.master import MsMwCMaster
 from torchonline.convex.experts.msmwc import MsMwC
 from torchonline.convex.freegrad import FreeGrad
@@ -38,26 +40,13 @@ from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
 __version__ = "0.1.0"
 
 __all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
-__all__ += [
-    "DisjointArms",
-    "EpsilonGreedy",
-    "RadiusMaster",
-    "RunningScaler",
-    "ScaledPolicy",
-    "Softmax",
-    "SquareCB",
-    "bandit",
-]
-__all__ += [
-    "AdaptiveRidgeRegression",
-    "DiscountedHeavyTailRegression",
-    "GLMRegression",
-    "HeavyTailRegression",
-    "HuberRegression",
-]
-__all__ += ["LocalGLMRegression", "RidgeRegression", "RobustRidgeRegression", "SystemIdentification"]
-__all__ += ["CAOONS", "CLAOONS", "OONS", "FreeGrad", "MsMwC", "MsMwCMaster", "ParameterFree", "gradients"]
-__all__ += ["DPHDB", "DPPOFW", "DPTOFW"]
+__all__ += ["DisjointArms", "RadiusMaster", "RunningScaler", "ScaledPolicy", "bandit"]
+__all__ += ["EpsilonGreedy", "Softmax", "SquareCB"]
+__all__ += ["AdaptiveRidgeRegression", "DiscountedHeavyTailRegression", "DiscountedRidgeRegression", "GLMRegression"]
+__all__ += ["HeavyTailRegression", "HuberRegression", "LocalGLMRegression", "NormalizedLMS", "RidgeRegression"]
+__all__ += ["RobustRidgeRegression", "SystemIdentification"]
+__all__ += ["CAOONS", "CLAOONS", "OONS", "DivergenceWarning", "FreeGrad", "MsMwC", "MsMwCMaster", "ParameterFree"]
+__all__ += ["DPHDB", "DPPOFW", "DPTOFW", "gradients"]
 __all__ += ["Binomial", "CustomLink", "Gamma", "Gaussian", "Logistic", "Poisson"]
 
 # These load when they are asked for: some bring in Lightning.

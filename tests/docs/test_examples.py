@@ -17,6 +17,8 @@ EXAMPLES = sorted(
 )
 WRITTEN = {
     "examples/benchmarks/run.py": ["runs.jsonl", "tables.md", "benchmark.png"],
+    "examples/benchmarks/drift_real.py": ["drift_real.md"],
+    "examples/benchmarks/full_information.py": ["full_information.md"],
     "examples/drift.py": ["drift.png"],
     "examples/fit_blt.py": ["fit_blt.png"],
     "examples/health_insurance.py": ["hill.png", "running_cost.png"],
@@ -26,6 +28,7 @@ WRITTEN = {
     "examples/noise_scale.py": ["noise_scale.png"],
     "examples/oful_radius.py": ["oful_radius.png"],
     "examples/online_calibration.py": ["online_calibration.png"],
+    "examples/online_classifier.py": ["online_classifier.pt"],
     "examples/papers/glb_omd.py": [f"glb_omd_{name}.png" for name in ("logistic", "poisson", "covertype", "time")],
     "examples/papers/glb_omd_coverage.py": ["glb_omd_coverage.png"],
     "examples/papers/glb_omd_speed.py": ["glb_omd_speed.png"],
@@ -55,6 +58,17 @@ SAID = {
         "OFUL, by its theory",
         "What tuning chose",
         "Processor time",
+    ],
+    "examples/benchmarks/drift_real.py": [
+        "| learner | walk | option |",
+        "DiscountedRidgeRegression",
+        "NormalizedLMS",
+        "SGD",
+    ],
+    "examples/benchmarks/full_information.py": [
+        "over 2 seeds",
+        "| stream | learner | standardised | rescaled | raw |",
+        "| breast cancer, 569 x 30 | FreeGrad per coordinate |",
     ],
     "examples/drift.py": ["OFUL, restarted", "HeavyTailUCB, restarted", "discounted (heuristic)", "Regret curves"],
     "examples/fit_blt.py": ["degree 2: ", "Largest difference from the table", "13.4x", "15.4x", "16.3x"],
@@ -87,6 +101,7 @@ SAID = {
         "Adam, new head's best rate",
         "of 11 rates of SGD have more loss than FreeGrad",
     ],
+    "examples/online_classifier.py": ["200 rounds of 30 raw features", "log loss 0.", "first row: probability"],
     "examples/papers/glb_omd.py": [
         "means over 10 trials of fixed arms",
         "Covertype: 400 rows",

@@ -1,6 +1,7 @@
 """FreeGrad (Mhammedi and Koolen, 2020), with V itself and the printed formula: for gradients whose squares are in range."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -49,23 +50,33 @@ class FreeGradReference:
             return
         x = self.x
         if self.h == 0.0 or (self.restarts and length >= 2.0 * self.length_sum):
-            self.h = self.h_1 = length
-            self.V = length**2
-            self.S = np.zeros_like(self.S)
-            self.starts += 1
-            self.length_sum = self.paid = 0.0
+            self.begin(length)
             x = np.zeros_like(x)  # for all that the new start knows
         self.length_sum += length
+        self.pay(g)
+        self.learn(g, x)
+
+    def begin(self, length: float) -> None:
+        self.h = self.h_1 = length
+        self.V = length**2
+        self.S = np.zeros_like(self.S)
+        self.starts += 1
+        self.length_sum = self.paid = 0.0
+
+    def pay(self, g: np.ndarray) -> None:
+        self.regret_of_zero += g @ self.x
+        self.sum = self.sum + g
+        self.longest_decision = max(self.longest_decision, math.sqrt(self.x @ self.x))
+
+    def learn(self, g: np.ndarray, x: np.ndarray) -> None:
+        length = math.sqrt(g @ g)
         reach = max(self.h, length)
         g_cut = g * (self.h / reach)
         self.clipped += length > self.h
         self.paid += g_cut @ x
-        self.regret_of_zero += g @ self.x
-        self.sum = self.sum + g
         gap = math.sqrt((g - g_cut) @ (g - g_cut))
         self.lost += gap
         self.lost_here += gap * math.sqrt(self.x @ self.x)
-        self.longest_decision = max(self.longest_decision, math.sqrt(self.x @ self.x))
         self.S = self.S + g_cut
         self.V += g_cut @ g_cut
         if not self.known:
@@ -97,5 +108,70 @@ class FreeGradReference:
         elif self.starts <= 1:
             cut = (self.longest_decision + length) * (self.h - self.h_1)
         else:
-            wager, cut = 2.0 * wager, (2.0 * self.longest_decision + length) * self.h
+            cut = (2.0 * self.longest_decision + length) * self.h
         return wager + length * max(root, tail) + cut
+
+
+class CoordinateReference(FreeGradReference):
+    """A learner in one dimension, which wagers in units of the loss and waits after each start."""
+
+    def __init__(self, *, initial_wealth: float = 1.0, **options: Any) -> None:
+        super().__init__(1, **options)
+        self.initial_wealth, self.waits = initial_wealth, not self.known
+        self.h_wait = 0.0  # the largest gradient of a wait
+        if self.known:
+            self.scale = initial_wealth / self.h
+
+    def step_with(self, g: float, share: float) -> None:
+        """Learn from a gradient; before the first start, as if it were 1/share times as long."""
+        size, gradient = abs(g), np.array([g])
+        if size == 0.0:
+            return
+        self.pay(gradient)
+        seen = size / share if self.h_1 == 0.0 else size
+        new = self.length_sum == 0.0 or (self.restarts and size > 2.0 * self.length_sum)
+        if new and not self.known:
+            self.starts += 1
+            self.length_sum, self.waits, self.h_wait, self.h_1 = 0.0, True, 0.0, 0.0
+            self.x, self.h = np.zeros(1), 0.0
+        self.length_sum += seen
+        if not self.waits:
+            self.learn(gradient, self.x)
+            return
+        self.h = self.h_wait = max(self.h_wait, seen)
+        if self.length_sum >= 3.0 * self.h_wait * (1.0 - 1e-6):
+            self.h_1, self.V, self.S, self.paid = self.h, self.h**2, np.zeros(1), 0.0
+            self.scale, self.waits = self.initial_wealth / self.h, False
+
+    def bound_of(self, length: float) -> float:
+        """Of the regret against a comparator of that size."""
+        again = (2.0 * self.longest_decision + length) * self.h if self.starts > 1 else 0.0
+        if self.waits:
+            return again + 3.0 * self.h * length
+        return self.bound(length) + (0.0 if self.known else 4.0 * self.h_1 * length)
+
+
+class PerCoordinateReference:
+    """One learner for each coordinate."""
+
+    def __init__(self, dim: int, **options: Any) -> None:
+        self.parts = [CoordinateReference(**options) for _ in range(dim)]
+        self.clipped = 0
+
+    @property
+    def x(self) -> np.ndarray:
+        return np.concatenate([part.x for part in self.parts])
+
+    def step(self, g: np.ndarray) -> None:
+        shares = [min(1.0, abs(one) / part.h) for part, one in zip(self.parts, g, strict=True) if part.h > 0.0]
+        share = max(shares, default=0.0) or 1.0
+        before = [part.clipped for part in self.parts]
+        for part, one in zip(self.parts, g, strict=True):
+            part.step_with(float(one), share)
+        self.clipped += before != [part.clipped for part in self.parts]
+
+    def regret(self, u: np.ndarray) -> float:
+        return sum(part.regret(u[i : i + 1]) for i, part in enumerate(self.parts))
+
+    def bound(self, u: np.ndarray) -> float:
+        return sum(part.bound_of(abs(one)) for part, one in zip(self.parts, u, strict=True))

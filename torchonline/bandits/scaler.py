@@ -1,5 +1,6 @@
 """Standardisation of features as they come."""
 
+import math
 from typing import Any, Unpack
 
 import numpy as np
@@ -44,7 +45,8 @@ class RunningScaler(Learner):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, or d + 1 with ``intercept``.
+        - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, or d + 1 with ``intercept``. ``bound`` is the
+          largest norm of an output.
         - ``mean``, ``squares`` (of deviations from the mean, summed), ``inverse`` (1 / deviation, or 0): ``(*B, d)``; ``rounds``,
           the rows seen, ``(*B)``.
 
@@ -78,6 +80,8 @@ class RunningScaler(Learner):
         self.intercept: bool = instance_of("intercept", intercept, bool, "True or False")
         self.freeze_after = None if freeze_after is None else positive_integer("freeze_after", freeze_after)
         self.features = self.dim + self.intercept
+        # The largest norm of a standardised row, for an estimator's feature_bound.
+        self.bound = math.sqrt(self.dim * self.clip**2 + self.intercept)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:

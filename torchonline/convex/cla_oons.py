@@ -35,7 +35,8 @@ class CLAOONS(OptimisticNewton):
     ``form="sketch"`` adds :math:`2D^2` times ``curvature.removed_spectrum`` for each start.
 
     This learner is here because the paper has it. In noise its regret grows almost like T for long: take
-    :class:`~torchonline.FreeGrad` (docs/parameter_free.md). Cost of a round: that of :class:`~torchonline.OONS`.
+    :class:`~torchonline.FreeGrad` (docs/parameter_free.md). On features that are not scaled it loses in nearly every round: a
+    :class:`~torchonline.convex.divergence.DivergenceWarning` says so, once. Cost of a round: that of :class:`~torchonline.OONS`.
 
     Args:
         dim: number of coordinates d.

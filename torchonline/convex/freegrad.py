@@ -11,6 +11,7 @@ from torchonline.core.checks import LARGEST, instance_of
 from torchonline.core.ops import (
     along,
     assign_,
+    at_least,
     at_most,
     column,
     count_,
@@ -49,6 +50,13 @@ class FreeGrad(ConvexLearner):
     Where G is not known, a gradient at least twice as long as all gradients since the last start together starts the update anew,
     as its first gradient: a tiny first gradient would leave the learner nearly still for long. ``restarts=False`` turns this off.
 
+    ``per_coordinate=True`` makes d learners, one for each coordinate, with absolute values for norms, and with
+    :math:`\epsilon h_1 = W` = ``initial_wealth``. It is for linear models with features in any units: multiply feature i by
+    :math:`c_i \ne 0`, and coordinate i of all decisions is divided by :math:`c_i`, so that predictions stay. Two rules make
+    :math:`h_1` a fair scale. After each start a coordinate waits at 0, without learning, until the sizes of its gradients add up
+    to 3 times the largest, which is :math:`h_1`. While it waits, a gradient of a round with :math:`\rho = \max_j|g_j|/h_j < 1`
+    counts as :math:`|g_i|/\rho`: the slope of the loss is small in that round, and not the feature.
+
     Guarantee, for all gradients, every T and every u, with :math:`U = \|u\|`, :math:`\ln_+ = \max\{\ln, 0\}`, and V and h after T
     rounds:
 
@@ -58,22 +66,30 @@ class FreeGrad(ConvexLearner):
 
     The last term is the price of cut gradients: one late gradient much longer than all before can cost much. With ``lipschitz``
     it is :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`. After restarts it is :math:`(2\max_t\|x_t\| + U)h`, with V and :math:`h_1`
-    of the last start. If losses are convex, the sum on the left bounds the regret (proof: docs/parameter_free.md). Decisions do
-    not depend on the unit of the loss. A decision stops near the largest number that a step takes, 5.6e102 (7.0e12 in float32),
-    where the guarantee ends. Cost of a round: O(d) time; two vectors of memory.
+    of the last start. With ``per_coordinate`` the bound is the sum of d such bounds, with :math:`|u_i|` for U, W for
+    :math:`\epsilon h_1`, and :math:`4h_1|u_i|` more for the wait. If losses are convex, the sum on the left bounds the regret
+    (proof: docs/parameter_free.md).
+
+    Decisions do not depend on the unit of the loss, but with ``per_coordinate`` through W. A decision stops near the largest
+    number that a step takes, 5.6e102 (7.0e12 in float32), where the guarantee ends. Cost of a round: O(d) time; two vectors of
+    memory, or six with ``per_coordinate``.
 
     Args:
         dim: number of coordinates d.
         length_scale: :math:`\epsilon > 0`, the unit of length, about the comparator's. If the comparator is 0, it is
-            paid, times a gradient's length. Otherwise it counts by a logarithm.
-        lipschitz: bound G > 0 on the length of gradients; None if unknown.
+            paid, times a gradient's length. Otherwise it counts by a logarithm. Not with ``per_coordinate``.
+        lipschitz: bound G > 0 on the length of gradients, or on each coordinate of them; None if unknown.
         restarts: whether a gradient that outweighs all before starts anew. It has no effect with ``lipschitz``.
+        per_coordinate: whether each coordinate has a learner of its own, which is free of that coordinate's scale.
+        initial_wealth: W > 0, in units of the loss, with ``per_coordinate`` only. Each coordinate pays it if the
+            comparator is 0 there. Otherwise it counts by a logarithm. 1 suits the logistic loss.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - ``gradient_sum`` S: ``(*B, d)``.
         - ``root_gradient_square_sum`` :math:`\sqrt V`, ``largest_gradient_norm`` h, ``first_gradient_norm`` :math:`h_1`,
-          ``gradient_norm_sum`` (of the gradients since the start): ``(*B)``; 0 until the first gradient.
+          ``gradient_norm_sum`` (of the gradients since the start): ``(*B)``, or ``(*B, d)`` with ``per_coordinate``; 0 until
+          the first gradient.
 
     Example:
         >>> learner = FreeGrad(2)
@@ -108,40 +124,54 @@ class FreeGrad(ConvexLearner):
         length_scale: float = 1.0,
         lipschitz: float | None = None,
         restarts: bool = True,
+        per_coordinate: bool = False,
+        initial_wealth: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
+        self.per_coordinate = instance_of("per_coordinate", per_coordinate, bool, "True or False")
         self.length_scale = self._size("length_scale", length_scale)
+        self.initial_wealth = self._size("initial_wealth", initial_wealth)
+        unused, value = ("length_scale", length_scale) if per_coordinate else ("initial_wealth", initial_wealth)
+        if value != 1.0:
+            raise ValueError(f"{unused}: expected no value with per_coordinate={per_coordinate}, got {value!r}")
         self.lipschitz = None if lipschitz is None else self._size("lipschitz", lipschitz)
         self.restarts, self.grows = instance_of("restarts", restarts, bool, "True or False"), lipschitz is None
         # A gradient starts anew if this number times its length is at least the sum of the lengths so far. With 0, only
         # the first gradient does.
         self.restart_weight = 0.5 if restarts and self.grows else 0.0
-        self.log_length_scale = math.log(self.length_scale)
+        # Of coordinates, a little less than 1/2 and 3, so that rounding does not decide ties.
+        self.restart_weight *= 1.0 - per_coordinate * 2.0**-20
+        self.patience = 3.0 * (1.0 - 2.0**-20)
+        self.log_unit = math.log(self.initial_wealth if per_coordinate else self.length_scale)
         # In single and in double precision, because `.to()` may change the type of the state.
         self.log_largest = (math.log(LARGEST[torch.float32]), math.log(LARGEST[torch.float64]))
+        # So that quotients by the share of a round stay in range.
+        self.smallest_share = (1e-20, 1e-100)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         state, start = super()._initial_state(), torch.tensor(self.lipschitz or 0.0, dtype=torch.float64)
+        if self.per_coordinate:
+            start = start.expand(self.dim)
         norms = dict.fromkeys(NORMS, start)
         return state | {"gradient_sum": state["decision"], **norms, "clipped_rounds": state["rounds"]}
 
-    def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        norm = euclidean(gradients)
-        norm_sum = number(self.gradient_norm_sum)
-        starts = self.restart_weight * norm >= norm_sum
-        h = where(starts, norm, number(self.largest_gradient_norm))
-        h_1 = where(starts, norm, number(self.first_gradient_norm))
-        root_V = where(starts, norm, number(self.root_gradient_square_sum))
-        S = where(column(starts), 0.0 * self.gradient_sum, self.gradient_sum)
+    def _options(self) -> list[tuple[str, float]]:
+        unit = [("initial_wealth", self.initial_wealth)] if self.per_coordinate else []
+        return super()._options() + unit
 
+    def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
+        if self.per_coordinate:
+            gradients, norm, h, h_1, root_V, S = self._start_coordinates_(gradients)
+        else:
+            norm, h, h_1, root_V, S = self._start_(gradients)
         # Eq. (1), with the root of V.
         h_next = maximum(h, norm)
         kept = h / or_one(h_next)
         S = S + along(kept, gradients) * gradients
         root_V = hypotenuse(root_V, kept * norm)
-        increase_(self.clipped_rounds, norm > h)
+        increase_(self.clipped_rounds, largest(norm > h) if self.per_coordinate else norm > h)
         count_(self.rounds)
         if self.grows:
             h = h_next
@@ -149,18 +179,60 @@ class FreeGrad(ConvexLearner):
         assign_(self.root_gradient_square_sum, root_V)
         assign_(self.largest_gradient_norm, h)
         assign_(self.first_gradient_norm, h_1)
-        assign_(self.gradient_norm_sum, where(starts, norm, norm_sum + norm))
+        assign_(self.decision, self._decision(S, or_one(root_V), or_one(h), or_one(h_1)))
 
-        # Eq. (2). Only ratios are formed: n^2/V and V/h^2 may be out of range.
-        root_V, h, h_1 = or_one(root_V), or_one(h), or_one(h_1)
+    def _start_(self, gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Start anew where a gradient outweighs all before.
+
+        Return its length, h, :math:`h_1`, the root of V, and S.
+        """
+        norm, norm_sum = euclidean(gradients), number(self.gradient_norm_sum)
+        starts = self.restart_weight * norm >= norm_sum
+        assign_(self.gradient_norm_sum, where(starts, norm, norm_sum + norm))
+        h = where(starts, norm, number(self.largest_gradient_norm))
+        h_1 = where(starts, norm, number(self.first_gradient_norm))
+        root_V = where(starts, norm, number(self.root_gradient_square_sum))
+        return norm, h, h_1, root_V, where(column(starts), 0.0 * self.gradient_sum, self.gradient_sum)
+
+    def _start_coordinates_(self, gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Start coordinates anew where a gradient outweighs all before, and wait.
+
+        Return gradients to learn from, their sizes, h, :math:`h_1`, the root of V, and S.
+        """
+        norm, norm_sum, h, h_1 = (
+            abs(gradients),
+            self.gradient_norm_sum,
+            self.largest_gradient_norm,
+            self.first_gradient_norm,
+        )
+        outgrown = self.restart_weight * norm >= norm_sum
+        # Share of the longest gradients that this round's have. It divides those of coordinates that have not begun.
+        share = or_one(largest(minimum(norm, h) / or_one(h)))
+        share = at_least(share, self.smallest_share[0] if roundoff(norm) > 1e-12 else self.smallest_share[1])
+        seen = where(h_1 > 0.0, norm, norm / along(share, norm))
+        norm_sum = where(outgrown, seen, norm_sum + seen)
+        waits = outgrown | (h_1 == 0.0)
+        h = where(outgrown, seen, where(waits, maximum(h, seen), h))
+        begins = (norm_sum >= self.patience * h) & (h > 0.0)
+        h_1 = where(waits, h * begins, h_1)
+        root_V = where(waits, h, self.root_gradient_square_sum)
+        assign_(self.gradient_norm_sum, norm_sum)
+        nothing = 0.0 * gradients
+        S = where(waits, nothing, self.gradient_sum)
+        return where(waits, nothing, gradients), where(waits, nothing, norm), h, h_1, root_V, S
+
+    def _decision(self, S: Tensor, root_V: Tensor, h: Tensor, h_1: Tensor) -> Tensor:
+        """Return the decision of eq. (2)."""
+        # Only ratios are formed: n^2/V and V/h^2 may be out of range.
         direction = S / along(root_V, S)
-        p, q = root_V / h, euclidean(direction)
+        p, q = root_V / h, abs(direction) if self.per_coordinate else euclidean(direction)
         r = p / (p + q)  # V / (V + hn)
-        exponent = self.log_length_scale + 2.0 * log(h_1) - log(h) - log(root_V) + 0.5 * q * q * r
+        powers = 1.0 if self.per_coordinate else 2.0
+        exponent = self.log_unit + powers * log(h_1) - log(h) - log(root_V) + 0.5 * q * q * r
         ceiling = self.log_largest[0] if roundoff(S) > 1e-12 else self.log_largest[1]
         factor = 0.5 * (1.0 + r) / (p + q) * exp(at_most(exponent, ceiling))
         # A difference from 0, so that no gradient leaves 0 and not -0.
-        assign_(self.decision, 0.0 - along(factor, S) * direction)
+        return 0.0 - along(factor, S) * direction
 
 
 def euclidean(x: Tensor) -> Tensor:

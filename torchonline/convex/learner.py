@@ -8,6 +8,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from torchonline.convex.divergence import DivergenceWatch
 from torchonline.core.backend import SMALL_STEP, as_array, autocasts, exactly, in_python, is_readable
 from torchonline.core.checks import check_array, check_shape, check_values, positive_size, shape_text
 from torchonline.core.inputs import ArrayLike, check_tensor
@@ -41,6 +42,8 @@ class ConvexLearner(Learner):
     # Whether `step` needs the values of the loss, and what its errors call the gradients.
     needs_values = False
     response = "gradients"
+    # Counts what decisions cost, in a learner that warns where features are not scaled.
+    watch: DivergenceWatch | None = None
 
     def __init__(
         self, dim: int, *, points: int = 1, entries: int | None = None, **options: Unpack[LearnerOptions]
@@ -88,7 +91,7 @@ class ConvexLearner(Learner):
 
     @one_at_a_time
     def _step_in_python(self, gradients: ArrayLike, values: ArrayLike | None = None) -> None:
-        """Check the arguments of a step, then learn: on NumPy views where that is faster."""
+        """Check the types and shapes of a step's arguments, then learn."""
         state: Any = self._buffers["decision"]
         gradients = self._shaped(self.response, gradients, state, self.gradients_shape, 2)
         if not self.needs_values:
@@ -98,6 +101,16 @@ class ConvexLearner(Learner):
             raise ValueError(f"values: expected a tensor of shape {wanted}, which this learner needs, got None")
         else:
             values = self._shaped("values", values, state, self.gradients_shape[:-1], 1)
+        if self.watch is None or not self.validate:
+            self._learn_in_python(gradients, values)
+            return
+        product = self.watch.product(state, gradients)
+        self.watch.warn(type(self).__name__, stacklevel=4)  # before the step: an error leaves the state as it was
+        self._learn_in_python(gradients, values)
+        self.watch.count(product)
+
+    def _learn_in_python(self, gradients: Tensor, values: Tensor | None) -> None:
+        """Check the values of a step, then learn: on NumPy views where that is faster."""
         view = self.view_for(gradients) if self.is_small else None
         if view is not None:
             rows, numbers = as_array(gradients), None if values is None else as_array(values)

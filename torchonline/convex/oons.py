@@ -40,6 +40,9 @@ class OONS(HintedLearner, OptimisticNewton):
     the largest of :math:`\ell` and all :math:`\|x'_s\| + \|m_s\|/\rho_s` so far. The bound has another last term, and no
     rate in T follows (docs/parameter_free.md).
 
+    Where features are not scaled, decisions lose in nearly every round, for long: a
+    :class:`~torchonline.convex.divergence.DivergenceWarning` says so, once (docs/parameter_free.md).
+
     Cost of a round, by ``form``:
 
     - ``"eigen"``: O(d^3), one eigendecomposition, exact.

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.curvature import Curvature, EigenCurvature, FrozenCurvature, SketchCurvature
+from torchonline.convex.divergence import DivergenceWatch
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import one_of, positive_integer
@@ -88,6 +89,7 @@ class OptimisticNewton(ConvexLearner):
         self.ridge_number = RIDGES.index(self.ridge)
         # A sketch is compressed every few rounds. An exported program would compress it in each.
         self.is_exportable = form != "sketch"
+        self.watch = DivergenceWatch()
 
     def _start_(self, length_unit: Tensor, error_bound: Tensor) -> None:
         r"""Create the buffers, from :math:`\ell = R_1` and :math:`z_1`, ``(*B)``, float64."""

@@ -15,7 +15,7 @@ from torchonline.convex.freegrad import FreeGrad
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.oons import OONS
 from torchonline.core.backend import is_readable
-from torchonline.core.checks import check_values, kind, one_of, shape_text
+from torchonline.core.checks import check_values, kind, non_negative, one_of, shape_text
 from torchonline.core.options import former_names, renamed_option
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, torn_error
 
@@ -30,7 +30,8 @@ LEARNERS: dict[str, tuple[type[ConvexLearner], dict[str, Any], float]] = {
     "ca-values": (CAOONS, {"meta": "values"}, 512),
 }
 DECIDED = {"dim", "batch_shape", "dtype", "device"}  # arguments of a learner that follow from its group
-RESERVED = {"params", "param_names", "learner"}  # entries of a group that are no options of its learner
+# Entries of a group that are no options of its learner.
+RESERVED = {"params", "param_names", "learner", "lr", "initial_lr"}
 
 
 class ParameterFree(torch.optim.Optimizer):
@@ -40,6 +41,13 @@ class ParameterFree(torch.optim.Optimizer):
     :math:`c + x_t`, where the centre c is what they were when the group was added, and :math:`x_t` is the learner's decision. A
     step shows the learner the gradient at the parameters and writes its next decision, at the cost of the learner's step.
 
+    ``learner="freegrad", per_coordinate=True`` is for linear models of features in any units: predictions do not depend on the
+    features' scales.
+
+    Learning-rate schedulers. A group's ``lr`` multiplies each move: a step adds :math:`\text{lr}\,(x_{t+1} - x_t)`. A constant
+    ``lr`` is the same as one in ``length_scale``, ``initial_wealth`` or ``radius_bound``, and keeps the guarantee with these.
+    With a schedule there is no guarantee.
+
     Guarantee. The learner's guarantee holds for the group if the loss is convex in it and the other groups do not move. It bounds
     regret by the distance from c. For data drawn at random this makes the average of the parameters over the steps
     (:class:`torch.optim.swa_utils.AveragedModel`) good. It says nothing of the last parameters or of a loss that is not convex.
@@ -47,17 +55,21 @@ class ParameterFree(torch.optim.Optimizer):
     Limits. A group in which no parameter has a gradient is left alone; a single parameter without a gradient counts as zeros. The
     next step overwrites what others write to the parameters. A decision too large for the parameters' type is written as the
     largest number of that type. Do not accumulate, scale or clip gradients: they are the learner's data. ``lipschitz`` is for
-    that. With ``"ca-values"``, ``step`` needs a closure that zeroes the gradients, computes the loss, calls ``backward`` and
-    returns the loss; it calls it several times (docs/parameter_free.md).
+    that. Sparse gradients, as of ``torch.nn.Embedding(sparse=True)``, are made dense: a step costs what it costs with dense ones.
+    With ``per_coordinate=True``, a parameter whose gradient is 0 keeps its value, bit for bit. With ``"ca-values"``, ``step``
+    needs a closure that zeroes the gradients, computes the loss, calls ``backward`` and returns the loss; it calls it several
+    times (docs/parameter_free.md).
 
     Args:
         params: parameters, or groups of them, as in all optimizers. A group may have its own ``learner`` and options.
         learner: ``"freegrad"``, :class:`FreeGrad`, which needs to know nothing; ``"oons"``, :class:`OONS`; ``"cla"``,
             :class:`CLAOONS`; ``"ca-linear"`` and ``"ca-values"``, :class:`CAOONS` with that ``meta``.
+        lr: factor of the moves, at least 0, which schedulers may change. Leave it at 1 without one.
         options: options of the learner's constructor, such as ``lipschitz`` or ``length_scale``, the unit of length.
 
     Attributes:
-        learners, centres: a learner and c, ``(d)``, float64, for each group.
+        learners, centres: a learner and c, ``(d)``, float64, for each group. A change of ``lr`` moves c, so that the parameters
+            stay where they are.
 
     Example:
         >>> head = torch.nn.Linear(3, 1)
@@ -75,10 +87,11 @@ class ParameterFree(torch.optim.Optimizer):
     remedy_of_torn = "load a state dict, and the parameters that were saved with it"
     _is_torn = False
 
-    def __init__(self, params: Any, *, learner: str = "freegrad", **options: Any) -> None:
+    def __init__(self, params: Any, *, learner: str = "freegrad", lr: float = 1.0, **options: Any) -> None:
         self.learners: list[ConvexLearner] = []
         self.centres: list[Tensor] = []
-        super().__init__(params, {"learner": one_of("learner", learner, tuple(LEARNERS)), **options})
+        self.rates: list[Tensor] = []  # the lr of each group's last step, (), float64, on the CPU
+        super().__init__(params, {"learner": one_of("learner", learner, tuple(LEARNERS)), "lr": lr, **options})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters. Their present values are its centre."""
@@ -86,10 +99,11 @@ class ParameterFree(torch.optim.Optimizer):
         try:
             super().add_param_group(param_group)
             centre, learner = begin(self.param_groups[-1])
+            self.rates.append(torch.tensor(rate_of(self.param_groups[-1]), dtype=torch.float64))
             self.centres.append(centre)
             self.learners.append(learner)
         except BaseException:
-            del self.param_groups[count:], self.centres[count:], self.learners[count:]
+            del self.param_groups[count:], self.centres[count:], self.learners[count:], self.rates[count:]
             raise
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -121,6 +135,7 @@ class ParameterFree(torch.optim.Optimizer):
                 rounds[index] = gradient, None
         # All checks come before the first step.
         for index, (gradients, values) in rounds.items():
+            rate_of(self.param_groups[index])
             if self.learners[index].validate:
                 check_values(f"gradients of group {index}", gradients)
                 if values is not None:
@@ -139,13 +154,18 @@ class ParameterFree(torch.optim.Optimizer):
     def _learn(self, rounds: Mapping[int, tuple[Tensor, Tensor | None]]) -> None:
         """Learn from the rounds of the groups, and move their parameters."""
         for number, (index, (gradients, values)) in enumerate(rounds.items()):
+            learner, rate, before = self.learners[index], rate_of(self.param_groups[index]), float(self.rates[index])
+            shift = None if rate == before else (before - rate) * learner.decision
             try:
-                self.learners[index].step(gradients, values)
+                learner.step(gradients, values)
             except ValueError as error:
                 if number:  # earlier groups have moved
                     error.is_refusal = False  # type: ignore[attr-defined]
                 raise
-            self._write(index, self.learners[index].decision)
+            if shift is not None:  # the last decision stays where it was
+                self.centres[index] += shift
+                self.rates[index].fill_(rate)
+            self._write(index, learner.decision)
 
     def _arrays(self, indices: Iterable[int]) -> list[np.ndarray]:
         """Return the arrays that a step writes; none if copies would slow the step."""
@@ -155,7 +175,7 @@ class ParameterFree(torch.optim.Optimizer):
             view = learner.view_for(self.centres[index]) if learner.is_small else None
             if view is None or view.bytes > SNAPSHOT_BYTES:
                 return []
-            arrays += view.state
+            arrays += [*view.state, self.centres[index].numpy(), self.rates[index].numpy()]
             for p in self.param_groups[index]["params"]:
                 if p.dtype not in ARRAY_DTYPES or not is_readable(p):
                     return []
@@ -196,7 +216,7 @@ class ParameterFree(torch.optim.Optimizer):
         """Move the parameters of a group to a decision."""
         with torch.no_grad():
             params = self.param_groups[index]["params"]
-            rows = (self.centres[index] + decision).split([p.numel() for p in params])
+            rows = (self.centres[index] + float(self.rates[index]) * decision).split([p.numel() for p in params])
             for p, row in zip(params, rows, strict=True):
                 # The learner's decision may exceed the range of the parameter's type.
                 largest = torch.finfo(p.dtype).max
@@ -207,10 +227,7 @@ class ParameterFree(torch.optim.Optimizer):
         params = self.param_groups[index]["params"]
         if all(p.grad is None for p in params):
             return None
-        for p in params:
-            if p.grad is not None and p.grad.layout != torch.strided:
-                raise ValueError(f"gradients of group {index}: expected dense tensors, got one of {p.grad.layout}")
-        return flat([torch.zeros_like(p) if p.grad is None else p.grad for p in params])
+        return flat([torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in params])
 
     def _refuse_torn(self) -> None:
         """Refuse to go on where an interrupted step has moved some groups and not others."""
@@ -228,8 +245,11 @@ class ParameterFree(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the learners' states, the centres and the groups' options."""
         self._refuse_torn()
-        pairs = zip(self.centres, self.learners, strict=True)
-        learners = [{"centre": centre.clone(), "learner": dict(learner.state_dict())} for centre, learner in pairs]
+        triples = zip(self.centres, self.rates, self.learners, strict=True)
+        learners = [
+            {"centre": centre.clone(), "rate": float(rate), "learner": dict(learner.state_dict())}
+            for centre, rate, learner in triples
+        ]
         return super().state_dict() | {"learners": learners}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -248,13 +268,14 @@ class ParameterFree(torch.optim.Optimizer):
         load_own = super().load_state_dict
 
         def load() -> None:
-            for learner, centre, theirs in zip(self.learners, self.centres, saved, strict=True):
-                learner.load_state_dict(theirs["learner"])
-                centre.copy_(theirs["centre"])
+            for index, theirs in enumerate(saved):
+                self.learners[index].load_state_dict(theirs["learner"])
+                self.centres[index].copy_(theirs["centre"])
+                self.rates[index].fill_(theirs.get("rate", 1.0))  # formerly there was none
             load_own(own)
 
         state = [buffer for learner in self.learners for buffer in learner.state().values()]
-        all_or_nothing(self, state + self.centres, True, load)
+        all_or_nothing(self, state + self.centres + self.rates, True, load)
 
     def _checked_group(self, index: int, theirs: Mapping[str, Any], centre: Any) -> dict[str, Any]:
         """Return a saved group under its options' present names, or refuse another group."""
@@ -267,20 +288,30 @@ class ParameterFree(torch.optim.Optimizer):
             wanted = f"{len(mine['params'])} parameters, together {shape_text(shape)}, in group {index}"
             got = f"{len(theirs['params'])}, together {shape_text(centre.shape)}"
             raise ValueError(f"state_dict: expected {wanted}, got {got}")
-        for name in ("learner", *(name for name in mine if name not in RESERVED | {"validate"})):
-            if name not in theirs or not is_same(mine[name], theirs[name]):
+        # A state from before an option or `lr` was there has the default. Schedulers add entries of their own.
+        parameters = inspect.signature(type(self.learners[index])).parameters
+        defaults = {"lr": 1.0} | {name: parameters[name].default for name in mine if name in parameters}
+        theirs = defaults | theirs
+        for name in ("learner", *(name for name in defaults if name not in ("lr", "validate"))):
+            if not is_same(mine[name], theirs.get(name)):
                 learnt = f"{name}: the state of group {index} was learnt with {theirs.get(name)!r}"
                 raise ValueError(f"{learnt}, this one has {mine[name]!r}")
+        rate_of(theirs)
         return theirs
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"learners": self.learners, "centres": self.centres, "_is_torn": self._is_torn}
+        own = {"learners": self.learners, "centres": self.centres, "rates": self.rates, "_is_torn": self._is_torn}
         return super().__getstate__() | own
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         # torch adds this default. A group that is added later would take it for an option.
         self.defaults.pop("differentiable", None)
+        if not hasattr(self, "rates"):  # pickled without
+            self.rates = [torch.ones((), dtype=torch.float64) for _ in self.learners]
+        self.defaults.setdefault("lr", 1.0)
+        for group in self.param_groups:
+            group.setdefault("lr", 1.0)
 
 
 def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
@@ -291,6 +322,7 @@ def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
         renamed_option(group, old, new, stacklevel=6)  # the caller of ParameterFree
     parameters = inspect.signature(cls).parameters
     known = {name: parameter.default for name, parameter in parameters.items() if name not in DECIDED | settled.keys()}
+    rate_of(group)
     for option in group:
         if option not in known and option not in RESERVED:
             raise TypeError(f"{option}: expected an option of learner {chosen!r} ({', '.join(known)}), got another")
@@ -319,6 +351,14 @@ def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
 def flat(tensors: list[Tensor]) -> Tensor:
     """Return the values of tensors as one vector, in double precision."""
     return torch.cat([tensor.detach().reshape(-1).to(torch.float64) for tensor in tensors])
+
+
+def rate_of(group: Mapping[str, Any]) -> float:
+    """Return a group's ``lr``."""
+    rate = group["lr"]
+    rate = rate.item() if isinstance(rate, Tensor) and rate.numel() == 1 else rate
+    # A schedule may fall below the range of options.
+    return rate if isinstance(rate, float) and 0.0 <= rate <= 1.0 else non_negative("lr", rate)
 
 
 def is_same(one: Any, other: Any) -> bool:

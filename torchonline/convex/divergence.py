@@ -1,0 +1,66 @@
+"""Warning of learners whose decisions lose in nearly all rounds."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from torchonline.core.backend import as_array, is_readable
+
+# A learner is warned about after so many rounds, if no more than this share of what they moved was won.
+ROUNDS, SHARE = 100, 0.005
+
+
+class DivergenceWarning(UserWarning):
+    """Warning: decisions have cost more than the origin, in nearly all rounds.
+
+    Most often the features are far from the learner's unit of length; or losses always turn against the decision. It is given
+    once per learner, in Python, on the CPU, and not with ``validate=False``.
+    """
+
+
+class DivergenceWatch:
+    r"""Sums of what the decisions of a module won and lost against the origin.
+
+    A round adds :math:`\langle g_t, x_t\rangle` to one of them. If losses are convex,
+    :math:`f_t(x_t) - f_t(0) \le \langle g_t, x_t\rangle`. Where features are in units far too large, a decision costs much more
+    than the origin in nearly every round. On well-scaled streams a learner soon wins too. The sums do not depend on the unit of
+    the loss. They are no buffers, as no decision depends on them, and copies and files do not have them.
+    """
+
+    def __init__(self) -> None:
+        self.rounds, self.won, self.lost, self.is_done = 0, 0.0, 0.0, False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"is_done": self.is_done}  # copies count anew
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+        self.is_done = state["is_done"]
+
+    def product(self, decision: Any, gradients: Tensor) -> Any:
+        r"""Return :math:`\langle g_t, x_t\rangle`, ``(*B)``; None off the CPU."""
+        if self.is_done or not gradients.is_cpu or not is_readable(gradients):
+            return None
+        with np.errstate(all="ignore"):  # values are checked later
+            return np.vecdot(as_array(decision), as_array(gradients))
+
+    def count(self, product: Any) -> None:
+        """Add a round that has been learnt from."""
+        if product is not None:
+            self.rounds += 1
+            self.lost = self.lost + np.maximum(product, 0.0)
+            self.won = self.won - np.minimum(product, 0.0)
+
+    def warn(self, name: str, stacklevel: int) -> None:
+        """Warn once, if any learner has won next to nothing."""
+        if self.is_done or self.rounds < ROUNDS or not np.any(self.won < SHARE * self.lost):
+            return
+        self.is_done = True
+        text = (
+            f"{name}: in {self.rounds} rounds the decisions cost {np.max(self.lost):.3g} more than the origin, and next to "
+            "never less; scale the features (RunningScaler), take FreeGrad(per_coordinate=True), which needs no scales, or "
+            "lower radius_bound or length_scale"
+        )
+        warnings.warn(text, DivergenceWarning, stacklevel=stacklevel)
