@@ -19,6 +19,7 @@ from torchonline import (
     UCB,
     AdaptiveRidgeRegression,
     DiscountedHeavyTailRegression,
+    DiscountedRidgeRegression,
     DisjointArms,
     EpsilonGreedy,
     GLMRegression,
@@ -26,6 +27,7 @@ from torchonline import (
     HeavyTailRegression,
     HuberRegression,
     LocalGLMRegression,
+    NormalizedLMS,
     RidgeRegression,
     RobustRidgeRegression,
     RunningScaler,
@@ -48,6 +50,8 @@ ESTIMATORS: dict[str, Callable[..., Any]] = {
     "huber": lambda **o: HuberRegression(DIM, horizon=100, **o),
     "huber, any horizon": lambda **o: HuberRegression(DIM, horizon=None, **o),
     "discounted": lambda **o: DiscountedHeavyTailRegression(DIM, discount=0.9, **o),
+    "discounted ridge": lambda **o: DiscountedRidgeRegression(DIM, discount=0.9, **o),
+    "LMS": lambda **o: NormalizedLMS(DIM, **o),
 }
 
 
@@ -74,8 +78,9 @@ def on_tensors(arms: DisjointArms, is_small: bool) -> DisjointArms:
 def test_arms_are_separate_estimators(build: Any, is_small: bool) -> None:
     """Bit for bit on arrays; each with its share of delta."""
     arms = on_tensors(DisjointArms(build(), ARMS), is_small)
-    delta = build().delta
-    singles = [build(delta=delta / ARMS) for _ in range(ARMS)]
+    # NormalizedLMS has no delta.
+    delta = getattr(build(), "delta", None)
+    singles = [build(**({} if delta is None else {"delta": delta / ARMS})) for _ in range(ARMS)]
     probes = torch.randn(9, DIM, dtype=D)
     for x, k, reward, scale in zip(*rounds(possible=build().possible_reward), strict=True):
         close(arms(probes), torch.stack([UCB(one)(probes.unsqueeze(-2)).squeeze(-1) for one in singles], -1), 1e-11)
