@@ -46,7 +46,7 @@ POLICIES = {
     "HeavyTailUCB 1.5": lambda **o: HeavyTailUCB(4, moment_order=1.5, **o),
     "HeavyTailUCB symmetric": lambda **o: HeavyTailUCB(4, noise="symmetric", **o),
     "Thompson": lambda **o: ThompsonSampling(RidgeRegression(4, **o)),
-    "LocalGLB": lambda **o: LocalGLB(4, theta_bound=2.0, **o),
+    "LocalGLB": lambda **o: LocalGLB(4, theta_bound=2.0, feature_bound=8.0, **o),
     "GLBOMD Poisson": lambda **o: GLBOMD(4, link=Poisson(), feature_bound=8.0, **o),
     "Greedy": lambda **o: Greedy(HeavyTailRegression(4, **o)),
 }
