@@ -56,6 +56,13 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "validate": [1, 0, None, "yes"],
     "link": ["logistic", 1.0, torch.sigmoid, torch.nn.Sigmoid(), torchonline.Logistic],
     "estimator": [None, "OFUL", torch.nn.Linear(3, 1), Estimator],
+    # Of policies that draw, and of the robust regression.
+    "draws": [0, -1, 1.5, True, "3", None],
+    "epsilon": [0.0, 1.1, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
+    **{name: [-1.0, *NOT_FINITE, *NOT_A_NUMBER] for name in ("decay", "exponent")},
+    **dict.fromkeys(("gamma", "temperature", "cut"), NOT_POSITIVE),
+    "quantile": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
+    **{name: [0, -1, 1.5, True, "3", None] for name in ("window", "warmup")},
     # Of convex learners.
     "experts": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
     "sketch_size": [0, -1, 1.5, True, "3", None],

@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
-from tests import convex_learners, learners
+from tests import composed_policies, convex_learners, learners
 from tests.learners import DIM, estimator_of
+from torchonline.bandits.composed import ComposedPolicy
 from torchonline.convex.learner import ConvexLearner
 
 DEVICE = "imaginary"
@@ -118,6 +119,8 @@ def use_convex(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -
 def use(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Ask a learner everything and teach it: its answers and its buffers are on the device."""
     ask = use_convex if isinstance(learner, ConvexLearner) else use_bandit
+    if isinstance(learner, ComposedPolicy):
+        ask = functools.partial(composed_policies.use, device=DEVICE)
     seen = ask(learner, batch_shape, dtype)
     strangers = {str(tensor.device) for tensor in [*seen, *learner.buffers()]} - {f"{DEVICE}:0"}
     if strangers:
@@ -162,7 +165,7 @@ def main() -> None:
     install()
     if pretend_to_be_real() == 0:
         raise RuntimeError("the library no longer asks is_readable: say here how it knows a tensor with values")
-    cases = {str(case): case for case in (*learners.CASES, *convex_learners.CASES)}
+    cases = {str(case): case for case in (*learners.CASES, *convex_learners.CASES, *composed_policies.CASES)}
     for line in sys.stdin:
         name = line.rstrip()
         case = learners.Case(class_of(name)) if ".py:" in name else cases[name]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import torchonline
 import torchonline.baselines
 from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.exploration import Exploration
 from torchonline.bandits.glm.base import GeneralizedEstimator
 from torchonline.bandits.policies import Policy
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator
@@ -36,6 +37,7 @@ DIM = 3
 BATCH_SHAPES = ((), (2,))
 REQUIRED: dict[str, Any] = {"dim": DIM, "horizon": 2000, "outputs": 2, "discount": 0.9, "feature_bound": 10.0}
 PACKAGES = (torchonline, torchonline.baselines)
+MEAN_ONLY = (torchonline.Greedy, Exploration)
 VARIANTS: dict[str, tuple[Any, ...]] = {
     "moment_order": (1.5,),
     "noise": ("symmetric",),
@@ -156,8 +158,8 @@ def is_plain(cls: type[nn.Module]) -> bool:
 def policies() -> Iterator[Case]:
     """Every named bandit, and every policy over every estimator of one response that it does not stand on by name.
 
-    Greedy asks an estimator for its predictor only: two kinds of that will do. A rival that is UCB over an estimator and says
-    nothing of its own is covered by UCB and by that estimator.
+    Greedy and what explores without the width ask an estimator for its mean only: two kinds of that will do. A rival that is UCB
+    over an estimator and says nothing of its own is covered by UCB and by that estimator.
     """
     named = [cls for cls in public_classes(Policy) if "estimator" not in required(cls)]
     yield from (Case(cls) for cls in named if not is_plain(cls))
@@ -165,7 +167,7 @@ def policies() -> Iterator[Case]:
     for cls in public_classes(Policy):
         if cls not in named:
             for base in public_classes(Estimator, packages=(torchonline,)):
-                few = cls is torchonline.Greedy and base.__name__ not in ("RidgeRegression", "LocalGLMRegression")
+                few = issubclass(cls, MEAN_ONLY) and base.__name__ not in ("RidgeRegression", "LocalGLMRegression")
                 if (cls, base) not in stood_on and not few and not Case(base).output_shape:
                     yield replace(Case(cls), over=Case(base))
 

@@ -43,13 +43,16 @@ def a_fleet_chooses_like_single_learners(case: Case) -> None:
         return
     singles = [case.build() for _ in range(3)]
     drawn = not torch.equal(fleet(rounds[0].arms), fleet(rounds[0].arms))
+    is_random = drawn or fleet.is_random
     for round_ in rounds:
-        index, scores = fleet.select(round_.arms), fleet(round_.arms)
+        index, scores, probabilities = fleet.select(round_.arms), fleet(round_.arms), fleet.probabilities(round_.arms)
         assert index.shape == (3,)
         assert scores.shape == round_.arms.shape[:-1]
         for i, single in enumerate(singles):
             if not drawn:
                 close(single(round_.arms[i]), scores[i])
+                close(single.probabilities(round_.arms[i]), probabilities[i])
+            if not is_random:
                 assert single.select(round_.arms[i]) == index[i]
             single.step(round_.arms[i, 0], round_.reward[i])
         fleet.step(round_.arms[:, 0], round_.reward)

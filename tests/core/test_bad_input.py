@@ -23,7 +23,7 @@ from tests.learners import (
     snapshot,
     takes_none,
 )
-from torchonline import OFUL
+from torchonline import OFUL, RidgeRegression
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.core.checks import LONG
@@ -39,6 +39,7 @@ OPTIONS = [
 @pytest.mark.parametrize(("cls", "name", "may_be_none"), OPTIONS)
 def test_a_bad_option_is_refused_by_name(cls: Any, name: str, may_be_none: bool) -> None:
     good = {key: REQUIRED[key] for key in required(cls) if key in REQUIRED}
+    good |= {"estimator": RidgeRegression(DIM)} if "estimator" in required(cls) else {}
     for value in BAD_OPTIONS[name]:
         if value is None and may_be_none:
             continue

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import Estimator
-from torchonline.core.checks import positive, positive_integer, within
+from torchonline.core.checks import LARGEST, positive, positive_integer, within
 from torchonline.core.ops import (
     along,
     ascending,
@@ -53,6 +53,8 @@ class AdaptiveEstimator(Estimator):
         super().__init__(dim, ridge, radius_scale, noise_scale, restart_every=restart_every, **options)
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
+        # Nothing is known of the parameter's length that could cut an interval.
+        self.theta_bound = LARGEST[self._initial_options["dtype"]]
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"seen": torch.zeros((), dtype=torch.int64)}
@@ -218,7 +220,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
 
     def _keep_(self, residual: Tensor) -> Tensor:
         size, seen = abs(residual), real(self.seen, self.slots)
-        slot = seen - self.window * floor(seen / self.window)
+        slot = real(self.seen % self.window, self.slots)
         residuals = where(self.slots == column(slot), column(size), self.residuals)
         count = at_most(seen + 1.0, float(self.window))
         used = self.slots < column(count)
@@ -228,7 +230,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
         low = floor(position)
         below, above = entry(ordered, low), entry(ordered, minimum(low + 1.0, count - 1.0))
         limit = self.cut * (below + (position - low) * (above - below))
-        limit = where((seen < self.warmup) | (limit <= 0.0), size + math.inf, limit)
+        limit = number(where((seen < self.warmup) | (limit <= 0.0), size + math.inf, limit))
         kept = where(used, minimum(residuals, column(limit)), 0.0 * residuals)
         assign_(self.residuals, residuals)
         assign_(self.spread, sqrt(total(kept * kept) / count))

@@ -138,9 +138,9 @@ def check_growth(self: Any, x: Any, quadratic: Any, is_response: bool = False) -
     largest, most = self._largest(quadratic), 1.0 / roundoff(quadratic)
     if largest < most:
         return
-    check_values("x", torch.as_tensor(x))
+    check_values(self.features_name, torch.as_tensor(x))
+    name = self.response if is_response else self.features_name
     raise refusal(
-        f"{self.response if is_response else 'x'}: expected a round that adds less than {most:.1e} to the statistics in its "
-        f"direction, all that the state's dtype can resolve, got {largest:.1e}; scale the features "
-        f"down or raise ridge"
+        f"{name}: expected a round that adds less than {most:.1e} to the statistics in its direction, all that the state's dtype "
+        f"can resolve, got {largest:.1e}; scale the features down or raise ridge"
     )

@@ -45,6 +45,8 @@ class ComposedPolicy(Learner):
         _check_scaler(scaler, estimator.dim, batch_shape, state)
         self.policy = policy
         self.scaler = scaler
+        # A file would hold the parts twice.
+        self.__dict__["_arguments"] = {}
         self.noise_scale = estimator.noise_scale
         # Why this policy was recommended, for its repr.
         self.note = ""
@@ -79,6 +81,7 @@ class ComposedPolicy(Learner):
         """Return the features that the policy gets: ``(*B, ..., d)`` to ``(*B, ..., m)``."""
         return x if self.scaler is None else self.scaler._scaled(x)
 
+    @one_at_a_time
     def _forward_in_python(self, context: ArrayLike) -> Tensor:
         return self._scores(self._checked(context, None)[0])
 
@@ -105,7 +108,7 @@ class ComposedPolicy(Learner):
         if self.validate and is_readable(context):
             check_values(self.context_name, context)
         with torch.no_grad():
-            scores = self._scores(context.detach())
+            scores = self._scores(self._to_score(context, available))
             scores = scores if available is None else scores.masked_fill(~available, -math.inf)
             return policy.choice(scores, self.rounds)
 
@@ -136,7 +139,7 @@ class ComposedPolicy(Learner):
         if self.validate and is_readable(context):
             check_values(self.context_name, context)
         with torch.no_grad():
-            return self._mixture(context.detach(), available)
+            return self._mixture(self._to_score(context, available), available)
 
     @torch.jit.export
     @in_python(_probabilities_in_python)
@@ -186,6 +189,10 @@ class ComposedPolicy(Learner):
 
     # TorchScript does not compile the methods below.
 
+    def _to_score(self, context: Tensor, mask: Tensor | None) -> Tensor:
+        """Return what :meth:`_scores` gets where some arms are unavailable."""
+        return context.detach()
+
     def _arms_of(self, context: Tensor) -> int:
         """Return K, the number of arms of a decision."""
         raise NotImplementedError
@@ -234,7 +241,7 @@ class ComposedPolicy(Learner):
 
 def as_policy(name: str, value: Any) -> Policy:
     """Return a policy, or UCB over an estimator; or raise."""
-    if isinstance(value, Estimator):
+    if isinstance(value, Estimator) and not value.output_shape:
         return UCB(value)
     if not isinstance(value, Policy):
         raise TypeError(f"{name}: expected a Policy or an Estimator, got {type(value).__name__}")

@@ -78,11 +78,13 @@ class DisjointArms(ComposedPolicy):
         if most < count:
             raise ValueError(f"most_actions: expected at least actions = {count}, got {most}")
         options: dict[str, Any] = {"dtype": one.theta_hat.dtype, "device": one.theta_hat.device}
+        options["validate"] = one.validate
         delta: Any = getattr(one, "delta", None)
         if delta is not None:
             options["delta"] = delta / most
         one = rebuilt(one, **options)
         fleet = rebuilt(one, batch_shape=(*one.batch_shape, count))
+        one.features_name = fleet.features_name = self.context_name
         dim = scaler.dim if isinstance(scaler, RunningScaler) else one.dim
         super().__init__(_with_estimator(pattern, fleet), scaler, one.batch_shape, dim)
         self.most_actions = most
@@ -123,6 +125,8 @@ class DisjointArms(ComposedPolicy):
         Raises:
             TypeError, ValueError: ``actions`` is something else. Nothing has changed.
         """
+        if not isinstance(actions, Iterable):
+            raise TypeError(f"actions: expected indices of arms, got {type(actions).__name__}")
         listed = as_indices("actions", actions if isinstance(actions, Tensor) else list(actions), torch.device("cpu"))
         removed, count = listed.reshape(-1).tolist(), self.actions
         if not set(removed) <= set(range(count)) or len(set(removed)) < len(removed) or len(removed) >= count:
@@ -136,7 +140,7 @@ class DisjointArms(ComposedPolicy):
         context, reward, scale, is_one = checked_rounds(self, self._state(), context, reward, noise_scale, "context")
         action, known = self._checked_action(action, reward)
         view = self.view_for(context) if self.is_small and not self.batch_dims else None
-        if view is not None and known is not None:
+        if view is not None and known:
             rounds = rounds_of_arrays(self, view.learner, context, reward, scale, is_one, "context")
             self._learn_on_arrays(view, [(x, k, r, s) for (x, r, s), k in zip(rounds, known, strict=True)])
             return
@@ -243,6 +247,8 @@ class DisjointArms(ComposedPolicy):
         """Return the actions as a tensor, and as a list if they can be read; or raise."""
         index = as_indices("action", action, reward.device)
         check_shape("action", index, reward.shape)
+        if index.device != reward.device:
+            raise ValueError(f"action: expected a tensor on {reward.device}, got one on {index.device}")
         if not is_readable(index) or not (index.is_cpu or self.validate):
             return index, None
         known = index.reshape(-1).tolist()
@@ -263,16 +269,20 @@ class DisjointArms(ComposedPolicy):
         """Replace the fleet by one with some of its arms, and new ones."""
         fleet, old, dims = self.policy.estimator, list(kept), self.batch_dims
         with torch.no_grad():
-            options = {"dtype": fleet.theta_hat.dtype, "device": fleet.theta_hat.device}
-            new = rebuilt(fleet, batch_shape=(*self.batch_shape, len(old) + added), **options)
+            place, count = {"device": fleet.theta_hat.device}, len(old) + added
+            # Its buffers are those of the dtype that the others were made with.
+            new = rebuilt(fleet, batch_shape=(*self.batch_shape, count), validate=fleet.validate, **place)
+            new = new.to(fleet.theta_hat.dtype)
+            new.features_name = fleet.features_name
             index = torch.tensor(old, device=fleet.theta_hat.device)
             for name, buffer in fleet.state().items():
                 rows = buffer.index_select(dims, index)
                 new._buffers[name].narrow(dims, 0, len(old)).copy_(rows)
                 if name in self.pooled and added:
                     new._buffers[name].copy_(rows.narrow(dims, 0, 1).expand_as(new._buffers[name]))
-        self._modules["policy"] = _with_estimator(self.policy, new)
+        # In this order: an exception in between leaves no view of another fleet.
         self.__dict__["_view"] = None
+        self._modules["policy"] = _with_estimator(self.policy, new)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         # TorchScript writes the chosen arm's buffers too, which are no state.

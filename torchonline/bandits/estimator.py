@@ -61,8 +61,8 @@ class Estimator(Learner):
     V_inv: Tensor
     rounds: Tensor
 
-    # What `step` calls the response.
-    response = "reward"
+    # What `step` calls the response, and what errors call the features of a round.
+    response, features_name = "reward", "x"
     positive_definite: tuple[str, ...] = ("V", "V_inv")
     # Buffers that the arms of a DisjointArms have in common: every arm's rounds change all of them.
     pooled: tuple[str, ...] = ()

@@ -70,11 +70,12 @@ class SquareCB(Exploration):
 
     .. math:: p_k = \frac1{K + \gamma_t\,(\hat m - \hat m_k)}\quad\text{for all but the best arm, which gets the rest.}
 
-    Guarantee, for a constant gamma (``exponent=0``) of :meth:`theorem_gamma`: if some parameter predicts the mean rewards, all
-    in [0, 1], and the estimator's squared loss is at most ``regret`` above that parameter's over the horizon T, then with
-    probability at least 1 - ``delta`` the regret is at most :math:`4\sqrt{KT\,\text{regret}} + 8\sqrt{KT\log(2/\delta)}`
-    (Foster and Rakhlin, Theorem 1). The default, a gamma that grows as :math:`10\sqrt t`, is a heuristic (Vowpal Wabbit's), for
-    rewards in [0, 1]; for others divide gamma by the rewards' range. Cost of a decision: O(K d).
+    Guarantee, for a constant gamma (``exponent=0``) of :meth:`theorem_gamma`: if some parameter predicts the mean rewards, if
+    rewards and predictions are in [0, 1], and if the estimator's squared loss is at most ``regret`` above that parameter's over
+    the horizon T, then with probability at least 1 - ``delta`` the regret is at most
+    :math:`4\sqrt{KT\,\text{regret}} + 8\sqrt{KT\log(2/\delta)}` (Foster and Rakhlin, Theorem 1). The
+    default, a gamma that grows as :math:`10\sqrt t`, is a heuristic (Vowpal Wabbit's), for rewards in [0, 1]; for others divide
+    gamma by the rewards' range. Cost of a decision: O(K d).
 
     Args:
         estimator: as in :class:`Policy`.
@@ -98,7 +99,9 @@ class SquareCB(Exploration):
 
     @staticmethod
     def theorem_gamma(actions: int, horizon: int, regret: float, delta: float = 0.01) -> float:
-        """Return the gamma of the theorem, for ``exponent=0``: sqrt(K T / (regret + log(2 / delta))).
+        """Return the gamma of the theorem, for ``exponent=0``.
+
+        It is sqrt(K T / (regret + log(2 / delta))).
 
         Args:
             actions: K, the largest number of arms.
@@ -141,7 +144,8 @@ class Softmax(Exploration):
         self.temperature = positive("temperature", temperature)
 
     def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
-        return torch.softmax(scores / self.temperature, -1)
+        # Differences of scores, which overflow to -inf alone.
+        return torch.softmax((scores - scores.amax(-1, keepdim=True)) / self.temperature, -1)
 
 
 def uniform(scores: Tensor) -> Tensor:

@@ -71,6 +71,9 @@ class RadiusMaster(DisjointArms):
         Neu, Explore no more: improved high-probability regret bounds for non-stochastic bandits, NeurIPS 2015, for EXP4-IX.
     """
 
+    # TorchScript reads the annotations of the class itself alone.
+    copied: list[str]
+    pooled: list[str]
     plays: Tensor
     gains: Tensor
     losses: Tensor
@@ -148,7 +151,7 @@ class RadiusMaster(DisjointArms):
         # A multiple of its own for each decision.
         shares = shares.reshape(list(shares.shape[:-1]) + [1] * (mean.dim() - shares.dim()) + [shares.size(-1)])
         index = drawn(shares.expand(list(mean.shape[:-1]) + [shares.size(-1)]))
-        return mean + self.multiples[index].unsqueeze(-1) * error
+        return mean + self.multiples.take(index).unsqueeze(-1) * error
 
     def _mixture(self, context: Tensor, mask: Tensor | None) -> Tensor:
         bounds = self._bounds(context)
@@ -163,6 +166,8 @@ class RadiusMaster(DisjointArms):
         agree = 1.0 * (argmax(self._bounds(context)) == column(1.0 * action))
         low, high = self.reward_range
         gain = at_most(at_least((reward - low) / (high - low), 0.0), 1.0)
+        # The arm may refuse the round, so it learns before anything is written.
+        self._learn_arm(self._features(context), action, reward, noise_scale)
         if self.rule == "balancing":
             assign_(self.plays, self.plays + agree)
             assign_(self.gains, self.gains + column(gain) * agree)
@@ -170,7 +175,6 @@ class RadiusMaster(DisjointArms):
             floor = 0.5 * self._rate(real(self.rounds, self.plays) + 1.0)
             played = row_dots(self.shares(), agree)
             assign_(self.losses, self.losses + column((1.0 - gain) / (played + floor)) * agree)
-        self._learn_arm(self._features(context), action, reward, noise_scale)
         self._end_round_(context)
 
     def _is_on_arrays(self) -> bool:

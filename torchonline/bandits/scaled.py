@@ -97,3 +97,8 @@ class ScaledPolicy(ComposedPolicy):
 
     def _start_anew_(self, due: Tensor) -> None:
         self.policy.estimator._forget_(due)
+
+    # TorchScript does not compile the method below.
+
+    def _to_score(self, context: Tensor, mask: Tensor | None) -> Tensor:
+        return context.detach() if mask is None else self.policy._arms_to_score(context.detach(), mask)

@@ -89,6 +89,7 @@ class RunningScaler(Learner):
         rounds = torch.zeros((), dtype=torch.int64)
         return {"mean": zeros, "squares": zeros.clone(), "inverse": zeros.clone(), "rounds": rounds}
 
+    @one_at_a_time
     def _forward_in_python(self, x: ArrayLike) -> Tensor:
         return self._scaled(self._checked(x))
 

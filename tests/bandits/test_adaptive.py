@@ -1,0 +1,169 @@
+"""AdaptiveRidgeRegression and RobustRidgeRegression against their docstrings, and what is promised of units and outliers."""
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.learners import close, differences, same, snapshot
+from tests.reference.adaptive import AdaptiveReference, RobustReference
+from tests.reference.follow import data
+from torchonline import UCB, AdaptiveRidgeRegression, RobustRidgeRegression
+
+pytestmark = pytest.mark.fast
+
+D = torch.float64
+OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "a small window": {"window": 7, "warmup": 3},
+    "a window shorter than the warm-up": {"window": 4, "warmup": 20},
+    "a window of 1": {"window": 1, "warmup": 1},
+    "all": {"ridge": 0.1, "radius_scale": 2.0, "cut": 0.7, "quantile": 0.6, "window": 50, "warmup": 25},
+}
+
+
+@pytest.mark.parametrize("dim", [1, 4])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("is_small", [True, False], ids=["on arrays", "on tensors"])
+def test_agrees_with_reference(dim: int, options: dict[str, Any], is_small: bool) -> None:
+    policy, reference = UCB(RobustRidgeRegression(dim, **options)), RobustReference(dim, **options)
+    policy.estimator.is_small = is_small
+    for arms, reward, noise_scale in data(dim, seed=dim, noise=(0.1, 1.0, 3.0) if dim > 1 else None, outlier=1e6):
+        rows, scores = torch.from_numpy(arms), torch.from_numpy(reference.scores(arms))
+        size = max(1.0, float(scores.abs().max()))
+        assert float((policy(rows) - scores).abs().max()) < 1e-9 * size
+        policy.step(rows[0], reward, noise_scale)
+        reference.step(arms[0], reward, noise_scale)
+        size = max(1.0, float(abs(reference.theta).max()))
+        assert float((policy.estimator.theta_hat - torch.from_numpy(reference.theta)).abs().max()) < 1e-9 * size
+        assert policy.estimator.spread.item() == pytest.approx(reference.spread(), rel=1e-9)
+        assert policy.estimator.radius().item() == pytest.approx(reference.radius(), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"noise_scale": 2.0, "ridge": 3.0, "radius_scale": 0.1}], ids=["default", "all"]
+)
+@pytest.mark.parametrize("is_small", [True, False], ids=["on arrays", "on tensors"])
+def test_adaptive_agrees_with_reference(options: dict[str, Any], is_small: bool) -> None:
+    policy, reference = UCB(AdaptiveRidgeRegression(3, **options)), AdaptiveReference(3, **options)
+    policy.estimator.is_small = is_small
+    for arms, reward, noise_scale in data(3, seed=1, noise=(0.1, 1.0, 3.0), outlier=1e3):
+        rows, scores = torch.from_numpy(arms), torch.from_numpy(reference.scores(arms))
+        assert float((policy(rows) - scores).abs().max()) < 1e-9 * max(1.0, float(scores.abs().max()))
+        policy.step(rows[0], reward, noise_scale)
+        reference.step(arms[0], reward, noise_scale)
+        assert policy.estimator.radius().item() == pytest.approx(reference.radius(), rel=1e-9)
+
+
+def rows_and_rewards(count: int = 200, outlier: float = 1e3) -> tuple[Tensor, Tensor]:
+    x = torch.randn(count, 3, dtype=D)
+    reward = x @ torch.tensor([1.0, -2.0, 0.5], dtype=D) + torch.randn(count, dtype=D)
+    reward[::17] *= outlier
+    return x, reward
+
+
+def test_the_window_is_a_ring() -> None:
+    """After 3 windows and a bit, it holds the last residuals; the oldest went first."""
+    learner, (x, reward), last = RobustRidgeRegression(3, window=8, warmup=2), rows_and_rewards(27), []
+    for row, value in zip(x, reward, strict=True):
+        last.append(abs(float(value - row @ learner.theta_hat)))
+        learner.step(row, value)
+    for t in range(27 - 8, 27):
+        assert learner.residuals[t % 8].item() == pytest.approx(last[t], rel=1e-12)
+    assert int(learner.seen) == 27
+
+
+def test_the_ring_still_turns_where_float32_has_no_odd_counts() -> None:
+    learner = RobustRidgeRegression(1, window=4, dtype=torch.float32)
+    learner.seen.fill_(2**25 + 1)
+    for value in (1.0, 2.0, 3.0):
+        before = learner.residuals.clone()
+        learner.step([0.0], value)
+        assert (learner.residuals != before).nonzero().flatten().tolist() == [int(learner.seen - 1) % 4]
+    assert learner.residuals.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("scale", [1000.0, 1e-6, 1e30])
+def test_rewards_in_another_unit_give_predictions_in_that_unit(scale: float) -> None:
+    """Predictions, radii and intervals are multiplied; so choices stay."""
+    one, other = RobustRidgeRegression(3), RobustRidgeRegression(3)
+    x, reward = rows_and_rewards()
+    probes = torch.randn(9, 3, dtype=D)
+    for row, value in zip(x, reward, strict=True):
+        one.step(row, value)
+        other.step(row, scale * value)
+        close(scale * one(probes) / scale, other(probes) / scale)
+        close(one.radius(), other.radius() / scale)
+    for bound, scaled in zip(one.interval(probes), other.interval(probes), strict=True):
+        close(bound, scaled / scale)
+    low, high = other.interval(probes)
+    close((low + high) / (2.0 * scale), one(probes))
+    assert bool((low < high).all())
+
+
+def test_an_interval_at_zero_features_is_no_nan() -> None:
+    for cls, dtype in itertools.product((AdaptiveRidgeRegression, RobustRidgeRegression), (D, torch.float32)):
+        for learner in (cls(3, dtype=dtype), torch.jit.script(cls(3, dtype=dtype))):
+            low, high = learner.interval(torch.zeros(2, 3, dtype=dtype))
+            assert bool((low <= high).all())
+            assert bool((high.abs() < 1e-6).all())
+
+
+def test_outliers_of_any_size_move_the_estimate_by_what_the_cut_allows() -> None:
+    x, reward = rows_and_rewards(outlier=1.0)
+    seen = []
+    for size in (1e3, 1e6, 1e90):
+        learner = RobustRidgeRegression(3)
+        learner.step(x[:100], reward[:100])
+        before = learner.theta_hat.clone()
+        learner.step(x[100], size)
+        seen.append(learner.theta_hat.clone())
+        ordinary = learner.residuals[:100].sort().values
+        allowed = 1.5 * float(ordinary[-1]) * float((learner.V_inv @ x[100]).norm())
+        assert float((seen[-1] - before).norm()) <= allowed
+        assert math.isfinite(learner.radius().item())
+    assert all(torch.equal(seen[0], each) for each in seen)
+
+
+def test_single_precision_follows_double() -> None:
+    x, reward = rows_and_rewards()
+    single, double = RobustRidgeRegression(3, window=16, dtype=torch.float32), RobustRidgeRegression(3, window=16)
+    single.step(x.float(), reward.float())
+    double.step(x.float(), reward.float())
+    torch.testing.assert_close(single.theta_hat.double(), double.theta_hat, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(single.spread.double(), double.spread, rtol=1e-4, atol=1e-4)
+    assert single.residuals.dtype == torch.float32
+
+
+def test_a_fleet_has_a_window_for_each_learner() -> None:
+    fleet = RobustRidgeRegression(3, window=6, warmup=2, batch_shape=(2, 3))
+    x, reward = torch.randn(2, 3, 20, 3, dtype=D), torch.randn(2, 3, 20, dtype=D) ** 3
+    fleet.step(x, reward)
+    for i in range(2):
+        for j in range(3):
+            single = RobustRidgeRegression(3, window=6, warmup=2)
+            single.step(x[i, j], reward[i, j])
+            for name, value in snapshot(single).items():
+                whole = fleet.state_dict()[name]
+                close(value, whole[i, j] if whole.dim() > value.dim() else whole, 1e-12)
+
+
+def test_a_state_of_another_window_is_refused() -> None:
+    learner, other = RobustRidgeRegression(2, window=8), RobustRidgeRegression(2, window=9)
+    before = snapshot(learner)
+    with pytest.raises(RuntimeError, match=r"residuals: expected shape \(8\)"):
+        learner.load_state_dict(other.state_dict())
+    with pytest.raises(RuntimeError, match="cut: the state was learnt with 2"):
+        learner.load_state_dict(RobustRidgeRegression(2, window=8, cut=2.0).state_dict())
+    assert differences(before, snapshot(learner)) == []
+
+
+def test_restarts_forget_the_window_too() -> None:
+    learner, (x, reward) = RobustRidgeRegression(3, restart_every=10, window=8), rows_and_rewards(13)
+    learner.step(x, reward)
+    fresh = RobustRidgeRegression(3, restart_every=10, window=8)
+    fresh.step(x[10:], reward[10:])
+    assert all(map(same, snapshot(learner).values(), snapshot(fresh).values()))

@@ -1,0 +1,324 @@
+"""RunningScaler: NumPy's mean and deviation in any order, what a row becomes, and the rules of the contract."""
+
+import copy
+import io
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.bad_arguments import BAD_OPTIONS, NOT_POSITIVE, no_floats, no_values
+from tests.core.test_threads import together
+from tests.interruption import interrupted
+from tests.learners import close, differences, snapshot
+from torchonline import RidgeRegression, RunningScaler, ScaledPolicy
+
+pytestmark = pytest.mark.fast
+
+D = torch.float64
+SHAPES: list[tuple[int, ...]] = [(), (2,), (2, 3)]
+
+
+def fed(rows: Any, **options: Any) -> RunningScaler:
+    """A scaler that has seen some rows."""
+    scaler = RunningScaler(np.shape(rows)[-1], **options)
+    scaler.step(rows)
+    return scaler
+
+
+def deviation(scaler: RunningScaler) -> Tensor:
+    """The standard deviation that the scaler divides by."""
+    return 1.0 / scaler.inverse
+
+
+@pytest.mark.parametrize("is_at_once", [True, False])
+def test_mean_and_deviation_are_those_of_numpy(is_at_once: bool) -> None:
+    """In any order, in blocks or one by one, for features whose sizes differ by 16 decades."""
+    random = np.random.default_rng(0)
+    rows = random.standard_normal((500, 4)) * [1e-8, 1.0, 1e3, 1e8] + [1e-8, -2.0, 500.0, 3e8]
+    for _ in range(3):
+        scaler = RunningScaler(4)
+        for block in [rows] if is_at_once else rows:
+            scaler.step(block)
+        np.testing.assert_allclose(scaler.mean, rows.mean(0), rtol=1e-12, atol=1e-12 * abs(rows).max(0).min())
+        np.testing.assert_allclose(deviation(scaler), rows.std(0, ddof=1), rtol=1e-12)
+        z = scaler(rows[:20])
+        expected = np.clip((rows[:20] - rows.mean(0)) / rows.std(0, ddof=1), -2.5, 2.5)
+        np.testing.assert_allclose(z[:, :4], expected, rtol=1e-10, atol=1e-11)
+        assert bool((z[:, 4] == 1.0).all())
+        random.shuffle(rows)
+
+
+@pytest.mark.parametrize("offset", [1e6, 1e9, 1e12])
+def test_a_huge_offset_costs_its_own_digits_only(offset: float) -> None:
+    """float64 holds a feature of offset + deviation 1 to 1e-16 of the offset. A sum of squares would lose the square of that."""
+    rows = offset + np.random.default_rng(0).standard_normal((1000, 2))
+    scaler = fed(rows)
+    precise = rows.astype(np.longdouble)
+    assert np.abs(scaler.mean.numpy() - precise.mean(0)).max() < 4e-16 * offset * 10
+    np.testing.assert_allclose(deviation(scaler), precise.std(0, ddof=1).astype(float), rtol=1e-12 + 1e-15 * offset)
+
+
+def test_a_constant_feature_becomes_0() -> None:
+    """Whatever its value, in both precisions; and so does every feature before the second row."""
+    for dtype in (torch.float64, torch.float32):
+        for value in (0.1, 1e12 / 3.0, -7.7e-30, 0.0):
+            scaler = RunningScaler(2, dtype=dtype)
+            assert scaler([value, 5.0]).tolist() == [0.0, 0.0, 1.0]
+            for t in range(100):
+                scaler.step([value, float(t)])
+                assert scaler([value, 2.0 * t])[0] == 0.0
+                assert scaler([2.0 * value + 1.0, 2.0 * t])[0] == 0.0
+                assert scaler([value, 2.0 * t])[1] == 0.0 or t > 0
+            assert bool(torch.isfinite(scaler([value, 3.0])).all())
+
+
+def test_one_row_and_none() -> None:
+    scaler = fed([[3.0, -1.0]])
+    assert scaler.mean.tolist() == [3.0, -1.0]
+    assert scaler([9.0, 9.0]).tolist() == [0.0, 0.0, 1.0]
+    before = snapshot(scaler)
+    scaler.step(torch.zeros(0, 2))
+    assert differences(before, snapshot(scaler)) == []
+    close(fed([[3.0, -1.0], [5.0, -1.0]])([6.0, 0.0]), torch.tensor([2.0**0.5, 0.0, 1.0], dtype=D), 1e-14)
+
+
+def test_options_shape_the_features() -> None:
+    rows = torch.randn(50, 3, dtype=D)
+    plain, clipped = fed(rows, intercept=False, clip=1e6), fed(rows, clip=0.5)
+    assert (plain.features, clipped.features) == (3, 4)
+    z = (rows - rows.mean(0)) / rows.std(0)
+    close(plain(rows), z, 1e-12)
+    close(clipped(rows), torch.cat([z.clamp(-0.5, 0.5), torch.ones(50, 1, dtype=D)], -1), 1e-12)
+    assert plain(rows.reshape(5, 2, 5, 3)).shape == (5, 2, 5, 3)
+    assert plain(1e100 * rows).isfinite().all()
+
+
+def test_the_output_is_differentiable() -> None:
+    scaler = fed(torch.randn(50, 3, dtype=D), clip=100.0)
+    x = torch.randn(4, 3, dtype=D, requires_grad=True)
+    assert torch.autograd.gradcheck(scaler, (x,))
+    scaler.step(x)
+    assert not any(buffer.requires_grad for buffer in scaler.buffers())
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_statistics_freeze_after_so_many_rows(is_small: bool) -> None:
+    """Rows go on to be counted. On arrays, on tensors, one by one and at once."""
+    rows = torch.randn(30, 3, dtype=D) ** 3
+    scaler, first = RunningScaler(3, freeze_after=10), fed(rows[:10])
+    for row in rows:
+        scaler.step(row if is_small else torch.nn.Parameter(row))
+    for each in (scaler, fed(rows, freeze_after=10)):
+        for name in ("mean", "squares", "inverse"):
+            assert torch.equal(getattr(each, name), getattr(first, name))
+        assert int(each.rounds) == 30
+    assert torch.equal(scaler(rows), first(rows))
+    fleet = RunningScaler(3, freeze_after=10, batch_shape=(2,))
+    fleet.rounds.copy_(torch.tensor([10, 0]))
+    fleet.step(torch.ones(2, 3))
+    assert fleet.mean.tolist() == [[0.0] * 3, [1.0] * 3]
+    once = fed(rows, freeze_after=1)
+    assert torch.equal(once.mean, rows[0])
+    assert not once.inverse.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("batch_shape", SHAPES)
+def test_a_fleet_equals_singles_and_script_equals_eager(batch_shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    options: dict[str, Any] = {"dtype": dtype, "freeze_after": 15}
+    fleet = RunningScaler(3, batch_shape=batch_shape, **options)
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(fleet), file)
+    file.seek(0)
+    script = torch.jit.load(file)
+    rows = 100.0 + torch.randn(*batch_shape, 20, 3, dtype=dtype)
+    for scaler in (fleet, script):
+        scaler.step(rows[..., :9, :])
+        for t in range(9, 20):
+            scaler.step(rows[..., t, :])
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    for name, value in snapshot(fleet).items():
+        close(script.state_dict()[name], value, tolerance)
+    probes = 100.0 + torch.randn(*batch_shape, 2, 7, 3, dtype=dtype)
+    close(script(probes), fleet(probes), tolerance)
+    for member in np.ndindex(*batch_shape):
+        single = fed(rows[member], **options)
+        close(single(probes[member]), fleet(probes)[member], tolerance)
+        for name in ("mean", "squares", "inverse", "rounds"):
+            close(getattr(single, name), getattr(fleet, name)[member], tolerance)
+
+
+def test_single_precision_follows_double() -> None:
+    rows = (1000.0 + torch.randn(300, 2)).float()
+    single, double = fed(rows, dtype=torch.float32), fed(rows)
+    assert single(rows).dtype == torch.float32
+    torch.testing.assert_close(single(rows).double(), double(rows), rtol=1e-2, atol=1e-2)
+
+
+def test_a_state_dict_and_copies_continue_bit_for_bit() -> None:
+    for batch_shape in SHAPES:
+        rows = torch.randn(*batch_shape, 30, 3, dtype=D)
+        scaler = RunningScaler(3, batch_shape=batch_shape)
+        scaler.step(rows[..., :20, :])
+        file = io.BytesIO()
+        torch.save(scaler.state_dict(), file)
+        file.seek(0)
+        loaded = RunningScaler(3, batch_shape=batch_shape)
+        loaded.load_state_dict(torch.load(file, weights_only=True))
+        copies = [loaded, copy.deepcopy(scaler), pickle.loads(pickle.dumps(scaler))]
+        before = snapshot(scaler)
+        for each in copies:
+            each.step(rows[..., 20:, :])
+        assert differences(before, snapshot(scaler)) == []
+        scaler.step(rows[..., 20:, :])
+        assert all(differences(snapshot(scaler), snapshot(each)) == [] for each in copies)
+        scaler.reset()
+        assert differences(snapshot(RunningScaler(3, batch_shape=batch_shape)), snapshot(scaler)) == []
+
+
+def test_a_state_of_other_options_is_refused() -> None:
+    scaler = fed(torch.randn(5, 3))
+    before = snapshot(scaler)
+    for blamed, state in (
+        ("freeze_after: the state was learnt with 7", RunningScaler(3, freeze_after=7).state_dict()),
+        ("mean: expected shape", RunningScaler(4).state_dict()),
+        ("mean: expected numbers, got NaN", before | {"mean": torch.full((3,), torch.nan, dtype=D)}),
+    ):
+        with pytest.raises(RuntimeError, match=blamed):
+            scaler.load_state_dict(state)
+        assert differences(before, snapshot(scaler)) == []
+
+
+@pytest.mark.parametrize("batch_shape", SHAPES)
+def test_wrong_rows_are_refused_by_name_and_change_nothing(batch_shape: tuple[int, ...]) -> None:
+    scaler = RunningScaler(3, batch_shape=batch_shape)
+    scaler.step(torch.randn(*batch_shape, 4, 3))
+    before = snapshot(scaler)
+    good = torch.randn(*batch_shape, 2, 3, dtype=D)
+    bad: dict[str, Any] = no_floats(good) | no_values(good) | {"None": None, "too few": good[..., 1:]}
+    bad |= {"no dimension": good.sum(), "too many dimensions": good.unsqueeze(-2), "a scalar": 1.0}
+    for kind, value in bad.items():
+        with pytest.raises((ValueError, TypeError), match=r"^x: expected ") as caught:
+            scaler.step(value)
+        assert caught.type in (ValueError, TypeError), kind
+        assert differences(before, snapshot(scaler)) == [], kind
+    for kind in ("None", "too few", "no dimension", "a string", "integers", "on another device"):
+        with pytest.raises((ValueError, TypeError), match=r"^x: expected "):
+            scaler(bad[kind])
+
+
+def test_wrong_options_are_refused_by_name() -> None:
+    bad: dict[str, list[Any]] = {
+        "clip": NOT_POSITIVE,
+        "intercept": [1, 0, None, "yes"],
+        "freeze_after": [0, -1, 1.5, True, "3"],
+        **{name: BAD_OPTIONS[name] for name in ("dim", "batch_shape", "dtype", "device", "validate")},
+    }
+    for name, values in bad.items():
+        for value in values:
+            if name != "device" or value is not None:
+                with pytest.raises((ValueError, TypeError), match=f"^{name}: expected "):
+                    RunningScaler(**{"dim": 3} | {name: value})
+    scaler = RunningScaler(3)
+    for name in ("clip", "intercept", "freeze_after"):
+        with pytest.raises(AttributeError, match=f"^{name}: expected "):
+            setattr(scaler, name, 7)
+
+
+def test_rows_may_be_lists_arrays_and_other_types() -> None:
+    rows = [[1.0, 2.0], [3.0, 5.0], [2.0, 2.0]]
+    wanted = snapshot(fed(torch.tensor(rows, dtype=D)))
+    for given in (
+        rows,
+        np.array(rows),
+        np.array(rows, dtype=np.float32),
+        torch.tensor(rows),
+        torch.tensor(rows).half(),
+    ):
+        assert differences(wanted, snapshot(fed(given))) == []
+    scaler = fed(rows)
+    for given in ([2.0, 2.0], np.array([2, 2]), torch.tensor([2.0, 2.0])):
+        close(scaler(given), scaler(torch.tensor([2.0, 2.0], dtype=D)))
+
+
+def test_a_row_may_lie_in_the_scalers_own_memory() -> None:
+    scaler = fed(torch.randn(5, 3))
+    twin = copy.deepcopy(scaler)
+    scaler.step(scaler.mean)
+    twin.step(twin.mean.clone())
+    assert differences(snapshot(twin), snapshot(scaler)) == []
+    scaler = RunningScaler(3, batch_shape=(3,))
+    scaler.step(torch.randn(3, 4, 3))
+    twin = copy.deepcopy(scaler)
+    scaler.step(scaler.squares)
+    twin.step(twin.squares.clone())
+    assert differences(snapshot(twin), snapshot(scaler)) == []
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_an_interrupted_step_is_all_or_nothing(batch_shape: tuple[int, ...]) -> None:
+    scaler, done = (RunningScaler(3, batch_shape=batch_shape, freeze_after=5) for _ in range(2))
+    rows = torch.randn(*batch_shape, 6, 3, dtype=D)
+    for each in (scaler, done):
+        each.step(rows[..., :2, :])
+    start = snapshot(scaler)
+    for x in (rows[..., 3, :], rows[..., 2:, :]):
+        done.load_state_dict(start)
+        done.step(x)
+        after, line = snapshot(done), 0
+        while interrupted(lambda x=x: scaler.step(x), line):
+            now = snapshot(scaler)
+            assert differences(start, now) == [] or differences(after, now) == [], line
+            scaler.load_state_dict(start)
+            line += 1
+        assert line > 30
+        assert differences(after, snapshot(scaler)) == []
+        scaler.load_state_dict(start)
+
+
+def test_deciding_never_changes_it() -> None:
+    policy = ScaledPolicy(RidgeRegression(4), RunningScaler(3))
+    policy.step(torch.randn(9, 3), torch.randn(9))
+    before = snapshot(policy)
+    for _ in range(5):
+        arms = torch.randn(4, 5, 3)
+        policy.select(arms)
+        policy.probabilities(arms)
+        policy.decide(arms)
+        policy(arms)
+        policy.scaler(arms)
+    assert differences(before, snapshot(policy)) == []
+
+
+def test_threads_lose_no_row() -> None:
+    scaler = RunningScaler(4)
+    rows = np.random.default_rng(0).standard_normal((4, 200, 4))
+
+    def learn(number: int) -> None:
+        for row in rows[number]:
+            scaler.step(row)
+            scaler(row)
+
+    together(*(lambda number=number: learn(number) for number in range(4)))
+    assert int(scaler.rounds) == 800
+    np.testing.assert_allclose(deviation(scaler), rows.reshape(-1, 4).std(0, ddof=1), rtol=1e-12)
+
+
+def test_a_torn_scaler_refuses_to_look() -> None:
+    scaler = RunningScaler(2)
+    scaler.__dict__["_is_torn"] = True
+    for call in (lambda: scaler([1.0, 2.0]), lambda: scaler.step([1.0, 2.0]), scaler.state_dict):
+        with pytest.raises(RuntimeError, match=r"^state: expected the whole state of RunningScaler"):
+            call()
+
+
+def test_without_value_checks_shapes_still_are_checked() -> None:
+    scaler = RunningScaler(2, validate=False)
+    with pytest.raises(ValueError, match=r"^x: expected shape"):
+        scaler.step([1.0])
+    scaler.step([torch.nan, 1.0])
+    assert bool(scaler.mean.isnan().any())

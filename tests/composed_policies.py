@@ -1,0 +1,202 @@
+"""Learners made of a policy and a scaler, and how tests build, ask and teach them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tests.learners import chosen
+from torchonline import (
+    UCB,
+    AdaptiveRidgeRegression,
+    DisjointArms,
+    EpsilonGreedy,
+    HeavyTailRegression,
+    LocalGLMRegression,
+    RadiusMaster,
+    RidgeRegression,
+    RobustRidgeRegression,
+    RunningScaler,
+    ScaledPolicy,
+    ThompsonSampling,
+)
+from torchonline.bandits.composed import ComposedPolicy
+from torchonline.bandits.policies import on_arms
+
+DIM, ARMS = 3, 4
+
+
+class MeanPlusWidth(UCB):
+    """A user's policy, with scores of its own."""
+
+    @on_arms
+    def forward(self, arms: Tensor) -> Tensor:
+        return self.estimator.predictor(arms) + 0.5 * self.estimator.width(arms)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A composed policy: what it stands on, and the arguments of its parts.
+
+    ``over`` makes a policy or an estimator of so many features. ``scaler`` holds the scaler's options; None is no scaler.
+    ``is_random`` is "scores" where those are drawn, "choices" where choices are drawn from the scores, or empty.
+    """
+
+    name: str
+    cls: type[ComposedPolicy]
+    over: Callable[..., Any]
+    scaler: dict[str, Any] | None = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    is_random: str = ""
+
+    def build(self, **options: Any) -> Any:
+        """A new one; ``options`` are those that all learners have."""
+        scaler = None if self.scaler is None else RunningScaler(DIM, **self.scaler, **options)
+        policy = self.over(DIM if scaler is None else scaler.features, **options)
+        if self.cls is ScaledPolicy:
+            return ScaledPolicy(policy, scaler)  # type: ignore[arg-type]
+        return self.cls(policy, ARMS, scaler=scaler, **self.options)  # type: ignore[call-arg]
+
+    @property
+    def has_models(self) -> bool:
+        return issubclass(self.cls, DisjointArms)
+
+    def stream(self, count: int, *, batch_shape: tuple[int, ...] = (), seed: int = 0) -> "list[Round]":
+        """Rounds whose features have three units, with heavy-tailed rewards and noise scales that vary."""
+        random, rounds = np.random.default_rng(seed), []
+        possible = self.build().estimator.possible_reward
+        for t in range(count):
+            shape = (*batch_shape, DIM) if self.has_models else (*batch_shape, 2 + t % 4, DIM)
+            context = random.standard_normal(shape)
+            if self.scaler is not None:
+                context = context * [1.0, 100.0, 0.01] + [0.0, 30.0, 1.0]
+            values = (context, random.standard_t(2.1, batch_shape), random.uniform(0.2, 2.0, batch_shape))
+            context, reward, scale = (torch.from_numpy(np.asarray(value)) for value in values)
+            rounds.append(Round(context, possible(reward), scale))
+        return rounds
+
+    def learn(self, policy: Any, round_: "Round", index: Tensor) -> None:
+        """Teach one round."""
+        policy.step(*self.arguments(round_, index).values())
+
+    def arguments(self, round_: "Round", index: Tensor) -> dict[str, Tensor]:
+        """What ``step`` gets in a round in which ``index`` was chosen."""
+        rest = {"reward": round_.reward, "noise_scale": round_.noise_scale}
+        if self.has_models:
+            return {"context": round_.context, "action": index} | rest
+        return {"x": chosen(round_.context, index)} | rest
+
+    def several(self, rounds: "list[Round]", indices: list[Tensor]) -> dict[str, Tensor]:
+        """What ``step`` gets for some rounds at once."""
+        dims = rounds[0].reward.dim()
+        each = [self.arguments(*both) for both in zip(rounds, indices, strict=True)]
+        return {name: torch.stack([one[name] for one in each], dims) for name in each[0]}
+
+    def play(self, policy: Any, rounds: "list[Round]") -> list[Tensor]:
+        """Decide and learn, round by round; the decisions."""
+        decisions = []
+        for t, round_ in enumerate(rounds):
+            torch.manual_seed(t)
+            decisions.append(policy.select(round_.context))
+            self.learn(policy, round_, decisions[-1])
+        return decisions
+
+    def __str__(self) -> str:
+        return f"{self.cls.__name__}({self.name})"
+
+
+@dataclass(frozen=True)
+class Round:
+    """The context of a decision, arms or features, and what was paid."""
+
+    context: Tensor
+    reward: Tensor
+    noise_scale: Tensor
+
+    def of(self, member: tuple[int, ...]) -> "Round":
+        """That of one member of a fleet."""
+        return Round(self.context[member], self.reward[member], self.noise_scale[member])
+
+    def to(self, dtype: torch.dtype) -> "Round":
+        return Round(self.context.to(dtype), self.reward.to(dtype), self.noise_scale.to(dtype))
+
+
+def sampled(dim: int, **options: Any) -> Any:
+    return ThompsonSampling(RidgeRegression(dim, **options), draws=20)
+
+
+def seldom(dim: int, **options: Any) -> Any:
+    return EpsilonGreedy(AdaptiveRidgeRegression(dim, **options), epsilon=0.5)
+
+
+def robust(dim: int, **options: Any) -> Any:
+    return RobustRidgeRegression(dim, window=5, warmup=2, **options)
+
+
+def local(dim: int, **options: Any) -> Any:
+    return LocalGLMRegression(dim, feature_bound=20.0, **options)
+
+
+CASES = [
+    Case("ridge", ScaledPolicy, RidgeRegression),
+    Case("heavy tail, frozen", ScaledPolicy, HeavyTailRegression, {"freeze_after": 6}),
+    Case(
+        "Thompson",
+        ScaledPolicy,
+        sampled,
+        is_random="scores",
+    ),
+    Case("a user's policy", ScaledPolicy, lambda dim, **o: MeanPlusWidth(robust(dim, **o)), {"intercept": False}),
+    Case("ridge", DisjointArms, RidgeRegression, None),
+    Case("heavy tail, frozen", DisjointArms, HeavyTailRegression, {"freeze_after": 6}),
+    Case("robust", DisjointArms, robust),
+    Case("local", DisjointArms, local, None),
+    Case(
+        "Thompson",
+        DisjointArms,
+        sampled,
+        None,
+        is_random="scores",
+    ),
+    Case(
+        "epsilon",
+        DisjointArms,
+        seldom,
+        is_random="choices",
+    ),
+    Case("a user's policy", DisjointArms, lambda dim, **o: MeanPlusWidth(RidgeRegression(dim, **o)), None),
+    Case("balancing", RadiusMaster, RidgeRegression, {"freeze_after": 6}),
+    Case(
+        "exp4",
+        RadiusMaster,
+        robust,
+        None,
+        {"rule": "exp4", "scales": (1.0, 0.1), "reward_range": (-2.0, 3.0)},
+        "scores",
+    ),
+]
+
+
+def use(policy: Any, batch_shape: tuple[int, ...], dtype: torch.dtype, device: str) -> list[Tensor]:
+    """Ask a policy everything and teach it, with tensors of a device; the answers."""
+    like: dict[str, Any] = {"device": device, "dtype": dtype}
+    has_models = isinstance(policy, DisjointArms)
+    reward, two = torch.zeros(batch_shape, **like), torch.zeros(*batch_shape, 2, **like)
+    action, actions = (torch.zeros(each.shape, dtype=torch.int64, device=device) for each in (reward, two))
+    one, several = torch.randn(*batch_shape, DIM, **like), torch.randn(*batch_shape, 2, DIM, **like)
+    if has_models:
+        policy.step(one, action, reward)
+        policy.step(several, actions, two, two + 1.0)
+        context, many = one, torch.randn(*batch_shape, 6, DIM, **like)
+    else:
+        policy.step(one, reward)
+        policy.step(several, two, two + 1.0)
+        context, many = torch.randn(*batch_shape, ARMS, DIM, **like), torch.randn(*batch_shape, 6, ARMS, DIM, **like)
+    mask = torch.ones((*batch_shape, ARMS), dtype=torch.bool, device=device)
+    seen = [policy(context), policy.select(context, mask), policy.select(many), policy.probabilities(context, mask)]
+    seen += policy.decide(context)
+    policy.reset()
+    return seen

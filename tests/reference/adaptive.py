@@ -1,0 +1,88 @@
+"""Ridge regressions whose radius follows their residuals, from the docstrings of the two classes."""
+
+import math
+
+import numpy as np
+
+
+class RobustReference:
+    """All residuals in a list, NumPy's quantile, and a dense inverse in each round."""
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        ridge: float | None = None,
+        radius_scale: float = 0.8,
+        cut: float = 1.0,
+        quantile: float = 0.95,
+        window: int = 256,
+        warmup: int = 10,
+    ) -> None:
+        self.cut, self.quantile, self.window, self.warmup = cut, quantile, window, warmup
+        self.radius_scale = radius_scale
+        self.V = (dim / 5.0 if ridge is None else ridge) * np.eye(dim)
+        self.theta = np.zeros(dim)
+        self.residuals: list[float] = []
+
+    def spread(self) -> float:
+        """The root mean square of the residuals in the window, each cut."""
+        if not self.residuals:
+            return 1.0
+        last = np.array(self.residuals[-self.window :])
+        return math.sqrt(np.mean(np.minimum(last, self.limit()) ** 2))
+
+    def limit(self) -> float:
+        """Where the last residual is cut."""
+        if len(self.residuals) <= self.warmup:
+            return math.inf
+        limit = self.cut * float(np.quantile(self.residuals[-self.window :], self.quantile))
+        return limit if limit > 0.0 else math.inf
+
+    def radius(self) -> float:
+        return self.radius_scale * self.spread()
+
+    def width(self, x: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.einsum("...i,ij,...j->...", x, np.linalg.inv(self.V), x))
+
+    def scores(self, arms: np.ndarray) -> np.ndarray:
+        return arms @ self.theta + self.radius() * self.width(arms)
+
+    def step(self, x: np.ndarray, reward: float, noise_scale: float | None = None) -> None:
+        scale = 1.0 if noise_scale is None else noise_scale
+        x, reward = x / scale, reward / scale
+        residual = reward - x @ self.theta
+        self.residuals.append(abs(residual))
+        kept = float(np.clip(residual, -self.limit(), self.limit()))
+        self.V = self.V + np.outer(x, x)
+        self.theta = self.theta + np.linalg.solve(self.V, x) * kept
+
+
+class AdaptiveReference:
+    """All rounds in a list, and the normal equations in each."""
+
+    def __init__(
+        self, dim: int, *, noise_scale: float = 0.5, ridge: float | None = None, radius_scale: float = 0.8
+    ) -> None:
+        self.noise_scale, self.radius_scale = noise_scale, radius_scale
+        self.V = (dim / 5.0 if ridge is None else ridge) * np.eye(dim)
+        self.moment = np.zeros(dim)
+        self.residuals: list[float] = []
+
+    @property
+    def theta(self) -> np.ndarray:
+        return np.linalg.solve(self.V, self.moment)
+
+    def radius(self) -> float:
+        sizes = np.array([self.noise_scale, *self.residuals])
+        return self.radius_scale * math.sqrt(np.mean(sizes**2))
+
+    def scores(self, arms: np.ndarray) -> np.ndarray:
+        return arms @ self.theta + self.radius() * np.sqrt(np.einsum("...i,ij,...j", arms, np.linalg.inv(self.V), arms))
+
+    def step(self, x: np.ndarray, reward: float, noise_scale: float | None = None) -> None:
+        weight = 1.0 if noise_scale is None else self.noise_scale / noise_scale
+        x, reward = weight * x, weight * reward
+        self.residuals.append(reward - x @ self.theta)
+        self.V = self.V + np.outer(x, x)
+        self.moment = self.moment + reward * x
