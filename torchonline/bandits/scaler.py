@@ -45,8 +45,8 @@ class RunningScaler(Learner):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, or d + 1 with ``intercept``. ``bound`` is
-          the largest norm of an output.
+        - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, or d + 1 with ``intercept``. The attribute
+          ``bound`` is the largest norm of an output.
         - ``mean``, ``squares`` (of deviations from the mean, summed), ``inverse`` (1 / deviation, or 0): ``(*B, d)``; ``rounds``,
           the rows seen, ``(*B)``.
 
