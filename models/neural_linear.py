@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from torchonline.core.checks import check_shape, one_of, positive, positive_integer
 from torchonline.core.options import described
-from torchonline.models.bandit_head import BanditHead, of_chosen
+from torchonline.models.bandit_head import BanditHead
+from torchonline.models.encoding import of_chosen
 from torchonline.models.replay import Replay
 
 

@@ -17,7 +17,7 @@ from torchonline.bandits.policies import Policy
 from torchonline.callbacks import RegretLogger
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
-from torchonline.models.bandit_head import of_chosen
+from torchonline.models.encoding import of_chosen
 from torchonline.models.replay import Replay
 
 # Lightning 2.6 itself uses what torch 2.13 has deprecated.
