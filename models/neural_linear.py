@@ -1,18 +1,23 @@
 """Lightning module that plays a bandit head over batches of rounds."""
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from torchonline.core.checks import check_shape, one_of, positive, positive_integer
+from torchonline.bandits.composed import learner_of
+from torchonline.bandits.policies import drawn_with_probability
+from torchonline.core.checks import check_shape, one_of, positive, positive_integer, shape_text
 from torchonline.core.options import described
 from torchonline.models.bandit_head import BanditHead
+from torchonline.models.batches import LoggedRounds, Table, inputs_of, unpacked
+from torchonline.models.checkpoints import facts, packed, unpacked_head
 from torchonline.models.encoding import of_chosen
+from torchonline.models.refit import fit_encoder, relearn
 from torchonline.models.replay import Replay
 
 
@@ -80,6 +85,7 @@ class NeuralLinearBandit(pl.LightningModule):
         when the network is retrained.
     """
 
+    readout: Tensor | None
     rounds: Tensor
     seed: Tensor
 
@@ -88,29 +94,38 @@ class NeuralLinearBandit(pl.LightningModule):
         head: BanditHead,
         *,
         feedback: str = "round",
-        train_encoder_every: int | None = None,
+        train_encoder_every: int | None = 50,
         replay_size: int = 2000,
-        encoder_steps: int = 200,
+        encoder_steps: int = 100,
         encoder_batch_size: int = 64,
-        encoder_learning_rate: float = 1e-3,
+        encoder_learning_rate: float = 3e-3,
     ) -> None:
         super().__init__()
-        if not isinstance(head, BanditHead):
-            raise TypeError(f"head: expected a BanditHead, got {type(head).__name__}")
         self.save_hyperparameters(ignore=["head"])
+        head = _as_head(head)
+        self._describe(head)
         self.head = head
         self.feedback = one_of("feedback", feedback, ("round", "batch"))
-        self.replay: Replay | None = None
         if train_encoder_every is not None:
-            self.train_encoder_every = positive_integer("train_encoder_every", train_encoder_every)
-            if not any(parameter.requires_grad for parameter in head.encoder.parameters()):
-                raise ValueError("train_encoder_every: expected None for an encoder without trainable parameters")
-            self.replay = Replay(replay_size)
+            positive_integer("train_encoder_every", train_encoder_every)
+        can_learn = any(parameter.requires_grad for parameter in head.encoder.parameters())
+        self.train_encoder_every = train_encoder_every if can_learn else None
+        self.replay_size = positive_integer("replay_size", replay_size)
         self.encoder_steps = positive_integer("encoder_steps", encoder_steps)
         self.encoder_batch_size = positive_integer("encoder_batch_size", encoder_batch_size)
         self.encoder_learning_rate = positive("encoder_learning_rate", encoder_learning_rate)
+        self.replay = None if self.train_encoder_every is None else Replay(replay_size)
+        readout = None if self.replay is None else torch.zeros_like(head.policy.estimator.theta_hat)
+        self.register_buffer("readout", readout)
         self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
         self.register_buffer("seed", torch.randint(2**62, ()))
+
+    def _describe(self, head: BanditHead) -> None:
+        """Add what the head consists of to the hyper-parameters."""
+        # A command line's recipe of the module has no use here: a checkpoint holds the head itself.
+        for name in ("_instantiator", "_class_path"):
+            self.hparams.pop(name, None)
+        self.save_hyperparameters(facts(head))
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head(inputs)
@@ -131,97 +146,163 @@ class NeuralLinearBandit(pl.LightningModule):
         return torch.optim.SGD([self._clock], lr=1.0)
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
-        inputs, rewards, means = _unpacked(batch)
-        actions = []
+        """Play a table, or learn logged rounds, see the class."""
+        rounds = unpacked(batch)
         with torch.no_grad(), self._own_random_draws():
-            start = 0
-            while start < len(rewards):
-                stop = min(len(rewards), start + self._rounds_from_one_encoder())
-                actions.append(self._play(inputs[start:stop], rewards[start:stop]))
-                start = stop
-        action = torch.cat(actions)
-        regret = means.amax(-1) - of_chosen(means, action)
-        loss = 0.0 * self._clock
-        return {"loss": loss, "regret": regret, "reward": of_chosen(rewards, action), "action": action}
+            if isinstance(rounds, LoggedRounds):
+                self._in_turns(self._learn_log, *rounds[:3])
+                outputs = {"reward": rounds.reward, "action": rounds.action}
+            else:
+                outputs = _payoffs(rounds, self._in_turns(self._play, *rounds[:2]))
+        self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
+        return {"loss": 0.0 * self._clock} | outputs
+
+    def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        """Play without learning, all rounds from one state; log ``val_regret`` and ``val_reward``, means a round."""
+        return self._evaluate("val", batch, batch_idx)
+
+    def test_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        """Play without learning; log ``test_regret`` and ``test_reward``, means a round."""
+        return self._evaluate("test", batch, batch_idx)
+
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> dict[str, Tensor]:
+        """Decide without learning.
+
+        Args:
+            batch: inputs alone, ``(N, *B, ...)``, or any batch that begins with them.
+            batch_idx: number of the batch.
+
+        Returns:
+            ``action``, ``(N, *B)``; its ``probability``, ``(N, *B)``; and the ``probabilities`` of all arms, ``(N, *B, K)``.
+        """
+        inputs, lead = inputs_of(batch), self._batch_dims()
+        with torch.no_grad(), self._own_random_draws(1 + batch_idx):
+            probabilities = self.head.probabilities(inputs.movedim(0, lead))
+            action, probability = drawn_with_probability(probabilities)
+        found = {"action": action, "probability": probability, "probabilities": probabilities}
+        return {name: value.movedim(lead, 0) for name, value in found.items()}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Put the head among the checkpoint's hyper-parameters, so that a load needs no ``head``."""
+        if "head" in inspect.signature(type(self).__init__).parameters:
+            checkpoint.setdefault(self.CHECKPOINT_HYPER_PARAMS_KEY, {})["head"] = packed(self.head)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
+        """Load a state, with or without the names that ``torch.compile`` adds."""
+        own = {_plain_name(name): name for name in self.state_dict()}
+        state = {own.get(_plain_name(name), name): value for name, value in state_dict.items()}
+        if self.readout is not None and "replay.rounds" in state:
+            state.setdefault("readout", self.readout)  # 0.1.0 had none
+        return super().load_state_dict(state, *arguments, **options)
+
+    def _batch_dims(self) -> int:
+        return learner_of(self.head.policy).batch_dims
+
+    def _evaluate(self, stage: str, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        if not isinstance(batch, Tensor) and not isinstance(rounds := unpacked(batch), LoggedRounds):
+            lead = self._batch_dims()
+            with torch.no_grad(), self._own_random_draws(1 + batch_idx):
+                self._check_table(rounds.inputs, rounds.rewards)
+                action = self.head.select(rounds.inputs.movedim(0, lead)).movedim(lead, 0)
+            outputs = _payoffs(rounds, action)
+            means = {f"{stage}_{name}": outputs[name].double().mean() for name in ("regret", "reward")}
+            self.log_dict(means, on_step=False, on_epoch=True, batch_size=len(action))
+            return outputs
+        return self.predict_step(batch, batch_idx)
+
+    def _in_turns(self, act: Callable[..., Tensor], *values: Tensor) -> Tensor:
+        """Call ``act`` on the rounds, up to each training of the encoder; return all actions."""
+        actions, start = [], 0
+        while start < len(values[-1]):
+            stop = min(len(values[-1]), start + self._rounds_from_one_encoder())
+            before = int(self.rounds)
+            actions.append(act(*(value[start:stop] for value in values)))
+            self._train_if_due(before)
+            start = stop
+        return torch.cat(actions)
 
     def _rounds_from_one_encoder(self) -> int:
         """Return the number of rounds to play before the encoder may change."""
-        if self.replay is None or self.feedback == "batch":
+        if self.train_encoder_every is None or self.feedback == "batch":
             return 2**62
         return self.train_encoder_every - int(self.rounds) % self.train_encoder_every
 
     def _play(self, inputs: Tensor, rewards: Tensor) -> Tensor:
         """Decide n rounds, learn from them and return the actions, ``(n, *B)``."""
-        lead = self.head.policy.estimator.batch_dims
+        lead = self._batch_dims()
         # Convert once for all rounds.
-        arms = self.head.encode(inputs).to(self.head.policy.estimator.theta_hat.dtype)
-        check_shape("rewards", rewards, arms.shape[:-1])
-        before = int(self.rounds)
+        x = self.head.encode(inputs).to(self.head.policy.estimator.theta_hat.dtype)
+        self._check_table(inputs, rewards)
         actions: list[Tensor] = []
         try:
             if self.feedback == "round":
-                for round_ in zip(arms, rewards, strict=True):
+                for round_ in zip(x, rewards, strict=True):
                     actions.append(self._decide_and_learn(*round_))
             else:
-                actions.extend(self._decide_and_learn(arms.movedim(0, lead), rewards.movedim(0, lead)).unbind(lead))
+                actions.extend(self._decide_and_learn(x.movedim(0, lead), rewards.movedim(0, lead)).unbind(lead))
         finally:
             # The policy has learnt from these rounds, even if the next one raised an error.
             if actions:
-                self._record(inputs, rewards, torch.stack(actions))
-        if (
-            self.replay is not None
-            and int(self.rounds) // self.train_encoder_every > before // self.train_encoder_every
-        ):
-            with self._own_random_draws():
-                self._train_encoder(self.replay)
+                action = torch.stack(actions)
+                self._record(inputs[: len(action)], action, of_chosen(rewards[: len(action)], action))
         return torch.stack(actions)
 
-    def _record(self, inputs: Tensor, rewards: Tensor, action: Tensor) -> None:
-        """Count the rounds learnt from and keep them for the encoder."""
-        count = len(action)
-        inputs, rewards = inputs[:count], rewards[:count]
-        self.rounds += count
-        if self.replay is not None:
-            kept = inputs, action
-            if self.head.actions is None:
-                # Only the chosen arm is ever encoded again: keep a decision with that single arm.
-                kept = of_chosen(inputs, action).unsqueeze(action.dim()), torch.zeros_like(action)
-            self.replay.push(*kept, of_chosen(rewards, action))
+    def _check_table(self, inputs: Tensor, rewards: Tensor) -> None:
+        """Raise unless there is a reward for each arm."""
+        head = self.head
+        arms = head._number_of_arms(inputs)
+        expected = (*inputs.shape[: inputs.dim() - head.item_dims], arms)
+        if rewards.shape != expected and not head.has_models and head.actions is None:
+            raise ValueError(
+                f"rewards: expected shape {shape_text(expected)}, got {shape_text(rewards.shape)}; a head without actions "
+                f"takes an input for each arm, (N, *B, K, *feature), and got {shape_text(inputs.shape)}. For one context "
+                "and K actions, give BanditHead actions=K"
+            )
+        check_shape("rewards", rewards, expected)
 
-    def _decide_and_learn(self, arms: Tensor, rewards: Tensor) -> Tensor:
-        policy = self.head.policy
-        action = policy.select(arms)
-        policy.step(of_chosen(arms, action), of_chosen(rewards, action))
+    def _learn_log(self, inputs: Tensor, action: Tensor, reward: Tensor) -> Tensor:
+        """Learn from n logged rounds in order and return their actions."""
+        lead = self._batch_dims()
+        self.head.step(*(values.movedim(0, lead) for values in (inputs, action, reward)))
+        self._record(inputs, action, reward)
         return action
 
-    def _train_encoder(self, replay: Replay) -> None:
-        """Fit the encoder to the replay, then relearn the replay from the new features."""
-        estimator = self.head.policy.estimator
-        theta_hat = estimator.theta_hat.clone()
-        inputs, action, reward = replay.in_order()
-        parameters = [parameter for parameter in self.head.encoder.parameters() if parameter.requires_grad]
-        optimizer = torch.optim.Adam(parameters, lr=self.encoder_learning_rate)
-        for _ in range(self.encoder_steps):
-            batch = torch.randint(len(reward), (self.encoder_batch_size,), device=reward.device)
-            target = reward[batch].to(theta_hat.dtype)
-            with torch.enable_grad():
-                x = self.head.chosen_features(inputs[batch], action[batch])
-                mean = (x * theta_hat).sum(-1)
-                threshold = 2.0 * (target - mean.detach()).abs().median().item()
-                loss = functional.huber_loss(mean, target, delta=max(threshold, torch.finfo(target.dtype).tiny))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        optimizer.zero_grad()
-        estimator.reset()
-        lead = estimator.batch_dims
-        for rounds in zip(*(values.split(self.encoder_batch_size) for values in (inputs, action, reward)), strict=True):
-            self.head.step(*(values.movedim(0, lead) for values in rounds))
+    def _record(self, inputs: Tensor, action: Tensor, reward: Tensor) -> None:
+        """Count the rounds learnt from and keep them for the encoder."""
+        self.rounds += len(action)
+        if self.replay is not None:
+            if self.head.actions is None and not self.head.has_models:
+                # Only the chosen arm is ever encoded again: keep a decision with that single arm.
+                inputs, action = of_chosen(inputs, action).unsqueeze(action.dim()), torch.zeros_like(action)
+            self.replay.push(inputs, action, reward)
+
+    def _decide_and_learn(self, x: Tensor, rewards: Tensor) -> Tensor:
+        action = self.head.policy.select(x)
+        if not self.head.has_models:
+            x = of_chosen(x, action)
+        self.head._learn(x, action, of_chosen(rewards, action), None)
+        return action
+
+    def _train_if_due(self, before: int) -> None:
+        """Train the encoder if the rounds have passed a multiple of ``train_encoder_every``, then relearn the replay."""
+        every = self.train_encoder_every
+        if self.replay is None or every is None or int(self.rounds) // every <= before // every:
+            return
+        theta_hat, rounds = self.head.policy.estimator.theta_hat, self.replay.in_order()
+        if self.readout is None or self.readout.shape != theta_hat.shape or not bool(self.readout.any()):
+            self.readout = theta_hat.clone()  # the first time, or since actions came or went
+        options = {"steps": self.encoder_steps, "learning_rate": self.encoder_learning_rate}
+        with self._own_random_draws():
+            fit_encoder(self.head, self.readout, rounds, batch_size=self.encoder_batch_size, **options)
+        relearn(self.head, rounds, max(256, self.encoder_batch_size))
 
     @contextmanager
-    def _own_random_draws(self) -> Iterator[None]:
-        """Seed random draws by ``seed`` and ``rounds``, then restore the generators."""
-        seed, devices = int(self.seed + self.rounds), [] if self.device.type == "cpu" else [self.device]
+    def _own_random_draws(self, number: int = 0) -> Iterator[None]:
+        """Seed random draws by ``seed``, ``rounds`` and ``number``, then restore the generators."""
+        seed, devices = (
+            int(self.seed + self.rounds) + (number << 32),
+            [] if self.device.type == "cpu" else [self.device],
+        )
         with torch.random.fork_rng(devices, device_type=self.device.type):
             # torch.manual_seed visits all accelerator types, which takes longer than a round.
             torch.default_generator.manual_seed(seed)
@@ -230,11 +311,23 @@ class NeuralLinearBandit(pl.LightningModule):
             yield
 
 
-def _unpacked(batch: Any) -> tuple[Tensor, Tensor, Tensor]:
-    if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
-        got = f"{len(batch)} items" if isinstance(batch, (tuple, list)) else type(batch).__name__
-        raise ValueError(f"batch: expected (inputs, rewards) or (inputs, rewards, means), got {got}")
-    inputs, rewards = batch[:2]
-    means = batch[2] if len(batch) == 3 else rewards
-    check_shape("means", means, rewards.shape)
-    return inputs, rewards, means
+def _as_head(head: Any) -> BanditHead:
+    """Return a head, which may come as bytes from a checkpoint; or raise."""
+    if isinstance(head, bytes):
+        return unpacked_head(head)
+    if isinstance(head, str):
+        raise TypeError(f"head: expected a BanditHead, which the checkpoint could not hold ({head}); pass head=...")
+    if not isinstance(head, BanditHead):
+        raise TypeError(f"head: expected a BanditHead, got {type(head).__name__}")
+    return head
+
+
+def _payoffs(table: Table, action: Tensor) -> dict[str, Tensor]:
+    """Return regret, reward and action of each round, ``(N, *B)``."""
+    regret = table.means.amax(-1) - of_chosen(table.means, action)
+    return {"regret": regret, "reward": of_chosen(table.rewards, action), "action": action}
+
+
+def _plain_name(name: str) -> str:
+    """Return the name of a state's entry without what ``torch.compile`` adds."""
+    return name.replace("_orig_mod.", "")
