@@ -96,7 +96,7 @@ class NeuralLinearBandit(pl.LightningModule):
         feedback: str = "round",
         train_encoder_every: int | None = 50,
         replay_size: int = 2000,
-        encoder_steps: int = 100,
+        encoder_steps: int = 50,
         encoder_batch_size: int = 64,
         encoder_learning_rate: float = 3e-3,
     ) -> None:
@@ -121,11 +121,12 @@ class NeuralLinearBandit(pl.LightningModule):
         self.register_buffer("seed", torch.randint(2**62, ()))
 
     def _describe(self, head: BanditHead) -> None:
-        """Add what the head consists of to the hyper-parameters."""
+        """Add what the head consists of to the hyper-parameters, for loggers."""
         # A command line's recipe of the module has no use here: a checkpoint holds the head itself.
         for name in ("_instantiator", "_class_path"):
             self.hparams.pop(name, None)
-        self.save_hyperparameters(facts(head))
+        self._facts = {name: value for name, value in facts(head).items() if name not in self.hparams}
+        self.save_hyperparameters(self._facts)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head(inputs)
@@ -184,8 +185,14 @@ class NeuralLinearBandit(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put the head among the checkpoint's hyper-parameters, so that a load needs no ``head``."""
-        if "head" in inspect.signature(type(self).__init__).parameters:
-            checkpoint.setdefault(self.CHECKPOINT_HYPER_PARAMS_KEY, {})["head"] = packed(self.head)
+        arguments = inspect.signature(type(self).__init__).parameters
+        saved = checkpoint.setdefault(self.CHECKPOINT_HYPER_PARAMS_KEY, {})
+        if any(argument.kind is argument.VAR_KEYWORD for argument in arguments.values()):
+            # A load would pass all hyper-parameters on to a constructor with **options.
+            for name in self._facts:
+                saved.pop(name, None)
+        if "head" in arguments:
+            saved["head"] = packed(self.head)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
         """Load a state, with or without the names that ``torch.compile`` adds."""

@@ -51,7 +51,7 @@ def robust_loss(mean: Tensor, target: Tensor) -> Tensor:
 def predicted(head: BanditHead, theta: Tensor, inputs: Tensor, action: Tensor) -> Tensor:
     """Return the readout of the chosen arms, ``(*B, n)``, differentiable in encoder and ``theta``."""
     policy, lead = head.policy, learner_of(head.policy).batch_dims
-    x = head.chosen_features(inputs, action).movedim(0, lead)
+    x = head._chosen(inputs, action).movedim(0, lead)
     if isinstance(policy, ComposedPolicy):
         x = policy._features(x)
     if not head.has_models:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchonline.core.checks import positive_integer, seed_number
 from torchonline.core.options import described
+from torchonline.models.batches import LoggedRounds
 
 
 class RoundLoader:
@@ -17,7 +18,8 @@ class RoundLoader:
     the two methods, such as torchdata's ``StatefulDataLoader``.
 
     Args:
-        tensors: tensors with one entry per round along the first dimension, such as inputs, rewards and means.
+        tensors: tensors with one entry per round along the first dimension, such as inputs, rewards and means; or one
+            :class:`~torchonline.models.LoggedRounds`, which makes each batch one.
         rounds: length of the stream, which is one epoch for Lightning. None passes through the tensors once; of more passes each
             is shuffled anew.
         batch_size: rounds in a batch. The last batch may have fewer.
@@ -35,8 +37,16 @@ class RoundLoader:
     """
 
     def __init__(
-        self, *tensors: Tensor, rounds: int | None = None, batch_size: int = 1, shuffle: bool = False, seed: int = 0
+        self,
+        *tensors: Tensor | LoggedRounds,
+        rounds: int | None = None,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        seed: int = 0,
     ) -> None:
+        self.is_log = len(tensors) == 1 and isinstance(tensors[0], LoggedRounds)
+        if self.is_log:
+            tensors = tuple(tensor for tensor in tensors[0] if tensor is not None)
         for tensor in tensors:
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"tensors: expected torch.Tensors, got {type(tensor).__name__}")
@@ -73,7 +83,8 @@ class RoundLoader:
             rounds = self.batches[self._next_batch]
             # Counted before the batch is yielded, because a checkpoint is taken after the batch was played.
             self._next_batch += 1
-            yield tuple(tensor[rounds] for tensor in self.tensors)
+            batch = tuple(tensor[rounds] for tensor in self.tensors)
+            yield LoggedRounds(*batch) if self.is_log else batch
 
     def state_dict(self) -> dict[str, int]:
         return {"next_batch": self._next_batch}
