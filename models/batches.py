@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchonline.core.checks import check_shape
 from torchonline.core.inputs import as_indices
+from torchonline.models.encoding import of_chosen
 
 
 class LoggedRounds(NamedTuple):
@@ -63,6 +64,12 @@ def inputs_of(batch: Any) -> Tensor:
     if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], Tensor):
         return batch[0]
     raise ValueError(f"batch: expected inputs, {WANTED}, got {type(batch).__name__}")
+
+
+def payoffs(table: Table, action: Tensor) -> dict[str, Tensor]:
+    """Return regret, reward and action of each round, ``(N, *B)``."""
+    regret = table.means.amax(-1) - of_chosen(table.means, action)
+    return {"regret": regret, "reward": of_chosen(table.rewards, action), "action": action}
 
 
 def _table(inputs: Tensor, rewards: Tensor, means: Tensor | None = None) -> Table:

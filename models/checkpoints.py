@@ -49,6 +49,22 @@ def unpacked_head(data: bytes) -> BanditHead:
     return head
 
 
+def as_head(head: Any) -> BanditHead:
+    """Return a head, which may come as bytes from a checkpoint; or raise."""
+    if isinstance(head, bytes):
+        return unpacked_head(head)
+    if isinstance(head, str):
+        raise TypeError(f"head: expected a BanditHead, which the checkpoint could not hold ({head}); pass head=...")
+    if not isinstance(head, BanditHead):
+        raise TypeError(f"head: expected a BanditHead, got {type(head).__name__}")
+    return head
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a state's entry without what ``torch.compile`` adds."""
+    return name.replace("_orig_mod.", "")
+
+
 def facts(head: BanditHead) -> dict[str, Any]:
     """Return what a head consists of and its policy's options, flat, for loggers."""
     policy = head.policy

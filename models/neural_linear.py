@@ -1,8 +1,8 @@
 """Lightning module that plays a bandit head over batches of rounds."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytorch_lightning as pl
@@ -14,8 +14,9 @@ from torchonline.bandits.policies import drawn_with_probability
 from torchonline.core.checks import check_shape, one_of, positive, positive_integer, shape_text
 from torchonline.core.options import described
 from torchonline.models.bandit_head import BanditHead
-from torchonline.models.batches import LoggedRounds, Table, inputs_of, unpacked
-from torchonline.models.checkpoints import facts, packed, unpacked_head
+from torchonline.models.batches import LoggedRounds, inputs_of, payoffs, unpacked
+from torchonline.models.checkpoints import as_head, facts, packed, plain_name
+from torchonline.models.draws import seeded_draws
 from torchonline.models.encoding import of_chosen
 from torchonline.models.refit import fit_encoder, relearn
 from torchonline.models.replay import Replay
@@ -102,7 +103,7 @@ class NeuralLinearBandit(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.save_hyperparameters(ignore=["head"])
-        head = _as_head(head)
+        head = as_head(head)
         self._describe(head)
         self.head = head
         self.feedback = one_of("feedback", feedback, ("round", "batch"))
@@ -154,7 +155,7 @@ class NeuralLinearBandit(pl.LightningModule):
                 self._in_turns(self._learn_log, *rounds[:3])
                 outputs = {"reward": rounds.reward, "action": rounds.action}
             else:
-                outputs = _payoffs(rounds, self._in_turns(self._play, *rounds[:2]))
+                outputs = payoffs(rounds, self._in_turns(self._play, *rounds[:2]))
         self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
         return {"loss": 0.0 * self._clock} | outputs
 
@@ -196,8 +197,8 @@ class NeuralLinearBandit(pl.LightningModule):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
         """Load a state, with or without the names that ``torch.compile`` adds."""
-        own = {_plain_name(name): name for name in self.state_dict()}
-        state = {own.get(_plain_name(name), name): value for name, value in state_dict.items()}
+        own = {plain_name(name): name for name in self.state_dict()}
+        state = {own.get(plain_name(name), name): value for name, value in state_dict.items()}
         if self.readout is not None and "replay.rounds" in state:
             state.setdefault("readout", self.readout)  # 0.1.0 had none
         return super().load_state_dict(state, *arguments, **options)
@@ -211,7 +212,7 @@ class NeuralLinearBandit(pl.LightningModule):
             with torch.no_grad(), self._own_random_draws(1 + batch_idx):
                 self._check_table(rounds.inputs, rounds.rewards)
                 action = self.head.select(rounds.inputs.movedim(0, lead)).movedim(lead, 0)
-            outputs = _payoffs(rounds, action)
+            outputs = payoffs(rounds, action)
             means = {f"{stage}_{name}": outputs[name].double().mean() for name in ("regret", "reward")}
             self.log_dict(means, on_step=False, on_epoch=True, batch_size=len(action))
             return outputs
@@ -303,38 +304,6 @@ class NeuralLinearBandit(pl.LightningModule):
             fit_encoder(self.head, self.readout, rounds, batch_size=self.encoder_batch_size, **options)
         relearn(self.head, rounds, max(256, self.encoder_batch_size))
 
-    @contextmanager
-    def _own_random_draws(self, number: int = 0) -> Iterator[None]:
+    def _own_random_draws(self, number: int = 0) -> AbstractContextManager[None]:
         """Seed random draws by ``seed``, ``rounds`` and ``number``, then restore the generators."""
-        seed, devices = (
-            int(self.seed + self.rounds) + (number << 32),
-            [] if self.device.type == "cpu" else [self.device],
-        )
-        with torch.random.fork_rng(devices, device_type=self.device.type):
-            # torch.manual_seed visits all accelerator types, which takes longer than a round.
-            torch.default_generator.manual_seed(seed)
-            for device in devices:
-                torch.get_device_module(device).manual_seed(seed)
-            yield
-
-
-def _as_head(head: Any) -> BanditHead:
-    """Return a head, which may come as bytes from a checkpoint; or raise."""
-    if isinstance(head, bytes):
-        return unpacked_head(head)
-    if isinstance(head, str):
-        raise TypeError(f"head: expected a BanditHead, which the checkpoint could not hold ({head}); pass head=...")
-    if not isinstance(head, BanditHead):
-        raise TypeError(f"head: expected a BanditHead, got {type(head).__name__}")
-    return head
-
-
-def _payoffs(table: Table, action: Tensor) -> dict[str, Tensor]:
-    """Return regret, reward and action of each round, ``(N, *B)``."""
-    regret = table.means.amax(-1) - of_chosen(table.means, action)
-    return {"regret": regret, "reward": of_chosen(table.rewards, action), "action": action}
-
-
-def _plain_name(name: str) -> str:
-    """Return the name of a state's entry without what ``torch.compile`` adds."""
-    return name.replace("_orig_mod.", "")
+        return seeded_draws(int(self.seed + self.rounds) + 1_000_003 * number, self.device)

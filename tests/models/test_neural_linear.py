@@ -528,12 +528,17 @@ class TestCommandLine:
         assert recorder["regret"].shape == (10,)
         assert module.hparams["actions"] == 5
 
-    def test_with_lightnings_command_line(self, tmp_path: Path) -> None:
+    def test_with_lightnings_command_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("jsonargparse")
         from pytorch_lightning.cli import LightningCLI
 
+        monkeypatch.setattr("sys.argv", ["fit.py"])
         cli = LightningCLI(
-            NeuralLinearBandit, run=False, args={"model": CONFIG["init_args"]}, save_config_callback=None
+            NeuralLinearBandit,
+            run=False,
+            args={"model": CONFIG["init_args"]},
+            save_config_callback=None,
+            seed_everything_default=False,
         )
         assert cli.model.encoder_steps == 7
         saved(cli.model, tmp_path / "a.ckpt", "models")
