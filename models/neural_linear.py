@@ -23,22 +23,25 @@ from torchonline.models.replay import Replay
 
 
 class NeuralLinearBandit(pl.LightningModule):
-    r"""Lightning module that plays a bandit head against tables of rewards.
+    r"""Lightning module that plays a bandit head against tables of rewards, and learns from logs.
 
     A round of the :class:`~torchonline.models.BanditHead`, where the encoder computes the features :math:`x_k`::
 
         k = policy.select(arms)             # arms: x_1 ... x_K
         policy.step(arms[k], rewards[k])    # the policy sees only the chosen entry of the table
 
-    The encoder is frozen unless ``train_encoder_every`` is set. Then, after every ``train_encoder_every`` rounds:
+    The encoder learns. After every ``train_encoder_every`` rounds:
 
-    1. The encoder is fitted to the last ``replay_size`` rounds, with the current estimate :math:`\hat\theta` as readout:
-       :math:`\min_\phi \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top\hat\theta)`.
-    2. The policy's statistics are reset, and the policy learns the rounds of the replay again, in order, from their new
-       features.
+    1. Encoder and a linear readout :math:`w` are trained together on the last ``replay_size`` rounds, by Adam from where they are:
+       :math:`\min_{\phi, w} \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top w)`. Where each action has a model of its own, so
+       it has a vector :math:`w_k`. The readout starts from the policy's first estimate, and stays in the buffer ``readout``.
+    2. The policy's statistics are reset, its scaler's too, and the policy learns the rounds of the replay again, in order, from
+       their new features.
+
+    ``train_encoder_every=None`` freezes the encoder. An encoder without trainable parameters is frozen in any case.
 
     The loss h is Huber's, because with a squared loss single heavy-tailed rewards could dominate the features: squared up to
-    twice the median absolute residual (1.35 standard deviations of Gaussian noise), linear beyond. Refitting voids the policy's
+    twice the median absolute residual (1.35 standard deviations of Gaussian noise), linear beyond. Training voids the policy's
     guarantee, because the new features depend on the noise of the rewards that are learnt again.
 
     A *step* of the trainer is a batch, which is always played to its end; the buffer ``rounds`` counts rounds. A run resumed
@@ -47,39 +50,51 @@ class NeuralLinearBandit(pl.LightningModule):
     stream, seeded by the buffers ``seed`` and ``rounds``. Lightning takes an epoch cut short by ``max_steps`` as finished:
     resume a checkpoint saved after such a fit with a larger ``max_steps``.
 
-    Cost: one pass of the encoder over each batch, then the policy's cost for each round.
+    Validation, test and prediction decide from the present state and learn nothing.
+
+    A checkpoint holds the head: ``load_from_checkpoint(path)`` needs no ``head``, with torch 2.6 or later. Only modules that are
+    imported already are made from a file, and no code in it runs. The hyper-parameters name the encoder, the policy and the
+    options of both policy and estimator, for loggers.
+
+    Cost: one pass of the encoder over each batch, and the policy's cost for each round. Each training: ``encoder_steps``
+    minibatches, and the policy's cost for each round of the replay.
 
     Args:
         head: the encoder and the policy; ``*B`` is the policy's batch shape.
         feedback: when rewards arrive: after each ``"round"`` or after each ``"batch"``, whose decisions are then made from the
             same state.
-        train_encoder_every: rounds between two fits of the encoder. None freezes the encoder.
-        replay_size: number of last rounds for fitting the encoder and relearning.
-        encoder_steps: minibatches in a fit.
+        train_encoder_every: rounds between two trainings of the encoder. None freezes the encoder.
+        replay_size: number of last rounds for training the encoder and relearning. The replay holds their inputs in memory.
+        encoder_steps: minibatches in a training.
         encoder_batch_size: rounds in a minibatch.
-        encoder_learning_rate: learning rate of Adam, which is restarted for each fit.
+        encoder_learning_rate: learning rate of Adam, whose moments start anew in each training.
 
     Shape:
-        - A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds.
+        - A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds, or a dict of these names.
         - inputs: ``(N, *B, K, *feature)``, or ``(N, *B, *feature)`` for a head with actions.
         - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Regret is measured by the means,
           or by the rewards if there are no means.
-        - ``training_step`` returns ``regret``, ``reward`` and ``action``, each ``(N, *B)``, for callbacks.
+        - Or a batch is a log: :class:`~torchonline.models.LoggedRounds`, or a dict with ``inputs``, ``action`` and ``reward``.
+          Its rounds are learnt in order, and nothing is decided.
+        - ``training_step`` returns ``regret`` (not for a log), ``reward`` and ``action``, each ``(N, *B)``, for callbacks. It
+          logs ``reward``, the mean over the batch.
 
     Raises:
         RuntimeError: there is more than one process, whose statistics Lightning would overwrite with those of the first.
 
     Example:
-        >>> from torchonline import OFUL
+        >>> from torchonline import RidgeRegression, UCB
         >>> from torchonline.models import RoundLoader
-        >>> bandit = NeuralLinearBandit(BanditHead(torch.nn.Linear(4, 2), OFUL(2)))
-        >>> loader = RoundLoader(torch.rand(20, 5, 4), torch.rand(20, 5), batch_size=10)  # 20 rounds, 5 arms
+        >>> encoder = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU())
+        >>> policy = UCB(RidgeRegression(16, noise_scale=0.5, radius="constant", radius_scale=0.4))
+        >>> bandit = NeuralLinearBandit(BanditHead(encoder, policy, actions=3))
+        >>> loader = RoundLoader(torch.rand(100, 4), torch.rand(100, 3), batch_size=10)  # 100 rounds, 3 arms
         >>> quiet = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
         >>> quiet |= {"enable_model_summary": False, "enable_checkpointing": False}
         >>> trainer = pl.Trainer(max_epochs=1, **quiet)
         >>> trainer.fit(bandit, loader)
         >>> bandit.rounds, trainer.global_step
-        (tensor(20), 2)
+        (tensor(100), 10)
 
     Reference:
         Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018. Their method keeps the statistics of old features

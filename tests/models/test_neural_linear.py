@@ -528,6 +528,8 @@ class TestCommandLine:
         assert recorder["regret"].shape == (10,)
         assert module.hparams["actions"] == 5
 
+    # Lightning calls jsonargparse in ways that the latest one warns of.
+    @pytest.mark.filterwarnings("ignore")
     def test_with_lightnings_command_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("jsonargparse")
         from pytorch_lightning.cli import LightningCLI
