@@ -27,7 +27,7 @@ class LoggedRounds(NamedTuple):
 
 
 class Table(NamedTuple):
-    """N rounds with the rewards of all arms, from which a learner sees those that it chooses."""
+    """N rounds with the rewards of all arms."""
 
     inputs: Tensor
     rewards: Tensor

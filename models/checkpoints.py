@@ -3,7 +3,7 @@
 import inspect
 import io
 import sys
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,10 @@ from torchonline.models.bandit_head import BanditHead
 
 
 def packed(head: BanditHead) -> bytes | str:
-    """Return a head as bytes, without its encoder's tensors; or say why not, as text.
+    """Return a head as bytes; or say why not, as text.
 
-    The bytes hold no code. A head with a function of the user's in it, or with a class that cannot be imported, has none.
+    The encoder's parameters and persistent buffers have no values there. The bytes hold no code. A head with a function of the
+    user's in it, or with a class that cannot be imported, cannot be packed.
     """
     memo = {id(tensor): _without_values(tensor) for tensor in head.encoder.state_dict(keep_vars=True).values()}
     file = io.BytesIO()
@@ -29,10 +30,10 @@ def packed(head: BanditHead) -> bytes | str:
 
 
 def unpacked_head(data: bytes) -> BanditHead:
-    """Return the head that :func:`packed` has packed. Its encoder's tensors hold zeros.
+    """Return the head that :func:`packed` has packed.
 
-    torch's restricted unpickler makes the instances. It gets modules that are imported already, and functions of
-    ``torch.nn.functional``; anything else is refused.
+    Zeros stand for the values that are missing. torch's restricted unpickler makes the instances. It gets classes of modules
+    that are imported already, and functions of ``torch.nn.functional``; anything else is refused.
 
     Raises:
         ValueError: ``data`` holds something else, or a class that is not imported.
@@ -42,8 +43,8 @@ def unpacked_head(data: bytes) -> BanditHead:
     if not isinstance(head, BanditHead):
         raise ValueError(f"head: expected a packed BanditHead, got {type(head).__name__}")
     for part in head.encoder.modules():
-        for tensors in (part._parameters, part._buffers):
-            for name, tensor in tensors.items():
+        for tensors in cast(list[dict[str, Any]], [part._parameters, part._buffers]):
+            for name, tensor in list(tensors.items()):
                 if tensor is not None and tensor.is_meta:
                     tensors[name] = _on_cpu(tensor)
     return head
@@ -67,7 +68,7 @@ def plain_name(name: str) -> str:
 
 def facts(head: BanditHead) -> dict[str, Any]:
     """Return what a head consists of and its policy's options, flat, for loggers."""
-    policy = head.policy
+    policy: Any = head.policy
     found: dict[str, Any] = {"encoder": type(uncompiled(head.encoder)).__name__}
     parameters = sum(parameter.numel() for parameter in head.encoder.parameters())
     found |= {"encoder_parameters": parameters, "combine": head.combine, "feature_dims": head.feature_dims}
@@ -76,14 +77,14 @@ def facts(head: BanditHead) -> dict[str, Any]:
     elif head.actions is not None:
         found |= {"actions": len(head.actions), "embedding_width": head.actions.size(1)}
     if isinstance(policy, Learner):
-        scaler = policy.scaler
+        scaler: Any = policy.scaler
         found |= {"scaler": type(scaler).__name__} | ({} if scaler is None else _options(scaler, "scaler_"))
         found |= {"composition": type(policy).__name__}
         policy = policy.policy
     return found | _own(policy) | {"estimator": type(policy.estimator).__name__} | _options(policy.estimator)
 
 
-def _own(policy: nn.Module) -> dict[str, Any]:
+def _own(policy: Any) -> dict[str, Any]:
     """Return a policy's class, and its options that are not the estimator's."""
     names = inspect.signature(type(policy)).parameters.keys() - {"estimator", "arguments", "options"}
     return {"policy": type(policy).__name__} | {

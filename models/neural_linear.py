@@ -23,7 +23,9 @@ from torchonline.models.replay import Replay
 
 
 class NeuralLinearBandit(pl.LightningModule):
-    r"""Lightning module that plays a bandit head against tables of rewards, and learns from logs.
+    r"""Lightning module that plays a bandit head and trains its encoder.
+
+    It plays against tables of rewards, or learns from logs.
 
     A round of the :class:`~torchonline.models.BanditHead`, where the encoder computes the features :math:`x_k`::
 
@@ -32,7 +34,7 @@ class NeuralLinearBandit(pl.LightningModule):
 
     The encoder learns. After every ``train_encoder_every`` rounds:
 
-    1. Encoder and a linear readout :math:`w` are trained together on the last ``replay_size`` rounds, by Adam from where they are:
+    1. Encoder and a linear readout :math:`w` are trained further, together, on the last ``replay_size`` rounds by Adam:
        :math:`\min_{\phi, w} \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top w)`. Where each action has a model of its own, so
        it has a vector :math:`w_k`. The readout starts from the policy's first estimate, and stays in the buffer ``readout``.
     2. The policy's statistics are reset, its scaler's too, and the policy learns the rounds of the replay again, in order, from
@@ -175,11 +177,14 @@ class NeuralLinearBandit(pl.LightningModule):
         return {"loss": 0.0 * self._clock} | outputs
 
     def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
-        """Play without learning, all rounds from one state; log ``val_regret`` and ``val_reward``, means a round."""
+        """Play without learning; log ``val_regret`` and ``val_reward``.
+
+        All rounds are played from one state. The values are means over rounds.
+        """
         return self._evaluate("val", batch, batch_idx)
 
     def test_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
-        """Play without learning; log ``test_regret`` and ``test_reward``, means a round."""
+        """Play without learning; log ``test_regret`` and ``test_reward``."""
         return self._evaluate("test", batch, batch_idx)
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> dict[str, Tensor]:
@@ -200,7 +205,7 @@ class NeuralLinearBandit(pl.LightningModule):
         return {name: value.movedim(lead, 0) for name, value in found.items()}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Put the head among the checkpoint's hyper-parameters, so that a load needs no ``head``."""
+        """Put the head among the checkpoint's hyper-parameters."""
         arguments = inspect.signature(type(self).__init__).parameters
         saved = checkpoint.setdefault(self.CHECKPOINT_HYPER_PARAMS_KEY, {})
         if any(argument.kind is argument.VAR_KEYWORD for argument in arguments.values()):
@@ -211,7 +216,7 @@ class NeuralLinearBandit(pl.LightningModule):
             saved["head"] = packed(self.head)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
-        """Load a state, with or without the names that ``torch.compile`` adds."""
+        """Load a state, with or without the names of ``torch.compile``."""
         own = {plain_name(name): name for name in self.state_dict()}
         state = {own.get(plain_name(name), name): value for name, value in state_dict.items()}
         if self.readout is not None and "replay.rounds" in state:
@@ -234,7 +239,7 @@ class NeuralLinearBandit(pl.LightningModule):
         return self.predict_step(batch, batch_idx)
 
     def _in_turns(self, act: Callable[..., Tensor], *values: Tensor) -> Tensor:
-        """Call ``act`` on the rounds, up to each training of the encoder; return all actions."""
+        """Call ``act`` on the rounds between trainings; return all actions."""
         actions, start = [], 0
         while start < len(values[-1]):
             stop = min(len(values[-1]), start + self._rounds_from_one_encoder())
@@ -307,18 +312,18 @@ class NeuralLinearBandit(pl.LightningModule):
         return action
 
     def _train_if_due(self, before: int) -> None:
-        """Train the encoder if the rounds have passed a multiple of ``train_encoder_every``, then relearn the replay."""
+        """Train the encoder, and relearn, if the rounds have passed a multiple."""
         every = self.train_encoder_every
         if self.replay is None or every is None or int(self.rounds) // every <= before // every:
             return
         theta_hat, rounds = self.head.policy.estimator.theta_hat, self.replay.in_order()
         if self.readout is None or self.readout.shape != theta_hat.shape or not bool(self.readout.any()):
             self.readout = theta_hat.clone()  # the first time, or since actions came or went
-        options = {"steps": self.encoder_steps, "learning_rate": self.encoder_learning_rate}
+        options: Any = {"steps": self.encoder_steps, "learning_rate": self.encoder_learning_rate}
         with self._own_random_draws():
             fit_encoder(self.head, self.readout, rounds, batch_size=self.encoder_batch_size, **options)
         relearn(self.head, rounds, max(256, self.encoder_batch_size))
 
     def _own_random_draws(self, number: int = 0) -> AbstractContextManager[None]:
-        """Seed random draws by ``seed``, ``rounds`` and ``number``, then restore the generators."""
+        """Seed random draws, then restore the generators."""
         return seeded_draws(int(self.seed + self.rounds) + 1_000_003 * number, self.device)

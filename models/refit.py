@@ -13,7 +13,7 @@ Rounds = tuple[Tensor, Tensor, Tensor]
 def fit_encoder(
     head: BanditHead, readout: Tensor, rounds: Rounds, *, steps: int, batch_size: int, learning_rate: float
 ) -> None:
-    """Train encoder and readout by Adam on minibatches of rounds, from where both are.
+    """Train encoder and readout further, by Adam on minibatches of rounds.
 
     The loss is Huber's, squared up to twice the median absolute residual of the minibatch.
 
@@ -49,7 +49,10 @@ def robust_loss(mean: Tensor, target: Tensor) -> Tensor:
 
 
 def predicted(head: BanditHead, theta: Tensor, inputs: Tensor, action: Tensor) -> Tensor:
-    """Return the readout of the chosen arms, ``(*B, n)``, differentiable in encoder and ``theta``."""
+    """Return the readout of the chosen arms, ``(*B, n)``.
+
+    It is differentiable in the encoder's parameters and ``theta``.
+    """
     policy, lead = head.policy, learner_of(head.policy).batch_dims
     x = head._chosen(inputs, action).movedim(0, lead)
     if isinstance(policy, ComposedPolicy):
@@ -63,7 +66,7 @@ def predicted(head: BanditHead, theta: Tensor, inputs: Tensor, action: Tensor) -
 
 
 def relearn(head: BanditHead, rounds: Rounds, batch_size: int) -> None:
-    """Let the policy forget all, scaler included, and learn the rounds in order from the encoder's features."""
+    """Reset the policy, scaler included, and let it learn the rounds in order."""
     learner = learner_of(head.policy)
     learner.reset()
     for some in zip(*(values.split(batch_size) for values in rounds), strict=True):

@@ -1,6 +1,7 @@
 """Loader of a stream of rounds that a checkpoint can resume anywhere."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,12 +46,11 @@ class RoundLoader:
         seed: int = 0,
     ) -> None:
         self.is_log = len(tensors) == 1 and isinstance(tensors[0], LoggedRounds)
-        if self.is_log:
-            tensors = tuple(tensor for tensor in tensors[0] if tensor is not None)
-        for tensor in tensors:
+        parts: Any = tuple(part for part in tensors[0] if part is not None) if self.is_log else tensors
+        for tensor in parts:
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"tensors: expected torch.Tensors, got {type(tensor).__name__}")
-        lengths = [len(tensor) if tensor.dim() else 0 for tensor in tensors]
+        lengths = [len(tensor) if tensor.dim() else 0 for tensor in parts]
         if not lengths or min(lengths) == 0 or min(lengths) != max(lengths):
             raise ValueError(f"tensors: expected one or more of the same length above 0, got lengths {lengths}")
         length = lengths[0]
@@ -61,8 +61,8 @@ class RoundLoader:
             torch.randperm(length, generator=generator) if shuffle else torch.arange(length)
             for _ in range(0, self.rounds, length)
         ]
-        order = torch.cat(passes)[: self.rounds].to(tensors[0].device)
-        self.tensors = tensors
+        order = torch.cat(passes)[: self.rounds].to(parts[0].device)
+        self.tensors: tuple[Tensor, ...] = parts
         self.shuffle = shuffle
         self.batch_size = positive_integer("batch_size", batch_size)
         self.batches = order.split(self.batch_size)
@@ -76,7 +76,7 @@ class RoundLoader:
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield all batches, or the remaining batches after a state was loaded."""
         self._next_batch, self._first_batch = self._first_batch % len(self), 0
         while self._next_batch < len(self):

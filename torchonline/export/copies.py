@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import torch  # noqa: F401, for the example
 from torch import nn
 
 
@@ -12,7 +13,7 @@ def uncompiled(module: nn.Module) -> Any:
 
 
 def uncompiled_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> Any:
-    """Return an independent copy whose compiled parts are the modules inside their wrappers.
+    """Return a copy whose compiled parts are the modules inside the wrappers.
 
     TorchScript, torch.export and pickle refuse the wrapper ``OptimizedModule``, whose ``_orig_mod`` is the module.
 
@@ -21,8 +22,8 @@ def uncompiled_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> An
         memo: as in ``copy.deepcopy``: id to copy of what is copied already.
 
     Example:
-        >>> compiled = torch.compile(torch.nn.Linear(2, 1), backend="eager")
-        >>> uncompiled_copy(torch.nn.Sequential(compiled))
+        >>> compiled = torch.compile(nn.Linear(2, 1), backend="eager")
+        >>> uncompiled_copy(nn.Sequential(compiled))
         Sequential(
           (0): Linear(in_features=2, out_features=1, bias=True)
         )

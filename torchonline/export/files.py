@@ -291,7 +291,7 @@ def _refuse_python(module: Any, name: str, is_program: bool = False) -> None:
 
 
 def _copy(module: nn.Module) -> Any:
-    """Return an independent copy in evaluation mode, without the wrappers of ``torch.compile``."""
+    """Return an uncompiled copy in evaluation mode."""
     return uncompiled_copy(module).eval()
 
 
