@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchonline.core.checks import one_of, positive_integer
 from torchonline.export import to_program, to_torchscript
+from torchonline.models.batches import inputs_of
 
 WRITERS: dict[str, tuple[str, Callable[..., Any]]] = {
     "torchscript": ("head.pt", to_torchscript),
@@ -63,9 +64,10 @@ class ArtifactExporter(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._example = batch[0][0].detach()
+        inputs = inputs_of(batch)
+        self._example = inputs[0].detach()
         self._is_written = False
-        rounds, played = int(pl_module.get_buffer("rounds")), len(batch[0])
+        rounds, played = int(pl_module.get_buffer("rounds")), len(inputs)
         if self.every_n_rounds and rounds // self.every_n_rounds > (rounds - played) // self.every_n_rounds:
             self._write(pl_module)
 

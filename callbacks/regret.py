@@ -15,7 +15,7 @@ class RegretLogger(pl.Callback):
     are averaged over a fleet. The x axis of the logs counts rounds. A resumed run continues from the total of its checkpoint.
 
     The module's ``training_step`` returns ``outputs["regret"]``, shape ``(N, *B)``, as that of
-    :class:`~torchonline.models.NeuralLinearBandit` does.
+    :class:`~torchonline.models.NeuralLinearBandit` does. Nothing is logged where it returns none, as for logged rounds.
 
     Attributes:
         regret: a :class:`~torchonline.metrics.CumulativeRegret` with the totals and the curve of each learner. None before the
@@ -41,6 +41,8 @@ class RegretLogger(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        if "regret" not in outputs:  # logged rounds, where only the chosen arm's reward is known
+            return
         regret = outputs["regret"].detach().cpu()
         if self.regret is None:
             self.regret = CumulativeRegret(tuple(regret.shape[1:]))

@@ -1,15 +1,10 @@
 """A bandit policy on top of an encoder, as one plain module."""
 
-import os
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.compiler import is_compiling
 
 from torchonline.bandits.composed import ComposedPolicy, learner_of
 from torchonline.bandits.disjoint import DisjointArms
@@ -18,6 +13,7 @@ from torchonline.core.backend import in_python, is_readable
 from torchonline.core.checks import check_shape, check_values, one_of, positive_integer, shape_text
 from torchonline.core.inputs import as_indices, as_tensor, check_tensor
 from torchonline.core.options import described
+from torchonline.models.encoding import encoder_width, evaluating, of_chosen
 
 
 class BanditHead(nn.Module):
@@ -51,8 +47,8 @@ class BanditHead(nn.Module):
         encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d, or d / e for ``combine="outer"``.
         policy: any :class:`~torchonline.bandits.policies.Policy`, or one with a scaler: :class:`~torchonline.ScaledPolicy`,
             :class:`~torchonline.DisjointArms`, what :func:`torchonline.bandit` returns. ``*B`` is its ``batch_shape``.
-        actions: K, if each action gets an estimator like the policy's; or embeddings ``(K, e)``, a tensor, an array or lists, kept
-            as a buffer. None if each arm has its own inputs, or if ``policy`` is a :class:`~torchonline.DisjointArms`.
+        actions: K, if each action gets an estimator like the policy's; or embeddings ``(K, e)``, a tensor, an array or lists,
+            kept as a buffer. None if each arm has its own inputs, or if ``policy`` is a :class:`~torchonline.DisjointArms`.
         combine: ``"product"`` (e = d) or ``"outer"`` (d = m e). Only used with embeddings.
         feature_dims: number of trailing input dimensions that form one item: 1 for vectors, 3 for images.
 
@@ -107,7 +103,7 @@ class BanditHead(nn.Module):
         elif not self.has_models:
             embeddings = check_tensor("actions", actions, policy.estimator.theta_hat).detach().clone()
             check_values("actions", embeddings)
-            self.encoder_width = _encoder_width(embeddings, self.combine, self.encoder_width)
+            self.encoder_width = encoder_width(embeddings, self.combine, self.encoder_width)
         self.register_buffer("actions", embeddings)
 
     def _encode_in_python(self, inputs: Any) -> Tensor:
@@ -120,7 +116,8 @@ class BanditHead(nn.Module):
     def encode(self, inputs: Tensor) -> Tensor:
         """Return the features of all arms of each decision, ``(..., K, d)``.
 
-        Where each action has an estimator of its own, these are the context's features, ``(..., d)``. They are differentiable in the inputs and in the encoder's parameters.
+        Where each action has an estimator of its own, these are the context's features, ``(..., d)``. They are differentiable in
+        the inputs and in the encoder's parameters.
 
         Args:
             inputs: ``(..., K, *feature)``, or ``(..., *feature)`` with ``actions``. NumPy arrays and lists are converted to the
@@ -206,10 +203,7 @@ class BanditHead(nn.Module):
         action = self._checked_action(action, inputs)
         with torch.no_grad(), evaluating(self.encoder):
             x = self._chosen(inputs, action)
-        if self.has_models:
-            self.policy.step(x, action, reward, noise_scale)
-        else:
-            self.policy.step(x, reward, noise_scale)
+        self._learn(x, action, reward, noise_scale)
 
     @torch.jit.export
     @in_python(_step_in_python)
@@ -226,6 +220,10 @@ class BanditHead(nn.Module):
         """
         with torch.no_grad():
             x = self._chosen(inputs, action)
+        self._learn(x, action, reward, noise_scale)
+
+    def _learn(self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
+        """Let the policy learn from the features of the chosen arms."""
         if self.has_models:
             self.policy.step(x, action, reward, noise_scale)
         else:
@@ -324,43 +322,6 @@ class BanditHead(nn.Module):
         return inputs.size(inputs.dim() - self.item_dims) if self.actions is None else self.actions.size(0)
 
 
-def of_chosen(values: Tensor, action: Tensor) -> Tensor:
-    """Select the chosen arms: ``(..., K, *rest)`` and ``(...)`` to ``(..., *rest)``."""
-    lead = action.dim()
-    index = action.reshape(list(action.shape) + [1] * (values.dim() - lead))
-    return values.gather(lead, index.expand_as(values.narrow(lead, 0, 1))).squeeze(lead)
-
-
-# One lock for each encoder in training mode: threads that switch its mode take turns. Reentrant, for signal handlers.
-_LOCKS: "WeakKeyDictionary[nn.Module, Any]" = WeakKeyDictionary()
-if hasattr(os, "register_at_fork"):  # a child does not inherit a lock that another thread holds
-    os.register_at_fork(after_in_child=_LOCKS.clear)
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Run a module in evaluation mode, then restore the mode of each part.
-
-    Several threads may run a module at once if it is in evaluation mode already. Otherwise they follow one another.
-    """
-    lock = nullcontext() if is_compiling() else _LOCKS.setdefault(module, threading.RLock())
-    with lock:
-        training = [part for part in module.modules() if part.training]
-        if training:
-            try:
-                _set_mode(training, False)
-                yield
-            finally:
-                _set_mode(training, True)
-            return
-    yield
-
-
-def _set_mode(parts: list[nn.Module], is_training: bool) -> None:
-    for part in parts:
-        part.training = is_training
-
-
 def _with_models(policy: Any, actions: Any) -> Any:
     """Return the policy, with a model for each action if ``actions`` is a number."""
     if isinstance(policy, DisjointArms):
@@ -372,21 +333,3 @@ def _with_models(policy: Any, actions: Any) -> Any:
     if isinstance(policy, ComposedPolicy):
         raise TypeError(f"actions: expected None under a {type(policy).__name__}, got {actions}")
     return DisjointArms(policy, actions)
-
-
-def _encoder_width(actions: Tensor, combine: str, dim: int) -> int:
-    """Return the encoder's output width for which the policy gets ``dim`` features."""
-    if actions.dim() != 2 or actions.size(0) == 0:
-        raise ValueError(f"actions: expected shape (K, e) with K > 0, got {shape_text(actions.shape)}")
-    width = actions.size(1)
-    if combine == "product":
-        if width != dim:
-            raise ValueError(
-                f'actions: expected shape (K, {dim}), the policy\'s dim, for combine="product", got (K, {width})'
-            )
-        return dim
-    if width == 0 or dim % width != 0:
-        raise ValueError(
-            f'actions: expected a width that divides the policy\'s dim {dim} for combine="outer", got (K, {width})'
-        )
-    return dim // width

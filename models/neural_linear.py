@@ -1,37 +1,49 @@
 """Lightning module that plays a bandit head over batches of rounds."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from torchonline.core.checks import check_shape, one_of, positive, positive_integer
+from torchonline.bandits.composed import learner_of
+from torchonline.bandits.policies import drawn_with_probability
+from torchonline.core.checks import check_shape, one_of, positive, positive_integer, shape_text
 from torchonline.core.options import described
-from torchonline.models.bandit_head import BanditHead, of_chosen
+from torchonline.models.bandit_head import BanditHead
+from torchonline.models.batches import LoggedRounds, inputs_of, payoffs, unpacked
+from torchonline.models.checkpoints import as_head, facts, packed, plain_name
+from torchonline.models.draws import seeded_draws
+from torchonline.models.encoding import of_chosen
+from torchonline.models.refit import fit_encoder, relearn
 from torchonline.models.replay import Replay
 
 
 class NeuralLinearBandit(pl.LightningModule):
-    r"""Lightning module that plays a bandit head against tables of rewards.
+    r"""Lightning module that plays a bandit head and trains its encoder.
+
+    It plays against tables of rewards, or learns from logs.
 
     A round of the :class:`~torchonline.models.BanditHead`, where the encoder computes the features :math:`x_k`::
 
         k = policy.select(arms)             # arms: x_1 ... x_K
         policy.step(arms[k], rewards[k])    # the policy sees only the chosen entry of the table
 
-    The encoder is frozen unless ``train_encoder_every`` is set. Then, after every ``train_encoder_every`` rounds:
+    The encoder learns. After every ``train_encoder_every`` rounds:
 
-    1. The encoder is fitted to the last ``replay_size`` rounds, with the current estimate :math:`\hat\theta` as readout:
-       :math:`\min_\phi \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top\hat\theta)`.
-    2. The policy's statistics are reset, and the policy learns the rounds of the replay again, in order, from their new
-       features.
+    1. Encoder and a linear readout :math:`w` are trained further, together, on the last ``replay_size`` rounds by Adam:
+       :math:`\min_{\phi, w} \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top w)`. Where each action has a model of its own, so
+       it has a vector :math:`w_k`. The readout starts from the policy's first estimate, and stays in the buffer ``readout``.
+    2. The policy's statistics are reset, its scaler's too, and the policy learns the rounds of the replay again, in order, from
+       their new features.
+
+    ``train_encoder_every=None`` freezes the encoder. An encoder without trainable parameters is frozen in any case.
 
     The loss h is Huber's, because with a squared loss single heavy-tailed rewards could dominate the features: squared up to
-    twice the median absolute residual (1.35 standard deviations of Gaussian noise), linear beyond. Refitting voids the policy's
+    twice the median absolute residual (1.35 standard deviations of Gaussian noise), linear beyond. Training voids the policy's
     guarantee, because the new features depend on the noise of the rewards that are learnt again.
 
     A *step* of the trainer is a batch, which is always played to its end; the buffer ``rounds`` counts rounds. A run resumed
@@ -40,45 +52,58 @@ class NeuralLinearBandit(pl.LightningModule):
     stream, seeded by the buffers ``seed`` and ``rounds``. Lightning takes an epoch cut short by ``max_steps`` as finished:
     resume a checkpoint saved after such a fit with a larger ``max_steps``.
 
-    Cost: one pass of the encoder over each batch, then the policy's cost for each round.
+    Validation, test and prediction decide from the present state and learn nothing.
+
+    A checkpoint holds the head: ``load_from_checkpoint(path)`` needs no ``head``, with torch 2.6 or later. Only modules that are
+    imported already are made from a file, and no code in it runs. The hyper-parameters name the encoder, the policy and the
+    options of both policy and estimator, for loggers.
+
+    Cost: one pass of the encoder over each batch, and the policy's cost for each round. Each training: ``encoder_steps``
+    minibatches, and the policy's cost for each round of the replay.
 
     Args:
         head: the encoder and the policy; ``*B`` is the policy's batch shape.
         feedback: when rewards arrive: after each ``"round"`` or after each ``"batch"``, whose decisions are then made from the
             same state.
-        train_encoder_every: rounds between two fits of the encoder. None freezes the encoder.
-        replay_size: number of last rounds for fitting the encoder and relearning.
-        encoder_steps: minibatches in a fit.
+        train_encoder_every: rounds between two trainings of the encoder. None freezes the encoder.
+        replay_size: number of last rounds for training the encoder and relearning. The replay holds their inputs in memory.
+        encoder_steps: minibatches in a training.
         encoder_batch_size: rounds in a minibatch.
-        encoder_learning_rate: learning rate of Adam, which is restarted for each fit.
+        encoder_learning_rate: learning rate of Adam, whose moments start anew in each training.
 
     Shape:
-        - A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds.
+        - A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds, or a dict of these names.
         - inputs: ``(N, *B, K, *feature)``, or ``(N, *B, *feature)`` for a head with actions.
         - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Regret is measured by the means,
           or by the rewards if there are no means.
-        - ``training_step`` returns ``regret``, ``reward`` and ``action``, each ``(N, *B)``, for callbacks.
+        - Or a batch is a log: :class:`~torchonline.models.LoggedRounds`, or a dict with ``inputs``, ``action`` and ``reward``.
+          Its rounds are learnt in order, and nothing is decided.
+        - ``training_step`` returns ``regret`` (not for a log), ``reward`` and ``action``, each ``(N, *B)``, for callbacks. It
+          logs ``reward``, the mean over the batch.
 
     Raises:
         RuntimeError: there is more than one process, whose statistics Lightning would overwrite with those of the first.
 
     Example:
-        >>> from torchonline import OFUL
+        >>> from torchonline import RidgeRegression, UCB
         >>> from torchonline.models import RoundLoader
-        >>> bandit = NeuralLinearBandit(BanditHead(torch.nn.Linear(4, 2), OFUL(2)))
-        >>> loader = RoundLoader(torch.rand(20, 5, 4), torch.rand(20, 5), batch_size=10)  # 20 rounds, 5 arms
+        >>> encoder = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU())
+        >>> policy = UCB(RidgeRegression(16, noise_scale=0.5, radius="constant", radius_scale=0.4))
+        >>> bandit = NeuralLinearBandit(BanditHead(encoder, policy, actions=3))
+        >>> loader = RoundLoader(torch.rand(100, 4), torch.rand(100, 3), batch_size=10)  # 100 rounds, 3 arms
         >>> quiet = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
         >>> quiet |= {"enable_model_summary": False, "enable_checkpointing": False}
         >>> trainer = pl.Trainer(max_epochs=1, **quiet)
         >>> trainer.fit(bandit, loader)
         >>> bandit.rounds, trainer.global_step
-        (tensor(20), 2)
+        (tensor(100), 10)
 
     Reference:
         Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018. Their method keeps the statistics of old features
         when the network is retrained.
     """
 
+    readout: Tensor | None
     rounds: Tensor
     seed: Tensor
 
@@ -87,29 +112,39 @@ class NeuralLinearBandit(pl.LightningModule):
         head: BanditHead,
         *,
         feedback: str = "round",
-        train_encoder_every: int | None = None,
+        train_encoder_every: int | None = 50,
         replay_size: int = 2000,
-        encoder_steps: int = 200,
+        encoder_steps: int = 50,
         encoder_batch_size: int = 64,
-        encoder_learning_rate: float = 1e-3,
+        encoder_learning_rate: float = 3e-3,
     ) -> None:
         super().__init__()
-        if not isinstance(head, BanditHead):
-            raise TypeError(f"head: expected a BanditHead, got {type(head).__name__}")
         self.save_hyperparameters(ignore=["head"])
+        head = as_head(head)
+        self._describe(head)
         self.head = head
         self.feedback = one_of("feedback", feedback, ("round", "batch"))
-        self.replay: Replay | None = None
         if train_encoder_every is not None:
-            self.train_encoder_every = positive_integer("train_encoder_every", train_encoder_every)
-            if not any(parameter.requires_grad for parameter in head.encoder.parameters()):
-                raise ValueError("train_encoder_every: expected None for an encoder without trainable parameters")
-            self.replay = Replay(replay_size)
+            positive_integer("train_encoder_every", train_encoder_every)
+        can_learn = any(parameter.requires_grad for parameter in head.encoder.parameters())
+        self.train_encoder_every = train_encoder_every if can_learn else None
+        self.replay_size = positive_integer("replay_size", replay_size)
         self.encoder_steps = positive_integer("encoder_steps", encoder_steps)
         self.encoder_batch_size = positive_integer("encoder_batch_size", encoder_batch_size)
         self.encoder_learning_rate = positive("encoder_learning_rate", encoder_learning_rate)
+        self.replay = None if self.train_encoder_every is None else Replay(replay_size)
+        readout = None if self.replay is None else torch.zeros_like(head.policy.estimator.theta_hat)
+        self.register_buffer("readout", readout)
         self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
         self.register_buffer("seed", torch.randint(2**62, ()))
+
+    def _describe(self, head: BanditHead) -> None:
+        """Add what the head consists of to the hyper-parameters, for loggers."""
+        # A command line's recipe of the module has no use here: a checkpoint holds the head itself.
+        for name in ("_instantiator", "_class_path"):
+            self.hparams.pop(name, None)
+        self._facts = {name: value for name, value in facts(head).items() if name not in self.hparams}
+        self.save_hyperparameters(self._facts)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head(inputs)
@@ -130,110 +165,165 @@ class NeuralLinearBandit(pl.LightningModule):
         return torch.optim.SGD([self._clock], lr=1.0)
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
-        inputs, rewards, means = _unpacked(batch)
-        actions = []
+        """Play a table, or learn logged rounds, see the class."""
+        rounds = unpacked(batch)
         with torch.no_grad(), self._own_random_draws():
-            start = 0
-            while start < len(rewards):
-                stop = min(len(rewards), start + self._rounds_from_one_encoder())
-                actions.append(self._play(inputs[start:stop], rewards[start:stop]))
-                start = stop
-        action = torch.cat(actions)
-        regret = means.amax(-1) - of_chosen(means, action)
-        loss = 0.0 * self._clock
-        return {"loss": loss, "regret": regret, "reward": of_chosen(rewards, action), "action": action}
+            if isinstance(rounds, LoggedRounds):
+                self._in_turns(self._learn_log, *rounds[:3])
+                outputs = {"reward": rounds.reward, "action": rounds.action}
+            else:
+                outputs = payoffs(rounds, self._in_turns(self._play, *rounds[:2]))
+        self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
+        return {"loss": 0.0 * self._clock} | outputs
+
+    def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        """Play without learning; log ``val_regret`` and ``val_reward``.
+
+        All rounds are played from one state. The values are means over rounds.
+        """
+        return self._evaluate("val", batch, batch_idx)
+
+    def test_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        """Play without learning; log ``test_regret`` and ``test_reward``."""
+        return self._evaluate("test", batch, batch_idx)
+
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> dict[str, Tensor]:
+        """Decide without learning.
+
+        Args:
+            batch: inputs alone, ``(N, *B, ...)``, or any batch that begins with them.
+            batch_idx: number of the batch.
+
+        Returns:
+            ``action``, ``(N, *B)``; its ``probability``, ``(N, *B)``; and the ``probabilities`` of all arms, ``(N, *B, K)``.
+        """
+        inputs, lead = inputs_of(batch), self._batch_dims()
+        with torch.no_grad(), self._own_random_draws(1 + batch_idx):
+            probabilities = self.head.probabilities(inputs.movedim(0, lead))
+            action, probability = drawn_with_probability(probabilities)
+        found = {"action": action, "probability": probability, "probabilities": probabilities}
+        return {name: value.movedim(lead, 0) for name, value in found.items()}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Put the head among the checkpoint's hyper-parameters."""
+        arguments = inspect.signature(type(self).__init__).parameters
+        saved = checkpoint.setdefault(self.CHECKPOINT_HYPER_PARAMS_KEY, {})
+        if any(argument.kind is argument.VAR_KEYWORD for argument in arguments.values()):
+            # A load would pass all hyper-parameters on to a constructor with **options.
+            for name in self._facts:
+                saved.pop(name, None)
+        if "head" in arguments:
+            saved["head"] = packed(self.head)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
+        """Load a state, with or without the names of ``torch.compile``."""
+        own = {plain_name(name): name for name in self.state_dict()}
+        state = {own.get(plain_name(name), name): value for name, value in state_dict.items()}
+        if self.readout is not None and "replay.rounds" in state:
+            state.setdefault("readout", self.readout)  # 0.1.0 had none
+        return super().load_state_dict(state, *arguments, **options)
+
+    def _batch_dims(self) -> int:
+        return learner_of(self.head.policy).batch_dims
+
+    def _evaluate(self, stage: str, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        if not isinstance(batch, Tensor) and not isinstance(rounds := unpacked(batch), LoggedRounds):
+            lead = self._batch_dims()
+            with torch.no_grad(), self._own_random_draws(1 + batch_idx):
+                self._check_table(rounds.inputs, rounds.rewards)
+                action = self.head.select(rounds.inputs.movedim(0, lead)).movedim(lead, 0)
+            outputs = payoffs(rounds, action)
+            means = {f"{stage}_{name}": outputs[name].double().mean() for name in ("regret", "reward")}
+            self.log_dict(means, on_step=False, on_epoch=True, batch_size=len(action))
+            return outputs
+        return self.predict_step(batch, batch_idx)
+
+    def _in_turns(self, act: Callable[..., Tensor], *values: Tensor) -> Tensor:
+        """Call ``act`` on the rounds between trainings; return all actions."""
+        actions, start = [], 0
+        while start < len(values[-1]):
+            stop = min(len(values[-1]), start + self._rounds_from_one_encoder())
+            before = int(self.rounds)
+            actions.append(act(*(value[start:stop] for value in values)))
+            self._train_if_due(before)
+            start = stop
+        return torch.cat(actions)
 
     def _rounds_from_one_encoder(self) -> int:
         """Return the number of rounds to play before the encoder may change."""
-        if self.replay is None or self.feedback == "batch":
+        if self.train_encoder_every is None or self.feedback == "batch":
             return 2**62
         return self.train_encoder_every - int(self.rounds) % self.train_encoder_every
 
     def _play(self, inputs: Tensor, rewards: Tensor) -> Tensor:
         """Decide n rounds, learn from them and return the actions, ``(n, *B)``."""
-        lead = self.head.policy.estimator.batch_dims
+        lead = self._batch_dims()
         # Convert once for all rounds.
-        arms = self.head.encode(inputs).to(self.head.policy.estimator.theta_hat.dtype)
-        check_shape("rewards", rewards, arms.shape[:-1])
-        before = int(self.rounds)
+        x = self.head.encode(inputs).to(self.head.policy.estimator.theta_hat.dtype)
+        self._check_table(inputs, rewards)
         actions: list[Tensor] = []
         try:
             if self.feedback == "round":
-                for round_ in zip(arms, rewards, strict=True):
+                for round_ in zip(x, rewards, strict=True):
                     actions.append(self._decide_and_learn(*round_))
             else:
-                actions.extend(self._decide_and_learn(arms.movedim(0, lead), rewards.movedim(0, lead)).unbind(lead))
+                actions.extend(self._decide_and_learn(x.movedim(0, lead), rewards.movedim(0, lead)).unbind(lead))
         finally:
             # The policy has learnt from these rounds, even if the next one raised an error.
             if actions:
-                self._record(inputs, rewards, torch.stack(actions))
-        if (
-            self.replay is not None
-            and int(self.rounds) // self.train_encoder_every > before // self.train_encoder_every
-        ):
-            with self._own_random_draws():
-                self._train_encoder(self.replay)
+                action = torch.stack(actions)
+                self._record(inputs[: len(action)], action, of_chosen(rewards[: len(action)], action))
         return torch.stack(actions)
 
-    def _record(self, inputs: Tensor, rewards: Tensor, action: Tensor) -> None:
-        """Count the rounds learnt from and keep them for the encoder."""
-        count = len(action)
-        inputs, rewards = inputs[:count], rewards[:count]
-        self.rounds += count
-        if self.replay is not None:
-            kept = inputs, action
-            if self.head.actions is None:
-                # Only the chosen arm is ever encoded again: keep a decision with that single arm.
-                kept = of_chosen(inputs, action).unsqueeze(action.dim()), torch.zeros_like(action)
-            self.replay.push(*kept, of_chosen(rewards, action))
+    def _check_table(self, inputs: Tensor, rewards: Tensor) -> None:
+        """Raise unless there is a reward for each arm."""
+        head = self.head
+        arms = head._number_of_arms(inputs)
+        expected = (*inputs.shape[: inputs.dim() - head.item_dims], arms)
+        if rewards.shape != expected and not head.has_models and head.actions is None:
+            raise ValueError(
+                f"rewards: expected shape {shape_text(expected)}, got {shape_text(rewards.shape)}; a head without actions "
+                f"takes an input for each arm, (N, *B, K, *feature), and got {shape_text(inputs.shape)}. For one context "
+                "and K actions, give BanditHead actions=K"
+            )
+        check_shape("rewards", rewards, expected)
 
-    def _decide_and_learn(self, arms: Tensor, rewards: Tensor) -> Tensor:
-        policy = self.head.policy
-        action = policy.select(arms)
-        policy.step(of_chosen(arms, action), of_chosen(rewards, action))
+    def _learn_log(self, inputs: Tensor, action: Tensor, reward: Tensor) -> Tensor:
+        """Learn from n logged rounds in order and return their actions."""
+        lead = self._batch_dims()
+        self.head.step(*(values.movedim(0, lead) for values in (inputs, action, reward)))
+        self._record(inputs, action, reward)
         return action
 
-    def _train_encoder(self, replay: Replay) -> None:
-        """Fit the encoder to the replay, then relearn the replay from the new features."""
-        estimator = self.head.policy.estimator
-        theta_hat = estimator.theta_hat.clone()
-        inputs, action, reward = replay.in_order()
-        parameters = [parameter for parameter in self.head.encoder.parameters() if parameter.requires_grad]
-        optimizer = torch.optim.Adam(parameters, lr=self.encoder_learning_rate)
-        for _ in range(self.encoder_steps):
-            batch = torch.randint(len(reward), (self.encoder_batch_size,), device=reward.device)
-            target = reward[batch].to(theta_hat.dtype)
-            with torch.enable_grad():
-                x = self.head.chosen_features(inputs[batch], action[batch])
-                mean = (x * theta_hat).sum(-1)
-                threshold = 2.0 * (target - mean.detach()).abs().median().item()
-                loss = functional.huber_loss(mean, target, delta=max(threshold, torch.finfo(target.dtype).tiny))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        optimizer.zero_grad()
-        estimator.reset()
-        lead = estimator.batch_dims
-        for rounds in zip(*(values.split(self.encoder_batch_size) for values in (inputs, action, reward)), strict=True):
-            self.head.step(*(values.movedim(0, lead) for values in rounds))
+    def _record(self, inputs: Tensor, action: Tensor, reward: Tensor) -> None:
+        """Count the rounds learnt from and keep them for the encoder."""
+        self.rounds += len(action)
+        if self.replay is not None:
+            if self.head.actions is None and not self.head.has_models:
+                # Only the chosen arm is ever encoded again: keep a decision with that single arm.
+                inputs, action = of_chosen(inputs, action).unsqueeze(action.dim()), torch.zeros_like(action)
+            self.replay.push(inputs, action, reward)
 
-    @contextmanager
-    def _own_random_draws(self) -> Iterator[None]:
-        """Seed random draws by ``seed`` and ``rounds``, then restore the generators."""
-        seed, devices = int(self.seed + self.rounds), [] if self.device.type == "cpu" else [self.device]
-        with torch.random.fork_rng(devices, device_type=self.device.type):
-            # torch.manual_seed visits all accelerator types, which takes longer than a round.
-            torch.default_generator.manual_seed(seed)
-            for device in devices:
-                torch.get_device_module(device).manual_seed(seed)
-            yield
+    def _decide_and_learn(self, x: Tensor, rewards: Tensor) -> Tensor:
+        action = self.head.policy.select(x)
+        if not self.head.has_models:
+            x = of_chosen(x, action)
+        self.head._learn(x, action, of_chosen(rewards, action), None)
+        return action
 
+    def _train_if_due(self, before: int) -> None:
+        """Train the encoder, and relearn, if the rounds have passed a multiple."""
+        every = self.train_encoder_every
+        if self.replay is None or every is None or int(self.rounds) // every <= before // every:
+            return
+        theta_hat, rounds = self.head.policy.estimator.theta_hat, self.replay.in_order()
+        if self.readout is None or self.readout.shape != theta_hat.shape or not bool(self.readout.any()):
+            self.readout = theta_hat.clone()  # the first time, or since actions came or went
+        options: Any = {"steps": self.encoder_steps, "learning_rate": self.encoder_learning_rate}
+        with self._own_random_draws():
+            fit_encoder(self.head, self.readout, rounds, batch_size=self.encoder_batch_size, **options)
+        relearn(self.head, rounds, max(256, self.encoder_batch_size))
 
-def _unpacked(batch: Any) -> tuple[Tensor, Tensor, Tensor]:
-    if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
-        got = f"{len(batch)} items" if isinstance(batch, (tuple, list)) else type(batch).__name__
-        raise ValueError(f"batch: expected (inputs, rewards) or (inputs, rewards, means), got {got}")
-    inputs, rewards = batch[:2]
-    means = batch[2] if len(batch) == 3 else rewards
-    check_shape("means", means, rewards.shape)
-    return inputs, rewards, means
+    def _own_random_draws(self, number: int = 0) -> AbstractContextManager[None]:
+        """Seed random draws, then restore the generators."""
+        return seeded_draws(int(self.seed + self.rounds) + 1_000_003 * number, self.device)

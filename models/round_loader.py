@@ -1,12 +1,14 @@
 """Loader of a stream of rounds that a checkpoint can resume anywhere."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive_integer, seed_number
 from torchonline.core.options import described
+from torchonline.models.batches import LoggedRounds
 
 
 class RoundLoader:
@@ -17,7 +19,8 @@ class RoundLoader:
     the two methods, such as torchdata's ``StatefulDataLoader``.
 
     Args:
-        tensors: tensors with one entry per round along the first dimension, such as inputs, rewards and means.
+        tensors: tensors with one entry per round along the first dimension, such as inputs, rewards and means; or one
+            :class:`~torchonline.models.LoggedRounds`, which makes each batch one.
         rounds: length of the stream, which is one epoch for Lightning. None passes through the tensors once; of more passes each
             is shuffled anew.
         batch_size: rounds in a batch. The last batch may have fewer.
@@ -35,12 +38,19 @@ class RoundLoader:
     """
 
     def __init__(
-        self, *tensors: Tensor, rounds: int | None = None, batch_size: int = 1, shuffle: bool = False, seed: int = 0
+        self,
+        *tensors: Tensor | LoggedRounds,
+        rounds: int | None = None,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        seed: int = 0,
     ) -> None:
-        for tensor in tensors:
+        self.is_log = len(tensors) == 1 and isinstance(tensors[0], LoggedRounds)
+        parts: Any = tuple(part for part in tensors[0] if part is not None) if self.is_log else tensors
+        for tensor in parts:
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"tensors: expected torch.Tensors, got {type(tensor).__name__}")
-        lengths = [len(tensor) if tensor.dim() else 0 for tensor in tensors]
+        lengths = [len(tensor) if tensor.dim() else 0 for tensor in parts]
         if not lengths or min(lengths) == 0 or min(lengths) != max(lengths):
             raise ValueError(f"tensors: expected one or more of the same length above 0, got lengths {lengths}")
         length = lengths[0]
@@ -51,8 +61,8 @@ class RoundLoader:
             torch.randperm(length, generator=generator) if shuffle else torch.arange(length)
             for _ in range(0, self.rounds, length)
         ]
-        order = torch.cat(passes)[: self.rounds].to(tensors[0].device)
-        self.tensors = tensors
+        order = torch.cat(passes)[: self.rounds].to(parts[0].device)
+        self.tensors: tuple[Tensor, ...] = parts
         self.shuffle = shuffle
         self.batch_size = positive_integer("batch_size", batch_size)
         self.batches = order.split(self.batch_size)
@@ -66,14 +76,15 @@ class RoundLoader:
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield all batches, or the remaining batches after a state was loaded."""
         self._next_batch, self._first_batch = self._first_batch % len(self), 0
         while self._next_batch < len(self):
             rounds = self.batches[self._next_batch]
             # Counted before the batch is yielded, because a checkpoint is taken after the batch was played.
             self._next_batch += 1
-            yield tuple(tensor[rounds] for tensor in self.tensors)
+            batch = tuple(tensor[rounds] for tensor in self.tensors)
+            yield LoggedRounds(*batch) if self.is_log else batch
 
     def state_dict(self) -> dict[str, int]:
         return {"next_batch": self._next_batch}

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torchonline.bandits.policies import Policy
 from torchonline.core.checks import instance_of
 from torchonline.core.learner import Learner
+from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.export.verification import PolicyTrial, agree, agree_on_state, trial_of
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
@@ -51,6 +52,7 @@ def to_torchscript(
         >>> scripted.select(torch.eye(2)), policy.estimator.rounds
         (tensor(0), tensor(0))
     """
+    module = uncompiled(module)
     if isinstance(module, PrivateLearner):
         public = _released(module, example)
         scripted, file = _as_script(public)
@@ -96,6 +98,7 @@ def to_program(
     """
     if path is not None and Path(path).suffix != ".pt2":
         raise ValueError(f"path: expected a file name that ends in .pt2, got {str(path)!r}")
+    module = uncompiled(module)
     if isinstance(module, PrivateLearner):
         public: Any = _released(module, example)
         inputs = public.example()
@@ -288,8 +291,8 @@ def _refuse_python(module: Any, name: str, is_program: bool = False) -> None:
 
 
 def _copy(module: nn.Module) -> Any:
-    """Return an independent copy in evaluation mode."""
-    return copy.deepcopy(module).eval()
+    """Return an uncompiled copy in evaluation mode."""
+    return uncompiled_copy(module).eval()
 
 
 def _write(path: str | Path | None, file: io.BytesIO) -> None:

@@ -1,0 +1,87 @@
+"""Batches of rounds: tables of rewards, and logged decisions."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from torchonline.core.checks import check_shape
+from torchonline.core.inputs import as_indices
+from torchonline.models.encoding import of_chosen
+
+
+class LoggedRounds(NamedTuple):
+    """N rounds whose decisions another policy has made: a log.
+
+    Args:
+        inputs: as :class:`~torchonline.models.BanditHead` takes them, ``(N, *B, K, *feature)``, or ``(N, *B, *feature)``.
+        action: the chosen arms, int64, ``(N, *B)``.
+        reward: rewards of the chosen arms, ``(N, *B)``.
+        probability: with which they were chosen, ``(N, *B)``, or None. Learning does not need it.
+    """
+
+    inputs: Tensor
+    action: Tensor
+    reward: Tensor
+    probability: Tensor | None = None
+
+
+class Table(NamedTuple):
+    """N rounds with the rewards of all arms."""
+
+    inputs: Tensor
+    rewards: Tensor
+    means: Tensor
+
+
+WANTED = (
+    "(inputs, rewards), (inputs, rewards, means), LoggedRounds, or a dict with inputs, action and reward or with inputs and "
+    "rewards"
+)
+
+
+def unpacked(batch: Any) -> Table | LoggedRounds:
+    """Return a batch as a table or as logged rounds; or raise a ValueError."""
+    if isinstance(batch, LoggedRounds):
+        return _checked_log(batch)
+    if isinstance(batch, Mapping):
+        try:
+            return _checked_log(LoggedRounds(**batch)) if "action" in batch else _table(**batch)
+        except TypeError:
+            raise ValueError(f"batch: expected {WANTED}, got a dict with {', '.join(map(str, batch))}") from None
+    if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
+        got = f"{len(batch)} items" if isinstance(batch, (tuple, list)) else type(batch).__name__
+        raise ValueError(f"batch: expected {WANTED}, got {got}")
+    return _table(*batch)
+
+
+def inputs_of(batch: Any) -> Tensor:
+    """Return the inputs of a batch, which may hold nothing else."""
+    if isinstance(batch, Tensor):
+        return batch
+    if isinstance(batch, Mapping) and isinstance(batch.get("inputs"), Tensor):
+        return batch["inputs"]
+    if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], Tensor):
+        return batch[0]
+    raise ValueError(f"batch: expected inputs, {WANTED}, got {type(batch).__name__}")
+
+
+def payoffs(table: Table, action: Tensor) -> dict[str, Tensor]:
+    """Return regret, reward and action of each round, ``(N, *B)``."""
+    regret = table.means.amax(-1) - of_chosen(table.means, action)
+    return {"regret": regret, "reward": of_chosen(table.rewards, action), "action": action}
+
+
+def _table(inputs: Tensor, rewards: Tensor, means: Tensor | None = None) -> Table:
+    if means is None:
+        means = rewards
+    check_shape("means", means, rewards.shape)
+    return Table(inputs, rewards, means)
+
+
+def _checked_log(log: LoggedRounds) -> LoggedRounds:
+    action = as_indices("action", log.action, log.inputs.device)
+    check_shape("action", action, log.reward.shape)
+    if log.probability is not None:
+        check_shape("probability", log.probability, log.reward.shape)
+    return log._replace(action=action)

@@ -1,0 +1,141 @@
+"""A bandit head as bytes in a checkpoint, and as hyper-parameters in a logger."""
+
+import inspect
+import io
+import sys
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from torchonline.core.learner import Learner
+from torchonline.export.copies import uncompiled, uncompiled_copy
+from torchonline.models.bandit_head import BanditHead
+
+
+def packed(head: BanditHead) -> bytes | str:
+    """Return a head as bytes; or say why not, as text.
+
+    The encoder's parameters and persistent buffers have no values there. The bytes hold no code. A head with a function of the
+    user's in it, or with a class that cannot be imported, cannot be packed.
+    """
+    memo = {id(tensor): _without_values(tensor) for tensor in head.encoder.state_dict(keep_vars=True).values()}
+    file = io.BytesIO()
+    try:
+        torch.save(uncompiled_copy(head, memo), file)
+        _classes_in(file.getvalue())
+    except Exception as error:  # pickle raises errors of many types
+        return f"{type(error).__name__}: {error}"
+    return file.getvalue()
+
+
+def unpacked_head(data: bytes) -> BanditHead:
+    """Return the head that :func:`packed` has packed.
+
+    Zeros stand for the values that are missing. torch's restricted unpickler makes the instances. It gets classes of modules
+    that are imported already, and functions of ``torch.nn.functional``; anything else is refused.
+
+    Raises:
+        ValueError: ``data`` holds something else, or a class that is not imported.
+    """
+    with torch.serialization.safe_globals(_classes_in(data)):
+        head = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    if not isinstance(head, BanditHead):
+        raise ValueError(f"head: expected a packed BanditHead, got {type(head).__name__}")
+    for part in head.encoder.modules():
+        for tensors in cast(list[dict[str, Any]], [part._parameters, part._buffers]):
+            for name, tensor in list(tensors.items()):
+                if tensor is not None and tensor.is_meta:
+                    tensors[name] = _on_cpu(tensor)
+    return head
+
+
+def as_head(head: Any) -> BanditHead:
+    """Return a head, which may come as bytes from a checkpoint; or raise."""
+    if isinstance(head, bytes):
+        return unpacked_head(head)
+    if isinstance(head, str):
+        raise TypeError(f"head: expected a BanditHead, which the checkpoint could not hold ({head}); pass head=...")
+    if not isinstance(head, BanditHead):
+        raise TypeError(f"head: expected a BanditHead, got {type(head).__name__}")
+    return head
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a state's entry without what ``torch.compile`` adds."""
+    return name.replace("_orig_mod.", "")
+
+
+def facts(head: BanditHead) -> dict[str, Any]:
+    """Return what a head consists of and its policy's options, flat, for loggers."""
+    policy: Any = head.policy
+    found: dict[str, Any] = {"encoder": type(uncompiled(head.encoder)).__name__}
+    parameters = sum(parameter.numel() for parameter in head.encoder.parameters())
+    found |= {"encoder_parameters": parameters, "combine": head.combine, "feature_dims": head.feature_dims}
+    if head.has_models:
+        found["actions"] = policy.actions
+    elif head.actions is not None:
+        found |= {"actions": len(head.actions), "embedding_width": head.actions.size(1)}
+    if isinstance(policy, Learner):
+        scaler: Any = policy.scaler
+        found |= {"scaler": type(scaler).__name__} | ({} if scaler is None else _options(scaler, "scaler_"))
+        found |= {"composition": type(policy).__name__}
+        policy = policy.policy
+    return found | _own(policy) | {"estimator": type(policy.estimator).__name__} | _options(policy.estimator)
+
+
+def _own(policy: Any) -> dict[str, Any]:
+    """Return a policy's class, and its options that are not the estimator's."""
+    names = inspect.signature(type(policy)).parameters.keys() - {"estimator", "arguments", "options"}
+    return {"policy": type(policy).__name__} | {
+        name: _plain(vars(policy)[name]) for name in names & vars(policy).keys()
+    }
+
+
+def _options(learner: Learner, prefix: str = "") -> dict[str, Any]:
+    """Return a learner's constructor arguments, defaults included."""
+    found = {}
+    for name, parameter in inspect.signature(type(learner)).parameters.items():
+        if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            found[prefix + name] = _plain(learner._arguments.get(name, parameter.default))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that every logger takes."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Tensor):
+        return str(value.tolist())
+    return type(value).__name__ if isinstance(value, nn.Module) else str(value)
+
+
+def _without_values(tensor: Tensor) -> Tensor:
+    empty = torch.empty_like(tensor, device="meta")
+    return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    zeros = torch.zeros_like(tensor, device="cpu")
+    return nn.Parameter(zeros, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else zeros
+
+
+def _classes_in(data: bytes) -> list[Any]:
+    """Return the classes and functions that packed bytes name, if all are allowed."""
+    if not hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"):
+        raise ValueError(f"head: expected torch 2.6 or later to pack and unpack a head, got torch {torch.__version__}")
+    names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(data))
+    return [_allowed(name) for name in names]
+
+
+def _allowed(path: str) -> Any:
+    """Return an imported module class, or a function of torch.nn.functional, by path."""
+    place, _, name = path.rpartition(".")
+    found = getattr(sys.modules.get(place), name, None)
+    if place == "torch.nn.functional" and inspect.isfunction(found):
+        return found
+    if not inspect.isclass(found) or not issubclass(found, nn.Module):
+        raise ValueError(
+            f"head: expected classes of modules that are imported, got {path}; import it, or pass head=..."
+        )
+    return found

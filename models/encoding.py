@@ -1,0 +1,68 @@
+"""Encoders in evaluation mode, and the tensors around them."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+from torch.compiler import is_compiling
+
+from torchonline.core.checks import shape_text
+
+
+def of_chosen(values: Tensor, action: Tensor) -> Tensor:
+    """Select the chosen arms: ``(..., K, *rest)`` and ``(...)`` to ``(..., *rest)``."""
+    lead = action.dim()
+    index = action.reshape(list(action.shape) + [1] * (values.dim() - lead))
+    return values.gather(lead, index.expand_as(values.narrow(lead, 0, 1))).squeeze(lead)
+
+
+# One lock for each encoder in training mode: threads that switch its mode take turns. Reentrant, for signal handlers.
+_LOCKS: "WeakKeyDictionary[nn.Module, Any]" = WeakKeyDictionary()
+if hasattr(os, "register_at_fork"):  # a child does not inherit a lock that another thread holds
+    os.register_at_fork(after_in_child=_LOCKS.clear)
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Run a module in evaluation mode, then restore the mode of each part.
+
+    Several threads may run a module at once if it is in evaluation mode already. Otherwise they follow one another.
+    """
+    lock = nullcontext() if is_compiling() else _LOCKS.setdefault(module, threading.RLock())
+    with lock:
+        training = [part for part in module.modules() if part.training]
+        if training:
+            try:
+                _set_mode(training, False)
+                yield
+            finally:
+                _set_mode(training, True)
+            return
+    yield
+
+
+def _set_mode(parts: list[nn.Module], is_training: bool) -> None:
+    for part in parts:
+        part.training = is_training
+
+
+def encoder_width(actions: Tensor, combine: str, dim: int) -> int:
+    """Return the encoder's output width for which the policy gets ``dim`` features."""
+    if actions.dim() != 2 or actions.size(0) == 0:
+        raise ValueError(f"actions: expected shape (K, e) with K > 0, got {shape_text(actions.shape)}")
+    width = actions.size(1)
+    if combine == "product":
+        if width != dim:
+            raise ValueError(
+                f'actions: expected shape (K, {dim}), the policy\'s dim, for combine="product", got (K, {width})'
+            )
+        return dim
+    if width == 0 or dim % width != 0:
+        raise ValueError(
+            f'actions: expected a width that divides the policy\'s dim {dim} for combine="outer", got (K, {width})'
+        )
+    return dim // width

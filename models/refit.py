@@ -1,0 +1,73 @@
+"""Joint training of an encoder and a linear readout, from a replay of rounds."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from torchonline.bandits.composed import ComposedPolicy, learner_of
+from torchonline.models.bandit_head import BanditHead
+
+Rounds = tuple[Tensor, Tensor, Tensor]
+
+
+def fit_encoder(
+    head: BanditHead, readout: Tensor, rounds: Rounds, *, steps: int, batch_size: int, learning_rate: float
+) -> None:
+    """Train encoder and readout further, by Adam on minibatches of rounds.
+
+    The loss is Huber's, squared up to twice the median absolute residual of the minibatch.
+
+    Args:
+        head: its encoder is trained, in its current mode.
+        readout: vectors on the features that the policy gets, shaped like the estimator's ``theta_hat``; written in place.
+        rounds: inputs, actions and rewards, ``(n, *B, ...)``.
+        steps: number of minibatches.
+        batch_size: rounds in a minibatch.
+        learning_rate: of Adam.
+    """
+    inputs, action, reward = rounds
+    lead = learner_of(head.policy).batch_dims
+    theta = readout.clone().requires_grad_()
+    parameters = [parameter for parameter in head.encoder.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.Adam([*parameters, theta], lr=learning_rate)
+    for _ in range(steps):
+        batch = torch.randint(len(reward), (batch_size,), device=reward.device)
+        target = reward[batch].movedim(0, lead).to(theta.dtype)
+        with torch.enable_grad():
+            loss = robust_loss(predicted(head, theta, inputs[batch], action[batch]), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    optimizer.zero_grad()
+    readout.copy_(theta.detach())
+
+
+def robust_loss(mean: Tensor, target: Tensor) -> Tensor:
+    """Return Huber's loss, with twice the median absolute residual as threshold."""
+    threshold = 2.0 * (target - mean.detach()).abs().median().item()
+    return functional.huber_loss(mean, target, delta=max(threshold, torch.finfo(target.dtype).tiny))
+
+
+def predicted(head: BanditHead, theta: Tensor, inputs: Tensor, action: Tensor) -> Tensor:
+    """Return the readout of the chosen arms, ``(*B, n)``.
+
+    It is differentiable in the encoder's parameters and ``theta``.
+    """
+    policy, lead = head.policy, learner_of(head.policy).batch_dims
+    x = head._chosen(inputs, action).movedim(0, lead)
+    if isinstance(policy, ComposedPolicy):
+        x = policy._features(x)
+    if not head.has_models:
+        return (x * theta.unsqueeze(-2)).sum(-1)
+    # The row of each chosen arm among the arms of all learners of the fleet.
+    first = theta.size(-2) * torch.arange(theta[..., 0, 0].numel(), device=theta.device)
+    row = action.movedim(0, lead) + first.reshape(*theta.shape[:-2], 1)
+    return (x * functional.embedding(row, theta.flatten(0, -2))).sum(-1)
+
+
+def relearn(head: BanditHead, rounds: Rounds, batch_size: int) -> None:
+    """Reset the policy, scaler included, and let it learn the rounds in order."""
+    learner = learner_of(head.policy)
+    learner.reset()
+    for some in zip(*(values.split(batch_size) for values in rounds), strict=True):
+        head.step(*(values.movedim(0, learner.batch_dims) for values in some))
