@@ -124,8 +124,9 @@ class RadiusMaster(DisjointArms):
 
     def _rate(self, count: Tensor) -> Tensor:
         """Return the rate of EXP4-IX in a round, ``(*B)``."""
-        options = float(len(self.scales))
-        return 2.0 * sqrt(math.log(options) / (options * count))
+        multiples, arms = len(self.scales), self.policy.estimator.rounds.shape[-1]
+        # A single multiple needs no rate, but one above 0 keeps the estimates finite.
+        return sqrt(math.log(max(multiples, 2)) / (min(multiples, arms) * count))
 
     def _estimates(self, context: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean of each arm and its error at multiple 1, ``(*B, ..., K)``."""
@@ -163,6 +164,8 @@ class RadiusMaster(DisjointArms):
         agree = 1.0 * (argmax(self._bounds(context)) == column(1.0 * action))
         low, high = self.reward_range
         gain = at_most(at_least((reward - low) / (high - low), 0.0), 1.0)
+        # The estimator may refuse, before it writes. So the master writes after it.
+        self._learn_arm(self._features(context), action, reward, noise_scale)
         if self.rule == "balancing":
             assign_(self.plays, self.plays + agree)
             assign_(self.gains, self.gains + column(gain) * agree)
@@ -170,7 +173,6 @@ class RadiusMaster(DisjointArms):
             floor = 0.5 * self._rate(real(self.rounds, self.plays) + 1.0)
             played = row_dots(self.shares(), agree)
             assign_(self.losses, self.losses + column((1.0 - gain) / (played + floor)) * agree)
-        self._learn_arm(self._features(context), action, reward, noise_scale)
         self._end_round_(context)
 
     def _is_on_arrays(self) -> bool:
