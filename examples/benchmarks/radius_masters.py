@@ -1,9 +1,9 @@
 r"""Masters over the radius of UCB, on real data: which of them costs least against the best radius?
 
 A classification set is a bandit as in ``run.py``: reward 1 for the right class, in an order of the seed, without noise or with
-centred Pareto noise. Each arm has a ridge regression on standardised features. Without noise the radius follows the residuals, as
-in ``AdaptiveRidgeRegression``; with noise, residuals are cut too, as in ``RobustRidgeRegression``. Radii are multiples of 2.7 root
-mean square residuals. In each round, every multiple names an arm, and a master plays one of them. All masters have the same
+centred Pareto noise. Each arm has a ridge regression on standardised features. Without noise the radius follows the residuals,
+as in ``AdaptiveRidgeRegression``; with noise, residuals are cut too, as in ``RobustRidgeRegression``. Radii are multiples of 2.7
+root mean square residuals. In each round, every multiple names an arm, and a master plays one of them. All masters have the same
 statistics, multiples, streams and rewards cut to [0, 1]. Each has one constant, tuned over three values on other seeds, for each
 set and noise.
 
@@ -24,15 +24,15 @@ import data
 import numpy as np
 import tables
 import torch
+from masters import MASTERS, SCALES, Fixed, Master
 from ridges import ArmRidges
 
 from torchonline import AdaptiveRidgeRegression, RadiusMaster, RobustRidgeRegression, RunningScaler
 
 ROUNDS, SEEDS, TUNING_SEEDS = 1500, 10, (100, 101, 102)
-# Members that play at once: more would leave the processor's cache.
-FLEET = 30
-SCALES, UNIT = (1.0, 0.3, 0.1, 0.03, 0.01), 2.7
-CHECKED = ("led7digit", "digits")
+# The radius at multiple 1, in root mean square residuals.
+UNIT = 2.7
+MARK = "<!-- printed by examples/benchmarks/radius_masters.py -->\n"
 
 
 class Scaler:
@@ -87,139 +87,6 @@ class Cut:
         self.spread = np.sqrt((np.minimum(used, limit[:, None]) ** 2).mean(1))
         self.count += 1
         return np.clip(residual, -limit, limit)
-
-
-class Master:
-    """Exp3 over M multiples, for B members: only the played multiple learns from its loss.
-
-    Args:
-        rates: multiply the rate sqrt(log M / (options t)), (B).
-        actions, rounds, seeds: K, T, and a seed of each member.
-    """
-
-    def __init__(self, rates: np.ndarray, actions: int, rounds: int, seeds: Sequence[int]) -> None:
-        self.rates, self.rounds, self.options = rates, rounds, len(SCALES)
-        self.draws = np.stack([np.random.default_rng([seed, 3]).random(rounds) for seed in seeds], axis=1)
-        self.members, self.count = np.arange(len(seeds)), 1
-        self.losses = np.zeros((len(seeds), len(SCALES)))
-
-    def rate(self) -> np.ndarray:
-        return self.rates * math.sqrt(math.log(len(SCALES)) / (self.options * self.count))
-
-    def shares(self) -> np.ndarray:
-        exponent = -self.rate()[:, None] * self.losses
-        weights = np.exp(exponent - exponent.max(1, keepdims=True))
-        return weights / weights.sum(1, keepdims=True)
-
-    def play(self) -> np.ndarray:
-        """Return the played multiple of each member."""
-        up_to = self.shares().cumsum(1)
-        return (self.draws[self.count - 1][:, None] * up_to[:, -1:] >= up_to).sum(1)
-
-    def step(self, played: np.ndarray, agree: np.ndarray, loss: np.ndarray, guess: np.ndarray) -> None:
-        """Learn: ``agree`` says which multiples named the played arm, ``guess`` the predicted losses of the named arms."""
-        self.credit(1.0 * (np.arange(len(SCALES)) == played[:, None]), agree, loss, guess)
-        self.count += 1
-
-    def credit(self, played: np.ndarray, agree: np.ndarray, loss: np.ndarray, guess: np.ndarray) -> None:
-        self.add(played, loss[:, None], 0.0)
-
-    def add(self, credited: np.ndarray, loss: np.ndarray, floor: float) -> None:
-        """Add the loss over the probability of the credited multiples, which is raised by ``floor`` rates."""
-        chance = (self.shares() * credited).sum(1) + floor * self.rate()
-        self.losses += credited * loss / chance[:, None]
-
-
-class Exp3IX(Master):
-    """Exp3 with implicit exploration."""
-
-    def credit(self, played: np.ndarray, agree: np.ndarray, loss: np.ndarray, guess: np.ndarray) -> None:
-        self.add(played, loss[:, None], 0.5)
-
-
-class Exp4IX(Master):
-    """EXP4-IX: every multiple that named the played arm learns. The twin of ``rule="exp4"``, whose rates are 1."""
-
-    def __init__(self, rates: np.ndarray, actions: int, rounds: int, seeds: Sequence[int]) -> None:
-        super().__init__(rates, actions, rounds, seeds)
-        self.options = min(actions, len(SCALES))
-
-    def credit(self, played: np.ndarray, agree: np.ndarray, loss: np.ndarray, guess: np.ndarray) -> None:
-        self.add(agree, loss[:, None], 0.5)
-
-
-class DoublyRobust(Exp4IX):
-    """EXP4-IX on the difference from the predicted loss of the named arm, plus that prediction."""
-
-    def credit(self, played: np.ndarray, agree: np.ndarray, loss: np.ndarray, guess: np.ndarray) -> None:
-        self.add(agree, loss[:, None] - guess, 0.5)
-        self.losses += guess
-
-
-class Corral(Master):
-    """CORRAL (Agarwal et al., COLT 2017): mirror descent by the log barrier, with rates that grow as shares fall."""
-
-    def __init__(self, rates: np.ndarray, actions: int, rounds: int, seeds: Sequence[int]) -> None:
-        super().__init__(rates, actions, rounds, seeds)
-        self.p = np.full(self.losses.shape, 1.0 / len(SCALES))
-        self.each = rates[:, None] * np.full(self.losses.shape, math.sqrt(len(SCALES) / rounds))
-        self.bound = np.full(self.losses.shape, 2.0 * len(SCALES))
-
-    def shares(self) -> np.ndarray:
-        return (1.0 - 1.0 / self.rounds) * self.p + 1.0 / (self.rounds * len(SCALES))
-
-    def credit(self, played: np.ndarray, agree: np.ndarray, loss: np.ndarray, guess: np.ndarray) -> None:
-        estimate = played * loss[:, None] / self.shares()
-        low, high = np.zeros(len(loss)), estimate.max(1)
-        for _ in range(50):
-            middle = 0.5 * (low + high)
-            total = (1.0 / (1.0 / self.p + self.each * (estimate - middle[:, None]))).sum(1)
-            is_high = total > 1.0
-            low, high = np.where(is_high, low, middle), np.where(is_high, middle, high)
-        self.p = 1.0 / (1.0 / self.p + self.each * (estimate - low[:, None]))
-        self.p /= self.p.sum(1, keepdims=True)
-        is_rare = 1.0 / self.shares() > self.bound
-        self.bound = np.where(is_rare, 2.0 / self.shares(), self.bound)
-        self.each = np.where(is_rare, self.each * math.exp(1.0 / math.log(self.rounds)), self.each)
-
-
-class Balancing(Master):
-    """The twin of ``rule="balancing"``, whose constant is 0.3."""
-
-    def __init__(self, rates: np.ndarray, actions: int, rounds: int, seeds: Sequence[int]) -> None:
-        super().__init__(rates, actions, rounds, seeds)
-        self.plays, self.gains = np.zeros(self.losses.shape), np.zeros(self.losses.shape)
-
-    def play(self) -> np.ndarray:
-        plays = np.maximum(self.plays, 1.0)
-        bonus = self.rates[:, None] * np.sqrt(math.log(1.0 + self.count) / plays)
-        return np.where(self.plays == 0.0, np.inf, self.gains / plays + bonus).argmax(1)
-
-    def credit(self, played: np.ndarray, agree: np.ndarray, loss: np.ndarray, guess: np.ndarray) -> None:
-        self.plays += agree
-        self.gains += agree * (1.0 - loss[:, None])
-
-
-class Fixed(Master):
-    """One multiple in all rounds: the constant is its index."""
-
-    def play(self) -> np.ndarray:
-        return self.rates.astype(int)
-
-    def credit(self, played: np.ndarray, agree: np.ndarray, loss: np.ndarray, guess: np.ndarray) -> None:
-        return
-
-
-# Each master, three values of its constant from small to large, and what the constant multiplies.
-MASTERS: dict[str, tuple[type[Master], tuple[float, float, float]]] = {
-    "Exp3": (Master, (1.0, 3.0, 9.0)),
-    "Exp3-IX": (Exp3IX, (1.0, 3.0, 9.0)),
-    "EXP4-IX": (Exp4IX, (1.0, 3.0, 9.0)),
-    "doubly robust EXP4-IX": (DoublyRobust, (1.0, 3.0, 9.0)),
-    "CORRAL": (Corral, (1.0, 3.0, 9.0)),
-    "balancing": (Balancing, (0.1, 0.3, 0.9)),
-}
-Results = dict[tuple[str, float, int], float]
 
 
 def play(
@@ -295,9 +162,9 @@ class Cell:
         """Return the errors on the test seeds."""
         return self.masters[master][rate][: len(self.seeds)]
 
-    def ratio(self, errors: Sequence[float]) -> float:
-        """Return mean errors in units of those of the best radius in hindsight."""
-        return statistics.mean(errors) / statistics.mean(self.fixed[self.best])
+    def ratios(self, errors: Sequence[float]) -> np.ndarray:
+        """Return errors of each seed in units of those of the best radius in hindsight, which may be 0 in a short run."""
+        return np.maximum(errors, 1e-3) / np.maximum(self.fixed[self.best], 1e-3)
 
 
 def tuned_table(cells: Sequence[Cell]) -> str:
@@ -309,28 +176,33 @@ def tuned_table(cells: Sequence[Cell]) -> str:
         shown = [cell.fixed[scale] for scale in fixed] + [cell.of(master, cell.tuned(master)) for master in MASTERS]
         best = f"{tables.cell(cell.fixed[cell.best])} ({cell.best:g})"
         rows.append([f"{cell.name}, {cell.noise}", best, *map(tables.cell, shown)])
-    for noise in dict.fromkeys(cell.noise for cell in cells):
-        some = [cell for cell in cells if cell.noise == noise]
-        ratios = [[cell.ratio(cell.fixed[scale]) for cell in some] for scale in fixed]
-        ratios += [[cell.ratio(cell.of(master, cell.tuned(master))) for cell in some] for master in MASTERS]
-        rows.append([f"ratio to best, noise {noise}: mean, worst", "", *map(mean_and_worst, ratios)])
+    for noise, some in by_noise(cells).items():
+        ratios = [against_best(some, [cell.fixed[scale] for cell in some]) for scale in fixed]
+        ratios += [against_best(some, [cell.of(name, cell.tuned(name)) for cell in some]) for name in MASTERS]
+        rows.append([f"ratio to best, {noise}", "", *ratios])
     return tables.markdown(header, rows)
 
 
-def mean_and_worst(ratios: Sequence[float]) -> str:
-    # One set without errors, in a short run, has no ratio.
-    return f"{statistics.geometric_mean([max(r, 1e-3) for r in ratios]):.2f}, {max(ratios):.2f}"
+def by_noise(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    return {noise: [cell for cell in cells if cell.noise == noise] for noise in data.NOISES}
+
+
+def against_best(cells: Sequence[Cell], errors: Sequence[Sequence[float]]) -> str:
+    """Return the geometric mean over sets of the ratio to the best radius, its standard error over seeds, and the worst set."""
+    ratios = np.array([cell.ratios(of_cell) for cell, of_cell in zip(cells, errors, strict=True)])
+    means = np.exp(np.log(ratios).mean(0))
+    deviation = means.std(ddof=1) / math.sqrt(len(means))
+    return f"{means.mean():.2f} ± {deviation:.2f}, worst {ratios.mean(1).max():.2f}"
 
 
 def constants_table(cells: Sequence[Cell]) -> str:
     """Return the ratio of each master to the best radius, at each constant."""
     rows = []
-    for master, (_, rates) in MASTERS.items():
-        for noise in dict.fromkeys(cell.noise for cell in cells):
-            ratios = [[cell.ratio(cell.of(master, rate)) for cell in cells if cell.noise == noise] for rate in rates]
-            names = ", ".join(f"{rate:g}" for rate in rates)
-            rows.append([f"{master}, noise {noise}", names, *map(mean_and_worst, ratios)])
-    return tables.markdown(["master", "constants", "small", "middle", "large"], rows)
+    for name, (_, rates) in MASTERS.items():
+        for noise, some in by_noise(cells).items():
+            ratios = [against_best(some, [cell.of(name, rate) for cell in some]) for rate in rates]
+            rows.append([f"{name}, {noise}", ", ".join(f"{rate:g}" for rate in rates), *ratios])
+    return tables.markdown(["master, noise", "constants", "small", "middle", "large"], rows)
 
 
 def check_table(cells: Sequence[Cell]) -> str:
@@ -346,11 +218,11 @@ def check_table(cells: Sequence[Cell]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
-    parser.add_argument("--page", type=Path, help="a page whose tables to renew, such as docs/radius_master.md")
     parser.add_argument("--smoke", action="store_true", help="30 rounds of digits and 2 seeds, to see that it runs")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    chosen, seeds, rounds = (["digits"], 2, 30) if options.smoke else (data.chosen_sets([data.DEVELOPMENT]), SEEDS, ROUNDS)
+    chosen = ["digits"] if options.smoke else data.chosen_sets([data.DEVELOPMENT])
+    seeds, rounds = (2, 30) if options.smoke else (SEEDS, ROUNDS)
     cells = []
     for name in chosen:
         if not data.SETS[name].is_installed():
@@ -359,14 +231,17 @@ def main() -> None:
         for noise in data.NOISES:
             cells.append(Cell(name, noise, range(seeds), rounds))
             print(f"{name}, {noise}: played", file=sys.stderr, flush=True)
-    checked = CHECKED[0] if any(cell.name == CHECKED[0] for cell in cells) else CHECKED[1]
+    # The set with the fewest rounds, if it is there.
+    checked = "led7digit" if "led7digit" in [cell.name for cell in cells] else "digits"
     found = {
         "Masters, tuned": tuned_table(cells),
-        "What the constants matter": constants_table(cells),
+        "All constants": constants_table(cells),
         "The library and its twin": check_table([cell for cell in cells if cell.name == checked]),
     }
-    mark = "<!-- printed by examples/benchmarks/radius_masters.py -->\n"
-    print("\n".join(f"## {title}\n\n{mark}{table}" for title, table in found.items()))
+    page = "\n".join(f"### {title}\n\n{MARK}{table}" for title, table in found.items())
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "radius_masters.md").write_text(page)
+    print(page)
 
 
 if __name__ == "__main__":

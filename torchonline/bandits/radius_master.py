@@ -33,9 +33,9 @@ RULES = ("balancing", "exp4")
 class RadiusMaster(DisjointArms):
     r"""Arms with a model each, and a master that learns which radius to play them at.
 
-    The policy is UCB at several multiples of the estimator's radius. All multiples share the estimators. In a round, each multiple s names the arm
-    :math:`a_s = \arg\max_k x^\top\hat\theta_k + s\cdot\text{radius}_k\cdot\text{width}_k(x)`. The master plays the arm of one
-    multiple, and credits every multiple that named the played arm. ``rule`` says how:
+    The policy is UCB at several multiples of the estimator's radius. All multiples share the estimators. In a round, each
+    multiple s names the arm :math:`a_s = \arg\max_k x^\top\hat\theta_k + s\cdot\text{radius}_k\cdot\text{width}_k(x)`. The
+    master plays the arm of one multiple, and credits every multiple that named the played arm. ``rule`` says how:
 
     - ``"balancing"``: with the count :math:`n_s` and the mean reward :math:`\bar r_s` of the rounds in which s named the played
       arm, play the multiple with the largest :math:`\bar r_s + 0.3\,\text{range}\sqrt{\log(1+t)/n_s}`. A heuristic. On real data
@@ -48,8 +48,8 @@ class RadiusMaster(DisjointArms):
       after the played arm a. Losses are rewards scaled to [0, 1] by ``reward_range``. Guarantee: over T rounds, the sum of the
       played losses exceeds the sum of the losses of the arms that the best multiple named, on the same history, by at most
       :math:`4\sqrt{T\min(K, M)\log M}` in expectation, whatever the statistics are (docs/radius_master.md). This is not the
-      regret against that multiple played alone, whose statistics would be others. Conditions: the master chooses the arms, without
-      a mask; each reward is learnt before the next decision; K does not change.
+      regret against that multiple played alone, whose statistics would be others. Conditions: the master chooses the arms,
+      without a mask; each reward is learnt before the next decision; K does not change.
 
     The confidence sets of :class:`DisjointArms` hold under every rule, since they do not depend on how arms are chosen. The
     regret bound of UCB at multiple 1 does not carry over. Rewards outside of ``reward_range`` are cut for the master, not for the
@@ -78,6 +78,9 @@ class RadiusMaster(DisjointArms):
         Neu, Explore no more: improved high-probability regret bounds for non-stochastic bandits, NeurIPS 2015, for EXP4-IX.
     """
 
+    # TorchScript reads the annotations of the class itself alone.
+    copied: list[str]
+    pooled: list[str]
     plays: Tensor
     gains: Tensor
     losses: Tensor
