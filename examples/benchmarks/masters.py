@@ -12,7 +12,7 @@ class Master:
     """Exp3 over M multiples, for B members: only the played multiple learns from its loss.
 
     Args:
-        rates: multiply the rate sqrt(log M / (options t)), (B).
+        rates: multiply the rate sqrt(log M / (options t)), (B). At 0, multiples are drawn uniformly.
         actions, rounds, seeds: K, T, and a seed of each member.
     """
 

@@ -3,9 +3,9 @@ r"""Masters over the radius of UCB, on real data: which of them costs least agai
 A classification set is a bandit as in ``run.py``: reward 1 for the right class, in an order of the seed, without noise or with
 centred Pareto noise. Each arm has a ridge regression on standardised features. Without noise the radius follows the residuals,
 as in ``AdaptiveRidgeRegression``; with noise, residuals are cut too, as in ``RobustRidgeRegression``. Radii are multiples of 2.7
-root mean square residuals. In each round, every multiple names an arm, and a master plays one of them. All masters have the same
-statistics, multiples, streams and rewards cut to [0, 1]. Each has one constant, tuned over three values on other seeds, for each
-set and noise.
+root mean square residuals, or of 27. In each round, every multiple names an arm, and a master plays one of them. All masters have
+the same statistics, multiples, streams and rewards cut to [0, 1]. Each has one constant, tuned over three values on other seeds,
+for each set and noise.
 
 All runs are NumPy, many seeds at once. ``RadiusMaster`` of the library plays one set beside its NumPy twin.
 
@@ -30,8 +30,8 @@ from ridges import ArmRidges
 from torchonline import AdaptiveRidgeRegression, RadiusMaster, RobustRidgeRegression, RunningScaler
 
 ROUNDS, SEEDS, TUNING_SEEDS = 1500, 10, (100, 101, 102)
-# The radius at multiple 1, in root mean square residuals.
-UNIT = 2.7
+# The radius at multiple 1, in root mean square residuals: moderate, and far too large, as certified radii are.
+UNIT, LARGE_UNIT = 2.7, 27.0
 MARK = "<!-- printed by examples/benchmarks/radius_masters.py -->\n"
 
 
@@ -90,7 +90,7 @@ class Cut:
 
 
 def play(
-    kind: type[Master], rates: Sequence[float], seeds: Sequence[int], name: str, noise: str, rounds: int
+    kind: type[Master], rate: float, unit: float, seeds: Sequence[int], name: str, noise: str, rounds: int
 ) -> list[float]:
     """Play members of one kind at once; return their shares of rounds with a wrong arm."""
     streams = [data.stream(name, seed, rounds, noise, "raw", False) for seed in seeds]
@@ -99,12 +99,12 @@ def play(
     (count, members, dim), actions = contexts.shape, streams[0].actions
     ridges = ArmRidges(np.full(members, (dim + 1) / 5.0), actions, dim + 1)
     scaler, residuals = Scaler(members, dim), Following(members) if noise == "none" else Cut(members)
-    master = kind(np.array(rates), actions, count, seeds)
+    master = kind(np.full(members, rate), actions, count, seeds)
     wrong, each = np.zeros(members), np.arange(members)
     for x, label, added in zip(contexts, labels, noises, strict=True):
         z = scaler(x)
         mean, width = ridges.predict(z)
-        radius = UNIT * residuals.scale()[:, None, None] * np.array(SCALES)[:, None]
+        radius = unit * residuals.scale()[:, None, None] * np.array(SCALES)[:, None]
         named = (mean[:, None] + radius * width[:, None]).argmax(-1)
         multiple = master.play()
         arm = named[each, multiple]
@@ -141,8 +141,9 @@ def play_library(rule: str, seeds: Sequence[int], name: str, noise: str, rounds:
 class Cell:
     """All runs on one set with one noise."""
 
-    def __init__(self, name: str, noise: str, seeds: Sequence[int], rounds: int) -> None:
-        self.name, self.noise, self.seeds, self.rounds = name, noise, seeds, rounds
+    def __init__(self, name: str, noise: str, unit: float, seeds: Sequence[int], rounds: int) -> None:
+        self.name, self.noise, self.unit, self.seeds, self.rounds = name, noise, unit, seeds, rounds
+        self.uniform = self.errors(Master, 0.0, seeds)
         self.fixed = {scale: self.errors(Fixed, i, seeds) for i, scale in enumerate(SCALES)}
         self.best = min(self.fixed, key=lambda scale: statistics.mean(self.fixed[scale]))
         self.masters = {
@@ -151,7 +152,7 @@ class Cell:
         }
 
     def errors(self, kind: type[Master], rate: float, seeds: Sequence[int]) -> list[float]:
-        return play(kind, [rate] * len(seeds), seeds, self.name, self.noise, self.rounds)
+        return play(kind, rate, self.unit, seeds, self.name, self.noise, self.rounds)
 
     def tuned(self, master: str) -> float:
         """Return the rate with the least mean error on the tuning seeds."""
@@ -168,18 +169,26 @@ class Cell:
 
 
 def tuned_table(cells: Sequence[Cell]) -> str:
-    """Return errors of the tuned masters beside the best radius and radii fixed beforehand."""
+    """Return errors of the tuned masters beside the best radius and choices that learn nothing."""
     fixed = SCALES[:2]
-    header = ["set, noise", "best multiple in hindsight", *(f"multiple {scale:g}" for scale in fixed), *MASTERS]
+    header = [
+        "set, noise",
+        "best multiple in hindsight",
+        *(f"multiple {scale:g}" for scale in fixed),
+        "uniform",
+        *MASTERS,
+    ]
+    shown = [
+        [*(cell.fixed[scale] for scale in fixed), cell.uniform, *(cell.of(name, cell.tuned(name)) for name in MASTERS)]
+        for cell in cells
+    ]
     rows = []
-    for cell in cells:
-        shown = [cell.fixed[scale] for scale in fixed] + [cell.of(master, cell.tuned(master)) for master in MASTERS]
+    for cell, errors in zip(cells, shown, strict=True):
         best = f"{tables.cell(cell.fixed[cell.best])} ({cell.best:g})"
-        rows.append([f"{cell.name}, {cell.noise}", best, *map(tables.cell, shown)])
+        rows.append([f"{cell.name}, {cell.noise}", best, *map(tables.cell, errors)])
     for noise, some in by_noise(cells).items():
-        ratios = [against_best(some, [cell.fixed[scale] for cell in some]) for scale in fixed]
-        ratios += [against_best(some, [cell.of(name, cell.tuned(name)) for cell in some]) for name in MASTERS]
-        rows.append([f"ratio to best, {noise}", "", *ratios])
+        columns = zip(*(errors for cell, errors in zip(cells, shown, strict=True) if cell.noise == noise), strict=True)
+        rows.append([f"ratio to best, {noise}", "", *(against_best(some, column) for column in columns)])
     return tables.markdown(header, rows)
 
 
@@ -223,19 +232,22 @@ def main() -> None:
     torch.set_num_threads(1)
     chosen = ["digits"] if options.smoke else data.chosen_sets([data.DEVELOPMENT])
     seeds, rounds = (2, 30) if options.smoke else (SEEDS, ROUNDS)
-    cells = []
+    cells, large = [], []
     for name in chosen:
         if not data.SETS[name].is_installed():
             print(f"Left out, because {data.SETS[name].package} is not installed: {name}")
             continue
         for noise in data.NOISES:
-            cells.append(Cell(name, noise, range(seeds), rounds))
+            cells.append(Cell(name, noise, UNIT, range(seeds), rounds))
+            large.append(Cell(name, noise, LARGE_UNIT, range(seeds), rounds))
             print(f"{name}, {noise}: played", file=sys.stderr, flush=True)
     # The set with the fewest rounds, if it is there.
     checked = "led7digit" if "led7digit" in [cell.name for cell in cells] else "digits"
     found = {
-        "Masters, tuned": tuned_table(cells),
-        "All constants": constants_table(cells),
+        f"Multiples of {UNIT:g}": tuned_table(cells),
+        f"Multiples of {LARGE_UNIT:g}": tuned_table(large),
+        f"All constants, multiples of {UNIT:g}": constants_table(cells),
+        f"All constants, multiples of {LARGE_UNIT:g}": constants_table(large),
         "The library and its twin": check_table([cell for cell in cells if cell.name == checked]),
     }
     page = "\n".join(f"### {title}\n\n{MARK}{table}" for title, table in found.items())

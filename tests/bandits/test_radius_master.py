@@ -437,7 +437,8 @@ def test_refused_steps_change_nothing(rule: str, is_large: bool) -> None:
     x = torch.ones(dim, dtype=D)
     policy.step(x, 0, 0.5)
     before = snapshot(policy)
-    huge, row = torch.full((dim,), 1e160, dtype=D), torch.stack([x, x])
+    # The estimator refuses the second in the middle of the step.
+    huge, large, row = 1e160 * x, 1e20 * x, torch.stack([x, x])
     for arguments in (
         (x * math.nan, 0, 0.5),
         (x, ARMS, 0.5),
@@ -446,8 +447,9 @@ def test_refused_steps_change_nothing(rule: str, is_large: bool) -> None:
         (x, 0, math.nan),
         (x, 0, math.inf),
         (huge, 0, 0.5),
+        (large, 1, 0.5),  # which multiples named
         (row, [0, 1], [0.5, math.nan]),
-        (torch.stack([x, huge]), [0, 1], [0.5, 0.5]),
+        (torch.stack([x, large]), [0, 1], [0.5, 0.5]),
         (x[:-1], 0, 0.5),
     ):
         with pytest.raises((TypeError, ValueError)):

@@ -49,7 +49,7 @@ WRITTEN = {
 }
 SAID = {
     "examples/benchmarks/radius_masters.py": [
-        "Masters, tuned",
+        "Multiples of 27",
         "| digits, pareto |",
         "ratio to best, none",
         "doubly robust EXP4-IX, pareto | 1, 3, 9 |",
