@@ -1,4 +1,4 @@
-"""Arms with a model each, and a master that learns which radius to play them at."""
+"""Arms with a model each, and a master that learns which radius pays."""
 
 import math
 
@@ -31,11 +31,11 @@ RULES = ("balancing", "exp4")
 
 
 class RadiusMaster(DisjointArms):
-    r"""Arms with a model each, and a master that learns which radius to play them at.
+    r"""UCB at several multiples of the radius, of which a master learns the best.
 
-    The policy is UCB at several multiples of the estimator's radius. All multiples share the estimators. In a round, each
-    multiple s names the arm :math:`a_s = \arg\max_k x^\top\hat\theta_k + s\cdot\text{radius}_k\cdot\text{width}_k(x)`. The
-    master plays the arm of one multiple, and credits every multiple that named the played arm. ``rule`` says how:
+    All multiples share the estimators. In a round, each multiple s names the arm
+    :math:`a_s = \arg\max_k x^\top\hat\theta_k + s\cdot\text{radius}_k\cdot\text{width}_k(x)`. The master plays the arm of one
+    multiple, and credits every multiple that named the played arm. ``rule`` says how:
 
     - ``"balancing"``: with the count :math:`n_s` and the mean reward :math:`\bar r_s` of the rounds in which s named the played
       arm, play the multiple with the largest :math:`\bar r_s + 0.3\,\text{range}\sqrt{\log(1+t)/n_s}`. A heuristic. On real data
@@ -45,8 +45,8 @@ class RadiusMaster(DisjointArms):
       .. math:: \hat L_s \leftarrow \hat L_s + \frac{\text{loss}\cdot 1[a_s = a]}{\sum_u p_u 1[a_u = a] + \eta_t/2},\qquad
                 \eta_t = \sqrt{\frac{\log M}{\min(K, M)\,t}}
 
-      after the played arm a. Losses are rewards scaled to [0, 1] by ``reward_range``. Guarantee: over T rounds, the sum of the
-      played losses exceeds the sum of the losses of the arms that the best multiple named, on the same history, by at most
+      after the played arm a. A loss is 1 - the reward, scaled to [0, 1] by ``reward_range``. Guarantee: over T rounds, the sum of
+      the played losses exceeds the sum of the losses of the arms that the best multiple named, on the same history, by at most
       :math:`4\sqrt{T\min(K, M)\log M}` in expectation, whatever the statistics are (docs/radius_master.md). This is not the
       regret against that multiple played alone, whose statistics would be others. Conditions: the master chooses the arms,
       without a mask; each reward is learnt before the next decision; K does not change.
@@ -164,7 +164,7 @@ class RadiusMaster(DisjointArms):
         # A multiple of its own for each decision.
         shares = shares.reshape(list(shares.shape[:-1]) + [1] * (mean.dim() - shares.dim()) + [shares.size(-1)])
         index = drawn(shares.expand(list(mean.shape[:-1]) + [shares.size(-1)]))
-        return mean + self.multiples[index].unsqueeze(-1) * error
+        return mean + self.multiples.take(index).unsqueeze(-1) * error
 
     def _mixture(self, context: Tensor, mask: Tensor | None) -> Tensor:
         bounds = self._bounds(context)
@@ -179,7 +179,7 @@ class RadiusMaster(DisjointArms):
         agree = real(argmax(self._bounds(context)) == column(1.0 * action), self.plays)
         low, high = self.reward_range
         gain = at_most(at_least((reward - low) / (high - low), 0.0), 1.0)
-        # The estimator may refuse, before it writes. So the master writes after it.
+        # The arm may refuse the round, so it learns before anything is written.
         self._learn_arm(self._features(context), action, reward, noise_scale)
         if self.is_balancing:
             assign_(self.plays, self.plays + agree)
