@@ -16,6 +16,7 @@ EXAMPLES = sorted(
     if 'if __name__ == "__main__":' in path.read_text()
 )
 WRITTEN = {
+    "examples/benchmarks/radius_masters.py": ["radius_masters.md"],
     "examples/benchmarks/run.py": ["runs.jsonl", "tables.md", "benchmark.png"],
     "examples/benchmarks/drift_real.py": ["drift_real.md"],
     "examples/benchmarks/full_information.py": ["full_information.md"],
@@ -50,6 +51,13 @@ WRITTEN = {
     "examples/system_identification.py": ["system_identification.png"],
 }
 SAID = {
+    "examples/benchmarks/radius_masters.py": [
+        "Multiples of 27",
+        "| digits, pareto |",
+        "ratio to best, none",
+        "doubly robust EXP4-IX, pareto | 1, 3, 9 |",
+        '| digits, none, "balancing" |',
+    ],
     "examples/benchmarks/run.py": [
         "Errors without noise: default against tuned",
         "All settings with Pareto-1.5 noise: dev",
