@@ -85,11 +85,11 @@ class NeuralLinearBandit(pl.LightningModule):
         RuntimeError: there is more than one process, whose statistics Lightning would overwrite with those of the first.
 
     Example:
-        >>> from torchonline import RidgeRegression, UCB
+        >>> from torchonline import AdaptiveRidgeRegression
         >>> from torchonline.models import RoundLoader
         >>> encoder = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU())
-        >>> policy = UCB(RidgeRegression(16, noise_scale=0.5, radius="constant", radius_scale=0.4))
-        >>> bandit = NeuralLinearBandit(BanditHead(encoder, policy, actions=3))
+        >>> head = BanditHead(encoder, AdaptiveRidgeRegression(16, ridge=1.0), actions=3)
+        >>> bandit = NeuralLinearBandit(head)
         >>> loader = RoundLoader(torch.rand(100, 4), torch.rand(100, 3), batch_size=10)  # 100 rounds, 3 arms
         >>> quiet = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
         >>> quiet |= {"enable_model_summary": False, "enable_checkpointing": False}

@@ -13,7 +13,17 @@ import torch
 from torch import Tensor, nn
 
 import torchonline
-from torchonline import OFUL, UCB, DisjointArms, EpsilonGreedy, RidgeRegression, RunningScaler, ThompsonSampling, bandit
+from torchonline import (
+    OFUL,
+    UCB,
+    AdaptiveRidgeRegression,
+    DisjointArms,
+    EpsilonGreedy,
+    RidgeRegression,
+    RunningScaler,
+    ThompsonSampling,
+    bandit,
+)
 from torchonline.callbacks import ArtifactExporter, RegretLogger
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead, LoggedRounds, NeuralLinearBandit, RoundLoader
@@ -201,7 +211,7 @@ class TestRefit:
         late = []
         encoder = nn.Sequential(nn.Linear(8, 32), nn.ReLU())
         for options in ({"train_encoder_every": None}, {}):
-            ridge = RidgeRegression(32, noise_scale=0.5, radius="constant", radius_scale=0.4)
+            ridge = AdaptiveRidgeRegression(32, ridge=1.0)
             module = NeuralLinearBandit(BanditHead(copy.deepcopy(encoder), UCB(ridge), actions=2), **options)
             module.seed.zero_()
             recorder = Recorder()
@@ -454,7 +464,7 @@ class TestCheckpoints:
 
     def test_hyper_parameters_say_what_the_head_is(self) -> None:
         arms = DisjointArms(
-            UCB(RidgeRegression(DIM, noise_scale=0.5, radius="constant", radius_scale=0.4)),
+            UCB(RidgeRegression(DIM, noise_scale=0.5, radius="classic", radius_scale=0.4)),
             actions=7,
             scaler=RunningScaler(DIM, intercept=False),
         )
@@ -466,12 +476,12 @@ class TestCheckpoints:
             "policy": "UCB",
             "composition": "DisjointArms",
             "scaler": "RunningScaler",
-            "scaler_clip": 5.0,
+            "scaler_clip": 2.5,
             "estimator": "RidgeRegression",
             "actions": 7,
             "dim": DIM,
             "noise_scale": 0.5,
-            "radius": "constant",
+            "radius": "classic",
             "radius_scale": 0.4,
             "ridge": 1.0,
         }

@@ -16,7 +16,13 @@ from torchonline.core.options import LearnerOptions
 from torchonline.core.stepping import one_at_a_time
 
 
-@on_arrays(lambda x: np.concatenate([x, np.ones((*x.shape[:-1], 1), x.dtype)], -1))
+def _with_one_of_array(x: Any) -> Any:
+    longer = np.empty((*x.shape[:-1], x.shape[-1] + 1), x.dtype)  # half the time of concatenate
+    longer[..., :-1], longer[..., -1] = x, 1.0
+    return longer
+
+
+@on_arrays(_with_one_of_array)
 def with_one(x: Tensor) -> Tensor:
     """Append a 1 to each row: ``(..., d)`` to ``(..., d + 1)``."""
     return torch.cat([x, torch.ones_like(x[..., :1])], -1)
@@ -137,16 +143,15 @@ class RunningScaler(Learner):
         count = real(rounds + 1, x)
         # Welford's update.
         offset = x - mean
-        new_mean = mean + offset / along(count, x)
-        new_squares = squares + offset * (x - new_mean)
-        deviation = sqrt(new_squares / along(at_least(count - 1.0, 1.0), x))
-        inverse = (deviation > 0.0) / or_one(deviation)
         if self.freeze_after is not None:
             is_moving = along(rounds < self.freeze_after, x)
-            new_mean, new_squares = where(is_moving, new_mean, mean), where(is_moving, new_squares, squares)
+            offset = where(is_moving, offset, 0.0 * offset)
+        mean += offset / along(count, x)
+        squares += offset * (x - mean)
+        deviation = sqrt(squares / along(at_least(count - 1.0, 1.0), x))
+        inverse = (deviation > 0.0) / or_one(deviation)
+        if self.freeze_after is not None:
             inverse = where(is_moving, inverse, self.inverse)
-        assign_(mean, new_mean)
-        assign_(squares, new_squares)
         assign_(self.inverse, inverse)
         count_(rounds)
 
