@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.composed import ComposedPolicy, learner_of
+from torchonline.bandits.composed import ComposedPolicy, as_policy, learner_of
 from torchonline.bandits.disjoint import DisjointArms
+from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy, drawn_with_probability
 from torchonline.core.backend import in_python, is_readable
 from torchonline.core.checks import check_shape, check_values, one_of, positive_integer, shape_text
@@ -45,7 +46,8 @@ class BanditHead(nn.Module):
 
     Args:
         encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d, or d / e for ``combine="outer"``.
-        policy: any :class:`~torchonline.bandits.policies.Policy`, or one with a scaler: :class:`~torchonline.ScaledPolicy`,
+        policy: any :class:`~torchonline.bandits.policies.Policy`; an estimator, to play by :class:`~torchonline.UCB`; or one with
+            a scaler: :class:`~torchonline.ScaledPolicy`,
             :class:`~torchonline.DisjointArms`, what :func:`torchonline.bandit` returns. ``*B`` is its ``batch_shape``.
         actions: K, if each action gets an estimator like the policy's; or embeddings ``(K, e)``, a tensor, an array or lists,
             kept as a buffer. None if each arm has its own inputs, or if ``policy`` is a :class:`~torchonline.DisjointArms`.
@@ -78,7 +80,7 @@ class BanditHead(nn.Module):
     def __init__(
         self,
         encoder: nn.Module,
-        policy: Policy | ComposedPolicy,
+        policy: Policy | ComposedPolicy | Estimator,
         *,
         actions: int | Tensor | Sequence[Sequence[float]] | None = None,
         combine: str = "product",
@@ -87,8 +89,8 @@ class BanditHead(nn.Module):
         super().__init__()
         if not isinstance(encoder, nn.Module):
             raise TypeError(f"encoder: expected a torch.nn.Module, got {type(encoder).__name__}")
-        if not isinstance(policy, (Policy, ComposedPolicy)):
-            raise TypeError(f"policy: expected a Policy or a DisjointArms, got {type(policy).__name__}")
+        if not isinstance(policy, ComposedPolicy):
+            policy = as_policy("policy", policy)
         self.encoder = encoder
         self.policy = policy = _with_models(policy, actions)
         self.combine = one_of("combine", combine, ("product", "outer"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 
 import torchonline
@@ -37,7 +38,7 @@ class _Tracer:
         return self.on_line
 
     def during(self, call: Callable[[], object]) -> bool:
-        before, has_grad = sys.gettrace(), torch.is_grad_enabled()
+        before, has_grad, numpy_state = sys.gettrace(), torch.is_grad_enabled(), np.geterr()
         sys.settrace(self.on_call)
         try:
             call()
@@ -47,6 +48,7 @@ class _Tracer:
             sys.settrace(before)
             if self.at_with:
                 torch.set_grad_enabled(has_grad)
+                np.seterr(**numpy_state)
         return False
 
 
@@ -61,7 +63,7 @@ def interrupted(call: Callable[[], object], line: int, *, at_with: bool = True) 
         call: what to run.
         line: where to raise.
         at_with: whether a line with ``with`` counts. Tracing visits such a line once more before the block is left, where Python
-            itself raises nothing; ``torch.no_grad()`` is then put right here.
+            itself raises nothing; ``torch.no_grad()`` and ``np.errstate()`` are then put right here.
     """
     return _Tracer(line, at_with).during(call)
 

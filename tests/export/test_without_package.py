@@ -53,7 +53,7 @@ torch.save((choices, dict(head.state_dict())), f"{sys.argv[1]}/learnt.pt")
 
 def test_an_encoder_with_a_head_for_clicks_goes_on_learning(tmp_path: Path) -> None:
     encoder = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
-    head = BanditHead(encoder, LocalGLB(3, theta_bound=2.0))
+    head = BanditHead(encoder, LocalGLB(3, theta_bound=2.0, feature_bound=5.0))
     generator = torch.Generator().manual_seed(0)
     rounds = [
         (torch.randn(4, 5, generator=generator), (torch.rand((), generator=generator) < 0.4).double())

@@ -213,7 +213,7 @@ class TestBanditHead:
         ("error", "text", "build"),
         [
             (TypeError, "encoder: expected a torch.nn.Module", lambda: BanditHead(lambda x: x, OFUL(DIM))),
-            (TypeError, "policy: expected a Policy", lambda: BanditHead(encoder(), RidgeRegression(DIM))),
+            (TypeError, "policy: expected a Policy", lambda: BanditHead(encoder(), nn.Linear(DIM, 1))),
             (TypeError, "actions: expected a torch.Tensor", lambda: BanditHead(encoder(), OFUL(3), actions=[["1.0"]])),
             (
                 TypeError,
