@@ -89,21 +89,20 @@ class BanditHead(nn.Module):
         super().__init__()
         if not isinstance(encoder, nn.Module):
             raise TypeError(f"encoder: expected a torch.nn.Module, got {type(encoder).__name__}")
-        if not isinstance(policy, ComposedPolicy):
-            policy = as_policy("policy", policy)
+        chosen: Any = policy if isinstance(policy, ComposedPolicy) else as_policy("policy", policy)
         self.encoder = encoder
-        self.policy = policy = _with_models(policy, actions)
+        self.policy = chosen = _with_models(chosen, actions)
         self.combine = one_of("combine", combine, ("product", "outer"))
         self.feature_dims = positive_integer("feature_dims", feature_dims)
         # Whether each action has an estimator of its own.
-        self.has_models = isinstance(policy, DisjointArms)
-        self.encoder_width = learner_of(policy).dim
+        self.has_models = isinstance(chosen, DisjointArms)
+        self.encoder_width = learner_of(chosen).dim
         self.item_dims = self.feature_dims
         embeddings = None
         if not self.has_models and actions is None:
             self.item_dims += 1
         elif not self.has_models:
-            embeddings = check_tensor("actions", actions, policy.estimator.theta_hat).detach().clone()
+            embeddings = check_tensor("actions", actions, chosen.estimator.theta_hat).detach().clone()
             check_values("actions", embeddings)
             self.encoder_width = encoder_width(embeddings, self.combine, self.encoder_width)
         self.register_buffer("actions", embeddings)
