@@ -1,16 +1,27 @@
 """Base of the learners made of a policy and a scaler."""
 
 import math
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.bandits.arguments import rounds_of_tensors
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, drawn_with_probability
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.backend import SMALL_PRODUCT, SMALL_STEP, as_array, in_python, is_readable, may_hold
+from torchonline.core.backend import (
+    SMALL_PRODUCT,
+    SMALL_STEP,
+    as_array,
+    autocasts,
+    exactly,
+    in_python,
+    is_readable,
+    may_hold,
+)
 from torchonline.core.checks import check_array, check_values, shape_text
 from torchonline.core.inputs import ArrayLike, check_mask, check_tensor
 from torchonline.core.learner import Learner
@@ -29,6 +40,7 @@ class ComposedPolicy(Learner):
     """
 
     if TYPE_CHECKING:
+        _learn_round: Any  # of a subclass: learns from a round of each learner
         policy: Policy
         scaler: RunningScaler | None
     rounds: Tensor
@@ -187,7 +199,25 @@ class ComposedPolicy(Learner):
         """Let the estimators forget what they have learnt, where ``due``, ``(*B)``."""
         raise NotImplementedError
 
+    def _own_scale(self, reward: Tensor) -> Tensor:
+        """Return the estimator's noise scale, shaped as rewards."""
+        return torch.full_like(reward, self.noise_scale)
+
     # TorchScript does not compile the methods below.
+
+    def _learn_tensors(self, name: str, rounds: tuple[Any, ...], action: Tensor | None = None) -> None:
+        """Learn from the results of ``checked_rounds``, and the actions if there are any."""
+        x, reward, noise_scale, is_one = rounds
+        if is_readable(reward):
+            self._check_rewards(reward, noise_scale)
+            if self.validate:
+                check_values(name, x)
+        with torch.no_grad(), exactly(x) if autocasts(x) else nullcontext():
+            arguments = rounds_of_tensors(self, x, reward, noise_scale, is_one)
+            if action is not None:
+                actions = [action] if is_one else action.unbind(self.batch_dims)
+                arguments = [(x, k, *rest) for (x, *rest), k in zip(arguments, actions, strict=True)]
+            self._run(None, self._learn_round, arguments)
 
     def _to_score(self, context: Tensor, mask: Tensor | None) -> Tensor:
         """Return what :meth:`_scores` gets where some arms are unavailable."""
@@ -220,9 +250,6 @@ class ComposedPolicy(Learner):
             sizes = (*shape[: len(shape) - self.item_dims], arms)
             mask = check_mask("mask", mask, sizes, context, self.validate)
         return context, mask
-
-    def _own_scale(self, reward: Tensor) -> Tensor:
-        return torch.full_like(reward, self.noise_scale)
 
     def _one(self) -> Any:
         """Return the estimator, in a fifth of the time of ``self.policy.estimator``."""

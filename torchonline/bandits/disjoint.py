@@ -2,20 +2,19 @@
 
 import copy
 from collections.abc import Iterable
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import checked_rounds, rounds_of_arrays, rounds_of_tensors
+from torchonline.bandits.arguments import checked_rounds, rounds_of_arrays
 from torchonline.bandits.composed import ComposedPolicy, as_policy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.backend import autocasts, exactly, in_python, is_readable, on_arrays
-from torchonline.core.checks import check_shape, check_values, positive_integer
+from torchonline.core.backend import in_python, is_readable, on_arrays
+from torchonline.core.checks import check_shape, positive_integer
 from torchonline.core.inputs import ArrayLike, as_indices
 from torchonline.core.ops import column
 from torchonline.core.options import rebuilt
@@ -144,14 +143,7 @@ class DisjointArms(ComposedPolicy):
             rounds = rounds_of_arrays(self, view.learner, context, reward, scale, is_one, "context")
             self._learn_on_arrays(view, [(x, k, r, s) for (x, r, s), k in zip(rounds, known, strict=True)])
             return
-        if is_readable(reward):
-            self._check_rewards(reward, scale)
-            if self.validate:
-                check_values("context", context)
-        with torch.no_grad(), exactly(context) if autocasts(context) else nullcontext():
-            rounds = rounds_of_tensors(self, context, reward, scale, is_one)
-            actions = [action] if is_one else action.unbind(self.batch_dims)
-            self._run(None, self._learn_round, [(x, k, r, s) for (x, r, s), k in zip(rounds, actions, strict=True)])
+        self._learn_tensors("context", (context, reward, scale, is_one), action)
 
     @torch.jit.export
     @in_python(_step_in_python)
@@ -171,9 +163,7 @@ class DisjointArms(ComposedPolicy):
         with torch.no_grad():
             x = context.detach().to(self.arm.theta_hat.dtype)
             reward = reward.detach().to(x.dtype)
-            scale = torch.full_like(reward, self.noise_scale)
-            if noise_scale is not None:
-                scale = noise_scale.detach().to(x.dtype)
+            scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(x.dtype)
             rows = self.batch_dims
             if x.dim() == rows + 1:
                 self._learn_round(x, action, reward, scale)
@@ -309,7 +299,7 @@ class _ArmView:
         self.learner.__dict__.update(single, named_buffers=slices.items)
         written = [fleet.__dict__[name] if name in arms.pooled else array for name, array in slices.items()]
         scaler = [] if arms.scaler is None else arms.scaler.numpy_view().state  # type: ignore[union-attr]
-        own = [array for name, array in view.learner.__dict__.items() if name in arms.state() and "." not in name]
+        own = [view.learner.__dict__[name] for name in arms.state() if "." not in name]
         state = [*own, *written, *scaler]
         self.written = (state, sum(array.nbytes for array in state))
 

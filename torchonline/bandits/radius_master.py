@@ -47,7 +47,7 @@ class RadiusMaster(DisjointArms):
 
       after the played arm a. A loss is 1 - the reward, scaled to [0, 1] by ``reward_range``. Guarantee: over T rounds, the sum of
       the played losses exceeds the sum of the losses of the arms that the best multiple named, on the same history, by at most
-      :math:`4\sqrt{T\min(K, M)\log M}` in expectation, whatever the statistics are (docs/radius_master.md). This is not the
+      :math:`4\sqrt{T\min(K, M)\log M}` in expectation, for any statistics (docs/radius_master.md). This is not the
       regret against that multiple played alone, whose statistics would be others. Conditions: the master chooses the arms,
       without a mask; each reward is learnt before the next decision; K does not change.
 

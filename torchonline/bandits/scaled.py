@@ -1,17 +1,14 @@
 """Policies on features as they come."""
 
-from contextlib import nullcontext
-
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import checked_rounds, rounds_of_arrays, rounds_of_tensors
+from torchonline.bandits.arguments import checked_rounds, rounds_of_arrays
 from torchonline.bandits.composed import ComposedPolicy, as_policy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.backend import autocasts, exactly, in_python, is_readable
-from torchonline.core.checks import check_values
+from torchonline.core.backend import in_python
 from torchonline.core.inputs import ArrayLike
 from torchonline.core.stepping import one_at_a_time
 
@@ -68,12 +65,7 @@ class ScaledPolicy(ComposedPolicy):
             rounds = rounds_of_arrays(self, view.learner, x, reward, scale, is_one)
             self._run(view, view.learner._learn_round, rounds)
             return
-        if is_readable(reward):
-            self._check_rewards(reward, scale)
-            if self.validate:
-                check_values("x", x)
-        with torch.no_grad(), exactly(x) if autocasts(x) else nullcontext():
-            self._run(None, self._learn_round, rounds_of_tensors(self, x, reward, scale, is_one))
+        self._learn_tensors("x", (x, reward, scale, is_one))
 
     @torch.jit.export
     @in_python(_step_in_python)

@@ -114,8 +114,23 @@ class RunningScaler(Learner):
         z = at_most(at_least((x - mean) * inverse, -self.clip), self.clip)
         return with_one(z) if self.intercept else z
 
+    @one_at_a_time
     def _step_in_python(self, x: ArrayLike) -> None:
-        self._learn_rows(x)
+        x = self._checked(x)
+        if x.dim() > self.batch_dims + 2:
+            wanted = shape_text((*self.batch_shape, "n", self.dim))
+            raise ValueError(f"x: expected shape {wanted}, got {shape_text(x.shape)}")
+        if self.validate and is_readable(x):
+            check_values("x", x)
+        is_one = x.dim() == self.batch_dims + 1
+        view = self.view_for(x)
+        with torch.no_grad():
+            x = x.detach()
+            rows = [x] if is_one else list(x.clone().unbind(self.batch_dims))
+            if view is None:
+                self._run(None, self._observe, [(row,) for row in rows])
+            else:
+                self._run(view, view.learner._observe, [(as_array(row),) for row in rows])
 
     @torch.jit.export
     @in_python(_step_in_python)
@@ -155,7 +170,7 @@ class RunningScaler(Learner):
         assign_(self.inverse, inverse)
         count_(rounds)
 
-    # TorchScript does not compile the methods below.
+    # TorchScript does not compile the method below.
 
     def _checked(self, x: Any) -> Tensor:
         x = check_tensor("x", x, self.mean)
@@ -163,21 +178,3 @@ class RunningScaler(Learner):
             wanted = shape_text((*self.batch_shape, "...", self.dim))
             raise ValueError(f"x: expected shape {wanted}, got {shape_text(x.shape)}")
         return x
-
-    @one_at_a_time
-    def _learn_rows(self, x: Any) -> None:
-        x = self._checked(x)
-        if x.dim() > self.batch_dims + 2:
-            wanted = shape_text((*self.batch_shape, "n", self.dim))
-            raise ValueError(f"x: expected shape {wanted}, got {shape_text(x.shape)}")
-        if self.validate and is_readable(x):
-            check_values("x", x)
-        is_one = x.dim() == self.batch_dims + 1
-        view = self.view_for(x)
-        with torch.no_grad():
-            x = x.detach()
-            rows = [x] if is_one else list(x.clone().unbind(self.batch_dims))
-            if view is None:
-                self._run(None, self._observe, [(row,) for row in rows])
-            else:
-                self._run(view, view.learner._observe, [(as_array(row),) for row in rows])
