@@ -19,7 +19,6 @@ from torchonline.core.ops import (
     dot,
     entry,
     floor,
-    increase_,
     matvec,
     minimum,
     number,
@@ -37,8 +36,9 @@ class AdaptiveEstimator(Estimator):
     A subclass says what it keeps of a residual, and what it learns from, in :meth:`_keep_`.
     """
 
-    pooled: tuple[str, ...] = ("seen",)
+    pooled: tuple[str, ...] = ("seen", "spread")
     seen: Tensor
+    spread: Tensor
 
     def __init__(
         self,
@@ -57,10 +57,14 @@ class AdaptiveEstimator(Estimator):
         self.theta_bound = LARGEST[self._initial_options["dtype"]]
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return super()._initial_state() | {"seen": torch.zeros((), dtype=torch.int64)}
+        spread = torch.tensor(self.noise_scale, dtype=torch.float64)
+        return super()._initial_state() | {"seen": torch.zeros((), dtype=torch.int64), "spread": spread}
+
+    def radius(self) -> Tensor:
+        return self.radius_scale * number(self.spread)
 
     def _keep_(self, residual: Tensor) -> Tensor:
-        """Take note of a residual, and return what the parameter learns from."""
+        """Renew the spread by a residual, and return what the parameter learns from."""
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -96,7 +100,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         radius_scale: above 0, the radius in units of the residuals' root mean square.
 
     Shape:
-        - ``squares``, the sum of squared residuals, and ``seen``, their number: ``(*B)``.
+        - ``squares``, the sum of squared residuals; ``seen``, their number; ``spread``, their root mean square as above: ``(*B)``.
 
     Example:
         >>> learner, x = AdaptiveRidgeRegression(1), torch.ones(1)
@@ -110,7 +114,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     """
 
     statistics_depend_on = ("noise_scale", "ridge", "restart_every")
-    pooled = ("squares", "seen")
+    pooled = ("squares", "seen", "spread")
     squares: Tensor
 
     def __init__(
@@ -131,12 +135,10 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"squares": torch.zeros((), dtype=torch.float64)}
 
-    def radius(self) -> Tensor:
-        squares = number(self.squares)
-        return self.radius_scale * sqrt((squares + self.squared_noise) / (real(self.seen, squares) + 1.0))
-
     def _keep_(self, residual: Tensor) -> Tensor:
-        increase_(self.squares, residual * residual)
+        squares = number(self.squares) + residual * residual
+        assign_(self.squares, squares)
+        assign_(self.spread, sqrt((squares + self.squared_noise) / (real(self.seen, squares) + 2.0)))
         return residual
 
 
@@ -186,7 +188,6 @@ class RobustRidgeRegression(AdaptiveEstimator):
     statistics_depend_on = ("ridge", "restart_every", "cut", "quantile", "window", "warmup")
     pooled = ("residuals", "spread", "seen")
     residuals: Tensor
-    spread: Tensor
     slots: Tensor
 
     def __init__(
@@ -209,29 +210,25 @@ class RobustRidgeRegression(AdaptiveEstimator):
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        residuals = torch.zeros(self.window, dtype=torch.float64)
-        return super()._initial_state() | {"residuals": residuals, "spread": torch.ones((), dtype=torch.float64)}
+        return super()._initial_state() | {"residuals": torch.zeros(self.window, dtype=torch.float64)}
 
     def _tables(self) -> dict[str, Tensor]:
         return {"slots": torch.arange(self.window, dtype=torch.float64)}
-
-    def radius(self) -> Tensor:
-        return self.radius_scale * number(self.spread)
 
     def _keep_(self, residual: Tensor) -> Tensor:
         size, seen = abs(residual), real(self.seen, self.slots)
         slot = real(self.seen % self.window, self.slots)
         residuals = where(self.slots == column(slot), column(size), self.residuals)
         count = at_most(seen + 1.0, float(self.window))
-        used = self.slots < column(count)
-        ordered = ascending(where(used, residuals, residuals + math.inf))
-        # The quantile, by linear interpolation. A quantile of 0 cuts nothing.
+        ordered = ascending(residuals)
+        # The quantile, by linear interpolation. A quantile of 0 cuts nothing. The zeros of unused slots come first.
+        unused = self.window - count
         position = self.quantile * (count - 1.0)
         low = floor(position)
-        below, above = entry(ordered, low), entry(ordered, minimum(low + 1.0, count - 1.0))
+        below, above = entry(ordered, unused + low), entry(ordered, unused + minimum(low + 1.0, count - 1.0))
         limit = self.cut * (below + (position - low) * (above - below))
         limit = number(where((seen < self.warmup) | (limit <= 0.0), size + math.inf, limit))
-        kept = where(used, minimum(residuals, column(limit)), 0.0 * residuals)
+        kept = minimum(residuals, column(limit))
         assign_(self.residuals, residuals)
         assign_(self.spread, sqrt(total(kept * kept) / count))
         return clip(residual, limit)

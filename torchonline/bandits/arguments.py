@@ -60,6 +60,7 @@ def learn(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | N
         rounds = rounds_of_arrays(self, view.learner, x, reward, noise_scale, is_one)
         self._run(view, view.learner._learn_round, rounds)
         return
+    reward = as_reward(reward)
     if is_readable(reward):
         self._check_rewards(reward, noise_scale)
         if self.validate and not is_one:
@@ -70,13 +71,13 @@ def learn(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | N
 
 def checked_rounds(
     learner: Any, state: Tensor, x: Any, reward: Any, noise_scale: Any, name: str = "x"
-) -> tuple[Tensor, Tensor, Tensor | None, bool]:
+) -> tuple[Tensor, Any, Tensor | None, bool]:
     """Return a step's arguments as tensors, and whether they are one round; or raise.
 
-    ``name`` is what errors call the features, ``state`` a tensor of the learner's.
+    ``name`` is what errors call the features, ``state`` a tensor of the learner's. The reward of one round stays a Python float
+    where learning needs no tensor, see :func:`as_reward`.
     """
     x = check_tensor(name, x, state)
-    reward = check_tensor(learner.response, reward, state, is_real=True)
     shape = x.shape
     is_one = shape == learner.features_shape
     if is_one:
@@ -86,7 +87,8 @@ def checked_rounds(
     else:
         one, several = learner.features_shape, (*learner.batch_shape, "n", learner.dim)
         raise ValueError(f"{name}: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(shape)}")
-    if reward.shape != shape:
+    if type(reward) is not float or shape or not (state.is_cpu and state.dtype is torch.float64):
+        reward = check_tensor(learner.response, reward, state, is_real=True)
         check_shape(learner.response, reward, shape)
     if noise_scale is not None:
         noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
@@ -94,18 +96,24 @@ def checked_rounds(
     return x, reward, noise_scale, is_one
 
 
+def as_reward(reward: Any) -> Tensor:
+    """Return a result of :func:`checked_rounds` as a tensor."""
+    return torch.tensor(reward, dtype=torch.float64) if type(reward) is float else reward
+
+
 def rounds_of_arrays(
-    learner: Any, view: Any, x: Tensor, reward: Tensor, noise_scale: Tensor | None, is_one: bool, name: str = "x"
+    learner: Any, view: Any, x: Tensor, reward: Any, noise_scale: Tensor | None, is_one: bool, name: str = "x"
 ) -> list[Any]:
     """Check the values; return each round's arguments as arrays and Python numbers."""
     rows = as_array(x)
     # A single learner's numbers are Python's, which have no precision of their own to impose.
     is_number = not (learner.batch_dims or learner.output_shape)
     values: Any = Tensor.tolist if is_number else as_array
-    rewards, scales = values(reward), view.noise_scale if noise_scale is None else values(noise_scale)
+    rewards = reward if type(reward) is float else values(reward)
+    scales = view.noise_scale if noise_scale is None else values(noise_scale)
     if learner.validate:
         if noise_scale is not None or isinstance(rewards, list) or not learner._is_ordinary(rewards):
-            learner._check_rewards(reward, noise_scale)
+            learner._check_rewards(as_reward(reward), noise_scale)
         check_array(name, rows)
     if is_one:
         return [(rows, rewards, scales)]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import rounds_of_tensors
+from torchonline.bandits.arguments import as_reward, rounds_of_tensors
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, drawn_with_probability
 from torchonline.bandits.scaler import RunningScaler
@@ -208,6 +208,7 @@ class ComposedPolicy(Learner):
     def _learn_tensors(self, name: str, rounds: tuple[Any, ...], action: Tensor | None = None) -> None:
         """Learn from the results of ``checked_rounds``, and the actions if there are any."""
         x, reward, noise_scale, is_one = rounds
+        reward = as_reward(reward)
         if is_readable(reward):
             self._check_rewards(reward, noise_scale)
             if self.validate:
@@ -240,7 +241,8 @@ class ComposedPolicy(Learner):
         """Return the context of decisions and the mask as tensors, or raise."""
         context = check_tensor(self.context_name, context, self._state())
         dims, shape = self.batch_dims, context.shape
-        if len(shape) < dims + self.item_dims or shape[-1] != self.dim or shape[:dims] != self.batch_shape:
+        is_short = len(shape) < dims + self.item_dims
+        if is_short or shape[-1] != self.dim or (dims and shape[:dims] != self.batch_shape):
             wanted = shape_text((*self.batch_shape, "...", *("K",) * (self.item_dims - 1), self.dim))
             raise ValueError(f"{self.context_name}: expected shape {wanted}, got {shape_text(shape)}")
         arms = self._arms_of(context)

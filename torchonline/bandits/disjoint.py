@@ -15,7 +15,7 @@ from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import in_python, is_readable, on_arrays
 from torchonline.core.checks import check_shape, positive_integer
-from torchonline.core.inputs import ArrayLike, as_indices
+from torchonline.core.inputs import ArrayLike, as_indices, integer_at_hand
 from torchonline.core.ops import column
 from torchonline.core.options import rebuilt
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, in_order, one_at_a_time
@@ -137,12 +137,13 @@ class DisjointArms(ComposedPolicy):
         self, context: ArrayLike, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None
     ) -> None:
         context, reward, scale, is_one = checked_rounds(self, self._state(), context, reward, noise_scale, "context")
-        action, known = self._checked_action(action, reward)
+        known = self._checked_actions(action, context)
         view = self.view_for(context) if self.is_small and not self.batch_dims else None
         if view is not None and known:
             rounds = rounds_of_arrays(self, view.learner, context, reward, scale, is_one, "context")
-            self._learn_on_arrays(view, [(x, k, r, s) for (x, r, s), k in zip(rounds, known, strict=True)])
+            self._learn_on_arrays(view, rounds, known)
             return
+        action = as_indices("action", action, context.device)
         self._learn_tensors("context", (context, reward, scale, is_one), action)
 
     @torch.jit.export
@@ -186,10 +187,10 @@ class DisjointArms(ComposedPolicy):
         if not self.is_view:
             self._learn_gathered(x, action, reward, noise_scale)
             return
-        arm: Any = self.__dict__["of_arm"][action]
+        arm, pooled = self.__dict__["of_arm"][action]
         arm._learn_round(x, reward, noise_scale)
-        for name in self.pooled:
-            self.policy.estimator.__dict__[name][...] = arm.__dict__[name]
+        for buffer, own in pooled:
+            buffer[...] = own
 
     @in_python(_learn_arm_in_python)
     def _learn_arm(self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -219,40 +220,47 @@ class DisjointArms(ComposedPolicy):
         view = super().numpy_view()
         if view is not None and "of_arm" not in view.learner.__dict__:
             of_arm = [] if self.batch_dims else [_ArmView(view, k, self) for k in range(self.actions)]
-            view.learner.__dict__["of_arm"] = [arm.learner for arm in of_arm]
+            view.learner.__dict__["of_arm"] = [(arm.learner, arm.pooled) for arm in of_arm]
             view.learner.__dict__["written"] = [arm.written for arm in of_arm]
         return view
 
-    def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]]) -> None:
+    def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]], actions: list[int]) -> None:
         learn, scaler = view.learner._learn_round, view.learner.scaler
         is_last = scaler is not None and scaler.freeze_after is not None and scaler.rounds + 1 == scaler.freeze_after
         if len(rounds) > 1 or is_last:
-            all_or_nothing(self, view.state, True, view.run, in_order, learn, rounds)
+            chosen = [(x, k, *rest) for (x, *rest), k in zip(rounds, actions, strict=True)]
+            all_or_nothing(self, view.state, True, view.run, in_order, learn, chosen)
         else:
-            state, size = view.learner.written[rounds[0][1]]
-            all_or_nothing(self, state, size <= SNAPSHOT_BYTES, learn, *rounds[0])
+            (x, reward, noise_scale), k = rounds[0], actions[0]
+            state, size = view.learner.written[k]
+            all_or_nothing(self, state, size <= SNAPSHOT_BYTES, learn, x, k, reward, noise_scale)
         view.mark_written()
 
-    def _checked_action(self, action: Any, reward: Tensor) -> tuple[Tensor, list[int] | None]:
-        """Return the actions as a tensor, and as a list if they can be read; or raise."""
-        index = as_indices("action", action, reward.device)
-        check_shape("action", index, reward.shape)
-        if index.device != reward.device:
-            raise ValueError(f"action: expected a tensor on {reward.device}, got one on {index.device}")
-        if not is_readable(index) or not (index.is_cpu or self.validate):
-            return index, None
-        known = index.reshape(-1).tolist()
-        count = self.actions
-        wrong = [k for k in known if not 0 <= k < count]
-        if wrong:
-            raise ValueError(f"action: expected indices from 0 to {count - 1}, got {wrong[0]}")
-        return index, known
+    def _checked_actions(self, action: Any, context: Tensor) -> list[int] | None:
+        """Return the actions of checked contexts, or None if they cannot be read; or raise."""
+        count = self._one().batch_shape[-1]
+        one = integer_at_hand(action)
+        if one is not None and context.dim() == 1:
+            known = [one]
+        else:
+            index = as_indices("action", action, context.device)
+            check_shape("action", index, context.shape[:-1])
+            if index.device != context.device:
+                raise ValueError(f"action: expected a tensor on {context.device}, got one on {index.device}")
+            if not is_readable(index) or not (index.is_cpu or self.validate):
+                return None
+            known = index.reshape(-1).tolist()
+        for k in known:
+            if not 0 <= k < count:
+                raise ValueError(f"action: expected indices from 0 to {count - 1}, got {k}")
+        return known
 
     def _arms_of(self, context: Tensor) -> int:
         return self.actions
 
     def _multiplications(self) -> int:
-        return int(self._one().dim) * self.actions
+        one = self._one()
+        return int(one.dim * one.batch_shape[-1])
 
     @one_at_a_time
     def _rearrange(self, kept: Iterable[int], added: int) -> None:
@@ -298,6 +306,7 @@ class _ArmView:
         }
         self.learner.__dict__.update(single, named_buffers=slices.items)
         written = [fleet.__dict__[name] if name in arms.pooled else array for name, array in slices.items()]
+        self.pooled = [(fleet.__dict__[name], slices[name]) for name in arms.pooled]
         scaler = [] if arms.scaler is None else arms.scaler.numpy_view().state  # type: ignore[union-attr]
         own = [view.learner.__dict__[name] for name in arms.state() if "." not in name]
         state = [*own, *written, *scaler]

@@ -11,21 +11,28 @@ from torchonline.core.backend import as_array, in_python, is_readable, on_arrays
 from torchonline.core.checks import check_values, instance_of, positive, positive_integer, shape_text
 from torchonline.core.inputs import ArrayLike, check_tensor
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along, assign_, at_least, at_most, converted, count_, or_one, real, sqrt, where
+from torchonline.core.ops import along, assign_, at_least, converted, count_, or_one, real, sqrt, where
 from torchonline.core.options import LearnerOptions
 from torchonline.core.stepping import one_at_a_time
 
 
-def _with_one_of_array(x: Any) -> Any:
-    longer = np.empty((*x.shape[:-1], x.shape[-1] + 1), x.dtype)  # half the time of concatenate
-    longer[..., :-1], longer[..., -1] = x, 1.0
-    return longer
+def _standardised_arrays(x: Any, mean: Any, inverse: Any, clip: float, intercept: bool) -> Any:
+    features = np.empty((*x.shape[:-1], x.shape[-1] + intercept), x.dtype)
+    features[..., -1] = 1.0
+    z = features[..., : x.shape[-1]]
+    # Three quarters of the time of operators, which allocate.
+    np.subtract(x, mean, out=z)
+    np.multiply(z, inverse, out=z)
+    np.maximum(z, -clip, out=z)
+    np.minimum(z, clip, out=z)
+    return features
 
 
-@on_arrays(_with_one_of_array)
-def with_one(x: Tensor) -> Tensor:
-    """Append a 1 to each row: ``(..., d)`` to ``(..., d + 1)``."""
-    return torch.cat([x, torch.ones_like(x[..., :1])], -1)
+@on_arrays(_standardised_arrays)
+def standardised(x: Tensor, mean: Tensor, inverse: Tensor, clip: float, intercept: bool) -> Tensor:
+    """Return clipped ``(x - mean) * inverse``, and a 1 at the end of each row if ``intercept``."""
+    z = ((x - mean) * inverse).clamp(-clip, clip)
+    return torch.cat([z, torch.ones_like(z[..., :1])], -1) if intercept else z
 
 
 class RunningScaler(Learner):
@@ -111,8 +118,7 @@ class RunningScaler(Learner):
         if self.batch_dims:
             for _ in range(len(x.shape) - len(mean.shape)):
                 mean, inverse = mean[..., None, :], inverse[..., None, :]
-        z = at_most(at_least((x - mean) * inverse, -self.clip), self.clip)
-        return with_one(z) if self.intercept else z
+        return standardised(x, mean, inverse, self.clip, self.intercept)
 
     @one_at_a_time
     def _step_in_python(self, x: ArrayLike) -> None:

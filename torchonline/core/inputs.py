@@ -82,6 +82,13 @@ def as_indices(name: str, value: Any, device: torch.device) -> Tensor:
     return as_dense(name, value)
 
 
+def integer_at_hand(value: Any) -> int | None:
+    """Return an integer, or an int64 tensor of one number on the CPU, as an int; or None."""
+    if type(value) is Tensor and value.dtype is torch.int64 and not value.dim() and value.is_cpu and is_readable(value):
+        return int(value.item())
+    return value if type(value) is int else None
+
+
 def check_indices(name: str, value: Any, size: int) -> Tensor:
     """Return int64 indices below ``size``, at least one, as a plain tensor, or raise."""
     if not isinstance(value, Tensor) or value.dtype != torch.int64:

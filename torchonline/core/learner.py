@@ -3,7 +3,6 @@
 import copy
 import threading
 from collections.abc import Callable, Mapping
-from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -175,10 +174,8 @@ class Learner(WithOptions, nn.Module):
         A view costs more to make than to use, so it is kept until a buffer or its memory moves or an attribute is set.
         """
         view: NumpyView | None = self._view
-        if view is not None and all(map(is_, view.buffers, self._buffers.values())):
-            if list(map(Tensor.data_ptr, view.tensors)) == view.addresses and all(map(Tensor.is_contiguous, view.wide)):
-                if not view.parts or view.has_same_parts():
-                    return view
+        if view is not None and view.is_current(self):
+            return view
         self.__dict__["_view"] = None
         parts = {name: part.numpy_view() for name, part in self.parts().items()}
         if all(buffer is None or buffer.is_contiguous() for buffer in self._buffers.values()) and all(parts.values()):

@@ -5,7 +5,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 if TYPE_CHECKING:
@@ -32,12 +32,16 @@ class NumpyView:
     """
 
     def __init__(self, learner: "Learner", parts: "dict[str, Any]") -> None:
-        self.buffers = tuple(learner._buffers.values())
+        # The attributes and the view of each learner in this one, and all buffers. A reference to this one would be a cycle.
+        self.members: list[tuple[Any, NumpyView]] = []
+        self.buffers = list(learner._buffers.values())
+        for name, view in parts.items():
+            self.members += [(learner.parts()[name].__dict__, view), *view.members]
+            self.buffers += view.buffers
         self.tensors = list(learner.state().values())
         self.wide = [tensor for tensor in self.tensors if tensor.dim() > 1]
         self.saved = [tensor for tensor in self.tensors if tensor.is_floating_point()]  # what autograd may have saved
         self.addresses = [tensor.data_ptr() for tensor in self.tensors]
-        self.parts: list[tuple[Any, Any]] = [(learner.parts()[name], view) for name, view in parts.items()]
         twin: Any = object.__new__(type(learner))
         buffers = learner._buffers.items()
         arrays = {name: None if buffer is None else buffer.detach().numpy() for name, buffer in buffers}
@@ -52,15 +56,18 @@ class NumpyView:
         self.policies: dict[type, Any] = {}  # stand-ins for the policies on the learner
         self.bytes: int = sum(array.nbytes for array in self.state)
 
-    def has_same_parts(self) -> bool:
-        """Return whether the parts have the buffers and views that they had."""
-        # Their memory is among :attr:`addresses`.
-        for part, view in self.parts:
-            if part._view is not view or not all(map(is_, view.buffers, part._buffers.values())):
+    def is_current(self, learner: "Learner") -> bool:
+        """Return whether the learner's buffers, their memory and its parts' views are the same."""
+        found = [*learner._buffers.values()]
+        for member, view in self.members:
+            if member["_view"] is not view:
                 return False
-            if view.parts and not view.has_same_parts():
-                return False
-        return True
+            found += member["_buffers"].values()
+        return (
+            all(map(is_, self.buffers, found))
+            and list(map(Tensor.data_ptr, self.tensors)) == self.addresses
+            and all(map(Tensor.is_contiguous, self.wide))
+        )
 
     def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Call a method of :attr:`learner`, or of a policy on it."""
