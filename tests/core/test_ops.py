@@ -85,6 +85,19 @@ def test_increase() -> None:
     assert total == 1.0
 
 
+@pytest.mark.parametrize("batch_shape", [(), (2, 3)])
+def test_entries(batch_shape: tuple[int, ...]) -> None:
+    numbers, value = torch.randn(*batch_shape, 5, dtype=D), torch.randn(batch_shape, dtype=D)
+    index = torch.randint(5, batch_shape)
+    wanted = numbers.clone().scatter_(-1, index.unsqueeze(-1), value.unsqueeze(-1))
+    array = numbers.numpy().copy()
+    ops.put_(array, index.numpy()[()], value.numpy()[()])
+    ops.put_(numbers, index, value)
+    assert torch.equal(numbers, wanted)
+    assert torch.equal(torch.from_numpy(array), wanted)
+    assert torch.equal(same_on_both(ops.entry, numbers, index.to(D)), value)
+
+
 @pytest.mark.parametrize("dim", [1, 2, 9])
 def test_products(dim: int) -> None:
     matrix, x, y = torch.randn(dim, dim, dtype=D), torch.randn(dim, dtype=D), torch.randn(dim, dtype=D)

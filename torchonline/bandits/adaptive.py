@@ -22,6 +22,7 @@ from torchonline.core.ops import (
     matvec,
     minimum,
     number,
+    put_,
     real,
     sqrt,
     total,
@@ -100,7 +101,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         radius_scale: above 0, the radius in units of the residuals' root mean square.
 
     Shape:
-        - ``squares``, the sum of squared residuals; ``seen``, their number; ``spread``, their root mean square as above: ``(*B)``.
+        - ``squares``, the sum of squared residuals; ``seen``, their number; ``spread``, their root mean square: ``(*B)``.
 
     Example:
         >>> learner, x = AdaptiveRidgeRegression(1), torch.ones(1)
@@ -188,7 +189,6 @@ class RobustRidgeRegression(AdaptiveEstimator):
     statistics_depend_on = ("ridge", "restart_every", "cut", "quantile", "window", "warmup")
     pooled = ("residuals", "spread", "seen")
     residuals: Tensor
-    slots: Tensor
 
     def __init__(
         self,
@@ -212,13 +212,10 @@ class RobustRidgeRegression(AdaptiveEstimator):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"residuals": torch.zeros(self.window, dtype=torch.float64)}
 
-    def _tables(self) -> dict[str, Tensor]:
-        return {"slots": torch.arange(self.window, dtype=torch.float64)}
-
     def _keep_(self, residual: Tensor) -> Tensor:
-        size, seen = abs(residual), real(self.seen, self.slots)
-        slot = real(self.seen % self.window, self.slots)
-        residuals = where(self.slots == column(slot), column(size), self.residuals)
+        residuals = self.residuals
+        size, seen = abs(residual), real(self.seen, residuals)
+        put_(residuals, number(self.seen) % self.window, size)
         count = at_most(seen + 1.0, float(self.window))
         ordered = ascending(residuals)
         # The quantile, by linear interpolation. A quantile of 0 cuts nothing. The zeros of unused slots come first.
@@ -229,6 +226,5 @@ class RobustRidgeRegression(AdaptiveEstimator):
         limit = self.cut * (below + (position - low) * (above - below))
         limit = number(where((seen < self.warmup) | (limit <= 0.0), size + math.inf, limit))
         kept = minimum(residuals, column(limit))
-        assign_(self.residuals, residuals)
         assign_(self.spread, sqrt(total(kept * kept) / count))
         return clip(residual, limit)

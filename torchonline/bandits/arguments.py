@@ -109,7 +109,7 @@ def rounds_of_arrays(
     # A single learner's numbers are Python's, which have no precision of their own to impose.
     is_number = not (learner.batch_dims or learner.output_shape)
     values: Any = Tensor.tolist if is_number else as_array
-    rewards = reward if type(reward) is float else values(reward)
+    rewards: Any = reward if type(reward) is float else values(reward)
     scales = view.noise_scale if noise_scale is None else values(noise_scale)
     if learner.validate:
         if noise_scale is not None or isinstance(rewards, list) or not learner._is_ordinary(rewards):

@@ -237,7 +237,7 @@ class DisjointArms(ComposedPolicy):
         view.mark_written()
 
     def _checked_actions(self, action: Any, context: Tensor) -> list[int] | None:
-        """Return the actions of checked contexts, or None if they cannot be read; or raise."""
+        """Return actions as integers, or None if they cannot be read; or raise."""
         count = self._one().batch_shape[-1]
         one = integer_at_hand(action)
         if one is not None and context.dim() == 1:

@@ -30,7 +30,7 @@ def _standardised_arrays(x: Any, mean: Any, inverse: Any, clip: float, intercept
 
 @on_arrays(_standardised_arrays)
 def standardised(x: Tensor, mean: Tensor, inverse: Tensor, clip: float, intercept: bool) -> Tensor:
-    """Return clipped ``(x - mean) * inverse``, and a 1 at the end of each row if ``intercept``."""
+    """Standardise, clip and perhaps append a 1 to each row."""
     z = ((x - mean) * inverse).clamp(-clip, clip)
     return torch.cat([z, torch.ones_like(z[..., :1])], -1) if intercept else z
 

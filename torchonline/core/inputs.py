@@ -83,7 +83,7 @@ def as_indices(name: str, value: Any, device: torch.device) -> Tensor:
 
 
 def integer_at_hand(value: Any) -> int | None:
-    """Return an integer, or an int64 tensor of one number on the CPU, as an int; or None."""
+    """Return an integer, or a tensor of one on the CPU, as an int; or None."""
     if type(value) is Tensor and value.dtype is torch.int64 and not value.dim() and value.is_cpu and is_readable(value):
         return int(value.item())
     return value if type(value) is int else None

@@ -350,6 +350,19 @@ def assign_(x: Tensor, y: Tensor) -> None:
     x.copy_(y)
 
 
+def _put_array_(x: Any, index: Any, value: Any) -> None:
+    if x.ndim == 1:
+        x[int(index)] = value
+    else:
+        np.put_along_axis(x, np.asarray(index, np.int64)[..., None], np.asarray(value)[..., None], -1)
+
+
+@on_arrays(_put_array_)
+def put_(x: Tensor, index: Tensor, value: Tensor) -> None:
+    """Write over one of each learner's numbers: ``(*B, n)``, an index ``(*B)``, ``(*B)``."""
+    x.scatter_(-1, index.to(torch.int64).unsqueeze(-1), value.unsqueeze(-1))
+
+
 def _increase_array_(x: Any, y: Any) -> None:
     x[()] = x[()] + y  # NumPy's own += takes three times as long on an array without axes
 
