@@ -359,7 +359,7 @@ def _put_array_(x: Any, index: Any, value: Any) -> None:
 
 @on_arrays(_put_array_)
 def put_(x: Tensor, index: Tensor, value: Tensor) -> None:
-    """Write over one of each learner's numbers: ``(*B, n)``, an index ``(*B)``, ``(*B)``."""
+    """Write one of each learner's numbers: ``(*B, n)``, index and value ``(*B)``."""
     x.scatter_(-1, index.to(torch.int64).unsqueeze(-1), value.unsqueeze(-1))
 
 

@@ -57,7 +57,7 @@ class NumpyView:
         self.bytes: int = sum(array.nbytes for array in self.state)
 
     def is_current(self, learner: "Learner") -> bool:
-        """Return whether the learner's buffers, their memory and its parts' views are the same."""
+        """Return whether buffers, their memory and the parts' views are still the same."""
         found = [*learner._buffers.values()]
         for member, view in self.members:
             if member["_view"] is not view:
