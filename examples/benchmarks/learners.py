@@ -54,6 +54,7 @@ OURS = grid(radius_scale=(0.2, 0.4, 0.8, 1.6), ridge=(0.2, 1.0, 5.0))
 
 LEARNERS = {
     "torchonline.bandit": Learner(ours.TorchOnline, grid=OURS, features="raw", constant=False),
+    "torchonline Greedy": Learner(ours.Greedy, features="raw", constant=False),
     "VW": Learner(
         rivals.VW,
         default={"explore": EXPLORE[0]},
@@ -87,5 +88,5 @@ LEARNERS = {
         ours.Head, default={"policy": "LocalGLB", "feature_bound": 100.0}, noises=("none",)
     ),
 }
-# What is compared with the best rival.
-OURS_BY_DEFAULT = "torchonline.bandit"
+# What is compared with the best rival, and with the same estimators without exploration.
+OURS_BY_DEFAULT, GREEDY = "torchonline.bandit", "torchonline Greedy"

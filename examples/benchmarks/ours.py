@@ -30,6 +30,16 @@ class TorchOnline:
         self.bandit.step(torch.from_numpy(context), action, reward)
 
 
+class Greedy(TorchOnline):
+    """The estimators and the scaler of ``torchonline.bandit`` under a policy that does not explore."""
+
+    def __init__(self, dim: int, actions: int, rewards: str, seed: int) -> None:
+        super().__init__(dim, actions, rewards, seed)
+        scaler = torchonline.RunningScaler(dim)
+        policy = torchonline.Greedy(type(self.bandit.estimator)(scaler.features))
+        self.bandit = torchonline.DisjointArms(policy, actions, scaler=scaler)
+
+
 class Head:
     """A policy of the library with a block of parameters for each action, by its theory: ``BanditHead`` with ``outer``."""
 

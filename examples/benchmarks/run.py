@@ -100,9 +100,9 @@ class Benchmark:
         self.sets, self.learners, self.seeds, self.rounds, self.runs = sets, learners, seeds, rounds, runs
 
     def job(
-        self, name: str, noise: str, learner: str, options: Sequence[Options], seeds: Sequence[int], raw: bool = False
+        self, name: str, noise: str, learner: str, options: Sequence[Options], seeds: Sequence[int], features: str = ""
     ) -> Job:
-        features = "raw" if raw else LEARNERS[learner].features
+        features = features or LEARNERS[learner].features
         members = tuple((one, seed) for one in options for seed in seeds)
         return Job(name, noise, features, learner, members, self.rounds)
 
@@ -125,7 +125,7 @@ class Benchmark:
         return options[means.index(min(means))] if options else None
 
     def final(self) -> list[Job]:
-        """Return the jobs on the test seeds: default, shown and tuned settings, and defaults on raw features."""
+        """Return the jobs on the test seeds: default, shown and tuned settings, and defaults on the other features."""
         jobs = []
         for name, noise, learner in self.cases():
             entry, best = LEARNERS[learner], self.tuned(name, noise, learner)
@@ -133,15 +133,16 @@ class Benchmark:
             if best is not None and setting(best) not in map(setting, options):
                 options.append(best)
             jobs.append(self.job(name, noise, learner, options, self.seeds))
-            if noise == "none" and entry.features != "raw" and "theory" not in learner:
-                jobs.append(self.job(name, noise, learner, [entry.default], self.seeds, raw=True))
+            if noise == "none" and "theory" not in learner:
+                other = "standard" if entry.features == "raw" else "raw"
+                jobs.append(self.job(name, noise, learner, [entry.default], self.seeds, other))
         return jobs
 
-    def errors(self, name: str, noise: str, learner: str, options: Options | None, raw: bool = False) -> list[float]:
+    def errors(self, name: str, noise: str, learner: str, options: Options | None, features: str = "") -> list[float]:
         """Return the errors on the test seeds; none without a setting, or if the learner does not play this noise."""
         if options is None or noise not in LEARNERS[learner].noises:
             return []
-        return self.runs.errors(self.job(name, noise, learner, [options], self.seeds, raw))
+        return self.runs.errors(self.job(name, noise, learner, [options], self.seeds, features))
 
 
 def parsed() -> argparse.Namespace:

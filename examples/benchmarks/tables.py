@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import data
-from learners import LEARNERS, OURS_BY_DEFAULT, setting
+from learners import GREEDY, LEARNERS, OURS_BY_DEFAULT, setting
 
 if TYPE_CHECKING:
     from run import Benchmark
@@ -58,22 +58,34 @@ def ratio(benchmark: "Benchmark", name: str, noise: str) -> float | None:
     return statistics.mean(benchmark.errors(name, noise, mine, LEARNERS[mine].default)) / best[1]
 
 
+def ratio_to_greedy(benchmark: "Benchmark", name: str, noise: str) -> str:
+    """Return our mean error over that of the same estimators without exploration."""
+    mine = ours(benchmark)
+    if mine is None or GREEDY not in benchmark.learners:
+        return ""
+    mean, greedy = (
+        statistics.mean(benchmark.errors(name, noise, learner, LEARNERS[learner].default)) for learner in (mine, GREEDY)
+    )
+    return f"{mean / greedy:.2f}"
+
+
 def against_tuned(benchmark: "Benchmark", noise: str) -> str:
     """Return the main table: torchonline by default against all rivals tuned."""
     names, mine = rivals(benchmark), ours(benchmark)
-    header = ["set", f"{mine}, default", "ratio to best linear", *(f"{name}, tuned" for name in names)]
+    header = ["set", f"{mine}, default", "ratio to best linear", "to Greedy", *(f"{name}, tuned" for name in names)]
     rows = []
     for name in benchmark.sets:
         our_errors = benchmark.errors(name, noise, mine, LEARNERS[mine].default) if mine else []
         value = ratio(benchmark, name, noise)
         tuned = [cell(benchmark.errors(name, noise, rival, benchmark.tuned(name, noise, rival))) for rival in names]
-        rows.append([name, cell(our_errors), f"{value:.2f}" if value else "", *tuned])
+        greedy = ratio_to_greedy(benchmark, name, noise)
+        rows.append([name, cell(our_errors), f"{value:.2f}" if value else "", greedy, *tuned])
     for role in (data.DEVELOPMENT, data.HELD_OUT):
         ratios = [ratio(benchmark, name, noise) for name in benchmark.sets if data.SETS[name].role == role]
         known = [value for value in ratios if value]
         if known:
             mean, worst = statistics.geometric_mean(known), max(known)
-            rows.append([f"{role}: mean, worst ratio", "", f"{mean:.2f}, {worst:.2f}", *[""] * len(names)])
+            rows.append([f"{role}: mean, worst ratio", "", f"{mean:.2f}, {worst:.2f}", "", *[""] * len(names)])
     return markdown(header, rows)
 
 
@@ -106,11 +118,10 @@ def raw_features(benchmark: "Benchmark", role: str) -> str:
             continue
         row = [f"{learner}: default"]
         for name in sets:
-            if entry.features == "raw":
-                row.append(cell(benchmark.errors(name, "none", learner, entry.default)))
-            else:
-                raw, standard = (benchmark.errors(name, "none", learner, entry.default, raw) for raw in (True, False))
-                row.append(f"{cell(raw)} ({cell(standard).split()[0]})")
+            raw, standard = (
+                benchmark.errors(name, "none", learner, entry.default, features) for features in ("raw", "standard")
+            )
+            row.append(f"{cell(raw)} ({cell(standard).split()[0]})")
         rows.append(row)
     return markdown(["learner", *sets], rows)
 
