@@ -37,6 +37,7 @@ from torchonline import AdaptiveRidgeRegression, DisjointArms, RobustRidgeRegres
 from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
 
 MARK = "<!-- printed by examples/benchmarks/neural_linear.py -->\n"
+TITLES = {noise: f"Against a hand-written rival, {text}" for noise, text in tables.NOISE_TITLES.items()}
 WIDTH = 64
 # Returns a policy, for a kind of rewards and a number of actions.
 Build = Callable[[str, int], Any]
@@ -175,9 +176,7 @@ def main() -> None:
     seeds, rounds = (2, 60) if options.smoke else (options.seeds, ROUNDS)
     comparison = Comparison(sets, seeds, rounds, runs)
     comparison.play()
-    found = {
-        f"Against a hand-written rival, {tables.NOISE_TITLES[noise]}": comparison.table(noise) for noise in data.NOISES
-    }
+    found = {TITLES[noise]: comparison.table(noise) for noise in data.NOISES}
     page = tables.as_page(found, MARK)
     (options.output / "neural_linear.md").write_text(page)
     print(page)
