@@ -46,9 +46,9 @@ class BanditHead(nn.Module):
 
     Args:
         encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d, or d / e for ``combine="outer"``.
-        policy: any :class:`~torchonline.bandits.policies.Policy`; an estimator, to play by :class:`~torchonline.UCB`; or one with
-            a scaler: :class:`~torchonline.ScaledPolicy`,
-            :class:`~torchonline.DisjointArms`, what :func:`torchonline.bandit` returns. ``*B`` is its ``batch_shape``.
+        policy: what :func:`torchonline.bandit` returns, to start with; any :class:`~torchonline.bandits.policies.Policy`; an
+            estimator, to play by :class:`~torchonline.UCB`; or one with a scaler, :class:`~torchonline.ScaledPolicy` or
+            :class:`~torchonline.DisjointArms`. ``*B`` is its ``batch_shape``.
         actions: K, if each action gets an estimator like the policy's; or embeddings ``(K, e)``, a tensor, an array or lists,
             kept as a buffer. None if each arm has its own inputs, or if ``policy`` is a :class:`~torchonline.DisjointArms`.
         combine: ``"product"`` (e = d) or ``"outer"`` (d = m e). Only used with embeddings.
@@ -59,12 +59,12 @@ class BanditHead(nn.Module):
         - action, reward: ``(*B)`` for one round, ``(*B, n)`` for n rounds in order.
 
     Example:
-        >>> from torchonline import OFUL
-        >>> head = BanditHead(nn.Linear(4, 2), OFUL(2))
-        >>> inputs = torch.eye(4)  # four arms
-        >>> k = head.select(inputs)
-        >>> head.step(inputs, k, torch.tensor(1.0))
-        >>> head.policy.estimator.rounds
+        >>> from torchonline import bandit
+        >>> head = BanditHead(nn.Linear(4, 2), bandit(2, rewards="unit", actions=3))  # 2 features, 3 actions
+        >>> context = torch.rand(4)
+        >>> k = head.select(context)
+        >>> head.step(context, k, 1.0)
+        >>> head.policy.rounds
         tensor(1)
 
     Reference:
@@ -345,5 +345,8 @@ def _with_models(policy: Any, actions: Any) -> Any:
     if isinstance(actions, bool) or not isinstance(actions, int):
         return policy
     if isinstance(policy, ComposedPolicy):
-        raise TypeError(f"actions: expected None under a {type(policy).__name__}, got {actions}")
+        raise TypeError(
+            f"actions: expected None under a {type(policy).__name__}, got {actions}; "
+            f"give actions={actions} to torchonline.bandit or DisjointArms instead"
+        )
     return DisjointArms(policy, actions)

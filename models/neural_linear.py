@@ -62,7 +62,8 @@ class NeuralLinearBandit(pl.LightningModule):
     minibatches, and the policy's cost for each round of the replay.
 
     Args:
-        head: the encoder and the policy; ``*B`` is the policy's batch shape.
+        head: the encoder and the policy, :func:`torchonline.bandit` if nothing speaks for another one (docs/encoders.md compares
+            them); ``*B`` is the policy's batch shape.
         feedback: when rewards arrive: after each ``"round"`` or after each ``"batch"``, whose decisions are then made from the
             same state.
         train_encoder_every: rounds between two trainings of the encoder. None freezes the encoder.
@@ -85,11 +86,11 @@ class NeuralLinearBandit(pl.LightningModule):
         RuntimeError: there is more than one process, whose statistics Lightning would overwrite with those of the first.
 
     Example:
-        >>> from torchonline import AdaptiveRidgeRegression
+        >>> import torchonline
         >>> from torchonline.models import RoundLoader
         >>> encoder = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU())
-        >>> head = BanditHead(encoder, AdaptiveRidgeRegression(16, ridge=1.0), actions=3)
-        >>> bandit = NeuralLinearBandit(head)
+        >>> policy = torchonline.bandit(16, rewards="unit", actions=3)  # 16 features, rewards in [0, 1]
+        >>> bandit = NeuralLinearBandit(BanditHead(encoder, policy))
         >>> loader = RoundLoader(torch.rand(100, 4), torch.rand(100, 3), batch_size=10)  # 100 rounds, 3 arms
         >>> quiet = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
         >>> quiet |= {"enable_model_summary": False, "enable_checkpointing": False}

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,10 +20,11 @@ def benchmark_modules() -> Iterator[SimpleNamespace]:
     try:
         import data
         import learners
+        import neural_linear
         import run
         import tables
 
-        yield SimpleNamespace(data=data, learners=learners, run=run, tables=tables)
+        yield SimpleNamespace(data=data, learners=learners, neural_linear=neural_linear, run=run, tables=tables)
     finally:
         sys.path.remove(str(FOLDER))
         for name in set(sys.modules) - before:
@@ -104,3 +106,33 @@ def test_page_has_every_table(benchmark_modules: SimpleNamespace) -> None:
     titles += [f"All settings {noise}: dev" for noise in tables.NOISE_TITLES.values()]
     titles += ["Sets", "Raw features, without noise: dev", "What tuning chose", "Processor time"]
     assert all(tables.renewed(page, {title: ""}).count(f"## {title}\n") == 1 for title in titles)
+
+
+def test_page_of_encoders_has_its_tables(benchmark_modules: SimpleNamespace) -> None:
+    tables, script = benchmark_modules.tables, benchmark_modules.neural_linear
+    page = (FOLDER.parents[1] / "docs" / "encoders.md").read_text()
+    found = dict.fromkeys(script.TITLES.values(), "| new |\n")
+    renewed = tables.renewed(page, found, script.MARK)
+    assert all(renewed.count(f"### {title}\n") == 1 for title in found)
+    assert renewed.count(f"{script.MARK}| new |\n") == renewed.count("| new |\n") == len(found)
+
+
+def test_ratios_are_to_the_rival(benchmark_modules: SimpleNamespace) -> None:
+    script = benchmark_modules.neural_linear
+    errors = dict(zip(script.PLAYERS, ([0.4, 0.6], [0.2, 0.3], [0.6, 0.9]), strict=True))
+    comparison = script.Comparison(["digits", "magic"], 2, 60, SimpleNamespace(records={}))
+    for (player, both), name in product(errors.items(), comparison.sets):
+        for error, key in zip(both, comparison.keys(player, name, "none"), strict=True):
+            comparison.runs.records[key] = {"error": error * (1.0 + (name == "magic")), "seconds": 0.002}
+    rows = comparison.table("none").splitlines()[2:]
+    assert rows[0] == "| digits | .500 ± .100 | .250 ± .050 | 0.50 | .750 ± .150 | 1.50 |"
+    assert [row.split(" | ")[3] for row in rows] == ["0.50", "0.50", "0.50, 0.50", "0.50, 0.50", ""]
+    assert rows[-1] == "| processor time of a round | 2.0 ms | 2.0 ms |  | 2.0 ms |  |"
+
+
+def test_heads_have_a_model_for_each_action(benchmark_modules: SimpleNamespace) -> None:
+    script = benchmark_modules.neural_linear
+    for build, rewards in product(script.HEADS.values(), ("unit", "real")):
+        policy = build(rewards, 3)
+        assert policy.dim == script.WIDTH
+        assert policy.actions == 3

@@ -16,6 +16,7 @@ EXAMPLES = sorted(
     if 'if __name__ == "__main__":' in path.read_text()
 )
 WRITTEN = {
+    "examples/benchmarks/neural_linear.py": ["neural_linear.jsonl", "neural_linear.md"],
     "examples/benchmarks/radius_masters.py": ["radius_masters.md"],
     "examples/benchmarks/run.py": ["runs.jsonl", "tables.md", "benchmark.png"],
     "examples/benchmarks/drift_real.py": ["drift_real.md"],
@@ -51,6 +52,14 @@ WRITTEN = {
     "examples/system_identification.py": ["system_identification.png"],
 }
 SAID = {
+    "examples/benchmarks/neural_linear.py": [
+        "Against a hand-written rival, without noise",
+        "Against a hand-written rival, with Pareto-1.5 noise",
+        "| set | neural-linear | torchonline.bandit | ratio |",
+        "| digits | .",
+        "| dev: mean, worst ratio |",
+        "| processor time of a round |",
+    ],
     "examples/benchmarks/radius_masters.py": [
         "Multiples of 27",
         "| digits, pareto |",

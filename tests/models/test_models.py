@@ -12,6 +12,7 @@ import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 
+import torchonline
 from torchonline import OFUL, UCB, Greedy, HeavyTailUCB, HvtUCB, RidgeRegression, ThompsonSampling
 from torchonline.bandits.policies import Policy
 from torchonline.callbacks import RegretLogger
@@ -214,6 +215,11 @@ class TestBanditHead:
         [
             (TypeError, "encoder: expected a torch.nn.Module", lambda: BanditHead(lambda x: x, OFUL(DIM))),
             (TypeError, "policy: expected a Policy", lambda: BanditHead(encoder(), nn.Linear(DIM, 1))),
+            (
+                TypeError,
+                "got 5; give actions=5 to torchonline.bandit",
+                lambda: BanditHead(encoder(), torchonline.bandit(DIM), actions=5),
+            ),
             (TypeError, "actions: expected a torch.Tensor", lambda: BanditHead(encoder(), OFUL(3), actions=[["1.0"]])),
             (
                 TypeError,

@@ -29,8 +29,9 @@ def bandit(
 
     It standardises the features as they come, learns a linear model by ridge regression, and plays the arm whose upper bound is
     largest, with a radius that follows the residuals. Its repr says what was chosen and why. Nothing has to be tuned; no theorem
-    holds, because the scaler moves and the radius is a heuristic. docs/benchmark.md compares it with other libraries. For a
-    theorem, put the estimator that the repr names under :class:`UCB` or :class:`DisjointArms`.
+    holds, because the scaler moves and the radius is a heuristic. docs/benchmark.md compares it with other libraries, and
+    docs/encoders.md puts it on an encoder. For a theorem, put the estimator that the repr names under :class:`UCB` or
+    :class:`DisjointArms`.
 
     Cost of a round: O(K d^2) for a decision among K arms, O(d^2) for a step.
 

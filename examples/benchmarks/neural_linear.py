@@ -1,0 +1,188 @@
+r"""NeuralLinearBandit at its defaults against a neural-linear bandit written by hand, on real data.
+
+A classification set is a bandit as in ``run.py``: reward 1 for the right class, in an order of the seed, without noise or with
+centred Pareto noise. The rival is the neural-linear learner of ``run.py`` at its defaults. All players get the same rounds, an
+encoder with one hidden layer of 64, and the same features, which are standardised over the whole set beforehand, and a constant.
+The error is the share of rounds with a wrong class; the noise does not count.
+
+Runs are kept in OUTPUT/neural_linear.jsonl and not repeated, even if the code has changed: ``--again PLAYER`` plays anew.
+
+    python examples/benchmarks/neural_linear.py    # the development sets: half an hour on a core; seconds with --smoke
+    pip install ".[examples,benchmarks]"    # the sets; those that are missing are left out
+"""
+
+import argparse
+import logging
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import data
+import numpy as np
+import pytorch_lightning as pl
+import tables
+import torch
+from learners import LEARNERS
+from play import one_thread, play_one, rewards_of
+from run import ROUNDS, SEEDS, Runs
+from torch import nn
+
+import torchonline
+from torchonline import AdaptiveRidgeRegression, DisjointArms, RobustRidgeRegression
+from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
+
+MARK = "<!-- printed by examples/benchmarks/neural_linear.py -->\n"
+TITLES = {noise: f"Against a hand-written rival, {text}" for noise, text in tables.NOISE_TITLES.items()}
+WIDTH = 64
+# Returns a policy, for a kind of rewards and a number of actions.
+Build = Callable[[str, int], Any]
+
+
+def unscaled(rewards: str, actions: int) -> DisjointArms:
+    """Return what ``torchonline.bandit`` does, without its scaler, and with ridge 1."""
+    estimator = AdaptiveRidgeRegression if rewards == "unit" else RobustRidgeRegression
+    return DisjointArms(estimator(WIDTH, ridge=1.0), actions)
+
+
+RIVAL = "neural-linear"
+HEADS: dict[str, Build] = {
+    "torchonline.bandit": lambda rewards, actions: torchonline.bandit(WIDTH, rewards, actions),
+    "no scaler, ridge 1": unscaled,
+}
+PLAYERS = (RIVAL, *HEADS)
+
+
+class Errors(pl.Callback):
+    """Count the wrong arms of a run."""
+
+    wrong = 0.0
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *rest: Any) -> None:
+        self.wrong += float(outputs["regret"].sum())
+
+
+def play_head(build: Build, rounds: data.Stream, rewards: str, seed: int) -> float:
+    """Play a policy on an encoder by NeuralLinearBandit; return the share of rounds with a wrong arm."""
+    torch.manual_seed(seed)
+    encoder = nn.Sequential(nn.Linear(rounds.contexts.shape[1], WIDTH), nn.ReLU())
+    bandit = NeuralLinearBandit(BanditHead(encoder, build(rewards, rounds.actions)))
+    means = np.eye(rounds.actions)[rounds.labels]
+    table = (torch.from_numpy(rounds.contexts).float(), *map(torch.from_numpy, (means + rounds.noise[:, None], means)))
+    errors, quiet = Errors(), {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = pl.Trainer(accelerator="cpu", max_epochs=1, enable_checkpointing=False, callbacks=[errors], **quiet)
+    trainer.fit(bandit, RoundLoader(*table, batch_size=100))
+    return errors.wrong / len(rounds.labels)
+
+
+def play(player: str, name: str, noise: str, seed: int, rounds: int) -> tuple[float, float]:
+    """Return the error of a run, and the processor time of a round in seconds."""
+    stream, rewards = data.stream(name, seed, rounds, noise, "standard", True), rewards_of(noise)
+    start = time.process_time()
+    if player == RIVAL:
+        error = play_one(LEARNERS[RIVAL], stream, rewards, {}, seed)
+    else:
+        error = play_head(HEADS[player], stream, rewards, seed)
+    return error, (time.process_time() - start) / len(stream.labels)
+
+
+class Comparison:
+    """All runs on some sets."""
+
+    def __init__(self, sets: Sequence[str], seeds: int, rounds: int, runs: Runs) -> None:
+        self.sets, self.seeds, self.rounds, self.runs = sets, seeds, rounds, runs
+
+    def keys(self, player: str, name: str, noise: str) -> list[str]:
+        return [f"{name} | {noise} | {player} | {seed} | {self.rounds}" for seed in range(self.seeds)]
+
+    def play(self) -> None:
+        """Play the runs that are not finished, and keep them."""
+        for name, noise, player in product(self.sets, data.NOISES, PLAYERS):
+            for seed, key in enumerate(self.keys(player, name, noise)):
+                if key not in self.runs.records:
+                    error, seconds = play(player, name, noise, seed, self.rounds)
+                    self.runs.add([{"key": key, "learner": player, "error": error, "seconds": seconds}])
+            print(f"{name}, {noise}, {player}: played", file=sys.stderr, flush=True)
+
+    def found(self, what: str, player: str, name: str, noise: str) -> list[float]:
+        return [self.runs.records[key][what] for key in self.keys(player, name, noise)]
+
+    def ratio(self, player: str, name: str, noise: str) -> float:
+        """Return the mean error in units of the rival's."""
+        mine, other = (statistics.mean(self.found("error", one, name, noise)) for one in (player, RIVAL))
+        return mine / max(other, 1e-3)
+
+    def table(self, noise: str) -> str:
+        """Return errors and ratios, the summary of each role, and times."""
+        header = ["set", RIVAL, *(title for head in HEADS for title in (head, "ratio"))]
+        rows = []
+        for name in self.sets:
+            cells = [tables.cell(self.found("error", player, name, noise)) for player in PLAYERS]
+            ratios = [f"{self.ratio(head, name, noise):.2f}" for head in HEADS]
+            rows.append([name, *alternating(cells, ratios)])
+        for role in (data.DEVELOPMENT, data.HELD_OUT):
+            names = [name for name in self.sets if data.SETS[name].role == role]
+            if names:
+                columns = [[self.ratio(head, name, noise) for name in names] for head in HEADS]
+                ratios = [f"{statistics.geometric_mean(column):.2f}, {max(column):.2f}" for column in columns]
+                rows.append([f"{role}: mean, worst ratio", *alternating([""] * len(PLAYERS), ratios)])
+        times = [np.mean([self.found("seconds", player, name, noise) for name in self.sets]) for player in PLAYERS]
+        cells = [f"{1e3 * seconds:.1f} ms" for seconds in times]
+        rows.append(["processor time of a round", *alternating(cells, [""] * len(HEADS))])
+        return tables.markdown(header, rows)
+
+
+def alternating(cells: Sequence[str], ratios: Sequence[str]) -> list[str]:
+    """Return the rival's cell, then each head's cell and ratio."""
+    return [cells[0], *(one for pair in zip(cells[1:], ratios, strict=True) for one in pair)]
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", default=["dev"], help="dev, held-out, all, or names")
+    parser.add_argument("--again", nargs="+", default=[], choices=PLAYERS, metavar="PLAYER", help="forget runs")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds, from 0 on")
+    parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
+    parser.add_argument("--page", type=Path, help="a page whose tables to renew, such as docs/encoders.md")
+    parser.add_argument("--smoke", action="store_true", help="60 rounds of digits and 2 seeds, to see that it runs")
+    options = parser.parse_args()
+    if options.seeds < 1:
+        parser.error(f"--seeds: expected at least 1, got {options.seeds}")
+    if options.page and not options.page.is_file():
+        parser.error(f"--page: expected a file, got {options.page}")
+    try:
+        options.sets = data.chosen_sets(["digits"] if options.smoke else options.sets)
+    except ValueError as error:
+        parser.error(str(error))
+    return options
+
+
+def main() -> None:
+    options = parsed()
+    one_thread()
+    # Lightning's hints on validation and worker processes do not apply here.
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    options.output.mkdir(parents=True, exist_ok=True)
+    runs = Runs(options.output / "neural_linear.jsonl")
+    runs.forget(options.again)
+    sets = [name for name in options.sets if data.SETS[name].is_installed()]
+    for missing in set(options.sets) - set(sets):
+        print(f"Left out, because it is not installed: {missing}")
+    seeds, rounds = (2, 60) if options.smoke else (options.seeds, ROUNDS)
+    comparison = Comparison(sets, seeds, rounds, runs)
+    comparison.play()
+    found = {TITLES[noise]: comparison.table(noise) for noise in data.NOISES}
+    page = tables.as_page(found, MARK)
+    (options.output / "neural_linear.md").write_text(page)
+    print(page)
+    if options.page:
+        options.page.write_text(tables.renewed(options.page.read_text(), found, MARK))
+
+
+if __name__ == "__main__":
+    main()
