@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchonline.core.backend import as_array, autocasts, exactly, is_readable, with_body
 from torchonline.core.checks import check_array, check_shape, check_values, refusal, shape_text
-from torchonline.core.inputs import ArrayLike, check_tensor
+from torchonline.core.inputs import ArrayLike, as_indices, check_tensor
 from torchonline.core.ops import roundoff
 from torchonline.core.stepping import one_at_a_time
 
@@ -92,6 +92,21 @@ def checked_rounds(
         noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
         check_shape("noise_scale", noise_scale, shape)
     return x, reward, noise_scale, is_one
+
+
+def checked_action(action: Any, reward: Tensor, count: int, validate: bool) -> tuple[Tensor, list[int] | None]:
+    """Return indices of ``count`` arms as a tensor, and as a list if they can be read; or raise."""
+    index = as_indices("action", action, reward.device)
+    check_shape("action", index, reward.shape)
+    if index.device != reward.device:
+        raise ValueError(f"action: expected a tensor on {reward.device}, got one on {index.device}")
+    if not is_readable(index) or not (index.is_cpu or validate):
+        return index, None
+    known = index.reshape(-1).tolist()
+    wrong = [k for k in known if not 0 <= k < count]
+    if wrong:
+        raise ValueError(f"action: expected indices from 0 to {count - 1}, got {wrong[0]}")
+    return index, known
 
 
 def rounds_of_arrays(

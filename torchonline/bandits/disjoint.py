@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import checked_rounds, rounds_of_arrays
+from torchonline.bandits.arguments import checked_action, checked_rounds, rounds_of_arrays
 from torchonline.bandits.composed import ComposedPolicy, as_policy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.backend import in_python, is_readable, on_arrays
-from torchonline.core.checks import check_shape, positive_integer
+from torchonline.core.backend import in_python, on_arrays
+from torchonline.core.checks import positive_integer
 from torchonline.core.inputs import ArrayLike, as_indices
 from torchonline.core.ops import column
 from torchonline.core.options import rebuilt
@@ -137,7 +137,7 @@ class DisjointArms(ComposedPolicy):
         self, context: ArrayLike, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None
     ) -> None:
         context, reward, scale, is_one = checked_rounds(self, self._state(), context, reward, noise_scale, "context")
-        action, known = self._checked_action(action, reward)
+        action, known = checked_action(action, reward, self.actions, self.validate)
         view = self.view_for(context) if self.is_small and not self.batch_dims else None
         if view is not None and known:
             rounds = rounds_of_arrays(self, view.learner, context, reward, scale, is_one, "context")
@@ -232,21 +232,6 @@ class DisjointArms(ComposedPolicy):
             state, size = view.learner.written[rounds[0][1]]
             all_or_nothing(self, state, size <= SNAPSHOT_BYTES, learn, *rounds[0])
         view.mark_written()
-
-    def _checked_action(self, action: Any, reward: Tensor) -> tuple[Tensor, list[int] | None]:
-        """Return the actions as a tensor, and as a list if they can be read; or raise."""
-        index = as_indices("action", action, reward.device)
-        check_shape("action", index, reward.shape)
-        if index.device != reward.device:
-            raise ValueError(f"action: expected a tensor on {reward.device}, got one on {index.device}")
-        if not is_readable(index) or not (index.is_cpu or self.validate):
-            return index, None
-        known = index.reshape(-1).tolist()
-        count = self.actions
-        wrong = [k for k in known if not 0 <= k < count]
-        if wrong:
-            raise ValueError(f"action: expected indices from 0 to {count - 1}, got {wrong[0]}")
-        return index, known
 
     def _arms_of(self, context: Tensor) -> int:
         return self.actions
