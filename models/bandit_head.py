@@ -10,6 +10,7 @@ from torchonline.bandits.composed import ComposedPolicy, as_policy, learner_of
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy, drawn_with_probability
+from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.core.backend import in_python, is_readable
 from torchonline.core.checks import check_shape, check_values, one_of, positive_integer, shape_text
 from torchonline.core.inputs import as_indices, as_tensor, check_tensor
@@ -338,6 +339,8 @@ class BanditHead(nn.Module):
 
 def _with_models(policy: Any, actions: Any) -> Any:
     """Return the policy, with a model for each action if ``actions`` is a number."""
+    if isinstance(policy, SharedRadiusMaster):
+        raise TypeError("policy: expected one that learns from the chosen arm's features, got a SharedRadiusMaster")
     if isinstance(policy, DisjointArms):
         if actions not in (None, policy.actions):
             raise ValueError(f"actions: expected None or {policy.actions}, the policy's actions, got {actions!r}")

@@ -143,7 +143,7 @@ def bad_steps(case: Case, batch_shape: tuple[int, ...], rows: tuple[int, ...]) -
             kinds |= {"on another device": value.to("meta")}
         else:
             kinds |= no_floats(value, is_real=which != name) | no_values(value)
-        kinds |= wrong_shapes(value, len(batch_shape), features=which == name)
+        kinds |= wrong_shapes(value, len(batch_shape), which == name, len(item))
         if which in (name, "reward"):
             kinds["None"] = None
         if which == "noise_scale":
@@ -588,7 +588,7 @@ def test_script_agrees_with_eager(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "batch_shape"), [(FEW[1], ()), (FEW[3], (2,))])
+@pytest.mark.parametrize(("case", "batch_shape"), [(FEW[1], ()), (FEW[3], (2,)), (FEW[6], (2,))])
 def test_programs_agree_over_100_rounds(case: Case, batch_shape: tuple[int, ...]) -> None:
     """`to_program` verifies 60 rounds or so itself; here a hundred more, of other features."""
     policy = case.build(batch_shape=batch_shape)
@@ -600,7 +600,7 @@ def test_programs_agree_over_100_rounds(case: Case, batch_shape: tuple[int, ...]
         mask = torch.ones(*batch_shape, 1, *sizes, dtype=torch.bool)
         many = round_.context.unsqueeze(len(batch_shape))
         index = torch.zeros(batch_shape, dtype=torch.int64) if choice is None else choice
-        if case.has_models:
+        if case.has_action:
             given = (past.context, index, past.reward, learn, many, mask)
         else:
             given = (case.arguments(past, index)["x"], past.reward, learn, many, mask)

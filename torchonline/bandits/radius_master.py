@@ -17,24 +17,29 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
     :math:`a_s = \arg\max_k x^\top\hat\theta_k + s\cdot\text{radius}_k\cdot\text{width}_k(x)`. The master plays the arm of one
     multiple, and credits every multiple that named the played arm. ``rule`` says how:
 
-    - ``"balancing"``: with the count :math:`n_s` and the mean reward :math:`\bar r_s` of the rounds in which s named the played
-      arm, play the multiple with the largest :math:`\bar r_s + 0.3\,\text{range}\sqrt{\log(1+t)/n_s}`. A heuristic. On real data
-      it had 4 to 6 % more errors than the best multiple in hindsight (docs/radius_master.md).
+    - ``"balancing"``: with the count :math:`n_s` and the mean gain :math:`\bar g_s` of the rounds in which s named the played
+      arm, play the multiple with the largest :math:`\bar g_s + 0.3\sqrt{\log(1+t)/n_s}`. A heuristic. On real data it had 3 to
+      6 % more errors than the best multiple in hindsight (docs/radius_master.md).
     - ``"exp4"``: EXP4-IX draws the multiple with probability :math:`p_s \propto \exp(-\eta_t\hat L_s)`, where
 
       .. math:: \hat L_s \leftarrow \hat L_s + \frac{\text{loss}\cdot 1[a_s = a]}{\sum_u p_u 1[a_u = a] + \eta_t/2},\qquad
                 \eta_t = \sqrt{\frac{\log M}{\min(K, M)\,t}}
 
-      after the played arm a. A loss is 1 - the reward, scaled to [0, 1] by ``reward_range``. Guarantee: over T rounds, the sum of
-      the played losses exceeds the sum of the losses of the arms that the best multiple named, on the same history, by at most
+      after the played arm a. A loss is 1 - the gain. Guarantee: over T rounds, the sum of the played losses exceeds the sum of
+      the losses of the arms that the best multiple named, on the same history, by at most
       :math:`4\sqrt{T\min(K, M)\log M}` in expectation, for any statistics (docs/radius_master.md). This is not the
       regret against that multiple played alone, whose statistics would be others. Conditions: the master chooses the arms,
       without a mask; each reward is learnt before the next decision; K does not change.
 
+    A gain is the rank of the reward: the share of the last 256 rewards, this one included, that are below it, where equal rewards
+    count by half. So the unit, the origin, the range and the tails of rewards do not matter to the master, and neither does how
+    much one reward exceeds another: a multiple that wins seldom but by far looks bad. The guarantee holds for ranks. With a
+    ``reward_range``, gains are rewards, scaled to [0, 1] and cut to it.
+
     The confidence sets of :class:`DisjointArms` hold under every rule, since they do not depend on how arms are chosen. The
-    regret bound of UCB at multiple 1 does not carry over. Rewards outside of ``reward_range`` are cut for the master, not for the
-    estimators. :meth:`step` recomputes the named arms and the probabilities from the present state. So credits are off if other
-    rounds were learnt since the decision, and where a mask had left out a named arm.
+    regret bound of UCB at multiple 1 does not carry over. The estimators learn rewards as they come. :meth:`step` recomputes the
+    named arms and the probabilities from the present state. So credits are off if other rounds were learnt since the decision,
+    and where a mask had left out a named arm. :class:`SharedRadiusMaster` is for arms that share one estimator.
 
     Cost: that of :class:`DisjointArms`, O(K M) more for a decision, and a decision more for a step.
 
@@ -43,10 +48,10 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
         actions, most_actions, scaler: as in :class:`DisjointArms`.
         scales: the M multiples, above 0. Keep 1, so that the estimator's own choice is never out of reach.
         rule: "balancing" or "exp4".
-        reward_range: lowest and highest reward.
+        reward_range: lowest and highest reward; None for gains that are ranks.
 
     Shape:
-        - ``plays``, ``gains``, ``losses``: ``(*B, M)``.
+        - ``plays``, ``gains``, ``losses``: ``(*B, M)``; ``recent``, rewards: ``(*B, 256)``, or None with a ``reward_range``.
 
     Example:
         >>> policy = RadiusMaster(RidgeRegression(2), actions=3)

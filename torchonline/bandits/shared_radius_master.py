@@ -48,7 +48,7 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
     Shape:
         - arms: ``(*B, ..., K, d)``, with d = m if there is no scaler; scores ``(*B, ..., K)``.
         - :meth:`step`: arms ``(*B, K, d)``, action and reward ``(*B)``; or ``(*B, n, K, d)`` and ``(*B, n)`` for n rounds.
-        - ``plays``, ``gains``, ``losses``: ``(*B, M)``; ``recent``: ``(*B, 256)``.
+        - ``plays``, ``gains``, ``losses``, ``recent``: as in :class:`RadiusMaster`.
 
     Example:
         >>> policy = SharedRadiusMaster(RidgeRegression(2))
