@@ -53,8 +53,8 @@ class RadiusMultiples:
     places: Tensor
 
     # A checkpoint of a master with other values of these is refused.
-    statistics_depend_on = ("is_balancing", "scales", "lowest", "highest")
-    argument_of = {"is_balancing": "rule", "lowest": "reward_range", "highest": "reward_range"}
+    statistics_depend_on: tuple[str, ...] = ("is_balancing", "scales", "lowest", "highest")
+    argument_of: dict[str, str] = {"is_balancing": "rule", "lowest": "reward_range", "highest": "reward_range"}
 
     def _set_options(self, estimator: Any, scales: Any, rule: Any, reward_range: Any) -> None:
         """Check the options, and set them: the base class needs them to make the buffers."""
