@@ -19,7 +19,7 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
 
     - ``"balancing"``: with the count :math:`n_s` and the mean gain :math:`\bar g_s` of the rounds in which s named the played
       arm, play the multiple with the largest :math:`\bar g_s + 0.3\sqrt{\log(1+t)/n_s}`. A heuristic. On real data it had 3 to
-      6 % more errors than the best multiple in hindsight (docs/radius_master.md).
+      5 % more errors than the best multiple in hindsight (docs/radius_master.md).
     - ``"exp4"``: EXP4-IX draws the multiple with probability :math:`p_s \propto \exp(-\eta_t\hat L_s)`, where
 
       .. math:: \hat L_s \leftarrow \hat L_s + \frac{\text{loss}\cdot 1[a_s = a]}{\sum_u p_u 1[a_u = a] + \eta_t/2},\qquad

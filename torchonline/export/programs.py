@@ -46,12 +46,14 @@ class HeadRound(nn.Module):
     def __init__(self, head: nn.Module) -> None:
         super().__init__()
         self.head: Any = head  # has select(inputs, mask) and step(inputs, action, reward)
+        self.learners: list[Learner] = [head] if isinstance(head, ComposedPolicy) else [learner_of(self.head.policy)]
+        if not isinstance(head, ComposedPolicy) and self.head.scaler is not None:
+            self.learners.append(self.head.scaler)
 
     def forward(
         self, past: Tensor, action: Tensor, reward: Tensor, learn: Tensor, inputs: Tensor, mask: Tensor
     ) -> Tensor:
-        learner = self.head if isinstance(self.head, ComposedPolicy) else learner_of(self.head.policy)
-        with torch.no_grad(), only_where(learn, learner):
+        with torch.no_grad(), only_where(learn, *self.learners):
             self.head.step(past, action, reward)
         return self.head.select(inputs, mask)
 
@@ -86,9 +88,10 @@ def step_where(learn: Tensor, policy: Policy | ScaledPolicy, x: Tensor, reward: 
 
 
 @contextmanager
-def only_where(learn: Tensor, learner: Learner) -> Iterator[None]:
+def only_where(learn: Tensor, *learners: Learner) -> Iterator[None]:
     """Restore the state, after the block, where ``learn``, ``(*B)``, is False."""
-    state = [(buffer, buffer.clone()) for buffer in (*learner.state().values(), *learner.scratch())]
+    buffers = [buffer for learner in learners for buffer in (*learner.state().values(), *learner.scratch())]
+    state = [(buffer, buffer.clone()) for buffer in buffers]
     yield
     for buffer, before in state:
         buffer.copy_(torch.where(along(learn, buffer), buffer, before))
