@@ -17,7 +17,7 @@ from torchonline.core.checks import check_shape, check_values, one_of, positive_
 from torchonline.core.inputs import as_indices, as_tensor, check_tensor
 from torchonline.core.options import described
 from torchonline.models.encoding import encoder_width, evaluating, of_chosen
-from torchonline.models.input_scaling import check_inputs, checked_scaler, together
+from torchonline.models.input_scaling import check_inputs, checked_scaler, step_together
 
 
 class BanditHead(nn.Module):
@@ -60,7 +60,7 @@ class BanditHead(nn.Module):
             encoder gets ``scaler(inputs)``. A step shows the scaler the context, or the chosen arm's inputs, after the policy
             has learnt; deciding never does. Scaler and policy learn both or not at all, for which each step copies their
             states. Inputs must be vectors (``feature_dims=1``), and neither scaler nor policy may have a ``batch_shape``. A
-            radius is a heuristic while the scaler moves.
+            radius is a heuristic while the scaler moves; the policy does not start anew when it freezes.
 
     Shape:
         - inputs: ``(*B, ..., K, *feature)``, or ``(*B, ..., *feature)`` with actions.
@@ -221,7 +221,7 @@ class BanditHead(nn.Module):
             policy.step(inputs, action, reward, noise_scale)
             return
         if self.scaler is not None:
-            self._step_together(self.scaler, inputs, action, reward, noise_scale)
+            step_together(self, self.scaler, inputs, action, reward, noise_scale)
             return
         if not self.has_models:  # otherwise the policy checks the action
             action = self._checked_action(action, inputs)
@@ -339,24 +339,6 @@ class BanditHead(nn.Module):
         if self.feature_dims != 1 or type(self._modules["encoder"]) is not nn.Identity:
             return False
         return self.has_models and self._modules.get("scaler") is None
-
-    def _step_together(self, scaler: RunningScaler, inputs: Tensor, action: Any, reward: Any, noise_scale: Any) -> None:
-        """Check a step's arguments, then let policy and scaler learn both or not at all."""
-        action = self._checked_action(action, inputs)
-        state = self.policy.estimator.theta_hat
-        reward = check_tensor("reward", reward, state, is_real=True)
-        check_shape("reward", reward, action.shape)
-        if noise_scale is not None:
-            noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
-            check_shape("noise_scale", noise_scale, action.shape)
-        with torch.no_grad(), evaluating(self.encoder):
-            arguments = (inputs.detach(), action, reward, noise_scale)
-            if not is_readable(inputs):  # a traced step
-                self._learn_in_order(*arguments)
-                return
-            if scaler.validate:
-                check_values("inputs", inputs)
-            together(scaler, self.policy, self._learn_in_order, *arguments)
 
     def _checked_inputs(self, inputs: Any, batch: tuple[int, ...], most: int | None = None) -> Tensor:
         """Return inputs led by ``batch`` and at most ``most`` dimensions, or raise."""

@@ -3,12 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from torchonline.bandits.composed import learner_of
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.checks import shape_text
+from torchonline.core.backend import is_readable
+from torchonline.core.checks import check_shape, check_values, shape_text
+from torchonline.core.inputs import check_tensor
 from torchonline.core.stepping import all_or_nothing, torn_error
+from torchonline.models.encoding import evaluating
 
 
 def checked_scaler(scaler: Any, policy: Any, feature_dims: int) -> RunningScaler | None:
@@ -35,6 +39,25 @@ def check_inputs(scaler: RunningScaler, inputs: Tensor) -> None:
     if inputs.dim() == 0 or inputs.size(-1) != scaler.dim:
         wanted = shape_text(("...", scaler.dim))
         raise ValueError(f"inputs: expected shape {wanted} for the scaler, got {shape_text(inputs.shape)}")
+
+
+def step_together(head: Any, scaler: RunningScaler, inputs: Tensor, action: Any, reward: Any, noise_scale: Any) -> None:
+    """Check the arguments of a head's step, then let policy and scaler learn both or not at all."""
+    state = head.policy.estimator.theta_hat
+    action = head._checked_action(action, inputs)
+    reward = check_tensor("reward", reward, state, is_real=True)
+    check_shape("reward", reward, action.shape)
+    if noise_scale is not None:
+        noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
+        check_shape("noise_scale", noise_scale, action.shape)
+    with torch.no_grad(), evaluating(head.encoder):
+        arguments = (inputs.detach(), action, reward, noise_scale)
+        if not is_readable(inputs):  # a traced step
+            head._learn_in_order(*arguments)
+            return
+        if scaler.validate:
+            check_values("inputs", inputs)
+        together(scaler, head.policy, head._learn_in_order, *arguments)
 
 
 def together(scaler: RunningScaler, policy: Any, learn: Callable[..., None], *arguments: Any) -> None:

@@ -46,9 +46,7 @@ class HeadRound(nn.Module):
     def __init__(self, head: nn.Module) -> None:
         super().__init__()
         self.head: Any = head  # has select(inputs, mask) and step(inputs, action, reward)
-        self.learners: list[Learner] = [head] if isinstance(head, ComposedPolicy) else [learner_of(self.head.policy)]
-        if not isinstance(head, ComposedPolicy) and self.head.scaler is not None:
-            self.learners.append(self.head.scaler)
+        self.learners: list[Learner] = _learners_of(head)
 
     def forward(
         self, past: Tensor, action: Tensor, reward: Tensor, learn: Tensor, inputs: Tensor, mask: Tensor
@@ -78,6 +76,13 @@ class ConvexRound(nn.Module):
         with torch.no_grad(), only_where(learn, self.learner):
             self.learner.step(torch.where(each.unsqueeze(-1), gradients, 0.0), torch.where(each, values, 0.0))
         return self.learner.predict(), self.learner.queries()
+
+
+def _learners_of(head: Any) -> list[Learner]:
+    """Return the learners that a step of a head, or of a composed policy, changes."""
+    if isinstance(head, ComposedPolicy):
+        return [head]
+    return [learner_of(head.policy), *([] if head.scaler is None else [head.scaler])]
 
 
 def step_where(learn: Tensor, policy: Policy | ScaledPolicy, x: Tensor, reward: Tensor) -> None:
