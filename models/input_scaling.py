@@ -42,7 +42,7 @@ def check_inputs(scaler: RunningScaler, inputs: Tensor) -> None:
 
 
 def step_together(head: Any, scaler: RunningScaler, inputs: Tensor, action: Any, reward: Any, noise_scale: Any) -> None:
-    """Check the arguments of a head's step, then let policy and scaler learn both or not at all."""
+    """Let a head's policy and scaler learn both or not at all."""
     state = head.policy.estimator.theta_hat
     action = head._checked_action(action, inputs)
     reward = check_tensor("reward", reward, state, is_real=True)

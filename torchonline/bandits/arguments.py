@@ -95,7 +95,7 @@ def checked_rounds(
 
 
 def checked_action(action: Any, reward: Tensor, count: int, validate: bool) -> tuple[Tensor, list[int] | None]:
-    """Return indices of ``count`` arms as a tensor, and as a list if they can be read; or raise."""
+    """Return indices of arms as a tensor, and as a list if they are readable."""
     index = as_indices("action", action, reward.device)
     check_shape("action", index, reward.shape)
     if index.device != reward.device:

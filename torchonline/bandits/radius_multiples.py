@@ -145,7 +145,7 @@ class RadiusMultiples:
             assign_(self.losses, self.losses + column((1.0 - gain) / (played + floor)) * agree)
 
     def _gain_(self, reward: Tensor) -> Tensor:
-        """Return a reward in [0, 1], and take note of it if its range is unknown: ``(*B)`` twice."""
+        """Scale a reward to [0, 1], or rank and remember it: ``(*B)`` twice."""
         recent = self.recent
         if recent is None:
             return at_most(at_least((reward - self.lowest) / (self.highest - self.lowest), 0.0), 1.0)

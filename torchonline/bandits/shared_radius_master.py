@@ -21,7 +21,7 @@ from torchonline.core.stepping import one_at_a_time
 
 @on_arrays(lambda arms, action: arms[action] if arms.ndim == 2 else np.take_along_axis(arms, action, -2)[..., 0, :])
 def row_of(arms: Tensor, action: Tensor) -> Tensor:
-    """Return the features of the chosen arms: ``(*B, K, d)`` and ``(*B)`` to ``(*B, d)``."""
+    """Select the chosen arms: ``(*B, K, d)`` and ``(*B)`` to ``(*B, d)``."""
     index = action.unsqueeze(-1).unsqueeze(-1)
     return arms.gather(-2, index.expand(list(action.shape) + [1, arms.size(-1)])).squeeze(-2)
 
@@ -142,7 +142,7 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
     def _checked_decisions(
         self, arms: Any, reward: Any, noise_scale: Any
     ) -> tuple[Tensor, Tensor, Tensor | None, bool]:
-        """Return a step's arguments as tensors, and whether they are one round; or raise."""
+        """Return arguments of a step as tensors, and whether they are one round."""
         arms, state = self._checked(arms, None)[0], self._state()
         extra = arms.dim() - self.batch_dims - 2
         if extra > 1:
