@@ -306,7 +306,7 @@ class NeuralLinearBandit(pl.LightningModule):
             self.replay.push(inputs, action, reward)
 
     def _decide_and_learn(self, x: Tensor, rewards: Tensor) -> Tensor:
-        """Decide, learn, and return the actions; ``x`` are inputs if the head has a scaler."""
+        """Decide, learn and return the actions; ``x`` are inputs under a scaler."""
         if self.head.scaler is not None:
             action = self.head.select(x)
             self.head.step(x, action, of_chosen(rewards, action))

@@ -27,9 +27,9 @@ def row_of(arms: Tensor, action: Tensor) -> Tensor:
 
 
 class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
-    r"""The master of :class:`RadiusMaster` over arms that have features of their own and share one estimator.
+    r"""Arms with features, one estimator, and a master that learns which radius pays.
 
-    A round::
+    It is the master of :class:`RadiusMaster`. A round::
 
         k = policy.select(arms)
         policy.step(arms, k, reward)
