@@ -10,11 +10,14 @@ from torchonline.bandits.composed import ComposedPolicy, as_policy, learner_of
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy, drawn_with_probability
+from torchonline.bandits.scaler import RunningScaler
+from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.core.backend import in_python, is_readable
 from torchonline.core.checks import check_shape, check_values, one_of, positive_integer, shape_text
 from torchonline.core.inputs import as_indices, as_tensor, check_tensor
 from torchonline.core.options import described
 from torchonline.models.encoding import encoder_width, evaluating, of_chosen
+from torchonline.models.input_scaling import check_inputs, checked_scaler, step_together
 
 
 class BanditHead(nn.Module):
@@ -53,6 +56,11 @@ class BanditHead(nn.Module):
             kept as a buffer. None if each arm has its own inputs, or if ``policy`` is a :class:`~torchonline.DisjointArms`.
         combine: ``"product"`` (e = d) or ``"outer"`` (d = m e). Only used with embeddings.
         feature_dims: number of trailing input dimensions that form one item: 1 for vectors, 3 for images.
+        scaler: a :class:`~torchonline.RunningScaler` of the raw inputs, for inputs of any units; None if they need none. The
+            encoder gets ``scaler(inputs)``. A step shows the scaler the context, or the chosen arm's inputs, after the policy
+            has learnt; deciding never does. Scaler and policy learn both or not at all, for which each step copies their
+            states. Inputs must be vectors (``feature_dims=1``), and neither scaler nor policy may have a ``batch_shape``. A
+            radius is a heuristic while the scaler moves; the policy does not start anew when it freezes.
 
     Shape:
         - inputs: ``(*B, ..., K, *feature)``, or ``(*B, ..., *feature)`` with actions.
@@ -75,6 +83,7 @@ class BanditHead(nn.Module):
     if TYPE_CHECKING:  # at run time the annotations would hide the buffer and the policy from TorchScript
         actions: Tensor | None
         policy: Any
+        scaler: RunningScaler | None
     __constants__ = ("has_models",)
 
     def __init__(
@@ -85,6 +94,7 @@ class BanditHead(nn.Module):
         actions: int | Tensor | Sequence[Sequence[float]] | None = None,
         combine: str = "product",
         feature_dims: int = 1,
+        scaler: RunningScaler | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(encoder, nn.Module):
@@ -94,6 +104,7 @@ class BanditHead(nn.Module):
         self.policy = chosen = _with_models(chosen, actions)
         self.combine = one_of("combine", combine, ("product", "outer"))
         self.feature_dims = positive_integer("feature_dims", feature_dims)
+        self.scaler = checked_scaler(scaler, chosen, self.feature_dims)
         # Whether each action has an estimator of its own.
         self.has_models = isinstance(chosen, DisjointArms)
         self.encoder_width = learner_of(chosen).dim
@@ -209,6 +220,9 @@ class BanditHead(nn.Module):
         if self._passes_inputs_on():
             policy.step(inputs, action, reward, noise_scale)
             return
+        if self.scaler is not None:
+            step_together(self, self.scaler, inputs, action, reward, noise_scale)
+            return
         if not self.has_models:  # otherwise the policy checks the action
             action = self._checked_action(action, inputs)
         with torch.no_grad(), evaluating(self.encoder):
@@ -229,8 +243,27 @@ class BanditHead(nn.Module):
             noise_scale: noise scale of each round if known, shaped like ``action``.
         """
         with torch.no_grad():
-            x = self._chosen(inputs, action)
-        self._learn(x, action, reward, noise_scale)
+            if self.scaler is None:
+                self._learn(self._chosen(inputs, action), action, reward, noise_scale)
+            else:
+                self._learn_in_order(inputs, action, reward, noise_scale)
+
+    def _learn_in_order(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
+        """Let policy and scaler learn from one round, or from n in order."""
+        if inputs.dim() == self.item_dims:
+            self._learn_and_scale(inputs, action, reward, noise_scale)
+        else:
+            for i in range(inputs.size(0)):
+                scale = None if noise_scale is None else noise_scale[i]
+                self._learn_and_scale(inputs[i], action[i], reward[i], scale)
+
+    def _learn_and_scale(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
+        """Let the policy learn from a round, and then the scaler."""
+        self._learn(self._chosen(inputs, action), action, reward, noise_scale)
+        scaler = self.scaler
+        if scaler is not None:
+            raw = of_chosen(inputs, action) if self.item_dims > self.feature_dims else inputs
+            scaler._observe(raw.to(scaler.mean.dtype))
 
     def _learn(self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
         """Let the policy learn from the features of the chosen arms."""
@@ -263,6 +296,8 @@ class BanditHead(nn.Module):
     def _encoded(self, items: Tensor) -> Tensor:
         """Encode each item: ``(..., *feature)`` to ``(..., m)``."""
         self._check_mode()
+        if self.scaler is not None:
+            items = self.scaler._scaled(items).to(items.dtype)
         lead = items.dim() - self.feature_dims
         encoded = self.encoder(items.flatten(0, lead - 1) if lead > 0 else items.unsqueeze(0))
         self._check_encoded(encoded)
@@ -301,7 +336,9 @@ class BanditHead(nn.Module):
 
     def _passes_inputs_on(self) -> bool:
         """Return whether contexts are features already: then the policy checks them."""
-        return self.has_models and self.feature_dims == 1 and type(self._modules["encoder"]) is nn.Identity
+        if self.feature_dims != 1 or type(self._modules["encoder"]) is not nn.Identity:
+            return False
+        return self.has_models and self._modules.get("scaler") is None
 
     def _checked_inputs(self, inputs: Any, batch: tuple[int, ...], most: int | None = None) -> Tensor:
         """Return inputs led by ``batch`` and at most ``most`` dimensions, or raise."""
@@ -309,6 +346,8 @@ class BanditHead(nn.Module):
             state = self.policy.estimator.theta_hat
             like = next((x for x in self.encoder.parameters() if x.is_floating_point()), state)
             inputs = as_tensor("inputs", inputs, like.device).to(like.dtype)
+        if self.scaler is not None:
+            check_inputs(self.scaler, inputs)
         lead = inputs.dim() - self.item_dims
         if lead >= len(batch) and inputs.shape[: len(batch)] == batch and (most is None or lead <= len(batch) + most):
             return inputs
@@ -338,6 +377,8 @@ class BanditHead(nn.Module):
 
 def _with_models(policy: Any, actions: Any) -> Any:
     """Return the policy, with a model for each action if ``actions`` is a number."""
+    if isinstance(policy, SharedRadiusMaster):
+        raise TypeError("policy: expected one that learns from the chosen arm's features, got a SharedRadiusMaster")
     if isinstance(policy, DisjointArms):
         if actions not in (None, policy.actions):
             raise ValueError(f"actions: expected None or {policy.actions}, the policy's actions, got {actions!r}")

@@ -76,6 +76,8 @@ def facts(head: BanditHead) -> dict[str, Any]:
         found["actions"] = policy.actions
     elif head.actions is not None:
         found |= {"actions": len(head.actions), "embedding_width": head.actions.size(1)}
+    if head.scaler is not None:
+        found |= {"input_scaler": type(head.scaler).__name__} | _options(head.scaler, "input_scaler_")
     if isinstance(policy, Learner):
         scaler: Any = policy.scaler
         found |= {"scaler": type(scaler).__name__} | ({} if scaler is None else _options(scaler, "scaler_"))

@@ -38,7 +38,7 @@ class NeuralLinearBandit(pl.LightningModule):
        :math:`\min_{\phi, w} \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top w)`. Where each action has a model of its own, so
        it has a vector :math:`w_k`. The readout starts from the policy's first estimate, and stays in the buffer ``readout``.
     2. The policy's statistics are reset, its scaler's too, and the policy learns the rounds of the replay again, in order, from
-       their new features.
+       their new features. The head's own scaler stays as it is: the replay holds raw inputs, which it scales in both steps.
 
     ``train_encoder_every=None`` freezes the encoder. An encoder without trainable parameters is frozen in any case.
 
@@ -259,8 +259,9 @@ class NeuralLinearBandit(pl.LightningModule):
     def _play(self, inputs: Tensor, rewards: Tensor) -> Tensor:
         """Decide n rounds, learn from them and return the actions, ``(n, *B)``."""
         lead = self._batch_dims()
-        # Convert once for all rounds.
-        x = self.head.encode(inputs).to(self.head.policy.estimator.theta_hat.dtype)
+        x = inputs
+        if self.head.scaler is None:  # convert once for all rounds: features stay while no scaler moves
+            x = self.head.encode(inputs).to(self.head.policy.estimator.theta_hat.dtype)
         self._check_table(inputs, rewards)
         actions: list[Tensor] = []
         try:
@@ -306,6 +307,11 @@ class NeuralLinearBandit(pl.LightningModule):
             self.replay.push(inputs, action, reward)
 
     def _decide_and_learn(self, x: Tensor, rewards: Tensor) -> Tensor:
+        """Decide, learn and return the actions; ``x`` are inputs under a scaler."""
+        if self.head.scaler is not None:
+            action = self.head.select(x)
+            self.head.step(x, action, of_chosen(rewards, action))
+            return action
         action = self.head.policy.select(x)
         if not self.head.has_models:
             x = of_chosen(x, action)

@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from torchonline.bandits.composed import ComposedPolicy, learner_of
 from torchonline.models.bandit_head import BanditHead
+from torchonline.models.encoding import evaluating
 
 Rounds = tuple[Tensor, Tensor, Tensor]
 
@@ -66,8 +67,14 @@ def predicted(head: BanditHead, theta: Tensor, inputs: Tensor, action: Tensor) -
 
 
 def relearn(head: BanditHead, rounds: Rounds, batch_size: int) -> None:
-    """Reset the policy, scaler included, and let it learn the rounds in order."""
+    """Reset the policy, scaler included, and let it learn the rounds in order.
+
+    The head's scaler has seen the inputs already, and scales them as it is now.
+    """
     learner = learner_of(head.policy)
     learner.reset()
     for some in zip(*(values.split(batch_size) for values in rounds), strict=True):
-        head.step(*(values.movedim(0, learner.batch_dims) for values in some))
+        inputs, action, reward = (values.movedim(0, learner.batch_dims) for values in some)
+        with torch.no_grad(), evaluating(head.encoder):
+            x = head._chosen(inputs, action)
+        head._learn(x, action, reward, None)

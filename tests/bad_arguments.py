@@ -130,8 +130,8 @@ def no_values(good: Tensor) -> dict[str, Any]:
     }
 
 
-def wrong_shapes(good: Tensor, batch_dims: int, features: bool) -> dict[str, Tensor]:
-    """Sizes that fit neither the learner nor the other arguments."""
+def wrong_shapes(good: Tensor, batch_dims: int, features: bool, item_dims: int = 1) -> dict[str, Tensor]:
+    """Sizes that fit neither the learner nor the other arguments; a round has features of so many dimensions."""
     shapes = {"a dimension too many": good.unsqueeze(0), "two dimensions too many": good[None, None]}
     if good.dim() > 0:
         shapes |= {"no dimension": good.reshape(-1)[0], "a dimension too few": good.select(0, 0)}
@@ -140,7 +140,7 @@ def wrong_shapes(good: Tensor, batch_dims: int, features: bool) -> dict[str, Ten
         shapes |= {"no feature": good[..., :0]}
         # One learner takes (d,) as one round and (n, d) as n rounds: of themselves, both are right.
         if batch_dims == 0:
-            del shapes["a dimension too many" if good.dim() == 1 else "a dimension too few"]
+            del shapes["a dimension too many" if good.dim() == item_dims else "a dimension too few"]
     if batch_dims > 0:
         shapes |= {"of a smaller fleet": good[:1], "of a larger fleet": torch.cat([good, good[:1]])}
     return shapes

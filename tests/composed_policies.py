@@ -21,6 +21,7 @@ from torchonline import (
     RobustRidgeRegression,
     RunningScaler,
     ScaledPolicy,
+    SharedRadiusMaster,
     ThompsonSampling,
 )
 from torchonline.bandits.composed import ComposedPolicy
@@ -58,18 +59,31 @@ class Case:
         policy = self.over(DIM if scaler is None else scaler.features, **options)
         if self.cls is ScaledPolicy:
             return ScaledPolicy(policy, scaler)  # type: ignore[arg-type]
-        return self.cls(policy, ARMS, scaler=scaler, **self.options)  # type: ignore[call-arg]
+        arms = (ARMS,) if self.has_models else ()
+        return self.cls(policy, *arms, scaler=scaler, **self.options)  # type: ignore[call-arg]
 
     @property
     def has_models(self) -> bool:
         return issubclass(self.cls, DisjointArms)
+
+    @property
+    def item(self) -> tuple[str, tuple[int, ...]]:
+        """What ``step`` calls the features of a round, and their shape."""
+        if self.has_models:
+            return "context", (DIM,)
+        return ("arms", (ARMS, DIM)) if self.cls is SharedRadiusMaster else ("x", (DIM,))
+
+    @property
+    def has_action(self) -> bool:
+        """Whether ``step`` wants the chosen arm."""
+        return self.item[0] != "x"
 
     def stream(self, count: int, *, batch_shape: tuple[int, ...] = (), seed: int = 0) -> "list[Round]":
         """Rounds whose features have three units, with heavy-tailed rewards and noise scales that vary."""
         random, rounds = np.random.default_rng(seed), []
         possible = self.build().estimator.possible_reward
         for t in range(count):
-            shape = (*batch_shape, DIM) if self.has_models else (*batch_shape, 2 + t % 4, DIM)
+            shape = (*batch_shape, *((2 + t % 4, DIM) if self.item[0] == "x" else self.item[1]))
             context = random.standard_normal(shape)
             if self.scaler is not None:
                 context = context * [1.0, 100.0, 0.01] + [0.0, 30.0, 1.0]
@@ -85,8 +99,8 @@ class Case:
     def arguments(self, round_: "Round", index: Tensor) -> dict[str, Tensor]:
         """What ``step`` gets in a round in which ``index`` was chosen."""
         rest = {"reward": round_.reward, "noise_scale": round_.noise_scale}
-        if self.has_models:
-            return {"context": round_.context, "action": index} | rest
+        if self.has_action:
+            return {self.item[0]: round_.context, "action": index} | rest
         return {"x": chosen(round_.context, index)} | rest
 
     def several(self, rounds: "list[Round]", indices: list[Tensor]) -> dict[str, Tensor]:
@@ -177,6 +191,8 @@ CASES = [
         {"rule": "exp4", "scales": (1.0, 0.1), "reward_range": (-2.0, 3.0)},
         "scores",
     ),
+    Case("balancing", SharedRadiusMaster, RidgeRegression, {"freeze_after": 6}),
+    Case("exp4", SharedRadiusMaster, robust, None, {"rule": "exp4", "scales": (1.0, 0.1)}, "scores"),
 ]
 
 
@@ -187,14 +203,17 @@ def use(policy: Any, batch_shape: tuple[int, ...], dtype: torch.dtype, device: s
     reward, two = torch.zeros(batch_shape, **like), torch.zeros(*batch_shape, 2, **like)
     action, actions = (torch.zeros(each.shape, dtype=torch.int64, device=device) for each in (reward, two))
     one, several = torch.randn(*batch_shape, DIM, **like), torch.randn(*batch_shape, 2, DIM, **like)
+    context, many = torch.randn(*batch_shape, ARMS, DIM, **like), torch.randn(*batch_shape, 6, ARMS, DIM, **like)
     if has_models:
         policy.step(one, action, reward)
         policy.step(several, actions, two, two + 1.0)
         context, many = one, torch.randn(*batch_shape, 6, DIM, **like)
+    elif isinstance(policy, SharedRadiusMaster):
+        policy.step(context, action, reward)
+        policy.step(many.narrow(len(batch_shape), 0, 2), actions, two, two + 1.0)
     else:
         policy.step(one, reward)
         policy.step(several, two, two + 1.0)
-        context, many = torch.randn(*batch_shape, ARMS, DIM, **like), torch.randn(*batch_shape, 6, ARMS, DIM, **like)
     mask = torch.ones((*batch_shape, ARMS), dtype=torch.bool, device=device)
     seen = [policy(context), policy.select(context, mask), policy.select(many), policy.probabilities(context, mask)]
     seen += policy.decide(context)

@@ -23,6 +23,7 @@ from torchonline.bandits.recommended import bandit
 from torchonline.bandits.ridge import OFUL, RidgeRegression
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.scaler import RunningScaler
+from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.bandits.system_identification import SystemIdentification
 from torchonline.convex.ca_oons import CAOONS
 from torchonline.convex.cla_oons import CLAOONS
@@ -40,7 +41,7 @@ from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
 __version__ = "0.1.0"
 
 __all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
-__all__ += ["DisjointArms", "RadiusMaster", "RunningScaler", "ScaledPolicy", "bandit"]
+__all__ += ["DisjointArms", "RadiusMaster", "RunningScaler", "ScaledPolicy", "SharedRadiusMaster", "bandit"]
 __all__ += ["EpsilonGreedy", "Softmax", "SquareCB"]
 __all__ += ["AdaptiveRidgeRegression", "DiscountedHeavyTailRegression", "DiscountedRidgeRegression", "GLMRegression"]
 __all__ += ["HeavyTailRegression", "HuberRegression", "LocalGLMRegression", "NormalizedLMS", "RidgeRegression"]

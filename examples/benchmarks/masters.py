@@ -8,6 +8,27 @@ import numpy as np
 SCALES = (1.0, 0.3, 0.1, 0.03, 0.01)
 
 
+class Range:
+    """Rewards cut to [0, 1]: the twin of ``reward_range=(0, 1)``."""
+
+    def __init__(self, members: int) -> None:
+        self.recent, self.count = np.zeros((members, 256)), 0
+
+    def __call__(self, reward: np.ndarray) -> np.ndarray:
+        """Return the gains of the members' rewards, (B) twice."""
+        return np.clip(reward, 0.0, 1.0)
+
+
+class Ranks(Range):
+    """The share of the last 256 rewards below a reward, equal ones by half: the twin of ``reward_range=None``."""
+
+    def __call__(self, reward: np.ndarray) -> np.ndarray:
+        self.recent[:, self.count % 256] = reward
+        self.count += 1
+        recent = self.recent[:, : self.count]
+        return 0.5 * ((recent < reward[:, None]).mean(1) + (recent <= reward[:, None]).mean(1))
+
+
 class Master:
     """Exp3 over M multiples, for B members: only the played multiple learns from its loss.
 

@@ -5,7 +5,7 @@ centred Pareto noise. Each arm has a ridge regression on standardised features. 
 as in ``AdaptiveRidgeRegression``; with noise, residuals are cut too, as in ``RobustRidgeRegression``. Radii are multiples of 2.7
 root mean square residuals, or of 27. In each round, every multiple names an arm, and a master plays one of them. All masters have
 the same statistics, multiples, streams and rewards cut to [0, 1]. Each has one constant, tuned over three values on other seeds,
-for each set and noise.
+for each set and noise. Beside them, two masters know no range: their gains are ranks, of rewards in two units.
 
 All runs are NumPy, many seeds at once. ``RadiusMaster`` of the library plays one set beside its NumPy twin.
 
@@ -24,81 +24,39 @@ import data
 import numpy as np
 import tables
 import torch
-from masters import MASTERS, SCALES, Fixed, Master
+from masters import MASTERS, SCALES, Balancing, Exp4IX, Fixed, Master, Range, Ranks
 from ridges import ArmRidges
+from twins import Cut, Following, Scaler
 
 from torchonline import AdaptiveRidgeRegression, RadiusMaster, RobustRidgeRegression, RunningScaler
 
 ROUNDS, SEEDS, TUNING_SEEDS = 1500, 10, (100, 101, 102)
 # The radius at multiple 1, in root mean square residuals: moderate, and far too large, as certified radii are.
 UNIT, LARGE_UNIT = 2.7, 27.0
+# Rewards in another unit: so many times the reward, plus a number.
+OTHER = (1000.0, 300.0)
 MARK = "<!-- printed by examples/benchmarks/radius_masters.py -->\n"
 
 
-class Scaler:
-    """Running means and deviations of B members: the twin of ``RunningScaler``."""
-
-    def __init__(self, members: int, dim: int) -> None:
-        self.count, self.mean, self.squares = 0, np.zeros((members, dim)), np.zeros((members, dim))
-
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        deviation = np.sqrt(self.squares / max(self.count - 1, 1))
-        inverse = np.where(deviation > 0.0, 1.0 / np.where(deviation > 0.0, deviation, 1.0), 0.0)
-        return np.column_stack([np.clip((x - self.mean) * inverse, -2.5, 2.5), np.ones(len(x))])
-
-    def step(self, x: np.ndarray) -> None:
-        self.count += 1
-        offset = x - self.mean
-        self.mean += offset / self.count
-        self.squares += offset * (x - self.mean)
-
-
-class Following:
-    """Root mean square of all residuals: the twin of ``AdaptiveRidgeRegression``."""
-
-    def __init__(self, members: int) -> None:
-        self.squares, self.count = np.full(members, 0.25), 1
-
-    def scale(self) -> np.ndarray:
-        return np.sqrt(self.squares / self.count)
-
-    def keep(self, residual: np.ndarray) -> np.ndarray:
-        self.squares, self.count = self.squares + residual**2, self.count + 1
-        return residual
-
-
-class Cut:
-    """Cut residuals, and their root mean square: the twin of ``RobustRidgeRegression``."""
-
-    def __init__(self, members: int) -> None:
-        self.window, self.count, self.spread = np.zeros((members, 256)), 0, np.ones(members)
-
-    def scale(self) -> np.ndarray:
-        return self.spread
-
-    def keep(self, residual: np.ndarray) -> np.ndarray:
-        self.window[:, self.count % 256] = abs(residual)
-        used = self.window[:, : self.count + 1]
-        ordered, position = np.sort(used), 0.95 * (used.shape[1] - 1)
-        low = math.floor(position)
-        high = min(low + 1, used.shape[1] - 1)
-        limit = ordered[:, low] + (position - low) * (ordered[:, high] - ordered[:, low])
-        limit = np.where((limit <= 0.0) | (self.count < 10), np.inf, limit)
-        self.spread = np.sqrt((np.minimum(used, limit[:, None]) ** 2).mean(1))
-        self.count += 1
-        return np.clip(residual, -limit, limit)
-
-
 def play(
-    kind: type[Master], rate: float, unit: float, seeds: Sequence[int], name: str, noise: str, rounds: int
+    kind: type[Master],
+    rate: float,
+    unit: float,
+    seeds: Sequence[int],
+    name: str,
+    noise: str,
+    rounds: int,
+    gains: type[Range] = Range,
+    line: tuple[float, float] = (1.0, 0.0),
 ) -> list[float]:
-    """Play members of one kind at once; return their shares of rounds with a wrong arm."""
+    """Play members of one kind at once, whose rewards are mapped by a line; return their shares of rounds with a wrong arm."""
     streams = [data.stream(name, seed, rounds, noise, "raw", False) for seed in seeds]
     contexts = np.stack([one.contexts for one in streams], axis=1)
     labels, noises = (np.stack([getattr(one, what) for one in streams], axis=1) for what in ("labels", "noise"))
     (count, members, dim), actions = contexts.shape, streams[0].actions
     ridges = ArmRidges(np.full(members, (dim + 1) / 5.0), actions, dim + 1)
-    scaler, residuals = Scaler(members, dim), Following(members) if noise == "none" else Cut(members)
+    scaler, residuals = Scaler(members, dim), (Following if noise == "none" else Cut)(members, line[0])
+    gain = gains(members)
     master = kind(np.full(members, rate), actions, count, seeds)
     wrong, each = np.zeros(members), np.arange(members)
     for x, label, added in zip(contexts, labels, noises, strict=True):
@@ -108,9 +66,9 @@ def play(
         named = (mean[:, None] + radius * width[:, None]).argmax(-1)
         multiple = master.play()
         arm = named[each, multiple]
-        reward = (arm == label) + added
+        reward = line[0] * ((arm == label) + added) + line[1]
         guess = 1.0 - np.clip(np.take_along_axis(mean, named, 1), 0.0, 1.0)
-        master.step(multiple, 1.0 * (named == arm[:, None]), 1.0 - np.clip(reward, 0.0, 1.0), guess)
+        master.step(multiple, 1.0 * (named == arm[:, None]), 1.0 - gain(reward), guess)
         predicted = mean[each, arm]
         ridges.learn(z, arm, predicted + residuals.keep(reward - predicted))
         scaler.step(x)
@@ -118,7 +76,9 @@ def play(
     return (wrong / count).tolist()
 
 
-def play_library(rule: str, seeds: Sequence[int], name: str, noise: str, rounds: int) -> list[float]:
+def play_library(
+    rule: str, seeds: Sequence[int], name: str, noise: str, rounds: int, reward_range: tuple[float, float] | None
+) -> list[float]:
     """Play ``RadiusMaster``, one seed after another."""
     errors = []
     for seed in seeds:
@@ -128,7 +88,9 @@ def play_library(rule: str, seeds: Sequence[int], name: str, noise: str, rounds:
         estimator = (AdaptiveRidgeRegression if noise == "none" else RobustRidgeRegression)(
             scaler.features, radius_scale=UNIT
         )
-        master = RadiusMaster(estimator, stream.actions, scales=SCALES, rule=rule, scaler=scaler)
+        master = RadiusMaster(
+            estimator, stream.actions, scales=SCALES, rule=rule, reward_range=reward_range, scaler=scaler
+        )
         wrong = 0
         for x, label, added in zip(stream.contexts, stream.labels.tolist(), stream.noise.tolist(), strict=True):
             arm = int(master.select(x))
@@ -136,6 +98,10 @@ def play_library(rule: str, seeds: Sequence[int], name: str, noise: str, rounds:
             master.step(x, arm, float(arm == label) + added)
         errors.append(wrong / len(stream.labels))
     return errors
+
+
+# The masters of the library and their constants.
+BY_RANKS: dict[type[Master], float] = {Balancing: 0.3, Exp4IX: 1.0}
 
 
 class Cell:
@@ -151,8 +117,20 @@ class Cell:
             for master, (kind, rates) in MASTERS.items()
         }
 
-    def errors(self, kind: type[Master], rate: float, seeds: Sequence[int]) -> list[float]:
-        return play(kind, rate, self.unit, seeds, self.name, self.noise, self.rounds)
+        self.ranked = {kind: self.errors(kind, rate, seeds, Ranks) for kind, rate in BY_RANKS.items()}
+        other = [self.errors(Fixed, i, seeds, Range, OTHER) for i in range(len(SCALES))]
+        self.other = [min(other, key=statistics.mean)]
+        self.other += [self.errors(Balancing, 0.3, seeds, gains, OTHER) for gains in (Range, Ranks)]
+
+    def errors(
+        self,
+        kind: type[Master],
+        rate: float,
+        seeds: Sequence[int],
+        gains: type[Range] = Range,
+        line: tuple[float, float] = (1.0, 0.0),
+    ) -> list[float]:
+        return play(kind, rate, self.unit, seeds, self.name, self.noise, self.rounds, gains, line)
 
     def tuned(self, master: str) -> float:
         """Return the rate with the least mean error on the tuning seeds."""
@@ -164,8 +142,13 @@ class Cell:
         return self.masters[master][rate][: len(self.seeds)]
 
     def ratios(self, errors: Sequence[float]) -> np.ndarray:
-        """Return errors of each seed in units of those of the best radius in hindsight, which may be 0 in a short run."""
-        return np.maximum(errors, 1e-3) / np.maximum(self.fixed[self.best], 1e-3)
+        """Return errors of each seed in units of those of the best radius in hindsight."""
+        return ratios(errors, self.fixed[self.best])
+
+
+def ratios(errors: Sequence[float], best: Sequence[float]) -> np.ndarray:
+    """Return the ratio of each seed's errors, which may be 0 in a short run."""
+    return np.maximum(errors, 1e-3) / np.maximum(best, 1e-3)
 
 
 def tuned_table(cells: Sequence[Cell]) -> str:
@@ -198,10 +181,37 @@ def by_noise(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 
 def against_best(cells: Sequence[Cell], errors: Sequence[Sequence[float]]) -> str:
     """Return the geometric mean over sets of the ratio to the best radius, its standard error over seeds, and the worst set."""
-    ratios = np.array([cell.ratios(of_cell) for cell, of_cell in zip(cells, errors, strict=True)])
+    return summary([cell.ratios(of_cell) for cell, of_cell in zip(cells, errors, strict=True)])
+
+
+def summary(found: Sequence[np.ndarray]) -> str:
+    """Return the geometric mean over sets of ratios of seeds, its standard error over seeds, and the worst set."""
+    ratios = np.array(found)
     means = np.exp(np.log(ratios).mean(0))
     deviation = means.std(ddof=1) / math.sqrt(len(means))
     return f"{means.mean():.2f} ± {deviation:.2f}, worst {ratios.mean(1).max():.2f}"
+
+
+def ranks_table(cells: Sequence[Cell]) -> str:
+    """Return errors of masters that know the range of rewards, know a wrong one, or know none."""
+    slope, shift = OTHER
+    other = f"{slope:g} r + {shift:g}"
+    header = [
+        "set, noise",
+        *(f"{rule}, {gains}" for rule in ('"balancing"', '"exp4"') for gains in ("range [0, 1]", "ranks")),
+        f"best multiple, {other}",
+        *(f'"balancing", {gains}, {other}' for gains in ("range [0, 1]", "ranks")),
+    ]
+    rows = []
+    for noise, some in by_noise(cells).items():
+        shown = []
+        for cell in some:
+            known = (cell.of("balancing", 0.3), cell.of("EXP4-IX", 1.0))
+            one = [errors for pair in zip(known, cell.ranked.values(), strict=True) for errors in pair]
+            rows.append([f"{cell.name}, {noise}", *map(tables.cell, (*one, *cell.other))])
+            shown.append([*map(cell.ratios, one), *(ratios(errors, cell.other[0]) for errors in cell.other)])
+        rows.append([f"ratio to best, {noise}", *(summary(column) for column in zip(*shown, strict=True))])
+    return tables.markdown(header, rows)
 
 
 def constants_table(cells: Sequence[Cell]) -> str:
@@ -218,10 +228,13 @@ def check_table(cells: Sequence[Cell]) -> str:
     """Return errors of the library's RadiusMaster beside those of its twins."""
     rows = []
     for cell in cells:
-        for rule, master, rate in (("balancing", "balancing", 0.3), ("exp4", "EXP4-IX", 1.0)):
-            ours = play_library(rule, cell.seeds, cell.name, cell.noise, cell.rounds)
-            rows.append([f'{cell.name}, {cell.noise}, "{rule}"', *map(tables.cell, (ours, cell.of(master, rate)))])
-    return tables.markdown(["set, noise, rule", "RadiusMaster", "NumPy twin"], rows)
+        known = (cell.of("balancing", 0.3), cell.of("EXP4-IX", 1.0))
+        for rule, of_range, of_ranks in zip(("balancing", "exp4"), known, cell.ranked.values(), strict=True):
+            for reward_range, twin in (((0.0, 1.0), of_range), (None, of_ranks)):
+                ours = play_library(rule, cell.seeds, cell.name, cell.noise, cell.rounds, reward_range)
+                row = f'{cell.name}, {cell.noise}, "{rule}", reward_range={reward_range}'
+                rows.append([row, *map(tables.cell, (ours, twin))])
+    return tables.markdown(["set, noise, rule, range", "RadiusMaster", "NumPy twin"], rows)
 
 
 def main() -> None:
@@ -246,6 +259,8 @@ def main() -> None:
     found = {
         f"Multiples of {UNIT:g}": tuned_table(cells),
         f"Multiples of {LARGE_UNIT:g}": tuned_table(large),
+        f"Rewards of unknown range, multiples of {UNIT:g}": ranks_table(cells),
+        f"Rewards of unknown range, multiples of {LARGE_UNIT:g}": ranks_table(large),
         f"All constants, multiples of {UNIT:g}": constants_table(cells),
         f"All constants, multiples of {LARGE_UNIT:g}": constants_table(large),
         "The library and its twin": check_table([cell for cell in cells if cell.name == checked]),

@@ -1,4 +1,4 @@
-"""The ten rules of the contract for ScaledPolicy and DisjointArms: see tests/composed_policies.py for the cases."""
+"""The ten rules of the contract for policies made of parts: see tests/composed_policies.py for the cases."""
 
 import copy
 import io
@@ -129,9 +129,9 @@ def test_choices_are_the_best_scores_of_the_available(case: Case) -> None:
 
 def bad_steps(case: Case, batch_shape: tuple[int, ...], rows: tuple[int, ...]) -> Any:
     """Kinds of bad input to ``step``, the argument to blame, and the arguments."""
-    name, shape = ("context" if case.has_models else "x"), (*batch_shape, *rows)
-    good: dict[str, Tensor] = {name: torch.randn(*shape, DIM, dtype=D)}
-    if case.has_models:
+    (name, item), shape = case.item, (*batch_shape, *rows)
+    good: dict[str, Tensor] = {name: torch.randn(*shape, *item, dtype=D)}
+    if case.has_action:
         good["action"] = torch.randint(ARMS, shape)
     possible = case.build().estimator.possible_reward
     good |= {"reward": possible(torch.randn(shape, dtype=D)), "noise_scale": torch.rand(shape, dtype=D) + 0.5}
@@ -143,7 +143,7 @@ def bad_steps(case: Case, batch_shape: tuple[int, ...], rows: tuple[int, ...]) -
             kinds |= {"on another device": value.to("meta")}
         else:
             kinds |= no_floats(value, is_real=which != name) | no_values(value)
-        kinds |= wrong_shapes(value, len(batch_shape), features=which == name)
+        kinds |= wrong_shapes(value, len(batch_shape), which == name, len(item))
         if which in (name, "reward"):
             kinds["None"] = None
         if which == "noise_scale":
@@ -285,14 +285,15 @@ def test_a_policy_may_be_fed_its_own_buffers(case: Case) -> None:
     own, theirs = policy.estimator, twin.estimator
     for arm in range(2):
         x, reward = own.V_inv.reshape(-1, own.dim, own.dim)[0, :, :DIM], own.theta_hat.reshape(-1)[: own.dim]
-        action = {"action": [arm] * own.dim} if case.has_models else {}
+        action = {"action": [arm] * own.dim} if case.has_action else {}
         copied = (
             theirs.V_inv.reshape(-1, own.dim, own.dim)[0, :, :DIM].clone(),
             theirs.theta_hat.reshape(-1)[: own.dim].clone(),
         )
-        name = "context" if case.has_models else "x"
-        policy.step(**{name: x}, **action, reward=reward)
-        twin.step(**{name: copied[0]}, **action, reward=copied[1])
+        name, item = case.item
+        first, second = (rows if len(item) == 1 else rows[:, None].expand(-1, *item) for rows in (x, copied[0]))
+        policy.step(**{name: first}, **action, reward=reward)
+        twin.step(**{name: second}, **action, reward=copied[1])
         assert differences(snapshot(twin), snapshot(policy)) == []
 
 
@@ -587,7 +588,7 @@ def test_script_agrees_with_eager(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "batch_shape"), [(FEW[1], ()), (FEW[3], (2,))])
+@pytest.mark.parametrize(("case", "batch_shape"), [(FEW[1], ()), (FEW[3], (2,)), (FEW[6], (2,))])
 def test_programs_agree_over_100_rounds(case: Case, batch_shape: tuple[int, ...]) -> None:
     """`to_program` verifies 60 rounds or so itself; here a hundred more, of other features."""
     policy = case.build(batch_shape=batch_shape)
@@ -599,7 +600,7 @@ def test_programs_agree_over_100_rounds(case: Case, batch_shape: tuple[int, ...]
         mask = torch.ones(*batch_shape, 1, *sizes, dtype=torch.bool)
         many = round_.context.unsqueeze(len(batch_shape))
         index = torch.zeros(batch_shape, dtype=torch.int64) if choice is None else choice
-        if case.has_models:
+        if case.has_action:
             given = (past.context, index, past.reward, learn, many, mask)
         else:
             given = (case.arguments(past, index)["x"], past.reward, learn, many, mask)

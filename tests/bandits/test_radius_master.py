@@ -64,8 +64,8 @@ def taught(rule: str, count: int = 40, **options: Any) -> RadiusMaster:
 class Reference:
     """The definitions in NumPy: all rounds fit anew by ridge regression, and sums over the rounds of each multiple."""
 
-    def __init__(self, rule: str, is_adaptive: bool, low: float, high: float) -> None:
-        self.rule, self.is_adaptive, self.low, self.high = rule, is_adaptive, low, high
+    def __init__(self, rule: str, is_adaptive: bool, reward_range: tuple[float, float] | None) -> None:
+        self.rule, self.is_adaptive, self.range = rule, is_adaptive, reward_range
         self.ridge = DIM / 5.0 if is_adaptive else 1.0
         self.data: list[tuple[np.ndarray, int, float]] = []
         self.squares, self.count = [0.25], 1
@@ -102,8 +102,15 @@ class Reference:
         ]
         return np.eye(len(SCALES))[np.argmax(values)]
 
+    def gain(self, reward: float) -> float:
+        if self.range is not None:
+            low, high = self.range
+            return min(max((reward - low) / (high - low), 0.0), 1.0)
+        recent = np.array([*[r for _, _, r in self.data][-255:], reward])
+        return float(np.mean(recent < reward) + 0.5 * np.mean(recent == reward))
+
     def step(self, x: np.ndarray, action: int, reward: float) -> None:
-        gain = min(max((reward - self.low) / (self.high - self.low), 0.0), 1.0)
+        gain = self.gain(reward)
         agree = self.named(x) == action
         chance = self.shares()[agree].sum() + 0.5 * self.rate()
         for s in np.flatnonzero(agree):
@@ -115,15 +122,15 @@ class Reference:
 
 
 @pytest.mark.parametrize("is_small", [True, False], ids=["on arrays", "on tensors"])
-@pytest.mark.parametrize("name", ["ridge", "adaptive"])
+@pytest.mark.parametrize(("name", "reward_range"), [("ridge", (-0.5, 1.5)), ("adaptive", None)])
 @every_rule
-def test_master_is_the_reference(rule: str, name: str, is_small: bool) -> None:
-    """200 rounds with arms of no one's choice in a third of them; shares, choices, chances and credits to 1e-9."""
-    low, high = -0.5, 1.5
-    policy = master(rule, ESTIMATORS[name], reward_range=(low, high))
+def test_master_is_the_reference(rule: str, name: str, reward_range: Any, is_small: bool) -> None:
+    """300 rounds with arms of no one's choice in a third of them; shares, choices, chances and credits to 1e-9."""
+    policy = master(rule, ESTIMATORS[name], reward_range=reward_range)
     policy.is_small = is_small
-    reference = Reference(rule, name == "adaptive", low, high)
-    context, action, reward = rounds(200)
+    reference = Reference(rule, name == "adaptive", reward_range)
+    context, action, reward = rounds(300)
+    reward = (8.0 * reward).round() / 8.0  # some are equal
     for t, x in enumerate(context):
         named = reference.named(x.numpy())
         shares = torch.from_numpy(reference.shares())
@@ -212,7 +219,7 @@ def test_choices_have_their_probabilities(rule: str, is_masked: bool) -> None:
 
 @every_rule
 def test_rewards_beyond_the_range_are_cut_for_the_master_alone(rule: str) -> None:
-    far, cut = (master(rule, ESTIMATORS["ridge"]) for _ in range(2))
+    far, cut = (master(rule, reward_range=(0.0, 1.0)) for _ in range(2))
     x = torch.tensor([1.0, 0.0, 0.0], dtype=D)
     k = torch.tensor(int(far.probabilities(x).argmax()))
     far.step(x, k, torch.tensor(9.0))
@@ -225,13 +232,59 @@ def test_rewards_beyond_the_range_are_cut_for_the_master_alone(rule: str) -> Non
 @every_rule
 def test_units_of_the_reward_do_not_matter_to_the_master(rule: str) -> None:
     """Ridge regression in other units, with the range in those units."""
-    one = master(rule)
+    one = master(rule, reward_range=(0.0, 1.0))
     other = master(rule, lambda: RidgeRegression(DIM, noise_scale=5.0, theta_bound=10.0), reward_range=(0.0, 10.0))
     for x, k, reward in zip(*rounds(60), strict=True):
         one.step(x, k, reward)
         other.step(x, k, 10.0 * reward)
     for name in ("plays", "gains", "losses"):
         close(one.get_buffer(name), other.get_buffer(name))
+
+
+class Deaf(RadiusMaster):
+    """The master alone: its estimators learn the features and no rewards."""
+
+    def _learn_arm(self, x: Any, action: Any, reward: Any, noise_scale: Any) -> None:
+        super()._learn_arm(x, action, 0.0 * reward, noise_scale)
+
+
+@every_rule
+def test_ranks_have_no_unit(rule: str) -> None:
+    """Rewards of another unit and origin have the same gains, bit for bit; so has any increasing function of them."""
+    maps: list[Callable[[Tensor], Tensor]] = [lambda r: r, lambda r: 1000.0 * r - 300.0, lambda r: r**3 + r]
+    policies = [Deaf(ESTIMATORS["ridge"](), ARMS, scales=SCALES, rule=rule) for _ in maps]
+    context, action, reward = rounds(300)
+    for map_, policy in zip(maps, policies, strict=True):
+        policy.step(context, action, map_(reward))
+    for policy in policies[1:]:
+        for name in ("plays", "gains", "losses"):
+            assert torch.equal(policies[0].get_buffer(name), policy.get_buffer(name))
+        assert torch.equal(policies[0].select(context), policy.select(context)) or rule == "exp4"
+
+
+@every_rule
+def test_choices_follow_the_unit(rule: str) -> None:
+    """Estimators whose unit follows the rewards choose the same arms in any unit: a power of two rounds nothing."""
+    one, other = (master(rule, lambda n=n: AdaptiveRidgeRegression(DIM, noise_scale=n)) for n in (0.5, 512.0))
+    for t, (x, _, reward) in enumerate(zip(*rounds(300), strict=True)):
+        chosen = []
+        for policy, unit in ((one, 1.0), (other, 1024.0)):
+            torch.manual_seed(t)
+            chosen.append(policy.select(x))
+            policy.step(x, chosen[-1], unit * reward * (1.0 + chosen[-1]))
+        assert chosen[0] == chosen[1]
+    assert torch.equal(one.shares(), other.shares())
+
+
+def test_a_rank_is_among_the_last_256_rewards() -> None:
+    """An outlier has the gain of any other largest reward, and is forgotten."""
+    policy = RadiusMaster(RidgeRegression(1), 1, scales=(1.0,))
+    x, total = torch.ones(1, dtype=D), 0.0
+    for t in range(600):
+        policy.step(x, 0, 1e9 if t == 100 else float(t))
+        # The t-th reward is the largest so far, but for the outlier while that is remembered.
+        total += 1.0 - (1.5 if 100 < t < 356 else 0.5) / min(t + 1, 256)
+        assert float(policy.gains) == pytest.approx(total, rel=1e-12), t
 
 
 @every_rule
@@ -270,7 +323,7 @@ TRIALS, HORIZON = 40, 1500
 def opposed(cls: type[RadiusMaster]) -> RadiusMaster:
     """Return masters whose two multiples name arms 1 and 0 for ever: arm 0 is known, arm 1 is not, and none ever will be."""
     estimator = RidgeRegression(1, ridge=1e12, delta=0.5, batch_shape=(TRIALS,))
-    policy = cls(estimator, 2, scales=(1.0, 0.01), rule="exp4")
+    policy = cls(estimator, 2, scales=(1.0, 0.01), rule="exp4", reward_range=(0.0, 1.0))
     one = torch.ones(TRIALS, 1, dtype=D)
     policy.step(one, torch.zeros(TRIALS, dtype=torch.int64), torch.full((TRIALS,), 0.5), torch.full((TRIALS,), 1e-8))
     policy.rounds.zero_()
@@ -414,11 +467,13 @@ def test_checkpoint_continues_bit_for_bit(rule: str, is_scaled: bool) -> None:
         ("rule", {"rule": "balancing"}),
         ("scales", {"scales": (1.0, 0.3, 0.1)}),
         ("reward_range", {"reward_range": (0.0, 2.0)}),
+        ("recent", {"reward_range": None}),
     ],
 )
 def test_checkpoint_of_other_options_is_refused(name: str, other: dict[str, Any]) -> None:
-    policy = taught("exp4")
-    fresh = RadiusMaster(ESTIMATORS["ridge"](), ARMS, **({"scales": SCALES, "rule": "exp4"} | other))
+    policy = taught("exp4", reward_range=(0.0, 1.0))
+    options = {"scales": SCALES, "rule": "exp4", "reward_range": (0.0, 1.0)} | other
+    fresh = RadiusMaster(ESTIMATORS["ridge"](), ARMS, **options)
     before = snapshot(fresh)
     with pytest.raises(RuntimeError, match=name):
         fresh.load_state_dict(snapshot(policy))

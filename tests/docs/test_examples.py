@@ -65,7 +65,8 @@ SAID = {
         "| digits, pareto |",
         "ratio to best, none",
         "doubly robust EXP4-IX, pareto | 1, 3, 9 |",
-        '| digits, none, "balancing" |',
+        "Rewards of unknown range, multiples of 27",
+        '| digits, none, "balancing", reward_range=None |',
     ],
     "examples/benchmarks/run.py": [
         "Errors without noise: default against tuned",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchonline.core.backend import as_array, autocasts, exactly, is_readable, with_body
 from torchonline.core.checks import check_array, check_shape, check_values, refusal, shape_text
-from torchonline.core.inputs import ArrayLike, check_tensor
+from torchonline.core.inputs import ArrayLike, as_indices, check_tensor, integer_at_hand
 from torchonline.core.ops import roundoff
 from torchonline.core.stepping import one_at_a_time
 
@@ -99,6 +99,26 @@ def checked_rounds(
 def as_reward(reward: Any) -> Tensor:
     """Return a result of :func:`checked_rounds` as a tensor."""
     return torch.tensor(reward, dtype=torch.float64) if type(reward) is float else reward
+
+
+def checked_actions(
+    action: Any, shape: torch.Size, device: torch.device, count: int, validate: bool
+) -> list[int] | None:
+    """Return indices of arms below ``count``, or None if they cannot be read; or raise."""
+    one = integer_at_hand(action) if not shape and device.type == "cpu" else None
+    known = [] if one is None else [one]
+    if one is None:
+        index = as_indices("action", action, device)
+        check_shape("action", index, shape)
+        if index.device != device:
+            raise ValueError(f"action: expected a tensor on {device}, got one on {index.device}")
+        if not is_readable(index) or not (index.is_cpu or validate):
+            return None
+        known = index.reshape(-1).tolist()
+    for k in known:
+        if not 0 <= k < count:
+            raise ValueError(f"action: expected indices from 0 to {count - 1}, got {k}")
+    return known
 
 
 def rounds_of_arrays(

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import checked_rounds, rounds_of_arrays
+from torchonline.bandits.arguments import checked_actions, checked_rounds, rounds_of_arrays
 from torchonline.bandits.composed import ComposedPolicy, as_policy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.backend import in_python, is_readable, on_arrays
-from torchonline.core.checks import check_shape, positive_integer
-from torchonline.core.inputs import ArrayLike, as_indices, integer_at_hand
+from torchonline.core.backend import in_python, on_arrays
+from torchonline.core.checks import positive_integer
+from torchonline.core.inputs import ArrayLike, as_indices
 from torchonline.core.ops import column
 from torchonline.core.options import rebuilt
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, in_order, one_at_a_time
@@ -137,7 +137,7 @@ class DisjointArms(ComposedPolicy):
         self, context: ArrayLike, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None
     ) -> None:
         context, reward, scale, is_one = checked_rounds(self, self._state(), context, reward, noise_scale, "context")
-        known = self._checked_actions(action, context)
+        known = checked_actions(action, context.shape[:-1], context.device, self._one().batch_shape[-1], self.validate)
         view = self.view_for(context) if self.is_small and not self.batch_dims else None
         if view is not None and known:
             rounds = rounds_of_arrays(self, view.learner, context, reward, scale, is_one, "context")
@@ -235,25 +235,6 @@ class DisjointArms(ComposedPolicy):
             state, size = view.learner.written[k]
             all_or_nothing(self, state, size <= SNAPSHOT_BYTES, learn, x, k, reward, noise_scale)
         view.mark_written()
-
-    def _checked_actions(self, action: Any, context: Tensor) -> list[int] | None:
-        """Return actions as integers, or None if they cannot be read; or raise."""
-        count = self._one().batch_shape[-1]
-        one = integer_at_hand(action)
-        if one is not None and context.dim() == 1:
-            known = [one]
-        else:
-            index = as_indices("action", action, context.device)
-            check_shape("action", index, context.shape[:-1])
-            if index.device != context.device:
-                raise ValueError(f"action: expected a tensor on {context.device}, got one on {index.device}")
-            if not is_readable(index) or not (index.is_cpu or self.validate):
-                return None
-            known = index.reshape(-1).tolist()
-        for k in known:
-            if not 0 <= k < count:
-                raise ValueError(f"action: expected indices from 0 to {count - 1}, got {k}")
-        return known
 
     def _arms_of(self, context: Tensor) -> int:
         return self.actions

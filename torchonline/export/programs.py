@@ -46,12 +46,12 @@ class HeadRound(nn.Module):
     def __init__(self, head: nn.Module) -> None:
         super().__init__()
         self.head: Any = head  # has select(inputs, mask) and step(inputs, action, reward)
+        self.learners: list[Learner] = _learners_of(head)
 
     def forward(
         self, past: Tensor, action: Tensor, reward: Tensor, learn: Tensor, inputs: Tensor, mask: Tensor
     ) -> Tensor:
-        learner = self.head if isinstance(self.head, ComposedPolicy) else learner_of(self.head.policy)
-        with torch.no_grad(), only_where(learn, learner):
+        with torch.no_grad(), only_where(learn, *self.learners):
             self.head.step(past, action, reward)
         return self.head.select(inputs, mask)
 
@@ -78,6 +78,13 @@ class ConvexRound(nn.Module):
         return self.learner.predict(), self.learner.queries()
 
 
+def _learners_of(head: Any) -> list[Learner]:
+    """Return the learners that a step of a head, or of a composed policy, changes."""
+    if isinstance(head, ComposedPolicy):
+        return [head]
+    return [learner_of(head.policy), *([] if head.scaler is None else [head.scaler])]
+
+
 def step_where(learn: Tensor, policy: Policy | ScaledPolicy, x: Tensor, reward: Tensor) -> None:
     """Learn from a round where ``learn``, ``(*B)``, is True, and only there."""
     # The other learners get a round of zeros, and forget it.
@@ -86,9 +93,10 @@ def step_where(learn: Tensor, policy: Policy | ScaledPolicy, x: Tensor, reward: 
 
 
 @contextmanager
-def only_where(learn: Tensor, learner: Learner) -> Iterator[None]:
+def only_where(learn: Tensor, *learners: Learner) -> Iterator[None]:
     """Restore the state, after the block, where ``learn``, ``(*B)``, is False."""
-    state = [(buffer, buffer.clone()) for buffer in (*learner.state().values(), *learner.scratch())]
+    buffers = [buffer for learner in learners for buffer in (*learner.state().values(), *learner.scratch())]
+    state = [(buffer, buffer.clone()) for buffer in buffers]
     yield
     for buffer, before in state:
         buffer.copy_(torch.where(along(learn, buffer), buffer, before))

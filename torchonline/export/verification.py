@@ -11,6 +11,7 @@ from torchonline.bandits.composed import ComposedPolicy, learner_of
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaled import ScaledPolicy
+from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.learner import Learner
 from torchonline.export.programs import ConvexRound, HeadRound, Round
@@ -218,6 +219,9 @@ def trial_of(module: nn.Module, example: Tensor | None) -> PolicyTrial | ConvexT
     if isinstance(module, DisjointArms):
         context = torch.ones((*module.batch_shape, module.dim), dtype=module.estimator.theta_hat.dtype)
         return HeadTrial(module, context.to(module.rounds.device) if example is None else example, module.actions)
+    if isinstance(module, SharedRadiusMaster):
+        arms = torch.ones((*module.batch_shape, 3, module.dim), dtype=module.estimator.theta_hat.dtype)
+        return HeadTrial(module, arms.to(module.rounds.device) if example is None else example, None)
     if isinstance(module, ConvexLearner):
         return ConvexTrial(module)
     head: Any = module

@@ -1,0 +1,59 @@
+"""NumPy twins of parts of the library, for many seeds at once."""
+
+import math
+
+import numpy as np
+
+
+class Scaler:
+    """Running means and deviations of B members: the twin of ``RunningScaler``."""
+
+    def __init__(self, members: int, dim: int) -> None:
+        self.count, self.mean, self.squares = 0, np.zeros((members, dim)), np.zeros((members, dim))
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        deviation = np.sqrt(self.squares / max(self.count - 1, 1))
+        inverse = np.where(deviation > 0.0, 1.0 / np.where(deviation > 0.0, deviation, 1.0), 0.0)
+        return np.column_stack([np.clip((x - self.mean) * inverse, -2.5, 2.5), np.ones(len(x))])
+
+    def step(self, x: np.ndarray) -> None:
+        self.count += 1
+        offset = x - self.mean
+        self.mean += offset / self.count
+        self.squares += offset * (x - self.mean)
+
+
+class Following:
+    """Root mean square of all residuals: the twin of ``AdaptiveRidgeRegression``."""
+
+    def __init__(self, members: int, unit: float) -> None:
+        self.squares, self.count = np.full(members, (0.5 * unit) ** 2), 1
+
+    def scale(self) -> np.ndarray:
+        return np.sqrt(self.squares / self.count)
+
+    def keep(self, residual: np.ndarray) -> np.ndarray:
+        self.squares, self.count = self.squares + residual**2, self.count + 1
+        return residual
+
+
+class Cut:
+    """Cut residuals, and their root mean square: the twin of ``RobustRidgeRegression``."""
+
+    def __init__(self, members: int, unit: float) -> None:
+        self.window, self.count, self.spread = np.zeros((members, 256)), 0, np.full(members, unit)
+
+    def scale(self) -> np.ndarray:
+        return self.spread
+
+    def keep(self, residual: np.ndarray) -> np.ndarray:
+        self.window[:, self.count % 256] = abs(residual)
+        used = self.window[:, : self.count + 1]
+        ordered, position = np.sort(used), 0.95 * (used.shape[1] - 1)
+        low = math.floor(position)
+        high = min(low + 1, used.shape[1] - 1)
+        limit = ordered[:, low] + (position - low) * (ordered[:, high] - ordered[:, low])
+        limit = np.where((limit <= 0.0) | (self.count < 10), np.inf, limit)
+        self.spread = np.sqrt((np.minimum(used, limit[:, None]) ** 2).mean(1))
+        self.count += 1
+        return np.clip(residual, -limit, limit)

@@ -1,0 +1,76 @@
+"""A running scaler in front of the encoder of a head."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchonline.bandits.composed import learner_of
+from torchonline.bandits.scaler import RunningScaler
+from torchonline.core.backend import is_readable
+from torchonline.core.checks import check_shape, check_values, shape_text
+from torchonline.core.inputs import check_tensor
+from torchonline.core.stepping import all_or_nothing, torn_error
+from torchonline.models.encoding import evaluating
+
+
+def checked_scaler(scaler: Any, policy: Any, feature_dims: int) -> RunningScaler | None:
+    """Return a head's scaler, or raise."""
+    if scaler is None:
+        return None
+    if not isinstance(scaler, RunningScaler):
+        raise TypeError(f"scaler: expected None or a RunningScaler, got {type(scaler).__name__}")
+    if feature_dims != 1:
+        raise ValueError(f"scaler: expected None with feature_dims={feature_dims}, got one, which scales vectors")
+    batch_shape = learner_of(policy).batch_shape
+    if scaler.batch_shape or batch_shape:
+        sizes = f"{shape_text(scaler.batch_shape)} and {shape_text(batch_shape)}"
+        raise ValueError(f"scaler: expected it and the policy to have no batch_shape, got {sizes}")
+    return scaler
+
+
+def check_inputs(scaler: RunningScaler, inputs: Tensor) -> None:
+    """Raise unless a scaler is whole, and scales inputs of this shape and type."""
+    if scaler._is_torn:
+        raise torn_error(scaler)
+    if not inputs.is_floating_point():
+        raise TypeError(f"inputs: expected floating-point numbers for the scaler, got {inputs.dtype}")
+    if inputs.dim() == 0 or inputs.size(-1) != scaler.dim:
+        wanted = shape_text(("...", scaler.dim))
+        raise ValueError(f"inputs: expected shape {wanted} for the scaler, got {shape_text(inputs.shape)}")
+
+
+def step_together(head: Any, scaler: RunningScaler, inputs: Tensor, action: Any, reward: Any, noise_scale: Any) -> None:
+    """Let a head's policy and scaler learn both or not at all."""
+    state = head.policy.estimator.theta_hat
+    action = head._checked_action(action, inputs)
+    reward = check_tensor("reward", reward, state, is_real=True)
+    check_shape("reward", reward, action.shape)
+    if noise_scale is not None:
+        noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
+        check_shape("noise_scale", noise_scale, action.shape)
+    with torch.no_grad(), evaluating(head.encoder):
+        arguments = (inputs.detach(), action, reward, noise_scale)
+        if not is_readable(inputs):  # a traced step
+            head._learn_in_order(*arguments)
+            return
+        if scaler.validate:
+            check_values("inputs", inputs)
+        together(scaler, head.policy, head._learn_in_order, *arguments)
+
+
+def together(scaler: RunningScaler, policy: Any, learn: Callable[..., None], *arguments: Any) -> None:
+    """Let a scaler and a policy learn both or not at all, one thread at a time."""
+    learner = learner_of(policy)
+    state = [*scaler.state().values(), *learner.state().values()]
+    with scaler._lock, learner._lock:
+        if scaler._is_torn:
+            raise torn_error(scaler)
+        was_torn = learner._is_torn
+        try:
+            all_or_nothing(scaler, state, True, learn, *arguments)
+        except BaseException:
+            # The snapshot has put back what the policy could not, unless that was interrupted too.
+            learner.__dict__["_is_torn"] = was_torn or scaler._is_torn
+            raise

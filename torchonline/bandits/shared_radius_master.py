@@ -1,0 +1,157 @@
+"""Arms with features of their own, and a master that learns which radius pays."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.bandits.arguments import checked_actions, rounds_of_arrays
+from torchonline.bandits.composed import ComposedPolicy
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.policies import UCB
+from torchonline.bandits.radius_multiples import RadiusMultiples
+from torchonline.bandits.scaler import RunningScaler
+from torchonline.core.backend import in_python, on_arrays
+from torchonline.core.checks import check_shape, shape_text
+from torchonline.core.inputs import ArrayLike, as_indices, check_tensor
+from torchonline.core.ops import along
+from torchonline.core.stepping import one_at_a_time
+
+
+@on_arrays(lambda arms, action: arms[action] if arms.ndim == 2 else np.take_along_axis(arms, action, -2)[..., 0, :])
+def row_of(arms: Tensor, action: Tensor) -> Tensor:
+    """Select the chosen arms: ``(*B, K, d)`` and ``(*B)`` to ``(*B, d)``."""
+    index = action.unsqueeze(-1).unsqueeze(-1)
+    return arms.gather(-2, index.expand(list(action.shape) + [1, arms.size(-1)])).squeeze(-2)
+
+
+class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
+    r"""Arms with features, one estimator, and a master that learns which radius pays.
+
+    It is the master of :class:`RadiusMaster`. A round::
+
+        k = policy.select(arms)
+        policy.step(arms, k, reward)
+
+    :meth:`step` needs all arms of the decision, because it computes which multiples named the played arm. Everything else is as
+    in :class:`RadiusMaster`: the rules, the gains, what is a heuristic, and the guarantee of ``"exp4"``, with M in place of
+    min(K, M): 4 sqrt(T M log M). K may vary from round to round.
+
+    Cost: O(K m^2) for a decision and for a step.
+
+    Args:
+        estimator: of m features; its radius is what the multiples multiply.
+        scales, rule, reward_range: as in :class:`RadiusMaster`.
+        scaler: a :class:`RunningScaler` of the arms' features with m outputs; None if they need none.
+
+    Shape:
+        - arms: ``(*B, ..., K, d)``, with d = m if there is no scaler; scores ``(*B, ..., K)``.
+        - :meth:`step`: arms ``(*B, K, d)``, action and reward ``(*B)``; or ``(*B, n, K, d)`` and ``(*B, n)`` for n rounds.
+        - ``plays``, ``gains``, ``losses``, ``recent``: as in :class:`RadiusMaster`.
+
+    Example:
+        >>> policy = SharedRadiusMaster(RidgeRegression(2))
+        >>> arms = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+        >>> policy.step(arms, policy.select(arms), 1.0)
+        >>> int(policy.rounds)
+        1
+    """
+
+    context_name, item_dims = "arms", 2
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        *,
+        scales: tuple[float, ...] = (1.0, 0.3, 0.1, 0.03, 0.01),
+        rule: str = "balancing",
+        reward_range: tuple[float, float] | None = None,
+        scaler: RunningScaler | None = None,
+    ) -> None:
+        self._set_options(estimator, scales, rule, reward_range)
+        dim = scaler.dim if isinstance(scaler, RunningScaler) else estimator.dim
+        super().__init__(UCB(estimator), scaler, estimator.batch_shape, dim)
+        self._create_buffers()
+
+    def _options_of_rate(self) -> int:
+        return len(self.scales)
+
+    def _estimates(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        estimator, x = self.policy.estimator, self._features(context)
+        mean = estimator.predictor(x)
+        return mean, along(estimator.radius(), mean) * estimator.width(x)
+
+    def _arms_of(self, context: Tensor) -> int:
+        return context.size(-2)
+
+    @one_at_a_time
+    def _step_in_python(
+        self, arms: ArrayLike, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None
+    ) -> None:
+        arms, reward, scale, is_one = self._checked_decisions(arms, reward, noise_scale)
+        known = checked_actions(action, arms.shape[:-2], arms.device, arms.size(-2), self.validate)
+        view = self.view_for(arms) if self.is_small and not self.batch_dims else None
+        if view is not None and known is not None:
+            rounds = rounds_of_arrays(self, view.learner, arms, reward, scale, is_one, "arms")
+            rounds = [(x, k, r, s) for (x, r, s), k in zip(rounds, known, strict=True)]
+            self._run(view, view.learner._learn_round, rounds)
+            return
+        action = as_indices("action", action, arms.device)
+        self._learn_tensors("arms", (arms, reward, scale, is_one), action)
+
+    @torch.jit.export
+    @in_python(_step_in_python)
+    def step(self, arms: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
+        """Learn from the rewards of decisions, in order.
+
+        Args:
+            arms: all arms of the decision, ``(*B, K, d)``; or ``(*B, n, K, d)`` for n rounds.
+            action: the chosen arm, ``(*B)`` or ``(*B, n)``; an integer, a list or an int64 tensor.
+            reward: shaped like ``action``, in the units of the estimator's ``noise_scale``.
+            noise_scale: see :meth:`Estimator.step`; shaped like ``action``.
+
+        Raises:
+            TypeError: an argument holds no real numbers, or ``action`` no integers.
+            ValueError: a shape, device or value is wrong. No buffer has changed.
+        """
+        with torch.no_grad():
+            x = arms.detach().to(self.policy.estimator.theta_hat.dtype)
+            reward = reward.detach().to(x.dtype)
+            scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(x.dtype)
+            rows = self.batch_dims
+            if x.dim() == rows + 2:
+                self._learn_round(x, action, reward, scale)
+            else:
+                for i in range(x.size(rows)):
+                    self._learn_round(
+                        x.select(rows, i), action.select(rows, i), reward.select(rows, i), scale.select(rows, i)
+                    )
+
+    def _learn_round(self, arms: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        agree, x = self._agreement(arms, action), row_of(arms, action)
+        # The estimator may refuse the round, so it learns before anything else is written.
+        self.policy.estimator._learn_round(self._features(x), reward, noise_scale)
+        self._credit_(agree, reward)
+        self._end_round_(x)
+
+    def _start_anew_(self, due: Tensor) -> None:
+        self.policy.estimator._forget_(due)
+
+    # TorchScript does not compile the method below.
+
+    def _checked_decisions(
+        self, arms: Any, reward: Any, noise_scale: Any
+    ) -> tuple[Tensor, Tensor, Tensor | None, bool]:
+        """Return arguments of a step as tensors, and whether they are one round."""
+        arms, state = self._checked(arms, None)[0], self._state()
+        extra = arms.dim() - self.batch_dims - 2
+        if extra > 1:
+            wanted = shape_text((*self.batch_shape, "n", "K", self.dim))
+            raise ValueError(f"arms: expected shape {wanted}, got {shape_text(arms.shape)}")
+        reward = check_tensor("reward", reward, state, is_real=True)
+        check_shape("reward", reward, arms.shape[:-2])
+        if noise_scale is not None:
+            noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
+            check_shape("noise_scale", noise_scale, arms.shape[:-2])
+        return arms, reward, noise_scale, extra == 0
