@@ -161,15 +161,15 @@ def all_tables(benchmark: "Benchmark", times: Times) -> dict[str, str]:
 MARK = "<!-- printed by examples/benchmarks/run.py -->\n"
 
 
-def as_page(found: dict[str, str]) -> str:
-    return "\n".join(f"## {title}\n\n{MARK}{table}" for title, table in found.items())
+def as_page(found: dict[str, str], mark: str = MARK) -> str:
+    return "\n".join(f"## {title}\n\n{mark}{table}" for title, table in found.items())
 
 
-def renewed(page: str, found: dict[str, str]) -> str:
+def renewed(page: str, found: dict[str, str], mark: str = MARK) -> str:
     """Return a page with the tables under the headings of the same titles renewed, and with new ones at its end."""
     for title, table in found.items():
-        pattern = rf"(^#+ {re.escape(title)}\n(?:(?!#).*\n)*?{re.escape(MARK)})(?:\|.*\n)*"
+        pattern = rf"(^#+ {re.escape(title)}\n(?:(?!#).*\n)*?{re.escape(mark)})(?:\|.*\n)*"
         page, count = re.subn(pattern, lambda match, table=table: match[1] + table, page, flags=re.MULTILINE)
         if not count:
-            page += "\n" + as_page({title: table})
+            page += "\n" + as_page({title: table}, mark)
     return page
