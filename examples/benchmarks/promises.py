@@ -43,7 +43,11 @@ LINEAR: dict[str, Make] = {"OFUL": OFUL, "HeavyTailUCB": HeavyTailUCB}
 LOGISTIC: dict[str, Make] = {"LocalGLB": LocalGLB, "GLBOMD": GLBOMD}
 POLICIES: dict[str, Make] = LINEAR | {"Thompson sampling": thompson} | LOGISTIC
 # Promises to compare: the learners, and what they are told. The first of these is compared on real data too.
-THETA_BOUNDS, NOISE_SCALES, FEATURE_BOUNDS = (0.1, 0.3, 1.0, 3.0, 10.0), (0.1, 0.25, 0.5, 1.0, 2.0), (1.0, 3.0, 10.0, 100.0)
+THETA_BOUNDS, NOISE_SCALES, FEATURE_BOUNDS = (
+    (0.1, 0.3, 1.0, 3.0, 10.0),
+    (0.1, 0.25, 0.5, 1.0, 2.0),
+    (1.0, 3.0, 10.0, 100.0),
+)
 PROMISES: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
     "theta_bound": (("OFUL", "HeavyTailUCB", "LocalGLB"), THETA_BOUNDS),
     "noise_scale": (("OFUL", "HeavyTailUCB"), NOISE_SCALES),

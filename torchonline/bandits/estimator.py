@@ -17,7 +17,6 @@ from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import REFINE_EVERY, add_outer_, is_time_to_refine, refine_, start_of
 from torchonline.linalg import diagonal
 
-
 # A reward in [0, 1] is 1/2-sub-Gaussian around its mean (Hoeffding's lemma), with a p-norm of at most 1/2 for p up to 2.
 NOISE_OF_UNIT_REWARDS = 0.5
 
