@@ -60,9 +60,7 @@ def main() -> None:
         x, y = x[:200], y[:200]
 
     scaler = RunningScaler(x.size(1), clip=5.0)
-    learner = LocalGLMRegression(
-        scaler.features, theta_bound=3.0, feature_bound=scaler.bound, ridge=scaler.features / 4
-    )
+    learner = LocalGLMRegression(scaler.features, theta_bound=3.0, feature_bound=scaler.bound)
     loss = of_share = hits = positives = 0.0
     for t, (row, label) in enumerate(zip(x, y.tolist(), strict=True)):
         scaler.step(row)  # the features, before the label

@@ -107,8 +107,7 @@ def scaled_logistic(x: np.ndarray, y: np.ndarray) -> float:
     from torchonline import RunningScaler
 
     scaler = RunningScaler(x.shape[1] - 1, clip=5.0)  # it appends an intercept
-    options = {"theta_bound": 3.0, "feature_bound": scaler.bound, "ridge": scaler.features / 4}
-    learner, total = LocalGLMRegression(scaler.features, **options), 0.0
+    learner, total = LocalGLMRegression(scaler.features, theta_bound=3.0, feature_bound=scaler.bound), 0.0
     for row, label in zip(torch.from_numpy(x[:, :-1]), y, strict=True):
         scaler.step(row)
         z = scaler(row)

@@ -64,13 +64,15 @@ def share_of_misses(
     ],
 )
 def test_heavy_tail_ucb_keeps_its_promise(dim: int, noise: str, order: float, laws: list[Noise]) -> None:
-    policy = HeavyTailUCB(dim, noise=noise, moment_order=order, delta=DELTA, batch_shape=(len(laws), RUNS))
+    policy = HeavyTailUCB(
+        dim, noise=noise, moment_order=order, noise_scale=1.0, delta=DELTA, batch_shape=(len(laws), RUNS)
+    )
     misses = share_of_misses(policy, heavy_tail_error, laws, order, seed=100 * dim)
     assert (misses <= LIMIT).all(), misses
 
 
 def test_two_thirds_of_the_radius_are_seen_to_be_too_little() -> None:
-    policy = HeavyTailUCB(2, delta=DELTA, radius_scale=2.0 / 3.0, batch_shape=(1, RUNS))
+    policy = HeavyTailUCB(2, noise_scale=1.0, delta=DELTA, radius_scale=2.0 / 3.0, batch_shape=(1, RUNS))
     assert share_of_misses(policy, heavy_tail_error, [GaussianNoise()], 2.0, seed=200) > LIMIT
 
 

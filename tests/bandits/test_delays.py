@@ -86,7 +86,7 @@ def test_batches_that_arrive_shuffled_keep_the_promise(noise: Noise, order: floa
 
 
 def test_oful_under_gaussian_noise_with_random_delays() -> None:
-    policy = OFUL(DIM, delta=DELTA, batch_shape=(RUNS,))
+    policy = OFUL(DIM, noise_scale=1.0, delta=DELTA, batch_shape=(RUNS,))
     assert share_lost_under_delay(policy, World(GaussianNoise()), 1000) <= LIMIT
 
 

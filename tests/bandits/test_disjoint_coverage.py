@@ -58,7 +58,8 @@ def share_of_misses(
 
 
 def ridge(factor: float = 1.0, delta: float = DELTA) -> DisjointArms:
-    return DisjointArms(RidgeRegression(DIM, delta=delta, radius_scale=factor, batch_shape=(RUNS,)), ARMS)
+    estimator = RidgeRegression(DIM, noise_scale=1.0, delta=delta, radius_scale=factor, batch_shape=(RUNS,))
+    return DisjointArms(estimator, ARMS)
 
 
 def heavy(noise: Noise, order: float, factor: float = 1.0) -> DisjointArms:
@@ -90,7 +91,8 @@ def test_the_promise_holds_from_the_freeze_of_a_scaler_on() -> None:
     generator, freeze = torch.Generator().manual_seed(2), 30
     scaler = RunningScaler(DIM, clip=1.0, freeze_after=freeze, batch_shape=(RUNS,))
     # |z| <= sqrt(DIM + 1); the bound is on the parameter of the scaled coordinates.
-    arms = DisjointArms(RidgeRegression(DIM + 1, delta=DELTA, batch_shape=(RUNS,)), ARMS, scaler=scaler)
+    estimator = RidgeRegression(DIM + 1, noise_scale=1.0, delta=DELTA, batch_shape=(RUNS,))
+    arms = DisjointArms(estimator, ARMS, scaler=scaler)
     theta, missed = directions(generator, RUNS, ARMS, DIM + 1), torch.zeros(RUNS, dtype=torch.bool)
     noise = GaussianNoise()
     for t in range(200):

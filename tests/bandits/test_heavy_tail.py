@@ -107,7 +107,7 @@ def test_an_outlier_of_any_size_is_the_same_outlier(moment_order: float, size: f
 def test_has_no_unit(moment_order: float) -> None:
     """Rewards, noise and theta_bound c times as large: theta and widths c times as large, the same radius and choices."""
     c = 2.0**20
-    one = HeavyTailUCB(3, moment_order=moment_order)
+    one = HeavyTailUCB(3, moment_order=moment_order, noise_scale=1.0)
     other = HeavyTailUCB(3, moment_order=moment_order, theta_bound=c, noise_scale=c)
     for _ in range(200):
         arms, reward = torch.randn(5, 3, dtype=D), torch.randn((), dtype=D)

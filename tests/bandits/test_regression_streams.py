@@ -54,6 +54,6 @@ def test_intervals_of_the_paper_cover() -> None:
 
 
 def test_least_squares_is_seen_to_miss() -> None:
-    ridge = RidgeRegression(DIM, ridge=DIM, delta=DELTA, batch_shape=(RUNS,))
+    ridge = RidgeRegression(DIM, noise_scale=1.0, ridge=DIM, delta=DELTA, batch_shape=(RUNS,))
     share, _ = share_of_misses(ridge, Pareto(1.5), 1.4)
     assert share > LIMIT

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import torchonline
-from torchonline import OFUL, HeavyTailUCB, RidgeRegression, baselines
+from torchonline import OFUL, HeavyTailUCB, LocalGLMRegression, RidgeRegression, baselines
 from torchonline.privacy import PrivateLearner
 
 pytestmark = pytest.mark.fast
@@ -41,6 +41,10 @@ def built(entry: dict[str, Any]) -> Any:
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in entry["options"].items()}
     if issubclass(cls, RidgeRegression):
         options["radius"] = "classic"
+    if "noise_scale" in inspect.signature(cls).parameters:
+        options.setdefault("noise_scale", 1.0)  # the default of 0.1.0
+    if cls is LocalGLMRegression and "link" not in options:
+        options.setdefault("ridge", 3.0 / (1.0 + options.get("feature_bound", 1.0)))  # the default of 0.1.0
     if issubclass(cls, PrivateLearner):
         options.setdefault("dim", 3)
     with warnings.catch_warnings():
@@ -85,7 +89,7 @@ def test_every_public_learner_has_an_old_state() -> None:
 
 def test_a_policy_loads_the_state_of_its_estimator() -> None:
     entry = next(entry for entry in STATES if entry["class"] == "RidgeRegression")
-    policy = OFUL(3, radius="classic")
+    policy = OFUL(3, radius="classic", noise_scale=1.0)
     policy.load_state_dict({f"estimator.{name}": tensor(value) for name, value in entry["state"].items()})
     assert int(policy.estimator.rounds) == 12
 

@@ -27,6 +27,16 @@ pytestmark = pytest.mark.fast
 PLAIN = [case for case in CASES if case.over is None]
 
 
+def test_the_usual_noise_scale_is_that_of_rewards_from_0_to_1() -> None:
+    """Half of the range, by Hoeffding's lemma: of [0, 1], and of [-1, 1] for DPUCB, which cuts rewards to it."""
+    ones = {"SystemIdentification", "DPUCB"}
+    learners = {case.cls for case in PLAIN} | {OFUL, HeavyTailUCB}
+    options = {cls.__name__: inspect.signature(cls).parameters for cls in learners}
+    usual = {name: found["noise_scale"].default for name, found in options.items() if "noise_scale" in found}
+    assert {"RidgeRegression", "HeavyTailUCB", "HuberRegression", "NormalizedLMS"} <= set(usual)
+    assert usual == {name: 1.0 if name in ones else 0.5 for name in usual}
+
+
 def test_a_repr_says_what_was_built() -> None:
     assert repr(RidgeRegression(4)) == "RidgeRegression(dim=4, batch_shape=(), dtype=torch.float64, device='cpu')"
     policy = OFUL(4, noise_scale=0.1, batch_shape=(2,), dtype=torch.float32)

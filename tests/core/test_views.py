@@ -247,7 +247,7 @@ def test_single_precision_at_its_ends() -> None:
     for ridge in (1e50, 1e-50):
         with pytest.raises(ValueError, match=r"ridge: expected from .* for torch.float32, got 1e"):
             RidgeRegression(2, dtype=F, ridge=ridge)
-    ridge = RidgeRegression(2, dtype=F)
+    ridge = RidgeRegression(2, noise_scale=1.0, dtype=F)
     ridge.step(torch.zeros(2), torch.tensor(6e12), torch.tensor(1e-19))
     assert torch.equal(ridge.theta_hat, torch.zeros(2))
     with pytest.raises(ValueError, match="noise_scale: expected values of at least 1e-20"):

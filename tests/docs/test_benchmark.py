@@ -96,6 +96,10 @@ def test_tables_of_a_page_are_renewed(benchmark_modules: SimpleNamespace) -> Non
     assert renewed == page.replace("| old |\n| --- |\n", "| new |\n") + "| first |\n"
     assert tables.renewed(renewed, found) == renewed
     assert tables.renewed(page, {"E": "| new |\n"}) == f"{page}\n## E\n\n{tables.MARK}| new |\n"
+    # Tables of another script stay.
+    assert tables.renewed(page, {}, "<!-- other -->\n") == page
+    marked = page.replace(tables.MARK, "<!-- other -->\n")
+    assert tables.renewed(marked, found, "<!-- other -->\n") == renewed.replace(tables.MARK, "<!-- other -->\n")
 
 
 def test_page_has_every_table(benchmark_modules: SimpleNamespace) -> None:

@@ -19,6 +19,7 @@ WRITTEN = {
     "examples/benchmarks/neural_linear.py": ["neural_linear.jsonl", "neural_linear.md"],
     "examples/benchmarks/radius_masters.py": ["radius_masters.md"],
     "examples/benchmarks/run.py": ["runs.jsonl", "tables.md", "benchmark.png"],
+    "examples/benchmarks/promises.py": ["promises.md"],
     "examples/benchmarks/drift_real.py": ["drift_real.md"],
     "examples/benchmarks/full_information.py": ["full_information.md"],
     "examples/drift.py": ["drift.png"],
@@ -76,6 +77,12 @@ SAID = {
         "OFUL, by its theory",
         "What tuning chose",
         "Processor time",
+    ],
+    "examples/benchmarks/promises.py": [
+        "| OFUL | theta_bound | 1, right |",
+        "| policy | digits |",
+        "| HeavyTailUCB | 0.25 |",
+        "| GLBOMD | 100 |",
     ],
     "examples/benchmarks/drift_real.py": [
         "| learner | walk | option |",

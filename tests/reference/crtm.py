@@ -17,7 +17,7 @@ class CRTMReference(Optimist):
         *,
         horizon: int,
         moment_order: float = 2.0,
-        noise_scale: float = 1.0,
+        noise_scale: float = 0.5,
         theta_bound: float = 1.0,
         feature_bound: float = 1.0,
         ridge: float | None = None,

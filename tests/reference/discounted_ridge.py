@@ -13,7 +13,7 @@ class DiscountedRidgeReference:
         dim: int,
         *,
         discount: float,
-        noise_scale: float = 1.0,
+        noise_scale: float = 0.5,
         theta_bound: float = 1.0,
         ridge: float = 1.0,
         delta: float = 0.01,

@@ -12,7 +12,7 @@ class RidgeReference:
         self,
         dim: int,
         *,
-        noise_scale: float = 1.0,
+        noise_scale: float = 0.5,
         theta_bound: float = 1.0,
         ridge: float = 1.0,
         delta: float = 0.01,

@@ -6,7 +6,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.core.checks import LARGEST, positive, positive_integer, within
 from torchonline.core.ops import (
     along,
@@ -122,7 +122,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         self,
         dim: int,
         *,
-        noise_scale: float = 0.5,
+        noise_scale: float = NOISE_OF_UNIT_REWARDS,
         ridge: float | None = None,
         radius_scale: float = 0.8,
         restart_every: int | None = None,

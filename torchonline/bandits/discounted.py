@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.bandits.heavy_tail import HeavyTailRegression
 from torchonline.core.checks import positive, positive_integer, within
 from torchonline.core.ops import along, assign_, at_least, dot, largest, log, matvec, number, smallest, sqrt, trace
@@ -74,7 +74,8 @@ class DiscountedRidgeRegression(Estimator):
     Args:
         dim, theta_bound, ridge, radius_scale, batch_shape, dtype, device, validate: as in :class:`Estimator`.
         discount: :math:`\gamma`, below 1 and at least 1 - 1/d, which is a memory of d rounds; at least 1/2 for d = 1.
-        noise_scale: R > 0, the sub-Gaussian scale of the noise, in units of the reward.
+        noise_scale: R > 0, the sub-Gaussian scale of the noise, in units of the reward. 1/2 holds for rewards in [0, 1]; larger
+            noise needs a larger number.
         delta: probability in (0, 1) that the confidence set of a round fails.
 
     Shape:
@@ -107,7 +108,7 @@ class DiscountedRidgeRegression(Estimator):
         dim: int,
         *,
         discount: float,
-        noise_scale: float = 1.0,
+        noise_scale: float = NOISE_OF_UNIT_REWARDS,
         theta_bound: float = 1.0,
         ridge: float = 1.0,
         delta: float = 0.01,
@@ -215,7 +216,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         discount: float,
         noise: str = "moment",
         moment_order: float = 2.0,
-        noise_scale: float = 1.0,
+        noise_scale: float = NOISE_OF_UNIT_REWARDS,
         theta_bound: float = 1.0,
         ridge: float | None = None,
         delta: float = 0.01,

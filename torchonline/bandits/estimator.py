@@ -17,6 +17,9 @@ from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import REFINE_EVERY, add_outer_, is_time_to_refine, refine_, start_of
 from torchonline.linalg import diagonal
 
+# A reward in [0, 1] is 1/2-sub-Gaussian around its mean (Hoeffding's lemma), with a p-norm of at most 1/2 for p up to 2.
+NOISE_OF_UNIT_REWARDS = 0.5
+
 
 def default_ridge(dim: int, theta_bound: float) -> float:
     """Return the ridge d / S^2, with which |theta| <= S adds d to the squared radius."""
@@ -42,7 +45,8 @@ class Estimator(Learner):
         ridge: :math:`\lambda > 0`; V starts at :math:`\lambda I`.
         radius_scale: multiplies the radius. Other than 1 it is a heuristic.
         noise_scale: in units of the reward.
-        theta_bound: S > 0, a bound on the norm of the true parameter.
+        theta_bound: S > 0, a bound on the norm of the true parameter. S = 1 allows mean rewards from -1 to 1 along features of
+            length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
         restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
             counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
             that epoch alone (docs/drift.md).

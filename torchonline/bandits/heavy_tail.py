@@ -6,7 +6,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import default_ridge
+from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, default_ridge
 from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import one_of
@@ -51,8 +51,9 @@ class HeavyTailRegression(HeavyTailCertificate):
         noise: "moment", or "symmetric" (uses neither ``noise_scale`` nor ``moment_order``).
         moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; the standard
-            deviation at p = 2. Too large costs regret; too small voids the guarantee, often without a trace in the data.
-        theta_bound: S > 0, a bound on the norm of the true parameter. Too large and too small are as for ``noise_scale``.
+            deviation at p = 2. 1/2 holds for rewards in [0, 1]; larger noise needs a larger number. Too large costs regret; too
+            small voids the guarantee, often without a trace in the data.
+        theta_bound: S > 0, a bound on the norm of the true parameter, as in :class:`Estimator`.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: probability in (0, 1) that the confidence set ever fails.
 
@@ -83,7 +84,7 @@ class HeavyTailRegression(HeavyTailCertificate):
         *,
         noise: str = "moment",
         moment_order: float = 2.0,
-        noise_scale: float = 1.0,
+        noise_scale: float = NOISE_OF_UNIT_REWARDS,
         theta_bound: float = 1.0,
         ridge: float | None = None,
         delta: float = 0.01,
@@ -140,7 +141,7 @@ class HeavyTailUCB(UCB):
         *,
         noise: str = "moment",
         moment_order: float = 2.0,
-        noise_scale: float = 1.0,
+        noise_scale: float = NOISE_OF_UNIT_REWARDS,
         theta_bound: float = 1.0,
         ridge: float | None = None,
         delta: float = 0.01,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import one_of, positive, positive_integer, within
@@ -64,6 +64,7 @@ class HuberRegression(Estimator):
             costs regret; ``restart_every``, if given, is then the horizon.
         moment_order: p in (1, 2].
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward.
+            1/2 holds for rewards in [0, 1]; larger noise needs a larger number.
         feature_bound: L > 0, a bound on the norm of features.
         ridge: :math:`\lambda > 0`; None for the paper's d.
         delta: in (0, 1); None for the paper's 1 / (8 T). Without a horizon it is for all epochs together: an epoch of T rounds
@@ -101,7 +102,7 @@ class HuberRegression(Estimator):
         *,
         horizon: int | None,
         moment_order: float = 2.0,
-        noise_scale: float = 1.0,
+        noise_scale: float = NOISE_OF_UNIT_REWARDS,
         theta_bound: float = 1.0,
         feature_bound: float = 1.0,
         ridge: float | None = None,
@@ -211,7 +212,7 @@ class HvtUCB(UCB):
         *,
         horizon: int | None,
         moment_order: float = 2.0,
-        noise_scale: float = 1.0,
+        noise_scale: float = NOISE_OF_UNIT_REWARDS,
         theta_bound: float = 1.0,
         feature_bound: float = 1.0,
         ridge: float | None = None,

@@ -5,7 +5,7 @@ from typing import Unpack
 
 from torch import Tensor
 
-from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.core.checks import positive, within
 from torchonline.core.ops import along, dot, sqrt
 from torchonline.core.options import LearnerOptions
@@ -56,7 +56,7 @@ class NormalizedLMS(Estimator):
         dim: int,
         *,
         step_size: float = 0.5,
-        noise_scale: float = 1.0,
+        noise_scale: float = NOISE_OF_UNIT_REWARDS,
         theta_bound: float = 1.0,
         ridge: float = 1.0,
         radius_scale: float = 1.0,

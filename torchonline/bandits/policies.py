@@ -271,7 +271,7 @@ class UCB(Policy):
         >>> policy, arms = UCB(RidgeRegression(2)), torch.eye(2, dtype=torch.float64)
         >>> policy.step(arms[0], torch.tensor(1.0))
         >>> policy(arms), policy.select(arms)
-        (tensor([2.8349, 3.3020], dtype=torch.float64), tensor(1))
+        (tensor([1.8183, 1.8644], dtype=torch.float64), tensor(1))
     """
 
     @on_arms

@@ -6,7 +6,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import one_of, positive, within
 from torchonline.core.ops import along, dot, increase_, log1p, matvec, number, sqrt
@@ -33,7 +33,8 @@ class RidgeRegression(Estimator):
 
     Args:
         dim, theta_bound, ridge, radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
-        noise_scale: R > 0, the sub-Gaussian scale of the noise, in units of the reward.
+        noise_scale: R > 0, the sub-Gaussian scale of the noise, in units of the reward. 1/2 holds for rewards in [0, 1]; larger
+            noise needs a larger number.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius: "mixture" or "classic".
 
@@ -55,7 +56,7 @@ class RidgeRegression(Estimator):
         self,
         dim: int,
         *,
-        noise_scale: float = 1.0,
+        noise_scale: float = NOISE_OF_UNIT_REWARDS,
         theta_bound: float = 1.0,
         ridge: float = 1.0,
         delta: float = 0.01,
@@ -118,7 +119,7 @@ class OFUL(UCB):
         self,
         dim: int,
         *,
-        noise_scale: float = 1.0,
+        noise_scale: float = NOISE_OF_UNIT_REWARDS,
         theta_bound: float = 1.0,
         ridge: float = 1.0,
         delta: float = 0.01,

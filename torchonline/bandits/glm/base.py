@@ -77,8 +77,10 @@ class GeneralizedEstimator(Estimator):
             float64.
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
             refuses rewards that the link does not have.
-        theta_bound: S > 0, a bound on the norm of the true parameter. Too small voids the guarantee.
-        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones.
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
+            (docs/promises.md).
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
+            :class:`GLMRegression` regret (docs/promises.md).
         ridge: :math:`\lambda > 0`; None for d.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.

@@ -42,8 +42,9 @@ class LocalGLMRegression(MixtureEstimator):
         dim, link, theta_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones: where :math:`S\|x\|` is large, the
-            interval of a predictor leaves no curvature, and the statistics would not grow.
-        ridge: :math:`\lambda > 0`; None for d / (1 + R S L), with the link's self-concordance R.
+            interval of a predictor leaves no curvature, and the statistics would not grow. With a link whose self-concordance R
+            is the same everywhere (all but ``Gamma`` and ``CustomLink``), an L that is too large costs nothing.
+        ridge: :math:`\lambda > 0`; None for d / (1 + R S), whatever L is.
 
     Example:
         >>> learner = LocalGLMRegression(2, theta_bound=3.0)
@@ -77,7 +78,7 @@ class LocalGLMRegression(MixtureEstimator):
         self._create_buffers()
 
     def _usual_ridge(self) -> float:
-        return self.dim / (1.0 + self.concordance * self.predictor_bound)
+        return self.dim / (1.0 + self.concordance * self.theta_bound)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat = self.theta_hat

@@ -6,7 +6,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import positive, positive_integer, within
 from torchonline.core.ops import along, dot, matvec, real, started_power
@@ -39,7 +39,8 @@ class HorizonEstimator(Estimator):
             :class:`~torchonline.bandits.estimator.Estimator`.
         horizon: T, number of rounds that the constants are for.
         moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward.
+        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. 1/2 holds for rewards in [0, 1]; larger
+            noise needs a larger number.
         ridge: :math:`\lambda > 0`; None for d.
         delta: in (0, 1).
     """
@@ -52,7 +53,7 @@ class HorizonEstimator(Estimator):
         dim: int,
         horizon: int,
         moment_order: float = 2.0,
-        noise_scale: float = 1.0,
+        noise_scale: float = NOISE_OF_UNIT_REWARDS,
         theta_bound: float = 1.0,
         ridge: float | None = None,
         delta: float = 0.01,

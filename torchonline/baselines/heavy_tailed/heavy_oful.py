@@ -7,7 +7,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import default_ridge
+from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, default_ridge
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import HorizonEstimator
 from torchonline.baselines.stored_rounds import append_, check_room, count_filled, nonzero_norm
@@ -88,7 +88,7 @@ class HeavyOFULRegression(HorizonEstimator):
         *,
         horizon: int,
         moment_order: float = 2.0,
-        noise_scale: float = 1.0,
+        noise_scale: float = NOISE_OF_UNIT_REWARDS,
         theta_bound: float = 1.0,
         feature_bound: float = 1.0,
         ridge: float | None = None,
