@@ -73,7 +73,8 @@ class RunningScaler(Learner):
         Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 1962.
     """
 
-    statistics_depend_on = ("freeze_after",)
+    # A policy's statistics on the scaled features depend on the clip.
+    statistics_depend_on = ("freeze_after", "clip")
     mean: Tensor
     squares: Tensor
     inverse: Tensor
