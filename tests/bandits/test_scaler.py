@@ -185,6 +185,7 @@ def test_a_state_of_other_options_is_refused() -> None:
     before = snapshot(scaler)
     for blamed, state in (
         ("freeze_after: the state was learnt with 7", RunningScaler(3, freeze_after=7).state_dict()),
+        ("clip: the state was learnt with 5", RunningScaler(3, clip=5.0).state_dict()),
         ("mean: expected shape", RunningScaler(4).state_dict()),
         ("mean: expected numbers, got NaN", before | {"mean": torch.full((3,), torch.nan, dtype=D)}),
     ):

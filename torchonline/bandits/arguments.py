@@ -104,7 +104,7 @@ def as_reward(reward: Any) -> Tensor:
 def checked_actions(
     action: Any, shape: torch.Size, device: torch.device, count: int, validate: bool
 ) -> list[int] | None:
-    """Return indices of arms below ``count``, or None if they cannot be read; or raise."""
+    """Return indices of arms below ``count``, or None if unreadable; or raise."""
     one = integer_at_hand(action) if not shape and device.type == "cpu" else None
     known = [] if one is None else [one]
     if one is None:

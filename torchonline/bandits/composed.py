@@ -11,7 +11,7 @@ from torch import Tensor
 from torchonline.bandits.arguments import as_reward, rounds_of_tensors
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, drawn_with_probability
-from torchonline.bandits.scaler import RunningScaler
+from torchonline.bandits.scaler import RunningScaler, check_scaler
 from torchonline.core.backend import (
     SMALL_PRODUCT,
     SMALL_STEP,
@@ -54,7 +54,7 @@ class ComposedPolicy(Learner):
         state, estimator = policy.estimator.theta_hat, policy.estimator
         options: Any = {"dtype": state.dtype, "device": state.device, "validate": estimator.validate}
         super().__init__(dim, batch_shape=batch_shape, **options)
-        _check_scaler(scaler, estimator.dim, batch_shape, state)
+        check_scaler(scaler, estimator.dim, batch_shape, state)
         self.policy = policy
         self.scaler = scaler
         # A file would hold the parts twice.
@@ -197,7 +197,22 @@ class ComposedPolicy(Learner):
 
     def _start_anew_(self, due: Tensor) -> None:
         """Let the estimators forget what they have learnt, where ``due``, ``(*B)``."""
-        raise NotImplementedError
+        self.policy.estimator._forget_(due)
+
+    def _learn_actions(self, context: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
+        """Learn from one round or several in TorchScript, where rounds have actions."""
+        with torch.no_grad():
+            x = context.detach().to(self.policy.estimator.theta_hat.dtype)
+            reward = reward.detach().to(x.dtype)
+            scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(x.dtype)
+            rows = self.batch_dims
+            if x.dim() == rows + self.item_dims:
+                self._learn_round(x, action, reward, scale)
+            else:
+                for i in range(x.size(rows)):
+                    self._learn_round(
+                        x.select(rows, i), action.select(rows, i), reward.select(rows, i), scale.select(rows, i)
+                    )
 
     def _own_scale(self, reward: Tensor) -> Tensor:
         """Return the estimator's noise scale, shaped as rewards."""
@@ -226,7 +241,7 @@ class ComposedPolicy(Learner):
 
     def _arms_of(self, context: Tensor) -> int:
         """Return K, the number of arms of a decision."""
-        raise NotImplementedError
+        return context.size(-2)
 
     def _is_on_arrays(self) -> bool:
         """Return whether NumPy can compute the scores: a user's subclass may call torch."""
@@ -280,21 +295,3 @@ def as_policy(name: str, value: Any) -> Policy:
 def learner_of(policy: Policy | ComposedPolicy) -> Learner:
     """Return the learner whose ``dim`` and ``batch_shape`` a policy's decisions have."""
     return policy if isinstance(policy, ComposedPolicy) else policy.estimator
-
-
-def _check_scaler(scaler: Any, features: int, batch_shape: tuple[int, ...], state: Tensor) -> None:
-    if scaler is None:
-        return
-    if not isinstance(scaler, RunningScaler):
-        raise TypeError(f"scaler: expected a RunningScaler, got {type(scaler).__name__}")
-    if scaler.features != features:
-        raise ValueError(
-            f"scaler: expected {features} features, the policy's dim, got one that returns {scaler.features}"
-        )
-    if scaler.batch_shape != batch_shape:
-        raise ValueError(
-            f"scaler: expected batch_shape {shape_text(batch_shape)}, got {shape_text(scaler.batch_shape)}"
-        )
-    if scaler.mean.dtype != state.dtype or scaler.mean.device != state.device:
-        wanted, got = f"{state.dtype} on {state.device}", f"{scaler.mean.dtype} on {scaler.mean.device}"
-        raise ValueError(f"scaler: expected {wanted}, like the policy, got {got}")

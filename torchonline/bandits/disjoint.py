@@ -33,12 +33,12 @@ class DisjointArms(ComposedPolicy):
     The K estimators are a fleet, ``policy.estimator``, whose ``batch_shape`` ends with K. The policy scores each arm by the arm's
     own estimator, and only the chosen arm's estimator learns.
 
-    Guarantee. Each estimator gets ``delta`` / ``most_actions``, and its confidence set holds whatever rule chooses the rounds
-    that it learns from. So the sets of all arms hold at once, in all rounds, with probability at least 1 - ``delta``, if each arm
-    meets the conditions of the estimator and no more than ``most_actions`` arms ever exist; with N arms ever, at least
-    1 - ``delta`` N / ``most_actions`` (proof: docs/disjoint_arms.md). The radius depends on the m features of one arm, not on
-    K m. A ``scaler`` makes the sets a heuristic while it moves, see :class:`RunningScaler`; with the scaler's ``freeze_after``,
-    all arms start anew when it freezes.
+    Guarantee, over an estimator whose confidence set holds in all rounds at once. Each arm's estimator gets ``delta`` /
+    ``most_actions``, and its set holds whatever rule chooses the rounds that it learns from. So the sets of all arms hold at
+    once, in all rounds, with probability at least 1 - ``delta``, if each arm meets the conditions of the estimator and no more
+    than ``most_actions`` arms ever exist. With N arms ever, it is at least 1 - ``delta`` N / ``most_actions`` (proof:
+    docs/disjoint_arms.md). The radius depends on the m features of one arm, not on K m. A ``scaler`` makes the sets a heuristic
+    while it moves, see :class:`RunningScaler`. With the scaler's ``freeze_after``, all arms start anew when it freezes.
 
     Cost: O(K m^2) for a decision, O(m^2) for a step, K times the memory of one estimator.
 
@@ -161,18 +161,7 @@ class DisjointArms(ComposedPolicy):
             TypeError: an argument holds no real numbers, or ``action`` no integers.
             ValueError: a shape, device or value is wrong. No buffer has changed.
         """
-        with torch.no_grad():
-            x = context.detach().to(self.arm.theta_hat.dtype)
-            reward = reward.detach().to(x.dtype)
-            scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(x.dtype)
-            rows = self.batch_dims
-            if x.dim() == rows + 1:
-                self._learn_round(x, action, reward, scale)
-            else:
-                for i in range(x.size(rows)):
-                    self._learn_round(
-                        x.select(rows, i), action.select(rows, i), reward.select(rows, i), scale.select(rows, i)
-                    )
+        self._learn_actions(context, action, reward, noise_scale)
 
     def _scores(self, context: Tensor) -> Tensor:
         arms = self.policy.estimator.rounds.shape[-1]

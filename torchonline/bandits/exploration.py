@@ -35,9 +35,9 @@ class EpsilonGreedy(Exploration):
     .. math:: \epsilon_t = \min(1, \text{epsilon}\cdot t^{-\text{decay}})
 
     in round t = ``rounds`` + 1. Each available arm has probability :math:`\epsilon_t/K` at least, so that logs of it can be
-    evaluated. Regret: linear with ``decay=0``, at slope epsilon times the mean gap; with ``decay=1/3`` and a consistent
-    estimator, :math:`\tilde O(T^{2/3})` (Langford and Zhang, The epoch-greedy algorithm for contextual multi-armed bandits,
-    NeurIPS 2007, for its explore-first form). Cost of a decision: O(K d).
+    evaluated. With ``decay=0`` the regret is linear, at slope epsilon times the mean gap. ``decay=1/3`` explores as many rounds,
+    of order :math:`T^{2/3}`, as an explore-first policy of regret :math:`\tilde O(T^{2/3})`. No bound is proved for it here. Cost
+    of a decision: O(K d).
 
     Args:
         estimator: as in :class:`Policy`.
@@ -49,6 +49,9 @@ class EpsilonGreedy(Exploration):
         >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
         >>> policy.probabilities(torch.eye(2))
         tensor([0.0500, 0.9500], dtype=torch.float64)
+
+    Reference:
+        Langford and Zhang, The epoch-greedy algorithm for contextual multi-armed bandits, NeurIPS 2007, for the rate.
     """
 
     def __init__(self, estimator: Estimator, *, epsilon: float = 0.05, decay: float = 0.0) -> None:
@@ -73,9 +76,10 @@ class SquareCB(Exploration):
     Guarantee, for a constant gamma (``exponent=0``) of :meth:`theorem_gamma`: if some parameter predicts the mean rewards, if
     rewards and predictions are in [0, 1], and if the estimator's squared loss is at most ``regret`` above that parameter's over
     the horizon T, then with probability at least 1 - ``delta`` the regret is at most
-    :math:`4\sqrt{KT\,\text{regret}} + 8\sqrt{KT\log(2/\delta)}` (Foster and Rakhlin, Theorem 1). The
-    default, a gamma that grows as :math:`10\sqrt t`, is a heuristic (Vowpal Wabbit's), for rewards in [0, 1]; for others divide
-    gamma by the rewards' range. Cost of a decision: O(K d).
+    :math:`4\sqrt{KT\,\text{regret}} + 8\sqrt{KT\log(2/\delta)}` (Foster and Rakhlin, Theorem 1). The predictions of
+    ridge regressions may leave [0, 1], where nothing is proved. The default, a gamma that grows as :math:`10\sqrt t`, is a
+    heuristic (Vowpal Wabbit's), for rewards in [0, 1]. For others divide gamma by the rewards' range. Cost of a decision:
+    O(K d).
 
     Args:
         estimator: as in :class:`Policy`.

@@ -37,6 +37,9 @@ class NormalizedLMS(Estimator):
         ridge: :math:`\lambda > 0`, in units of the square of a feature; small beside :math:`\|x\|^2`.
         noise_scale: R > 0; it matters only in rounds that have a noise scale of their own.
 
+    Shape:
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``, which stay; ``rounds``, ``(*B)``.
+
     Example:
         >>> learner, x = NormalizedLMS(2, step_size=0.5), torch.tensor([1.0, 0.0])
         >>> for reward in [1.0] * 200 + [-1.0] * 10:

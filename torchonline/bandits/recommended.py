@@ -33,7 +33,7 @@ def bandit(
     docs/encoders.md puts it on an encoder. For a theorem, put the estimator that the repr names under :class:`UCB` or
     :class:`DisjointArms`.
 
-    Cost of a round: O(K d^2) for a decision among K arms, O(d^2) for a step.
+    Cost of a round: O(K d^2) for a decision among K arms, O(d^2) for a step, where cutting sorts 256 numbers besides.
 
     Args:
         dim: d, number of features.
@@ -45,6 +45,9 @@ def bandit(
 
     Returns:
         A :class:`DisjointArms`, or a :class:`ScaledPolicy` if ``actions`` is None.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; the error names it.
 
     Example:
         >>> policy = bandit(3, rewards="binary", actions=2)

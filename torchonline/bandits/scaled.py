@@ -54,9 +54,6 @@ class ScaledPolicy(ComposedPolicy):
     def _scores(self, context: Tensor) -> Tensor:
         return self.policy.forward(self._features(context))
 
-    def _arms_of(self, context: Tensor) -> int:
-        return context.size(-2)
-
     @one_at_a_time
     def _step_in_python(self, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
         x, reward, scale, is_one = checked_rounds(self, self._state(), x, reward, noise_scale)
@@ -86,9 +83,6 @@ class ScaledPolicy(ComposedPolicy):
         """Learn from a round of each learner; start anew where the scaler freezes."""
         self.policy.estimator._learn_round(self._features(x), reward, noise_scale)
         self._end_round_(x)
-
-    def _start_anew_(self, due: Tensor) -> None:
-        self.policy.estimator._forget_(due)
 
     # TorchScript does not compile the method below.
 

@@ -73,7 +73,8 @@ class RunningScaler(Learner):
         Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 1962.
     """
 
-    statistics_depend_on = ("freeze_after",)
+    # A policy's statistics on the scaled features depend on the clip.
+    statistics_depend_on = ("freeze_after", "clip")
     mean: Tensor
     squares: Tensor
     inverse: Tensor
@@ -184,3 +185,22 @@ class RunningScaler(Learner):
             wanted = shape_text((*self.batch_shape, "...", self.dim))
             raise ValueError(f"x: expected shape {wanted}, got {shape_text(x.shape)}")
         return x
+
+
+def check_scaler(scaler: Any, features: int, batch_shape: tuple[int, ...], state: Tensor) -> None:
+    """Raise unless a policy's scaler is None, or fits so many features and its state."""
+    if scaler is None:
+        return
+    if not isinstance(scaler, RunningScaler):
+        raise TypeError(f"scaler: expected a RunningScaler, got {type(scaler).__name__}")
+    if scaler.features != features:
+        raise ValueError(
+            f"scaler: expected {features} features, the policy's dim, got one that returns {scaler.features}"
+        )
+    if scaler.batch_shape != batch_shape:
+        raise ValueError(
+            f"scaler: expected batch_shape {shape_text(batch_shape)}, got {shape_text(scaler.batch_shape)}"
+        )
+    if scaler.mean.dtype != state.dtype or scaler.mean.device != state.device:
+        wanted, got = f"{state.dtype} on {state.device}", f"{scaler.mean.dtype} on {scaler.mean.device}"
+        raise ValueError(f"scaler: expected {wanted}, like the policy, got {got}")

@@ -82,9 +82,6 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
         mean = estimator.predictor(x)
         return mean, along(estimator.radius(), mean) * estimator.width(x)
 
-    def _arms_of(self, context: Tensor) -> int:
-        return context.size(-2)
-
     @one_at_a_time
     def _step_in_python(
         self, arms: ArrayLike, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None
@@ -115,18 +112,7 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
             TypeError: an argument holds no real numbers, or ``action`` no integers.
             ValueError: a shape, device or value is wrong. No buffer has changed.
         """
-        with torch.no_grad():
-            x = arms.detach().to(self.policy.estimator.theta_hat.dtype)
-            reward = reward.detach().to(x.dtype)
-            scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(x.dtype)
-            rows = self.batch_dims
-            if x.dim() == rows + 2:
-                self._learn_round(x, action, reward, scale)
-            else:
-                for i in range(x.size(rows)):
-                    self._learn_round(
-                        x.select(rows, i), action.select(rows, i), reward.select(rows, i), scale.select(rows, i)
-                    )
+        self._learn_actions(arms, action, reward, noise_scale)
 
     def _learn_round(self, arms: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         agree, x = self._agreement(arms, action), row_of(arms, action)
@@ -134,9 +120,6 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
         self.policy.estimator._learn_round(self._features(x), reward, noise_scale)
         self._credit_(agree, reward)
         self._end_round_(x)
-
-    def _start_anew_(self, due: Tensor) -> None:
-        self.policy.estimator._forget_(due)
 
     # TorchScript does not compile the method below.
 

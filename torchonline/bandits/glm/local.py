@@ -44,7 +44,7 @@ class LocalGLMRegression(MixtureEstimator):
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones: where :math:`S\|x\|` is large, the
             interval of a predictor leaves no curvature, and the statistics would not grow. With a link whose self-concordance R
             is the same everywhere (all but ``Gamma`` and ``CustomLink``), an L that is too large costs nothing.
-        ridge: :math:`\lambda > 0`; None for d / (1 + R S), whatever L is.
+        ridge: :math:`\lambda > 0`; None for d / (1 + R S), which depends on L with those two links alone.
 
     Example:
         >>> learner = LocalGLMRegression(2, theta_bound=3.0)
