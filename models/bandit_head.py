@@ -68,7 +68,7 @@ class BanditHead(nn.Module):
 
     Example:
         >>> from torchonline import bandit
-        >>> head = BanditHead(nn.Linear(4, 2), bandit(2, rewards="unit", actions=3))  # 2 features, 3 actions
+        >>> head = BanditHead(nn.Linear(4, 2), bandit(2, actions=3, scale=False))  # 2 learnt features
         >>> context = torch.rand(4)
         >>> k = head.select(context)
         >>> head.step(context, k, 1.0)

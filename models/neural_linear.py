@@ -89,7 +89,7 @@ class NeuralLinearBandit(pl.LightningModule):
         >>> import torchonline
         >>> from torchonline.models import RoundLoader
         >>> encoder = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU())
-        >>> policy = torchonline.bandit(16, rewards="unit", actions=3)  # 16 features, rewards in [0, 1]
+        >>> policy = torchonline.bandit(16, actions=3, scale=False)  # 16 learnt features, rewards in [0, 1]
         >>> bandit = NeuralLinearBandit(BanditHead(encoder, policy))
         >>> loader = RoundLoader(torch.rand(100, 4), torch.rand(100, 3), batch_size=10)  # 100 rounds, 3 arms
         >>> quiet = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}

@@ -3,6 +3,7 @@ r"""NeuralLinearBandit at its defaults against a neural-linear bandit written by
 A classification set is a bandit as in ``run.py``: reward 1 for the right class, in an order of the seed, without noise or with
 centred Pareto noise. The rival is the neural-linear learner of ``run.py`` at its defaults. All players get the same rounds, an
 encoder with one hidden layer of 64, and the same features, which are standardised over the whole set beforehand, and a constant.
+Heads are ``torchonline.bandit(64, ...)`` on the encoder's features, with and without its scaler.
 The error is the share of rounds with a wrong class; the noise does not count.
 
 Runs are kept in OUTPUT/neural_linear.jsonl and not repeated, even if the code has changed: ``--again PLAYER`` plays anew.
@@ -33,7 +34,6 @@ from run import ROUNDS, SEEDS, Runs
 from torch import nn
 
 import torchonline
-from torchonline import AdaptiveRidgeRegression, DisjointArms, RobustRidgeRegression
 from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
 
 MARK = "<!-- printed by examples/benchmarks/neural_linear.py -->\n"
@@ -43,16 +43,10 @@ WIDTH = 64
 Build = Callable[[str, int], Any]
 
 
-def unscaled(rewards: str, actions: int) -> DisjointArms:
-    """Return what ``torchonline.bandit`` does, without its scaler, and with ridge 1."""
-    estimator = AdaptiveRidgeRegression if rewards == "unit" else RobustRidgeRegression
-    return DisjointArms(estimator(WIDTH, ridge=1.0), actions)
-
-
 RIVAL = "neural-linear"
 HEADS: dict[str, Build] = {
-    "torchonline.bandit": lambda rewards, actions: torchonline.bandit(WIDTH, rewards, actions),
-    "no scaler, ridge 1": unscaled,
+    "scale=False": lambda rewards, actions: torchonline.bandit(WIDTH, rewards, actions, scale=False),
+    "scale=True": lambda rewards, actions: torchonline.bandit(WIDTH, rewards, actions),
 }
 PLAYERS = (RIVAL, *HEADS)
 

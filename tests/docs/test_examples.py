@@ -56,7 +56,7 @@ SAID = {
     "examples/benchmarks/neural_linear.py": [
         "Against a hand-written rival, without noise",
         "Against a hand-written rival, with Pareto-1.5 noise",
-        "| set | neural-linear | torchonline.bandit | ratio |",
+        "| set | neural-linear | scale=False | ratio |",
         "| digits | .",
         "| dev: mean, worst ratio |",
         "| processor time of a round |",

@@ -5,9 +5,10 @@ from typing import Any, Unpack
 from torchonline.bandits.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
 from torchonline.bandits.composed import ComposedPolicy
 from torchonline.bandits.disjoint import DisjointArms
+from torchonline.bandits.policies import UCB
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.checks import one_of
+from torchonline.core.checks import instance_of, one_of
 from torchonline.core.options import LearnerOptions
 
 # Each kind of rewards: what learns from them and why, and which estimator has a theorem instead.
@@ -23,8 +24,13 @@ KINDS: dict[str, tuple[type[Any], dict[str, float], str, str]] = {
 
 
 def bandit(
-    dim: int, rewards: str = "unit", actions: int | None = None, **options: Unpack[LearnerOptions]
-) -> ComposedPolicy:
+    dim: int,
+    rewards: str = "unit",
+    actions: int | None = None,
+    *,
+    scale: bool = True,
+    **options: Unpack[LearnerOptions],
+) -> ComposedPolicy | UCB:
     """Return the recommended bandit for raw features and default arguments.
 
     It standardises the features as they come, learns a linear model by ridge regression, and plays the arm whose upper bound is
@@ -41,10 +47,11 @@ def bandit(
             information. Outliers of the last three are cut. Bounded rewards that are rarely above 0 must be named as such.
         actions: K, if every action has a model of its own: ``select(context)``, ``step(context, action, reward)``. None if each
             arm has its own features: ``select(arms)``, ``step(x, reward)``.
+        scale: False for features that an encoder learns: there is no scaler then, and the ridge is 1, not (d + 1) / 5.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Returns:
-        A :class:`DisjointArms`, or a :class:`ScaledPolicy` if ``actions`` is None.
+        A :class:`DisjointArms`. If ``actions`` is None, a :class:`ScaledPolicy`, or a :class:`UCB` with ``scale=False``.
 
     Raises:
         TypeError, ValueError: an argument is wrong; the error names it.
@@ -57,12 +64,16 @@ def bandit(
     """
     kind = one_of("rewards", rewards, tuple(KINDS))
     estimator, chosen, why, theorem = KINDS[kind]
-    scaler = RunningScaler(dim, **options)
-    model = estimator(scaler.features, **chosen, **options)
+    scaler = RunningScaler(dim, **options) if instance_of("scale", scale, bool, "True or False") else None
+    # The default ridge was chosen on standardised features.
+    chosen = chosen if scale else chosen | {"ridge": 1.0}
+    model = estimator(dim if scaler is None else scaler.features, **chosen, **options)
     policy: ComposedPolicy
-    if actions is None:
+    if actions is not None:
+        policy, instead = DisjointArms(model, actions, scaler=scaler), f"DisjointArms({theorem}, {actions})"
+    elif scaler is not None:
         policy, instead = ScaledPolicy(model, scaler), f"UCB({theorem})"
     else:
-        policy, instead = DisjointArms(model, actions, scaler=scaler), f"DisjointArms({theorem}, {actions})"
+        return UCB(model)
     policy.note = f'rewards="{kind}": {why}. A heuristic; for a theorem use {instead}'
     return policy

@@ -1,0 +1,73 @@
+"""What `torchonline.bandit` returns, and that it plays on raw features by default."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import torchonline
+from torchonline import UCB, DisjointArms, ScaledPolicy
+from torchonline.bandits.recommended import KINDS
+
+pytestmark = pytest.mark.fast
+
+UNITS = torch.tensor([1e5, 1.0, 1e-4])
+
+
+def stream(rounds: int) -> tuple[Tensor, Tensor]:
+    """Contexts in unlike units, and the right of three actions, which is linear in them."""
+    generator = torch.Generator().manual_seed(0)
+    contexts = torch.randn(rounds, 3, generator=generator, dtype=torch.float64)
+    return contexts * UNITS + 3.0 * UNITS, contexts.argmax(-1)
+
+
+def share_of_errors(policy: Any, contexts: Tensor, labels: Tensor) -> float:
+    """The share of wrong choices in the second half."""
+    wrong = []
+    for x, label in zip(contexts, labels.tolist(), strict=True):
+        k = int(policy.select(x))
+        wrong.append(k != label)
+        policy.step(x, k, float(k == label))
+    return sum(wrong[len(wrong) // 2 :]) / (len(wrong) - len(wrong) // 2)
+
+
+@pytest.mark.parametrize("rewards", KINDS)
+def test_it_learns_from_raw_features(rewards: str) -> None:
+    policy = torchonline.bandit(3, rewards=rewards, actions=3)
+    assert share_of_errors(policy, *stream(400)) < 0.25  # two thirds by chance
+
+
+@pytest.mark.parametrize("rewards", KINDS)
+def test_the_repr_says_what_was_chosen_and_what_has_a_theorem(rewards: str) -> None:
+    shown = repr(torchonline.bandit(3, rewards=rewards, actions=2))
+    assert f'rewards="{rewards}"' in shown
+    assert f"for a theorem use DisjointArms({KINDS[rewards][-1]}, 2)" in shown
+    assert f"UCB({KINDS[rewards][-1]})" in repr(torchonline.bandit(3, rewards=rewards))
+
+
+def test_what_it_returns() -> None:
+    assert type(torchonline.bandit(3, actions=2)) is DisjointArms
+    assert type(torchonline.bandit(3)) is ScaledPolicy
+    for policy in (torchonline.bandit(3, scale=False), torchonline.bandit(3, actions=2, scale=False)):
+        assert type(policy) is (UCB if not isinstance(policy, DisjointArms) else DisjointArms)
+        assert getattr(policy, "scaler", None) is None
+        assert policy.estimator.dim == 3
+        assert policy.estimator.ridge == 1.0
+    policy = torchonline.bandit(3, actions=2, dtype=torch.float32, batch_shape=(4,))
+    assert policy.select(torch.zeros(4, 3)).shape == (4,)
+    assert policy.estimator.theta_hat.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rewards": "clicks"}, r"rewards: expected one of 'binary', 'unit', 'count', 'real', 'heavy', got 'clicks'"),
+        ({"actions": 0}, "actions: expected an integer above 0, got 0"),
+        ({"dim": -1}, "dim: expected an integer above 0, got -1"),
+        ({"scale": "no"}, "scale: expected True or False, got str"),
+    ],
+)
+def test_bad_arguments(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        torchonline.bandit(**({"dim": 3} | options))
