@@ -65,7 +65,7 @@ class HuberRegression(Estimator):
         moment_order: p in (1, 2].
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward.
             1/2 holds for rewards in [0, 1]; larger noise needs a larger number.
-        feature_bound: L > 0, a bound on the norm of features.
+        feature_bound: L > 0, a bound on the norm of features. Longer ones are not refused, and void the guarantee.
         ridge: :math:`\lambda > 0`; None for the paper's d.
         delta: in (0, 1); None for the paper's 1 / (8 T). Without a horizon it is for all epochs together: an epoch of T rounds
             gets 32 ``delta`` / T, and None is 1 / 256, which leaves each epoch the paper's.
