@@ -182,7 +182,7 @@ CASES = [
         is_random="choices",
     ),
     Case("a user's policy", DisjointArms, lambda dim, **o: MeanPlusWidth(RidgeRegression(dim, **o)), None),
-    Case("balancing", RadiusMaster, RidgeRegression, {"freeze_after": 6}),
+    Case("ucb", RadiusMaster, RidgeRegression, {"freeze_after": 6}),
     Case(
         "exp4",
         RadiusMaster,
@@ -191,7 +191,7 @@ CASES = [
         {"rule": "exp4", "scales": (1.0, 0.1), "reward_range": (-2.0, 3.0)},
         "scores",
     ),
-    Case("balancing", SharedRadiusMaster, RidgeRegression, {"freeze_after": 6}),
+    Case("ucb", SharedRadiusMaster, RidgeRegression, {"freeze_after": 6}),
     Case("exp4", SharedRadiusMaster, robust, None, {"rule": "exp4", "scales": (1.0, 0.1)}, "scores"),
 ]
 

@@ -123,8 +123,8 @@ class Corral(Master):
         self.each = np.where(is_rare, self.each * math.exp(1.0 / math.log(self.rounds)), self.each)
 
 
-class Balancing(Master):
-    """The twin of ``rule="balancing"``, whose constant is 0.3."""
+class UCB1(Master):
+    """The twin of ``rule="ucb"``, whose constant is 0.3."""
 
     def __init__(self, rates: np.ndarray, actions: int, rounds: int, seeds: Sequence[int]) -> None:
         super().__init__(rates, actions, rounds, seeds)
@@ -138,6 +138,26 @@ class Balancing(Master):
     def credit(self, played: np.ndarray, agree: np.ndarray, loss: np.ndarray, guess: np.ndarray) -> None:
         self.plays += agree
         self.gains += agree * (1.0 - loss[:, None])
+
+
+class RegretBalancing(UCB1):
+    """Regret balancing with elimination (Pacchiano et al., 2020), for regret bounds ``rate`` multiple sqrt(plays)."""
+
+    def __init__(self, rates: np.ndarray, actions: int, rounds: int, seeds: Sequence[int]) -> None:
+        super().__init__(rates, actions, rounds, seeds)
+        self.is_active = np.ones(self.losses.shape, bool)
+
+    def play(self) -> np.ndarray:
+        bounds = np.array(SCALES) * np.sqrt(self.plays)
+        return np.where(self.is_active, bounds, np.inf).argmin(1)
+
+    def credit(self, played: np.ndarray, agree: np.ndarray, loss: np.ndarray, guess: np.ndarray) -> None:
+        super().credit(played, agree, loss, guess)
+        plays, rate = np.maximum(self.plays, 1.0), self.rates[:, None]
+        mean, error = self.gains / plays, rate * np.sqrt(math.log(1.0 + self.count) / plays)
+        low = np.where(self.plays > 0.0, mean - error, -np.inf).max(1, keepdims=True)
+        is_bad = mean + rate * np.array(SCALES) / np.sqrt(plays) + error < low
+        self.is_active &= ~is_bad | (self.plays == 0.0)
 
 
 class Fixed(Master):
@@ -157,5 +177,6 @@ MASTERS: dict[str, tuple[type[Master], tuple[float, float, float]]] = {
     "EXP4-IX": (Exp4IX, (1.0, 3.0, 9.0)),
     "doubly robust EXP4-IX": (DoublyRobust, (1.0, 3.0, 9.0)),
     "CORRAL": (Corral, (1.0, 3.0, 9.0)),
-    "balancing": (Balancing, (0.1, 0.3, 0.9)),
+    "regret balancing": (RegretBalancing, (0.1, 0.3, 0.9)),
+    "ucb": (UCB1, (0.1, 0.3, 0.9)),
 }

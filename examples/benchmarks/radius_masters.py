@@ -24,7 +24,7 @@ import data
 import numpy as np
 import tables
 import torch
-from masters import MASTERS, SCALES, Balancing, Exp4IX, Fixed, Master, Range, Ranks
+from masters import MASTERS, SCALES, UCB1, Exp4IX, Fixed, Master, Range, Ranks
 from ridges import ArmRidges
 from twins import Cut, Following, Scaler
 
@@ -101,7 +101,7 @@ def play_library(
 
 
 # The masters of the library and their constants.
-BY_RANKS: dict[type[Master], float] = {Balancing: 0.3, Exp4IX: 1.0}
+BY_RANKS: dict[type[Master], float] = {UCB1: 0.3, Exp4IX: 1.0}
 
 
 class Cell:
@@ -120,7 +120,7 @@ class Cell:
         self.ranked = {kind: self.errors(kind, rate, seeds, Ranks) for kind, rate in BY_RANKS.items()}
         other = [self.errors(Fixed, i, seeds, Range, OTHER) for i in range(len(SCALES))]
         self.other = [min(other, key=statistics.mean)]
-        self.other += [self.errors(Balancing, 0.3, seeds, gains, OTHER) for gains in (Range, Ranks)]
+        self.other += [self.errors(UCB1, 0.3, seeds, gains, OTHER) for gains in (Range, Ranks)]
 
     def errors(
         self,
@@ -198,15 +198,15 @@ def ranks_table(cells: Sequence[Cell]) -> str:
     other = f"{slope:g} r + {shift:g}"
     header = [
         "set, noise",
-        *(f"{rule}, {gains}" for rule in ('"balancing"', '"exp4"') for gains in ("range [0, 1]", "ranks")),
+        *(f"{rule}, {gains}" for rule in ('"ucb"', '"exp4"') for gains in ("range [0, 1]", "ranks")),
         f"best multiple, {other}",
-        *(f'"balancing", {gains}, {other}' for gains in ("range [0, 1]", "ranks")),
+        *(f'"ucb", {gains}, {other}' for gains in ("range [0, 1]", "ranks")),
     ]
     rows = []
     for noise, some in by_noise(cells).items():
         shown = []
         for cell in some:
-            known = (cell.of("balancing", 0.3), cell.of("EXP4-IX", 1.0))
+            known = (cell.of("ucb", 0.3), cell.of("EXP4-IX", 1.0))
             one = [errors for pair in zip(known, cell.ranked.values(), strict=True) for errors in pair]
             rows.append([f"{cell.name}, {noise}", *map(tables.cell, (*one, *cell.other))])
             shown.append([*map(cell.ratios, one), *(ratios(errors, cell.other[0]) for errors in cell.other)])
@@ -228,8 +228,8 @@ def check_table(cells: Sequence[Cell]) -> str:
     """Return errors of the library's RadiusMaster beside those of its twins."""
     rows = []
     for cell in cells:
-        known = (cell.of("balancing", 0.3), cell.of("EXP4-IX", 1.0))
-        for rule, of_range, of_ranks in zip(("balancing", "exp4"), known, cell.ranked.values(), strict=True):
+        known = (cell.of("ucb", 0.3), cell.of("EXP4-IX", 1.0))
+        for rule, of_range, of_ranks in zip(("ucb", "exp4"), known, cell.ranked.values(), strict=True):
             for reward_range, twin in (((0.0, 1.0), of_range), (None, of_ranks)):
                 ours = play_library(rule, cell.seeds, cell.name, cell.noise, cell.rounds, reward_range)
                 row = f'{cell.name}, {cell.noise}, "{rule}", reward_range={reward_range}'

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.fast
 
 D = torch.float64
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
-FEW = [case for case in CASES if case.name in ("ridge", "heavy tail, frozen", "robust", "balancing")]
+FEW = [case for case in CASES if case.name in ("ridge", "heavy tail, frozen", "robust", "ucb")]
 
 
 def taught(case: Case, count: int = 9, **options: Any) -> Any:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.fast
 
 D = torch.float64
 DIM, ARMS, SCALES = 3, 4, (1.0, 0.3, 0.05)
-RULES = ("balancing", "exp4")
+RULES = ("ucb", "exp4")
 every_rule = pytest.mark.parametrize("rule", RULES)
 ESTIMATORS: dict[str, Callable[..., Any]] = {
     "ridge": lambda **o: RidgeRegression(DIM, noise_scale=0.5, **o),
@@ -442,7 +442,7 @@ def test_program_agrees_with_eager(rule: str) -> None:
         assert chosen[0] == chosen[1]
     state = dict(program.named_buffers())
     found = [name for name in ("plays", "gains", "losses") if any(key.endswith(name) for key in state)]
-    assert set(found) >= ({"plays", "gains"} if rule == "balancing" else {"losses"})
+    assert set(found) >= ({"plays", "gains"} if rule == "ucb" else {"losses"})
     for name in found:
         close(next(value for key, value in state.items() if key.endswith(name)), policy.get_buffer(name))
 
@@ -464,7 +464,7 @@ def test_checkpoint_continues_bit_for_bit(rule: str, is_scaled: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "other"),
     [
-        ("rule", {"rule": "balancing"}),
+        ("rule", {"rule": "ucb"}),
         ("scales", {"scales": (1.0, 0.3, 0.1)}),
         ("reward_range", {"reward_range": (0.0, 2.0)}),
         ("recent", {"reward_range": None}),
@@ -543,7 +543,7 @@ def test_bad_arguments_are_named(error: Any, match: str, options: dict[str, Any]
 
 def test_options_are_fixed_after_construction() -> None:
     policy = master("exp4")
-    for name, value in (("scales", (1.0,)), ("rule", "balancing"), ("reward_range", (0.0, 2.0))):
+    for name, value in (("scales", (1.0,)), ("rule", "ucb"), ("reward_range", (0.0, 2.0))):
         with pytest.raises(AttributeError, match=name):
             setattr(policy, name, value)
 

@@ -42,7 +42,7 @@ def test_it_learns_from_raw_features(rewards: str) -> None:
 def test_the_repr_says_what_was_chosen_and_what_has_a_theorem(rewards: str) -> None:
     shown = repr(torchonline.bandit(3, rewards=rewards, actions=2))
     assert f'rewards="{rewards}"' in shown
-    assert f"for a theorem use DisjointArms({KINDS[rewards][-1]}, 2)" in shown
+    assert f"for a theorem, and its conditions, see DisjointArms({KINDS[rewards][-1]}, 2)" in shown
     assert f"UCB({KINDS[rewards][-1]})" in repr(torchonline.bandit(3, rewards=rewards))
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.fast
 
 D = torch.float64
 DIM, ARMS, SCALES = 3, 4, (1.0, 0.3, 0.05)
-every_rule = pytest.mark.parametrize("rule", ["balancing", "exp4"])
+every_rule = pytest.mark.parametrize("rule", ["ucb", "exp4"])
 
 
 def blocks(context: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ SAID = {
         "ratio to best, none",
         "doubly robust EXP4-IX, pareto | 1, 3, 9 |",
         "Rewards of unknown range, multiples of 27",
-        '| digits, none, "balancing", reward_range=None |',
+        '| digits, none, "ucb", reward_range=None |',
     ],
     "examples/benchmarks/run.py": [
         "Errors without noise: default against tuned",

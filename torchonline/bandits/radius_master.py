@@ -17,7 +17,7 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
     :math:`a_s = \arg\max_k x^\top\hat\theta_k + s\cdot\text{radius}_k\cdot\text{width}_k(x)`. The master plays the arm of one
     multiple, and credits every multiple that named the played arm. ``rule`` says how:
 
-    - ``"balancing"``: with the count :math:`n_s` and the mean gain :math:`\bar g_s` of the rounds in which s named the played
+    - ``"ucb"``: with the count :math:`n_s` and the mean gain :math:`\bar g_s` of the rounds in which s named the played
       arm, play the multiple with the largest :math:`\bar g_s + 0.3\sqrt{\log(1+t)/n_s}`. A heuristic. On real data it had 3 to
       5 % more errors than the best multiple in hindsight (docs/radius_master.md).
     - ``"exp4"``: EXP4-IX draws the multiple with probability :math:`p_s \propto \exp(-\eta_t\hat L_s)`, where
@@ -47,7 +47,7 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
         estimator: as the policy of :class:`DisjointArms`; its radius is what the multiples multiply.
         actions, most_actions, scaler: as in :class:`DisjointArms`.
         scales: the M multiples, above 0. Keep 1, so that the estimator's own choice is never out of reach.
-        rule: "balancing" or "exp4".
+        rule: "ucb" or "exp4".
         reward_range: lowest and highest reward; None for gains that are ranks.
 
     Shape:
@@ -73,7 +73,7 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
         actions: int,
         *,
         scales: tuple[float, ...] = (1.0, 0.3, 0.1, 0.03, 0.01),
-        rule: str = "balancing",
+        rule: str = "ucb",
         reward_range: tuple[float, float] | None = None,
         most_actions: int | None = None,
         scaler: RunningScaler | None = None,

@@ -29,7 +29,7 @@ from torchonline.core.ops import (
     where,
 )
 
-RULES = ("balancing", "exp4")
+RULES = ("ucb", "exp4")
 # Rewards among which a reward is ranked.
 WINDOW = 256
 
@@ -55,8 +55,8 @@ class RadiusMultiples:
     places: Tensor
 
     # A checkpoint of a master with other values of these is refused.
-    statistics_depend_on: tuple[str, ...] = ("is_balancing", "scales", "lowest", "highest")
-    argument_of: dict[str, str] = {"is_balancing": "rule", "lowest": "reward_range", "highest": "reward_range"}
+    statistics_depend_on: tuple[str, ...] = ("is_ucb", "scales", "lowest", "highest")
+    argument_of: dict[str, str] = {"is_ucb": "rule", "lowest": "reward_range", "highest": "reward_range"}
 
     def _set_options(self, estimator: Any, scales: Any, rule: Any, reward_range: Any) -> None:
         """Check the options, and set them: the base class needs them to make the buffers."""
@@ -66,7 +66,7 @@ class RadiusMultiples:
             raise TypeError(f"scales: expected a tuple of numbers above 0, got {scales!r}")
         self.scales = tuple(positive("scales", value) for value in scales)
         self.rule = one_of("rule", rule, RULES)
-        self.is_balancing = self.rule == "balancing"
+        self.is_ucb = self.rule == "ucb"
         self.has_range = reward_range is not None
         self.lowest, self.highest = _checked_range(reward_range) if self.has_range else (0.0, 0.0)
         self.window = 0 if self.has_range else WINDOW
@@ -86,7 +86,7 @@ class RadiusMultiples:
     def shares(self) -> Tensor:
         """Return the probability with which each multiple is played, ``(*B, M)``."""
         count = real(self.rounds, self.plays) + 1.0
-        if self.is_balancing:
+        if self.is_ucb:
             plays = or_one(self.plays)
             value = self.gains / plays + 0.3 * sqrt(column(log(1.0 + count)) / plays)
             best = argmax(where(self.plays == 0.0, value + math.inf, value))
@@ -115,7 +115,7 @@ class RadiusMultiples:
     def _scores(self, context: Tensor) -> Tensor:
         mean, error = self._estimates(context)
         shares = self.shares()
-        if self.is_balancing:
+        if self.is_ucb:
             return mean + along(row_dots(shares, self.multiples), mean) * error
         # A multiple of its own for each decision.
         shares = shares.reshape(list(shares.shape[:-1]) + [1] * (mean.dim() - shares.dim()) + [shares.size(-1)])
@@ -138,7 +138,7 @@ class RadiusMultiples:
     def _credit_(self, agree: Tensor, reward: Tensor) -> None:
         """Credit the multiples that named the played arm with its reward, ``(*B)``."""
         gain = self._gain_(reward)
-        if self.is_balancing:
+        if self.is_ucb:
             assign_(self.plays, self.plays + agree)
             assign_(self.gains, self.gains + column(gain) * agree)
         else:
@@ -162,7 +162,7 @@ class RadiusMultiples:
     # TorchScript does not compile the method below.
 
     def _is_on_arrays(self) -> bool:
-        return self.is_balancing  # the other rule draws
+        return self.is_ucb  # the other rule draws
 
 
 def _checked_range(reward_range: Any) -> tuple[float, float]:

@@ -75,5 +75,5 @@ def bandit(
         policy, instead = ScaledPolicy(model, scaler), f"UCB({theorem})"
     else:
         return UCB(model)
-    policy.note = f'rewards="{kind}": {why}. A heuristic; for a theorem use {instead}'
+    policy.note = f'rewards="{kind}": {why}. A heuristic; for a theorem, and its conditions, see {instead}'
     return policy

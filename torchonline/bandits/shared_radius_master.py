@@ -65,7 +65,7 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
         estimator: Estimator,
         *,
         scales: tuple[float, ...] = (1.0, 0.3, 0.1, 0.03, 0.01),
-        rule: str = "balancing",
+        rule: str = "ucb",
         reward_range: tuple[float, float] | None = None,
         scaler: RunningScaler | None = None,
     ) -> None:
