@@ -19,7 +19,8 @@ class Learner:
 
     ``make(dim, actions, rewards, seed, **options)`` returns a learner. If ``is_fleet``, ``make(dim, actions, rewards, seeds,
     options)``, with lists, returns all members at once. Tables show the settings ``shown`` beside the default. ``features`` is
-    raw for a learner that scales features itself, and ``constant`` says whether a learner needs a column of ones.
+    raw for a learner that scales features itself, and ``constant`` says whether a learner needs a column of ones. A learner by its
+    theory plays with its defaults on the development sets only, because it takes long on the largest ones.
     """
 
     make: Callable[..., Any]
@@ -31,6 +32,7 @@ class Learner:
     constant: bool = True
     is_fleet: bool = False
     is_linear_rival: bool = False
+    by_theory: bool = False
     noises: tuple[str, ...] = ("none", "pareto")
 
     def is_installed(self) -> bool:
@@ -81,11 +83,11 @@ LEARNERS = {
         grid=grid(rate=(1e-3, 3e-3, 1e-2), steps=(100, 200), radius=(0.0, 0.1)),
         package="torch",
     ),
-    "OFUL, by its theory": Learner(ours.Head, default={"policy": "OFUL"}),
-    "HeavyTailUCB, by its theory": Learner(ours.Head, default={"policy": "HeavyTailUCB"}),
+    "OFUL, by its theory": Learner(ours.Head, default={"policy": "OFUL"}, by_theory=True),
+    "HeavyTailUCB, by its theory": Learner(ours.Head, default={"policy": "HeavyTailUCB"}, by_theory=True),
     # Its link wants rewards in [0, 1].
     "LocalGLB, by its theory": Learner(
-        ours.Head, default={"policy": "LocalGLB", "feature_bound": 100.0}, noises=("none",)
+        ours.Head, default={"policy": "LocalGLB", "feature_bound": 100.0}, by_theory=True, noises=("none",)
     ),
 }
 # What is compared with the best rival, and with the same estimators without exploration.

@@ -24,6 +24,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +109,12 @@ class Benchmark:
 
     def cases(self) -> list[tuple[str, str, str]]:
         """Return all (set, noise, learner)."""
-        return [
-            (name, noise, learner)
-            for name in self.sets
-            for learner in self.learners
-            for noise in LEARNERS[learner].noises
-        ]
+        every = product(self.sets, self.learners, data.NOISES)
+        return [(name, noise, learner) for name, learner, noise in every if self.is_played(name, noise, learner)]
+
+    def is_played(self, name: str, noise: str, learner: str) -> bool:
+        entry = LEARNERS[learner]
+        return noise in entry.noises and not (entry.by_theory and data.SETS[name].role == data.HELD_OUT)
 
     def tuning(self) -> list[Job]:
         return [self.job(*case, LEARNERS[case[2]].grid, TUNING_SEEDS) for case in self.cases()]
@@ -133,14 +134,14 @@ class Benchmark:
             if best is not None and setting(best) not in map(setting, options):
                 options.append(best)
             jobs.append(self.job(name, noise, learner, options, self.seeds))
-            if noise == "none" and "theory" not in learner:
+            if noise == "none" and not entry.by_theory:
                 other = "standard" if entry.features == "raw" else "raw"
                 jobs.append(self.job(name, noise, learner, [entry.default], self.seeds, other))
         return jobs
 
     def errors(self, name: str, noise: str, learner: str, options: Options | None, features: str = "") -> list[float]:
-        """Return the errors on the test seeds; none without a setting, or if the learner does not play this noise."""
-        if options is None or noise not in LEARNERS[learner].noises:
+        """Return the errors on the test seeds; none without a setting, or if the learner does not play here."""
+        if options is None or not self.is_played(name, noise, learner):
             return []
         return self.runs.errors(self.job(name, noise, learner, [options], self.seeds, features))
 

@@ -114,7 +114,7 @@ def raw_features(benchmark: "Benchmark", role: str) -> str:
     rows = []
     for learner in benchmark.learners:
         entry = LEARNERS[learner]
-        if "theory" in learner:
+        if entry.by_theory:
             continue
         row = [f"{learner}: default"]
         for name in sets:
