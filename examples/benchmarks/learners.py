@@ -19,8 +19,8 @@ class Learner:
 
     ``make(dim, actions, rewards, seed, **options)`` returns a learner. If ``is_fleet``, ``make(dim, actions, rewards, seeds,
     options)``, with lists, returns all members at once. Tables show the settings ``shown`` beside the default. ``features`` is
-    raw for a learner that scales features itself, and ``constant`` says whether a learner needs a column of ones. A learner by its
-    theory plays with its defaults on the development sets only, because it takes long on the largest ones.
+    raw for a learner that scales features itself, and ``constant`` says whether a learner needs a column of ones. A learner
+    ``by_theory`` plays on the development sets only, because it takes long on the largest ones.
     """
 
     make: Callable[..., Any]
