@@ -329,15 +329,16 @@ class NeuralLinearBandit(pl.LightningModule):
         theta_hat, rounds = self.head.policy.estimator.theta_hat, self.replay.in_order()
         if self.readout is None or self.readout.shape != theta_hat.shape or not bool(self.readout.any()):
             self.readout = theta_hat.clone()  # the first time, or since actions came or went
+        readout = self.readout
         options: Any = {"steps": self.encoder_steps, "learning_rate": self.encoder_learning_rate}
 
         def train() -> None:
             with self._own_random_draws():
-                fit_encoder(self.head, self.readout, rounds, batch_size=self.encoder_batch_size, **options)
+                fit_encoder(self.head, readout, rounds, batch_size=self.encoder_batch_size, **options)
             relearn(self.head, rounds, max(256, self.encoder_batch_size))
 
         encoder, learner = self.head.encoder, learner_of(self.head.policy)
-        state = [self.readout, *encoder.parameters(), *encoder.buffers(), *learner.state().values()]
+        state = [readout, *encoder.parameters(), *encoder.buffers(), *learner.state().values()]
         try:
             all_or_nothing(self, state, True, train)
         except BaseException:
