@@ -17,7 +17,7 @@ from torchonline.core.checks import check_shape, check_values, one_of, positive_
 from torchonline.core.inputs import as_indices, as_tensor, check_tensor
 from torchonline.core.options import described
 from torchonline.models.encoding import encoder_width, evaluating, of_chosen
-from torchonline.models.input_scaling import check_inputs, checked_scaler, step_together
+from torchonline.models.input_scaling import check_inputs, check_scalable, checked_scaler, for_encoder, step_together
 
 
 class BanditHead(nn.Module):
@@ -57,7 +57,8 @@ class BanditHead(nn.Module):
         combine: ``"product"`` (e = d) or ``"outer"`` (d = m e). Only used with embeddings.
         feature_dims: number of trailing input dimensions that form one item: 1 for vectors, 3 for images.
         scaler: a :class:`~torchonline.RunningScaler` of the raw inputs, for inputs of any units; None if they need none. The
-            encoder gets ``scaler(inputs)``. A step shows the scaler the context, or the chosen arm's inputs, after the policy
+            encoder gets ``scaler(inputs)``, in the type of its parameters; give raw inputs in float64 if float32 would round
+            off what differs between them. A step shows the scaler the context, or the chosen arm's inputs, after the policy
             has learnt; deciding never does. Scaler and policy learn both or not at all, for which each step copies their
             states. Inputs must be vectors (``feature_dims=1``), and neither scaler nor policy may have a ``batch_shape``. A
             radius is a heuristic while the scaler moves; the policy does not start anew when it freezes.
@@ -171,6 +172,7 @@ class BanditHead(nn.Module):
         inputs = self._checked_inputs(inputs, learner_of(policy).batch_shape)
         if self._passes_inputs_on():
             return policy.select(inputs, mask)
+        check_scalable(self.scaler, inputs)
         with torch.no_grad(), evaluating(self.encoder):
             arms = self._arms(inputs)
         return policy.select(arms, mask)
@@ -189,6 +191,7 @@ class BanditHead(nn.Module):
 
     def _probabilities_in_python(self, inputs: Any, mask: Tensor | None = None) -> Tensor:
         inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
+        check_scalable(self.scaler, inputs)
         with torch.no_grad():
             return self.policy.probabilities(self.encode(inputs), mask)
 
@@ -297,11 +300,19 @@ class BanditHead(nn.Module):
         """Encode each item: ``(..., *feature)`` to ``(..., m)``."""
         self._check_mode()
         if self.scaler is not None:
-            items = self.scaler._scaled(items).to(items.dtype)
+            items = self._for_encoder(self.scaler._scaled(items), items)
         lead = items.dim() - self.feature_dims
         encoded = self.encoder(items.flatten(0, lead - 1) if lead > 0 else items.unsqueeze(0))
         self._check_encoded(encoded)
         return encoded.reshape(items.shape[:lead] + encoded.shape[1:])
+
+    def _for_encoder_in_python(self, scaled: Tensor, items: Tensor) -> Tensor:
+        return for_encoder(self.encoder, scaled, items)
+
+    @in_python(_for_encoder_in_python)
+    def _for_encoder(self, scaled: Tensor, items: Tensor) -> Tensor:
+        """Convert scaled inputs to the type of the encoder's parameters; in a script, to their own."""
+        return scaled.to(items.dtype)
 
     def _any_mode_in_python(self) -> None:
         return
@@ -345,7 +356,9 @@ class BanditHead(nn.Module):
         if not isinstance(inputs, Tensor):
             state = self.policy.estimator.theta_hat
             like = next((x for x in self.encoder.parameters() if x.is_floating_point()), state)
-            inputs = as_tensor("inputs", inputs, like.device).to(like.dtype)
+            inputs = as_tensor("inputs", inputs, like.device)
+            if self.scaler is None:  # which loses no digits of the inputs
+                inputs = inputs.to(like.dtype)
         if self.scaler is not None:
             check_inputs(self.scaler, inputs)
         lead = inputs.dim() - self.item_dims

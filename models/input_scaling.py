@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchonline.bandits.composed import learner_of
 from torchonline.bandits.scaler import RunningScaler
@@ -41,6 +41,18 @@ def check_inputs(scaler: RunningScaler, inputs: Tensor) -> None:
         raise ValueError(f"inputs: expected shape {wanted} for the scaler, got {shape_text(inputs.shape)}")
 
 
+def check_scalable(scaler: RunningScaler | None, inputs: Tensor) -> None:
+    """Raise unless inputs are finite, and not too large for the scaler's type: it would clip them."""
+    if scaler is not None and scaler.validate and is_readable(inputs):
+        check_values("inputs", inputs.to(scaler.mean.dtype))
+
+
+def for_encoder(encoder: nn.Module, scaled: Tensor, inputs: Tensor) -> Tensor:
+    """Return scaled inputs in the type of the encoder's parameters, else in that of the inputs."""
+    like = next((parameter for parameter in encoder.parameters() if parameter.is_floating_point()), inputs)
+    return scaled.to(like.dtype)
+
+
 def step_together(head: Any, scaler: RunningScaler, inputs: Tensor, action: Any, reward: Any, noise_scale: Any) -> None:
     """Let a head's policy and scaler learn both or not at all."""
     state = head.policy.estimator.theta_hat
@@ -55,8 +67,7 @@ def step_together(head: Any, scaler: RunningScaler, inputs: Tensor, action: Any,
         if not is_readable(inputs):  # a traced step
             head._learn_in_order(*arguments)
             return
-        if scaler.validate:
-            check_values("inputs", inputs)
+        check_scalable(scaler, inputs)
         together(scaler, head.policy, head._learn_in_order, *arguments)
 
 

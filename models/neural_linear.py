@@ -13,6 +13,7 @@ from torchonline.bandits.composed import learner_of
 from torchonline.bandits.policies import drawn_with_probability
 from torchonline.core.checks import check_shape, one_of, positive, positive_integer, shape_text
 from torchonline.core.options import described
+from torchonline.core.stepping import all_or_nothing
 from torchonline.models.bandit_head import BanditHead
 from torchonline.models.batches import LoggedRounds, inputs_of, payoffs, unpacked
 from torchonline.models.checkpoints import as_head, facts, packed, plain_name
@@ -45,6 +46,8 @@ class NeuralLinearBandit(pl.LightningModule):
     The loss h is Huber's, because with a squared loss single heavy-tailed rewards could dominate the features: squared up to
     twice the median absolute residual (1.35 standard deviations of Gaussian noise), linear beyond. Training voids the policy's
     guarantee, because the new features depend on the noise of the rewards that are learnt again.
+
+    An exception in such a training, Ctrl-C included, leaves encoder and statistics as they were before it.
 
     A *step* of the trainer is a batch, which is always played to its end; the buffer ``rounds`` counts rounds. A run resumed
     from a checkpoint continues bit for bit, in the middle of an epoch if the loader can be resumed, like
@@ -326,10 +329,22 @@ class NeuralLinearBandit(pl.LightningModule):
         theta_hat, rounds = self.head.policy.estimator.theta_hat, self.replay.in_order()
         if self.readout is None or self.readout.shape != theta_hat.shape or not bool(self.readout.any()):
             self.readout = theta_hat.clone()  # the first time, or since actions came or went
+        readout = self.readout
         options: Any = {"steps": self.encoder_steps, "learning_rate": self.encoder_learning_rate}
-        with self._own_random_draws():
-            fit_encoder(self.head, self.readout, rounds, batch_size=self.encoder_batch_size, **options)
-        relearn(self.head, rounds, max(256, self.encoder_batch_size))
+
+        def train() -> None:
+            with self._own_random_draws():
+                fit_encoder(self.head, readout, rounds, batch_size=self.encoder_batch_size, **options)
+            relearn(self.head, rounds, max(256, self.encoder_batch_size))
+
+        encoder, learner = self.head.encoder, learner_of(self.head.policy)
+        state = [readout, *encoder.parameters(), *encoder.buffers(), *learner.state().values()]
+        try:
+            all_or_nothing(self, state, True, train)
+        except BaseException:
+            # The policy is whole again, unless putting it back was interrupted too.
+            learner.__dict__["_is_torn"] = self.__dict__.get("_is_torn", False)
+            raise
 
     def _own_random_draws(self, number: int = 0) -> AbstractContextManager[None]:
         """Seed random draws, then restore the generators."""

@@ -54,6 +54,7 @@ class Cut:
         high = min(low + 1, used.shape[1] - 1)
         limit = ordered[:, low] + (position - low) * (ordered[:, high] - ordered[:, low])
         limit = np.where((limit <= 0.0) | (self.count < 10), np.inf, limit)
-        self.spread = np.sqrt((np.minimum(used, limit[:, None]) ** 2).mean(1))
+        spread = np.sqrt((np.minimum(used, limit[:, None]) ** 2).mean(1))
+        self.spread = np.where(spread == 0.0, self.spread, spread)
         self.count += 1
         return np.clip(residual, -limit, limit)

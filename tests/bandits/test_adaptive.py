@@ -4,6 +4,7 @@ import itertools
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from tests.learners import close, differences, same, snapshot
 from tests.reference.adaptive import AdaptiveReference, RobustReference
 from tests.reference.follow import data
-from torchonline import UCB, AdaptiveRidgeRegression, RobustRidgeRegression
+from torchonline import UCB, AdaptiveRidgeRegression, RobustRidgeRegression, bandit
 
 pytestmark = pytest.mark.fast
 
@@ -102,6 +103,29 @@ def test_rewards_in_another_unit_give_predictions_in_that_unit(scale: float) -> 
     low, high = other.interval(probes)
     close((low + high) / (2.0 * scale), one(probes))
     assert bool((low < high).all())
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+@pytest.mark.parametrize("kind", ["count", "real", "heavy"])
+def test_an_arm_that_never_pays_does_not_end_exploration(kind: str, scale: float) -> None:
+    """The first arm pays nothing, the others do, in whatever unit."""
+    policy = bandit(2, kind, actions=3)
+    x, plays = torch.randn(100, 2, generator=torch.Generator().manual_seed(0), dtype=D), [0, 0, 0]
+    for row in x:
+        k = int(policy.select(row))
+        plays[k] += 1
+        policy.step(row, k, scale * min(k, 1))
+    assert plays[0] < 20, plays
+
+
+def test_a_window_of_zeros_keeps_the_spread() -> None:
+    learner, reference = RobustRidgeRegression(1, window=4, warmup=2), RobustReference(1, window=4, warmup=2)
+    for reward in [0.0, 0.0, 3.0] + [0.0] * 6 + [2.0]:
+        # At features 0, residuals are rewards, and nothing is learnt.
+        learner.step([0.0], reward)
+        reference.step(np.zeros(1), reward)
+        assert learner.spread.item() == pytest.approx(reference.spread(), rel=1e-12)
+        assert learner.spread.item() > 0.0
 
 
 def test_an_interval_at_zero_features_is_no_nan() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.learners import DIM, close
-from torchonline import OFUL, HeavyTailRegression, HeavyTailUCB, RidgeRegression
+from torchonline import OFUL, HeavyTailRegression, HeavyTailUCB, RidgeRegression, RunningScaler, ScaledPolicy
 
 pytestmark = pytest.mark.fast
 
@@ -156,6 +156,32 @@ def test_a_changed_option_is_seen() -> None:
     policy.estimator.other = 1
     many = torch.randn(200, 5, DIM, generator=torch.Generator().manual_seed(0), dtype=D)
     assert torch.equal(policy.select(many), fresh.select(many))
+
+
+def put_another_estimator(policy: ScaledPolicy, other: ScaledPolicy) -> None:
+    policy.policy.estimator = other.policy.estimator
+
+
+def put_another_scaler(policy: ScaledPolicy, other: ScaledPolicy) -> None:
+    policy.add_module("scaler", other.scaler)
+
+
+@pytest.mark.parametrize("put", [put_another_estimator, put_another_scaler])
+def test_a_part_that_is_replaced_is_found(put: Callable[[ScaledPolicy, ScaledPolicy], None]) -> None:
+    """A new part of a learner, or of a module in it, decides and learns from then on."""
+    x, reward = data()
+    policy, other, fresh = (ScaledPolicy(RidgeRegression(DIM + 1), RunningScaler(DIM)) for _ in range(3))
+    policy.step(x[:9], reward[:9])
+    policy.select(x)
+    other.step(x[9:20], reward[9:20])
+    put(policy, other)
+    fresh.load_state_dict(policy.state_dict())
+    for t in range(20, STEPS):
+        assert torch.equal(policy.select(x), fresh.select(x))
+        policy.step(x[t], reward[t])
+        fresh.step(x[t], reward[t])
+    for name, value in fresh.state_dict().items():
+        assert torch.equal(policy.state_dict()[name], value), name
 
 
 def test_a_view_is_kept() -> None:

@@ -247,3 +247,34 @@ def test_hyper_parameters_name_the_scaler() -> None:
     found = module_of("models").hparams
     assert found["input_scaler"] == "RunningScaler"
     assert found["input_scaler_intercept"] is False
+
+
+@pytest.mark.parametrize(
+    "as_input", [lambda x: x, torch.Tensor.numpy, torch.Tensor.tolist], ids=["tensor", "array", "list"]
+)
+@every_kind
+def test_inputs_far_from_0_keep_their_digits(kind: str, as_input: Any) -> None:
+    """Seconds since 1970, say: the scaler gets them in float64, above an encoder in float32."""
+    head, near = head_of(kind), head_of(kind)
+    for inputs, action, reward in zip(*rounds(kind, 9), strict=True):
+        inputs = (64.0 * inputs.double()).round() / 64.0  # the sum below rounds nothing
+        head.step(as_input(inputs + 2.0**30), action, reward)
+        near.step(inputs, action, reward)
+        head.select(as_input(inputs + 2.0**30))
+    close(head.scaler.inverse, near.scaler.inverse, 1e-3)
+    assert bool((head.scaler.inverse > 0.0).all())
+
+
+@every_kind
+def test_a_decision_refuses_what_the_scaler_would_clip(kind: str) -> None:
+    head, inputs = taught(kind), rounds(kind, 1)[0][0]
+    inputs[..., -1] = math.inf
+    for decide in (head.select, head.probabilities, head.decide):
+        with pytest.raises(ValueError, match=r"^inputs: expected finite values"):
+            decide(inputs)
+
+
+def test_inputs_too_large_for_the_type_of_the_scaler_are_refused() -> None:
+    head = BanditHead(nn.Identity(), RidgeRegression(2), scaler=RunningScaler(2, intercept=False, dtype=torch.float32))
+    with pytest.raises(ValueError, match=r"^inputs: expected"):
+        head.step(torch.full((1, 2), 1e90, dtype=torch.float64), 0, 1.0)

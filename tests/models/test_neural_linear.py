@@ -24,9 +24,10 @@ from torchonline import (
     ThompsonSampling,
     bandit,
 )
+from torchonline.bandits.composed import learner_of
 from torchonline.callbacks import ArtifactExporter, RegretLogger
 from torchonline.export import to_program, to_torchscript
-from torchonline.models import BanditHead, LoggedRounds, NeuralLinearBandit, RoundLoader
+from torchonline.models import BanditHead, LoggedRounds, NeuralLinearBandit, RoundLoader, neural_linear
 from torchonline.models.checkpoints import packed, unpacked_head
 from torchonline.models.encoding import of_chosen
 from torchonline.models.refit import fit_encoder, predicted, relearn
@@ -588,3 +589,37 @@ class TestCompiledEncoders:
 def test_thompson_sampling_is_described_and_packed() -> None:
     head = BanditHead(layers(), ThompsonSampling(RidgeRegression(DIM)), actions=3)
     assert repr(unpacked_head(packed(head))) == repr(head)
+
+
+@pytest.mark.parametrize("place", ["fit_encoder", "relearn"])
+@pytest.mark.parametrize("kind", ["arms", "scaled models"])
+def test_an_interrupted_training_leaves_encoder_and_statistics(
+    kind: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they were before it; the next training goes on from there."""
+    module = NeuralLinearBandit(head_of(kind), train_encoder_every=10, encoder_steps=3)
+    inputs, rewards, _ = rounds_for(kind, 20)
+    before: dict[str, Tensor] = {}
+
+    def fit(*arguments: Any, **options: Any) -> None:
+        before.update(copy.deepcopy(module.head.state_dict()))
+        fit_encoder(*arguments, **options)
+        if place == "fit_encoder":
+            raise KeyboardInterrupt
+
+    def relearn_half(head: BanditHead, rounds: Any, batch_size: int) -> None:
+        relearn(head, tuple(values[:5] for values in rounds), batch_size)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, torch.no_grad():
+        patch.setattr(neural_linear, "fit_encoder", fit)
+        patch.setattr(neural_linear, "relearn", relearn_half)
+        with pytest.raises(KeyboardInterrupt):
+            module._in_turns(module._play, inputs[:10], rewards[:10])
+    after = module.head.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    with torch.no_grad():
+        module._in_turns(module._play, inputs[10:], rewards[10:])
+    assert int(learner_of(module.head.policy).rounds) == int(module.rounds) == 20
+    now = module.head.encoder.state_dict()
+    assert not all(torch.equal(before[f"encoder.{name}"], value) for name, value in now.items())

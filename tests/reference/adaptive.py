@@ -26,17 +26,19 @@ class RobustReference:
         self.residuals: list[float] = []
 
     def spread(self) -> float:
-        """The root mean square of the residuals in the window, each cut."""
-        if not self.residuals:
-            return 1.0
-        last = np.array(self.residuals[-self.window :])
-        return math.sqrt(np.mean(np.minimum(last, self.limit()) ** 2))
+        """The root mean square of the residuals in the last window that is not all zeros, each cut; 1 if there is none."""
+        for end in range(len(self.residuals), 0, -1):
+            last = np.array(self.residuals[max(0, end - self.window) : end])
+            if last.any():
+                return math.sqrt(np.mean(np.minimum(last, self.limit(end)) ** 2))
+        return 1.0
 
-    def limit(self) -> float:
-        """Where the last residual is cut."""
-        if len(self.residuals) <= self.warmup:
+    def limit(self, end: int | None = None) -> float:
+        """Where the last of the first ``end`` residuals, or of all, is cut."""
+        end = len(self.residuals) if end is None else end
+        if end <= self.warmup:
             return math.inf
-        limit = self.cut * float(np.quantile(self.residuals[-self.window :], self.quantile))
+        limit = self.cut * float(np.quantile(self.residuals[max(0, end - self.window) : end], self.quantile))
         return limit if limit > 0.0 else math.inf
 
     def radius(self) -> float:

@@ -153,8 +153,9 @@ class RobustRidgeRegression(AdaptiveEstimator):
               \hat\theta \leftarrow \hat\theta + V^{-1}x\;\text{clip}(r - x^\top\hat\theta,\ \pm\text{cut}\cdot q),\qquad
               \text{radius} = \text{radius\_scale}\cdot\text{spread}
 
-    The spread is 1 before the first round. The first ``warmup`` rounds are not cut. If all rewards are multiplied by a number, so
-    are predictions, and radii after the first round.
+    The spread is 1 at first. A window of zeros leaves it as it is, so that arms without any reward do not end exploration. The
+    first ``warmup`` rounds are not cut. If all rewards are multiplied by a number, so are predictions, and radii after the first
+    residual other than 0.
 
     Guarantee: none. The radius is a heuristic. It needs neither the noise scale nor the parameter's norm, and plays well on real
     data under heavy-tailed noise (docs/benchmark.md). Do not use it for bounded rewards that are rarely above 0, whose successes
@@ -226,5 +227,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
         limit = self.cut * (below + (position - low) * (above - below))
         limit = number(where((seen < self.warmup) | (limit <= 0.0), size + math.inf, limit))
         kept = minimum(residuals, column(limit))
-        assign_(self.spread, sqrt(total(kept * kept) / count))
+        square = number(total(kept * kept) / count)
+        # A spread of 0 would end exploration, on an arm that never pays.
+        assign_(self.spread, where(square == 0.0, number(self.spread), sqrt(square)))
         return clip(residual, limit)

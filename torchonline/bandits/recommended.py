@@ -35,7 +35,9 @@ def bandit(
 
     It standardises the features as they come, learns a linear model by ridge regression, and plays the arm whose upper bound is
     largest, with a radius that follows the residuals. Its repr says what was chosen and why. Nothing has to be tuned; no theorem
-    holds, because the scaler moves and the radius is a heuristic. docs/benchmark.md compares it with other libraries, and
+    holds, because the scaler moves and the radius is a heuristic. Rewards count from 0, the mean of an arm that is not known: 0
+    should be an ordinary bad reward. Of rewards far above 0 that differ little, such as 10 and 11, it may play the first arm for
+    ever; subtract a typical bad reward from them. docs/benchmark.md compares it with other libraries, and
     docs/encoders.md puts it on an encoder. For a theorem, put the estimator that the repr names under :class:`UCB` or
     :class:`DisjointArms`.
 

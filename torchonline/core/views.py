@@ -35,9 +35,13 @@ class NumpyView:
         # The attributes and the view of each learner in this one, and all buffers. A reference to this one would be a cycle.
         self.members: list[tuple[Any, NumpyView]] = []
         self.buffers = list(learner._buffers.values())
+        self.places: list[dict[str, Any]] = []  # where the parts are found
         for name, view in parts.items():
+            self.places += view.places
             self.members += [(learner.parts()[name].__dict__, view), *view.members]
             self.buffers += view.buffers
+        self.places += _places_of(learner, parts)
+        self.modules = [module for place in self.places for module in place.values()]
         self.tensors = list(learner.state().values())
         self.wide = [tensor for tensor in self.tensors if tensor.dim() > 1]
         self.saved = [tensor for tensor in self.tensors if tensor.is_floating_point()]  # what autograd may have saved
@@ -57,7 +61,9 @@ class NumpyView:
         self.bytes: int = sum(array.nbytes for array in self.state)
 
     def is_current(self, learner: "Learner") -> bool:
-        """Return whether buffers, their memory and the parts' views are still the same."""
+        """Return whether buffers, their memory, and the parts with their views are the same."""
+        if [module for place in self.places for module in place.values()] != self.modules:  # compares identities
+            return False
         found = [*learner._buffers.values()]
         for member, view in self.members:
             if member["_view"] is not view:
@@ -84,6 +90,12 @@ class NumpyView:
         for tensor in self.saved:
             if not tensor.is_inference():
                 increment_version(tensor)
+
+
+def _places_of(learner: "Learner", parts: "dict[str, Any]") -> list[dict[str, Any]]:
+    """Return the dicts of modules in which a learner's parts are found, by their paths."""
+    paths = {".".join(steps[:i]) for steps in (path.split(".") for path in parts) for i in range(len(steps))}
+    return [learner.get_submodule(path)._modules for path in sorted(paths)]
 
 
 def _place(twin: Any, path: str, part: Any) -> None:
