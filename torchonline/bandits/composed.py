@@ -64,6 +64,8 @@ class ComposedPolicy(Learner):
         self.note = ""
         self.features_shape, self.response_shape = (*batch_shape, dim), batch_shape
         self.is_small = math.prod(batch_shape) * estimator.dim**2 < SMALL_STEP
+        # Of a decision, for each number of its context.
+        self.multiplications: int = estimator.dim * math.prod(estimator.batch_shape[len(batch_shape) :])
 
     # TorchScript compiles no property.
     __jit_unused_properties__: tuple[str, ...] = ("estimator",)
@@ -107,7 +109,7 @@ class ComposedPolicy(Learner):
         policy: Any = self._modules["policy"]  # a fifth of the time of self.policy
         context, available = self._checked(context, mask)
         view = self.view_for(context) if self._is_on_arrays() else None
-        if view is not None and context.numel() * self._multiplications() < SMALL_PRODUCT:
+        if view is not None and context.numel() * self.multiplications < SMALL_PRODUCT:
             rows = as_array(context)
             if self.validate:
                 check_array(self.context_name, rows)
@@ -247,10 +249,6 @@ class ComposedPolicy(Learner):
         """Return whether NumPy can compute the scores: a user's subclass may call torch."""
         policy: Any = self._modules["policy"]
         return type(policy).forward in ON_ARRAYS and "forward" not in policy.__dict__
-
-    def _multiplications(self) -> int:
-        """Return the multiplications of a decision for each number of its context."""
-        return int(self._one().dim)
 
     def _checked(self, context: Any, mask: Any) -> tuple[Tensor, Tensor | None]:
         """Return the context of decisions and the mask as tensors, or raise."""

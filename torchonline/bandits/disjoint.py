@@ -228,10 +228,6 @@ class DisjointArms(ComposedPolicy):
     def _arms_of(self, context: Tensor) -> int:
         return self.actions
 
-    def _multiplications(self) -> int:
-        one = self._one()
-        return int(one.dim * one.batch_shape[-1])
-
     @one_at_a_time
     def _rearrange(self, kept: Iterable[int], added: int) -> None:
         """Replace the fleet by one with some of its arms, and new ones."""
@@ -249,7 +245,7 @@ class DisjointArms(ComposedPolicy):
                 if name in self.pooled and added:
                     new._buffers[name].copy_(rows.narrow(dims, 0, 1).expand_as(new._buffers[name]))
         # In this order: an exception in between leaves no view of another fleet.
-        self.__dict__["_view"] = None
+        self.__dict__.update(_view=None, multiplications=new.dim * count)
         self._modules["policy"] = _with_estimator(self.policy, new)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:

@@ -1,6 +1,7 @@
 """NumPy views of a learner's buffers."""
 
 from collections.abc import Callable
+from itertools import chain
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ class NumpyView:
             self.members += [(learner.parts()[name].__dict__, view), *view.members]
             self.buffers += view.buffers
         self.places += _places_of(learner, parts)
-        self.modules = [module for place in self.places for module in place.values()]
+        self.modules = list(chain.from_iterable(map(dict.values, self.places)))
         self.tensors = list(learner.state().values())
         self.wide = [tensor for tensor in self.tensors if tensor.dim() > 1]
         self.saved = [tensor for tensor in self.tensors if tensor.is_floating_point()]  # what autograd may have saved
@@ -62,7 +63,7 @@ class NumpyView:
 
     def is_current(self, learner: "Learner") -> bool:
         """Return whether buffers, their memory, and the parts with their views are the same."""
-        if [module for place in self.places for module in place.values()] != self.modules:  # compares identities
+        if list(chain.from_iterable(map(dict.values, self.places))) != self.modules:  # compares identities
             return False
         found = [*learner._buffers.values()]
         for member, view in self.members:
