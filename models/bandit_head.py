@@ -311,7 +311,7 @@ class BanditHead(nn.Module):
 
     @in_python(_for_encoder_in_python)
     def _for_encoder(self, scaled: Tensor, items: Tensor) -> Tensor:
-        """Convert scaled inputs to the type of the encoder's parameters; in a script, to their own."""
+        """Convert scaled inputs to the encoder's type; in a script, to the inputs' own."""
         return scaled.to(items.dtype)
 
     def _any_mode_in_python(self) -> None:
@@ -353,8 +353,13 @@ class BanditHead(nn.Module):
 
     def _checked_inputs(self, inputs: Any, batch: tuple[int, ...], most: int | None = None) -> Tensor:
         """Return inputs led by ``batch`` and at most ``most`` dimensions, or raise."""
-        if type(inputs) is Tensor and not batch and inputs.dim() == self.item_dims:  # the usual, in a third of the time
-            return inputs
+        if (
+            type(inputs) is Tensor
+            and inputs.dim() == self.item_dims
+            and not batch
+            and self._modules.get("scaler") is None
+        ):
+            return inputs  # the usual, in a third of the time
         if not isinstance(inputs, Tensor):
             state = self.policy.estimator.theta_hat
             like = next((x for x in self.encoder.parameters() if x.is_floating_point()), state)

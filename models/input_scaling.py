@@ -42,13 +42,13 @@ def check_inputs(scaler: RunningScaler, inputs: Tensor) -> None:
 
 
 def check_scalable(scaler: RunningScaler | None, inputs: Tensor) -> None:
-    """Raise unless inputs are finite, and not too large for the scaler's type: it would clip them."""
+    """Raise unless inputs are finite in the scaler's type, which would clip them."""
     if scaler is not None and scaler.validate and is_readable(inputs):
         check_values("inputs", inputs.to(scaler.mean.dtype))
 
 
 def for_encoder(encoder: nn.Module, scaled: Tensor, inputs: Tensor) -> Tensor:
-    """Return scaled inputs in the type of the encoder's parameters, else in that of the inputs."""
+    """Return scaled inputs in the encoder's type, else in that of the inputs."""
     like = next((parameter for parameter in encoder.parameters() if parameter.is_floating_point()), inputs)
     return scaled.to(like.dtype)
 

@@ -62,7 +62,7 @@ class NumpyView:
         self.bytes: int = sum(array.nbytes for array in self.state)
 
     def is_current(self, learner: "Learner") -> bool:
-        """Return whether buffers, their memory, and the parts with their views are the same."""
+        """Return whether buffers, their memory, parts and their views are the same."""
         if list(chain.from_iterable(map(dict.values, self.places))) != self.modules:  # compares identities
             return False
         found = [*learner._buffers.values()]
@@ -94,7 +94,7 @@ class NumpyView:
 
 
 def _places_of(learner: "Learner", parts: "dict[str, Any]") -> list[dict[str, Any]]:
-    """Return the dicts of modules in which a learner's parts are found, by their paths."""
+    """Return the dicts of modules in which a learner's parts are found."""
     paths = {".".join(steps[:i]) for steps in (path.split(".") for path in parts) for i in range(len(steps))}
     return [learner.get_submodule(path)._modules for path in sorted(paths)]
 
