@@ -15,8 +15,9 @@ from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.core.backend import in_python, is_readable
 from torchonline.core.checks import check_shape, check_values, one_of, positive_integer, shape_text
 from torchonline.core.inputs import as_indices, as_tensor, check_tensor
+from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
-from torchonline.models.encoding import encoder_width, evaluating, of_chosen
+from torchonline.models.encoding import encoder_width, evaluating, typed_like
 from torchonline.models.input_scaling import check_inputs, check_scalable, checked_scaler, for_encoder, step_together
 
 
@@ -362,7 +363,7 @@ class BanditHead(nn.Module):
             return inputs  # the usual, in a third of the time
         if not isinstance(inputs, Tensor):
             state = self.policy.estimator.theta_hat
-            like = next((x for x in self.encoder.parameters() if x.is_floating_point()), state)
+            like = typed_like(self.encoder, state)
             inputs = as_tensor("inputs", inputs, like.device)
             if self.scaler is None:  # which loses no digits of the inputs
                 inputs = inputs.to(like.dtype)

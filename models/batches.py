@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchonline.core.checks import check_shape
 from torchonline.core.inputs import as_indices
-from torchonline.models.encoding import of_chosen
+from torchonline.core.ops import of_chosen
 
 
 class LoggedRounds(NamedTuple):

@@ -12,18 +12,15 @@ from torch.compiler import is_compiling
 
 from torchonline.core.checks import shape_text
 
-
-def of_chosen(values: Tensor, action: Tensor) -> Tensor:
-    """Select the chosen arms: ``(..., K, *rest)`` and ``(...)`` to ``(..., *rest)``."""
-    lead = action.dim()
-    index = action.reshape(list(action.shape) + [1] * (values.dim() - lead))
-    return values.gather(lead, index.expand_as(values.narrow(lead, 0, 1))).squeeze(lead)
-
-
 # One lock for each encoder in training mode: threads that switch its mode take turns. Reentrant, for signal handlers.
 _LOCKS: "WeakKeyDictionary[nn.Module, Any]" = WeakKeyDictionary()
 if hasattr(os, "register_at_fork"):  # a child does not inherit a lock that another thread holds
     os.register_at_fork(after_in_child=_LOCKS.clear)
+
+
+def typed_like(encoder: nn.Module, otherwise: Tensor) -> Tensor:
+    """Return an encoder's first floating-point parameter, or another tensor."""
+    return next((parameter for parameter in encoder.parameters() if parameter.is_floating_point()), otherwise)
 
 
 def evaluating(module: nn.Module) -> AbstractContextManager[None]:

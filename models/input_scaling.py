@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchonline.bandits.arguments import as_reward, checked_responses
 from torchonline.bandits.composed import learner_of
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import is_readable
-from torchonline.core.checks import check_shape, check_values, shape_text
-from torchonline.core.inputs import check_tensor
-from torchonline.core.stepping import all_or_nothing, torn_error
-from torchonline.models.encoding import evaluating
+from torchonline.core.checks import check_values, shape_text
+from torchonline.core.stepping import all_or_nothing_with, torn_error
+from torchonline.models.encoding import evaluating, typed_like
 
 
 def checked_scaler(scaler: Any, policy: Any, feature_dims: int) -> RunningScaler | None:
@@ -49,21 +49,16 @@ def check_scalable(scaler: RunningScaler | None, inputs: Tensor) -> None:
 
 def for_encoder(encoder: nn.Module, scaled: Tensor, inputs: Tensor) -> Tensor:
     """Return scaled inputs in the encoder's type, else in that of the inputs."""
-    like = next((parameter for parameter in encoder.parameters() if parameter.is_floating_point()), inputs)
-    return scaled.to(like.dtype)
+    return scaled.to(typed_like(encoder, inputs).dtype)
 
 
 def step_together(head: Any, scaler: RunningScaler, inputs: Tensor, action: Any, reward: Any, noise_scale: Any) -> None:
     """Let a head's policy and scaler learn both or not at all."""
     state = head.policy.estimator.theta_hat
     action = head._checked_action(action, inputs)
-    reward = check_tensor("reward", reward, state, is_real=True)
-    check_shape("reward", reward, action.shape)
-    if noise_scale is not None:
-        noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
-        check_shape("noise_scale", noise_scale, action.shape)
+    reward, noise_scale = checked_responses("reward", reward, noise_scale, state, action.shape)
     with torch.no_grad(), evaluating(head.encoder):
-        arguments = (inputs.detach(), action, reward, noise_scale)
+        arguments = (inputs.detach(), action, as_reward(reward), noise_scale)
         if not is_readable(inputs):  # a traced step
             head._learn_in_order(*arguments)
             return
@@ -78,10 +73,4 @@ def together(scaler: RunningScaler, policy: Any, learn: Callable[..., None], *ar
     with scaler._lock, learner._lock:
         if scaler._is_torn:
             raise torn_error(scaler)
-        was_torn = learner._is_torn
-        try:
-            all_or_nothing(scaler, state, True, learn, *arguments)
-        except BaseException:
-            # The snapshot has put back what the policy could not, unless that was interrupted too.
-            learner.__dict__["_is_torn"] = was_torn or scaler._is_torn
-            raise
+        all_or_nothing_with(learner, scaler, state, learn, *arguments)

@@ -12,13 +12,13 @@ from torch import Tensor
 from torchonline.bandits.composed import learner_of
 from torchonline.bandits.policies import drawn_with_probability
 from torchonline.core.checks import check_shape, one_of, positive, positive_integer, shape_text
+from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
-from torchonline.core.stepping import all_or_nothing
+from torchonline.core.stepping import all_or_nothing_with
 from torchonline.models.bandit_head import BanditHead
 from torchonline.models.batches import LoggedRounds, inputs_of, payoffs, unpacked
 from torchonline.models.checkpoints import as_head, facts, packed, plain_name
 from torchonline.models.draws import seeded_draws
-from torchonline.models.encoding import of_chosen
 from torchonline.models.refit import fit_encoder, relearn
 from torchonline.models.replay import Replay
 
@@ -339,12 +339,7 @@ class NeuralLinearBandit(pl.LightningModule):
 
         encoder, learner = self.head.encoder, learner_of(self.head.policy)
         state = [readout, *encoder.parameters(), *encoder.buffers(), *learner.state().values()]
-        try:
-            all_or_nothing(self, state, True, train)
-        except BaseException:
-            # The policy is whole again, unless putting it back was interrupted too.
-            learner.__dict__["_is_torn"] = self.__dict__.get("_is_torn", False)
-            raise
+        all_or_nothing_with(learner, self, state, train)
 
     def _own_random_draws(self, number: int = 0) -> AbstractContextManager[None]:
         """Seed random draws, then restore the generators."""

@@ -16,9 +16,9 @@ import torchonline
 from torchonline import OFUL, UCB, Greedy, HeavyTailUCB, HvtUCB, RidgeRegression, ThompsonSampling
 from torchonline.bandits.policies import Policy
 from torchonline.callbacks import RegretLogger
+from torchonline.core.ops import of_chosen
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
-from torchonline.models.encoding import of_chosen
 from torchonline.models.replay import Replay
 
 # Lightning 2.6 itself uses what torch 2.13 has deprecated.

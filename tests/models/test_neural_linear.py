@@ -26,10 +26,10 @@ from torchonline import (
 )
 from torchonline.bandits.composed import learner_of
 from torchonline.callbacks import ArtifactExporter, RegretLogger
+from torchonline.core.ops import of_chosen
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead, LoggedRounds, NeuralLinearBandit, RoundLoader, neural_linear
 from torchonline.models.checkpoints import packed, unpacked_head
-from torchonline.models.encoding import of_chosen
 from torchonline.models.refit import fit_encoder, predicted, relearn
 
 pytestmark = [

@@ -87,17 +87,28 @@ def checked_rounds(
     else:
         one, several = learner.features_shape, (*learner.batch_shape, "n", learner.dim)
         raise ValueError(f"{name}: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(shape)}")
-    if type(reward) is not float or shape or not (state.is_cpu and state.dtype is torch.float64):
-        reward = check_tensor(learner.response, reward, state, is_real=True)
-        check_shape(learner.response, reward, shape)
-    if noise_scale is not None:
-        noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
-        check_shape("noise_scale", noise_scale, shape)
+    reward, noise_scale = checked_responses(learner.response, reward, noise_scale, state, shape)
     return x, reward, noise_scale, is_one
 
 
+def checked_responses(
+    name: str, reward: Any, noise_scale: Any, state: Tensor, shape: tuple[int, ...]
+) -> tuple[Any, Tensor | None]:
+    """Return rewards and noise scales of a shape, in the state's type; or raise.
+
+    ``name`` is what errors call the rewards.
+    """
+    if type(reward) is not float or shape or not (state.is_cpu and state.dtype is torch.float64):
+        reward = check_tensor(name, reward, state, is_real=True)
+        check_shape(name, reward, shape)
+    if noise_scale is not None:
+        noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
+        check_shape("noise_scale", noise_scale, shape)
+    return reward, noise_scale
+
+
 def as_reward(reward: Any) -> Tensor:
-    """Return a result of :func:`checked_rounds` as a tensor."""
+    """Return a reward of :func:`checked_responses` as a tensor."""
     return torch.tensor(reward, dtype=torch.float64) if type(reward) is float else reward
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import as_reward, rounds_of_tensors
+from torchonline.bandits.arguments import as_reward, checked_actions, rounds_of_arrays, rounds_of_tensors
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, drawn_with_probability
 from torchonline.bandits.scaler import RunningScaler, check_scaler
@@ -23,10 +23,11 @@ from torchonline.core.backend import (
     may_hold,
 )
 from torchonline.core.checks import check_array, check_values, shape_text
-from torchonline.core.inputs import ArrayLike, check_mask, check_tensor
+from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor
 from torchonline.core.learner import Learner
 from torchonline.core.ops import count_
 from torchonline.core.stepping import one_at_a_time
+from torchonline.core.views import NumpyView
 
 
 class ComposedPolicy(Learner):
@@ -221,6 +222,23 @@ class ComposedPolicy(Learner):
         return torch.full_like(reward, self.noise_scale)
 
     # TorchScript does not compile the methods below.
+
+    def _learn_decisions(self, rounds: tuple[Any, ...], action: Any) -> None:
+        """Learn from results of ``checked_rounds``, and from the actions of the rounds."""
+        context, reward, noise_scale, is_one = rounds
+        name, shape = self.context_name, context.shape[: -self.item_dims]
+        known = checked_actions(action, shape, context.device, self._arms_of(context), self.validate)
+        view = self.view_for(context) if self.is_small and not self.batch_dims else None
+        if view is not None and known:
+            arrays = rounds_of_arrays(self, view.learner, context, reward, noise_scale, is_one, name)
+            self._learn_on_arrays(view, arrays, known)
+            return
+        self._learn_tensors(name, rounds, as_indices("action", action, context.device))
+
+    def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]], actions: list[int]) -> None:
+        """Learn from rounds in order, all or nothing."""
+        chosen = [(x, k, *rest) for (x, *rest), k in zip(rounds, actions, strict=True)]
+        self._run(view, view.learner._learn_round, chosen)
 
     def _learn_tensors(self, name: str, rounds: tuple[Any, ...], action: Tensor | None = None) -> None:
         """Learn from the results of ``checked_rounds``, and the actions if there are any."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import checked_actions, checked_rounds, rounds_of_arrays
+from torchonline.bandits.arguments import checked_rounds
 from torchonline.bandits.composed import ComposedPolicy, as_policy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
@@ -18,7 +18,7 @@ from torchonline.core.checks import positive_integer
 from torchonline.core.inputs import ArrayLike, as_indices
 from torchonline.core.ops import column
 from torchonline.core.options import rebuilt
-from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, in_order, one_at_a_time
+from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, one_at_a_time
 from torchonline.core.views import NumpyView
 
 
@@ -136,15 +136,8 @@ class DisjointArms(ComposedPolicy):
     def _step_in_python(
         self, context: ArrayLike, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None
     ) -> None:
-        context, reward, scale, is_one = checked_rounds(self, self._state(), context, reward, noise_scale, "context")
-        known = checked_actions(action, context.shape[:-1], context.device, self._one().batch_shape[-1], self.validate)
-        view = self.view_for(context) if self.is_small and not self.batch_dims else None
-        if view is not None and known:
-            rounds = rounds_of_arrays(self, view.learner, context, reward, scale, is_one, "context")
-            self._learn_on_arrays(view, rounds, known)
-            return
-        action = as_indices("action", action, context.device)
-        self._learn_tensors("context", (context, reward, scale, is_one), action)
+        rounds = checked_rounds(self, self._state(), context, reward, noise_scale, "context")
+        self._learn_decisions(rounds, action)
 
     @torch.jit.export
     @in_python(_step_in_python)
@@ -214,15 +207,15 @@ class DisjointArms(ComposedPolicy):
         return view
 
     def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]], actions: list[int]) -> None:
+        if len(rounds) > 1:
+            super()._learn_on_arrays(view, rounds, actions)
+            return
         learn, scaler = view.learner._learn_round, view.learner.scaler
+        (x, reward, noise_scale), k = rounds[0], actions[0]
+        # The chosen arm alone changes, but for the round after which the scaler freezes.
         is_last = scaler is not None and scaler.freeze_after is not None and scaler.rounds + 1 == scaler.freeze_after
-        if len(rounds) > 1 or is_last:
-            chosen = [(x, k, *rest) for (x, *rest), k in zip(rounds, actions, strict=True)]
-            all_or_nothing(self, view.state, True, view.run, in_order, learn, chosen)
-        else:
-            (x, reward, noise_scale), k = rounds[0], actions[0]
-            state, size = view.learner.written[k]
-            all_or_nothing(self, state, size <= SNAPSHOT_BYTES, learn, x, k, reward, noise_scale)
+        state, size = (view.state, 0) if is_last else view.learner.written[k]
+        all_or_nothing(self, state, size <= SNAPSHOT_BYTES, learn, x, k, reward, noise_scale)
         view.mark_written()
 
     def _arms_of(self, context: Tensor) -> int:

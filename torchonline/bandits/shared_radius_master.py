@@ -2,28 +2,20 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import checked_actions, rounds_of_arrays
+from torchonline.bandits.arguments import checked_responses
 from torchonline.bandits.composed import ComposedPolicy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.bandits.radius_multiples import RadiusMultiples
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.backend import in_python, on_arrays
-from torchonline.core.checks import check_shape, shape_text
-from torchonline.core.inputs import ArrayLike, as_indices, check_tensor
-from torchonline.core.ops import along
+from torchonline.core.backend import in_python
+from torchonline.core.checks import shape_text
+from torchonline.core.inputs import ArrayLike
+from torchonline.core.ops import along, of_chosen
 from torchonline.core.stepping import one_at_a_time
-
-
-@on_arrays(lambda arms, action: arms[action] if arms.ndim == 2 else np.take_along_axis(arms, action, -2)[..., 0, :])
-def row_of(arms: Tensor, action: Tensor) -> Tensor:
-    """Select the chosen arms: ``(*B, K, d)`` and ``(*B)`` to ``(*B, d)``."""
-    index = action.unsqueeze(-1).unsqueeze(-1)
-    return arms.gather(-2, index.expand(list(action.shape) + [1, arms.size(-1)])).squeeze(-2)
 
 
 class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
@@ -86,16 +78,7 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
     def _step_in_python(
         self, arms: ArrayLike, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None
     ) -> None:
-        arms, reward, scale, is_one = self._checked_decisions(arms, reward, noise_scale)
-        known = checked_actions(action, arms.shape[:-2], arms.device, arms.size(-2), self.validate)
-        view = self.view_for(arms) if self.is_small and not self.batch_dims else None
-        if view is not None and known is not None:
-            rounds = rounds_of_arrays(self, view.learner, arms, reward, scale, is_one, "arms")
-            rounds = [(x, k, r, s) for (x, r, s), k in zip(rounds, known, strict=True)]
-            self._run(view, view.learner._learn_round, rounds)
-            return
-        action = as_indices("action", action, arms.device)
-        self._learn_tensors("arms", (arms, reward, scale, is_one), action)
+        self._learn_decisions(self._checked_decisions(arms, reward, noise_scale), action)
 
     @torch.jit.export
     @in_python(_step_in_python)
@@ -115,7 +98,7 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
         self._learn_actions(arms, action, reward, noise_scale)
 
     def _learn_round(self, arms: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        agree, x = self._agreement(arms, action), row_of(arms, action)
+        agree, x = self._agreement(arms, action), of_chosen(arms, action)
         # The estimator may refuse the round, so it learns before anything else is written.
         self.policy.estimator._learn_round(self._features(x), reward, noise_scale)
         self._credit_(agree, reward)
@@ -123,18 +106,12 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
 
     # TorchScript does not compile the method below.
 
-    def _checked_decisions(
-        self, arms: Any, reward: Any, noise_scale: Any
-    ) -> tuple[Tensor, Tensor, Tensor | None, bool]:
-        """Return arguments of a step as tensors, and whether they are one round."""
+    def _checked_decisions(self, arms: Any, reward: Any, noise_scale: Any) -> tuple[Tensor, Any, Tensor | None, bool]:
+        """Return a step's arguments, as ``checked_rounds`` does."""
         arms, state = self._checked(arms, None)[0], self._state()
         extra = arms.dim() - self.batch_dims - 2
         if extra > 1:
             wanted = shape_text((*self.batch_shape, "n", "K", self.dim))
             raise ValueError(f"arms: expected shape {wanted}, got {shape_text(arms.shape)}")
-        reward = check_tensor("reward", reward, state, is_real=True)
-        check_shape("reward", reward, arms.shape[:-2])
-        if noise_scale is not None:
-            noise_scale = check_tensor("noise_scale", noise_scale, state, is_real=True)
-            check_shape("noise_scale", noise_scale, arms.shape[:-2])
+        reward, noise_scale = checked_responses("reward", reward, noise_scale, state, arms.shape[:-2])
         return arms, reward, noise_scale, extra == 0

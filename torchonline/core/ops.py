@@ -129,6 +129,17 @@ def entry(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(-1, index.to(torch.int64).unsqueeze(-1)).squeeze(-1)
 
 
+@on_arrays(lambda values, action: values[action])
+def of_chosen(values: Tensor, action: Tensor) -> Tensor:
+    """Select the chosen arms: ``(..., K, *rest)`` and ``(...)`` to ``(..., *rest)``.
+
+    Arrays are those of a single decision.
+    """
+    lead = action.dim()
+    index = action.reshape(list(action.shape) + [1] * (values.dim() - lead))
+    return values.gather(lead, index.expand_as(values.narrow(lead, 0, 1))).squeeze(lead)
+
+
 @on_arrays(lambda x: np.add.reduce(x, -1))
 def total(x: Tensor) -> Tensor:
     """Return the sum of each learner's numbers: ``(*B, n)`` to ``(*B)``."""

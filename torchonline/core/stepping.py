@@ -106,6 +106,23 @@ def all_or_nothing(learner: Any, state: list[Any], is_whole: bool, method: Calla
         raise
 
 
+def all_or_nothing_with(
+    learner: "Learner", owner: Any, state: list[Any], method: Callable[..., Any], *arguments: Any
+) -> None:
+    """Call :func:`all_or_nothing` for an owner of a learner.
+
+    ``state`` holds the learner's tensors too. The method steps the learner, which marks itself as torn where it takes no snapshot
+    of its own.
+    """
+    was_torn = learner._is_torn
+    try:
+        all_or_nothing(owner, state, True, method, *arguments)
+    except BaseException:
+        # The snapshot has put the learner's state back, unless that was interrupted too.
+        learner.__dict__["_is_torn"] = was_torn or owner.__dict__["_is_torn"]
+        raise
+
+
 def in_order(observe: Callable[..., None], rounds: Iterable[tuple[Any, ...]]) -> None:
     """Learn from rounds one after another."""
     for arguments in rounds:

@@ -14,6 +14,7 @@ from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.learner import Learner
+from torchonline.core.ops import of_chosen
 from torchonline.export.programs import ConvexRound, HeadRound, Round
 
 # Tolerances relative to the scale of what is compared: all in double precision, or with a part in a lower one.
@@ -85,8 +86,7 @@ class PolicyTrial(Trial):
     def past(self, decision: Decision, choice: Tensor) -> tuple[Tensor, ...]:
         """Return the arguments of ``step`` but the reward, for the first decision."""
         first = len(self.batch)
-        arms, index = decision.inputs.select(first, 0), choice.select(first, 0)
-        return (arms.gather(first, index[..., None, None].expand(*self.batch, 1, self.dim)).squeeze(first),)
+        return (of_chosen(decision.inputs.select(first, 0), choice.select(first, 0)),)
 
     def no_past(self) -> tuple[Tensor, ...]:
         """Return such arguments where nothing is to be learnt."""
