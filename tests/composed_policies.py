@@ -155,7 +155,7 @@ def local(dim: int, **options: Any) -> Any:
 
 
 CASES = [
-    Case("ridge", ScaledPolicy, RidgeRegression),
+    Case("ridge", ScaledPolicy, RidgeRegression, {"magnitudes": True}),
     Case("heavy tail, frozen", ScaledPolicy, HeavyTailRegression, {"freeze_after": 6}),
     Case(
         "Thompson",
@@ -166,7 +166,7 @@ CASES = [
     Case("a user's policy", ScaledPolicy, lambda dim, **o: MeanPlusWidth(robust(dim, **o)), {"intercept": False}),
     Case("ridge", DisjointArms, RidgeRegression, None),
     Case("heavy tail, frozen", DisjointArms, HeavyTailRegression, {"freeze_after": 6}),
-    Case("robust", DisjointArms, robust),
+    Case("robust", DisjointArms, robust, {"magnitudes": True}),
     Case("local", DisjointArms, local, None),
     Case(
         "Thompson",

@@ -55,7 +55,9 @@ EXPLORE = ("--epsilon 0.05", "--squarecb", "--bag 5", "--softmax --lambda 10", "
 OURS = grid(radius_scale=(0.2, 0.4, 0.8, 1.6), ridge=(0.2, 1.0, 5.0))
 
 LEARNERS = {
-    "torchonline.bandit": Learner(ours.TorchOnline, grid=OURS, features="raw", constant=False),
+    "torchonline.bandit": Learner(
+        ours.TorchOnline, shown=grid(magnitudes=(False,)), grid=OURS, features="raw", constant=False
+    ),
     "torchonline Greedy": Learner(ours.Greedy, features="raw", constant=False),
     "VW": Learner(
         rivals.VW,
@@ -77,6 +79,9 @@ LEARNERS = {
     "river LinUCB": Learner(rivals.River, grid=RIVER, package="river", is_linear_rival=True),
     "NumPy LinUCB": Learner(
         ridges.LinUCB, grid=grid(alpha=RADII, ridge=RIDGES), package="numpy", is_fleet=True, is_linear_rival=True
+    ),
+    "LinUCB, magnitudes": Learner(
+        ridges.MagnitudesLinUCB, grid=grid(alpha=RADII, ridge=RIDGES), package="numpy", is_fleet=True
     ),
     "neural-linear": Learner(
         rivals.NeuralLinear,

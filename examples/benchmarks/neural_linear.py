@@ -118,7 +118,7 @@ class Comparison:
             cells = [tables.cell(self.found("error", player, name, noise)) for player in PLAYERS]
             ratios = [f"{self.ratio(head, name, noise):.2f}" for head in HEADS]
             rows.append([name, *alternating(cells, ratios)])
-        for role in (data.DEVELOPMENT, data.HELD_OUT):
+        for role in data.ROLES:
             names = [name for name in self.sets if data.SETS[name].role == role]
             if names:
                 columns = [[self.ratio(head, name, noise) for name in names] for head in HEADS]
@@ -137,7 +137,7 @@ def alternating(cells: Sequence[str], ratios: Sequence[str]) -> list[str]:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", default=["dev"], help="dev, held-out, all, or names")
+    parser.add_argument("--sets", nargs="+", default=["dev"], help="dev, seen, held-out, all, or names")
     parser.add_argument("--again", nargs="+", default=[], choices=PLAYERS, metavar="PLAYER", help="forget runs")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds, from 0 on")
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))

@@ -1,5 +1,7 @@
 """torchonline behind the interface of the rivals."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
@@ -11,17 +13,22 @@ from torchonline.models import BanditHead
 class TorchOnline:
     """The library's ``torchonline.bandit``, on raw features.
 
-    With options, it is put together from the same parts: ``ridge``, in units of the default's, and ``radius_scale``.
+    With options, it is put together from the same parts: ``ridge``, in units of the default's; ``radius_scale``; and
+    ``magnitudes``, as in ``torchonline.bandit``.
     """
 
-    def __init__(self, dim: int, actions: int, rewards: str, seed: int, **options: float) -> None:
+    def __init__(
+        self, dim: int, actions: int, rewards: str, seed: int, magnitudes: bool | None = None, **options: float
+    ) -> None:
         torch.manual_seed(seed)
-        self.bandit = torchonline.bandit(dim, rewards=rewards, actions=actions)
+        self.bandit = torchonline.bandit(dim, rewards=rewards, actions=actions, magnitudes=magnitudes)
         if options:
-            scaler = torchonline.RunningScaler(dim)
-            ridge = options["ridge"] * scaler.features / 5.0
-            estimator = type(self.bandit.estimator)(scaler.features, ridge=ridge, radius_scale=options["radius_scale"])
-            self.bandit = torchonline.DisjointArms(estimator, actions, scaler=scaler)
+            self.bandit = torchonline.DisjointArms(self.estimator(**options), actions, scaler=self.bandit.scaler)
+
+    def estimator(self, ridge: float = 1.0, radius_scale: float = 0.8) -> nn.Module:
+        """Return an estimator like the default's, with options."""
+        default: Any = self.bandit.estimator
+        return type(default)(default.dim, ridge=ridge * default.ridge, radius_scale=radius_scale)
 
     def select(self, context: np.ndarray) -> int:
         return int(self.bandit.select(torch.from_numpy(context)))
@@ -35,9 +42,8 @@ class Greedy(TorchOnline):
 
     def __init__(self, dim: int, actions: int, rewards: str, seed: int) -> None:
         super().__init__(dim, actions, rewards, seed)
-        scaler = torchonline.RunningScaler(dim)
-        policy = torchonline.Greedy(type(self.bandit.estimator)(scaler.features))
-        self.bandit = torchonline.DisjointArms(policy, actions, scaler=scaler)
+        policy = torchonline.Greedy(self.estimator())
+        self.bandit = torchonline.DisjointArms(policy, actions, scaler=self.bandit.scaler)
 
 
 class Head:

@@ -26,6 +26,7 @@ STYLES = {
     "MABWiser LinUCB": ("^", "#0072b2"),
     "river LinUCB": ("v", "#56b4e9"),
     "NumPy LinUCB": ("o", "#999999"),
+    "LinUCB, magnitudes": ("X", "#009e73"),
     "neural-linear": ("P", "#f0c000"),
 }
 

@@ -63,3 +63,21 @@ class LinUCB:
 
     def step(self, contexts: np.ndarray, arms: np.ndarray, rewards: np.ndarray) -> None:
         self.ridges.learn(contexts, arms, rewards)
+
+
+class MagnitudesLinUCB(LinUCB):
+    """:class:`LinUCB` on the features of contexts, their magnitudes as in ``torchonline.bandit``, and the constant."""
+
+    def __init__(self, dim: int, actions: int, rewards: str, seeds: Sequence[int], options: Sequence[Options]) -> None:
+        super().__init__(2 * dim - 1, actions, rewards, seeds, options)
+
+    def select(self, contexts: np.ndarray) -> np.ndarray:
+        return super().select(self.with_magnitudes(contexts))
+
+    def step(self, contexts: np.ndarray, arms: np.ndarray, rewards: np.ndarray) -> None:
+        super().step(self.with_magnitudes(contexts), arms, rewards)
+
+    @staticmethod
+    def with_magnitudes(contexts: np.ndarray) -> np.ndarray:
+        """Return (B, 2 m - 1) for contexts (B, m) that end in a constant."""
+        return np.concatenate([0.7 * (abs(contexts[:, :-1]) - 0.8), contexts], axis=1)

@@ -114,7 +114,7 @@ class Benchmark:
 
     def is_played(self, name: str, noise: str, learner: str) -> bool:
         entry = LEARNERS[learner]
-        return noise in entry.noises and not (entry.by_theory and data.SETS[name].role == data.HELD_OUT)
+        return noise in entry.noises and not (entry.by_theory and data.SETS[name].role != data.DEVELOPMENT)
 
     def tuning(self) -> list[Job]:
         return [self.job(*case, LEARNERS[case[2]].grid, TUNING_SEEDS) for case in self.cases()]
@@ -148,7 +148,7 @@ class Benchmark:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", default=["dev"], help="dev, held-out, all, or names")
+    parser.add_argument("--sets", nargs="+", default=["dev"], help="dev, seen, held-out, all, or names")
     parser.add_argument("--learners", nargs="+", default=list(LEARNERS), choices=list(LEARNERS), metavar="LEARNER")
     parser.add_argument("--again", nargs="+", default=[], choices=list(LEARNERS), metavar="LEARNER", help="forget runs")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="test seeds, from 0 on")

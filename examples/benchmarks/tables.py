@@ -80,7 +80,7 @@ def against_tuned(benchmark: "Benchmark", noise: str) -> str:
         tuned = [cell(benchmark.errors(name, noise, rival, benchmark.tuned(name, noise, rival))) for rival in names]
         greedy = ratio_to_greedy(benchmark, name, noise)
         rows.append([name, cell(our_errors), f"{value:.2f}" if value else "", greedy, *tuned])
-    for role in (data.DEVELOPMENT, data.HELD_OUT):
+    for role in data.ROLES:
         ratios = [ratio(benchmark, name, noise) for name in benchmark.sets if data.SETS[name].role == role]
         known = [value for value in ratios if value]
         if known:
@@ -156,7 +156,7 @@ def described(benchmark: "Benchmark") -> str:
 def all_tables(benchmark: "Benchmark", times: Times) -> dict[str, str]:
     """Return all tables by their titles."""
     used = {data.SETS[name].role for name in benchmark.sets}
-    roles = [role for role in (data.DEVELOPMENT, data.HELD_OUT) if role in used]
+    roles = [role for role in data.ROLES if role in used]
     found = {"Sets": described(benchmark)}
     for noise in data.NOISES:
         found[f"Errors {NOISE_TITLES[noise]}: default against tuned"] = against_tuned(benchmark, noise)

@@ -93,8 +93,26 @@ def test_options_shape_the_features() -> None:
     z = (rows - rows.mean(0)) / rows.std(0)
     close(plain(rows), z, 1e-12)
     close(clipped(rows), torch.cat([z.clamp(-0.5, 0.5), torch.ones(50, 1, dtype=D)], -1), 1e-12)
+    for intercept in (False, True):
+        folded = fed(rows, magnitudes=True, intercept=intercept, clip=1.5)
+        expected = [z.clamp(-1.5, 1.5), 0.7 * (z.clamp(-1.5, 1.5).abs() - 0.8), torch.ones(50, 1, dtype=D)]
+        close(folded(rows), torch.cat(expected[: 2 + intercept], -1), 1e-12)
+        close(folded(torch.nn.Parameter(rows)).detach(), folded(rows), 1e-15)
+        assert folded.features == 6 + intercept
     assert plain(rows.reshape(5, 2, 5, 3)).shape == (5, 2, 5, 3)
     assert plain(1e100 * rows).isfinite().all()
+
+
+@pytest.mark.parametrize("magnitudes", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("clip", [0.3, 1.0, 2.5])
+def test_no_output_is_longer_than_bound(magnitudes: bool, intercept: bool, clip: float) -> None:
+    """And one reaches it."""
+    rows = torch.randn(50, 3, dtype=D)
+    scaler = fed(rows, magnitudes=magnitudes, intercept=intercept, clip=clip)
+    ends = scaler.mean.expand(2, 3) + torch.tensor([[0.0], [1e6]], dtype=D)
+    longest = scaler(torch.cat([rows, 5.0 * rows, ends])).norm(dim=-1).max()
+    assert float(longest) == pytest.approx(scaler.bound, rel=1e-12)
 
 
 def test_the_output_is_differentiable() -> None:
@@ -186,6 +204,7 @@ def test_a_state_of_other_options_is_refused() -> None:
     for blamed, state in (
         ("freeze_after: the state was learnt with 7", RunningScaler(3, freeze_after=7).state_dict()),
         ("clip: the state was learnt with 5", RunningScaler(3, clip=5.0).state_dict()),
+        ("magnitudes: the state was learnt with", RunningScaler(3, magnitudes=True).state_dict()),
         ("mean: expected shape", RunningScaler(4).state_dict()),
         ("mean: expected numbers, got NaN", before | {"mean": torch.full((3,), torch.nan, dtype=D)}),
     ):
@@ -215,6 +234,7 @@ def test_wrong_rows_are_refused_by_name_and_change_nothing(batch_shape: tuple[in
 def test_wrong_options_are_refused_by_name() -> None:
     bad: dict[str, list[Any]] = {
         "clip": NOT_POSITIVE,
+        "magnitudes": [1, 0, None, "yes"],
         "intercept": [1, 0, None, "yes"],
         "freeze_after": [0, -1, 1.5, True, "3"],
         **{name: BAD_OPTIONS[name] for name in ("dim", "batch_shape", "dtype", "device", "validate")},
@@ -225,7 +245,7 @@ def test_wrong_options_are_refused_by_name() -> None:
                 with pytest.raises((ValueError, TypeError), match=f"^{name}: expected "):
                     RunningScaler(**{"dim": 3} | {name: value})
     scaler = RunningScaler(3)
-    for name in ("clip", "intercept", "freeze_after"):
+    for name in ("clip", "magnitudes", "intercept", "freeze_after"):
         with pytest.raises(AttributeError, match=f"^{name}: expected "):
             setattr(scaler, name, 7)
 

@@ -8,8 +8,11 @@ from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.policies import UCB
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.checks import instance_of, one_of
+from torchonline.core.checks import instance_of, one_of, positive_integer
 from torchonline.core.options import LearnerOptions
+
+# Magnitudes double the features: of more than this, they cost time and save few errors.
+MOST_WITH_MAGNITUDES = 48
 
 # Each kind of rewards: what learns from them and why, and which estimator has a theorem instead.
 BOUNDED = "ridge regression whose radius follows its residuals, without a cut, because rewards are bounded"
@@ -21,6 +24,8 @@ KINDS: dict[str, tuple[type[Any], dict[str, float], str, str]] = {
     "real": (RobustRidgeRegression, {}, CUT, "RidgeRegression"),
     "heavy": (RobustRidgeRegression, {"quantile": 0.9}, CUT, "HeavyTailRegression"),
 }
+# The ridge of each estimator on features and their magnitudes, in units of d; outliers ask for more.
+RIDGES: dict[type[Any], float] = {AdaptiveRidgeRegression: 1.0 / 6.0, RobustRidgeRegression: 1.0 / 4.0}
 
 
 def bandit(
@@ -29,19 +34,22 @@ def bandit(
     actions: int | None = None,
     *,
     scale: bool = True,
+    magnitudes: bool | None = None,
     **options: Unpack[LearnerOptions],
 ) -> ComposedPolicy | UCB:
     """Return the recommended bandit for raw features and default arguments.
 
-    It standardises the features as they come, learns a linear model by ridge regression, and plays the arm whose upper bound is
-    largest, with a radius that follows the residuals. Its repr says what was chosen and why. Nothing has to be tuned; no theorem
-    holds, because the scaler moves and the radius is a heuristic. Rewards count from 0, the mean of an arm that is not known: 0
-    should be an ordinary bad reward. Of rewards far above 0 that differ little, such as 10 and 11, it may play the first arm for
-    ever; subtract a typical bad reward from them. docs/benchmark.md compares it with other libraries, and
-    docs/encoders.md puts it on an encoder. For a theorem, put the estimator that the repr names under :class:`UCB` or
-    :class:`DisjointArms`.
+    It standardises the features as they come, adds the magnitude of each, learns a model that is linear in both by ridge
+    regression, and plays the arm whose upper bound is largest, with a radius that follows the residuals. Its repr says what was
+    chosen and why. Nothing has to be tuned; no theorem holds, because the scaler moves and the radius is a heuristic.
+    docs/benchmark.md compares it with other libraries, and docs/encoders.md puts it on an encoder. For a theorem, put the
+    estimator that the repr names under :class:`UCB` or :class:`DisjointArms`.
 
-    Cost of a round: O(K d^2) for a decision among K arms, O(d^2) for a step, where cutting sorts 256 numbers besides.
+    Rewards count from 0, the mean of an arm that is not known: 0 should be an ordinary bad reward. Of rewards far above 0 that
+    differ little, such as 10 and 11, it may play the first arm for ever; subtract a typical bad reward from them.
+
+    Cost of a round: O(K m^2) for a decision among K arms, O(m^2) for a step, where cutting sorts 256 numbers besides; m is
+    2 d + 1 with magnitudes, d + 1 without.
 
     Args:
         dim: d, number of features.
@@ -49,7 +57,10 @@ def bandit(
             information. Outliers of the last three are cut. Bounded rewards that are rarely above 0 must be named as such.
         actions: K, if every action has a model of its own: ``select(context)``, ``step(context, action, reward)``. None if each
             arm has its own features: ``select(arms)``, ``step(x, reward)``.
-        scale: False for features that an encoder learns: there is no scaler then, and the ridge is 1, not (d + 1) / 5.
+        scale: False for features that an encoder learns: there is no scaler then, and the ridge is 1.
+        magnitudes: whether to add the magnitudes of :class:`RunningScaler`, by which the middle of a feature's range can be good
+            or bad. The ridge is d / 6 then, or d / 4 where outliers are cut; without magnitudes, (d + 1) / 5. None for yes, if
+            there are at most 48 features: of more, magnitudes cost time and save few errors.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Returns:
@@ -66,10 +77,16 @@ def bandit(
     """
     kind = one_of("rewards", rewards, tuple(KINDS))
     estimator, chosen, why, theorem = KINDS[kind]
-    scaler = RunningScaler(dim, **options) if instance_of("scale", scale, bool, "True or False") else None
-    # The default ridge was chosen on standardised features.
-    chosen = chosen if scale else chosen | {"ridge": 1.0}
-    model = estimator(dim if scaler is None else scaler.features, **chosen, **options)
+    scaler, features, ridge = None, positive_integer("dim", dim), None
+    if instance_of("scale", scale, bool, "True or False"):
+        magnitudes = dim <= MOST_WITH_MAGNITUDES if magnitudes is None else magnitudes
+        scaler = RunningScaler(dim, magnitudes=magnitudes, **options)
+        features, ridge = scaler.features, RIDGES[estimator] * dim if magnitudes else None
+    elif magnitudes is None:
+        ridge = 1.0
+    else:
+        raise ValueError(f"magnitudes: expected None with scale=False, got {magnitudes!r}")
+    model = estimator(features, ridge=ridge, **chosen, **options)
     policy: ComposedPolicy
     if actions is not None:
         policy, instead = DisjointArms(model, actions, scaler=scaler), f"DisjointArms({theorem}, {actions})"

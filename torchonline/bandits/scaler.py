@@ -15,24 +15,56 @@ from torchonline.core.ops import along, assign_, at_least, converted, count_, or
 from torchonline.core.options import LearnerOptions
 from torchonline.core.stepping import one_at_a_time
 
+# A magnitude is its weight times |z| - its mean, which is that of the normal distribution.
+MAGNITUDE_WEIGHT, MEAN_MAGNITUDE = 0.7, 0.8
 
-def _standardised_arrays(x: Any, mean: Any, inverse: Any, clip: float, intercept: bool) -> Any:
-    features = np.empty((*x.shape[:-1], x.shape[-1] + intercept), x.dtype)
+
+def _standardised_arrays(
+    x: Any,
+    mean: Any,
+    inverse: Any,
+    clip: float,
+    magnitudes: bool,
+    intercept: bool,
+    weight: float = MAGNITUDE_WEIGHT,
+    centre: float = MEAN_MAGNITUDE,
+) -> Any:
+    dim = x.shape[-1]
+    features = np.empty((*x.shape[:-1], dim * (1 + magnitudes) + intercept), x.dtype)
     features[..., -1] = 1.0
-    z = features[..., : x.shape[-1]]
+    z = features[..., :dim]
     # Three quarters of the time of operators, which allocate.
     np.subtract(x, mean, out=z)
     np.multiply(z, inverse, out=z)
     np.maximum(z, -clip, out=z)
     np.minimum(z, clip, out=z)
+    if magnitudes:
+        sizes = features[..., dim : 2 * dim]
+        np.abs(z, out=sizes)
+        np.subtract(sizes, centre, out=sizes)
+        np.multiply(sizes, weight, out=sizes)
     return features
 
 
 @on_arrays(_standardised_arrays)
-def standardised(x: Tensor, mean: Tensor, inverse: Tensor, clip: float, intercept: bool) -> Tensor:
-    """Standardise, clip and perhaps append a 1 to each row."""
+def standardised(
+    x: Tensor,
+    mean: Tensor,
+    inverse: Tensor,
+    clip: float,
+    magnitudes: bool,
+    intercept: bool,
+    weight: float = MAGNITUDE_WEIGHT,
+    centre: float = MEAN_MAGNITUDE,
+) -> Tensor:
+    """Standardise and clip each row, and append magnitudes and a 1 if asked to."""
     z = ((x - mean) * inverse).clamp(-clip, clip)
-    return torch.cat([z, torch.ones_like(z[..., :1])], -1) if intercept else z
+    features = [z]
+    if magnitudes:
+        features.append(weight * (z.abs() - centre))
+    if intercept:
+        features.append(torch.ones_like(z[..., :1]))
+    return torch.cat(features, -1) if len(features) > 1 else z
 
 
 class RunningScaler(Learner):
@@ -41,7 +73,9 @@ class RunningScaler(Learner):
     .. math:: z = \text{clip}\bigl((x - \text{mean}) / \text{deviation}, \pm\text{clip}\bigr)
 
     with the mean and the standard deviation (divisor n - 1) of the n rows that :meth:`step` has seen, by Welford's algorithm. A
-    feature whose deviation is 0, as all are before the second row, becomes 0. With ``intercept``, a 1 is appended.
+    feature whose deviation is 0, as all are before the second row, becomes 0. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended
+    for each feature: a model that is linear in z and its magnitude can say that the middle of a feature's range is good, or bad.
+    With ``intercept``, a 1 is appended.
 
     What it does to a guarantee. The coordinates move while the scaler learns, so what an estimator has learnt before refers to
     other coordinates than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after`` the
@@ -53,15 +87,16 @@ class RunningScaler(Learner):
     Args:
         dim: d, number of features.
         clip: largest magnitude of a standardised feature.
+        magnitudes: whether to append a magnitude for each feature.
         intercept: whether to append a 1.
         freeze_after: rows after which mean and deviation stay as they are; None for never.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, or d + 1 with ``intercept``. The attribute
-          ``bound`` is the largest norm of an output.
-        - ``mean``, ``squares`` (of deviations from the mean, summed), ``inverse`` (1 / deviation, or 0): ``(*B, d)``; ``rounds``,
-          the rows seen, ``(*B)``.
+        - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, and d more with ``magnitudes``, and 1
+          more with ``intercept``. The attribute ``bound`` is the largest norm of an output.
+        - ``mean``, ``squares`` (of deviations from the mean, summed), ``inverse`` (1 / deviation, or 0): ``(*B, d)``;
+          ``rounds``, the rows seen, ``(*B)``.
 
     Example:
         >>> scaler = RunningScaler(2)
@@ -74,7 +109,7 @@ class RunningScaler(Learner):
     """
 
     # A policy's statistics on the scaled features depend on the clip.
-    statistics_depend_on = ("freeze_after", "clip")
+    statistics_depend_on = ("freeze_after", "clip", "magnitudes")
     mean: Tensor
     squares: Tensor
     inverse: Tensor
@@ -85,23 +120,32 @@ class RunningScaler(Learner):
         dim: int,
         *,
         clip: float = 2.5,
+        magnitudes: bool = False,
         intercept: bool = True,
         freeze_after: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
         self.clip = positive("clip", clip)
+        self.magnitudes: bool = instance_of("magnitudes", magnitudes, bool, "True or False")
         self.intercept: bool = instance_of("intercept", intercept, bool, "True or False")
         self.freeze_after = None if freeze_after is None else positive_integer("freeze_after", freeze_after)
-        self.features = self.dim + self.intercept
+        self.features = self.dim * (1 + self.magnitudes) + self.intercept
         # The largest norm of a standardised row, for an estimator's feature_bound.
-        self.bound = math.sqrt(self.dim * self.clip**2 + self.intercept)
+        self.bound = math.sqrt(self.dim * self._largest_square() + self.intercept)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zeros = torch.zeros(self.dim, dtype=torch.float64)
         rounds = torch.zeros((), dtype=torch.int64)
         return {"mean": zeros, "squares": zeros.clone(), "inverse": zeros.clone(), "rounds": rounds}
+
+    def _largest_square(self) -> float:
+        """Return the largest z^2 plus magnitude^2: a convex function of abs(z)."""
+        if not self.magnitudes:
+            return self.clip**2
+        ends = (0.0, self.clip)
+        return max(z**2 + (MAGNITUDE_WEIGHT * (z - MEAN_MAGNITUDE)) ** 2 for z in ends)
 
     @one_at_a_time
     def _forward_in_python(self, x: ArrayLike) -> Tensor:
@@ -119,7 +163,7 @@ class RunningScaler(Learner):
         if self.batch_dims:
             for _ in range(len(x.shape) - len(mean.shape)):
                 mean, inverse = mean[..., None, :], inverse[..., None, :]
-        return standardised(x, mean, inverse, self.clip, self.intercept)
+        return standardised(x, mean, inverse, self.clip, self.magnitudes, self.intercept)
 
     @one_at_a_time
     def _step_in_python(self, x: ArrayLike) -> None:
