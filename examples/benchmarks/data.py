@@ -107,7 +107,6 @@ SETS = {
     "mammographic": keel("mammographic", HELD_OUT),
     "mushroom": keel("mushroom", HELD_OUT),
     "ring": keel("ring", HELD_OUT),
-    "splice": keel("splice", HELD_OUT),
     "tic-tac-toe": keel("tic-tac-toe", HELD_OUT),
     "twonorm": keel("twonorm", HELD_OUT),
     "wisconsin": keel("wisconsin", HELD_OUT),
@@ -122,6 +121,14 @@ def chosen_sets(names: list[str]) -> list[str]:
             f"--sets: expected dev, seen, held-out, all or names of {', '.join(SETS)}; got {sorted(unknown)}"
         )
     return [name for name, source in SETS.items() if {name, source.role, "all"} & set(names)]
+
+
+def installed(names: list[str]) -> list[str]:
+    """Return the names of the sets whose packages are installed, and say which are left out."""
+    for name in names:
+        if not SETS[name].is_installed():
+            print(f"{name}: left out, because the package {SETS[name].package} is not installed")
+    return [name for name in names if SETS[name].is_installed()]
 
 
 @cache

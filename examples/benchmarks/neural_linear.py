@@ -164,18 +164,12 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     runs = Runs(options.output / "neural_linear.jsonl")
     runs.forget(options.again)
-    sets = [name for name in options.sets if data.SETS[name].is_installed()]
-    for missing in set(options.sets) - set(sets):
-        print(f"Left out, because it is not installed: {missing}")
+    sets = data.installed(options.sets)
     seeds, rounds = (2, 60) if options.smoke else (options.seeds, ROUNDS)
     comparison = Comparison(sets, seeds, rounds, runs)
     comparison.play()
     found = {TITLES[noise]: comparison.table(noise) for noise in data.NOISES}
-    page = tables.as_page(found, MARK)
-    (options.output / "neural_linear.md").write_text(page)
-    print(page)
-    if options.page:
-        options.page.write_text(tables.renewed(options.page.read_text(), found, MARK))
+    tables.publish(found, options.output / "neural_linear.md", options.page, MARK)
 
 
 if __name__ == "__main__":

@@ -140,16 +140,10 @@ def main() -> None:
     options = parser.parse_args()
     play.one_thread()
     chosen = ["digits"] if options.smoke else data.chosen_sets([data.DEVELOPMENT])
-    sets = [name for name in chosen if data.SETS[name].is_installed()]
-    for name in set(chosen) - set(sets):
-        print(f"Left out, because {data.SETS[name].package} is not installed: {name}")
+    sets = data.installed(chosen)
     rounds, seeds, runs = (20, 2, 2) if options.smoke else (ROUNDS, SEEDS, RUNS)
     found = on_a_known_stream(20 if options.smoke else 1000, runs) | on_real_data(sets, rounds, seeds)
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "promises.md").write_text(tables.as_page(found, MARK))
-    print(tables.as_page(found, MARK))
-    if options.page:
-        options.page.write_text(tables.renewed(options.page.read_text(), found, MARK))
+    tables.publish(found, options.output / "promises.md", options.page, MARK)
 
 
 if __name__ == "__main__":

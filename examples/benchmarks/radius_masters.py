@@ -240,16 +240,14 @@ def check_table(cells: Sequence[Cell]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
+    parser.add_argument("--page", type=Path, help="a page whose tables to renew, such as docs/radius_master.md")
     parser.add_argument("--smoke", action="store_true", help="30 rounds of digits and 2 seeds, to see that it runs")
     options = parser.parse_args()
     torch.set_num_threads(1)
     chosen = ["digits"] if options.smoke else data.chosen_sets([data.DEVELOPMENT])
     seeds, rounds = (2, 30) if options.smoke else (SEEDS, ROUNDS)
     cells, large = [], []
-    for name in chosen:
-        if not data.SETS[name].is_installed():
-            print(f"Left out, because {data.SETS[name].package} is not installed: {name}")
-            continue
+    for name in data.installed(chosen):
         for noise in data.NOISES:
             cells.append(Cell(name, noise, UNIT, range(seeds), rounds))
             large.append(Cell(name, noise, LARGE_UNIT, range(seeds), rounds))
@@ -265,10 +263,7 @@ def main() -> None:
         f"All constants, multiples of {LARGE_UNIT:g}": constants_table(large),
         "The library and its twin": check_table([cell for cell in cells if cell.name == checked]),
     }
-    page = "\n".join(f"### {title}\n\n{MARK}{table}" for title, table in found.items())
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "radius_masters.md").write_text(page)
-    print(page)
+    tables.publish(found, options.output / "radius_masters.md", options.page, MARK)
 
 
 if __name__ == "__main__":

@@ -179,21 +179,19 @@ def main() -> None:
     runs = Runs(options.output / "runs.jsonl")
     runs.forget(options.again)
     learners = [name for name in options.learners if LEARNERS[name].is_installed()]
-    sets = [name for name in options.sets if data.SETS[name].is_installed()]
-    for missing in (set(options.learners) - set(learners)) | (set(options.sets) - set(sets)):
-        print(f"Left out, because it is not installed: {missing}")
+    sets = data.installed(options.sets)
+    for missing in set(options.learners) - set(learners):
+        print(f"{missing}: left out, because the package {LEARNERS[missing].package} is not installed")
     benchmark = Benchmark(sets, learners, tuple(range(options.seeds)), options.rounds, runs)
     run(benchmark.tuning(), runs, options.workers, "tuning")
     run(benchmark.final(), runs, options.workers, "test seeds")
     timed, repeats = (sets, 1) if options.smoke else ([name for name in TIMED if name in sets], 3)
     times = {name: processor_times(name, learners, min(options.rounds, 300), repeats) for name in timed}
     found = tables.all_tables(benchmark, times)
-    (options.output / "tables.md").write_text(tables.as_page(found))
-    print(tables.as_page(found))
+    tables.publish(found, options.output / "tables.md", options.page)
     plot.dots(benchmark, options.output / "benchmark.png")
     print(f"Tables, figure and runs: {options.output}")
     if options.page:
-        options.page.write_text(tables.renewed(options.page.read_text(), found))
         plot.dots(benchmark, options.page.with_suffix(".png"))
 
 

@@ -4,6 +4,7 @@ import math
 import re
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import data
@@ -170,6 +171,16 @@ def all_tables(benchmark: "Benchmark", times: Times) -> dict[str, str]:
 
 
 MARK = "<!-- printed by examples/benchmarks/run.py -->\n"
+
+
+def publish(found: dict[str, str], file: Path, page: Path | None = None, mark: str = MARK) -> None:
+    """Print tables, keep them in a file, and renew those of a page."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = as_page(found, mark)
+    file.write_text(text)
+    print(text)
+    if page:
+        page.write_text(renewed(page.read_text(), found, mark))
 
 
 def as_page(found: dict[str, str], mark: str = MARK) -> str:
