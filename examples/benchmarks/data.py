@@ -133,7 +133,7 @@ def installed(names: list[str]) -> list[str]:
 
 @cache
 def table(name: str) -> Table:
-    """Load a set: all rows and columns, as the package has them."""
+    """Load all rows and columns of a set."""
     features, labels = SETS[name].load()
     values, labels = np.unique(labels, return_inverse=True)
     if not np.isfinite(features).all():

@@ -19,7 +19,8 @@ class Learner:
 
     ``make(dim, actions, rewards, seed, **options)`` returns a learner. If ``is_fleet``, ``make(dim, actions, rewards, seeds,
     options)``, with lists, returns all members at once. Tables show the settings ``shown`` beside the default. ``features`` is
-    raw for a learner that scales features itself, and ``constant`` says whether a learner needs a column of ones. A learner
+    raw for a learner that scales features itself, and ``constant`` says whether a learner needs a column of ones. A learner with
+    ``standard_only`` makes no sense on raw features. A learner
     ``by_theory`` plays on the development sets only, because it takes long on the largest ones.
     """
 
@@ -33,6 +34,7 @@ class Learner:
     is_fleet: bool = False
     is_linear_rival: bool = False
     by_theory: bool = False
+    standard_only: bool = False
     noises: tuple[str, ...] = ("none", "pareto")
 
     def is_installed(self) -> bool:
@@ -81,7 +83,11 @@ LEARNERS = {
         ridges.LinUCB, grid=grid(alpha=RADII, ridge=RIDGES), package="numpy", is_fleet=True, is_linear_rival=True
     ),
     "LinUCB, magnitudes": Learner(
-        ridges.MagnitudesLinUCB, grid=grid(alpha=RADII, ridge=RIDGES), package="numpy", is_fleet=True
+        ridges.MagnitudesLinUCB,
+        grid=grid(alpha=RADII, ridge=RIDGES),
+        package="numpy",
+        is_fleet=True,
+        standard_only=True,
     ),
     "neural-linear": Learner(
         rivals.NeuralLinear,

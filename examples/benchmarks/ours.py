@@ -25,9 +25,10 @@ class TorchOnline:
         if options:
             self.bandit = torchonline.DisjointArms(self.estimator(**options), actions, scaler=self.bandit.scaler)
 
-    def estimator(self, ridge: float = 1.0, radius_scale: float = 0.8) -> nn.Module:
+    def estimator(self, ridge: float = 1.0, radius_scale: float | None = None) -> nn.Module:
         """Return an estimator like the default's, with options."""
         default: Any = self.bandit.estimator
+        radius_scale = default.radius_scale if radius_scale is None else radius_scale
         return type(default)(default.dim, ridge=ridge * default.ridge, radius_scale=radius_scale)
 
     def select(self, context: np.ndarray) -> int:

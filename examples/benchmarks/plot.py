@@ -90,7 +90,7 @@ def dots(benchmark: "Benchmark", path: Path) -> None:
     is_mixed = 0 < len(held_out) < len(sets)
     axes[0].set_yticks(range(len(sets)), [f"{name} *" if is_mixed and name not in held_out else name for name in sets])
     if is_mixed:
-        figure.text(0.01, 0.01, "* used for development", fontsize=8, color="#444444")
+        figure.text(0.01, 0.01, "* defaults were chosen on it", fontsize=8, color="#444444")
     top = (0.36 * (len(sets) + 0.1) + 0.6) / height
     figure.subplots_adjust(left=0.1, right=0.97, top=top, bottom=0.6 / height, wspace=0.08)
     figure.savefig(path, dpi=150)

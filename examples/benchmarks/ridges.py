@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from torchonline.bandits.scaler import MAGNITUDE_WEIGHT, MEAN_MAGNITUDE
+
 Options = dict[str, float | str]
 
 
@@ -66,7 +68,10 @@ class LinUCB:
 
 
 class MagnitudesLinUCB(LinUCB):
-    """:class:`LinUCB` on the features of contexts, their magnitudes as in ``torchonline.bandit``, and the constant."""
+    """:class:`LinUCB` on standardised features, the magnitude of each as in ``RunningScaler``, and the constant.
+
+    Nothing is clipped, and there are magnitudes however many features there are.
+    """
 
     def __init__(self, dim: int, actions: int, rewards: str, seeds: Sequence[int], options: Sequence[Options]) -> None:
         super().__init__(2 * dim - 1, actions, rewards, seeds, options)
@@ -80,4 +85,4 @@ class MagnitudesLinUCB(LinUCB):
     @staticmethod
     def with_magnitudes(contexts: np.ndarray) -> np.ndarray:
         """Return (B, 2 m - 1) for contexts (B, m) that end in a constant."""
-        return np.concatenate([0.7 * (abs(contexts[:, :-1]) - 0.8), contexts], axis=1)
+        return np.concatenate([MAGNITUDE_WEIGHT * (abs(contexts[:, :-1]) - MEAN_MAGNITUDE), contexts], axis=1)

@@ -134,7 +134,7 @@ class Benchmark:
             if best is not None and setting(best) not in map(setting, options):
                 options.append(best)
             jobs.append(self.job(name, noise, learner, options, self.seeds))
-            if noise == "none" and not entry.by_theory:
+            if noise == "none" and not (entry.by_theory or entry.standard_only):
                 other = "standard" if entry.features == "raw" else "raw"
                 jobs.append(self.job(name, noise, learner, [entry.default], self.seeds, other))
         return jobs

@@ -115,7 +115,7 @@ def raw_features(benchmark: "Benchmark", role: str) -> str:
     rows = []
     for learner in benchmark.learners:
         entry = LEARNERS[learner]
-        if entry.by_theory:
+        if entry.by_theory or entry.standard_only:
             continue
         row = [f"{learner}: default"]
         for name in sets:

@@ -1,11 +1,13 @@
 """Steps, resets and loads that are interrupted: what was torn stays torn until it is put right."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from torchonline import RidgeRegression
+from torchonline.core.stepping import all_or_nothing_with
 
 
 def interrupted(*arguments: Any) -> None:
@@ -58,3 +60,22 @@ def test_a_load_that_replaces_buffers_is_not_undone_by_halves() -> None:
         learner.load_state_dict(state, assign=True)
     with pytest.raises(RuntimeError, match="half written"):
         learner.state_dict()
+
+
+@pytest.mark.parametrize(("was_torn", "is_owner_torn"), [(False, False), (True, False), (False, True)])
+def test_a_snapshot_of_an_owner_clears_no_older_mark(was_torn: bool, is_owner_torn: bool) -> None:
+    """The learner is whole after an interrupt, unless it or its owner was torn before."""
+    learner, owner = RidgeRegression(2), SimpleNamespace()
+    learner.__dict__["_is_torn"] = was_torn
+    if is_owner_torn:
+        owner._is_torn = True
+    with pytest.raises(KeyboardInterrupt):
+        all_or_nothing_with(learner, owner, list(learner.state().values()), interrupted)
+    assert learner._is_torn is (was_torn or is_owner_torn)
+
+
+def test_an_error_in_the_snapshot_of_an_owner_is_raised_as_it_is() -> None:
+    learner = RidgeRegression(2)
+    with pytest.raises(TypeError, match="clone"):
+        all_or_nothing_with(learner, SimpleNamespace(), ["not a tensor"], interrupted)
+    assert not learner._is_torn

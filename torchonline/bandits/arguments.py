@@ -109,7 +109,7 @@ def checked_responses(
 
 def as_reward(reward: Any) -> Tensor:
     """Return a reward of :func:`checked_responses` as a tensor."""
-    return torch.tensor(reward, dtype=torch.float64) if type(reward) is float else reward
+    return torch.tensor(reward, dtype=torch.float64, device="cpu") if type(reward) is float else reward
 
 
 def checked_actions(

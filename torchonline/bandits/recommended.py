@@ -39,7 +39,7 @@ def bandit(
 ) -> ComposedPolicy | UCB:
     """Return the recommended bandit for raw features and default arguments.
 
-    It standardises the features as they come, adds the magnitude of each, learns a model that is linear in both by ridge
+    It standardises the features as they come, adds the magnitudes of up to 48 features, learns a linear model of both by ridge
     regression, and plays the arm whose upper bound is largest, with a radius that follows the residuals. Its repr says what was
     chosen and why. Nothing has to be tuned; no theorem holds, because the scaler moves and the radius is a heuristic.
     docs/benchmark.md compares it with other libraries, and docs/encoders.md puts it on an encoder. For a theorem, put the
@@ -49,7 +49,7 @@ def bandit(
     differ little, such as 10 and 11, it may play the first arm for ever; subtract a typical bad reward from them.
 
     Cost of a round: O(K m^2) for a decision among K arms, O(m^2) for a step, where cutting sorts 256 numbers besides; m is
-    2 d + 1 with magnitudes, d + 1 without.
+    2 d + 1 with magnitudes, d + 1 without them, and d without a scaler.
 
     Args:
         dim: d, number of features.
@@ -58,9 +58,9 @@ def bandit(
         actions: K, if every action has a model of its own: ``select(context)``, ``step(context, action, reward)``. None if each
             arm has its own features: ``select(arms)``, ``step(x, reward)``.
         scale: False for features that an encoder learns: there is no scaler then, and the ridge is 1.
-        magnitudes: whether to add the magnitudes of :class:`RunningScaler`, by which the middle of a feature's range can be good
-            or bad. The ridge is d / 6 then, or d / 4 where outliers are cut; without magnitudes, (d + 1) / 5. None for yes, if
-            there are at most 48 features: of more, magnitudes cost time and save few errors.
+        magnitudes: whether to add the magnitudes of :class:`RunningScaler`, so that the model can prefer the middle of a
+            feature's range, or its ends. None for True with up to 48 features, and False with more, where magnitudes cost time
+            and save few errors. The ridge is d / 6 with magnitudes, d / 4 if outliers are cut too, and (d + 1) / 5 without them.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Returns:
@@ -77,15 +77,16 @@ def bandit(
     """
     kind = one_of("rewards", rewards, tuple(KINDS))
     estimator, chosen, why, theorem = KINDS[kind]
-    scaler, features, ridge = None, positive_integer("dim", dim), None
+    dim = features = positive_integer("dim", dim)
+    scaler, ridge = None, None
     if instance_of("scale", scale, bool, "True or False"):
         magnitudes = dim <= MOST_WITH_MAGNITUDES if magnitudes is None else magnitudes
         scaler = RunningScaler(dim, magnitudes=magnitudes, **options)
         features, ridge = scaler.features, RIDGES[estimator] * dim if magnitudes else None
-    elif magnitudes is None:
-        ridge = 1.0
+    elif magnitudes:
+        raise ValueError(f"magnitudes: expected None or False with scale=False, got {magnitudes!r}")
     else:
-        raise ValueError(f"magnitudes: expected None with scale=False, got {magnitudes!r}")
+        ridge = 1.0
     model = estimator(features, ridge=ridge, **chosen, **options)
     policy: ComposedPolicy
     if actions is not None:

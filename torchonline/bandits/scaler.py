@@ -15,7 +15,7 @@ from torchonline.core.ops import along, assign_, at_least, converted, count_, or
 from torchonline.core.options import LearnerOptions
 from torchonline.core.stepping import one_at_a_time
 
-# A magnitude is its weight times |z| - its mean, which is that of the normal distribution.
+# A magnitude is MAGNITUDE_WEIGHT (|z| - MEAN_MAGNITUDE). The mean of |z| is about 0.8 for normal z.
 MAGNITUDE_WEIGHT, MEAN_MAGNITUDE = 0.7, 0.8
 
 
@@ -75,12 +75,12 @@ class RunningScaler(Learner):
     with the mean and the standard deviation (divisor n - 1) of the n rows that :meth:`step` has seen, by Welford's algorithm. A
     feature whose deviation is 0, as all are before the second row, becomes 0. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended
     for each feature: a model that is linear in z and its magnitude can say that the middle of a feature's range is good, or bad.
-    With ``intercept``, a 1 is appended.
+    The magnitude of a constant feature is -0.56. With ``intercept``, a 1 is appended.
 
     What it does to a guarantee. The coordinates move while the scaler learns, so what an estimator has learnt before refers to
     other coordinates than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after`` the
     coordinates stay after that many rows. An estimator that starts then, or starts anew as in :class:`DisjointArms`, keeps its
-    guarantee from then on, for a mean reward that is linear in z.
+    guarantee from then on, for a mean reward that is linear in the output.
 
     Cost of a row: O(d).
 
@@ -94,7 +94,7 @@ class RunningScaler(Learner):
 
     Shape:
         - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, and d more with ``magnitudes``, and 1
-          more with ``intercept``. The attribute ``bound`` is the largest norm of an output.
+          more with ``intercept``. The attribute ``bound`` is the largest norm of an output, up to rounding.
         - ``mean``, ``squares`` (of deviations from the mean, summed), ``inverse`` (1 / deviation, or 0): ``(*B, d)``;
           ``rounds``, the rows seen, ``(*B)``.
 
@@ -108,7 +108,7 @@ class RunningScaler(Learner):
         Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 1962.
     """
 
-    # A policy's statistics on the scaled features depend on the clip.
+    # A policy's statistics on the scaled features depend on the last two.
     statistics_depend_on = ("freeze_after", "clip", "magnitudes")
     mean: Tensor
     squares: Tensor

@@ -119,7 +119,7 @@ def all_or_nothing_with(
         all_or_nothing(owner, state, True, method, *arguments)
     except BaseException:
         # The snapshot has put the learner's state back, unless that was interrupted too.
-        learner.__dict__["_is_torn"] = was_torn or owner.__dict__["_is_torn"]
+        learner.__dict__["_is_torn"] = was_torn or owner.__dict__.get("_is_torn", False)
         raise
 
 
