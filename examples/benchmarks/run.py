@@ -11,13 +11,15 @@ learner could do, and a constant. One table shows them on raw features.
 Each library plays with its defaults and tuned: the setting of its grid with the least mean error on other seeds, for each set and
 noise. All grids have the same number of settings. ``data.py`` says which sets were used for development.
 
-Runs are kept in OUTPUT/runs.jsonl and not repeated, even if the code has changed: ``--again LEARNER`` plays a learner anew.
+Runs are kept in OUTPUT/runs.jsonl and not repeated, even if the code has changed: ``--again LEARNER`` plays a learner anew. With
+``--runs docs/benchmark_runs.jsonl.gz``, the runs of docs/benchmark.md are not repeated either.
 
     python examples/benchmarks/run.py    # the development sets: some 40 minutes on a core; seconds with --smoke
     pip install ".[examples,benchmarks]"    # the other libraries; those that are missing are left out
 """
 
 import argparse
+import gzip
 import json
 import multiprocessing
 import sys
@@ -51,6 +53,18 @@ class Runs:
             lines = [line for line in path.read_text().splitlines() if line.endswith("}")]
             self.records = {record["key"]: record for record in map(json.loads, lines)}
             self.write()
+
+    def read(self, file: Path) -> None:
+        """Take over the finished cells of a file that :meth:`save` has written."""
+        for record in map(json.loads, gzip.decompress(file.read_bytes()).decode().splitlines()):
+            self.records.setdefault(record["key"], record)
+        self.write()
+
+    def save(self, file: Path, keys: Iterable[str]) -> None:
+        """Write some cells to a compressed file: their keys, learners and errors."""
+        records = ({name: self.records[key][name] for name in ("key", "learner", "error")} for key in keys)
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        file.write_bytes(gzip.compress(lines.encode(), mtime=0))
 
     def write(self) -> None:
         self.path.write_text("".join(json.dumps(record) + "\n" for record in self.records.values()))
@@ -155,7 +169,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
-    parser.add_argument("--page", type=Path, help="a page whose tables and figure to renew, such as docs/benchmark.md")
+    parser.add_argument("--runs", type=Path, help="finished runs to start from, such as docs/benchmark_runs.jsonl.gz")
+    parser.add_argument("--page", type=Path, help="a page whose tables, figure and runs to renew: docs/benchmark.md")
     parser.add_argument("--smoke", action="store_true", help="30 rounds of digits and 2 seeds, to see that it runs")
     options = parser.parse_args()
     if not 1 <= options.seeds <= TUNING_SEEDS[0]:
@@ -164,6 +179,8 @@ def parsed() -> argparse.Namespace:
         parser.error(f"--rounds and --workers: expected at least 1, got {options.rounds} and {options.workers}")
     if options.page and not options.page.is_file():
         parser.error(f"--page: expected a file, got {options.page}")
+    if options.runs and not options.runs.is_file():
+        parser.error(f"--runs: expected a file, got {options.runs}")
     if options.smoke:
         options.sets, options.seeds, options.rounds = ["digits"], 2, 30
     try:
@@ -177,6 +194,8 @@ def main() -> None:
     options = parsed()
     options.output.mkdir(parents=True, exist_ok=True)
     runs = Runs(options.output / "runs.jsonl")
+    if options.runs:
+        runs.read(options.runs)
     runs.forget(options.again)
     learners = [name for name in options.learners if LEARNERS[name].is_installed()]
     sets = data.installed(options.sets)
@@ -193,6 +212,8 @@ def main() -> None:
     print(f"Tables, figure and runs: {options.output}")
     if options.page:
         plot.dots(benchmark, options.page.with_suffix(".png"))
+        played = (key for job in (*benchmark.tuning(), *benchmark.final()) for key in job.keys)
+        runs.save(options.page.with_name(f"{options.page.stem}_runs.jsonl.gz"), dict.fromkeys(played))
 
 
 if __name__ == "__main__":

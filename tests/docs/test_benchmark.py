@@ -138,6 +138,21 @@ def test_page_has_every_table(benchmark_modules: SimpleNamespace) -> None:
         assert tables.renewed(page, {title: ""}).count(f"## {title}\n") == 1
 
 
+def test_the_page_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
+    """The main table comes from the errors in the repository, without the sets."""
+    script, docs = benchmark_modules.run, FOLDER.parents[1] / "docs"
+    runs = script.Runs(tmp_path / "runs.jsonl")
+    runs.read(docs / "benchmark_runs.jsonl.gz")
+    sets, learners = list(benchmark_modules.data.SETS), list(benchmark_modules.learners.LEARNERS)
+    benchmark = script.Benchmark(sets, learners, tuple(range(script.SEEDS)), script.ROUNDS, runs)
+    for noise, title in benchmark_modules.tables.NOISE_TITLES.items():
+        table = benchmark_modules.tables.against_tuned(benchmark, noise)
+        assert (
+            f"## Errors {title}: default against tuned\n\n{benchmark_modules.tables.MARK}{table}"
+            in docs.joinpath("benchmark.md").read_text()
+        )
+
+
 def test_page_of_encoders_has_its_tables(benchmark_modules: SimpleNamespace) -> None:
     tables, script = benchmark_modules.tables, benchmark_modules.neural_linear
     page = (FOLDER.parents[1] / "docs" / "encoders.md").read_text()
