@@ -89,6 +89,7 @@ def test_what_it_returns() -> None:
         ({"rewards": "clicks"}, r"rewards: expected one of 'binary', 'unit', 'count', 'real', 'heavy', got 'clicks'"),
         ({"actions": 0}, "actions: expected an integer above 0, got 0"),
         ({"dim": -1}, "dim: expected an integer above 0, got -1"),
+        ({"ridge": 1.0}, r"bandit\(\) got an unexpected keyword argument 'ridge'"),
         ({"scale": "no"}, "scale: expected True or False, got str"),
         ({"magnitudes": 2}, "magnitudes: expected True or False, got int"),
         ({"scale": False, "magnitudes": True}, "magnitudes: expected None or False with scale=False, got True"),

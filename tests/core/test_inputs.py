@@ -109,8 +109,10 @@ def test_a_head_takes_arrays_and_integers() -> None:
     head.step(inputs.tolist(), np.int64(2), True)
     head.step([inputs, inputs], [1, 2], [0.5, 1])
     assert int(head.policy.estimator.rounds) == 4
-    with pytest.raises(TypeError, match=r"^action: expected an int64 tensor or integers, got float"):
-        head.step(inputs, 1.0, 1.0)
+    for action in (1.0, True, None):
+        named = type(action).__name__
+        with pytest.raises(TypeError, match=f"^action: expected an int64 tensor or integers, got {named}"):
+            head.step(inputs, action, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,9 @@ def bandit(
         >>> k = policy.select(context)
         >>> policy.step(context, k, 1.0)
     """
+    for name in options:
+        if name not in LearnerOptions.__annotations__:
+            raise TypeError(f"bandit() got an unexpected keyword argument {name!r}")
     kind = one_of("rewards", rewards, tuple(KINDS))
     estimator, chosen, why, theorem = KINDS[kind]
     dim = features = positive_integer("dim", dim)

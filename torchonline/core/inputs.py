@@ -73,7 +73,9 @@ def as_indices(name: str, value: Any, device: torch.device) -> Tensor:
     """Return an int64 tensor as a plain one; integers, lists and arrays as a new one."""
     if not isinstance(value, Tensor):
         wanted = "an int64 tensor or integers"
-        array = array_of(name, None if isinstance(value, bool) else value, wanted)
+        if isinstance(value, bool):
+            raise _unexpected(name, wanted, "bool")
+        array = array_of(name, value, wanted)
         if array.dtype.kind not in "iu":
             raise _unexpected(name, wanted, type(value).__name__)
         return torch.from_numpy(array.astype(np.int64)).to(device)
