@@ -125,10 +125,10 @@ def chosen_sets(names: list[str]) -> list[str]:
 
 def installed(names: list[str]) -> list[str]:
     """Return the names of the sets whose packages are installed, and say which are left out."""
-    for name in names:
-        if not SETS[name].is_installed():
-            print(f"{name}: left out, because the package {SETS[name].package} is not installed")
-    return [name for name in names if SETS[name].is_installed()]
+    missing = [name for name in names if not SETS[name].is_installed()]
+    for name in missing:
+        print(f"{name}: left out, because the package {SETS[name].package} is not installed")
+    return [name for name in names if name not in missing]
 
 
 @cache

@@ -19,9 +19,9 @@ class Learner:
 
     ``make(dim, actions, rewards, seed, **options)`` returns a learner. If ``is_fleet``, ``make(dim, actions, rewards, seeds,
     options)``, with lists, returns all members at once. Tables show the settings ``shown`` beside the default. ``features`` is
-    raw for a learner that scales features itself, and ``constant`` says whether a learner needs a column of ones. A learner with
-    ``standard_only`` makes no sense on raw features. A learner
-    ``by_theory`` plays on the development sets only, because it takes long on the largest ones.
+    raw for a learner that scales features itself, and ``constant`` says whether a learner needs a column of ones. A learner that
+    is ``standard_only`` is not played on raw features. A learner ``by_theory`` plays on the development sets only, because it
+    takes long on the largest ones.
     """
 
     make: Callable[..., Any]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from torchonline.bandits.scaler import MAGNITUDE_WEIGHT, MEAN_MAGNITUDE
+from torchonline.bandits.scaler import magnitude
 
 Options = dict[str, float | str]
 
@@ -85,4 +85,4 @@ class MagnitudesLinUCB(LinUCB):
     @staticmethod
     def with_magnitudes(contexts: np.ndarray) -> np.ndarray:
         """Return (B, 2 m - 1) for contexts (B, m) that end in a constant."""
-        return np.concatenate([MAGNITUDE_WEIGHT * (abs(contexts[:, :-1]) - MEAN_MAGNITUDE), contexts], axis=1)
+        return np.concatenate([magnitude(contexts[:, :-1]), contexts], axis=1)

@@ -63,11 +63,10 @@ class Runs:
     def save(self, file: Path, keys: Iterable[str]) -> None:
         """Write some cells to a compressed file: their keys, learners and errors."""
         records = ({name: self.records[key][name] for name in ("key", "learner", "error")} for key in keys)
-        lines = "".join(json.dumps(record) + "\n" for record in records)
-        file.write_bytes(gzip.compress(lines.encode(), mtime=0))
+        file.write_bytes(gzip.compress(as_lines(records).encode(), mtime=0))
 
     def write(self) -> None:
-        self.path.write_text("".join(json.dumps(record) + "\n" for record in self.records.values()))
+        self.path.write_text(as_lines(self.records.values()))
 
     def forget(self, learners: Sequence[str]) -> None:
         self.records = {key: record for key, record in self.records.items() if record["learner"] not in learners}
@@ -77,10 +76,15 @@ class Runs:
         with self.path.open("a") as file:
             for record in records:
                 self.records[record["key"]] = record
-                file.write(json.dumps(record) + "\n")
+                file.write(as_lines([record]))
 
     def errors(self, job: Job) -> list[float]:
         return [self.records[key]["error"] for key in job.keys]
+
+
+def as_lines(records: Iterable[dict[str, Any]]) -> str:
+    """Return one JSON record a line."""
+    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 def run(jobs: Iterable[Job], runs: Runs, workers: int, title: str) -> None:

