@@ -150,6 +150,10 @@ def robust(dim: int, **options: Any) -> Any:
     return RobustRidgeRegression(dim, window=5, warmup=2, **options)
 
 
+def floored(dim: int, **options: Any) -> Any:
+    return AdaptiveRidgeRegression(dim, floor=0.3, **options)
+
+
 def local(dim: int, **options: Any) -> Any:
     return LocalGLMRegression(dim, feature_bound=20.0, **options)
 
@@ -167,6 +171,7 @@ CASES = [
     Case("ridge", DisjointArms, RidgeRegression, None),
     Case("heavy tail, frozen", DisjointArms, HeavyTailRegression, {"freeze_after": 6}),
     Case("robust", DisjointArms, robust, {"magnitudes": True}),
+    Case("floor", DisjointArms, floored),
     Case("local", DisjointArms, local, None),
     Case(
         "Thompson",

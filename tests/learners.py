@@ -43,6 +43,7 @@ VARIANTS: dict[str, tuple[Any, ...]] = {
     "noise": ("symmetric",),
     "restart_every": (8,),  # of which the window of rule 5 holds four
     "horizon": (None,),
+    "floor": (0.2,),
     "repeats": (1, 2),
     "link": (
         torchonline.Gaussian(0.5),

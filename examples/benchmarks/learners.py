@@ -54,11 +54,15 @@ RADII, RIDGES = (0.1, 0.2, 0.5, 1.0), (0.1, 1.0, 10.0)
 # river's learner adds 1/beta to the squared width and has radius 1; prior precision alpha is ridge times beta.
 RIVER = tuple({"alpha": round(r / a**2, 6), "beta": round(1.0 / a**2, 6)} for a in RADII for r in RIDGES)
 EXPLORE = ("--epsilon 0.05", "--squarecb", "--bag 5", "--softmax --lambda 10", "--cover 3")
-OURS = grid(radius_scale=(0.2, 0.4, 0.8, 1.6), ridge=(0.2, 1.0, 5.0))
+OURS = grid(radius_scale=(0.15, 0.3, 0.6, 1.2), ridge=(0.2, 1.0, 5.0))
 
 LEARNERS = {
     "torchonline.bandit": Learner(
-        ours.TorchOnline, shown=grid(magnitudes=(False,)), grid=OURS, features="raw", constant=False
+        ours.TorchOnline,
+        shown=({"magnitudes": False}, {"kind": "real"}),
+        grid=OURS,
+        features="raw",
+        constant=False,
     ),
     "torchonline Greedy": Learner(ours.Greedy, features="raw", constant=False),
     "VW": Learner(

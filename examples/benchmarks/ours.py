@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 import torchonline
+from torchonline.bandits.estimator import Estimator
+from torchonline.core.options import rebuilt
 from torchonline.models import BanditHead
 
 
@@ -14,22 +16,28 @@ class TorchOnline:
     """The library's ``torchonline.bandit``, on raw features.
 
     With options, it is put together from the same parts: ``ridge``, in units of the default's; ``radius_scale``; and
-    ``magnitudes``, as in ``torchonline.bandit``.
+    ``magnitudes`` and ``kind``, which are ``magnitudes`` and ``rewards`` of ``torchonline.bandit``.
     """
 
     def __init__(
-        self, dim: int, actions: int, rewards: str, seed: int, magnitudes: bool | None = None, **options: float
+        self,
+        dim: int,
+        actions: int,
+        rewards: str,
+        seed: int,
+        magnitudes: bool | None = None,
+        kind: str | None = None,
+        **options: float,
     ) -> None:
         torch.manual_seed(seed)
-        self.bandit = torchonline.bandit(dim, rewards=rewards, actions=actions, magnitudes=magnitudes)
+        self.bandit = torchonline.bandit(dim, rewards=kind or rewards, actions=actions, magnitudes=magnitudes)
         if options:
             self.bandit = torchonline.DisjointArms(self.estimator(**options), actions, scaler=self.bandit.scaler)
 
-    def estimator(self, ridge: float = 1.0, radius_scale: float | None = None) -> nn.Module:
-        """Return an estimator like the default's, with options."""
+    def estimator(self, ridge: float = 1.0, **options: float) -> Estimator:
+        """Return the estimator of an arm, like the default's but for some options."""
         default: Any = self.bandit.estimator
-        radius_scale = default.radius_scale if radius_scale is None else radius_scale
-        return type(default)(default.dim, ridge=ridge * default.ridge, radius_scale=radius_scale)
+        return rebuilt(default, ridge=ridge * default.ridge, batch_shape=(), **options)
 
     def select(self, context: np.ndarray) -> int:
         return int(self.bandit.select(torch.from_numpy(context)))

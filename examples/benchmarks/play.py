@@ -40,7 +40,7 @@ class Job:
 
 def rewards_of(noise: str) -> str:
     """Return what the user of torchonline says of the rewards."""
-    return "unit" if noise == "none" else "real"
+    return "unit" if noise == "none" else "heavy"
 
 
 def play_one(learner: Learner, rounds: data.Stream, rewards: str, options: Options, seed: int) -> float:

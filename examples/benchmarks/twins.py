@@ -6,15 +6,16 @@ import numpy as np
 
 
 class Scaler:
-    """Running means and deviations of B members: the twin of ``RunningScaler``."""
+    """Running means and deviations of B members, their row included: the twin of ``RunningScaler``."""
 
     def __init__(self, members: int, dim: int) -> None:
         self.count, self.mean, self.squares = 0, np.zeros((members, dim)), np.zeros((members, dim))
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        deviation = np.sqrt(self.squares / max(self.count - 1, 1))
-        inverse = np.where(deviation > 0.0, 1.0 / np.where(deviation > 0.0, deviation, 1.0), 0.0)
-        return np.column_stack([np.clip((x - self.mean) * inverse, -2.5, 2.5), np.ones(len(x))])
+        offset = (x - self.mean) * self.count / (self.count + 1)
+        deviation = np.sqrt((self.squares + offset * (x - self.mean)) / max(self.count, 1))
+        z = offset / np.where(deviation > 0.0, deviation, 1.0)
+        return np.column_stack([np.clip(z, -2.5, 2.5), np.ones(len(x))])
 
     def step(self, x: np.ndarray) -> None:
         self.count += 1

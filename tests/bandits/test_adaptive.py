@@ -12,7 +12,7 @@ from torch import Tensor
 from tests.learners import close, differences, same, snapshot
 from tests.reference.adaptive import AdaptiveReference, RobustReference
 from tests.reference.follow import data
-from torchonline import UCB, AdaptiveRidgeRegression, RobustRidgeRegression, bandit
+from torchonline import UCB, AdaptiveRidgeRegression, DisjointArms, RobustRidgeRegression, bandit
 
 pytestmark = pytest.mark.fast
 
@@ -45,13 +45,16 @@ def test_agrees_with_reference(dim: int, options: dict[str, Any], is_small: bool
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"noise_scale": 2.0, "ridge": 3.0, "radius_scale": 0.1}], ids=["default", "all"]
+    "options",
+    [{}, {"noise_scale": 2.0, "ridge": 3.0, "radius_scale": 0.1}, {"floor": 0.2}, {"floor": 1e9}],
+    ids=["default", "all", "a floor", "a high floor"],
 )
 @pytest.mark.parametrize("is_small", [True, False], ids=["on arrays", "on tensors"])
 def test_adaptive_agrees_with_reference(options: dict[str, Any], is_small: bool) -> None:
     policy, reference = UCB(AdaptiveRidgeRegression(3, **options)), AdaptiveReference(3, **options)
     policy.estimator.is_small = is_small
     for arms, reward, noise_scale in data(3, seed=1, noise=(0.1, 1.0, 3.0), outlier=1e3):
+        reward = reward if policy.estimator.floor is None else abs(reward)
         rows, scores = torch.from_numpy(arms), torch.from_numpy(reference.scores(arms))
         assert float((policy(rows) - scores).abs().max()) < 1e-9 * max(1.0, float(scores.abs().max()))
         policy.step(rows[0], reward, noise_scale)
@@ -191,3 +194,52 @@ def test_restarts_forget_the_window_too() -> None:
     fresh = RobustRidgeRegression(3, restart_every=10, window=8)
     fresh.step(x[10:], reward[10:])
     assert all(map(same, snapshot(learner).values(), snapshot(fresh).values()))
+
+
+def test_a_floor_is_no_higher_than_half_of_the_mean_reward() -> None:
+    """So rewards that are rarely above 0 are learnt too, and it needs no look at the arms."""
+    learner = AdaptiveRidgeRegression(2, floor=0.3)
+    predictor = torch.tensor([-1.0, 0.04, 0.2, 0.5], dtype=D)
+    assert learner.raised(predictor).tolist() == [0.0, 0.04, 0.2, 0.5]
+    learner.step([0.0, 0.0], 0.2)
+    assert learner.raised(predictor).tolist() == [0.1, 0.1, 0.2, 0.5]
+    learner.step(torch.zeros(9, 2), torch.full((9,), 0.7))
+    assert learner.raised(predictor).tolist() == [0.3, 0.3, 0.3, 0.5]
+    assert torch.equal(AdaptiveRidgeRegression(2).raised(predictor), predictor)
+
+
+@pytest.mark.parametrize("reward", [-1e-9, -1.0, [0.5, -2.0], float("nan"), [1.0, float("inf")]])
+def test_a_floor_refuses_rewards_below_0(reward: Any) -> None:
+    for policy in (bandit(2, "unit", 3), bandit(2, "binary"), bandit(2, "unit", 3, dtype=torch.float32)):
+        before, size = snapshot(policy), (len(reward),) if isinstance(reward, list) else ()
+        action = [torch.zeros(size, dtype=torch.int64)] if hasattr(policy, "actions") else []
+        with pytest.raises(ValueError, match=r"^reward: expected "):
+            policy.step(torch.zeros(*size, 2), *action, reward)
+        assert differences(before, snapshot(policy)) == []
+    unchecked = AdaptiveRidgeRegression(2, floor=0.3, validate=False)
+    unchecked.step([1.0, 0.0], -1.0)
+    AdaptiveRidgeRegression(2).step([1.0, 0.0], -1.0)
+
+
+def test_all_arms_share_the_mean_reward() -> None:
+    arms = bandit(2, "unit", 3)
+    for k, reward in enumerate((0.0, 1.0, 0.5)):
+        arms.step([1.0, 2.0], k, reward)
+    assert arms.estimator.gain.tolist() == [1.5] * 3
+    arms.add_actions()
+    assert arms.estimator.gain.tolist() == [1.5] * 4
+
+
+def test_an_arm_with_an_estimate_far_below_0_is_tried_again() -> None:
+    """Arm 0 pays abs(x). Its line through the rounds with x < 1 says less than 0 at x = 3."""
+    chosen = {}
+    for floor in (None, 0.15):
+        arms = DisjointArms(AdaptiveRidgeRegression(2, floor=floor), 2)
+        for x in torch.linspace(-1.0, 0.0, 60).tolist():
+            arms.step([x, 1.0], 0, -x)
+            arms.step([x, 1.0], 1, 0.1)
+        for _ in range(100):
+            k = int(arms.select([3.0, 1.0]))
+            arms.step([3.0, 1.0], k, [3.0, 0.1][k])
+        chosen[floor] = k
+    assert chosen == {None: 1, 0.15: 0}

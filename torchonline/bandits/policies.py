@@ -277,7 +277,7 @@ class UCB(Policy):
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:
         """Return the upper confidence bounds: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        predictor = self.estimator.predictor(arms)
+        predictor = self.estimator.raised(self.estimator.predictor(arms))
         return predictor + along(self.estimator.radius(), predictor) * self.estimator.width(arms)
 
 

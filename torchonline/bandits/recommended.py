@@ -1,5 +1,6 @@
 """The recommended bandit, by what is known of the rewards."""
 
+from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 from torchonline.bandits.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
@@ -13,19 +14,34 @@ from torchonline.core.options import LearnerOptions
 
 # Magnitudes double the features: of more than this, they cost time and save few errors.
 MOST_WITH_MAGNITUDES = 48
+# For the features of an encoder.
+RIDGE_OF_ENCODERS = 2.0
 
-# Each kind of rewards: what learns from them and why, and which estimator has a theorem instead.
 BOUNDED = "ridge regression whose radius follows its residuals, without a cut, because rewards are bounded"
 CUT = "ridge regression on residuals cut at a quantile, whose radius follows them, because rewards have no known scale"
-KINDS: dict[str, tuple[type[Any], dict[str, float], str, str]] = {
-    "binary": (AdaptiveRidgeRegression, {}, BOUNDED, "LocalGLMRegression"),
-    "unit": (AdaptiveRidgeRegression, {}, BOUNDED, "LocalGLMRegression"),
-    "count": (RobustRidgeRegression, {}, CUT, "LocalGLMRegression with link=Poisson()"),
-    "real": (RobustRidgeRegression, {}, CUT, "RidgeRegression"),
-    "heavy": (RobustRidgeRegression, {"quantile": 0.9}, CUT, "HeavyTailRegression"),
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What to learn with from a kind of rewards, and why."""
+
+    estimator: type[Any]
+    why: str
+    # The estimator that has a theorem instead.
+    theorem: str
+    options: dict[str, float] = field(default_factory=dict)
+    # The ridge is d over the first on features and their magnitudes, d + 1 over the second on features and a 1.
+    shares: tuple[int, int] = (4, 5)
+
+
+UNIT = Kind(AdaptiveRidgeRegression, BOUNDED, "LocalGLMRegression", {"floor": 0.15, "radius_scale": 0.6}, (6, 5))
+KINDS = {
+    "binary": UNIT,
+    "unit": UNIT,
+    "count": Kind(RobustRidgeRegression, CUT, "LocalGLMRegression with link=Poisson()"),
+    "real": Kind(RobustRidgeRegression, CUT, "RidgeRegression"),
+    "heavy": Kind(RobustRidgeRegression, CUT, "HeavyTailRegression", {"quantile": 0.9, "radius_scale": 0.65}, (3, 3)),
 }
-# The ridge of each estimator on features and their magnitudes, in units of d; outliers ask for more.
-RIDGES: dict[type[Any], float] = {AdaptiveRidgeRegression: 1.0 / 6.0, RobustRidgeRegression: 1.0 / 4.0}
 
 
 def bandit(
@@ -46,7 +62,9 @@ def bandit(
     estimator that the repr names under :class:`UCB` or :class:`DisjointArms`.
 
     Rewards count from 0, the mean of an arm that is not known: 0 should be an ordinary bad reward. Of rewards far above 0 that
-    differ little, such as 10 and 11, it may play the first arm for ever; subtract a typical bad reward from them.
+    differ little, such as 10 and 11, it may play the first arm for ever; subtract a typical bad reward from them. "binary" and
+    "unit" refuse rewards below 0. They raise low estimates to a ``floor``, see :class:`AdaptiveRidgeRegression`, so that an arm
+    is tried again that had bad luck.
 
     Cost of a round: O(K m^2) for a decision among K arms, O(m^2) for a step, where cutting sorts 256 numbers besides; m is
     2 d + 1 with magnitudes, d + 1 without them, and d without a scaler.
@@ -57,10 +75,11 @@ def bandit(
             information. Outliers of the last three are cut. Bounded rewards that are rarely above 0 must be named as such.
         actions: K, if every action has a model of its own: ``select(context)``, ``step(context, action, reward)``. None if each
             arm has its own features: ``select(arms)``, ``step(x, reward)``.
-        scale: False for features that an encoder learns: there is no scaler then, and the ridge is 1.
+        scale: False for features that an encoder learns: there is no scaler then, and the ridge is 2.
         magnitudes: whether to add the magnitudes of :class:`RunningScaler`, so that the model can prefer the middle of a
             feature's range, or its ends. None for True with up to 48 features, and False with more, where magnitudes cost time
-            and save few errors. The ridge is d / 6 with magnitudes, d / 4 if outliers are cut too, and (d + 1) / 5 without them.
+            and save few errors. The ridge is d / 6 with magnitudes (d / 4 for "count" and "real"), and (d + 1) / 5 without them;
+            for "heavy", it is d / 3 and (d + 1) / 3.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Returns:
@@ -78,25 +97,23 @@ def bandit(
     for name in options:
         if name not in LearnerOptions.__annotations__:
             raise TypeError(f"bandit() got an unexpected keyword argument {name!r}")
-    kind = one_of("rewards", rewards, tuple(KINDS))
-    estimator, chosen, why, theorem = KINDS[kind]
+    kind = KINDS[one_of("rewards", rewards, tuple(KINDS))]
     dim = features = positive_integer("dim", dim)
-    scaler, ridge = None, None
+    scaler, ridge = None, RIDGE_OF_ENCODERS
     if instance_of("scale", scale, bool, "True or False"):
         magnitudes = dim <= MOST_WITH_MAGNITUDES if magnitudes is None else magnitudes
         scaler = RunningScaler(dim, magnitudes=magnitudes, **options)
-        features, ridge = scaler.features, RIDGES[estimator] * dim if magnitudes else None
+        features = scaler.features
+        ridge = dim / kind.shares[0] if magnitudes else (dim + 1) / kind.shares[1]
     elif magnitudes:
         raise ValueError(f"magnitudes: expected None or False with scale=False, got {magnitudes!r}")
-    else:
-        ridge = 1.0
-    model = estimator(features, ridge=ridge, **chosen, **options)
+    model = kind.estimator(features, ridge=ridge, **kind.options, **options)
     policy: ComposedPolicy
     if actions is not None:
-        policy, instead = DisjointArms(model, actions, scaler=scaler), f"DisjointArms({theorem}, {actions})"
+        policy, instead = DisjointArms(model, actions, scaler=scaler), f"DisjointArms({kind.theorem}, {actions})"
     elif scaler is not None:
-        policy, instead = ScaledPolicy(model, scaler), f"UCB({theorem})"
+        policy, instead = ScaledPolicy(model, scaler), f"UCB({kind.theorem})"
     else:
         return UCB(model)
-    policy.note = f'rewards="{kind}": {why}. A heuristic; for a theorem, and its conditions, see {instead}'
+    policy.note = f'rewards="{rewards}": {kind.why}. A heuristic; for a theorem, and its conditions, see {instead}'
     return policy

@@ -11,7 +11,7 @@ from torchonline.core.backend import as_array, in_python, is_readable, on_arrays
 from torchonline.core.checks import check_values, instance_of, positive, positive_integer, shape_text
 from torchonline.core.inputs import ArrayLike, check_tensor
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along, assign_, at_least, converted, count_, or_one, real, sqrt, where
+from torchonline.core.ops import along, at_least, at_most, converted, count_, real, sqrt, tiny, where
 from torchonline.core.options import LearnerOptions
 from torchonline.core.stepping import one_at_a_time
 
@@ -24,14 +24,32 @@ def magnitude(z: Tensor, weight: float = MAGNITUDE_WEIGHT, centre: float = MEAN_
     return weight * (abs(z) - centre)
 
 
-def _standardised_arrays(x: Any, mean: Any, inverse: Any, clip: float, magnitudes: bool, intercept: bool) -> Any:
+def _standardised_arrays(
+    x: Any,
+    mean: Any,
+    squares: Any,
+    share: Any,
+    factor: Any,
+    clip: float,
+    freezes: bool,
+    magnitudes: bool,
+    intercept: bool,
+) -> Any:
     dim = x.shape[-1]
     features: Any = np.empty((*x.shape[:-1], dim * (1 + magnitudes) + intercept), x.dtype)
     features[..., -1] = 1.0
     z = features[..., :dim]
     # Three quarters of the time of operators, which allocate.
     np.subtract(x, mean, out=z)
-    np.multiply(z, inverse, out=z)
+    size = z * z
+    size *= share
+    size += squares
+    z *= factor
+    if freezes:
+        z *= size > 0.0
+    np.maximum(size, tiny(z), out=size)
+    np.sqrt(size, out=size)
+    z /= size
     np.maximum(z, -clip, out=z)
     np.minimum(z, clip, out=z)
     if magnitudes:
@@ -40,9 +58,28 @@ def _standardised_arrays(x: Any, mean: Any, inverse: Any, clip: float, magnitude
 
 
 @on_arrays(_standardised_arrays)
-def standardised(x: Tensor, mean: Tensor, inverse: Tensor, clip: float, magnitudes: bool, intercept: bool) -> Tensor:
-    """Standardise and clip each row, and append magnitudes and a 1 if asked to."""
-    z = ((x - mean) * inverse).clamp(-clip, clip)
+def standardised(
+    x: Tensor,
+    mean: Tensor,
+    squares: Tensor,
+    share: Tensor,
+    factor: Tensor,
+    clip: float,
+    freezes: bool,
+    magnitudes: bool,
+    intercept: bool,
+) -> Tensor:
+    """Standardise and clip each row, and append magnitudes and a 1 if asked to.
+
+    ``share`` is that of the row's squared offset in the sum of squares; ``factor`` multiplies its offset. Where the scaler
+    ``freezes``, a feature may vary that has not varied before.
+    """
+    offset = x - mean
+    size = squares + share * (offset * offset)
+    z = factor * offset
+    if freezes:
+        z = z * (size > 0.0)
+    z = (z / at_least(size, tiny(size)).sqrt()).clamp(-clip, clip)
     features = [z]
     if magnitudes:
         features.append(magnitude(z))
@@ -56,15 +93,16 @@ class RunningScaler(Learner):
 
     .. math:: z = \text{clip}\bigl((x - \text{mean}) / \text{deviation}, \pm\text{clip}\bigr)
 
-    with the mean and the standard deviation (divisor n - 1) of the n rows that :meth:`step` has seen, by Welford's algorithm. A
-    feature whose deviation is 0, as all are before the second row, becomes 0. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended
-    for each feature: a model that is linear in z and its magnitude can say that the middle of a feature's range is good, or bad.
-    The magnitude of a constant feature is -0.56. With ``intercept``, a 1 is appended.
+    with the mean and the standard deviation (divisor n - 1) of n rows: x itself and all that :meth:`step` has seen before, by
+    Welford's algorithm. So z is what it would be after a step with x, and the first rows are never far out: abs(z) is at most
+    :math:`(n-1)/\sqrt n`. Before two rows have been seen, z is 0, and so is a feature that has not varied. With ``magnitudes``,
+    0.7 (abs(z) - 0.8) is appended for each feature: a model that is linear in z and its magnitude can say that the middle of a
+    feature's range is good, or bad. The magnitude of a constant feature is -0.56. With ``intercept``, a 1 is appended.
 
     What it does to a guarantee. The coordinates move while the scaler learns, so what an estimator has learnt before refers to
-    other coordinates than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after`` the
-    coordinates stay after that many rows. An estimator that starts then, or starts anew as in :class:`DisjointArms`, keeps its
-    guarantee from then on, for a mean reward that is linear in the output.
+    other coordinates than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after`` mean
+    and deviation are those of the first so many rows, whatever x is. An estimator that starts then, or starts anew as in
+    :class:`DisjointArms`, keeps its guarantee from then on, for a mean reward that is linear in the output.
 
     Cost of a row: O(d).
 
@@ -79,14 +117,13 @@ class RunningScaler(Learner):
     Shape:
         - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, and d more with ``magnitudes``, and 1
           more with ``intercept``. The attribute ``bound`` is the largest norm of an output, up to rounding.
-        - ``mean``, ``squares`` (of deviations from the mean, summed), ``inverse`` (1 / deviation, or 0): ``(*B, d)``;
-          ``rounds``, the rows seen, ``(*B)``.
+        - ``mean``, ``squares`` (of deviations from the mean, summed): ``(*B, d)``; ``rounds``, the rows seen, ``(*B)``.
 
     Example:
         >>> scaler = RunningScaler(2)
         >>> scaler.step(torch.tensor([[1.0, 100.0], [3.0, 500.0]]))
         >>> scaler(torch.tensor([2.0, 900.0]))
-        tensor([0.0000, 2.1213, 1.0000], dtype=torch.float64)
+        tensor([0.0000, 1.0000, 1.0000], dtype=torch.float64)
 
     Reference:
         Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 1962.
@@ -96,7 +133,6 @@ class RunningScaler(Learner):
     statistics_depend_on = ("freeze_after", "clip", "magnitudes")
     mean: Tensor
     squares: Tensor
-    inverse: Tensor
     rounds: Tensor
 
     def __init__(
@@ -122,7 +158,7 @@ class RunningScaler(Learner):
     def _initial_state(self) -> dict[str, Tensor | None]:
         zeros = torch.zeros(self.dim, dtype=torch.float64)
         rounds = torch.zeros((), dtype=torch.int64)
-        return {"mean": zeros, "squares": zeros.clone(), "inverse": zeros.clone(), "rounds": rounds}
+        return {"mean": zeros, "squares": zeros.clone(), "rounds": rounds}
 
     def _largest_square(self) -> float:
         """Return the largest z^2 plus magnitude^2: a convex function of abs(z)."""
@@ -143,11 +179,25 @@ class RunningScaler(Learner):
     def _scaled(self, x: Tensor) -> Tensor:
         """Standardise checked rows."""
         x = converted(x, self.mean)
-        mean, inverse = self.mean, self.inverse
+        share, factor = self._weights(x)
+        mean, squares = self.mean, self.squares
         if self.batch_dims:
+            share, factor = along(share, x), along(factor, x)
             for _ in range(len(x.shape) - len(mean.shape)):
-                mean, inverse = mean[..., None, :], inverse[..., None, :]
-        return standardised(x, mean, inverse, self.clip, self.magnitudes, self.intercept)
+                mean, squares = mean[..., None, :], squares[..., None, :]
+        freezes = self.freeze_after is not None
+        return standardised(x, mean, squares, share, factor, self.clip, freezes, self.magnitudes, self.intercept)
+
+    def _weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the share and the factor of a row in :func:`standardised`, ``(*B)`` each."""
+        # The last of n rows has (n - 1) / n of its offset from the mean before it. Deviations of two rows are all alike.
+        before, rounds = real(self.rounds, x), self.rounds
+        if self.freeze_after is None:
+            share = before / (before + 1.0)
+            return share, (before > 1.0) * share * sqrt(before)
+        counts, before = real(rounds < self.freeze_after, x), at_most(before, float(self.freeze_after))
+        share = before / (before + counts)
+        return counts * share, (before > 1.0) * share * sqrt(before + counts - 1.0)
 
     @one_at_a_time
     def _step_in_python(self, x: ArrayLike) -> None:
@@ -198,11 +248,6 @@ class RunningScaler(Learner):
             offset = where(is_moving, offset, 0.0 * offset)
         mean += offset / along(count, x)
         squares += offset * (x - mean)
-        deviation = sqrt(squares / along(at_least(count - 1.0, 1.0), x))
-        inverse = (deviation > 0.0) / or_one(deviation)
-        if self.freeze_after is not None:
-            inverse = where(is_moving, inverse, self.inverse)
-        assign_(self.inverse, inverse)
         count_(rounds)
 
     # TorchScript does not compile the method below.

@@ -71,7 +71,7 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
 
     def _estimates(self, context: Tensor) -> tuple[Tensor, Tensor]:
         estimator, x = self.policy.estimator, self._features(context)
-        mean = estimator.predictor(x)
+        mean = estimator.raised(estimator.predictor(x))
         return mean, along(estimator.radius(), mean) * estimator.width(x)
 
     @one_at_a_time

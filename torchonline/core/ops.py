@@ -343,6 +343,14 @@ def roundoff(x: Tensor) -> float:
     return 2.0**-23
 
 
+@on_arrays(lambda x: 1e-300 if x.itemsize == 8 else 1e-37)
+def tiny(x: Tensor) -> float:
+    """Return a number next to 0 that its type can divide by."""
+    if x.element_size() == 8:
+        return 1e-300
+    return 1e-37
+
+
 def started_power(count: Tensor, power: float) -> Tensor:
     """Return ``count^power`` for a real count; 0 for count 0, even with power 0."""
     return count / at_least(count, 1.0) * count**power
