@@ -63,8 +63,8 @@ def main() -> None:
     learner = LocalGLMRegression(scaler.features, theta_bound=3.0, feature_bound=scaler.bound)
     loss = of_share = hits = positives = 0.0
     for t, (row, label) in enumerate(zip(x, y.tolist(), strict=True)):
-        scaler.step(row)  # the features, before the label
         z = scaler(row)
+        scaler.step(row)
         p, share = float(learner(z)), (positives + 0.5) / (t + 1.0)
         loss += log_loss(p, label)
         of_share += log_loss(share, label)

@@ -69,7 +69,7 @@ def predicted(head: BanditHead, theta: Tensor, inputs: Tensor, action: Tensor) -
 def relearn(head: BanditHead, rounds: Rounds, batch_size: int) -> None:
     """Reset the policy, scaler included, and let it learn the rounds in order.
 
-    The head's scaler has seen the inputs already, and scales them as it is now.
+    The head's scaler has seen the inputs already, and scales them as it is now: each counts once more.
     """
     learner = learner_of(head.policy)
     learner.reset()

@@ -109,8 +109,8 @@ def scaled_logistic(x: np.ndarray, y: np.ndarray) -> float:
     scaler = RunningScaler(x.shape[1] - 1, clip=5.0)  # it appends an intercept
     learner, total = LocalGLMRegression(scaler.features, theta_bound=3.0, feature_bound=scaler.bound), 0.0
     for row, label in zip(torch.from_numpy(x[:, :-1]), y, strict=True):
-        scaler.step(row)
         z = scaler(row)
+        scaler.step(row)
         total += log_loss(float(learner.predictor(z)), label)
         learner.step(z, label)
     return total / len(y)

@@ -6,7 +6,8 @@ encoder with one hidden layer of 64, and the same features, which are standardis
 Heads are ``torchonline.bandit(64, ...)`` on the encoder's features, with and without its scaler.
 The error is the share of rounds with a wrong class; the noise does not count.
 
-Runs are kept in OUTPUT/neural_linear.jsonl and not repeated, even if the code has changed: ``--again PLAYER`` plays anew.
+Runs are kept in OUTPUT/neural_linear.jsonl and not repeated, even if the code has changed: ``--again PLAYER`` plays anew. With
+``--runs docs/encoders_runs.jsonl.gz``, the runs of docs/encoders.md are not repeated either.
 
     python examples/benchmarks/neural_linear.py    # the development sets: half an hour on a core; seconds with --smoke
     pip install ".[examples,benchmarks]"    # the sets; those that are missing are left out
@@ -30,7 +31,7 @@ import tables
 import torch
 from learners import LEARNERS
 from play import one_thread, play_one, rewards_of
-from run import ROUNDS, SEEDS, Runs
+from run import ROUNDS, SEEDS, Runs, runs_of
 from torch import nn
 
 import torchonline
@@ -93,6 +94,10 @@ class Comparison:
     def keys(self, player: str, name: str, noise: str) -> list[str]:
         return [f"{name} | {noise} | {player} | {seed} | {self.rounds}" for seed in range(self.seeds)]
 
+    def all_keys(self) -> list[str]:
+        cases = product(PLAYERS, self.sets, data.NOISES)
+        return [key for case in cases for key in self.keys(*case)]
+
     def play(self) -> None:
         """Play the runs that are not finished, and keep them."""
         for name, noise, player in product(self.sets, data.NOISES, PLAYERS):
@@ -137,17 +142,20 @@ def alternating(cells: Sequence[str], ratios: Sequence[str]) -> list[str]:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", default=["dev"], help="dev, seen, held-out, all, or names")
+    parser.add_argument("--sets", nargs="+", default=["dev"], help=f"{', '.join(data.ROLES)}, all, or names")
     parser.add_argument("--again", nargs="+", default=[], choices=PLAYERS, metavar="PLAYER", help="forget runs")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds, from 0 on")
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
-    parser.add_argument("--page", type=Path, help="a page whose tables to renew, such as docs/encoders.md")
+    parser.add_argument("--runs", type=Path, help="finished runs to start from: docs/encoders_runs.jsonl.gz")
+    parser.add_argument("--page", type=Path, help="a page whose tables and runs to renew: docs/encoders.md")
     parser.add_argument("--smoke", action="store_true", help="60 rounds of digits and 2 seeds, to see that it runs")
     options = parser.parse_args()
     if options.seeds < 1:
         parser.error(f"--seeds: expected at least 1, got {options.seeds}")
-    if options.page and not options.page.is_file():
-        parser.error(f"--page: expected a file, got {options.page}")
+    for name in ("page", "runs"):
+        file = getattr(options, name)
+        if file and not file.is_file():
+            parser.error(f"--{name}: expected a file, got {file}")
     try:
         options.sets = data.chosen_sets(["digits"] if options.smoke else options.sets)
     except ValueError as error:
@@ -163,6 +171,8 @@ def main() -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     options.output.mkdir(parents=True, exist_ok=True)
     runs = Runs(options.output / "neural_linear.jsonl")
+    if options.runs:
+        runs.read(options.runs)
     runs.forget(options.again)
     sets = data.installed(options.sets)
     seeds, rounds = (2, 60) if options.smoke else (options.seeds, ROUNDS)
@@ -170,6 +180,8 @@ def main() -> None:
     comparison.play()
     found = {TITLES[noise]: comparison.table(noise) for noise in data.NOISES}
     tables.publish(found, options.output / "neural_linear.md", options.page, MARK)
+    if options.page:
+        runs.save(runs_of(options.page), comparison.all_keys(), "seconds")
 
 
 if __name__ == "__main__":

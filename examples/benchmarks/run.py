@@ -60,9 +60,10 @@ class Runs:
             self.records.setdefault(record["key"], record)
         self.write()
 
-    def save(self, file: Path, keys: Iterable[str]) -> None:
-        """Write some cells to a compressed file: their keys, learners and errors."""
-        records = ({name: self.records[key][name] for name in ("key", "learner", "error")} for key in keys)
+    def save(self, file: Path, keys: Iterable[str], *more: str) -> None:
+        """Write some cells to a compressed file: their keys, learners and errors, and what else is named."""
+        names = ("key", "learner", "error", *more)
+        records = ({name: self.records[key][name] for name in names} for key in keys)
         file.write_bytes(gzip.compress(as_lines(records).encode(), mtime=0))
 
     def write(self) -> None:
@@ -80,6 +81,11 @@ class Runs:
 
     def errors(self, job: Job) -> list[float]:
         return [self.records[key]["error"] for key in job.keys]
+
+
+def runs_of(page: Path) -> Path:
+    """Return the file of the runs behind a page."""
+    return page.with_name(f"{page.stem}_runs.jsonl.gz")
 
 
 def as_lines(records: Iterable[dict[str, Any]]) -> str:
@@ -166,7 +172,7 @@ class Benchmark:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", default=["dev"], help="dev, seen, held-out, all, or names")
+    parser.add_argument("--sets", nargs="+", default=["dev"], help=f"{', '.join(data.ROLES)}, all, or names")
     parser.add_argument("--learners", nargs="+", default=list(LEARNERS), choices=list(LEARNERS), metavar="LEARNER")
     parser.add_argument("--again", nargs="+", default=[], choices=list(LEARNERS), metavar="LEARNER", help="forget runs")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="test seeds, from 0 on")
@@ -217,7 +223,7 @@ def main() -> None:
     if options.page:
         plot.dots(benchmark, options.page.with_suffix(".png"))
         played = (key for job in (*benchmark.tuning(), *benchmark.final()) for key in job.keys)
-        runs.save(options.page.with_name(f"{options.page.stem}_runs.jsonl.gz"), dict.fromkeys(played))
+        runs.save(runs_of(options.page), dict.fromkeys(played))
 
 
 if __name__ == "__main__":

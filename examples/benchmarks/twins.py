@@ -14,7 +14,7 @@ class Scaler:
     def __call__(self, x: np.ndarray) -> np.ndarray:
         offset = (x - self.mean) * self.count / (self.count + 1)
         deviation = np.sqrt((self.squares + offset * (x - self.mean)) / max(self.count, 1))
-        z = offset / np.where(deviation > 0.0, deviation, 1.0)
+        z = (self.count > 1) * offset / np.where(deviation > 0.0, deviation, 1.0)
         return np.column_stack([np.clip(z, -2.5, 2.5), np.ones(len(x))])
 
     def step(self, x: np.ndarray) -> None:
@@ -48,13 +48,15 @@ class Cut:
         return self.spread
 
     def keep(self, residual: np.ndarray) -> np.ndarray:
+        largest = self.window.max(1)
         self.window[:, self.count % 256] = abs(residual)
         used = self.window[:, : self.count + 1]
         ordered, position = np.sort(used), 0.95 * (used.shape[1] - 1)
         low = math.floor(position)
         high = min(low + 1, used.shape[1] - 1)
         limit = ordered[:, low] + (position - low) * (ordered[:, high] - ordered[:, low])
-        limit = np.where((limit <= 0.0) | (self.count < 10), np.inf, limit)
+        limit = 3.0 * largest if self.count < 10 else limit
+        limit = np.where(limit <= 0.0, np.inf, limit)
         spread = np.sqrt((np.minimum(used, limit[:, None]) ** 2).mean(1))
         self.spread = np.where(spread == 0.0, self.spread, spread)
         self.count += 1

@@ -12,7 +12,17 @@ from torch import Tensor
 from tests.learners import close, differences, same, snapshot
 from tests.reference.adaptive import AdaptiveReference, RobustReference
 from tests.reference.follow import data
-from torchonline import UCB, AdaptiveRidgeRegression, DisjointArms, RobustRidgeRegression, bandit
+from torchonline import (
+    UCB,
+    AdaptiveRidgeRegression,
+    DisjointArms,
+    RadiusMaster,
+    RobustRidgeRegression,
+    RunningScaler,
+    ScaledPolicy,
+    SharedRadiusMaster,
+    bandit,
+)
 
 pytestmark = pytest.mark.fast
 
@@ -208,7 +218,7 @@ def test_a_floor_is_no_higher_than_half_of_the_mean_reward() -> None:
     assert torch.equal(AdaptiveRidgeRegression(2).raised(predictor), predictor)
 
 
-@pytest.mark.parametrize("reward", [-1e-9, -1.0, [0.5, -2.0], float("nan"), [1.0, float("inf")]])
+@pytest.mark.parametrize("reward", [-1e-5, -1.0, [0.5, -2.0], float("nan"), [1.0, float("inf")]])
 def test_a_floor_refuses_rewards_below_0(reward: Any) -> None:
     for policy in (bandit(2, "unit", 3), bandit(2, "binary"), bandit(2, "unit", 3, dtype=torch.float32)):
         before, size = snapshot(policy), (len(reward),) if isinstance(reward, list) else ()
@@ -216,6 +226,7 @@ def test_a_floor_refuses_rewards_below_0(reward: Any) -> None:
         with pytest.raises(ValueError, match=r"^reward: expected "):
             policy.step(torch.zeros(*size, 2), *action, reward)
         assert differences(before, snapshot(policy)) == []
+    policy.step([0.0, 0.0], 0, -1e-7)  # 0 but for rounding
     unchecked = AdaptiveRidgeRegression(2, floor=0.3, validate=False)
     unchecked.step([1.0, 0.0], -1.0)
     AdaptiveRidgeRegression(2).step([1.0, 0.0], -1.0)
@@ -228,6 +239,40 @@ def test_all_arms_share_the_mean_reward() -> None:
     assert arms.estimator.gain.tolist() == [1.5] * 3
     arms.add_actions()
     assert arms.estimator.gain.tolist() == [1.5] * 4
+
+
+def test_every_optimist_has_the_floor() -> None:
+    """The same scores as over an estimator whose estimates are raised by hand."""
+    x, rewards = torch.eye(2, dtype=D), torch.tensor([0.0, 0.9], dtype=D)
+    for make in (
+        lambda e: UCB(e),
+        lambda e: ScaledPolicy(e, RunningScaler(2, intercept=False)),
+        lambda e: RadiusMaster(e, 1),
+        lambda e: SharedRadiusMaster(e),
+    ):
+        low, high = (make(AdaptiveRidgeRegression(2, floor=floor)) for floor in (1e-30, 0.15))
+        action = [torch.zeros(2, dtype=torch.int64)] if hasattr(low, "actions") else []
+        for policy in (low, high):
+            for _ in range(2):
+                if isinstance(policy, SharedRadiusMaster):
+                    policy.step(x[:, None], torch.zeros(2, dtype=torch.int64), rewards)
+                else:
+                    policy.step(x, *action, rewards)
+        probe = -x[1] if action else -x
+        assert float((high(probe) - low(probe)).max()) == pytest.approx(0.15, rel=1e-6)
+
+
+def test_residuals_of_the_first_rounds_are_cut_too() -> None:
+    """An outlier in the third round, at three times the largest before it."""
+    learner = RobustRidgeRegression(1, ridge=1.0)
+    for reward in (1.0, 1.0):
+        learner.step([1.0], reward)
+    before, residual = learner.theta_hat.clone(), 3.0 * 1.0
+    learner.step([1.0], 1e9)
+    close(learner.theta_hat - before, torch.tensor([residual / 4.0], dtype=D))
+    first = RobustRidgeRegression(1, ridge=1.0)
+    first.step(torch.ones(3, 1), torch.tensor([0.0, 0.0, 1e9]))
+    close(first.theta_hat, torch.tensor([1e9 / 4.0], dtype=D))
 
 
 def test_an_arm_with_an_estimate_far_below_0_is_tried_again() -> None:

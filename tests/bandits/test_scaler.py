@@ -129,19 +129,16 @@ def test_options_shape_the_features() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("magnitudes", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("freezes", [False, True])
-def test_arrays_are_standardised_like_tensors(
-    dtype: torch.dtype, magnitudes: bool, intercept: bool, freezes: bool
-) -> None:
+def test_arrays_are_standardised_like_tensors(dtype: torch.dtype, magnitudes: bool, intercept: bool) -> None:
     rows, mean, squares = torch.randn(20, 3, dtype=dtype), torch.randn(3, dtype=dtype), torch.rand(3, dtype=dtype)
     squares[0] = 0.0
     for share in (0.0, 0.9):
-        options = (1.0, freezes, magnitudes, intercept)
+        options = (1.0, magnitudes, intercept)
         tensors = (rows, mean, squares, torch.tensor(share, dtype=dtype), torch.tensor(2.0, dtype=dtype))
         found = standardised(*tensors, *options)
         arrays = standardised(*(value.numpy() for value in tensors[:3]), share, 2.0, *options)  # type: ignore[arg-type]
         assert found.dtype == dtype
-        assert bool((found[:, 0] == 0.0).all()) == (freezes and not share)
+        assert bool((found[:, 0] == 0.0).all()) == (not share)
         close(torch.from_numpy(arrays), found, 1e-6 if dtype == torch.float32 else 1e-14)
 
 
@@ -163,6 +160,39 @@ def test_the_output_is_differentiable() -> None:
     assert torch.autograd.gradcheck(scaler, (x,))
     scaler.step(x)
     assert not any(buffer.requires_grad for buffer in scaler.buffers())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("batch_shape", SHAPES)
+@pytest.mark.parametrize("freeze_after", [None, 4])
+def test_a_constant_feature_has_no_slope(
+    batch_shape: tuple[int, ...], dtype: torch.dtype, freeze_after: int | None
+) -> None:
+    """An encoder behind it goes on to train."""
+    scaler = RunningScaler(3, magnitudes=True, batch_shape=batch_shape, dtype=dtype, freeze_after=freeze_after)
+    rows = torch.randn(*batch_shape, 5, 3, dtype=dtype)
+    rows[..., 1] = 0.3
+    scaler.step(rows)
+    x = rows[..., 2, :].clone().requires_grad_()
+    scaler(x).sum().backward()
+    assert x.grad is not None
+    assert not x.grad[..., 1].any()
+    assert bool(x.grad[..., 0].all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_row_beyond_all_squares_is_far_out(dtype: torch.dtype) -> None:
+    """Files and validate=False check no values; the largest number may stand for a missing one."""
+    largest = torch.finfo(dtype).max
+    for batch_shape in ((), (2,)):
+        scaler = RunningScaler(2, batch_shape=batch_shape, dtype=dtype, intercept=False, validate=False)
+        scaler.step(torch.randn(*batch_shape, 9, 2, dtype=dtype))
+        far = torch.tensor([largest, -0.1 * largest], dtype=dtype).expand(*batch_shape, 2)
+        for found in (scaler(far), torch.jit.script(scaler)(far)):
+            assert found.tolist() == torch.tensor([2.5, -2.5]).expand(*batch_shape, 2).tolist()
+    view = scaler.numpy_view()
+    assert view is not None
+    assert view.learner._scaled(far.numpy()).tolist() == found.tolist()
 
 
 @pytest.mark.parametrize("is_small", [True, False])

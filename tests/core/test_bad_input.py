@@ -50,7 +50,7 @@ def test_a_bad_option_is_refused_by_name(cls: Any, name: str, may_be_none: bool)
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-@pytest.mark.parametrize("name", ["noise_scale", "theta_bound", "feature_bound", "minimum_scale"])
+@pytest.mark.parametrize("name", ["noise_scale", "theta_bound", "feature_bound", "minimum_scale", "floor"])
 @pytest.mark.parametrize("value", [1e-40, 1e40, 10**400])
 def test_an_option_beyond_the_range_of_the_state_is_refused_by_name(cls: Any, name: str, value: float) -> None:
     """In float32 it would be infinite or 0; and a ridge that comes of it is not what is named."""

@@ -47,10 +47,10 @@ def test_tuning_seeds_are_other_seeds(benchmark_modules: SimpleNamespace) -> Non
 
 def test_sets_have_one_role(benchmark_modules: SimpleNamespace) -> None:
     data = benchmark_modules.data
-    dev, seen, held_out = (data.chosen_sets([role]) for role in data.ROLES)
-    assert (len(dev), len(seen)) == (5, 34)
+    dev, seen, later, held_out = (data.chosen_sets([role]) for role in data.ROLES)
+    assert (len(dev), len(seen), len(later)) == (5, 14, 20)
     assert len(held_out) >= 8
-    assert data.chosen_sets(["all"]) == list(data.SETS) == dev + seen + held_out
+    assert data.chosen_sets(["all"]) == list(data.SETS) == dev + seen + later + held_out
     with pytest.raises(ValueError, match="iris"):
         data.chosen_sets(["iris"])
 
@@ -157,6 +157,17 @@ def test_the_page_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, t
             f"## Errors {title}: default against tuned\n\n{benchmark_modules.tables.MARK}{table}"
             in docs.joinpath("benchmark.md").read_text()
         )
+
+
+def test_the_page_of_encoders_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
+    script, tables, docs = benchmark_modules.neural_linear, benchmark_modules.tables, FOLDER.parents[1] / "docs"
+    runs = benchmark_modules.run.Runs(tmp_path / "runs.jsonl")
+    runs.read(docs / "encoders_runs.jsonl.gz")
+    sets = [name for name in benchmark_modules.data.SETS if f"{name} | none | scale=False | 0 | 1500" in runs.records]
+    comparison = script.Comparison(sets, script.SEEDS, script.ROUNDS, runs)
+    page = docs.joinpath("encoders.md").read_text()
+    found = {title: comparison.table(noise) for noise, title in script.TITLES.items()}
+    assert tables.renewed(page, found, script.MARK) == page
 
 
 def test_page_of_encoders_has_its_tables(benchmark_modules: SimpleNamespace) -> None:

@@ -224,6 +224,18 @@ class TestRefit:
         assert late[1] < 0.5 * late[0]
 
 
+def test_an_encoder_trains_behind_a_feature_that_stays_the_same() -> None:
+    """A dead unit of the encoder, or an input that does not vary any more, has no slope behind the scaler."""
+    torch.manual_seed(0)
+    policy = bandit(2, actions=3)
+    module = NeuralLinearBandit(BanditHead(nn.Linear(4, 2), policy), encoder_steps=5, replay_size=50)
+    inputs = torch.randn(250, 4)
+    inputs[50:] = 1.0
+    trainer().fit(module, RoundLoader(inputs, torch.rand(250, 3), batch_size=25))
+    assert all(bool(torch.isfinite(value).all()) for value in module.state_dict().values())
+    assert int(policy.rounds) == 50
+
+
 class TestLoggedRounds:
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("batch", [(), (2,)])

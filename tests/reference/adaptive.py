@@ -37,7 +37,8 @@ class RobustReference:
         """Where the last of the first ``end`` residuals, or of all, is cut."""
         end = len(self.residuals) if end is None else end
         if end <= self.warmup:
-            return math.inf
+            before = self.residuals[max(0, end - 1 - self.window) : end - 1]
+            return 3.0 * max(before, default=0.0) or math.inf
         limit = self.cut * float(np.quantile(self.residuals[max(0, end - self.window) : end], self.quantile))
         return limit if limit > 0.0 else math.inf
 

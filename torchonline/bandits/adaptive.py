@@ -21,6 +21,7 @@ from torchonline.core.ops import (
     entry,
     floor,
     increase_,
+    largest,
     matvec,
     maximum,
     minimum,
@@ -32,6 +33,9 @@ from torchonline.core.ops import (
     where,
 )
 from torchonline.core.options import LearnerOptions
+
+# Rewards below 0 by no more than this are 0 but for rounding.
+ROUNDING = 1e-6
 
 
 class AdaptiveEstimator(Estimator):
@@ -91,10 +95,10 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
 
     in round t, with residuals before learning. The sum starts with one residual of ``noise_scale``, 1/2 for rewards in [0, 1].
 
-    With a ``floor``, for rewards of at least 0, :class:`UCB` raises each estimate to at least half of the mean reward so far, or
-    to the floor if that is less, before it adds the radius times the width. Ridge regression may put the reward of an arm far
-    below 0 where the arm has not been played; it would then not be tried again. Among arms that seem to pay next to nothing, the
-    least known one is tried.
+    With a ``floor``, for rewards of at least 0, :class:`UCB` and the radius masters raise each estimate to at least half of the
+    mean reward so far, or to the floor if that is less, before they add the radius times the width. So the least known of the
+    arms is tried whose estimates are low. Where an arm has not been played, ridge regression may put its reward far below 0. The
+    floor helps while the other arms pay little more than it. Policies without a bonus have no use for it.
 
     Guarantee: none. The radius is a heuristic. It has no factor of the dimension, and shrinks as predictions get better. Radius
     and default ridge, d / 5, were found on real data, with d standardised features and no magnitudes. :class:`RidgeRegression`
@@ -163,13 +167,14 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
 
     def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
         super()._check_rewards(reward, noise_scale)
-        if self.validate and self.floor is not None and bool((reward < 0.0).any()):
-            instead = 'with floor=None or bandit(..., rewards="real") it may be any'
-            raise ValueError(f"reward: expected at least 0 with a floor, got {float(reward.min()):g}; {instead}")
+        if self.validate and self.floor is not None and bool((reward < -ROUNDING).any()):
+            expected = f"at least 0, because of floor={self.floor:g}"
+            instead = 'take floor=None, or rewards="real" in bandit'
+            raise ValueError(f"reward: expected {expected}, got {float(reward.min()):g}; {instead}")
 
     def _is_ordinary(self, reward: Any) -> bool:
         if self.floor is not None:
-            is_possible = reward >= 0.0
+            is_possible = reward >= -ROUNDING
             if not (is_possible if isinstance(is_possible, bool) else is_possible.all()):
                 return False
         return super()._is_ordinary(reward)
@@ -192,9 +197,9 @@ class RobustRidgeRegression(AdaptiveEstimator):
               \hat\theta \leftarrow \hat\theta + V^{-1}x\;\text{clip}(r - x^\top\hat\theta,\ \pm\text{cut}\cdot q),\qquad
               \text{radius} = \text{radius\_scale}\cdot\text{spread}
 
-    The spread is 1 at first. A window of zeros leaves it as it is, so that arms without any reward do not end exploration. The
-    first ``warmup`` rounds are not cut. If all rewards are multiplied by a number, so are predictions, and radii after the first
-    residual other than 0.
+    In the first ``warmup`` rounds, a residual is cut at three times the largest before it instead; the first other than 0 is not
+    cut. The spread is 1 at first. A window of zeros leaves it as it is, so that arms without any reward do not end exploration.
+    If all rewards are multiplied by a number, so are predictions, and radii after the first residual other than 0.
 
     Guarantee: none. The radius is a heuristic. It needs neither the noise scale nor the parameter's norm, and plays well on real
     data under heavy-tailed noise (docs/benchmark.md). Do not use it for bounded rewards that are rarely above 0, whose successes
@@ -210,7 +215,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
         quantile: in (0, 1); 0.9 cuts more than 0.95.
         cut: above 0, where residuals are cut, in units of the quantile.
         window: number of residuals that are kept.
-        warmup: rounds without a cut.
+        warmup: rounds before the quantile is used.
 
     Shape:
         - ``residuals``, ``(*B, window)``; ``spread``, ``(*B)``; ``seen``, number of residuals so far, ``(*B)``.
@@ -255,6 +260,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
     def _keep_(self, residual: Tensor, reward: Tensor) -> Tensor:
         residuals = self.residuals
         size, seen = abs(residual), real(self.seen, residuals)
+        first = 3.0 * number(largest(residuals))
         put_(residuals, number(self.seen) % self.window, size)
         count = at_most(seen + 1.0, float(self.window))
         ordered = ascending(residuals)
@@ -264,7 +270,8 @@ class RobustRidgeRegression(AdaptiveEstimator):
         low = floor(position)
         below, above = entry(ordered, unused + low), entry(ordered, unused + minimum(low + 1.0, count - 1.0))
         limit = self.cut * (below + (position - low) * (above - below))
-        limit = number(where((seen < self.warmup) | (limit <= 0.0), size + math.inf, limit))
+        limit = where(seen < self.warmup, first, limit)
+        limit = number(where(limit <= 0.0, size + math.inf, limit))
         kept = minimum(residuals, column(limit))
         square = number(total(kept * kept) / count)
         # A spread of 0 would end exploration, on an arm that never pays.

@@ -114,7 +114,7 @@ class Estimator(Learner):
     def _create_buffers(self) -> None:
         # An option out of the range of the state's dtype would be infinite there, or 0.
         dtype = self._initial_options["dtype"]
-        for name in ("noise_scale", "theta_bound", "feature_bound", "minimum_scale"):
+        for name in ("noise_scale", "theta_bound", "feature_bound", "minimum_scale", "floor"):
             value = self.__dict__.get(name)
             if value:
                 checks.check_size(name, value, checks.LARGEST[dtype], dtype)
@@ -141,7 +141,7 @@ class Estimator(Learner):
         return predictor
 
     def raised(self, predictor: Tensor) -> Tensor:
-        """Return the predictors of arms that optimism starts from: by default, as they are."""
+        """Return the predictors that :class:`UCB` adds its bonus to: by default, as they are."""
         return predictor
 
     def possible_reward(self, values: Tensor) -> Tensor:

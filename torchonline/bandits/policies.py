@@ -263,7 +263,8 @@ class UCB(Policy):
 
     .. math:: \text{score}_k = x_k^\top\hat\theta + \beta\,\|x_k\|_M
 
-    with the estimator's ``radius`` :math:`\beta` and ``width``. When the estimator's confidence set holds, no score is below its
+    with the estimator's ``radius`` :math:`\beta` and ``width``; an estimator may raise :math:`x_k^\top\hat\theta` to a floor.
+    When the estimator's confidence set holds, no score is below its
     arm's mean reward, and the regret of a round is at most twice the chosen arm's :math:`\beta\|x_k\|_M`. Cost of a decision
     among K arms: O(K d^2), one matrix product.
 

@@ -17,7 +17,9 @@ MOST_WITH_MAGNITUDES = 48
 # For the features of an encoder.
 RIDGE_OF_ENCODERS = 2.0
 
-BOUNDED = "ridge regression whose radius follows its residuals, without a cut, because rewards are bounded"
+BOUNDED = (
+    "ridge regression whose radius follows its residuals, with a floor and without a cut, because rewards are bounded"
+)
 CUT = "ridge regression on residuals cut at a quantile, whose radius follows them, because rewards have no known scale"
 
 
@@ -31,7 +33,7 @@ class Kind:
     theorem: str
     options: dict[str, float] = field(default_factory=dict)
     # The ridge is d over the first on features and their magnitudes, d + 1 over the second on features and a 1.
-    shares: tuple[int, int] = (4, 5)
+    ridge_divisors: tuple[int, int] = (4, 5)
 
 
 UNIT = Kind(AdaptiveRidgeRegression, BOUNDED, "LocalGLMRegression", {"floor": 0.15, "radius_scale": 0.6}, (6, 5))
@@ -61,10 +63,12 @@ def bandit(
     docs/benchmark.md compares it with other libraries, and docs/encoders.md puts it on an encoder. For a theorem, put the
     estimator that the repr names under :class:`UCB` or :class:`DisjointArms`.
 
+    "binary" and "unit" learn by :class:`AdaptiveRidgeRegression` with radius_scale=0.6 and floor=0.15. The others learn by
+    :class:`RobustRidgeRegression` with radius_scale=0.8; for "heavy" it is 0.65, and quantile=0.9.
+
     Rewards count from 0, the mean of an arm that is not known: 0 should be an ordinary bad reward. Of rewards far above 0 that
     differ little, such as 10 and 11, it may play the first arm for ever; subtract a typical bad reward from them. "binary" and
-    "unit" refuse rewards below 0. They raise low estimates to a ``floor``, see :class:`AdaptiveRidgeRegression`, so that an arm
-    is tried again that had bad luck.
+    "unit" refuse rewards below 0, but not above 1.
 
     Cost of a round: O(K m^2) for a decision among K arms, O(m^2) for a step, where cutting sorts 256 numbers besides; m is
     2 d + 1 with magnitudes, d + 1 without them, and d without a scaler.
@@ -104,7 +108,7 @@ def bandit(
         magnitudes = dim <= MOST_WITH_MAGNITUDES if magnitudes is None else magnitudes
         scaler = RunningScaler(dim, magnitudes=magnitudes, **options)
         features = scaler.features
-        ridge = dim / kind.shares[0] if magnitudes else (dim + 1) / kind.shares[1]
+        ridge = dim / kind.ridge_divisors[0] if magnitudes else (dim + 1) / kind.ridge_divisors[1]
     elif magnitudes:
         raise ValueError(f"magnitudes: expected None or False with scale=False, got {magnitudes!r}")
     model = kind.estimator(features, ridge=ridge, **kind.options, **options)

@@ -11,7 +11,7 @@ from torchonline.core.backend import as_array, in_python, is_readable, on_arrays
 from torchonline.core.checks import check_values, instance_of, positive, positive_integer, shape_text
 from torchonline.core.inputs import ArrayLike, check_tensor
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along, at_least, at_most, converted, count_, real, sqrt, tiny, where
+from torchonline.core.ops import along, at_most, converted, count_, or_one, real, sqrt, squarable, where
 from torchonline.core.options import LearnerOptions
 from torchonline.core.stepping import one_at_a_time
 
@@ -25,30 +25,24 @@ def magnitude(z: Tensor, weight: float = MAGNITUDE_WEIGHT, centre: float = MEAN_
 
 
 def _standardised_arrays(
-    x: Any,
-    mean: Any,
-    squares: Any,
-    share: Any,
-    factor: Any,
-    clip: float,
-    freezes: bool,
-    magnitudes: bool,
-    intercept: bool,
+    x: Any, mean: Any, squares: Any, share: Any, factor: Any, clip: float, magnitudes: bool, intercept: bool
 ) -> Any:
-    dim = x.shape[-1]
+    dim, most = x.shape[-1], squarable(x)
     features: Any = np.empty((*x.shape[:-1], dim * (1 + magnitudes) + intercept), x.dtype)
     features[..., -1] = 1.0
     z = features[..., :dim]
     # Three quarters of the time of operators, which allocate.
     np.subtract(x, mean, out=z)
+    np.maximum(z, -most, out=z)
+    np.minimum(z, most, out=z)
     size = z * z
     size *= share
     size += squares
-    z *= factor
-    if freezes:
-        z *= size > 0.0
-    np.maximum(size, tiny(z), out=size)
+    varies = size > 0.0
+    size += ~varies
     np.sqrt(size, out=size)
+    z *= factor
+    z *= varies
     z /= size
     np.maximum(z, -clip, out=z)
     np.minimum(z, clip, out=z)
@@ -65,21 +59,17 @@ def standardised(
     share: Tensor,
     factor: Tensor,
     clip: float,
-    freezes: bool,
     magnitudes: bool,
     intercept: bool,
 ) -> Tensor:
     """Standardise and clip each row, and append magnitudes and a 1 if asked to.
 
-    ``share`` is that of the row's squared offset in the sum of squares; ``factor`` multiplies its offset. Where the scaler
-    ``freezes``, a feature may vary that has not varied before.
+    ``share`` is that of the row's squared offset in the sum of squares; ``factor`` multiplies its offset.
     """
-    offset = x - mean
+    most = squarable(mean)
+    offset = (x - mean).clamp(-most, most)
     size = squares + share * (offset * offset)
-    z = factor * offset
-    if freezes:
-        z = z * (size > 0.0)
-    z = (z / at_least(size, tiny(size)).sqrt()).clamp(-clip, clip)
+    z = (factor * offset * (size > 0.0) / or_one(size).sqrt()).clamp(-clip, clip)
     features = [z]
     if magnitudes:
         features.append(magnitude(z))
@@ -93,11 +83,12 @@ class RunningScaler(Learner):
 
     .. math:: z = \text{clip}\bigl((x - \text{mean}) / \text{deviation}, \pm\text{clip}\bigr)
 
-    with the mean and the standard deviation (divisor n - 1) of n rows: x itself and all that :meth:`step` has seen before, by
-    Welford's algorithm. So z is what it would be after a step with x, and the first rows are never far out: abs(z) is at most
-    :math:`(n-1)/\sqrt n`. Before two rows have been seen, z is 0, and so is a feature that has not varied. With ``magnitudes``,
-    0.7 (abs(z) - 0.8) is appended for each feature: a model that is linear in z and its magnitude can say that the middle of a
-    feature's range is good, or bad. The magnitude of a constant feature is -0.56. With ``intercept``, a 1 is appended.
+    with the mean and the standard deviation (divisor n - 1) of n rows: x itself and those that :meth:`step` has seen before, by
+    Welford's algorithm. So the first rows are never far out: before a freeze, abs(z) is at most :math:`(n-1)/\sqrt n`. Scale a
+    row before ``step`` shows it; afterwards it would count twice. Before two rows have been seen, z is 0, and so is a feature
+    that is the same in all n rows. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended for each feature: a model that is linear
+    in z and its magnitude can say that the middle of a feature's range is good, or bad. The magnitude of a constant feature is
+    -0.56. With ``intercept``, a 1 is appended.
 
     What it does to a guarantee. The coordinates move while the scaler learns, so what an estimator has learnt before refers to
     other coordinates than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after`` mean
@@ -111,7 +102,8 @@ class RunningScaler(Learner):
         clip: largest magnitude of a standardised feature.
         magnitudes: whether to append a magnitude for each feature.
         intercept: whether to append a 1.
-        freeze_after: rows after which mean and deviation stay as they are; None for never.
+        freeze_after: rows after which mean and deviation stay as they are, from 2 on (after 1 row all features stay 0); None for
+            never.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -185,12 +177,11 @@ class RunningScaler(Learner):
             share, factor = along(share, x), along(factor, x)
             for _ in range(len(x.shape) - len(mean.shape)):
                 mean, squares = mean[..., None, :], squares[..., None, :]
-        freezes = self.freeze_after is not None
-        return standardised(x, mean, squares, share, factor, self.clip, freezes, self.magnitudes, self.intercept)
+        return standardised(x, mean, squares, share, factor, self.clip, self.magnitudes, self.intercept)
 
     def _weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the share and the factor of a row in :func:`standardised`, ``(*B)`` each."""
-        # The last of n rows has (n - 1) / n of its offset from the mean before it. Deviations of two rows are all alike.
+        # The last of n rows has (n - 1) / n of its offset from the mean before it. With two rows, abs(z) would not depend on x.
         before, rounds = real(self.rounds, x), self.rounds
         if self.freeze_after is None:
             share = before / (before + 1.0)

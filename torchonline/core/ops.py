@@ -343,12 +343,12 @@ def roundoff(x: Tensor) -> float:
     return 2.0**-23
 
 
-@on_arrays(lambda x: 1e-300 if x.itemsize == 8 else 1e-37)
-def tiny(x: Tensor) -> float:
-    """Return a number next to 0 that its type can divide by."""
+@on_arrays(lambda x: 1e150 if x.itemsize == 8 else 1e18)
+def squarable(x: Tensor) -> float:
+    """Return a size up to which numbers in the type of ``x`` have finite squares."""
     if x.element_size() == 8:
-        return 1e-300
-    return 1e-37
+        return 1e150
+    return 1e18
 
 
 def started_power(count: Tensor, power: float) -> Tensor:
