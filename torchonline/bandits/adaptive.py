@@ -72,7 +72,7 @@ class AdaptiveEstimator(Estimator):
         return self.radius_scale * number(self.spread)
 
     def _keep_(self, residual: Tensor, reward: Tensor) -> Tensor:
-        """Renew the spread by a residual and its reward, and return what the parameter learns from."""
+        """Renew the spread, and return the reward that the parameter learns from."""
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:

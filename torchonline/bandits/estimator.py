@@ -141,7 +141,7 @@ class Estimator(Learner):
         return predictor
 
     def raised(self, predictor: Tensor) -> Tensor:
-        """Return the predictors that :class:`UCB` adds its bonus to: by default, as they are."""
+        """Return what :class:`UCB` adds its bonus to: by default, the predictors."""
         return predictor
 
     def possible_reward(self, values: Tensor) -> Tensor:
