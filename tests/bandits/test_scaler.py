@@ -14,7 +14,7 @@ from tests.bad_arguments import BAD_OPTIONS, NOT_POSITIVE, no_floats, no_values
 from tests.core.test_threads import together
 from tests.interruption import interrupted
 from tests.learners import close, differences, snapshot
-from torchonline import RidgeRegression, RunningScaler, ScaledPolicy
+from torchonline import DisjointArms, RidgeRegression, RunningScaler, ScaledPolicy
 from torchonline.bandits.scaler import standardised
 
 pytestmark = pytest.mark.fast
@@ -387,6 +387,28 @@ def test_deciding_never_changes_it() -> None:
         policy(arms)
         policy.scaler(arms)
     assert differences(before, snapshot(policy)) == []
+
+
+def test_a_row_is_standardised_once_in_a_round_and_anew_when_the_state_has_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[object] = []
+    counted = RunningScaler._standardised
+    monkeypatch.setattr(RunningScaler, "_standardised", lambda self, x: calls.append(x) or counted(self, x))
+    scaler = RunningScaler(3)
+    arms = DisjointArms(RidgeRegression(4), actions=2, scaler=scaler)
+    rows = torch.randn(6, 3, dtype=torch.float64)
+    for count, row in enumerate(rows, 1):
+        arms.step(row, int(arms.select(row)), 1.0)
+        assert len(calls) == count
+    arms.select(rows[0])
+    view = arms.numpy_view()
+    assert view is not None
+    for buffer in (scaler.mean, scaler.squares, scaler.rounds, rows[0]):
+        buffer += 1  # in place, unseen by anything
+        found = view.learner.scaler._scaled(rows[0].numpy())
+        np.testing.assert_allclose(found, scaler(rows[0]).numpy(), rtol=1e-12)
+    assert not found.flags.writeable
 
 
 def test_threads_lose_no_row() -> None:

@@ -168,8 +168,25 @@ class RunningScaler(Learner):
         """Return the standardised features, differentiable in x."""
         return self._scaled(x)
 
+    def _scaled_in_python(self, x: Any) -> Any:
+        if not self.is_view or self.batch_dims or x.ndim > 1:
+            return self._standardised(x)
+        # A step standardises the row of the decision before it again: remember one row, and all that its result depends on.
+        own = self.__dict__
+        row = x.tobytes(), self.mean.tobytes(), self.squares.tobytes(), int(self.rounds)
+        last, features = own.get("last", (None, None))
+        if row != last:
+            features = self._standardised(x)
+            features.flags.writeable = False
+            own["last"] = row, features
+        return features
+
+    @in_python(_scaled_in_python)
     def _scaled(self, x: Tensor) -> Tensor:
         """Standardise checked rows."""
+        return self._standardised(x)
+
+    def _standardised(self, x: Tensor) -> Tensor:
         x = converted(x, self.mean)
         share, factor = self._weights(x)
         mean, squares = self.mean, self.squares
@@ -180,7 +197,7 @@ class RunningScaler(Learner):
         return standardised(x, mean, squares, share, factor, self.clip, self.magnitudes, self.intercept)
 
     def _weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the share and the factor of a row in :func:`standardised`, ``(*B)`` each."""
+        """Return a row's share and factor in :func:`standardised`, ``(*B)`` each."""
         # The last of n rows has (n - 1) / n of its offset from the mean before it. With two rows, abs(z) would not depend on x.
         before, rounds = real(self.rounds, x), self.rounds
         if self.freeze_after is None:
