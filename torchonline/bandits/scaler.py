@@ -172,8 +172,9 @@ class RunningScaler(Learner):
         if not self.is_view or self.batch_dims or x.ndim > 1:
             return self._standardised(x)
         # A step standardises the row of the decision before it again: remember one row, and all that its result depends on.
-        own = self.__dict__
-        row = x.tobytes(), self.mean.tobytes(), self.squares.tobytes(), int(self.rounds)
+        own: dict[str, Any] = self.__dict__
+        row = x.tobytes(), own["mean"].tobytes(), own["squares"].tobytes(), int(own["rounds"])
+        features: Any
         last, features = own.get("last", (None, None))
         if row != last:
             features = self._standardised(x)
