@@ -50,6 +50,7 @@ WRITTEN = {
         *(f"private_oco_{name}.png" for name in ("1.5", "inf", "bandit")),
     ],
     "examples/papers/private_oco_speed.py": ["private_oco_speed.png"],
+    "examples/rounding.py": ["rounding.md"],
     "examples/system_identification.py": ["system_identification.png"],
 }
 SAID = {
@@ -96,6 +97,11 @@ SAID = {
         "| breast cancer, 569 x 30 | FreeGrad per coordinate |",
     ],
     "examples/drift.py": ["OFUL, restarted", "HeavyTailUCB, restarted", "discounted (heuristic)", "Regret curves"],
+    "examples/rounding.py": [
+        "sets lost of 5 in 10 rounds",
+        "| one direction, length 1e+07 |",
+        "| own choices, theta_bound 35 |",
+    ],
     "examples/fit_blt.py": ["degree 2: ", "Largest difference from the table", "13.4x", "15.4x", "16.3x"],
     "examples/health_insurance.py": [
         "of 30 + 90 families",
