@@ -13,7 +13,7 @@ from torchonline.models import BanditHead
 
 
 class TorchOnline:
-    """The library's ``torchonline.bandit``, on raw features.
+    """The library's ``torchonline.bandit``, on raw features, in a ``BanditHead`` without an encoder.
 
     With options, it is put together from the same parts: ``ridge``, in units of the default's; ``radius_scale``; and
     ``magnitudes`` and ``kind``, which are ``magnitudes`` and ``rewards`` of ``torchonline.bandit``.
@@ -33,6 +33,7 @@ class TorchOnline:
         self.bandit = torchonline.bandit(dim, rewards=kind or rewards, actions=actions, magnitudes=magnitudes)
         if options:
             self.bandit = torchonline.DisjointArms(self.estimator(**options), actions, scaler=self.bandit.scaler)
+        self.head = BanditHead(nn.Identity(), self.bandit).eval()
 
     def estimator(self, ridge: float = 1.0, **options: float) -> Estimator:
         """Return the estimator of an arm, like the default's but for some options."""
@@ -40,10 +41,10 @@ class TorchOnline:
         return rebuilt(default, ridge=ridge * default.ridge, batch_shape=(), **options)
 
     def select(self, context: np.ndarray) -> int:
-        return int(self.bandit.select(torch.from_numpy(context)))
+        return int(self.head.select(torch.from_numpy(context)))
 
     def step(self, context: np.ndarray, action: int, reward: float) -> None:
-        self.bandit.step(torch.from_numpy(context), action, reward)
+        self.head.step(torch.from_numpy(context), action, reward)
 
 
 class Greedy(TorchOnline):
@@ -52,7 +53,7 @@ class Greedy(TorchOnline):
     def __init__(self, dim: int, actions: int, rewards: str, seed: int) -> None:
         super().__init__(dim, actions, rewards, seed)
         policy = torchonline.Greedy(self.estimator())
-        self.bandit = torchonline.DisjointArms(policy, actions, scaler=self.bandit.scaler)
+        self.head = BanditHead(nn.Identity(), torchonline.DisjointArms(policy, actions, scaler=self.bandit.scaler)).eval()
 
 
 class Head:

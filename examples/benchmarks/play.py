@@ -45,7 +45,11 @@ def rewards_of(noise: str) -> str:
 
 def play_one(learner: Learner, rounds: data.Stream, rewards: str, options: Options, seed: int) -> float:
     """Play one learner; return the share of rounds with a wrong arm."""
-    player = learner.make(rounds.contexts.shape[1], rounds.actions, rewards, seed, **options)
+    return share_of_wrong(learner.make(rounds.contexts.shape[1], rounds.actions, rewards, seed, **options), rounds)
+
+
+def share_of_wrong(player: Any, rounds: data.Stream) -> float:
+    """Play one learner that is made; return the share of rounds with a wrong arm."""
     wrong = 0
     for context, label, noise in zip(rounds.contexts, rounds.labels.tolist(), rounds.noise.tolist(), strict=True):
         arm = player.select(context)
@@ -57,10 +61,15 @@ def play_one(learner: Learner, rounds: data.Stream, rewards: str, options: Optio
 def play_fleet(learner: Learner, streams: Sequence[data.Stream], rewards: str, members: Sequence) -> list[float]:
     """Play all members at once; return their shares of rounds with a wrong arm."""
     options, seeds = zip(*members, strict=True)
+    dim, actions = streams[0].contexts.shape[1], streams[0].actions
+    return shares_of_wrong(learner.make(dim, actions, rewards, seeds, options), streams)
+
+
+def shares_of_wrong(fleet: Any, streams: Sequence[data.Stream]) -> list[float]:
+    """Play a fleet that is made; return each member's share of rounds with a wrong arm."""
     contexts = np.stack([rounds.contexts for rounds in streams], axis=1)
     labels, noise = (np.stack([getattr(rounds, name) for rounds in streams], axis=1) for name in ("labels", "noise"))
-    fleet = learner.make(contexts.shape[2], streams[0].actions, rewards, seeds, options)
-    wrong = np.zeros(len(seeds))
+    wrong = np.zeros(len(streams))
     for x, label, added in zip(contexts, labels, noise, strict=True):
         arms = fleet.select(x)
         wrong += arms != label
@@ -105,10 +114,14 @@ def processor_times(name: str, learners: Sequence[str], rounds: int, repeats: in
 
 
 def processor_time(name: str, learner: Learner, rounds: int) -> float:
+    """Return the processor time of a round. To make the learner takes no part of it."""
     stream = data.stream(name, 0, rounds, "none", learner.features, learner.constant)
-    start = time.process_time()
+    dim, actions = stream.contexts.shape[1], stream.actions
     if learner.is_fleet:
-        play_fleet(learner, [stream], "unit", [(learner.default, 0)])
+        fleet = learner.make(dim, actions, "unit", (0,), (learner.default,))
+        play, arguments = shares_of_wrong, (fleet, [stream])
     else:
-        play_one(learner, stream, "unit", learner.default, 0)
+        play, arguments = share_of_wrong, (learner.make(dim, actions, "unit", 0, **learner.default), stream)
+    start = time.process_time()
+    play(*arguments)
     return (time.process_time() - start) / len(stream.labels)
