@@ -53,7 +53,9 @@ class Greedy(TorchOnline):
     def __init__(self, dim: int, actions: int, rewards: str, seed: int) -> None:
         super().__init__(dim, actions, rewards, seed)
         policy = torchonline.Greedy(self.estimator())
-        self.head = BanditHead(nn.Identity(), torchonline.DisjointArms(policy, actions, scaler=self.bandit.scaler)).eval()
+        self.head = BanditHead(
+            nn.Identity(), torchonline.DisjointArms(policy, actions, scaler=self.bandit.scaler)
+        ).eval()
 
 
 class Head:
