@@ -65,6 +65,7 @@ LEARNERS = {
         constant=False,
     ),
     "torchonline Greedy": Learner(ours.Greedy, features="raw", constant=False),
+    "torchonline, scales known": Learner(ours.ScalesKnown, constant=False, standard_only=True),
     "VW": Learner(
         rivals.VW,
         default={"explore": EXPLORE[0]},
@@ -105,5 +106,5 @@ LEARNERS = {
         ours.Head, default={"policy": "LocalGLB", "feature_bound": 100.0}, by_theory=True, noises=("none",)
     ),
 }
-# What is compared with the best rival, and with the same estimators without exploration.
-OURS_BY_DEFAULT, GREEDY = "torchonline.bandit", "torchonline Greedy"
+# What is compared with the best rival, with the same estimators without exploration, and with the rivals' advantage.
+OURS_BY_DEFAULT, GREEDY, KNOWN = "torchonline.bandit", "torchonline Greedy", "torchonline, scales known"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import data
-from learners import GREEDY, LEARNERS, OURS_BY_DEFAULT, setting
+from learners import GREEDY, KNOWN, LEARNERS, OURS_BY_DEFAULT, setting
 
 if TYPE_CHECKING:
     from run import Benchmark
@@ -51,12 +51,12 @@ def best_linear(benchmark: "Benchmark", name: str, noise: str) -> tuple[str, flo
     return min(means.items(), key=lambda item: item[1]) if means else None
 
 
-def ratio(benchmark: "Benchmark", name: str, noise: str) -> float | None:
-    """Return our mean error, untuned, over that of the best tuned linear rival."""
-    mine, best = ours(benchmark), best_linear(benchmark, name, noise)
-    if mine is None or best is None:
+def ratio(benchmark: "Benchmark", name: str, noise: str, learner: str = OURS_BY_DEFAULT) -> float | None:
+    """Return a learner's mean error, untuned, over that of the best tuned linear rival."""
+    best = best_linear(benchmark, name, noise)
+    if learner not in benchmark.learners or best is None:
         return None
-    return statistics.mean(benchmark.errors(name, noise, mine, LEARNERS[mine].default)) / best[1]
+    return statistics.mean(benchmark.errors(name, noise, learner, LEARNERS[learner].default)) / best[1]
 
 
 def ratio_to_greedy(benchmark: "Benchmark", name: str, noise: str) -> str:
@@ -70,24 +70,32 @@ def ratio_to_greedy(benchmark: "Benchmark", name: str, noise: str) -> str:
     return f"{mean / greedy:.2f}"
 
 
+def mean_and_worst(ratios: Sequence[float | None]) -> str:
+    """Return the geometric mean and the largest of the ratios that are known."""
+    known = [value for value in ratios if value]
+    return f"{statistics.geometric_mean(known):.2f}, {max(known):.2f}" if known else ""
+
+
 def against_tuned(benchmark: "Benchmark", noise: str) -> str:
     """Return the main table: torchonline by default against all rivals tuned."""
     names, mine = rivals(benchmark), ours(benchmark)
-    header = ["set", f"{mine}, default", "ratio to best linear", "to Greedy", *(f"{name}, tuned" for name in names)]
+    header = ["set", f"{mine}, default", "ratio to best linear", "to Greedy", "ratio, scales known"]
+    ratios = {
+        learner: {name: ratio(benchmark, name, noise, learner) for name in benchmark.sets}
+        for learner in (OURS_BY_DEFAULT, KNOWN)
+    }
     rows = []
     for name in benchmark.sets:
         our_errors = benchmark.errors(name, noise, mine, LEARNERS[mine].default) if mine else []
-        value = ratio(benchmark, name, noise)
+        default, known = (f"{values[name]:.2f}" if values[name] else "" for values in ratios.values())
         tuned = [cell(benchmark.errors(name, noise, rival, benchmark.tuned(name, noise, rival))) for rival in names]
-        greedy = ratio_to_greedy(benchmark, name, noise)
-        rows.append([name, cell(our_errors), f"{value:.2f}" if value else "", greedy, *tuned])
+        rows.append([name, cell(our_errors), default, ratio_to_greedy(benchmark, name, noise), known, *tuned])
     for role in data.ROLES:
-        ratios = [ratio(benchmark, name, noise) for name in benchmark.sets if data.SETS[name].role == role]
-        known = [value for value in ratios if value]
-        if known:
-            mean, worst = statistics.geometric_mean(known), max(known)
-            rows.append([f"{role}: mean, worst ratio", "", f"{mean:.2f}, {worst:.2f}", "", *[""] * len(names)])
-    return markdown(header, rows)
+        sets = [name for name in benchmark.sets if data.SETS[name].role == role]
+        if sets:
+            default, known = (mean_and_worst([values[name] for name in sets]) for values in ratios.values())
+            rows.append([f"{role}: mean, worst ratio", "", default, "", known, *[""] * len(names)])
+    return markdown([*header, *(f"{name}, tuned" for name in names)], rows)
 
 
 def by_setting(benchmark: "Benchmark", noise: str, role: str) -> str:
