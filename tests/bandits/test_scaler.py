@@ -218,6 +218,26 @@ def test_statistics_freeze_after_so_many_rows(is_small: bool) -> None:
     assert not once(rows)[:, :3].any()
 
 
+@pytest.mark.parametrize("freeze_after", [None, 6])
+def test_members_of_a_fleet_may_be_at_different_rounds(freeze_after: int | None) -> None:
+    """Each member standardises by its own rows: none, one, two, those at the freeze and those after it."""
+    counts, rows, x = (0, 1, 2, 5, 6, 9), torch.randn(6, 9, 3, dtype=D) ** 3, torch.randn(6, 4, 3, dtype=D)
+    fleet = RunningScaler(3, batch_shape=(6,), freeze_after=freeze_after)
+    for i, count in enumerate(counts):
+        if count:
+            single = fed(rows[i, :count], freeze_after=freeze_after)
+            for name, buffer in single.state().items():
+                getattr(fleet, name)[i] = buffer
+    for i, count in enumerate(counts):
+        known = rows[i, : min(count, freeze_after or count)].numpy()
+        wanted = np.zeros((4, 3))
+        if freeze_after is not None and count >= freeze_after:
+            wanted = np.clip((x[i].numpy() - known.mean(0)) / known.std(0, ddof=1), -2.5, 2.5)
+        elif count > 1:
+            wanted = np.stack([with_own_row(known, row) for row in x[i].numpy()])
+        np.testing.assert_allclose(fleet(x)[i, :, :3].numpy(), wanted, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("batch_shape", SHAPES)
 def test_a_fleet_equals_singles_and_script_equals_eager(batch_shape: tuple[int, ...], dtype: torch.dtype) -> None:
