@@ -33,6 +33,10 @@ from torchonline.core.ops import (
     where,
 )
 from torchonline.core.options import LearnerOptions
+from torchonline.core.precision_matrix import add_outer_, remove_outer_
+
+# A round that makes up more than this of what is known in its direction is not taken back, for rounding's sake.
+MOST_OF_A_DIRECTION = 0.999
 
 # Rewards below 0 by no more than this are 0 but for rounding.
 ROUNDING = 1e-6
@@ -44,9 +48,11 @@ class AdaptiveEstimator(Estimator):
     A subclass says what it keeps of a residual, and what it learns from, in :meth:`_keep_`.
     """
 
-    pooled: tuple[str, ...] = ("seen", "spread")
+    pooled: tuple[str, ...] = ("seen", "spread", "target")
     seen: Tensor
     spread: Tensor
+    target: Tensor
+    can_replace = True
 
     def __init__(
         self,
@@ -66,7 +72,8 @@ class AdaptiveEstimator(Estimator):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         spread = torch.tensor(self.noise_scale, dtype=torch.float64)
-        return super()._initial_state() | {"seen": torch.zeros((), dtype=torch.int64), "spread": spread}
+        own = {"seen": torch.zeros((), dtype=torch.int64), "spread": spread, "target": torch.zeros_like(spread)}
+        return super()._initial_state() | own
 
     def radius(self) -> Tensor:
         return self.radius_scale * number(self.spread)
@@ -81,10 +88,28 @@ class AdaptiveEstimator(Estimator):
         V_inv_a = matvec(self.V_inv, a)
         quadratic = dot(a, V_inv_a)
         self._check_growth(x, quadratic)
-        residual = self._keep_(weight * reward - dot(a, theta_hat), reward)
+        predictor = dot(a, theta_hat)
+        residual = self._keep_(weight * reward - predictor, reward)
         count_(self.seen)
+        assign_(self.target, predictor + residual)
         theta_hat += V_inv_a * along(residual / (1.0 + quadratic), x)
         self._add_outer_(a, V_inv_a, quadratic)
+
+    def _replace_(self, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
+        theta_hat, V = self.theta_hat, self._precision()
+        V_inv_a = matvec(self.V_inv, old)
+        quadratic = dot(old, V_inv_a)
+        is_safe = quadratic < MOST_OF_A_DIRECTION
+        factor = real(is_safe, quadratic)
+        a, V_inv_a, quadratic = along(factor, old) * old, along(factor, old) * V_inv_a, factor * quadratic
+        theta_hat -= V_inv_a * along((target - dot(a, theta_hat)) / (1.0 - quadratic), a)
+        remove_outer_(V, a, V_inv_a, quadratic)
+        a = along(factor, new) * new
+        V_inv_a = matvec(self.V_inv, a)
+        quadratic = dot(a, V_inv_a)
+        theta_hat += V_inv_a * along((target - dot(a, theta_hat)) / (1.0 + quadratic), a)
+        add_outer_(V, a, V_inv_a, quadratic)
+        return is_safe
 
 
 class AdaptiveRidgeRegression(AdaptiveEstimator):
@@ -116,7 +141,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
 
     Shape:
         - ``squares``, the sum of squared residuals; ``seen``, their number; ``spread``, their root mean square; ``gain``, the sum
-          of rewards: ``(*B)``.
+          of rewards; ``target``, what the last round was learnt from: ``(*B)``.
 
     Example:
         >>> learner, x = AdaptiveRidgeRegression(1), torch.ones(1)
@@ -130,7 +155,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     """
 
     statistics_depend_on = ("noise_scale", "ridge", "restart_every")
-    pooled = ("squares", "seen", "spread", "gain")
+    pooled = ("squares", "seen", "spread", "gain", "target")
     squares: Tensor
     gain: Tensor
 
@@ -218,7 +243,8 @@ class RobustRidgeRegression(AdaptiveEstimator):
         warmup: rounds before the quantile is used.
 
     Shape:
-        - ``residuals``, ``(*B, window)``; ``spread``, ``(*B)``; ``seen``, number of residuals so far, ``(*B)``.
+        - ``residuals``, ``(*B, window)``; ``spread``; ``seen``, number of residuals so far; ``target``, what the last round was
+          learnt from: ``(*B)``.
 
     Example:
         >>> learner, x = RobustRidgeRegression(1), torch.ones(1)
@@ -232,7 +258,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
     """
 
     statistics_depend_on = ("ridge", "restart_every", "cut", "quantile", "window", "warmup")
-    pooled = ("residuals", "spread", "seen")
+    pooled = ("residuals", "spread", "seen", "target")
     residuals: Tensor
 
     def __init__(

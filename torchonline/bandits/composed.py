@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import as_reward, checked_actions, rounds_of_arrays, rounds_of_tensors
+from torchonline.bandits.early_rounds import EarlyRounds
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, drawn_with_probability
 from torchonline.bandits.scaler import RunningScaler, check_scaler
@@ -25,7 +26,7 @@ from torchonline.core.backend import (
 from torchonline.core.checks import check_array, check_values, shape_text
 from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor
 from torchonline.core.learner import Learner
-from torchonline.core.ops import count_
+from torchonline.core.ops import along, beside_each_other, count_, number, put_row_, real, row_at, where
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
 
@@ -44,6 +45,7 @@ class ComposedPolicy(Learner):
         _learn_round: Any  # of a subclass: learns from a round of each learner
         policy: Policy
         scaler: RunningScaler | None
+        early: EarlyRounds | None
     rounds: Tensor
 
     response, output_shape = "reward", ()
@@ -58,6 +60,10 @@ class ComposedPolicy(Learner):
         check_scaler(scaler, estimator.dim, batch_shape, state)
         self.policy = policy
         self.scaler = scaler
+        # A guarantee after a freeze, and an epoch, are about rounds in coordinates that stay.
+        moves = scaler is not None and scaler.freeze_after is None and estimator.restart_every is None
+        can_renew = moves and estimator.can_replace
+        self.early = EarlyRounds(dim, estimator.dim, batch_shape=batch_shape, **options) if can_renew else None
         # A file would hold the parts twice.
         self.__dict__["_arguments"] = {}
         self.noise_scale = estimator.noise_scale
@@ -86,7 +92,8 @@ class ComposedPolicy(Learner):
 
     def parts(self) -> dict[str, Learner]:
         own: dict[str, Learner] = {"policy.estimator": self.policy.estimator}
-        return own if self.scaler is None else own | {"scaler": self.scaler}
+        more = {"scaler": self.scaler, "early": self.early}
+        return own | {name: part for name, part in more.items() if part is not None}
 
     def _scores(self, context: Tensor) -> Tensor:
         """Return the policy's score of each arm: ``(*B, ..., K)``."""
@@ -187,9 +194,16 @@ class ComposedPolicy(Learner):
             scores = scores.masked_fill(~mask.unsqueeze(-2), -math.inf)
         return self.policy.distribution(scores, self.rounds).mean(-2)
 
-    def _end_round_(self, x: Tensor) -> None:
-        """Show the scaler a round's features, ``(*B, d)``, and count the round."""
-        scaler = self.scaler
+    def _end_round_(self, x: Tensor, features: Tensor, arm: Tensor, noise_scale: Tensor) -> None:
+        """Show the scaler a round's features, ``(*B, d)``, count the round, and renew an early one.
+
+        ``features``, ``(*B, m)``, are what the estimator has learnt from; the arm and the noise scale are ``(*B)``.
+        """
+        scaler, early = self.scaler, self.early
+        if early is not None:
+            weight = self.noise_scale / noise_scale
+            a = along(weight, features) * features
+            early.keep_(self.rounds, x, a, weight, self._last_target(), arm)
         if scaler is not None:
             scaler._observe(x)
             if scaler.freeze_after is not None:
@@ -197,6 +211,33 @@ class ComposedPolicy(Learner):
                 if may_hold(due):
                     self._start_anew_(due)
         count_(self.rounds)
+        if early is not None and scaler is not None:
+            due = early.is_due(self.rounds)
+            if may_hold(due):
+                self._renew_(due)
+
+    def _renew_(self, due: Tensor) -> None:
+        """Put an early round into the coordinates that the scaler has now, where ``due``, ``(*B)``."""
+        scaler, early = self.scaler, self.early
+        if early is not None and scaler is not None:
+            place = early.place(self.rounds)
+            record = row_at(early.records, place)
+            x, old = record[..., : self.dim], record[..., self.dim : early.of_weight]
+            weight, target = record[..., early.of_weight], record[..., early.of_weight + 1]
+            new = along(number(weight), x) * scaler._scaled_again(x)
+            factor = along(real(due, x), x)
+            is_safe = self._replace_(record[..., -1], factor * old, factor * new, number(target))
+            kept = where(along(due & is_safe, old), new, old)
+            renewed = beside_each_other(beside_each_other(x, kept), record[..., early.of_weight :])
+            put_row_(early.records, place, renewed)
+
+    def _replace_(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
+        """Let an arm's estimator replace features: see :meth:`Estimator._replace_`."""
+        return self.policy.estimator._replace_(old, new, target)
+
+    def _last_target(self) -> Tensor:
+        """Return what the estimator has learnt the last round from, ``(*B)``."""
+        return number(self.policy.estimator.target)
 
     def _start_anew_(self, due: Tensor) -> None:
         """Let the estimators forget what they have learnt, where ``due``, ``(*B)``."""

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from torchonline.bandits.arguments import checked_rounds
 from torchonline.bandits.composed import ComposedPolicy, as_policy
+from torchonline.bandits.early_rounds import KEPT
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import in_python, on_arrays
 from torchonline.core.checks import positive_integer
 from torchonline.core.inputs import ArrayLike, as_indices
-from torchonline.core.ops import column
+from torchonline.core.ops import column, number
 from torchonline.core.options import rebuilt
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, one_at_a_time
 from torchonline.core.views import NumpyView
@@ -162,8 +163,9 @@ class DisjointArms(ComposedPolicy):
         return arms_last(self.policy.forward(features), self.batch_dims)
 
     def _learn_round(self, context: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        self._learn_arm(self._features(context), action, reward, noise_scale)
-        self._end_round_(context)
+        features = self._features(context)
+        self._learn_arm(features, action, reward, noise_scale)
+        self._end_round_(context, features, action, noise_scale)
 
     def _learn_arm_in_python(self, x: Any, action: Any, reward: Any, noise_scale: Any) -> None:
         if not self.is_view:
@@ -180,15 +182,38 @@ class DisjointArms(ComposedPolicy):
         self._learn_gathered(x, action, reward, noise_scale)
 
     def _learn_gathered(self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Copy the chosen arms' statistics out of the fleet, learn, and write them back."""
+        """Let copies of the chosen arms' statistics learn, and write them back."""
+        index = self._copy_chosen_(action)
+        self.arm._learn_round(x, reward, noise_scale)
+        self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
+
+    def _copy_chosen_(self, action: Tensor) -> Tensor:
+        """Copy the chosen arms' statistics out of the fleet; return where they are in it."""
         fleet = self.policy.estimator
         index = action.reshape(-1)
         index = index + fleet.rounds.shape[-1] * torch.arange(index.size(0), device=index.device)
         statistics = self.arm._statistics(self.copied)
         for name, chosen in fleet._of_chosen(index, self.copied).items():
             statistics[name].copy_(chosen.reshape(statistics[name].shape))
-        self.arm._learn_round(x, reward, noise_scale)
-        fleet._write_chosen_(index, statistics, self.pooled)
+        return index
+
+    def _replace_in_python(self, arm: Any, old: Any, new: Any, target: Any) -> Any:
+        if not self.is_view:
+            return self._replace_gathered(arm, old, new, target)
+        return self.__dict__["of_arm"][int(arm)][0]._replace_(old, new, target)
+
+    @in_python(_replace_in_python)
+    def _replace_(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
+        return self._replace_gathered(arm, old, new, target)
+
+    def _replace_gathered(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
+        index = self._copy_chosen_(arm.to(torch.int64))
+        is_safe = self.arm._replace_(old, new, target)
+        self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
+        return is_safe
+
+    def _last_target(self) -> Tensor:
+        return number(self.policy.estimator.target[..., 0])
 
     def _start_anew_(self, due: Tensor) -> None:
         self.policy.estimator._forget_(column(due))
@@ -210,11 +235,14 @@ class DisjointArms(ComposedPolicy):
         if len(rounds) > 1:
             super()._learn_on_arrays(view, rounds, actions)
             return
-        learn, scaler = view.learner._learn_round, view.learner.scaler
+        learn, scaler, early = view.learner._learn_round, view.learner.scaler, view.learner.early
         (x, reward, noise_scale), k = rounds[0], actions[0]
-        # The chosen arm alone changes, but for the round after which the scaler freezes.
+        # The chosen arm alone changes, but for the round after which the scaler freezes, and those that renew an early one.
         is_last = scaler is not None and scaler.freeze_after is not None and scaler.rounds + 1 == scaler.freeze_after
         state, size = (view.state, 0) if is_last else view.learner.written[k]
+        if early is not None and (count := view.learner.rounds + 1) < 2 * KEPT:
+            more, bytes_more = view.learner.written[int(early.records[early.place(count), -1])]
+            state, size = [*state, *more, early.records], size + bytes_more + early.records.nbytes
         all_or_nothing(self, state, size <= SNAPSHOT_BYTES, learn, x, k, reward, noise_scale)
         view.mark_written()
 
@@ -237,6 +265,8 @@ class DisjointArms(ComposedPolicy):
                 new._buffers[name].narrow(dims, 0, len(old)).copy_(rows)
                 if name in self.pooled and added:
                     new._buffers[name].copy_(rows.narrow(dims, 0, 1).expand_as(new._buffers[name]))
+            if self.early is not None:
+                self.early.move_arms_(old)
         # In this order: an exception in between leaves no view of another fleet.
         self.__dict__.update(_view=None, multiplications=new.dim * count)
         self._modules["policy"] = _with_estimator(self.policy, new)

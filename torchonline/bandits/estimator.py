@@ -70,6 +70,8 @@ class Estimator(Learner):
     positive_definite: tuple[str, ...] = ("V", "V_inv")
     # Buffers that the arms of a DisjointArms have in common: every arm's rounds change all of them.
     pooled: tuple[str, ...] = ()
+    # Whether the features of an earlier round can be replaced by others.
+    can_replace = False
     # Rounds with less noise than this are refused.
     smallest_noise_scale = 0.0
     # The longest features that a round may have.
@@ -130,6 +132,14 @@ class Estimator(Learner):
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from one round: ``(*B, d)``, ``(*B, *output_shape)`` twice."""
         # Refuse before the first write.
+        raise NotImplementedError
+
+    def _replace_(self, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
+        """Replace the features of an earlier round: ``(*B, d)`` twice, ``(*B)``.
+
+        Features are times their weight, 0 for no change; ``target`` is what the round was learnt from, times it too. Return whether
+        it was done: a round that outweighs the others stays.
+        """
         raise NotImplementedError
 
     def width_matrix(self) -> Tensor:

@@ -94,6 +94,7 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
     def _learn_round(self, context: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         agree = self._agreement(context, action)
         # The arm may refuse the round, so it learns before anything else is written.
-        self._learn_arm(self._features(context), action, reward, noise_scale)
+        features = self._features(context)
+        self._learn_arm(features, action, reward, noise_scale)
         self._credit_(agree, reward)
-        self._end_round_(context)
+        self._end_round_(context, features, action, noise_scale)

@@ -81,8 +81,9 @@ class ScaledPolicy(ComposedPolicy):
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from a round of each learner; start anew where the scaler freezes."""
-        self.policy.estimator._learn_round(self._features(x), reward, noise_scale)
-        self._end_round_(x)
+        features = self._features(x)
+        self.policy.estimator._learn_round(features, reward, noise_scale)
+        self._end_round_(x, features, self.rounds, noise_scale)
 
     # TorchScript does not compile the method below.
 

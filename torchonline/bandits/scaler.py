@@ -11,7 +11,7 @@ from torchonline.core.backend import as_array, in_python, is_readable, on_arrays
 from torchonline.core.checks import check_values, instance_of, positive, positive_integer, shape_text
 from torchonline.core.inputs import ArrayLike, check_tensor
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along, at_most, converted, count_, or_one, real, sqrt, squarable, where
+from torchonline.core.ops import along, at_least, at_most, converted, count_, or_one, real, sqrt, squarable, where
 from torchonline.core.options import LearnerOptions
 from torchonline.core.stepping import one_at_a_time
 
@@ -190,6 +190,15 @@ class RunningScaler(Learner):
     def _standardised(self, x: Tensor) -> Tensor:
         x = converted(x, self.mean)
         share, factor = self._weights(x)
+        return self._weighed(x, share, factor)
+
+    def _scaled_again(self, x: Tensor) -> Tensor:
+        """Standardise rows that :meth:`step` has seen, ``(*B, d)``."""
+        count = real(self.rounds, x)
+        return self._weighed(x, 0.0 * count, (count > 1.0) * sqrt(at_least(count - 1.0, 0.0)))
+
+    def _weighed(self, x: Tensor, share: Tensor, factor: Tensor) -> Tensor:
+        """Standardise rows with these share and factor of :func:`standardised`."""
         mean, squares = self.mean, self.squares
         if self.batch_dims:
             share, factor = along(share, x), along(factor, x)

@@ -100,9 +100,10 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
     def _learn_round(self, arms: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         agree, x = self._agreement(arms, action), of_chosen(arms, action)
         # The estimator may refuse the round, so it learns before anything else is written.
-        self.policy.estimator._learn_round(self._features(x), reward, noise_scale)
+        features = self._features(x)
+        self.policy.estimator._learn_round(features, reward, noise_scale)
         self._credit_(agree, reward)
-        self._end_round_(x)
+        self._end_round_(x, features, action, noise_scale)
 
     # TorchScript does not compile the method below.
 

@@ -129,6 +129,19 @@ def entry(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(-1, index.to(torch.int64).unsqueeze(-1)).squeeze(-1)
 
 
+def _row_of_arrays(x: Any, index: Any) -> Any:
+    if x.ndim == 2:
+        return x[int(index)]
+    return np.take_along_axis(x, np.asarray(index, np.int64)[..., None, None], -2)[..., 0, :]
+
+
+@on_arrays(_row_of_arrays)
+def row_at(x: Tensor, index: Tensor) -> Tensor:
+    """Return one of each learner's rows: ``(*B, n, d)`` and ``(*B)`` to ``(*B, d)``."""
+    index = index.unsqueeze(-1).unsqueeze(-1)
+    return x.gather(-2, index.expand(x.shape[:-2] + (1, x.size(-1)))).squeeze(-2)
+
+
 @on_arrays(lambda values, action: values[action])
 def of_chosen(values: Tensor, action: Tensor) -> Tensor:
     """Select the chosen arms: ``(..., K, *rest)`` and ``(...)`` to ``(..., *rest)``.
@@ -335,6 +348,12 @@ def joined(x: Tensor, y: Tensor) -> Tensor:
     return torch.cat([x, y.unsqueeze(-1)], -1)
 
 
+@on_arrays(lambda x, y: np.concatenate([x, y], -1))
+def beside_each_other(x: Tensor, y: Tensor) -> Tensor:
+    """Join rows: ``(*B, n)`` and ``(*B, m)`` to ``(*B, n + m)``."""
+    return torch.cat([x, y], -1)
+
+
 @on_arrays(lambda x: 2.0**-52 if isinstance(x, float) or x.itemsize == 8 else 2.0**-23)
 def roundoff(x: Tensor) -> float:
     """Return the spacing of floating-point numbers at 1 in the type of ``x``."""
@@ -380,6 +399,20 @@ def _put_array_(x: Any, index: Any, value: Any) -> None:
 def put_(x: Tensor, index: Tensor, value: Tensor) -> None:
     """Write one of each learner's numbers: ``(*B, n)``, index and value ``(*B)``."""
     x.scatter_(-1, index.to(torch.int64).unsqueeze(-1), value.unsqueeze(-1))
+
+
+def _put_row_of_array_(x: Any, index: Any, row: Any) -> None:
+    if x.ndim == 2:
+        x[int(index)] = row
+    else:
+        np.put_along_axis(x, np.asarray(index, np.int64)[..., None, None], row[..., None, :], -2)
+
+
+@on_arrays(_put_row_of_array_)
+def put_row_(x: Tensor, index: Tensor, row: Tensor) -> None:
+    """Write one of each learner's rows: ``(*B, n, d)``, ``(*B)`` and ``(*B, d)``."""
+    row = row.unsqueeze(-2)
+    x.scatter_(-2, index.unsqueeze(-1).unsqueeze(-1).expand(row.shape), row)
 
 
 def _increase_array_(x: Any, y: Any) -> None:

@@ -52,6 +52,17 @@ def add_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor
     subtract_outer_product_(inverse, u, u)
 
 
+def remove_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
+    r"""Take a term :math:`aa^\top` that V has out of it: the reverse of :func:`add_outer_`, for a quadratic below 1."""
+    matrix, inverse, lost = V
+    if lost is not None:
+        increase_compensated_(matrix, lost, -outer(a, a))
+    else:
+        subtract_outer_product_(matrix, a, a)
+    u = product / along(sqrt(1.0 - quadratic), product)
+    add_outer_product_(inverse, u, u)
+
+
 def scale_(V: PrecisionMatrix, factor: float) -> None:
     """Multiply V by a positive number, and divide the inverse by it."""
     matrix, inverse, lost = V

@@ -1,0 +1,83 @@
+"""The first rounds of a policy under a running scaler, which are learnt again."""
+
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from torchonline.core.backend import may_hold
+from torchonline.core.learner import Learner
+from torchonline.core.ops import along, at_most, beside_each_other, joined, number, put_row_, row_at, where
+from torchonline.core.options import LearnerOptions
+
+# A power of two.
+KEPT = 32
+
+
+class EarlyRounds(Learner):
+    r"""The first 32 rounds of a policy, whose features were standardised by a scaler that had seen few rows.
+
+    After round n = 2^k + j, the policy puts round j, of 0 to 2^k - 1, into the coordinates of its scaler as it is then: the old
+    features leave the statistics of their estimator, and the new ones enter. So each round is renewed whenever the number of
+    rounds has doubled, one round at a time, until round 63.
+
+    Cost: O(d + m) to remember a round of d raw and m standardised features.
+
+    Args:
+        dim: d, number of raw features.
+        features: m, number of features that the estimator gets.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+
+    Shape:
+        - ``records``, ``(*B, 32, d + m + 3)``: of each round its raw features, its features times their weight, the weight, the
+          target that was learnt, and the arm.
+    """
+
+    records: Tensor
+
+    def __init__(self, dim: int, features: int, **options: Unpack[LearnerOptions]) -> None:
+        super().__init__(dim, **options)
+        self.features = features
+        # Where a record's parts begin.
+        self.of_weight = self.dim + features
+        self._create_buffers()
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        return {"records": torch.zeros((KEPT, self.dim + self.features + 3), dtype=torch.float64)}
+
+    def keep_(self, rounds: Tensor, x: Tensor, a: Tensor, weight: Tensor, target: Tensor, arm: Tensor) -> None:
+        """Remember a round if it is one of the first.
+
+        ``rounds`` counts the rounds before it; shapes are ``(*B)``, ``(*B, d)``, ``(*B, m)`` and ``(*B)`` three times.
+        """
+        is_early = rounds < KEPT
+        if may_hold(is_early):
+            index = at_most(number(rounds), KEPT - 1)
+            new = joined(joined(joined(beside_each_other(x, a), weight), target), arm)
+            put_row_(self.records, index, where(along(is_early, new), new, row_at(self.records, index)))
+
+    def is_due(self, rounds: Tensor) -> Tensor:
+        """Return whether a round is renewed after so many rounds: ``(*B)`` twice."""
+        count = number(rounds)
+        return (count >= 2) & (count < 2 * KEPT)
+
+    def place(self, rounds: Tensor) -> Tensor:
+        """Return which round is renewed: the count of rounds without its highest bit."""
+        count = number(rounds)
+        top = 1 + 0 * count
+        for _ in range(KEPT.bit_length() - 1):
+            top = where(count >= 2 * top, 2 * top, top)
+        return at_most(count - top, KEPT - 1)
+
+    # TorchScript does not compile the method below.
+
+    def move_arms_(self, kept: list[int]) -> None:
+        """Renumber the arms, ``kept`` being the former numbers. The others' rounds stay as they are."""
+        numbers = self.records[..., -1].clone()
+        rest = self.records[..., self.dim :]
+        gone = torch.ones_like(numbers, dtype=torch.bool)
+        for new, old in enumerate(kept):
+            rest[..., -1].masked_fill_(numbers == old, new)
+            gone &= numbers != old
+        # Features of weight 0 change nothing.
+        rest.masked_fill_(gone.unsqueeze(-1), 0.0)
