@@ -12,12 +12,14 @@ from torchonline.core.options import LearnerOptions
 
 # A power of two.
 KEPT = 32
+# With two rows, the size of a standardised feature would not depend on the row.
+FIRST = 3
 
 
 class EarlyRounds(Learner):
     r"""The first 32 rounds of a policy, whose features were standardised by a scaler that had seen few rows.
 
-    After round n = 2^k + j, the policy puts round j, of 0 to 2^k - 1, into the coordinates of its scaler as it is then: the old
+    After round n = 2^k + j, from the third on, the policy puts round j, of 0 to 2^k - 1, into the coordinates of its scaler as it is then: the old
     features leave the statistics of their estimator, and the new ones enter. So each round is renewed whenever the number of
     rounds has doubled, one round at a time, until round 63.
 
@@ -59,7 +61,7 @@ class EarlyRounds(Learner):
     def is_due(self, rounds: Tensor) -> Tensor:
         """Return whether a round is renewed after so many rounds: ``(*B)`` twice."""
         count = number(rounds)
-        return (count >= 2) & (count < 2 * KEPT)
+        return (count >= FIRST) & (count < 2 * KEPT)
 
     def place(self, rounds: Tensor) -> Tensor:
         """Return which round is renewed: the count of rounds without its highest bit."""
