@@ -67,6 +67,8 @@ class AdaptiveEstimator(Estimator):
         super().__init__(dim, ridge, radius_scale, noise_scale, restart_every=restart_every, **options)
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
+        # TorchScript sees no constants of a module.
+        self.most_of_a_direction = MOST_OF_A_DIRECTION
         # Nothing is known of the parameter's length that could cut an interval.
         self.theta_bound = LARGEST[self._initial_options["dtype"]]
 
@@ -95,11 +97,12 @@ class AdaptiveEstimator(Estimator):
         theta_hat += V_inv_a * along(residual / (1.0 + quadratic), x)
         self._add_outer_(a, V_inv_a, quadratic)
 
+    @torch.jit.export
     def _replace_(self, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
         theta_hat, V = self.theta_hat, self._precision()
         V_inv_a = matvec(self.V_inv, old)
         quadratic = dot(old, V_inv_a)
-        is_safe = quadratic < MOST_OF_A_DIRECTION
+        is_safe = quadratic < self.most_of_a_direction
         factor = real(is_safe, quadratic)
         a, V_inv_a, quadratic = along(factor, old) * old, along(factor, old) * V_inv_a, factor * quadratic
         theta_hat -= V_inv_a * along((target - dot(a, theta_hat)) / (1.0 - quadratic), a)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchonline.core.backend import may_hold
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along, at_most, beside_each_other, joined, number, put_row_, row_at, where
+from torchonline.core.ops import along, beside_each_other, joined, number, put_row_, row_at, where
 from torchonline.core.options import LearnerOptions
 
 # A power of two.
@@ -17,11 +17,11 @@ FIRST = 3
 
 
 class EarlyRounds(Learner):
-    r"""The first 32 rounds of a policy, whose features were standardised by a scaler that had seen few rows.
+    r"""The first 32 rounds of a policy, standardised by a scaler that had seen few rows.
 
-    After round n = 2^k + j, from the third on, the policy puts round j, of 0 to 2^k - 1, into the coordinates of its scaler as it is then: the old
-    features leave the statistics of their estimator, and the new ones enter. So each round is renewed whenever the number of
-    rounds has doubled, one round at a time, until round 63.
+    After round n = 2^k + j, from the third to the 63rd, the policy puts round j, of 0 to 2^k - 1, into the coordinates of its
+    scaler as it is then: the old features leave the statistics of their estimator, and the new ones enter. So each of these
+    rounds is renewed once for each doubling of the number of rounds, and never more than one in a step.
 
     Cost: O(d + m) to remember a round of d raw and m standardised features.
 
@@ -40,6 +40,8 @@ class EarlyRounds(Learner):
     def __init__(self, dim: int, features: int, **options: Unpack[LearnerOptions]) -> None:
         super().__init__(dim, **options)
         self.features = features
+        # TorchScript sees no constants of a module.
+        self.kept, self.first, self.doublings = KEPT, FIRST, KEPT.bit_length() - 1
         # Where a record's parts begin.
         self.of_weight = self.dim + features
         self._create_buffers()
@@ -47,29 +49,33 @@ class EarlyRounds(Learner):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return {"records": torch.zeros((KEPT, self.dim + self.features + 3), dtype=torch.float64)}
 
+    @torch.jit.export
     def keep_(self, rounds: Tensor, x: Tensor, a: Tensor, weight: Tensor, target: Tensor, arm: Tensor) -> None:
         """Remember a round if it is one of the first.
 
         ``rounds`` counts the rounds before it; shapes are ``(*B)``, ``(*B, d)``, ``(*B, m)`` and ``(*B)`` three times.
         """
-        is_early = rounds < KEPT
+        count = number(rounds)
+        is_early = count < self.kept
         if may_hold(is_early):
-            index = at_most(number(rounds), KEPT - 1)
+            index = where(is_early, count, 0 * count)
             new = joined(joined(joined(beside_each_other(x, a), weight), target), arm)
             put_row_(self.records, index, where(along(is_early, new), new, row_at(self.records, index)))
 
+    @torch.jit.export
     def is_due(self, rounds: Tensor) -> Tensor:
         """Return whether a round is renewed after so many rounds: ``(*B)`` twice."""
         count = number(rounds)
-        return (count >= FIRST) & (count < 2 * KEPT)
+        return (count >= self.first) & (count < 2 * self.kept)
 
+    @torch.jit.export
     def place(self, rounds: Tensor) -> Tensor:
         """Return which round is renewed: the count of rounds without its highest bit."""
         count = number(rounds)
         top = 1 + 0 * count
-        for _ in range(KEPT.bit_length() - 1):
+        for _ in range(self.doublings):
             top = where(count >= 2 * top, 2 * top, top)
-        return at_most(count - top, KEPT - 1)
+        return where(count < 2 * self.kept, count - top, 0 * count)
 
     # TorchScript does not compile the method below.
 

@@ -137,8 +137,8 @@ class Estimator(Learner):
     def _replace_(self, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
         """Replace the features of an earlier round: ``(*B, d)`` twice, ``(*B)``.
 
-        Features and ``target``, what the round was learnt from, are times the round's weight, 0 for no change. Return whether it was
-        done: a round that outweighs the others stays.
+        Features and ``target``, which the round was learnt from, are times the round's weight, 0 for no change. Return whether it
+        was done: a round that outweighs the others stays.
         """
         raise NotImplementedError
 

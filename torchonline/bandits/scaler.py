@@ -192,6 +192,7 @@ class RunningScaler(Learner):
         share, factor = self._weights(x)
         return self._weighed(x, share, factor)
 
+    @torch.jit.export
     def _scaled_again(self, x: Tensor) -> Tensor:
         """Standardise rows that :meth:`step` has seen, ``(*B, d)``."""
         count = real(self.rounds, x)
