@@ -39,7 +39,9 @@ class DisjointArms(ComposedPolicy):
     once, in all rounds, with probability at least 1 - ``delta``, if each arm meets the conditions of the estimator and no more
     than ``most_actions`` arms ever exist. With N arms ever, it is at least 1 - ``delta`` N / ``most_actions`` (proof:
     docs/disjoint_arms.md). The radius depends on the m features of one arm, not on K m. A ``scaler`` makes the sets a heuristic
-    while it moves, see :class:`RunningScaler`. With the scaler's ``freeze_after``, all arms start anew when it freezes.
+    while it moves, see :class:`RunningScaler`. With the scaler's ``freeze_after``, all arms start anew when it freezes. Without
+    it, the first 32 rounds of :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` are put into the scaler's new
+    coordinates until round 63 (docs/disjoint_arms.md).
 
     Cost: O(K m^2) for a decision, O(m^2) for a step, K times the memory of one estimator.
 
@@ -213,7 +215,8 @@ class DisjointArms(ComposedPolicy):
         return is_safe
 
     def _last_target(self) -> Tensor:
-        return number(self.policy.estimator.target[..., 0])
+        target: Tensor = self.policy.estimator.target  # type: ignore[assignment]
+        return number(target[..., 0])
 
     def _start_anew_(self, due: Tensor) -> None:
         self.policy.estimator._forget_(column(due))

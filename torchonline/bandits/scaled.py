@@ -23,7 +23,9 @@ class ScaledPolicy(ComposedPolicy):
 
     The inner policy decides and learns on ``scaler(x)``. :meth:`step` then updates the scaler with x; deciding never does. The
     confidence set is a heuristic while the scaler moves, see :class:`RunningScaler`: with the scaler's ``freeze_after``, the
-    estimator starts anew when the scaler freezes, and has its guarantee from then on.
+    estimator starts anew when the scaler freezes, and has its guarantee from then on. Without it, the first 32 rounds of
+    :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` are put into the scaler's new coordinates until round 63
+    (docs/disjoint_arms.md).
 
     Cost: that of the inner policy, O(K d) more for a decision and O(d) more for a step.
 
