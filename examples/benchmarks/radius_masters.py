@@ -26,7 +26,7 @@ import tables
 import torch
 from masters import MASTERS, SCALES, UCB1, Exp4IX, Fixed, Master, Range, Ranks
 from ridges import ArmRidges
-from twins import Cut, Following, Scaler
+from twins import Cut, Early, Following, Scaler
 
 from torchonline import AdaptiveRidgeRegression, RadiusMaster, RobustRidgeRegression, RunningScaler
 
@@ -56,7 +56,7 @@ def play(
     (count, members, dim), actions = contexts.shape, streams[0].actions
     ridges = ArmRidges(np.full(members, (dim + 1) / 5.0), actions, dim + 1)
     scaler, residuals = Scaler(members, dim), (Following if noise == "none" else Cut)(members, line[0])
-    gain = gains(members)
+    early, gain = Early(), gains(members)
     master = kind(np.full(members, rate), actions, count, seeds)
     wrong, each = np.zeros(members), np.arange(members)
     for x, label, added in zip(contexts, labels, noises, strict=True):
@@ -70,8 +70,10 @@ def play(
         guess = 1.0 - np.clip(np.take_along_axis(mean, named, 1), 0.0, 1.0)
         master.step(multiple, 1.0 * (named == arm[:, None]), 1.0 - gain(reward), guess)
         predicted = mean[each, arm]
-        ridges.learn(z, arm, predicted + residuals.keep(reward - predicted))
+        target = predicted + residuals.keep(reward - predicted)
+        ridges.learn(z, arm, target)
         scaler.step(x)
+        early.step(scaler, ridges, x, z, arm, target)
         wrong += arm != label
     return (wrong / count).tolist()
 

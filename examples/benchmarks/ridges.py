@@ -38,11 +38,11 @@ class ArmRidges:
         width = np.sqrt((self.inverse @ column * column).sum((-2, -1)).clip(0.0))
         return (self.theta @ x[:, :, None])[..., 0], width
 
-    def learn(self, x: np.ndarray, arm: np.ndarray, target: np.ndarray) -> None:
-        """Learn targets (B) of the chosen arms (B) at contexts (B, m)."""
+    def learn(self, x: np.ndarray, arm: np.ndarray, target: np.ndarray, weight: float = 1.0) -> None:
+        """Learn targets (B) of the chosen arms (B) at contexts (B, m), or unlearn them with weight -1."""
         chosen = (self.members, arm)
         direction = (self.inverse[chosen] @ x[:, :, None])[..., 0]
-        denominator = 1.0 + (direction * x).sum(-1)
+        denominator = 1.0 / weight + (direction * x).sum(-1)
         residual = target - (self.theta[chosen] * x).sum(-1)
         self.theta[chosen] += direction * (residual / denominator)[:, None]
         self.inverse[chosen] -= direction[:, :, None] * (direction / denominator[:, None])[:, None, :]

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from ridges import ArmRidges
 
 
 class Scaler:
@@ -14,14 +15,44 @@ class Scaler:
     def __call__(self, x: np.ndarray) -> np.ndarray:
         offset = (x - self.mean) * self.count / (self.count + 1)
         deviation = np.sqrt((self.squares + offset * (x - self.mean)) / max(self.count, 1))
-        z = (self.count > 1) * offset / np.where(deviation > 0.0, deviation, 1.0)
-        return np.column_stack([np.clip(z, -2.5, 2.5), np.ones(len(x))])
+        return self.clipped((self.count > 1) * offset, deviation)
+
+    def again(self, x: np.ndarray) -> np.ndarray:
+        """Standardise rows that were seen."""
+        return self.clipped(x - self.mean, np.sqrt(self.squares / (self.count - 1)))
+
+    @staticmethod
+    def clipped(offset: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+        z = offset / np.where(deviation > 0.0, deviation, 1.0)
+        return np.column_stack([np.clip(z, -2.5, 2.5), np.ones(len(z))])
 
     def step(self, x: np.ndarray) -> None:
         self.count += 1
         offset = x - self.mean
         self.mean += offset / self.count
         self.squares += offset * (x - self.mean)
+
+
+class Early:
+    """The first 32 rounds, in the coordinates that the scaler has now: the twin of ``EarlyRounds``."""
+
+    def __init__(self) -> None:
+        self.rounds: list[tuple[np.ndarray, ...]] = []
+
+    def step(
+        self, scaler: Scaler, ridges: ArmRidges, x: np.ndarray, z: np.ndarray, arm: np.ndarray, target: np.ndarray
+    ) -> None:
+        """Remember a round that ridges and scaler have learnt, and renew another."""
+        count = scaler.count
+        if count <= 32:
+            self.rounds.append((x, z, arm, target))
+        if 3 <= count < 64:
+            place = count - 2 ** (count.bit_length() - 1)
+            x, old, arm, target = self.rounds[place]
+            z = scaler.again(x)
+            ridges.learn(z, arm, target)
+            ridges.learn(old, arm, target, -1.0)
+            self.rounds[place] = x, z, arm, target
 
 
 class Following:
