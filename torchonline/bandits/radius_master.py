@@ -18,7 +18,7 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
     multiple, and credits every multiple that named the played arm. ``rule`` says how:
 
     - ``"ucb"``: with the count :math:`n_s` and the mean gain :math:`\bar g_s` of the rounds in which s named the played
-      arm, play the multiple with the largest :math:`\bar g_s + 0.3\sqrt{\log(1+t)/n_s}`. A heuristic. On real data it had 3 to
+      arm, play the multiple with the largest :math:`\bar g_s + 0.3\sqrt{\log(1+t)/n_s}`. A heuristic. On real data it had 2 to
       5 % more errors than the best multiple in hindsight (docs/radius_master.md).
     - ``"exp4"``: EXP4-IX draws the multiple with probability :math:`p_s \propto \exp(-\eta_t\hat L_s)`, where
 
