@@ -115,6 +115,20 @@ def test_a_round_that_outweighs_the_others_stays(actions: int | None) -> None:
     assert bool((torch.linalg.eigvalsh(inverse) > 0.0).all())
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_round_of_zeros_that_would_outweigh_the_others_stays(dtype: torch.dtype) -> None:
+    """The first rounds have features of 0, which any weight leaves without a trace. Their new features would have one."""
+    scaler = RunningScaler(DIM, intercept=False, dtype=dtype)
+    policy, (rows, _, rewards, _) = ScaledPolicy(AdaptiveRidgeRegression(DIM, dtype=dtype), scaler), stream()
+    scale = torch.full((ROUNDS,), 0.5, dtype=dtype)
+    scale[:2] = 1e-12
+    for t in range(ROUNDS):
+        policy.step(rows[t].to(dtype), rewards[t].to(dtype), scale[t])
+    assert not policy.early.records[:2, DIM : 2 * DIM].any()
+    V, inverse = policy.estimator.V.double(), policy.estimator.V_inv.double()
+    torch.testing.assert_close(V @ inverse, torch.eye(DIM, dtype=D), rtol=0.0, atol=1e-4)
+
+
 def test_removed_arms_take_their_early_rounds_along() -> None:
     """An arm that moves up keeps its rounds. Those of a removed arm are renewed no more, and a new arm has none."""
     policy, (rows, actions, rewards, _) = policy_over(), stream()

@@ -35,8 +35,8 @@ from torchonline.core.ops import (
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_, remove_outer_
 
-# A round that makes up more than this of what is known in its direction is not taken back, for rounding's sake.
-MOST_OF_A_DIRECTION = 0.999
+# A round that makes up more than this of what is known in its direction is not replaced, for rounding's sake.
+MOST_OF_A_DIRECTION = {torch.float64: 0.999, torch.float32: 0.99}
 
 # Rewards below 0 by no more than this are 0 but for rounding.
 ROUNDING = 1e-6
@@ -68,7 +68,7 @@ class AdaptiveEstimator(Estimator):
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
         # TorchScript sees no constants of a module.
-        self.most_of_a_direction = MOST_OF_A_DIRECTION
+        self.most_of_a_direction = MOST_OF_A_DIRECTION[self._initial_options["dtype"]]
         # Nothing is known of the parameter's length that could cut an interval.
         self.theta_bound = LARGEST[self._initial_options["dtype"]]
 
@@ -101,8 +101,12 @@ class AdaptiveEstimator(Estimator):
     def _replace_(self, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
         theta_hat, V = self.theta_hat, self._precision()
         V_inv_a = matvec(self.V_inv, old)
-        quadratic = dot(old, V_inv_a)
-        is_safe = quadratic < self.most_of_a_direction
+        quadratic, cross, growth = dot(old, V_inv_a), dot(new, V_inv_a), dot(new, matvec(self.V_inv, new))
+        most = self.most_of_a_direction
+        is_safe = (quadratic >= 0.0) & (quadratic < most)
+        # The new features' quadratic, once the old ones are out.
+        growth = growth + cross * cross / (1.0 - real(is_safe, quadratic) * quadratic)
+        is_safe = is_safe & (growth >= 0.0) & (growth < most / (1.0 - most))
         factor = real(is_safe, quadratic)
         a, V_inv_a, quadratic = along(factor, old) * old, along(factor, old) * V_inv_a, factor * quadratic
         theta_hat -= V_inv_a * along((target - dot(a, theta_hat)) / (1.0 - quadratic), a)
