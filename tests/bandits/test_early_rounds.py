@@ -151,6 +151,42 @@ def test_removed_arms_take_their_early_rounds_along() -> None:
     torch.testing.assert_close(policy.estimator.V[2], unknown, rtol=0.0, atol=0.0)
 
 
+def test_an_interrupted_change_of_arms_leaves_the_rounds_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, (rows, actions, rewards, _) = policy_over(), stream()
+    policy.step(rows[:20], actions[:20], rewards[:20])
+    before = {name: buffer.clone() for name, buffer in policy.state().items()}
+
+    def interrupt(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EarlyRounds, "with_arms", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        policy.remove_actions([0])
+    after = policy.state()
+    assert all(torch.equal(after[name], buffer) for name, buffer in before.items())
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "wanted"), [(-1, 7.0, "arms from 0 to 2"), (-1, 0.5, "arms"), (0, np.inf, "finite")]
+)
+def test_impossible_records_are_refused(column: int, value: float, wanted: str) -> None:
+    policy, (rows, actions, rewards, _) = policy_over(), stream()
+    policy.step(rows[:20], actions[:20], rewards[:20])
+    state = policy.state_dict()
+    state["early.records"][4, column] = value
+    with pytest.raises(RuntimeError, match=f"early.records: expected {wanted}"):
+        policy_over().load_state_dict(state)
+
+
+def test_a_subclass_that_learns_otherwise_is_not_renewed() -> None:
+    class Doubled(AdaptiveRidgeRegression):
+        def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+            super()._observe(2.0 * x, reward, noise_scale)
+
+    assert policy_over(Doubled).early is None
+    assert policy_over(type("Same", (AdaptiveRidgeRegression,), {})).early is not None
+
+
 def test_only_estimators_and_scalers_that_move_are_renewed() -> None:
     """A guarantee is about rounds in coordinates that stay, and an epoch begins without the rounds before it."""
     scaler = RunningScaler(DIM)

@@ -72,6 +72,12 @@ class AdaptiveEstimator(Estimator):
         # Nothing is known of the parameter's length that could cut an interval.
         self.theta_bound = LARGEST[self._initial_options["dtype"]]
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # Who learns from other features cannot replace those that it was given.
+        if "_observe" in cls.__dict__ and "can_replace" not in cls.__dict__:
+            cls.can_replace = False
+
     def _initial_state(self) -> dict[str, Tensor | None]:
         spread = torch.tensor(self.noise_scale, dtype=torch.float64)
         own = {"seen": torch.zeros((), dtype=torch.int64), "spread": spread, "target": torch.zeros_like(spread)}
@@ -104,7 +110,7 @@ class AdaptiveEstimator(Estimator):
         quadratic, cross, growth = dot(old, V_inv_a), dot(new, V_inv_a), dot(new, matvec(self.V_inv, new))
         most = self.most_of_a_direction
         is_safe = (quadratic >= 0.0) & (quadratic < most)
-        # The new features' quadratic, once the old ones are out.
+        # The new features' quadratic, once the old ones are out. They may make up no more of their direction.
         growth = growth + cross * cross / (1.0 - real(is_safe, quadratic) * quadratic)
         is_safe = is_safe & (growth >= 0.0) & (growth < most / (1.0 - most))
         factor = real(is_safe, quadratic)

@@ -201,9 +201,10 @@ class ComposedPolicy(Learner):
         """
         scaler, early = self.scaler, self.early
         if early is not None:
-            weight = self.noise_scale / noise_scale
-            a = along(weight, features) * features
-            early.keep_(self.rounds, x, a, weight, self._last_target(), arm)
+            if may_hold(early.is_kept(self.rounds)):
+                weight = self.noise_scale / noise_scale
+                a = along(weight, features) * features
+                early.keep_(self.rounds, x, a, weight, self._last_target(), arm)
         if scaler is not None:
             scaler._observe(x)
             if scaler.freeze_after is not None:

@@ -1,7 +1,7 @@
 """Arms with a model each."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from torchonline.bandits.early_rounds import KEPT
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.backend import in_python, on_arrays
+from torchonline.core.backend import in_python, is_readable, on_arrays
 from torchonline.core.checks import positive_integer
 from torchonline.core.inputs import ArrayLike, as_indices
 from torchonline.core.ops import column, number
@@ -268,11 +268,21 @@ class DisjointArms(ComposedPolicy):
                 new._buffers[name].narrow(dims, 0, len(old)).copy_(rows)
                 if name in self.pooled and added:
                     new._buffers[name].copy_(rows.narrow(dims, 0, 1).expand_as(new._buffers[name]))
+            modules: dict[str, Any] = {"policy": _with_estimator(self.policy, new)}
             if self.early is not None:
-                self.early.move_arms_(old)
+                modules["early"] = self.early.with_arms(old)
         # In this order: an exception in between leaves no view of another fleet.
         self.__dict__.update(_view=None, multiplications=new.dim * count)
-        self._modules["policy"] = _with_estimator(self.policy, new)
+        self._modules.update(modules)
+
+    def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
+        problems = super()._load_problems(state_dict, prefix)
+        if self.early is not None and not problems:
+            arms = state_dict[f"{prefix}early.records"][..., -1]
+            if is_readable(arms) and not bool(torch.isin(arms, torch.arange(self.actions, device=arms.device)).all()):
+                wanted = f"expected arms from 0 to {self.actions - 1} in its last column"
+                problems.append(f"{prefix}early.records: {wanted}, got {float(arms.min()):g} to {float(arms.max()):g}")
+        return problems
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         # TorchScript writes the chosen arm's buffers too, which are no state.

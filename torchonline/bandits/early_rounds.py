@@ -1,11 +1,12 @@
 """The first rounds of a policy under a running scaler, which are learnt again."""
 
-from typing import Unpack
+import copy
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import may_hold
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, beside_each_other, joined, number, put_row_, row_at, where
 from torchonline.core.options import LearnerOptions
@@ -50,17 +51,20 @@ class EarlyRounds(Learner):
         return {"records": torch.zeros((KEPT, self.dim + self.features + 3), dtype=torch.float64)}
 
     @torch.jit.export
+    def is_kept(self, rounds: Tensor) -> Tensor:
+        """Return whether the next round is remembered after so many rounds: ``(*B)`` twice."""
+        return number(rounds) < self.kept
+
+    @torch.jit.export
     def keep_(self, rounds: Tensor, x: Tensor, a: Tensor, weight: Tensor, target: Tensor, arm: Tensor) -> None:
         """Remember a round if it is one of the first.
 
         ``rounds`` counts the rounds before it; shapes are ``(*B)``, ``(*B, d)``, ``(*B, m)`` and ``(*B)`` three times.
         """
-        count = number(rounds)
-        is_early = count < self.kept
-        if may_hold(is_early):
-            index = where(is_early, count, 0 * count)
-            new = joined(joined(joined(beside_each_other(x, a), weight), target), arm)
-            put_row_(self.records, index, where(along(is_early, new), new, row_at(self.records, index)))
+        count, is_kept = number(rounds), self.is_kept(rounds)
+        index = where(is_kept, count, 0 * count)
+        new = joined(joined(joined(beside_each_other(x, a), weight), target), arm)
+        put_row_(self.records, index, where(along(is_kept, new), new, row_at(self.records, index)))
 
     @torch.jit.export
     def is_due(self, rounds: Tensor) -> Tensor:
@@ -77,15 +81,23 @@ class EarlyRounds(Learner):
             top = where(count >= 2 * top, 2 * top, top)
         return where(count < 2 * self.kept, count - top, 0 * count)
 
-    # TorchScript does not compile the method below.
+    # TorchScript does not compile the methods below.
 
-    def move_arms_(self, kept: list[int]) -> None:
-        """Renumber the arms, ``kept`` being the former numbers. The others' rounds stay as they are."""
-        numbers = self.records[..., -1].clone()
-        rest = self.records[..., self.dim :]
+    def with_arms(self, kept: list[int]) -> "EarlyRounds":
+        """Return a copy for other arms, ``kept`` being the former numbers. The rounds of the rest stay as they are."""
+        twin = copy.deepcopy(self)
+        numbers, rest = self.records[..., -1], twin.records[..., self.dim :]
         gone = torch.ones_like(numbers, dtype=torch.bool)
         for new, old in enumerate(kept):
             rest[..., -1].masked_fill_(numbers == old, new)
             gone &= numbers != old
         # Features of weight 0 change nothing.
         rest.masked_fill_(gone.unsqueeze(-1), 0.0)
+        return twin
+
+    def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
+        problems = super()._load_problems(state_dict, prefix)
+        name = f"{prefix}records"
+        if not problems and not bool(torch.isfinite(state_dict[name]).all()):
+            problems.append(f"{name}: expected finite numbers, got an infinity")
+        return problems

@@ -57,10 +57,10 @@ def bandit(
 ) -> ComposedPolicy | UCB:
     """Return the recommended bandit for raw features and default arguments.
 
-    It standardises the features as they come (and the first 32 rounds again, until round 63), adds the magnitudes of up to 48
-    features, learns a linear model of both by ridge
-    regression, and plays the arm whose upper bound is largest, with a radius that follows the residuals. Its repr says what was
-    chosen and why. Nothing has to be tuned; no theorem holds, because the scaler moves and the radius is a heuristic.
+    It standardises the features as they come, adds the magnitudes of up to 48 features, learns a linear model of both by ridge
+    regression, and plays the arm whose upper bound is largest, with a radius that follows the residuals. The first 32 rounds are
+    standardised again as the scaler learns. Its repr says what was chosen and why. Nothing has to be tuned; no theorem holds,
+    because the scaler moves and the radius is a heuristic.
     docs/benchmark.md compares it with other libraries, and docs/encoders.md puts it on an encoder. For a theorem, put the
     estimator that the repr names under :class:`UCB` or :class:`DisjointArms`.
 

@@ -194,7 +194,7 @@ class RunningScaler(Learner):
 
     @torch.jit.export
     def _scaled_again(self, x: Tensor) -> Tensor:
-        """Standardise rows that :meth:`step` has seen, ``(*B, d)``."""
+        """Standardise rows that :meth:`step` has seen, ``(*B, d)``, by a scaler that does not freeze."""
         count = real(self.rounds, x)
         return self._weighed(x, 0.0 * count, (count > 1.0) * sqrt(at_least(count - 1.0, 0.0)))
 

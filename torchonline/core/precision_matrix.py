@@ -55,10 +55,7 @@ def add_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor
 def remove_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
     r"""Take a term :math:`aa^\top` that V has out of it: the reverse of :func:`add_outer_`, for a quadratic below 1."""
     matrix, inverse, lost = V
-    if lost is not None:
-        increase_compensated_(matrix, lost, -outer(a, a))
-    else:
-        subtract_outer_product_(matrix, a, a)
+    subtract_square_(matrix, lost, a)
     u = product / along(sqrt(1.0 - quadratic), product)
     add_outer_product_(inverse, u, u)
 
@@ -155,6 +152,14 @@ def add_square_(matrix: Tensor, lost: Tensor | None, a: Tensor) -> None:
         increase_compensated_(matrix, lost, outer(a, a))
     else:
         add_outer_product_(matrix, a, a)
+
+
+def subtract_square_(matrix: Tensor, lost: Tensor | None, a: Tensor) -> None:
+    """Subtract ``a a'`` from a matrix in place, with Kahan's summation if ``lost`` is given."""
+    if lost is not None:
+        increase_compensated_(matrix, lost, -outer(a, a))
+    else:
+        subtract_outer_product_(matrix, a, a)
 
 
 def _refine_arrays_(inverse: Any, matrix: Any, count: Any) -> None:
