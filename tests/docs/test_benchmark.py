@@ -47,12 +47,12 @@ def test_tuning_seeds_are_other_seeds(benchmark_modules: SimpleNamespace) -> Non
 
 def test_sets_have_one_role(benchmark_modules: SimpleNamespace) -> None:
     data = benchmark_modules.data
-    dev, seen, later, held_out = (data.chosen_sets([role]) for role in data.ROLES)
+    dev, seen, later, last, held_out = (data.chosen_sets([role]) for role in data.ROLES)
     assert (len(dev), len(seen), len(later)) == (5, 14, 20)
-    assert len(held_out) >= 8
-    assert data.chosen_sets(["all"]) == list(data.SETS) == dev + seen + later + held_out
-    with pytest.raises(ValueError, match="iris"):
-        data.chosen_sets(["iris"])
+    assert len(held_out) >= 5
+    assert data.chosen_sets(["all"]) == list(data.SETS) == dev + seen + later + last + held_out
+    with pytest.raises(ValueError, match="zoo"):
+        data.chosen_sets(["zoo"])
 
 
 def test_streams_are_the_same_for_all_learners(benchmark_modules: SimpleNamespace) -> None:
