@@ -91,6 +91,27 @@ def test_renewal_takes_effect_in_the_recommended_bandit(rewards: str, actions: i
     assert set(policy.early.records[..., -1].unique().tolist()) <= set(range(ARMS if actions else ROUNDS))
 
 
+@pytest.mark.parametrize("actions", [None, ARMS])
+@pytest.mark.parametrize("is_small", [True, False])
+def test_a_fleet_without_noise_scales_equals_singles(
+    actions: int | None, is_small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = torchonline.bandit(DIM, actions=actions, batch_shape=(2,))
+    if not is_small:
+        monkeypatch.setattr(fleet, "is_small", False)
+    streams = [stream(seed) for seed in range(2)]
+    rows, arms, rewards = (torch.stack(values) for values in list(zip(*streams, strict=True))[:3])
+    for t in range(ROUNDS):
+        fleet.step(rows[:, t], *([] if actions is None else [arms[:, t]]), rewards[:, t])
+    for i in range(2):
+        single = torchonline.bandit(DIM, actions=actions)
+        for t in range(ROUNDS):
+            single.step(rows[i, t], *([] if actions is None else [arms[i, t]]), rewards[i, t])
+        for name in ("theta_hat", "V", "V_inv"):
+            ours, theirs = getattr(fleet.estimator, name)[i], getattr(single.estimator, name)
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
 def test_float32_keeps_its_inverse() -> None:
     policy = torchonline.bandit(DIM, actions=ARMS, dtype=torch.float32)
     rows, actions, rewards, _ = stream()

@@ -195,14 +195,16 @@ class ComposedPolicy(Learner):
         return self.policy.distribution(scores, self.rounds).mean(-2)
 
     def _end_round_(self, x: Tensor, features: Tensor, arm: Tensor, noise_scale: Tensor) -> None:
-        """Show the scaler a round's features, ``(*B, d)``, count the round, and renew an early one.
+        """Show the scaler a round's features, count the round, and renew an early one.
 
-        ``features``, ``(*B, m)``, are what the estimator has learnt from; the arm and the noise scale are ``(*B)``.
+        ``x`` is ``(*B, d)``. ``features``, ``(*B, m)``, are what the estimator has learnt from. The arm and the noise scale are
+        ``(*B)``.
         """
         scaler, early = self.scaler, self.early
         if early is not None:
             if may_hold(early.is_kept(self.rounds)):
-                weight = self.noise_scale / noise_scale
+                # On NumPy views, the learners of a fleet may have one scale in common.
+                weight = self.noise_scale / noise_scale + 0.0 * real(self.rounds, features)
                 a = along(weight, features) * features
                 early.keep_(self.rounds, x, a, weight, self._last_target(), arm)
         if scaler is not None:
@@ -218,7 +220,7 @@ class ComposedPolicy(Learner):
                 self._renew_(due)
 
     def _renew_(self, due: Tensor) -> None:
-        """Put an early round into the coordinates that the scaler has now, where ``due``, ``(*B)``."""
+        """Put an early round into the scaler's coordinates, where ``due``, ``(*B)``."""
         scaler, early = self.scaler, self.early
         if early is not None and scaler is not None:
             place = early.place(self.rounds)

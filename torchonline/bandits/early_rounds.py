@@ -18,7 +18,7 @@ FIRST = 3
 
 
 class EarlyRounds(Learner):
-    r"""The first 32 rounds of a policy, standardised by a scaler that had seen few rows.
+    r"""The first 32 rounds of a policy, which a scaler has standardised too early.
 
     After round n = 2^k + j, from the third to the 63rd, the policy puts round j, of 0 to 2^k - 1, into the coordinates of its
     scaler as it is then: the old features leave the statistics of their estimator, and the new ones enter. So each of these
@@ -52,7 +52,7 @@ class EarlyRounds(Learner):
 
     @torch.jit.export
     def is_kept(self, rounds: Tensor) -> Tensor:
-        """Return whether the next round is remembered after so many rounds: ``(*B)`` twice."""
+        """Return whether the next round is remembered: ``(*B)`` twice."""
         return number(rounds) < self.kept
 
     @torch.jit.export
@@ -84,7 +84,10 @@ class EarlyRounds(Learner):
     # TorchScript does not compile the methods below.
 
     def with_arms(self, kept: list[int]) -> "EarlyRounds":
-        """Return a copy for other arms, ``kept`` being the former numbers. The rounds of the rest stay as they are."""
+        """Return a copy for other arms, ``kept`` being their former numbers.
+
+        The rounds of the others are not renewed again.
+        """
         twin = copy.deepcopy(self)
         numbers, rest = self.records[..., -1], twin.records[..., self.dim :]
         gone = torch.ones_like(numbers, dtype=torch.bool)

@@ -114,8 +114,8 @@ class RunningScaler(Learner):
     Example:
         >>> scaler = RunningScaler(2)
         >>> scaler.step(torch.tensor([[1.0, 100.0], [3.0, 500.0]]))
-        >>> scaler(torch.tensor([2.0, 900.0]))
-        tensor([0.0000, 1.0000, 1.0000], dtype=torch.float64)
+        >>> scaler(torch.tensor([2.0, 1100.0]))
+        tensor([0.0000, 1.0596, 1.0000], dtype=torch.float64)
 
     Reference:
         Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 1962.
@@ -194,7 +194,7 @@ class RunningScaler(Learner):
 
     @torch.jit.export
     def _scaled_again(self, x: Tensor) -> Tensor:
-        """Standardise rows that :meth:`step` has seen, ``(*B, d)``, by a scaler that does not freeze."""
+        """Standardise rows that were seen, ``(*B, d)``, by a scaler without a freeze."""
         count = real(self.rounds, x)
         return self._weighed(x, 0.0 * count, (count > 1.0) * sqrt(at_least(count - 1.0, 0.0)))
 

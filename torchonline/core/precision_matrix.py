@@ -53,7 +53,10 @@ def add_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor
 
 
 def remove_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
-    r"""Take a term :math:`aa^\top` that V has out of it: the reverse of :func:`add_outer_`, for a quadratic below 1."""
+    """Take a term ``aa'`` out of V: the reverse of :func:`add_outer_`.
+
+    The quadratic is below 1, as that of a term in V is.
+    """
     matrix, inverse, lost = V
     subtract_square_(matrix, lost, a)
     u = product / along(sqrt(1.0 - quadratic), product)
@@ -155,7 +158,7 @@ def add_square_(matrix: Tensor, lost: Tensor | None, a: Tensor) -> None:
 
 
 def subtract_square_(matrix: Tensor, lost: Tensor | None, a: Tensor) -> None:
-    """Subtract ``a a'`` from a matrix in place, with Kahan's summation if ``lost`` is given."""
+    """Subtract ``a a'`` from a matrix in place: the reverse of :func:`add_square_`."""
     if lost is not None:
         increase_compensated_(matrix, lost, -outer(a, a))
     else:
