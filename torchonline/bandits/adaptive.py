@@ -74,7 +74,7 @@ class AdaptiveEstimator(Estimator):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # Who learns from other features cannot replace those that it was given.
+        # A subclass may learn from other features than it is given, which would then stay in its statistics.
         if "_observe" in cls.__dict__ and "can_replace" not in cls.__dict__:
             cls.can_replace = False
 
