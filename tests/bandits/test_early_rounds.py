@@ -78,8 +78,8 @@ def test_each_early_round_is_renewed_whenever_the_rounds_have_doubled() -> None:
 
 @pytest.mark.parametrize("rewards", ["unit", "real", "heavy"])
 @pytest.mark.parametrize("actions", [None, ARMS])
-def test_renewal_takes_effect_in_the_recommended_bandit(rewards: str, actions: int | None) -> None:
-    """The statistics are not those of the features at the decisions. The spread and the counts are not renewed."""
+def test_renewal_counts_no_round_twice_and_keeps_the_inverse(rewards: str, actions: int | None) -> None:
+    """In each kind of the recommended bandit."""
     policy, (rows, arms, values, _) = torchonline.bandit(DIM, rewards, actions), stream()
     assert policy.early is not None
     for t in range(ROUNDS):

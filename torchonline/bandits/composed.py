@@ -26,7 +26,7 @@ from torchonline.core.backend import (
 from torchonline.core.checks import check_array, check_values, shape_text
 from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along, beside_each_other, count_, number, put_row_, real, row_at, where
+from torchonline.core.ops import along, count_, number, real, where
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
 
@@ -224,15 +224,11 @@ class ComposedPolicy(Learner):
         scaler, early = self.scaler, self.early
         if early is not None and scaler is not None:
             place = early.place(self.rounds)
-            record = row_at(early.records, place)
-            x, old = record[..., : self.dim], record[..., self.dim : early.of_weight]
-            weight, target = record[..., early.of_weight], record[..., early.of_weight + 1]
-            new = along(number(weight), x) * scaler._scaled_again(x)
+            x, old, weight, target, arm = early.recall(place)
+            new = along(weight, x) * scaler._scaled_again(x)
             factor = along(real(due, x), x)
-            is_safe = self._replace_(record[..., -1], factor * old, factor * new, number(target))
-            kept = where(along(due & is_safe, old), new, old)
-            renewed = beside_each_other(beside_each_other(x, kept), record[..., early.of_weight :])
-            put_row_(early.records, place, renewed)
+            is_safe = self._replace_(arm, factor * old, factor * new, target)
+            early.renew_(place, where(along(due & is_safe, old), new, old))
 
     def _replace_(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
         """Let an arm's estimator replace features: see :meth:`Estimator._replace_`."""

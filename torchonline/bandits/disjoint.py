@@ -10,11 +10,10 @@ from torch import Tensor
 
 from torchonline.bandits.arguments import checked_rounds
 from torchonline.bandits.composed import ComposedPolicy, as_policy
-from torchonline.bandits.early_rounds import KEPT
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.backend import in_python, is_readable, on_arrays
+from torchonline.core.backend import in_python, on_arrays
 from torchonline.core.checks import positive_integer
 from torchonline.core.inputs import ArrayLike, as_indices
 from torchonline.core.ops import column, number
@@ -240,11 +239,11 @@ class DisjointArms(ComposedPolicy):
             return
         learn, scaler, early = view.learner._learn_round, view.learner.scaler, view.learner.early
         (x, reward, noise_scale), k = rounds[0], actions[0]
-        # The chosen arm alone changes, but for the round after which the scaler freezes, and those that renew an early one.
+        # A step changes the chosen arm alone, unless the scaler freezes after it or the step renews an early round.
         is_last = scaler is not None and scaler.freeze_after is not None and scaler.rounds + 1 == scaler.freeze_after
         state, size = (view.state, 0) if is_last else view.learner.written[k]
-        if early is not None and (count := view.learner.rounds + 1) < 2 * KEPT:
-            more, bytes_more = view.learner.written[int(early.records[early.place(count), -1])]
+        if early is not None and (count := view.learner.rounds + 1) < 2 * early.kept:
+            more, bytes_more = view.learner.written[int(early.recall(early.place(count))[-1])]
             state, size = [*state, *more, early.records], size + bytes_more + early.records.nbytes
         all_or_nothing(self, state, size <= SNAPSHOT_BYTES, learn, x, k, reward, noise_scale)
         view.mark_written()
@@ -279,7 +278,7 @@ class DisjointArms(ComposedPolicy):
         problems = super()._load_problems(state_dict, prefix)
         if self.early is not None and not problems:
             arms = state_dict[f"{prefix}early.records"][..., -1]
-            if is_readable(arms) and not bool(torch.isin(arms, torch.arange(self.actions, device=arms.device)).all()):
+            if not bool(torch.isin(arms, torch.arange(self.actions, device=arms.device)).all()):
                 wanted = f"expected arms from 0 to {self.actions - 1} in its last column"
                 problems.append(f"{prefix}early.records: {wanted}, got {float(arms.min()):g} to {float(arms.max()):g}")
         return problems

@@ -43,8 +43,6 @@ class EarlyRounds(Learner):
         self.features = features
         # TorchScript sees no constants of a module.
         self.kept, self.first, self.doublings = KEPT, FIRST, KEPT.bit_length() - 1
-        # Where a record's parts begin.
-        self.of_weight = self.dim + features
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -80,6 +78,20 @@ class EarlyRounds(Learner):
         for _ in range(self.doublings):
             top = where(count >= 2 * top, 2 * top, top)
         return where(count < 2 * self.kept, count - top, 0 * count)
+
+    @torch.jit.export
+    def recall(self, place: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Return a round's raw features, weighted features, weight, target and arm."""
+        record, end = row_at(self.records, place), self.dim + self.features
+        weight, target, arm = record[..., end], record[..., end + 1], record[..., end + 2]
+        return record[..., : self.dim], record[..., self.dim : end], number(weight), number(target), number(arm)
+
+    @torch.jit.export
+    def renew_(self, place: Tensor, a: Tensor) -> None:
+        """Write a round's weighted features: ``(*B)`` and ``(*B, m)``."""
+        record = row_at(self.records, place)
+        x, rest = record[..., : self.dim], record[..., self.dim + self.features :]
+        put_row_(self.records, place, beside_each_other(beside_each_other(x, a), rest))
 
     # TorchScript does not compile the methods below.
 

@@ -196,7 +196,7 @@ class RunningScaler(Learner):
     def _scaled_again(self, x: Tensor) -> Tensor:
         """Standardise rows that were seen, ``(*B, d)``, by a scaler without a freeze."""
         count = real(self.rounds, x)
-        return self._weighed(x, 0.0 * count, (count > 1.0) * sqrt(at_least(count - 1.0, 0.0)))
+        return self._weighed(x, 0.0 * count, sqrt(at_least(count - 1.0, 0.0)))
 
     def _weighed(self, x: Tensor, share: Tensor, factor: Tensor) -> Tensor:
         """Standardise rows with these share and factor of :func:`standardised`."""
