@@ -200,9 +200,10 @@ class ComposedPolicy(Learner):
         ``x`` is ``(*B, d)``. ``features``, ``(*B, m)``, are what the estimator has learnt from. The arm and the noise scale are
         ``(*B)``.
         """
-        scaler, early = self.scaler, self.early
+        scaler, early, are_early = self.scaler, self.early, False
         if early is not None:
-            if may_hold(early.is_kept(self.rounds)):
+            are_early = may_hold(early.are_early(self.rounds))
+            if are_early and may_hold(early.is_kept(self.rounds)):
                 # On NumPy views, the learners of a fleet may have one scale in common.
                 weight = self.noise_scale / noise_scale + 0.0 * real(self.rounds, features)
                 a = along(weight, features) * features
@@ -214,7 +215,7 @@ class ComposedPolicy(Learner):
                 if may_hold(due):
                     self._start_anew_(due)
         count_(self.rounds)
-        if early is not None and scaler is not None:
+        if are_early and early is not None:
             due = early.is_due(self.rounds)
             if may_hold(due):
                 self._renew_(due)

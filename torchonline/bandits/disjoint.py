@@ -242,8 +242,8 @@ class DisjointArms(ComposedPolicy):
         # A step changes the chosen arm alone, unless the scaler freezes after it or the step renews an early round.
         is_last = scaler is not None and scaler.freeze_after is not None and scaler.rounds + 1 == scaler.freeze_after
         state, size = (view.state, 0) if is_last else view.learner.written[k]
-        if early is not None and (count := view.learner.rounds + 1) < 2 * early.kept:
-            more, bytes_more = view.learner.written[int(early.recall(early.place(count))[-1])]
+        if early is not None and early.are_early(view.learner.rounds):
+            more, bytes_more = view.learner.written[int(early.recall(early.place(view.learner.rounds + 1))[-1])]
             state, size = [*state, *more, early.records], size + bytes_more + early.records.nbytes
         all_or_nothing(self, state, size <= SNAPSHOT_BYTES, learn, x, k, reward, noise_scale)
         view.mark_written()
@@ -323,19 +323,22 @@ def _with_estimator(policy: Policy, estimator: Estimator) -> Policy:
 
 def _for_each_arm_of_arrays(x: Any, dims: int, arms: int) -> Any:
     if x.ndim == 1:
-        return x[None, None].repeat(arms, 0)
+        return x
     x = x[(*(slice(None),) * dims, None, ..., None, slice(None))]
     return x.repeat(arms, dims)
 
 
 @on_arrays(_for_each_arm_of_arrays)
 def for_each_arm(x: Tensor, dims: int, arms: int) -> Tensor:
-    """Repeat features for each arm: ``(*B, ..., m)`` to ``(*B, K, ..., 1, m)``."""
+    """Repeat features for each arm: ``(*B, ..., m)`` to ``(*B, K, ..., 1, m)``.
+
+    On arrays, a row of one decision stays as it is: estimators take it for that of all arms.
+    """
     x = x.unsqueeze(dims).unsqueeze(-2)
     return x.expand(list(x.shape[:dims]) + [arms] + list(x.shape[dims + 1 :]))
 
 
-@on_arrays(lambda scores, dims: scores[:, 0] if scores.ndim == 2 else np.moveaxis(scores[..., 0], dims, -1))
+@on_arrays(lambda scores, dims: scores if scores.ndim == 1 else np.moveaxis(scores[..., 0], dims, -1))
 def arms_last(scores: Tensor, dims: int) -> Tensor:
     """Move the arms to the end: ``(*B, K, ..., 1)`` to ``(*B, ..., K)``."""
     return scores.squeeze(-1).movedim(dims, -1)

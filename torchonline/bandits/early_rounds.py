@@ -49,6 +49,11 @@ class EarlyRounds(Learner):
         return {"records": torch.zeros((KEPT, self.dim + self.features + 3), dtype=torch.float64)}
 
     @torch.jit.export
+    def are_early(self, rounds: Tensor) -> Tensor:
+        """Return whether the next round is remembered, or one is renewed after it: ``(*B)`` twice."""
+        return number(rounds) < 2 * self.kept - 1
+
+    @torch.jit.export
     def is_kept(self, rounds: Tensor) -> Tensor:
         """Return whether the next round is remembered: ``(*B)`` twice."""
         return number(rounds) < self.kept

@@ -12,7 +12,7 @@ from torchonline.bandits.arguments import check_growth, learn, on_rows
 from torchonline.core import checks
 from torchonline.core.backend import SMALL_STEP, in_python, is_readable, may_hold
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along, at_least, converted, fill_, maximum, minimum, row_dots, rows_times, sqrt
+from torchonline.core.ops import along, at_least, converted, fill_, matvec, maximum, minimum, row_dots, rows_times, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import REFINE_EVERY, add_outer_, is_time_to_refine, refine_, start_of
 from torchonline.linalg import diagonal
@@ -172,6 +172,8 @@ class Estimator(Learner):
         x = converted(x, self.theta_hat)
         if self.batch_dims == 0:
             return rows_times(x, self.theta_hat)
+        if self._is_shared(x):
+            return matvec(self.theta_hat, x)
         return rows_times(self.grouped(x), self.theta_hat[..., None]).reshape(x.shape[:-1])
 
     @torch.jit.export
@@ -179,8 +181,8 @@ class Estimator(Learner):
     def width(self, x: Tensor) -> Tensor:
         """Return the norm that the radius multiplies: ``(*B, ..., d)`` to ``(*B, ...)``."""
         x = converted(x, self.theta_hat)
-        is_single = self.batch_dims == 0
-        square = self._squared_width(x) if is_single else self._squared_width(self.grouped(x)).reshape(x.shape[:-1])
+        is_one_list = self.batch_dims == 0 or self._is_shared(x)
+        square = self._squared_width(x) if is_one_list else self._squared_width(self.grouped(x)).reshape(x.shape[:-1])
         # Not 0, where a square root has no slope.
         return sqrt(at_least(square, 1e-38))
 
@@ -199,8 +201,15 @@ class Estimator(Learner):
         return self._response(low), self._response(high)
 
     def _squared_width(self, x: Tensor) -> Tensor:
-        """Return ``x'Mx`` for rows: ``(..., d)`` of one learner, or ``(*B, n, d)``."""
+        """Return ``x'Mx`` for rows: ``(..., d)`` of one learner, ``(*B, n, d)``, or a shared row."""
         return row_dots(rows_times(x, self.width_matrix()), x)
+
+    def _is_shared(self, x: Tensor) -> bool:
+        """Return whether ``x`` is one row of all learners of a fleet, ``(d)``.
+
+        On NumPy views, so is the context of one decision among arms with a model each.
+        """
+        return len(x.shape) == 1
 
     def grouped(self, x: Tensor) -> Tensor:
         """Return ``(*B, ..., d)`` as one list of rows for each learner, ``(*B, n, d)``."""
