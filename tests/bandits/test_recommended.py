@@ -60,6 +60,13 @@ def test_magnitudes_of_up_to_48_features() -> None:
     assert torchonline.bandit(3, scale=False, magnitudes=False).estimator.dim == 3
 
 
+@pytest.mark.parametrize(("rewards", "expected"), [("unit", 20.0), ("heavy", 20.0), ("real", 0.0), ("count", 0.0)])
+def test_the_radius_grows_behind_a_scaler(rewards: str, expected: float) -> None:
+    for actions in (None, 2):
+        assert torchonline.bandit(3, rewards, actions).estimator.radius_warmup == expected
+        assert torchonline.bandit(3, rewards, actions, scale=False).estimator.radius_warmup == 0.0
+
+
 def test_magnitudes_tell_the_middle_of_a_range() -> None:
     """A linear model on z alone cannot."""
     errors: dict[bool, list[float]] = {True: [], False: []}

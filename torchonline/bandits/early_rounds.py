@@ -50,12 +50,12 @@ class EarlyRounds(Learner):
 
     @torch.jit.export
     def are_early(self, rounds: Tensor) -> Tensor:
-        """Return whether the next round is remembered, or one is renewed after it: ``(*B)`` twice."""
+        """Return whether the next round is kept, or one renewed after it: ``(*B)`` twice."""
         return number(rounds) < 2 * self.kept - 1
 
     @torch.jit.export
     def is_kept(self, rounds: Tensor) -> Tensor:
-        """Return whether the next round is remembered: ``(*B)`` twice."""
+        """Return whether the next round is kept: ``(*B)`` twice."""
         return number(rounds) < self.kept
 
     @torch.jit.export

@@ -201,7 +201,10 @@ class Estimator(Learner):
         return self._response(low), self._response(high)
 
     def _squared_width(self, x: Tensor) -> Tensor:
-        """Return ``x'Mx`` for rows: ``(..., d)`` of one learner, ``(*B, n, d)``, or a shared row."""
+        """Return ``x'Mx`` for rows.
+
+        Shapes: ``(..., d)`` of one learner; ``(*B, n, d)``; or ``(d)``, one row for all learners.
+        """
         return row_dots(rows_times(x, self.width_matrix()), x)
 
     def _is_shared(self, x: Tensor) -> bool:
