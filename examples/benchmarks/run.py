@@ -215,7 +215,7 @@ def main() -> None:
     run(benchmark.tuning(), runs, options.workers, "tuning")
     run(benchmark.final(), runs, options.workers, "test seeds")
     timed, repeats = (sets, 1) if options.smoke else ([name for name in TIMED if name in sets], 3)
-    times = {name: processor_times(name, learners, min(options.rounds, 300), repeats) for name in timed}
+    times = {name: processor_times(name, learners, options.rounds, repeats) for name in timed}
     found = tables.all_tables(benchmark, times)
     tables.publish(found, options.output / "tables.md", options.page)
     plot.dots(benchmark, options.output / "benchmark.png")
