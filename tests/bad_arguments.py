@@ -60,7 +60,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     # Of policies that draw, and of the robust regression.
     "draws": [0, -1, 1.5, True, "3", None],
     "epsilon": [0.0, 1.1, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
-    **{name: [-1.0, *NOT_FINITE, *NOT_A_NUMBER] for name in ("decay", "exponent", "radius_warmup")},
+    **{name: [-1.0, *NOT_FINITE, *NOT_A_NUMBER] for name in ("decay", "exponent")},
     **dict.fromkeys(("gamma", "temperature", "cut"), NOT_POSITIVE),
     "quantile": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
     **{name: [0, -1, 1.5, True, "3", None] for name in ("window", "warmup")},

@@ -14,14 +14,13 @@ class RobustReference:
         *,
         ridge: float | None = None,
         radius_scale: float = 0.8,
-        radius_warmup: float = 0.0,
         cut: float = 1.0,
         quantile: float = 0.95,
         window: int = 256,
         warmup: int = 10,
     ) -> None:
         self.cut, self.quantile, self.window, self.warmup = cut, quantile, window, warmup
-        self.radius_scale, self.radius_warmup = radius_scale, radius_warmup
+        self.radius_scale = radius_scale
         self.V = (dim / 5.0 if ridge is None else ridge) * np.eye(dim)
         self.theta = np.zeros(dim)
         self.residuals: list[float] = []
@@ -44,8 +43,7 @@ class RobustReference:
         return limit if limit > 0.0 else math.inf
 
     def radius(self) -> float:
-        t = len(self.residuals) + 1
-        return self.radius_scale * self.spread() * t / (t + self.radius_warmup)
+        return self.radius_scale * self.spread()
 
     def width(self, x: np.ndarray) -> np.ndarray:
         return np.sqrt(np.einsum("...i,ij,...j->...", x, np.linalg.inv(self.V), x))
@@ -73,11 +71,9 @@ class AdaptiveReference:
         noise_scale: float = 0.5,
         ridge: float | None = None,
         radius_scale: float = 0.8,
-        radius_warmup: float = 0.0,
         floor: float | None = None,
     ) -> None:
         self.noise_scale, self.radius_scale, self.floor = noise_scale, radius_scale, floor
-        self.radius_warmup = radius_warmup
         self.rewards: list[float] = []
         self.V = (dim / 5.0 if ridge is None else ridge) * np.eye(dim)
         self.moment = np.zeros(dim)
@@ -89,7 +85,7 @@ class AdaptiveReference:
 
     def radius(self) -> float:
         sizes = np.array([self.noise_scale, *self.residuals])
-        return self.radius_scale * math.sqrt(np.mean(sizes**2)) * len(sizes) / (len(sizes) + self.radius_warmup)
+        return self.radius_scale * math.sqrt(np.mean(sizes**2))
 
     def scores(self, arms: np.ndarray) -> np.ndarray:
         means = arms @ self.theta

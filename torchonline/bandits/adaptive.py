@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
-from torchonline.core.checks import LARGEST, non_negative, positive, positive_integer, within
+from torchonline.core.checks import LARGEST, positive, positive_integer, within
 from torchonline.core.ops import (
     along,
     ascending,
@@ -59,14 +59,12 @@ class AdaptiveEstimator(Estimator):
         dim: int,
         ridge: float | None,
         radius_scale: float,
-        radius_warmup: float,
         noise_scale: float = 1.0,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         ridge = positive_integer("dim", dim) / 5.0 if ridge is None else ridge
         super().__init__(dim, ridge, radius_scale, noise_scale, restart_every=restart_every, **options)
-        self.radius_warmup = non_negative("radius_warmup", radius_warmup)
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
         # TorchScript sees no constants of a module.
@@ -86,11 +84,7 @@ class AdaptiveEstimator(Estimator):
         return super()._initial_state() | own
 
     def radius(self) -> Tensor:
-        radius = self.radius_scale * number(self.spread)
-        if self.radius_warmup > 0.0:
-            rounds = real(self.seen, radius) + 1.0
-            radius = radius * (rounds / (rounds + self.radius_warmup))
-        return radius
+        return self.radius_scale * number(self.spread)
 
     def _keep_(self, residual: Tensor, reward: Tensor) -> Tensor:
         """Renew the spread, and return the reward that the parameter learns from."""
@@ -138,8 +132,6 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
               \text{radius}^2 = \text{radius\_scale}^2\,\frac{\text{noise\_scale}^2 + \sum_{s<t}(r_s - x_s^\top\hat\theta_s)^2}t
 
     in round t, with residuals before learning. The sum starts with one residual of ``noise_scale``, 1/2 for rewards in [0, 1].
-    With a ``radius_warmup`` of w, the radius is t / (t + w) times as large: on small real sets, exploration in the first rounds
-    cost more errors than it saved.
 
     With a ``floor``, for rewards of at least 0, :class:`UCB` and the radius masters raise each estimate to at least half of the
     mean reward so far, or to the floor if that is less, before they add the radius times the width. So the least known of the
@@ -158,7 +150,6 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         noise_scale: above 0, a first guess of the residuals' size, in units of the reward.
         ridge: above 0; None for d / 5.
         radius_scale: above 0, the radius in units of the residuals' root mean square.
-        radius_warmup: w, at least 0, the round in which the radius has half of its factor; 0 for all of it at once.
         floor: above 0, in units of the reward; rewards below 0 are refused then. None for estimates as they are.
 
     Shape:
@@ -188,13 +179,12 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         noise_scale: float = NOISE_OF_UNIT_REWARDS,
         ridge: float | None = None,
         radius_scale: float = 0.8,
-        radius_warmup: float = 0.0,
         floor: float | None = None,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         noise_scale = positive("noise_scale", noise_scale)
-        super().__init__(dim, ridge, radius_scale, radius_warmup, noise_scale, restart_every, **options)
+        super().__init__(dim, ridge, radius_scale, noise_scale, restart_every, **options)
         self.squared_noise = self.noise_scale**2
         self.floor = None if floor is None else positive("floor", floor)
         self._create_buffers()
@@ -260,7 +250,6 @@ class RobustRidgeRegression(AdaptiveEstimator):
         dim, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
         ridge: above 0; None for d / 5.
         radius_scale: above 0, the radius in units of the spread.
-        radius_warmup: w, at least 0. In round t the radius is t / (t + w) times as large.
         quantile: in (0, 1); 0.9 cuts more than 0.95.
         cut: above 0, where residuals are cut, in units of the quantile.
         window: number of residuals that are kept.
@@ -291,7 +280,6 @@ class RobustRidgeRegression(AdaptiveEstimator):
         *,
         ridge: float | None = None,
         radius_scale: float = 0.8,
-        radius_warmup: float = 0.0,
         quantile: float = 0.95,
         cut: float = 1.0,
         window: int = 256,
@@ -299,7 +287,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(dim, ridge, radius_scale, radius_warmup, restart_every=restart_every, **options)
+        super().__init__(dim, ridge, radius_scale, restart_every=restart_every, **options)
         self.quantile = within("quantile", quantile, 0.0, 1.0)
         self.cut = positive("cut", cut)
         self.window, self.warmup = positive_integer("window", window), positive_integer("warmup", warmup)

@@ -34,19 +34,15 @@ class Kind:
     options: dict[str, float] = field(default_factory=dict)
     # The ridge is d over the first on features and their magnitudes, d + 1 over the second on features and a 1.
     ridge_divisors: tuple[int, int] = (4, 5)
-    # Behind a scaler. Under "real" and "count" it would cost errors where there is no noise.
-    radius_warmup: float = 0.0
 
 
-UNIT = Kind(AdaptiveRidgeRegression, BOUNDED, "LocalGLMRegression", {"floor": 0.15, "radius_scale": 0.6}, (6, 5), 20.0)
+UNIT = Kind(AdaptiveRidgeRegression, BOUNDED, "LocalGLMRegression", {"floor": 0.15, "radius_scale": 0.6}, (6, 5))
 KINDS = {
     "binary": UNIT,
     "unit": UNIT,
     "count": Kind(RobustRidgeRegression, CUT, "LocalGLMRegression with link=Poisson()"),
     "real": Kind(RobustRidgeRegression, CUT, "RidgeRegression"),
-    "heavy": Kind(
-        RobustRidgeRegression, CUT, "HeavyTailRegression", {"quantile": 0.9, "radius_scale": 0.65}, (3, 3), 20.0
-    ),
+    "heavy": Kind(RobustRidgeRegression, CUT, "HeavyTailRegression", {"quantile": 0.9, "radius_scale": 0.65}, (3, 3)),
 }
 
 
@@ -69,8 +65,7 @@ def bandit(
     estimator that the repr names under :class:`UCB` or :class:`DisjointArms`.
 
     "binary" and "unit" learn by :class:`AdaptiveRidgeRegression` with radius_scale=0.6 and floor=0.15. The others learn by
-    :class:`RobustRidgeRegression` with radius_scale=0.8; for "heavy" it is 0.65, and quantile=0.9. Behind a scaler, the radius
-    of "binary", "unit" and "heavy" grows with radius_warmup=20.
+    :class:`RobustRidgeRegression` with radius_scale=0.8; for "heavy" it is 0.65, and quantile=0.9.
 
     Rewards count from 0, the mean of an arm that is not known: 0 should be an ordinary bad reward. Of rewards far above 0 that
     differ little, such as 10 and 11, it may play the first arm for ever; subtract a typical bad reward from them. "binary" and
@@ -109,15 +104,15 @@ def bandit(
             raise TypeError(f"bandit() got an unexpected keyword argument {name!r}")
     kind = KINDS[one_of("rewards", rewards, tuple(KINDS))]
     dim = features = positive_integer("dim", dim)
-    scaler, ridge, radius_warmup = None, RIDGE_OF_ENCODERS, 0.0
+    scaler, ridge = None, RIDGE_OF_ENCODERS
     if instance_of("scale", scale, bool, "True or False"):
         magnitudes = dim <= MOST_WITH_MAGNITUDES if magnitudes is None else magnitudes
         scaler = RunningScaler(dim, magnitudes=magnitudes, **options)
-        features, radius_warmup = scaler.features, kind.radius_warmup
+        features = scaler.features
         ridge = dim / kind.ridge_divisors[0] if magnitudes else (dim + 1) / kind.ridge_divisors[1]
     elif magnitudes:
         raise ValueError(f"magnitudes: expected None or False with scale=False, got {magnitudes!r}")
-    model = kind.estimator(features, ridge=ridge, radius_warmup=radius_warmup, **kind.options, **options)
+    model = kind.estimator(features, ridge=ridge, **kind.options, **options)
     policy: ComposedPolicy
     if actions is not None:
         policy, instead = DisjointArms(model, actions, scaler=scaler), f"DisjointArms({kind.theorem}, {actions})"
