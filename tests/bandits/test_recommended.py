@@ -49,7 +49,7 @@ def test_the_repr_says_what_was_chosen_and_what_has_a_theorem(rewards: str) -> N
 
 
 def test_a_better_arm_is_found_beside_one_that_always_pays_half() -> None:
-    """Rewards without noise, which the contexts do not matter for. An estimator with a smaller first radius is stuck."""
+    """Rewards without noise. Too small a radius in the first rounds would leave the better arm untried."""
     fleet = torchonline.bandit(5, actions=2, batch_shape=(50,))
     contexts = torch.randn(100, 50, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     means = torch.tensor([0.5, 0.9], dtype=torch.float64)
