@@ -35,6 +35,7 @@ from torchonline import (
     SystemIdentification,
     ThompsonSampling,
 )
+from torchonline.core.ops import largest
 from torchonline.export import to_torchscript
 
 pytestmark = pytest.mark.fast
@@ -163,6 +164,30 @@ def test_a_pattern_is_neither_used_nor_changed() -> None:
     assert isinstance(DisjointArms(OFUL(2, noise_scale=0.5), 2).policy, UCB)
     moved = DisjointArms(RidgeRegression(DIM).to(torch.float32), 2)
     assert moved([1.0, 1.0]).dtype == torch.float32
+
+
+class Shifted(RidgeRegression):
+    """Its predictor is written for rows of each learner."""
+
+    def predictor(self, x: Tensor) -> Tensor:
+        if self.batch_dims == 0:
+            return x @ self.theta_hat + 1.0
+        return (self.grouped(x) @ self.theta_hat[..., None]).reshape(x.shape[:-1]) + 1.0
+
+
+class Lowered(RidgeRegression):
+    """What it raises depends on the other rows of a learner."""
+
+    def raised(self, predictor: Tensor) -> Tensor:
+        return predictor - largest(predictor)[..., None]
+
+
+@pytest.mark.parametrize("build", [Shifted, Lowered])
+def test_a_subclass_gets_a_row_for_each_arm(build: Callable[..., Any]) -> None:
+    arms = DisjointArms(build(DIM), ARMS)
+    for x, k in zip(torch.randn(30, DIM), range(30), strict=False):
+        assert int(arms.select(x)) == int(arms(x).argmax())
+        arms.step(x, k % ARMS, float(k % 2))
 
 
 def test_what_cannot_be_built_anew_is_refused_by_name() -> None:

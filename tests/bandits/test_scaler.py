@@ -142,6 +142,28 @@ def test_arrays_are_standardised_like_tensors(dtype: torch.dtype, magnitudes: bo
         close(torch.from_numpy(arrays), found, 1e-6 if dtype == torch.float32 else 1e-14)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "unit"),
+    [
+        (D, 1e-160),
+        (D, 1e-20),
+        (D, 1.0),
+        (D, 1e100),
+        (D, 1e200),
+        *((torch.float32, 10.0**n) for n in (-21, -18, 0, 18, 25)),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_one_row_is_standardised_on_arrays_like_on_tensors(dtype: torch.dtype, unit: float) -> None:
+    """Also where squares are subnormal, or overflow."""
+    scaler, is_small = RunningScaler(3, dtype=dtype, validate=False, magnitudes=True), dtype == torch.float32
+    for row in torch.randn(20, 3, dtype=dtype):
+        view: Any = scaler.numpy_view()
+        arrays = view.learner._scaled((unit * row).numpy())
+        close(torch.from_numpy(arrays.copy()), scaler(unit * row), 1e-5 if is_small else 1e-13)
+        scaler.step(row if unit > (1e18 if is_small else 1e100) else unit * row)
+
+
 @pytest.mark.parametrize("magnitudes", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("clip", [0.3, 1.0, 2.5])

@@ -168,6 +168,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     """
 
     statistics_depend_on = ("noise_scale", "ridge", "restart_every")
+    takes_one_row = True
     pooled = ("squares", "seen", "spread", "gain", "target")
     squares: Tensor
     gain: Tensor

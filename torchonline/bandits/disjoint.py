@@ -95,6 +95,7 @@ class DisjointArms(ComposedPolicy):
         self.undetermined = tuple(f"arm.{name}" for name in one._buffers)
         self.copied = [name for name in one._buffers if name not in one.unchanging]
         self.pooled = list(fleet.pooled)
+        self.takes_one_row = fleet.takes_one_row
         self._create_buffers()
 
     # TorchScript compiles no property.
@@ -160,7 +161,7 @@ class DisjointArms(ComposedPolicy):
 
     def _scores(self, context: Tensor) -> Tensor:
         arms = self.policy.estimator.rounds.shape[-1]
-        features = for_each_arm(self._features(context), self.batch_dims, arms)
+        features = for_each_arm(self._features(context), self.batch_dims, arms, self.takes_one_row)
         return arms_last(self.policy.forward(features), self.batch_dims)
 
     def _learn_round(self, context: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -243,7 +244,8 @@ class DisjointArms(ComposedPolicy):
         is_last = scaler is not None and scaler.freeze_after is not None and scaler.rounds + 1 == scaler.freeze_after
         state, size = (view.state, 0) if is_last else view.learner.written[k]
         if early is not None and early.are_early(view.learner.rounds):
-            more, bytes_more = view.learner.written[int(early.recall(early.place(view.learner.rounds + 1))[-1])]
+            *_, arm = early.recall(early.place(view.learner.rounds + 1))
+            more, bytes_more = view.learner.written[int(arm)]
             state, size = [*state, *more, early.records], size + bytes_more + early.records.nbytes
         all_or_nothing(self, state, size <= SNAPSHOT_BYTES, learn, x, k, reward, noise_scale)
         view.mark_written()
@@ -321,24 +323,33 @@ def _with_estimator(policy: Policy, estimator: Estimator) -> Policy:
     return twin
 
 
-def _for_each_arm_of_arrays(x: Any, dims: int, arms: int) -> Any:
+def _for_each_arm_of_arrays(x: Any, dims: int, arms: int, takes_one_row: bool) -> Any:
     if x.ndim == 1:
-        return x
+        return x if takes_one_row else x[None, None].repeat(arms, 0)
     x = x[(*(slice(None),) * dims, None, ..., None, slice(None))]
     return x.repeat(arms, dims)
 
 
 @on_arrays(_for_each_arm_of_arrays)
-def for_each_arm(x: Tensor, dims: int, arms: int) -> Tensor:
+def for_each_arm(x: Tensor, dims: int, arms: int, takes_one_row: bool) -> Tensor:
     """Repeat features for each arm: ``(*B, ..., m)`` to ``(*B, K, ..., 1, m)``.
 
-    On arrays, a row of one decision stays as it is: estimators take it for that of all arms.
+    On arrays, the row of one decision stays as it is if the estimator takes it for that of all arms.
     """
     x = x.unsqueeze(dims).unsqueeze(-2)
     return x.expand(list(x.shape[:dims]) + [arms] + list(x.shape[dims + 1 :]))
 
 
-@on_arrays(lambda scores, dims: scores if scores.ndim == 1 else np.moveaxis(scores[..., 0], dims, -1))
+def _arms_last_of_arrays(scores: Any, dims: int) -> Any:
+    if scores.ndim <= 2:
+        return scores if scores.ndim == 1 else scores[:, 0]
+    return np.moveaxis(scores[..., 0], dims, -1)
+
+
+@on_arrays(_arms_last_of_arrays)
 def arms_last(scores: Tensor, dims: int) -> Tensor:
-    """Move the arms to the end: ``(*B, K, ..., 1)`` to ``(*B, ..., K)``."""
+    """Move the arms to the end: ``(*B, K, ..., 1)`` to ``(*B, ..., K)``.
+
+    On arrays, the scores of one row for all arms, ``(K)``, stay.
+    """
     return scores.squeeze(-1).movedim(dims, -1)

@@ -20,6 +20,8 @@ from torchonline.linalg import diagonal
 # A reward in [0, 1] is 1/2-sub-Gaussian around its mean (Hoeffding's lemma), with a p-norm of at most 1/2 for p up to 2.
 NOISE_OF_UNIT_REWARDS = 0.5
 
+ON_ROWS = ("predictor", "width", "raised", "_squared_width")
+
 
 def default_ridge(dim: int, theta_bound: float) -> float:
     """Return the ridge d / S^2, with which |theta| <= S adds d to the squared radius."""
@@ -72,6 +74,8 @@ class Estimator(Learner):
     pooled: tuple[str, ...] = ()
     # Whether the features of an earlier round can be replaced by others.
     can_replace = False
+    # Whether, on NumPy views, the methods in ON_ROWS take one row, ``(d)``, for that of all learners of a fleet.
+    takes_one_row = True
     # Rounds with less noise than this are refused.
     smallest_noise_scale = 0.0
     # The longest features that a round may have.
@@ -80,6 +84,8 @@ class Estimator(Learner):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         torch.jit.export(cls.radius)  # files have it, whatever else calls it
+        if not cls.__dict__.keys().isdisjoint(ON_ROWS) and "takes_one_row" not in cls.__dict__:
+            cls.takes_one_row = False
 
     def __init__(
         self,
@@ -208,10 +214,7 @@ class Estimator(Learner):
         return row_dots(rows_times(x, self.width_matrix()), x)
 
     def _is_shared(self, x: Tensor) -> bool:
-        """Return whether ``x`` is one row of all learners of a fleet, ``(d)``.
-
-        On NumPy views, so is the context of one decision among arms with a model each.
-        """
+        """Return whether all learners of a fleet get the same row, ``(d)``: on NumPy views alone."""
         return len(x.shape) == 1
 
     def grouped(self, x: Tensor) -> Tensor:

@@ -86,7 +86,7 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
 
     def _estimates(self, context: Tensor) -> tuple[Tensor, Tensor]:
         estimator, dims = self.policy.estimator, self.batch_dims
-        x = for_each_arm(self._features(context), dims, estimator.rounds.shape[-1])
+        x = for_each_arm(self._features(context), dims, estimator.rounds.shape[-1], self.takes_one_row)
         mean = estimator.raised(estimator.predictor(x))
         error = along(estimator.radius(), mean) * estimator.width(x)
         return arms_last(mean, dims), arms_last(error, dims)

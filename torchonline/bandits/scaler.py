@@ -18,9 +18,6 @@ from torchonline.core.stepping import one_at_a_time
 # The mean of |z| is about 0.8 for normal z.
 MAGNITUDE_WEIGHT, MEAN_MAGNITUDE = 0.7, 0.8
 
-# By the bytes of a number.
-SMALLEST_NORMAL = {8: 2.0**-1022, 4: 2.0**-126}
-
 
 def magnitude(z: Tensor, weight: float = MAGNITUDE_WEIGHT, centre: float = MEAN_MAGNITUDE) -> Tensor:
     """Return the magnitudes of standardised features: tensors, arrays or numbers."""
@@ -36,17 +33,17 @@ def _standardised_arrays(
     z = features[..., :dim]
     # Three quarters of the time of operators, which allocate.
     np.subtract(x, mean, out=z)
-    # For one row, a sum of squares takes less time than a maximum and a minimum.
-    if z.ndim > 1 or not z.dot(z) <= most:
+    # For one row, a sum of squares takes less time than a maximum and a minimum. vdot overflows without a warning.
+    if z.ndim > 1 or not np.vdot(z, z) <= most:
         np.maximum(z, -most, out=z)
         np.minimum(z, most, out=z)
     size = z * z
     size *= share
     size += squares
-    # A row has a share in the squares, unless the scaler has frozen: where they are 0, so is its offset.
+    # Only where a row has no share in the squares may they be 0 and its offset not. One float64 learner's share is a float.
     if type(share) is not float or share == 0.0:
         z *= size > 0.0
-    np.maximum(size, SMALLEST_NORMAL[size.itemsize], out=size)
+    size += size == 0.0
     np.sqrt(size, out=size)
     z *= factor
     z /= size
