@@ -214,7 +214,7 @@ class Estimator(Learner):
         return row_dots(rows_times(x, self.width_matrix()), x)
 
     def _is_shared(self, x: Tensor) -> bool:
-        """Return whether all learners of a fleet get the same row, ``(d)``: on NumPy views alone."""
+        """Return whether all learners get one row, ``(d)``: on NumPy views alone."""
         return len(x.shape) == 1
 
     def grouped(self, x: Tensor) -> Tensor:
