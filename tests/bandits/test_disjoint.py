@@ -185,7 +185,7 @@ class Lowered(RidgeRegression):
 @pytest.mark.parametrize("build", [Shifted, Lowered])
 def test_a_subclass_gets_a_row_for_each_arm(build: Callable[..., Any]) -> None:
     arms = DisjointArms(build(DIM), ARMS)
-    for x, k in zip(torch.randn(30, DIM), range(30), strict=False):
+    for k, x in enumerate(torch.randn(30, DIM)):
         assert int(arms.select(x)) == int(arms(x).argmax())
         arms.step(x, k % ARMS, float(k % 2))
 

@@ -229,7 +229,7 @@ class ComposedPolicy(Learner):
             new = along(weight, x) * scaler._scaled_again(x)
             factor = along(real(due, x), x)
             is_safe = self._replace_(arm, factor * old, factor * new, target)
-            early.renew_(place, where(along(due & is_safe, old), new, old))
+            early.renew_(place, x, where(along(due & is_safe, old), new, old), weight, target, arm)
 
     def _replace_(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
         """Let an arm's estimator replace features: see :meth:`Estimator._replace_`."""

@@ -95,6 +95,7 @@ class DisjointArms(ComposedPolicy):
         self.undetermined = tuple(f"arm.{name}" for name in one._buffers)
         self.copied = [name for name in one._buffers if name not in one.unchanging]
         self.pooled = list(fleet.pooled)
+        # TorchScript sees no class attributes.
         self.takes_one_row = fleet.takes_one_row
         self._create_buffers()
 

@@ -50,7 +50,7 @@ class EarlyRounds(Learner):
 
     @torch.jit.export
     def are_early(self, rounds: Tensor) -> Tensor:
-        """Return whether the next round is kept, or one renewed after it: ``(*B)`` twice."""
+        """Return whether the next round is kept or followed by a renewal: ``(*B)`` twice."""
         return number(rounds) < 2 * self.kept - 1
 
     @torch.jit.export
@@ -66,8 +66,12 @@ class EarlyRounds(Learner):
         """
         count, is_kept = number(rounds), self.is_kept(rounds)
         index = where(is_kept, count, 0 * count)
-        new = joined(joined(joined(beside_each_other(x, a), weight), target), arm)
+        new = self._record(x, a, weight, target, arm)
         put_row_(self.records, index, where(along(is_kept, new), new, row_at(self.records, index)))
+
+    def _record(self, x: Tensor, a: Tensor, weight: Tensor, target: Tensor, arm: Tensor) -> Tensor:
+        """Return a round as a row of the records: the reverse of :meth:`recall`."""
+        return joined(joined(joined(beside_each_other(x, a), weight), target), arm)
 
     @torch.jit.export
     def is_due(self, rounds: Tensor) -> Tensor:
@@ -92,11 +96,9 @@ class EarlyRounds(Learner):
         return record[..., : self.dim], record[..., self.dim : end], number(weight), number(target), number(arm)
 
     @torch.jit.export
-    def renew_(self, place: Tensor, a: Tensor) -> None:
-        """Write a round's weighted features: ``(*B)`` and ``(*B, m)``."""
-        record = row_at(self.records, place)
-        x, rest = record[..., : self.dim], record[..., self.dim + self.features :]
-        put_row_(self.records, place, beside_each_other(beside_each_other(x, a), rest))
+    def renew_(self, place: Tensor, x: Tensor, a: Tensor, weight: Tensor, target: Tensor, arm: Tensor) -> None:
+        """Write a round that :meth:`recall` has returned, with other features ``a``."""
+        put_row_(self.records, place, self._record(x, a, weight, target, arm))
 
     # TorchScript does not compile the methods below.
 

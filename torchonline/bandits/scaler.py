@@ -86,8 +86,8 @@ class RunningScaler(Learner):
 
     .. math:: z = \text{clip}\bigl((x - \text{mean}) / \text{deviation}, \pm\text{clip}\bigr)
 
-    with the mean and the standard deviation (divisor n - 1) of n rows: x itself and those that :meth:`step` has seen before, by
-    Welford's algorithm. So the first rows are never far out: before a freeze, abs(z) is at most :math:`(n-1)/\sqrt n`. Scale a
+    Mean and standard deviation (divisor n - 1) are those of n rows: x, and the rows that :meth:`step` has seen. Welford's
+    algorithm keeps them. So the first rows are never far out: before a freeze, abs(z) is at most :math:`(n-1)/\sqrt n`. Scale a
     row before ``step`` shows it; afterwards it would count twice. Before two rows have been seen, z is 0, and so is a feature
     that is the same in all n rows. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended for each feature: a model that is linear
     in z and its magnitude can say that the middle of a feature's range is good, or bad. The magnitude of a constant feature is
