@@ -301,19 +301,21 @@ class BanditHead(nn.Module):
         """Encode each item: ``(..., *feature)`` to ``(..., m)``."""
         self._check_mode()
         if self.scaler is not None:
-            items = self._for_encoder(self.scaler._scaled(items), items)
+            items = self._scaled(items)
         lead = items.dim() - self.feature_dims
         encoded = self.encoder(items.flatten(0, lead - 1) if lead > 0 else items.unsqueeze(0))
         self._check_encoded(encoded)
         return encoded.reshape(items.shape[:lead] + encoded.shape[1:])
 
-    def _for_encoder_in_python(self, scaled: Tensor, items: Tensor) -> Tensor:
-        return for_encoder(self.encoder, scaled, items)
+    def _scaled_in_python(self, items: Tensor) -> Tensor:
+        scaler: Any = self.scaler
+        return for_encoder(scaler, self.encoder, items)
 
-    @in_python(_for_encoder_in_python)
-    def _for_encoder(self, scaled: Tensor, items: Tensor) -> Tensor:
-        """Convert scaled inputs to the encoder's type; in a script, to the inputs' own."""
-        return scaled.to(items.dtype)
+    @in_python(_scaled_in_python)
+    def _scaled(self, items: Tensor) -> Tensor:
+        """Scale inputs, in the encoder's type; in a script, in the inputs' own."""
+        scaler = self.scaler
+        return items if scaler is None else scaler._scaled(items).to(items.dtype)
 
     def _any_mode_in_python(self) -> None:
         return

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from torchonline.core.checks import check_shape
+from torchonline.core.checks import check_shape, shape_text
 from torchonline.core.inputs import as_indices
 from torchonline.core.ops import of_chosen
 
@@ -45,10 +46,12 @@ def unpacked(batch: Any) -> Table | LoggedRounds:
     if isinstance(batch, LoggedRounds):
         return _checked_log(batch)
     if isinstance(batch, Mapping):
-        try:
-            return _checked_log(LoggedRounds(**batch)) if "action" in batch else _table(**batch)
-        except TypeError:
-            raise ValueError(f"batch: expected {WANTED}, got a dict with {', '.join(map(str, batch))}") from None
+        names = set(batch)
+        if {"inputs", "action", "reward"} <= names <= set(LoggedRounds._fields):
+            return _checked_log(LoggedRounds(**batch))
+        if {"inputs", "rewards"} <= names <= set(Table._fields):
+            return _table(**batch)
+        raise ValueError(f"batch: expected {WANTED}, got a dict with {', '.join(map(str, batch))}")
     if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
         got = f"{len(batch)} items" if isinstance(batch, (tuple, list)) else type(batch).__name__
         raise ValueError(f"batch: expected {WANTED}, got {got}")
@@ -73,6 +76,9 @@ def payoffs(table: Table, action: Tensor) -> dict[str, Tensor]:
 
 
 def _table(inputs: Tensor, rewards: Tensor, means: Tensor | None = None) -> Table:
+    _check_rounds(inputs, rewards, "rewards")
+    if rewards.dtype == torch.bool:  # of which torch computes no differences
+        rewards = rewards.to(torch.get_default_dtype())
     if means is None:
         means = rewards
     check_shape("means", means, rewards.shape)
@@ -80,8 +86,22 @@ def _table(inputs: Tensor, rewards: Tensor, means: Tensor | None = None) -> Tabl
 
 
 def _checked_log(log: LoggedRounds) -> LoggedRounds:
+    _check_rounds(log.inputs, log.reward, "reward")
     action = as_indices("action", log.action, log.inputs.device)
     check_shape("action", action, log.reward.shape)
     if log.probability is not None:
         check_shape("probability", log.probability, log.reward.shape)
     return log._replace(action=action)
+
+
+def _check_rounds(inputs: Any, rewards: Any, name: str) -> None:
+    """Raise unless inputs and rewards are tensors of as many rounds, at least one."""
+    for argument, value in (("inputs", inputs), (name, rewards)):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{argument}: expected a torch.Tensor, got {type(value).__name__}")
+    if inputs.dim() == 0 or len(inputs) == 0:
+        raise ValueError(f"inputs: expected at least one round, got shape {shape_text(inputs.shape)}")
+    if rewards.dim() == 0 or len(rewards) != len(inputs):
+        raise ValueError(
+            f"{name}: expected {len(inputs)} rounds, as inputs have, got shape {shape_text(rewards.shape)}"
+        )

@@ -1,10 +1,12 @@
 """A running scaler in front of the encoder of a head."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_dynamo_compiling
 
 from torchonline.bandits.arguments import as_reward, checked_responses
 from torchonline.bandits.composed import learner_of
@@ -32,8 +34,10 @@ def checked_scaler(scaler: Any, policy: Any, feature_dims: int) -> RunningScaler
 
 def check_inputs(scaler: RunningScaler, inputs: Tensor) -> None:
     """Raise unless a scaler is whole, and scales inputs of this shape and type."""
-    if scaler._is_torn:
-        raise torn_error(scaler)
+    if not is_dynamo_compiling():  # a traced program has no threads
+        with scaler._lock:
+            if scaler._is_torn:
+                raise torn_error(scaler)
     if not inputs.is_floating_point():
         raise TypeError(f"inputs: expected floating-point numbers for the scaler, got {inputs.dtype}")
     if inputs.dim() == 0 or inputs.size(-1) != scaler.dim:
@@ -47,9 +51,13 @@ def check_scalable(scaler: RunningScaler | None, inputs: Tensor) -> None:
         check_values("inputs", inputs.to(scaler.mean.dtype))
 
 
-def for_encoder(encoder: nn.Module, scaled: Tensor, inputs: Tensor) -> Tensor:
-    """Return scaled inputs in the encoder's type, else in that of the inputs."""
-    return scaled.to(typed_like(encoder, inputs).dtype)
+def for_encoder(scaler: RunningScaler, encoder: nn.Module, inputs: Tensor) -> Tensor:
+    """Scale inputs for an encoder, in its type, while no other thread steps.
+
+    If the encoder has no type, the inputs keep theirs.
+    """
+    with nullcontext() if is_dynamo_compiling() else scaler._lock:
+        return scaler._scaled(inputs).to(typed_like(encoder, inputs).dtype)
 
 
 def step_together(head: Any, scaler: RunningScaler, inputs: Tensor, action: Any, reward: Any, noise_scale: Any) -> None:

@@ -47,6 +47,9 @@ class NeuralLinearBandit(pl.LightningModule):
     twice the median absolute residual (1.35 standard deviations of Gaussian noise), linear beyond. Training voids the policy's
     guarantee, because the new features depend on the noise of the rewards that are learnt again.
 
+    Arms may be added and removed between batches, by ``head.policy.add_actions`` and ``remove_actions``: the replay follows, and
+    drops the rounds of removed arms.
+
     An exception in such a training, Ctrl-C included, leaves encoder and statistics as they were before it.
 
     A *step* of the trainer is a batch, which is always played to its end; the buffer ``rounds`` counts rounds. A run resumed
@@ -137,6 +140,7 @@ class NeuralLinearBandit(pl.LightningModule):
         self.encoder_batch_size = positive_integer("encoder_batch_size", encoder_batch_size)
         self.encoder_learning_rate = positive("encoder_learning_rate", encoder_learning_rate)
         self.replay = None if self.train_encoder_every is None else Replay(replay_size)
+        self._numbers = self._numbers_of_arms()
         readout = None if self.replay is None else torch.zeros_like(head.policy.estimator.theta_hat)
         self.register_buffer("readout", readout)
         self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
@@ -171,6 +175,9 @@ class NeuralLinearBandit(pl.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         """Play a table, or learn logged rounds, see the class."""
         rounds = unpacked(batch)
+        if self.replay is not None:
+            self._follow_arms(self.replay)
+            self.replay.check_inputs(rounds.inputs, self.head.feature_dims)
         with torch.no_grad(), self._own_random_draws():
             if isinstance(rounds, LoggedRounds):
                 self._in_turns(self._learn_log, *rounds[:3])
@@ -219,13 +226,36 @@ class NeuralLinearBandit(pl.LightningModule):
         if "head" in arguments:
             saved["head"] = packed(self.head)
 
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        """Return the state. The replay has the arms that the policy has."""
+        if self.replay is not None:
+            self._follow_arms(self.replay)
+        return super().state_dict(*arguments, **options)
+
     def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
         """Load a state, with or without the names of ``torch.compile``."""
         own = {plain_name(name): name for name in self.state_dict()}
         state = {own.get(plain_name(name), name): value for name, value in state_dict.items()}
         if self.readout is not None and "replay.rounds" in state:
             state.setdefault("readout", self.readout)  # 0.1.0 had none
-        return super().load_state_dict(state, *arguments, **options)
+        loaded = super().load_state_dict(state, *arguments, **options)
+        self._numbers = self._numbers_of_arms()  # the loaded replay is of the arms as they are
+        return loaded
+
+    def _numbers_of_arms(self) -> list[int]:
+        return list(self.head.policy.numbers) if self.head.has_models else []
+
+    def _follow_arms(self, replay: Replay) -> None:
+        """Rename the arms in the replay if arms came or went.
+
+        Rounds of removed arms are dropped.
+        """
+        numbers = self._numbers_of_arms()
+        if numbers == self._numbers:
+            return
+        replay.follow([numbers.index(number) if number in numbers else -1 for number in self._numbers])
+        self.readout = torch.zeros_like(self.head.policy.estimator.theta_hat)
+        self._numbers = numbers
 
     def _batch_dims(self) -> int:
         return learner_of(self.head.policy).batch_dims
@@ -307,6 +337,8 @@ class NeuralLinearBandit(pl.LightningModule):
             if self.head.actions is None and not self.head.has_models:
                 # Only the chosen arm is ever encoded again: keep a decision with that single arm.
                 inputs, action = of_chosen(inputs, action).unsqueeze(action.dim()), torch.zeros_like(action)
+            # The first round sets the types, and later rewards may be no integers.
+            reward = reward if reward.is_floating_point() else reward.to(self.head.policy.estimator.theta_hat.dtype)
             self.replay.push(inputs, action, reward)
 
     def _decide_and_learn(self, x: Tensor, rewards: Tensor) -> Tensor:
@@ -328,7 +360,7 @@ class NeuralLinearBandit(pl.LightningModule):
             return
         theta_hat, rounds = self.head.policy.estimator.theta_hat, self.replay.in_order()
         if self.readout is None or self.readout.shape != theta_hat.shape or not bool(self.readout.any()):
-            self.readout = theta_hat.clone()  # the first time, or since actions came or went
+            self.readout = theta_hat.clone()  # the first time since actions came or went
         readout = self.readout
         options: Any = {"steps": self.encoder_steps, "learning_rate": self.encoder_learning_rate}
 

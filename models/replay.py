@@ -6,14 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchonline.core.checks import kind, positive_integer
+from torchonline.core.checks import kind, positive_integer, shape_text
 from torchonline.core.options import described
 
 
 class Replay(nn.Module):
     """Ring buffer of decisions: inputs, chosen arm and reward.
 
-    The first round sets the shapes and allocates the memory, which does not grow. A new replay takes its shapes from a loaded
+    The first round sets shapes and types and allocates the memory, which does not grow. A new replay takes them from a loaded
     state.
 
     Args:
@@ -47,8 +47,9 @@ class Replay(nn.Module):
         for name, values in new.items():
             if getattr(self, name) is None:
                 setattr(self, name, values.new_zeros((self.size, *values.shape[1:])))
+            kept = getattr(self, name)
             # If more rounds come than fit, only the last ones are kept.
-            getattr(self, name)[slots[-self.size :]] = values[-self.size :]
+            kept[slots[-self.size :]] = values[-self.size :].to(kept.dtype)
         self.rounds += n
 
     def in_order(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -56,6 +57,29 @@ class Replay(nn.Module):
         rounds = int(self.rounds)
         slots = torch.arange(max(0, rounds - self.size), rounds, device=self.rounds.device) % self.size
         return self.inputs[slots], self.action[slots], self.reward[slots]
+
+    def check_inputs(self, inputs: Tensor, feature_dims: int) -> None:
+        """Raise unless inputs, ``(n, ..., *feature)``, are like those kept."""
+        if self.inputs is None:
+            return
+        wanted, got = (tuple(one.shape[one.dim() - feature_dims :]) for one in (self.inputs, inputs))
+        is_kind = inputs.dtype == self.inputs.dtype or (inputs.is_floating_point() and self.inputs.is_floating_point())
+        if wanted != got or not is_kind:
+            expected = f"features of shape {shape_text(wanted)} and {self.inputs.dtype}, as in the rounds before"
+            raise ValueError(f"inputs: expected {expected}, got {shape_text(got)} and {inputs.dtype}")
+
+    def follow(self, places: list[int]) -> None:
+        """Rename the arms of the kept rounds.
+
+        ``places`` holds the new index of each arm, or -1 for an arm that is gone, whose rounds are dropped.
+        """
+        if self.inputs is None:
+            return
+        inputs, action, reward = self.in_order()
+        action = torch.tensor(places, device=action.device)[action]
+        stays = (action >= 0).reshape(len(action), -1).all(-1)
+        self.rounds.zero_()
+        self.push(inputs[stays], action[stays], reward[stays])
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         for name in ("inputs", "action", "reward"):

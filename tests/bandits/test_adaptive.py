@@ -1,5 +1,6 @@
 """AdaptiveRidgeRegression and RobustRidgeRegression against their docstrings, and what is promised of units and outliers."""
 
+import copy
 import itertools
 import math
 from typing import Any
@@ -288,3 +289,57 @@ def test_an_arm_with_an_estimate_far_below_0_is_tried_again() -> None:
             arms.step([3.0, 1.0], k, [3.0, 0.1][k])
         chosen[floor] = k
     assert chosen == {None: 1, 0.15: 0}
+
+
+def is_due(rounds: int, seen: int, due_after: int) -> bool:
+    return due_after * 2**rounds <= seen
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+@pytest.mark.parametrize("build", [AdaptiveRidgeRegression, RobustRidgeRegression])
+def test_an_arm_is_due_after_so_many_doublings(build: Any, batch_shape: tuple[int, ...]) -> None:
+    """On arrays, on tensors and in a file; a due arm is played, the first of several."""
+    arms = DisjointArms(build(1, due_after=3, batch_shape=batch_shape), 4)
+    script = torch.jit.script(copy.deepcopy(arms))
+    counts, one = [0] * 4, torch.ones(*batch_shape, 1, dtype=D)
+    for t in range(100):
+        expected = [is_due(n, t, 3) for n in counts]
+        for scores in (arms(one), script(one)):
+            assert (scores.reshape(-1, 4)[-1] == math.inf).tolist() == expected
+        k = arms.select(one)
+        assert torch.equal(k, script.select(one))
+        if any(expected):
+            assert int(k.reshape(-1)[0]) == expected.index(True)
+        else:
+            k = torch.zeros_like(k)  # the others would never be played
+        counts[int(k.reshape(-1)[0])] += 1
+        for policy in (arms, script):
+            policy.step(one, k, torch.full(batch_shape, 0.5, dtype=D))
+    assert counts[1:] == [6, 6, 6]  # at 3, 6, 12, 24, 48 and 96 rounds
+
+
+def test_due_arms_that_are_not_available_wait() -> None:
+    arms = DisjointArms(AdaptiveRidgeRegression(1, due_after=2), 3)
+    arms.step(torch.ones(4, 1), torch.zeros(4, dtype=torch.int64), torch.ones(4))
+    assert int(arms.select([1.0])) == 1
+    assert int(arms.select([1.0], torch.tensor([True, False, True]))) == 2
+    assert int(arms.select([1.0], torch.tensor([True, False, False]))) == 0
+
+
+def test_an_added_arm_is_due_at_once() -> None:
+    arms = DisjointArms(RobustRidgeRegression(1, due_after=2), 1)
+    arms.step(torch.ones(16, 1), torch.zeros(16, dtype=torch.int64), torch.ones(16))
+    arms.add_actions()
+    played = []
+    for _ in range(6):
+        played.append(int(arms.select([1.0])))
+        arms.step([1.0], played[-1], float(played[-1] == 0))
+    assert played == [1, 1, 1, 1, 0, 0]  # 2 times 2^3 rounds were seen, and 2 times 2^4 are not yet
+
+
+def test_one_model_for_all_arms_is_never_due() -> None:
+    learner = AdaptiveRidgeRegression(1, due_after=1)
+    for _ in range(5):
+        learner.step([1.0], 0.5)
+        assert math.isfinite(float(UCB(learner)([[1.0]])))
+    assert learner.raised(torch.zeros(1, dtype=D)).tolist() == [0.0]

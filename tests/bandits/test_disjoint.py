@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,28 @@ def test_a_subclass_gets_a_row_for_each_arm(build: Callable[..., Any]) -> None:
     for k, x in enumerate(torch.randn(30, DIM)):
         assert int(arms.select(x)) == int(arms(x).argmax())
         arms.step(x, k % ARMS, float(k % 2))
+
+
+@pytest.mark.slow
+def test_an_interrupt_at_the_first_round_leaves_arms_that_learn() -> None:
+    """At every line, those that make the views of the arms included."""
+    line, x = 0, [1.0] * DIM
+    while interrupted(partial((arms := DisjointArms(RidgeRegression(DIM), ARMS)).step, x, 1, 0.5), line):
+        before = int(arms.estimator.rounds[1])
+        arms.step(x, 1, 0.5)
+        assert arms.estimator.rounds.tolist() == [0, before + 1, 0]
+        line += 1
+    assert line > 60
+
+
+def test_a_subclass_may_pass_any_keywords_on() -> None:
+    class Warm(RidgeRegression):
+        def __init__(self, dim: int, *, temperature: float = 1.0, **anything: Any) -> None:
+            super().__init__(dim, **anything)
+            self.temperature = temperature
+
+    arms = DisjointArms(Warm(DIM, temperature=3.0, ridge=7.0), ARMS)
+    assert (arms.estimator.ridge, arms.estimator.temperature, arms.estimator.batch_shape) == (7.0, 3.0, (ARMS,))
 
 
 def test_what_cannot_be_built_anew_is_refused_by_name() -> None:

@@ -297,3 +297,15 @@ def test_a_constant_epsilon_of_one_is_uniform() -> None:
     p = policy.probabilities(arms, mask)
     close(p, mask.to(D) / mask.sum(-1, keepdim=True), 1e-12)
     assert repr(policy).startswith("EpsilonGreedy(\n  epsilon=1\n")
+
+
+def test_extreme_options_give_probabilities() -> None:
+    """Infinity times a gap of 0, or a temperature that is 0 in float32, would give NaN."""
+    for policy in (
+        SquareCB(RidgeRegression(2), exponent=500.0),
+        SquareCB(RidgeRegression(2, dtype=torch.float32), gamma=1e40),
+        Softmax(RidgeRegression(2, dtype=torch.float32), temperature=1e-50),
+    ):
+        for _ in range(5):
+            policy.step([0.0, 1.0], 1.0)
+        assert policy.probabilities(torch.eye(2)).tolist() == pytest.approx([0.0, 1.0], abs=1e-30)

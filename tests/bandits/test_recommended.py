@@ -59,6 +59,33 @@ def test_a_better_arm_is_found_beside_one_that_always_pays_half() -> None:
     assert bool((arm == 1).all())
 
 
+def test_no_action_is_given_up_after_an_unlucky_start() -> None:
+    """A context that says nothing. The best of three actions pays 0 in its first round, and 0.8 afterwards."""
+    policy, tries = torchonline.bandit(1, actions=3), 0
+    for _ in range(600):
+        k = int(policy.select([1.0]))
+        tries += k == 2
+        policy.step([1.0], k, [0.5, 0.2, 0.0 if tries == 1 else 0.8][k])
+    assert k == 2
+
+
+@pytest.mark.parametrize("rewards", ["unit", "real"])
+def test_rewards_between_0_and_1_are_learnt(rewards: str) -> None:
+    """Ten actions that pay little less than the best, with little noise. All are tried."""
+    generator = torch.Generator().manual_seed(0)
+    contexts, weights, noise = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((600, 4), (4, 10), (600, 10))
+    )
+    means = torch.sigmoid(contexts @ weights)
+    policy, regret = torchonline.bandit(4, rewards, actions=10), 0.0
+    for x, mean, z in zip(contexts, means, noise, strict=True):
+        k = int(policy.select(x))
+        policy.step(x, k, float((mean[k] + 0.1 * z[k]).clamp(0.0, 1.0)))
+        regret += float(mean.max() - mean[k])
+    assert bool((policy.estimator.rounds >= 5).all())
+    assert regret < 0.3 * float((means.amax(-1) - means.mean(-1)).sum())  # of a uniform choice's
+
+
 def test_magnitudes_of_up_to_48_features() -> None:
     for dim, magnitudes, expected in ((48, None, True), (49, None, False), (3, False, False), (49, True, True)):
         policy = torchonline.bandit(dim, magnitudes=magnitudes)

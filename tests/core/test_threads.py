@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tests.learners import snapshot
-from torchonline import OFUL, FreeGrad, HeavyTailUCB, LocalGLB, MsMwC
+from torchonline import OFUL, FreeGrad, HeavyTailUCB, LocalGLB, MsMwC, RunningScaler
 from torchonline.models import BanditHead
 
 pytestmark = pytest.mark.fast
@@ -235,3 +235,16 @@ def test_a_child_forked_while_another_thread_holds_the_lock_goes_on(is_amid_a_st
     assert os.waitstatus_to_exitcode(status) == int(is_amid_a_step)
     policy.step(x, 1.0)
     assert int(policy.estimator.rounds) == 1
+
+
+def test_a_head_with_a_scaler_is_shared() -> None:
+    head = BanditHead(torch.nn.Linear(3, 2), OFUL(2), scaler=RunningScaler(3, intercept=False)).eval()
+    inputs = torch.randn(5, 3)
+
+    def serve() -> None:
+        for _ in range(50):
+            head.step(inputs, head.select(inputs), 1.0)
+            head.probabilities(inputs)
+
+    together(serve, serve, serve, serve)
+    assert int(head.policy.estimator.rounds) == int(head.scaler.rounds) == 200

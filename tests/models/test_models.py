@@ -18,7 +18,7 @@ from torchonline.bandits.policies import Policy
 from torchonline.callbacks import RegretLogger
 from torchonline.core.ops import of_chosen
 from torchonline.export import to_program, to_torchscript
-from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
+from torchonline.models import BanditHead, LoggedRounds, NeuralLinearBandit, RoundLoader
 from torchonline.models.replay import Replay
 
 # Lightning 2.6 itself uses what torch 2.13 has deprecated.
@@ -749,3 +749,94 @@ class TestNeuralLinearBandit:
         with pytest.raises(ValueError, match=text):
             bandit.training_step(batch, 0)
         assert bandit.rounds == 0
+
+
+def logged(actions: list[int], rewards: list[float]) -> LoggedRounds:
+    return LoggedRounds(torch.randn(len(actions), FEATURES), torch.tensor(actions), torch.tensor(rewards))
+
+
+def in_training(policy: Any, **options: Any) -> NeuralLinearBandit:
+    """A module whose steps can be called without a trainer."""
+    bandit = NeuralLinearBandit(BanditHead(nn.Linear(FEATURES, DIM), policy), **options)
+    bandit.configure_optimizers()
+    bandit.log = lambda *_, **__: None  # type: ignore[method-assign]
+    return bandit
+
+
+class TestArmsThatComeAndGo:
+    def test_the_replay_follows(self) -> None:
+        """Rounds of the removed arm are not learnt again, and those of the others are those of the same arms."""
+        bandit = in_training(torchonline.bandit(DIM, actions=3, scale=False), train_encoder_every=8)
+        bandit.training_step(logged([0, 1, 2, 0, 1, 2, 2], [0.0, 0.5, 1.0] + [0.0, 0.5, 1.0, 1.0]), 0)
+        bandit.head.policy.remove_actions([0])
+        bandit.head.policy.add_actions()
+        bandit.training_step(logged([2], [0.25]), 1)  # of the new arm; the encoder is trained after it
+        assert bandit.head.policy.estimator.rounds.tolist() == [2, 3, 1]
+        assert bandit.replay.in_order()[1].tolist() == [0, 1, 0, 1, 1, 2]
+        assert bandit.replay.in_order()[2].tolist() == [0.5, 1.0, 0.5, 1.0, 1.0, 0.25]
+        assert bandit.readout.shape == (3, DIM)
+        assert int(bandit.rounds) == 8
+
+    def test_a_checkpoint_after_a_removal_goes_on(self, tmp_path: Path) -> None:
+        bandit = NeuralLinearBandit(
+            BanditHead(nn.Linear(FEATURES, DIM), torchonline.bandit(DIM, actions=3, scale=False))
+        )
+        inputs, rewards = torch.randn(60, FEATURES), torch.rand(60, 3)
+        run = trainer(max_epochs=1)
+        run.fit(bandit, RoundLoader(inputs, rewards, batch_size=10))
+        bandit.head.policy.remove_actions([1])
+        run.save_checkpoint(tmp_path / "after.ckpt")
+        loaded = NeuralLinearBandit.load_from_checkpoint(tmp_path / "after.ckpt")
+        assert same_state(bandit, loaded)
+        for each in (bandit, loaded):
+            trainer(max_epochs=1).fit(each, RoundLoader(inputs, rewards[:, 1:], batch_size=10))
+        assert same_state(bandit, loaded)
+
+    def test_numbers_are_never_given_twice(self) -> None:
+        policy = torchonline.bandit(DIM, actions=2)
+        policy.remove_actions([1])
+        policy.add_actions(2)
+        assert policy.numbers == [0, 2, 3]
+
+
+class TestBatches:
+    @pytest.mark.parametrize(
+        ("error", "batch"),
+        [
+            (
+                r"^rewards: expected 4 rounds, as inputs have, got shape \(3, 2\)",
+                (torch.zeros(4, 4), torch.zeros(3, 2)),
+            ),
+            (r"^inputs: expected at least one round, got shape \(0, 4\)", (torch.zeros(0, 4), torch.zeros(0, 2))),
+            (
+                r"^reward: expected 4 rounds",
+                LoggedRounds(torch.zeros(4, 4), torch.zeros(3, dtype=torch.int64), torch.zeros(3)),
+            ),
+            (
+                r"^reward: expected a torch.Tensor, got list",
+                {"inputs": torch.zeros(1, 4), "action": [0], "reward": [1.0]},
+            ),
+            (
+                r"^inputs: expected features of shape \(4\) and torch.float32, as in",
+                (torch.zeros(2, 5), torch.zeros(2, 2)),
+            ),
+            (r"and torch.uint8$", (torch.zeros(2, 4, dtype=torch.uint8), torch.zeros(2, 2))),
+        ],
+    )
+    def test_wrong_batches_are_named_and_change_nothing(self, error: str, batch: Any) -> None:
+        bandit = in_training(torchonline.bandit(DIM, actions=2, scale=False))
+        bandit.training_step(logged([0, 1], [0.5, 1.0]), 0)
+        before = copy.deepcopy(bandit.state_dict())
+        with pytest.raises((TypeError, ValueError), match=error):
+            bandit.training_step(batch, 1)
+        assert all(torch.equal(before[name], value) for name, value in bandit.state_dict().items())
+
+    def test_types_may_change_from_batch_to_batch(self) -> None:
+        """Integers first, which would cut later rewards."""
+        bandit = in_training(torchonline.bandit(DIM, actions=2, scale=False), train_encoder_every=5)
+        for k, reward in enumerate(
+            (torch.tensor([1, 0]), torch.tensor([True]), torch.tensor([0.25], dtype=torch.float64))
+        ):
+            bandit.training_step((torch.randn(len(reward), FEATURES), torch.stack([reward, reward], -1)), k)
+        assert bandit.replay.in_order()[2].tolist() == [1.0, 0.0, 1.0, 0.25]
+        assert bandit.replay.rounds == bandit.rounds == 4

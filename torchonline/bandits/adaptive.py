@@ -3,10 +3,12 @@
 import math
 from typing import Any, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
+from torchonline.core.backend import on_arrays
 from torchonline.core.checks import LARGEST, positive, positive_integer, within
 from torchonline.core.ops import (
     along,
@@ -38,8 +40,28 @@ from torchonline.core.precision_matrix import add_outer_, remove_outer_
 # A round that makes up more than this of what is known in its direction is not replaced, for rounding's sake.
 MOST_OF_A_DIRECTION = {torch.float64: 0.999, torch.float32: 0.99}
 
+# 2^62 is more rounds than there will be, and an int64.
+MOST_DOUBLINGS = 62
+
 # Rewards below 0 by no more than this are 0 but for rounding.
 ROUNDING = 1e-6
+
+
+def _due_first_of_arrays(estimate: Any, rounds: Any, seen: Any, due_after: int) -> Any:
+    if rounds.ndim == 1 and 1 << min(int(rounds.min()), MOST_DOUBLINGS) > seen[0] // due_after:
+        return estimate  # the usual: no arm is due
+    is_due = 2 ** np.minimum(rounds, MOST_DOUBLINGS) <= seen // due_after
+    return np.where(along(is_due, estimate), math.inf, estimate)
+
+
+@on_arrays(_due_first_of_arrays)
+def due_first(estimate: Tensor, rounds: Tensor, seen: Tensor, due_after: int) -> Tensor:
+    """Raise the estimates of arms that are due to infinity.
+
+    An arm with n rounds is due after ``due_after`` times 2^n rounds of all arms: ``(*B)`` twice.
+    """
+    is_due = 2 ** rounds.clamp(max=62) <= seen // due_after
+    return estimate.masked_fill(along(is_due, estimate), math.inf)
 
 
 class AdaptiveEstimator(Estimator):
@@ -48,6 +70,7 @@ class AdaptiveEstimator(Estimator):
     A subclass says what it keeps of a residual, and what it learns from, in :meth:`_keep_`.
     """
 
+    takes_one_row = True
     pooled: tuple[str, ...] = ("seen", "spread", "target")
     seen: Tensor
     spread: Tensor
@@ -60,11 +83,13 @@ class AdaptiveEstimator(Estimator):
         ridge: float | None,
         radius_scale: float,
         noise_scale: float = 1.0,
+        due_after: int | None = None,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         ridge = positive_integer("dim", dim) / 5.0 if ridge is None else ridge
         super().__init__(dim, ridge, radius_scale, noise_scale, restart_every=restart_every, **options)
+        self.due_after = None if due_after is None else positive_integer("due_after", due_after)
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
         # TorchScript sees no constants of a module.
@@ -85,6 +110,13 @@ class AdaptiveEstimator(Estimator):
 
     def radius(self) -> Tensor:
         return self.radius_scale * number(self.spread)
+
+    def raised(self, predictor: Tensor) -> Tensor:
+        return self._due_first(predictor)
+
+    def _due_first(self, estimate: Tensor) -> Tensor:
+        """Raise the estimates of arms that are due to infinity."""
+        return estimate if self.due_after is None else due_first(estimate, self.rounds, self.seen, self.due_after)
 
     def _keep_(self, residual: Tensor, reward: Tensor) -> Tensor:
         """Renew the spread, and return the reward that the parameter learns from."""
@@ -138,6 +170,10 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     arms is tried whose estimates are low. Where an arm has not been played, ridge regression may put its reward far below 0. The
     floor helps while the other arms pay little more than it. Policies without a bonus have no use for it.
 
+    With ``due_after``, an arm of :class:`DisjointArms` with n rounds is due after ``due_after`` times 2^n rounds of all arms: its
+    score is infinite, so that :class:`UCB` and the radius masters play it next if it is available. So no arm is given up for
+    ever, after however unlucky a start, and t rounds have at most about log2(t / ``due_after``) + 1 such tries of each arm.
+
     Guarantee: none. The radius is a heuristic. It has no factor of the dimension, and shrinks as predictions get better. Radius
     and default ridge, d / 5, were found on real data, with d standardised features and no magnitudes. :class:`RidgeRegression`
     has a theorem. A round with a noise scale of its own is learnt as x and r, each times ``noise_scale`` and divided by the
@@ -151,6 +187,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         ridge: above 0; None for d / 5.
         radius_scale: above 0, the radius in units of the residuals' root mean square.
         floor: above 0, in units of the reward; rewards below 0 are refused then. None for estimates as they are.
+        due_after: an arm with n rounds is due after so many times 2^n rounds of all arms, see above. None for never.
 
     Shape:
         - ``squares``, the sum of squared residuals; ``seen``, their number; ``spread``, their root mean square; ``gain``, the sum
@@ -168,7 +205,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     """
 
     statistics_depend_on = ("noise_scale", "ridge", "restart_every")
-    takes_one_row = True
+    takes_one_row = True  # raised() does too
     pooled = ("squares", "seen", "spread", "gain", "target")
     squares: Tensor
     gain: Tensor
@@ -181,11 +218,12 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         ridge: float | None = None,
         radius_scale: float = 0.8,
         floor: float | None = None,
+        due_after: int | None = None,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         noise_scale = positive("noise_scale", noise_scale)
-        super().__init__(dim, ridge, radius_scale, noise_scale, restart_every, **options)
+        super().__init__(dim, ridge, radius_scale, noise_scale, due_after, restart_every, **options)
         self.squared_noise = self.noise_scale**2
         self.floor = None if floor is None else positive("floor", floor)
         self._create_buffers()
@@ -195,11 +233,11 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         return super()._initial_state() | {"squares": zero, "gain": zero.clone()}
 
     def raised(self, predictor: Tensor) -> Tensor:
-        if self.floor is None:
-            return predictor
-        gain = number(self.gain)
-        lowest = at_most(0.5 * gain / at_least(real(self.seen, gain), 1.0), self.floor)
-        return maximum(predictor, along(lowest, predictor))
+        if self.floor is not None:
+            gain = number(self.gain)
+            lowest = at_most(0.5 * gain / at_least(real(self.seen, gain), 1.0), self.floor)
+            predictor = maximum(predictor, along(lowest, predictor))
+        return self._due_first(predictor)
 
     def possible_reward(self, values: Tensor) -> Tensor:
         return values if self.floor is None else values.clamp(min=0.0)
@@ -255,6 +293,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
         cut: above 0, where residuals are cut, in units of the quantile.
         window: number of residuals that are kept.
         warmup: rounds before the quantile is used.
+        due_after: as in :class:`AdaptiveRidgeRegression`.
 
     Shape:
         - ``residuals``, ``(*B, window)``; ``spread``; ``seen``, number of residuals so far; ``target``, what the last round was
@@ -285,10 +324,11 @@ class RobustRidgeRegression(AdaptiveEstimator):
         cut: float = 1.0,
         window: int = 256,
         warmup: int = 10,
+        due_after: int | None = None,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(dim, ridge, radius_scale, restart_every=restart_every, **options)
+        super().__init__(dim, ridge, radius_scale, due_after=due_after, restart_every=restart_every, **options)
         self.quantile = within("quantile", quantile, 0.0, 1.0)
         self.cut = positive("cut", cut)
         self.window, self.warmup = positive_integer("window", window), positive_integer("warmup", warmup)

@@ -89,6 +89,8 @@ class DisjointArms(ComposedPolicy):
         dim = scaler.dim if isinstance(scaler, RunningScaler) else one.dim
         super().__init__(_with_estimator(pattern, fleet), scaler, one.batch_shape, dim)
         self.most_actions = most
+        # A number for each arm, which no other arm ever gets: for those who remember rounds of arms that move up.
+        self.numbers, self.numbered = list(range(count)), count
         # Where the chosen arm's statistics are while it learns, except on NumPy views. They are no state.
         self.arm = one
         one._non_persistent_buffers_set.update(one._buffers)
@@ -231,8 +233,9 @@ class DisjointArms(ComposedPolicy):
         view = super().numpy_view()
         if view is not None and "of_arm" not in view.learner.__dict__:
             of_arm = [] if self.batch_dims else [_ArmView(view, k, self) for k in range(self.actions)]
-            view.learner.__dict__["of_arm"] = [(arm.learner, arm.pooled) for arm in of_arm]
-            view.learner.__dict__["written"] = [arm.written for arm in of_arm]
+            # At once: an interrupt in between would leave a view without what is written.
+            written = [arm.written for arm in of_arm]
+            view.learner.__dict__.update(of_arm=[(arm.learner, arm.pooled) for arm in of_arm], written=written)
         return view
 
     def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]], actions: list[int]) -> None:
@@ -273,8 +276,10 @@ class DisjointArms(ComposedPolicy):
             modules: dict[str, Any] = {"policy": _with_estimator(self.policy, new)}
             if self.early is not None:
                 modules["early"] = self.early.with_arms(old)
+        numbered = self.numbered + added
+        numbers = [self.numbers[k] for k in old] + list(range(self.numbered, numbered))
         # In this order: an exception in between leaves no view of another fleet.
-        self.__dict__.update(_view=None, multiplications=new.dim * count)
+        self.__dict__.update(_view=None, multiplications=new.dim * count, numbers=numbers, numbered=numbered)
         self._modules.update(modules)
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:

@@ -118,7 +118,9 @@ class SquareCB(Exploration):
         return math.sqrt(arms * rounds / excess)
 
     def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
-        gamma = along(self.gamma * (1.0 + rounds.to(scores.dtype)) ** self.exponent, scores)
+        gamma = self.gamma * (1.0 + rounds.to(scores.dtype)) ** self.exponent
+        # Infinity times the best arm's gap of 0 is no number. Any floating-point type holds this one.
+        gamma = along(gamma.clamp(max=1e38), scores)
         best = one_hot(scores)
         arms = (scores > -math.inf).sum(-1, keepdim=True)
         others = (1.0 - best) / (arms + gamma * (scores.amax(-1, keepdim=True) - scores))
@@ -149,7 +151,8 @@ class Softmax(Exploration):
 
     def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
         # Differences of scores, which overflow to -inf alone.
-        return torch.softmax((scores - scores.amax(-1, keepdim=True)) / self.temperature, -1)
+        # A temperature below what float32 can hold would be 0 there.
+        return torch.softmax((scores - scores.amax(-1, keepdim=True)) / max(self.temperature, 1e-37), -1)
 
 
 def uniform(scores: Tensor) -> Tensor:

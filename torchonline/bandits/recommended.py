@@ -16,6 +16,8 @@ from torchonline.core.options import LearnerOptions
 MOST_WITH_MAGNITUDES = 48
 # For the features of an encoder.
 RIDGE_OF_ENCODERS = 2.0
+# Rounds after which an arm that was never played is, if arms have a model each.
+DUE_AFTER = 32
 
 BOUNDED = (
     "ridge regression whose radius follows its residuals, with a floor and without a cut, because rewards are bounded"
@@ -67,8 +69,11 @@ def bandit(
     "binary" and "unit" learn by :class:`AdaptiveRidgeRegression` with radius_scale=0.6 and floor=0.15. The others learn by
     :class:`RobustRidgeRegression` with radius_scale=0.8; for "heavy" it is 0.65, and quantile=0.9.
 
+    With ``actions``, none is given up for ever. An action that has been played n times is played next after 32 times 2^n rounds
+    of all actions: in t rounds, at most log2(t / 32) + 1 such tries of each.
+
     Rewards count from 0, the mean of an arm that is not known: 0 should be an ordinary bad reward. Of rewards far above 0 that
-    differ little, such as 10 and 11, it may play the first arm for ever; subtract a typical bad reward from them. "binary" and
+    differ little, such as 10 and 11, it plays the first arm most of the time; subtract a typical bad reward. "binary" and
     "unit" refuse rewards below 0, but not above 1.
 
     Cost of a round: O(K m^2) for a decision among K arms, O(m^2) for a step, where cutting sorts 256 numbers besides; m is
@@ -112,7 +117,8 @@ def bandit(
         ridge = dim / kind.ridge_divisors[0] if magnitudes else (dim + 1) / kind.ridge_divisors[1]
     elif magnitudes:
         raise ValueError(f"magnitudes: expected None or False with scale=False, got {magnitudes!r}")
-    model = kind.estimator(features, ridge=ridge, **kind.options, **options)
+    due_after = None if actions is None else DUE_AFTER
+    model = kind.estimator(features, ridge=ridge, due_after=due_after, **kind.options, **options)
     policy: ComposedPolicy
     if actions is not None:
         policy, instead = DisjointArms(model, actions, scaler=scaler), f"DisjointArms({kind.theorem}, {actions})"

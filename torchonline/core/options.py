@@ -112,7 +112,12 @@ def passed(cls: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> di
     names = former_names(cls)
     named = {names.get(name, name): value for name, value in named.items()}
     try:
-        return dict(inspect.signature(cls).bind(*arguments, **named).arguments)
+        bound = inspect.signature(cls).bind(*arguments, **named)
+        more = [
+            name for name, parameter in bound.signature.parameters.items() if parameter.kind is parameter.VAR_KEYWORD
+        ]
+        found = dict(bound.arguments)
+        return found | {name: value for rest in more for name, value in found.pop(rest, {}).items()}
     except TypeError as error:
         if _family_of(inspect.signature(cls.__init__).parameters.values()) is not None:
             raise TypeError(f"{cls.__name__}() {error}") from None
