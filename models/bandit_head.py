@@ -61,8 +61,10 @@ class BanditHead(nn.Module):
             encoder gets ``scaler(inputs)``, in the type of its parameters; give raw inputs in float64 if float32 would round
             off what differs between them. A step shows the scaler the context, or the chosen arm's inputs, after the policy
             has learnt; deciding never does. Scaler and policy learn both or not at all, for which each step copies their
-            states. Inputs must be vectors (``feature_dims=1``), and neither scaler nor policy may have a ``batch_shape``. A
-            radius is a heuristic while the scaler moves; the policy does not start anew when it freezes.
+            states. Inputs must be vectors (``feature_dims=1``), and neither scaler nor policy may have a ``batch_shape``. The
+            policy's radius is a heuristic under a scaler, also after the scaler has frozen, because the policy does not forget
+            the rounds that it has learnt in other coordinates. For a guarantee after a freeze, give the scaler to
+            :class:`~torchonline.DisjointArms` or :class:`~torchonline.ScaledPolicy`.
 
     Shape:
         - inputs: ``(*B, ..., K, *feature)``, or ``(*B, ..., *feature)`` with actions.
@@ -367,7 +369,7 @@ class BanditHead(nn.Module):
             state = self.policy.estimator.theta_hat
             like = typed_like(self.encoder, state)
             inputs = as_tensor("inputs", inputs, like.device)
-            if self.scaler is None:  # which loses no digits of the inputs
+            if self.scaler is None:  # a scaler gets all digits of the inputs
                 inputs = inputs.to(like.dtype)
         if self.scaler is not None:
             check_inputs(self.scaler, inputs)

@@ -190,12 +190,16 @@ class NeuralLinearBandit(pl.LightningModule):
     def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         """Play without learning; log ``val_regret`` and ``val_reward``.
 
-        All rounds are played from one state. The values are means over rounds.
+        All rounds are played from one state. The values are means over rounds. A log, or inputs alone, is predicted, and nothing
+        is logged.
         """
         return self._evaluate("val", batch, batch_idx)
 
     def test_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
-        """Play without learning; log ``test_regret`` and ``test_reward``."""
+        """Play without learning; log ``test_regret`` and ``test_reward``.
+
+        All else is as in :meth:`validation_step`.
+        """
         return self._evaluate("test", batch, batch_idx)
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> dict[str, Tensor]:

@@ -108,3 +108,4 @@ LEARNERS = {
 }
 # What is compared with the best rival, with the same estimators without exploration, and with the rivals' advantage.
 OURS_BY_DEFAULT, GREEDY, KNOWN = "torchonline.bandit", "torchonline Greedy", "torchonline, scales known"
+WITH_MAGNITUDES, NEURAL = "LinUCB, magnitudes", "neural-linear"

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import data
-from learners import GREEDY, KNOWN, LEARNERS, OURS_BY_DEFAULT, setting
+from learners import GREEDY, KNOWN, LEARNERS, NEURAL, OURS_BY_DEFAULT, WITH_MAGNITUDES, Options, setting
 
 if TYPE_CHECKING:
     from run import Benchmark
 
 NOISE_TITLES = {"none": "without noise", "pareto": "with Pareto-1.5 noise"}
+# An error that is 0 in all runs counts as this.
+LEAST = 1e-3
 Times = dict[str, dict[str, float]]
 
 
@@ -98,6 +100,67 @@ def against_tuned(benchmark: "Benchmark", noise: str) -> str:
     return markdown([*header, *(f"{name}, tuned" for name in names)], rows)
 
 
+def in_short(benchmark: "Benchmark") -> str:
+    """Return counts of sets, and errors of variants and rivals over those of the default."""
+    columns = [short_column(benchmark, noise) for noise in data.NOISES]
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    return markdown(["", *(NOISE_TITLES[noise] for noise in data.NOISES)], rows)
+
+
+def short_column(benchmark: "Benchmark", noise: str) -> dict[str, str]:
+    """Return the cells of :func:`in_short` for a noise."""
+
+    def means(learner: str, options: Options | None, features: str = "") -> list[float]:
+        if learner not in benchmark.learners:
+            return []
+        return [statistics.mean(benchmark.errors(name, noise, learner, options, features)) for name in benchmark.sets]
+
+    def tuned(learner: str) -> list[float]:
+        return [
+            statistics.mean(benchmark.errors(name, noise, learner, benchmark.tuned(name, noise, learner)))
+            for name in benchmark.sets
+        ]
+
+    mine, every = means(OURS_BY_DEFAULT, {}), rivals(benchmark)
+    linear = [name for name in every if LEARNERS[name].is_linear_rival]
+    tuned_linear = [tuned(name) for name in linear]
+    on_raw = [means(name, LEARNERS[name].default, "raw") for name in linear] if noise == "none" else []
+    others = {
+        "magnitudes False": means(OURS_BY_DEFAULT, {"magnitudes": False}),
+        "kind real": means(OURS_BY_DEFAULT, {"kind": "real"}),
+        "Greedy": means(GREEDY, {}),
+        "LinUCB, magnitudes, tuned": tuned(WITH_MAGNITUDES) if WITH_MAGNITUDES in benchmark.learners else [],
+        "neural-linear, tuned": tuned(NEURAL) if NEURAL in benchmark.learners else [],
+    }
+    found = {
+        "sets below the best tuned linear rival, to 1.10 times, above": counts(mine, tuned_linear),
+        "the same, if they may be on raw features at their defaults too": counts(mine, tuned_linear + on_raw)
+        if on_raw
+        else "",
+        "the same, against all tuned rivals": counts(mine, [tuned(name) for name in every]),
+    }
+    return found | {
+        f"errors of {name} over ours: mean, least, largest": over(other, mine) for name, other in others.items()
+    }
+
+
+def counts(mine: Sequence[float], rivals_errors: Sequence[Sequence[float]]) -> str:
+    """Return on how many sets we are below the best of the rivals, at most at 1.10 times, and above."""
+    if not mine or not rivals_errors:
+        return ""
+    ratios = [own / max(min(others), LEAST) for own, *others in zip(mine, *rivals_errors, strict=True)]
+    below, near = sum(value < 1.0 for value in ratios), sum(1.0 <= value <= 1.1 for value in ratios)
+    return f"{below}, {near}, {len(ratios) - below - near} of {len(ratios)}"
+
+
+def over(others: Sequence[float], mine: Sequence[float]) -> str:
+    """Return the geometric mean of ratios, the least and the largest."""
+    if not others or not mine:
+        return ""
+    ratios = [max(other, LEAST) / max(own, LEAST) for other, own in zip(others, mine, strict=True)]
+    return f"{statistics.geometric_mean(ratios):.2f}, {min(ratios):.2f}, {max(ratios):.2f}"
+
+
 def by_setting(benchmark: "Benchmark", noise: str, role: str) -> str:
     """Return errors of the default, shown and tuned settings of each learner."""
     sets = [name for name in benchmark.sets if data.SETS[name].role == role]
@@ -166,7 +229,7 @@ def all_tables(benchmark: "Benchmark", times: Times) -> dict[str, str]:
     """Return all tables by their titles."""
     used = {data.SETS[name].role for name in benchmark.sets}
     roles = [role for role in data.ROLES if role in used]
-    found = {"Sets": described(benchmark)}
+    found = {"Sets": described(benchmark), "In short": in_short(benchmark)}
     for noise in data.NOISES:
         found[f"Errors {NOISE_TITLES[noise]}: default against tuned"] = against_tuned(benchmark, noise)
     for noise in data.NOISES:

@@ -160,6 +160,14 @@ class Estimator(Learner):
         """Return what :class:`UCB` adds its bonus to: by default, the predictors."""
         return predictor
 
+    def estimate_and_error(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the terms of an upper bound: raised predictors, and radius times width.
+
+        Shapes: ``(*B, ..., d)`` to ``(*B, ...)`` twice.
+        """
+        estimate = self.raised(self.predictor(x))
+        return estimate, along(self.radius(), estimate) * self.width(x)
+
     def possible_reward(self, values: Tensor) -> Tensor:
         """Return the possible rewards nearest to some numbers. Python only."""
         return values

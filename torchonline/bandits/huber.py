@@ -199,7 +199,8 @@ class HuberRegression(Estimator):
 class HvtUCB(UCB):
     """Hvt-UCB: optimism over :class:`HuberRegression`, with the same arguments.
 
-    We recommend :class:`HeavyTailUCB`.
+    The constant of its radius is not confirmed, see :class:`HuberRegression`, so no theorem holds as stated. We recommend
+    :class:`HeavyTailUCB`, whose radius is proved.
 
     Example:
         >>> HvtUCB(2, horizon=1000, moment_order=1.99, noise_scale=4.39).select(torch.eye(2))

@@ -85,6 +85,8 @@ class Policy(nn.Module):
     is_random = False
     # Draws of the scores that `probabilities` averages over, where scores are random.
     draws = 1
+    # Why it was recommended, for its repr.
+    note = ""
     __constants__ = ("is_random", "draws")
 
     def __init__(self, estimator: Estimator) -> None:
@@ -102,6 +104,9 @@ class Policy(nn.Module):
             wanted = f"expected {theirs[name]!r}, the estimator's"
             raise AttributeError(f"{name}: {wanted}, got {value!r}; construct another {cls.__name__}")
         super().__setattr__(name, value)
+
+    def extra_repr(self) -> str:
+        return f"# {self.note}" if self.note else ""
 
     def forward(self, arms: Tensor) -> Tensor:
         """Return the score of each arm: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
@@ -263,10 +268,11 @@ class UCB(Policy):
 
     .. math:: \text{score}_k = x_k^\top\hat\theta + \beta\,\|x_k\|_M
 
-    with the estimator's ``radius`` :math:`\beta` and ``width``; an estimator may raise :math:`x_k^\top\hat\theta` to a floor.
-    When the estimator's confidence set holds, no score is below its
-    arm's mean reward, and the regret of a round is at most twice the chosen arm's :math:`\beta\|x_k\|_M`. Cost of a decision
-    among K arms: O(K d^2), one matrix product.
+    with the estimator's ``radius`` :math:`\beta` and ``width``; an estimator may raise :math:`x_k^\top\hat\theta`. When the
+    estimator's confidence set holds, no score is below its arm's :math:`x_k^\top\theta^*`; and if no estimate is raised, the
+    :math:`x_k^\top\theta^*` of the chosen arm is at most twice its :math:`\beta\|x_k\|_M` below the best. Without a link,
+    :math:`x_k^\top\theta^*` is the mean reward, and this is the regret of the round. Cost of a decision among K arms: O(K d^2),
+    one matrix product.
 
     Example:
         >>> policy, arms = UCB(RidgeRegression(2)), torch.eye(2, dtype=torch.float64)
@@ -278,8 +284,8 @@ class UCB(Policy):
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:
         """Return the upper confidence bounds: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        predictor = self.estimator.raised(self.estimator.predictor(arms))
-        return predictor + along(self.estimator.radius(), predictor) * self.estimator.width(arms)
+        estimate, error = self.estimator.estimate_and_error(arms)
+        return estimate + error
 
 
 class ThompsonSampling(Policy):
@@ -341,7 +347,7 @@ class Greedy(Policy):
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:
-        """Return the estimated means: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        """Return the predictors, in the order of the estimated means: ``(*B, ..., K)``."""
         return self.estimator.predictor(arms)
 
 

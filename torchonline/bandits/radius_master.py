@@ -7,7 +7,6 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.bandits.radius_multiples import RadiusMultiples
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.ops import along
 
 
 class RadiusMaster(RadiusMultiples, DisjointArms):
@@ -81,15 +80,14 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
         self._set_options(estimator, scales, rule, reward_range)
         super().__init__(UCB(estimator), actions, most_actions=most_actions, scaler=scaler)
 
-    def _options_of_rate(self) -> int:
+    def _most_named(self) -> int:
         return min(len(self.scales), self.policy.estimator.rounds.shape[-1])
 
     def _estimates(self, context: Tensor) -> tuple[Tensor, Tensor]:
         estimator, dims = self.policy.estimator, self.batch_dims
         x = for_each_arm(self._features(context), dims, estimator.rounds.shape[-1], self.takes_one_row)
-        mean = estimator.raised(estimator.predictor(x))
-        error = along(estimator.radius(), mean) * estimator.width(x)
-        return arms_last(mean, dims), arms_last(error, dims)
+        estimate, error = estimator.estimate_and_error(x)
+        return arms_last(estimate, dims), arms_last(error, dims)
 
     def _learn_round(self, context: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         agree = self._agreement(context, action)

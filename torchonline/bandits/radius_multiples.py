@@ -37,8 +37,8 @@ WINDOW = 256
 class RadiusMultiples:
     """Mixin of the policies whose radius is one of several multiples.
 
-    A subclass says in :meth:`_estimates` how it scores arms, and in :meth:`_options_of_rate` how many arms compete. It calls
-    :meth:`_agreement` before it learns from a round, and :meth:`_credit_` after.
+    A subclass says in :meth:`_estimates` how it scores arms, and in :meth:`_most_named` how many arms the multiples name at
+    most. It calls :meth:`_agreement` before it learns from a round, and :meth:`_credit_` after.
     """
 
     if TYPE_CHECKING:
@@ -97,9 +97,9 @@ class RadiusMultiples:
     def _rate(self, count: Tensor) -> Tensor:
         """Return the rate of EXP4-IX in a round: ``(*B)`` twice."""
         # A single multiple needs no rate, but one above 0 keeps the estimates finite.
-        return sqrt(math.log(max(len(self.scales), 2)) / (self._options_of_rate() * count))
+        return sqrt(math.log(max(len(self.scales), 2)) / (self._most_named() * count))
 
-    def _options_of_rate(self) -> int:
+    def _most_named(self) -> int:
         """Return the largest number of arms that multiples can name in a round."""
         raise NotImplementedError
 

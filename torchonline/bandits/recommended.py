@@ -119,12 +119,12 @@ def bandit(
         raise ValueError(f"magnitudes: expected None or False with scale=False, got {magnitudes!r}")
     due_after = None if actions is None else DUE_AFTER
     model = kind.estimator(features, ridge=ridge, due_after=due_after, **kind.options, **options)
-    policy: ComposedPolicy
+    policy: ComposedPolicy | UCB
     if actions is not None:
         policy, instead = DisjointArms(model, actions, scaler=scaler), f"DisjointArms({kind.theorem}, {actions})"
     elif scaler is not None:
         policy, instead = ScaledPolicy(model, scaler), f"UCB({kind.theorem})"
     else:
-        return UCB(model)
+        policy, instead = UCB(model), f"UCB({kind.theorem})"
     policy.note = f'rewards="{rewards}": {kind.why}. A heuristic; for a theorem, and its conditions, see {instead}'
     return policy

@@ -85,7 +85,8 @@ class ScaledPolicy(ComposedPolicy):
         """Learn from a round of each learner; start anew where the scaler freezes."""
         features = self._features(x)
         self.policy.estimator._learn_round(features, reward, noise_scale)
-        self._end_round_(x, features, self.rounds, noise_scale)
+        # One estimator learns them all: the arm says nothing.
+        self._end_round_(x, features, 0 * self.rounds, noise_scale)
 
     # TorchScript does not compile the method below.
 

@@ -14,7 +14,7 @@ from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import in_python
 from torchonline.core.checks import shape_text
 from torchonline.core.inputs import ArrayLike
-from torchonline.core.ops import along, of_chosen
+from torchonline.core.ops import of_chosen
 from torchonline.core.stepping import one_at_a_time
 
 
@@ -66,13 +66,12 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
         super().__init__(UCB(estimator), scaler, estimator.batch_shape, dim)
         self._create_buffers()
 
-    def _options_of_rate(self) -> int:
+    def _most_named(self) -> int:
         return len(self.scales)
 
     def _estimates(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        estimator, x = self.policy.estimator, self._features(context)
-        mean = estimator.raised(estimator.predictor(x))
-        return mean, along(estimator.radius(), mean) * estimator.width(x)
+        estimate, error = self.policy.estimator.estimate_and_error(self._features(context))
+        return estimate, error
 
     @one_at_a_time
     def _step_in_python(
