@@ -46,7 +46,7 @@ def check_inputs(scaler: RunningScaler, inputs: Tensor) -> None:
 
 
 def check_scalable(scaler: RunningScaler | None, inputs: Tensor) -> None:
-    """Raise unless inputs are finite in the scaler's type: clipping would hide infinity."""
+    """Raise unless inputs are finite in the type of the scaler, which clips them."""
     if scaler is not None and scaler.validate and is_readable(inputs):
         check_values("inputs", inputs.to(scaler.mean.dtype))
 
