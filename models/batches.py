@@ -82,6 +82,8 @@ def _table(inputs: Tensor, rewards: Tensor, means: Tensor | None = None) -> Tabl
     if means is None:
         means = rewards
     check_shape("means", means, rewards.shape)
+    if means.dtype == torch.bool:
+        means = means.to(rewards.dtype)
     return Table(inputs, rewards, means)
 
 

@@ -237,14 +237,23 @@ class NeuralLinearBandit(pl.LightningModule):
         return super().state_dict(*arguments, **options)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
-        """Load a state, with or without the names of ``torch.compile``."""
-        own = {plain_name(name): name for name in self.state_dict()}
+        """Load a state, with or without the names of ``torch.compile``. A state that is refused changes nothing."""
+        before = {name: value.clone() for name, value in self.state_dict().items()}
+        own = {plain_name(name): name for name in before}
         state = {own.get(plain_name(name), name): value for name, value in state_dict.items()}
         if self.readout is not None and "replay.rounds" in state:
             state.setdefault("readout", self.readout)  # 0.1.0 had none
-        loaded = super().load_state_dict(state, *arguments, **options)
-        self._numbers = self._numbers_of_arms()  # the loaded replay is of the arms as they are
-        return loaded
+        try:
+            return super().load_state_dict(state, *arguments, **options)
+        except BaseException:
+            super().load_state_dict(before)
+            raise
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        """Load the module's own part of a state, with a readout of the arms that the policy has."""
+        if self.replay is not None:
+            self._follow_arms(self.replay)
+        super()._load_from_state_dict(*arguments)
 
     def _numbers_of_arms(self) -> list[int]:
         return list(self.head.policy.numbers) if self.head.has_models else []

@@ -82,8 +82,7 @@ class Replay(nn.Module):
         self.push(inputs[stays], action[stays], reward[stays])
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        for name in ("inputs", "action", "reward"):
-            loaded = state_dict.get(prefix + name)
-            if loaded is not None:
-                setattr(self, name, loaded.new_zeros(loaded.shape, device=self.rounds.device))
+        for name in ("inputs", "action", "reward") if prefix + "rounds" in state_dict else ():
+            loaded = state_dict.get(prefix + name)  # None of a replay without rounds
+            setattr(self, name, None if loaded is None else loaded.new_zeros(loaded.shape, device=self.rounds.device))
         super()._load_from_state_dict(state_dict, prefix, *args)

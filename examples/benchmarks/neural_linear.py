@@ -53,25 +53,25 @@ PLAYERS = (RIVAL, *HEADS)
 
 
 class Errors(pl.Callback):
-    """Count the wrong arms of a run."""
+    """Sum what the arms of a run pay less than the best ones."""
 
-    wrong = 0.0
+    lost = 0.0
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *rest: Any) -> None:
-        self.wrong += float(outputs["regret"].sum())
+        self.lost += float(outputs["regret"].sum())
 
 
 def play_head(build: Build, rounds: data.Stream, rewards: str, seed: int) -> float:
-    """Play a policy on an encoder by NeuralLinearBandit; return the share of rounds with a wrong arm."""
+    """Play a policy on an encoder by NeuralLinearBandit; return its error."""
     torch.manual_seed(seed)
     encoder = nn.Sequential(nn.Linear(rounds.contexts.shape[1], WIDTH), nn.ReLU())
     bandit = NeuralLinearBandit(BanditHead(encoder, build(rewards, rounds.actions)))
-    means = np.eye(rounds.actions)[rounds.labels]
-    table = (torch.from_numpy(rounds.contexts).float(), *map(torch.from_numpy, (means + rounds.noise[:, None], means)))
+    rewards_of_arms = (rounds.payoffs + rounds.noise[:, None], rounds.payoffs)
+    table = (torch.from_numpy(rounds.contexts).float(), *map(torch.from_numpy, rewards_of_arms))
     errors, quiet = Errors(), {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = pl.Trainer(accelerator="cpu", max_epochs=1, enable_checkpointing=False, callbacks=[errors], **quiet)
     trainer.fit(bandit, RoundLoader(*table, batch_size=100))
-    return errors.wrong / len(rounds.labels)
+    return errors.lost / len(rounds.noise)
 
 
 def play(player: str, name: str, noise: str, seed: int, rounds: int) -> tuple[float, float]:
@@ -82,7 +82,7 @@ def play(player: str, name: str, noise: str, seed: int, rounds: int) -> tuple[fl
         error = play_one(LEARNERS[RIVAL], stream, rewards, {}, seed)
     else:
         error = play_head(HEADS[player], stream, rewards, seed)
-    return error, (time.process_time() - start) / len(stream.labels)
+    return error, (time.process_time() - start) / len(stream.noise)
 
 
 class Comparison:

@@ -27,7 +27,7 @@ class TorchOnline:
         seed: int,
         magnitudes: bool | None = None,
         kind: str | None = None,
-        **options: float,
+        **options: Any,
     ) -> None:
         torch.manual_seed(seed)
         self.bandit = torchonline.bandit(dim, rewards=kind or rewards, actions=actions, magnitudes=magnitudes)
@@ -35,7 +35,7 @@ class TorchOnline:
             self.bandit = torchonline.DisjointArms(self.estimator(**options), actions, scaler=self.bandit.scaler)
         self.head = BanditHead(nn.Identity(), self.bandit).eval()
 
-    def estimator(self, ridge: float = 1.0, **options: float) -> Estimator:
+    def estimator(self, ridge: float = 1.0, **options: Any) -> Estimator:
         """Return the estimator of an arm, like the default's but for some options."""
         default: Any = self.bandit.estimator
         return rebuilt(default, ridge=ridge * default.ridge, batch_shape=(), **options)

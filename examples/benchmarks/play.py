@@ -44,37 +44,39 @@ def rewards_of(noise: str) -> str:
 
 
 def play_one(learner: Learner, rounds: data.Stream, rewards: str, options: Options, seed: int) -> float:
-    """Play one learner; return the share of rounds with a wrong arm."""
-    return share_of_wrong(learner.make(rounds.contexts.shape[1], rounds.actions, rewards, seed, **options), rounds)
+    """Play one learner; return its error."""
+    return error_of(learner.make(rounds.contexts.shape[1], rounds.actions, rewards, seed, **options), rounds)
 
 
-def share_of_wrong(player: Any, rounds: data.Stream) -> float:
-    """Play one learner that is made; return the share of rounds with a wrong arm."""
-    wrong = 0
-    for context, label, noise in zip(rounds.contexts, rounds.labels.tolist(), rounds.noise.tolist(), strict=True):
+def error_of(player: Any, rounds: data.Stream) -> float:
+    """Play one learner that is made; return its error: what a round pays less than the right arm, in the mean."""
+    lost = 0.0
+    for context, payoffs, noise in zip(rounds.contexts, rounds.payoffs.tolist(), rounds.noise.tolist(), strict=True):
         arm = player.select(context)
-        wrong += arm != label
-        player.step(context, arm, float(arm == label) + noise)
-    return wrong / len(rounds.labels)
+        lost += 1.0 - payoffs[arm]
+        player.step(context, arm, payoffs[arm] + noise)
+    return lost / len(rounds.noise)
 
 
 def play_fleet(learner: Learner, streams: Sequence[data.Stream], rewards: str, members: Sequence) -> list[float]:
-    """Play all members at once; return their shares of rounds with a wrong arm."""
+    """Play all members at once; return their errors."""
     options, seeds = zip(*members, strict=True)
     dim, actions = streams[0].contexts.shape[1], streams[0].actions
-    return shares_of_wrong(learner.make(dim, actions, rewards, seeds, options), streams)
+    return errors_of(learner.make(dim, actions, rewards, seeds, options), streams)
 
 
-def shares_of_wrong(fleet: Any, streams: Sequence[data.Stream]) -> list[float]:
-    """Play a fleet that is made; return each member's share of rounds with a wrong arm."""
-    contexts = np.stack([rounds.contexts for rounds in streams], axis=1)
-    labels, noise = (np.stack([getattr(rounds, name) for rounds in streams], axis=1) for name in ("labels", "noise"))
-    wrong = np.zeros(len(streams))
-    for x, label, added in zip(contexts, labels, noise, strict=True):
+def errors_of(fleet: Any, streams: Sequence[data.Stream]) -> list[float]:
+    """Play a fleet that is made; return each member's error."""
+    contexts, payoffs, noise = (
+        np.stack([getattr(rounds, name) for rounds in streams], axis=1) for name in ("contexts", "payoffs", "noise")
+    )
+    lost, members = np.zeros(len(streams)), np.arange(len(streams))
+    for x, paid, added in zip(contexts, payoffs, noise, strict=True):
         arms = fleet.select(x)
-        wrong += arms != label
-        fleet.step(x, arms, (arms == label) + added)
-    return (wrong / len(labels)).tolist()
+        found = paid[members, arms]
+        lost += 1.0 - found
+        fleet.step(x, arms, found + added)
+    return (lost / len(noise)).tolist()
 
 
 def one_thread() -> None:
@@ -119,9 +121,9 @@ def processor_time(name: str, learner: Learner, rounds: int) -> float:
     dim, actions = stream.contexts.shape[1], stream.actions
     if learner.is_fleet:
         fleet = learner.make(dim, actions, "unit", (0,), (learner.default,))
-        play, arguments = shares_of_wrong, (fleet, [stream])
+        play, arguments = errors_of, (fleet, [stream])
     else:
-        play, arguments = share_of_wrong, (learner.make(dim, actions, "unit", 0, **learner.default), stream)
+        play, arguments = error_of, (learner.make(dim, actions, "unit", 0, **learner.default), stream)
     start = time.process_time()
     play(*arguments)
-    return (time.process_time() - start) / len(stream.labels)
+    return (time.process_time() - start) / len(stream.noise)

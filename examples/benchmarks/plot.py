@@ -81,7 +81,7 @@ def dots(benchmark: "Benchmark", path: Path) -> None:
     for axis, noise in zip(axes, data.NOISES, strict=True):
         draw(axis, [found[name, noise] for name in sets])
         axis.set(xlim=(0.0, 1.0), ylim=(-0.6, len(sets) - 0.5))
-        axis.set_xlabel(f"share of wrong choices {NOISE_TITLES[noise]}")
+        axis.set_xlabel(f"error {NOISE_TITLES[noise]}")
         axis.grid(axis="x", alpha=0.3)
         axis.spines[["top", "right", "left"]].set_visible(False)
         axis.tick_params(left=False)

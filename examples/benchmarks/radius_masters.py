@@ -25,6 +25,7 @@ import numpy as np
 import tables
 import torch
 from masters import MASTERS, SCALES, UCB1, Exp4IX, Fixed, Master, Range, Ranks
+from play import error_of
 from ridges import ArmRidges
 from twins import Cut, Early, Following, Scaler
 
@@ -49,24 +50,25 @@ def play(
     gains: type[Range] = Range,
     line: tuple[float, float] = (1.0, 0.0),
 ) -> list[float]:
-    """Play members of one kind at once, whose rewards are mapped by a line; return their shares of rounds with a wrong arm."""
+    """Play members of one kind at once, whose rewards are mapped by a line; return their errors."""
     streams = [data.stream(name, seed, rounds, noise, "raw", False) for seed in seeds]
-    contexts = np.stack([one.contexts for one in streams], axis=1)
-    labels, noises = (np.stack([getattr(one, what) for one in streams], axis=1) for what in ("labels", "noise"))
+    contexts, payoffs, noises = (
+        np.stack([getattr(one, what) for one in streams], axis=1) for what in ("contexts", "payoffs", "noise")
+    )
     (count, members, dim), actions = contexts.shape, streams[0].actions
     ridges = ArmRidges(np.full(members, (dim + 1) / 5.0), actions, dim + 1)
     scaler, residuals = Scaler(members, dim), (Following if noise == "none" else Cut)(members, line[0])
     early, gain = Early(), gains(members)
     master = kind(np.full(members, rate), actions, count, seeds)
-    wrong, each = np.zeros(members), np.arange(members)
-    for x, label, added in zip(contexts, labels, noises, strict=True):
+    lost, each = np.zeros(members), np.arange(members)
+    for x, paid, added in zip(contexts, payoffs, noises, strict=True):
         z = scaler(x)
         mean, width = ridges.predict(z)
         radius = unit * residuals.scale()[:, None, None] * np.array(SCALES)[:, None]
         named = (mean[:, None] + radius * width[:, None]).argmax(-1)
         multiple = master.play()
         arm = named[each, multiple]
-        reward = line[0] * ((arm == label) + added) + line[1]
+        reward = line[0] * (paid[each, arm] + added) + line[1]
         guess = 1.0 - np.clip(np.take_along_axis(mean, named, 1), 0.0, 1.0)
         master.step(multiple, 1.0 * (named == arm[:, None]), 1.0 - gain(reward), guess)
         predicted = mean[each, arm]
@@ -74,8 +76,8 @@ def play(
         ridges.learn(z, arm, target)
         scaler.step(x)
         early.step(scaler, ridges, x, z, arm, target)
-        wrong += arm != label
-    return (wrong / count).tolist()
+        lost += 1.0 - paid[each, arm]
+    return (lost / count).tolist()
 
 
 def play_library(
@@ -93,12 +95,7 @@ def play_library(
         master = RadiusMaster(
             estimator, stream.actions, scales=SCALES, rule=rule, reward_range=reward_range, scaler=scaler
         )
-        wrong = 0
-        for x, label, added in zip(stream.contexts, stream.labels.tolist(), stream.noise.tolist(), strict=True):
-            arm = int(master.select(x))
-            wrong += arm != label
-            master.step(x, arm, float(arm == label) + added)
-        errors.append(wrong / len(stream.labels))
+        errors.append(error_of(master, stream))
     return errors
 
 

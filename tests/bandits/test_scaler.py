@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import pickle
 from typing import Any
 
@@ -117,19 +118,20 @@ def test_options_shape_the_features() -> None:
     z = torch.from_numpy(np.stack([with_own_row(rows.numpy(), x, 1e6) for x in rows.numpy()]))
     close(plain(rows), z, 1e-12)
     close(clipped(rows), torch.cat([z.clamp(-0.5, 0.5), torch.ones(50, 1, dtype=D)], -1), 1e-12)
-    for intercept in (False, True):
+    for intercept in (False, True, 2.5):
         folded = fed(rows, magnitudes=True, intercept=intercept, clip=1.5)
-        expected = [z.clamp(-1.5, 1.5), 0.7 * (z.clamp(-1.5, 1.5).abs() - 0.8), torch.ones(50, 1, dtype=D)]
-        close(folded(rows), torch.cat(expected[: 2 + intercept], -1), 1e-12)
-        assert folded.features == 6 + intercept
+        constant = torch.full((50, 1), float(intercept), dtype=D)
+        expected = [z.clamp(-1.5, 1.5), 0.7 * (z.clamp(-1.5, 1.5).abs() - 0.8), constant]
+        close(folded(rows), torch.cat(expected if intercept else expected[:2], -1), 1e-12)
+        assert folded.features == 6 + (intercept > 0)
     assert plain(rows.reshape(5, 2, 5, 3)).shape == (5, 2, 5, 3)
     assert plain(1e100 * rows).isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("magnitudes", [False, True])
-@pytest.mark.parametrize("intercept", [False, True])
-def test_arrays_are_standardised_like_tensors(dtype: torch.dtype, magnitudes: bool, intercept: bool) -> None:
+@pytest.mark.parametrize("intercept", [0.0, 3.0])
+def test_arrays_are_standardised_like_tensors(dtype: torch.dtype, magnitudes: bool, intercept: float) -> None:
     rows, mean, squares = torch.randn(20, 3, dtype=dtype), torch.randn(3, dtype=dtype), torch.rand(3, dtype=dtype)
     squares[0] = 0.0
     for share in (0.0, 0.9):
@@ -165,9 +167,9 @@ def test_one_row_is_standardised_on_arrays_like_on_tensors(dtype: torch.dtype, u
 
 
 @pytest.mark.parametrize("magnitudes", [False, True])
-@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("intercept", [False, True, 2.5])
 @pytest.mark.parametrize("clip", [0.3, 1.0, 2.5])
-def test_no_output_is_longer_than_bound(magnitudes: bool, intercept: bool, clip: float) -> None:
+def test_no_output_is_longer_than_bound(magnitudes: bool, intercept: bool | float, clip: float) -> None:
     """And one reaches it."""
     rows = torch.randn(50, 3, dtype=D)
     scaler = fed(rows, magnitudes=magnitudes, intercept=intercept, clip=clip)
@@ -351,7 +353,7 @@ def test_wrong_options_are_refused_by_name() -> None:
     bad: dict[str, list[Any]] = {
         "clip": NOT_POSITIVE,
         "magnitudes": [1, 0, None, "yes"],
-        "intercept": [1, 0, None, "yes"],
+        "intercept": [0, -1.0, math.nan, math.inf, None, "yes"],
         "freeze_after": [0, -1, 1.5, True, "3"],
         **{name: BAD_OPTIONS[name] for name in ("dim", "batch_shape", "dtype", "device", "validate")},
     }

@@ -23,10 +23,12 @@ def benchmark_modules() -> Iterator[SimpleNamespace]:
         import data
         import learners
         import neural_linear
+        import play
         import run
         import tables
 
-        yield SimpleNamespace(data=data, learners=learners, neural_linear=neural_linear, run=run, tables=tables)
+        modules = (data, learners, neural_linear, play, run, tables)
+        yield SimpleNamespace(**{module.__name__: module for module in modules})
     finally:
         sys.path.remove(str(FOLDER))
         for name in set(sys.modules) - before:
@@ -47,10 +49,11 @@ def test_tuning_seeds_are_other_seeds(benchmark_modules: SimpleNamespace) -> Non
 
 def test_sets_have_one_role(benchmark_modules: SimpleNamespace) -> None:
     data = benchmark_modules.data
-    dev, seen, later, last, held_out = (data.chosen_sets([role]) for role in data.ROLES)
+    dev, seen, later, last, held_out, graded = (data.chosen_sets([role]) for role in data.ROLES)
     assert (len(dev), len(seen), len(later)) == (5, 14, 20)
-    assert len(held_out) >= 5
-    assert data.chosen_sets(["all"]) == list(data.SETS) == dev + seen + later + last + held_out
+    assert min(len(held_out), len(graded)) >= 5
+    assert data.chosen_sets(["all"]) == dev + seen + later + last + held_out
+    assert list(data.SETS) == data.chosen_sets(["all", "graded"])
     with pytest.raises(ValueError, match="zoo"):
         data.chosen_sets(["zoo"])
 
@@ -60,12 +63,38 @@ def test_streams_are_the_same_for_all_learners(benchmark_modules: SimpleNamespac
     stream = benchmark_modules.data.stream
     standard = stream("digits", 3, 200, "pareto", "standard", True)
     raw = stream("digits", 3, 200, "pareto", "raw", False)
-    assert np.array_equal(standard.labels, raw.labels)
+    assert np.array_equal(standard.payoffs, raw.payoffs)
     assert np.array_equal(standard.noise, raw.noise)
     assert (raw.noise >= -0.5).all()
     assert standard.contexts.shape == (200, 65)
     assert (standard.contexts[:, -1] == 1.0).all()
-    assert not np.array_equal(raw.labels, stream("digits", 4, 200, "none", "raw", False).labels)
+    assert not np.array_equal(raw.payoffs, stream("digits", 4, 200, "none", "raw", False).payoffs)
+
+
+def test_classes_pay_one_or_nothing(benchmark_modules: SimpleNamespace) -> None:
+    table = benchmark_modules.data.table("digits")
+    assert table.payoffs.tolist() == np.eye(10).tolist()
+
+
+def test_levels_pay_less_the_further_they_miss(benchmark_modules: SimpleNamespace) -> None:
+    table = benchmark_modules.data.table("diabetes")
+    assert np.bincount(table.labels).min() > 80  # of 442, in five levels
+    assert table.payoffs.tolist() == [[1.0 - abs(i - j) / 4 for j in range(5)] for i in range(5)]
+
+
+@pytest.mark.parametrize("is_fleet", [False, True])
+def test_an_error_is_what_a_round_pays_less_than_the_right_arm(
+    benchmark_modules: SimpleNamespace, is_fleet: bool
+) -> None:
+    """Always the middle of five levels."""
+    rounds = benchmark_modules.data.stream("diabetes", 0, 400, "pareto", "raw", False)
+    paid: list[float] = []
+    arm = np.array([2]) if is_fleet else 2
+    player = SimpleNamespace(select=lambda x: arm, step=lambda x, k, reward: paid.append(float(np.sum(reward))))
+    play = benchmark_modules.play
+    error = play.errors_of(player, [rounds])[0] if is_fleet else play.error_of(player, rounds)
+    assert error == pytest.approx(1.0 - rounds.payoffs[:, 2].mean())
+    np.testing.assert_allclose(paid, rounds.payoffs[:, 2] + rounds.noise)
 
 
 def test_columns_of_words_become_indicators(
@@ -130,33 +159,39 @@ def test_tables_of_a_page_are_renewed(benchmark_modules: SimpleNamespace) -> Non
     assert tables.renewed(marked, found, "<!-- other -->\n") == renewed.replace(tables.MARK, "<!-- other -->\n")
 
 
-def test_page_has_every_table(benchmark_modules: SimpleNamespace) -> None:
-    """Tables that a run on all sets prints have their headings."""
-    tables = benchmark_modules.tables
-    page = (FOLDER.parents[1] / "docs" / "benchmark.md").read_text()
+# Pages that run.py prints, and their sets.
+PAGES = {"benchmark": "all", "graded": "graded"}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_has_every_table(benchmark_modules: SimpleNamespace, name: str) -> None:
+    """Tables that a run on its sets prints have their headings."""
+    tables, data = benchmark_modules.tables, benchmark_modules.data
+    page = (FOLDER.parents[1] / "docs" / f"{name}.md").read_text()
     titles = [f"Errors {noise}: default against tuned" for noise in tables.NOISE_TITLES.values()]
-    for role in benchmark_modules.data.ROLES:
+    for role in data.CLASSES if name == "benchmark" else [data.GRADED]:
         titles += [f"All settings {noise}: {role}" for noise in tables.NOISE_TITLES.values()]
         titles.append(f"Raw features, without noise: {role}")
-    titles += ["Sets", "What tuning chose", "Processor time"]
+    titles += ["Sets", "In short", "What tuning chose"]
+    titles += ["Processor time"] if name == "benchmark" else []
     for title in titles:
         assert page.count(f"\n## {title}\n") == 1, title
         assert tables.renewed(page, {title: ""}).count(f"## {title}\n") == 1
 
 
-def test_the_page_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
-    """The main table comes from the errors in the repository, without the sets."""
-    script, docs = benchmark_modules.run, FOLDER.parents[1] / "docs"
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, tmp_path: Path, name: str) -> None:
+    """The main tables come from the errors in the repository, without the sets."""
+    script, tables, docs = benchmark_modules.run, benchmark_modules.tables, FOLDER.parents[1] / "docs"
     runs = script.Runs(tmp_path / "runs.jsonl")
-    runs.read(docs / "benchmark_runs.jsonl.gz")
-    sets, learners = list(benchmark_modules.data.SETS), list(benchmark_modules.learners.LEARNERS)
+    runs.read(docs / f"{name}_runs.jsonl.gz")
+    sets, learners = benchmark_modules.data.chosen_sets([PAGES[name]]), list(benchmark_modules.learners.LEARNERS)
     benchmark = script.Benchmark(sets, learners, tuple(range(script.SEEDS)), script.ROUNDS, runs)
-    for noise, title in benchmark_modules.tables.NOISE_TITLES.items():
-        table = benchmark_modules.tables.against_tuned(benchmark, noise)
-        assert (
-            f"## Errors {title}: default against tuned\n\n{benchmark_modules.tables.MARK}{table}"
-            in docs.joinpath("benchmark.md").read_text()
-        )
+    page = docs.joinpath(f"{name}.md").read_text()
+    assert f"## In short\n\n{tables.MARK}{tables.in_short(benchmark)}" in page
+    for noise, title in tables.NOISE_TITLES.items():
+        table = tables.against_tuned(benchmark, noise)
+        assert f"## Errors {title}: default against tuned\n\n{tables.MARK}{table}" in page
 
 
 def test_the_page_of_encoders_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:

@@ -792,6 +792,35 @@ class TestArmsThatComeAndGo:
             trainer(max_epochs=1).fit(each, RoundLoader(inputs, rewards[:, 1:], batch_size=10))
         assert same_state(bandit, loaded)
 
+    def test_a_refused_state_changes_nothing(self) -> None:
+        bandit = in_training(torchonline.bandit(DIM, actions=4, scale=False), train_encoder_every=4)
+        bandit.training_step(logged([0, 1, 2, 3], [0.0, 0.5, 1.0, 1.0]), 0)
+        of_four = copy.deepcopy(bandit.state_dict())
+        bandit.head.policy.remove_actions([0])
+        before = copy.deepcopy(bandit.state_dict())
+        with pytest.raises(RuntimeError):
+            bandit.load_state_dict(of_four)
+        assert before.keys() == bandit.state_dict().keys()
+        assert all(torch.equal(before[name], value) for name, value in bandit.state_dict().items())
+        bandit.training_step(logged([2], [1.0]), 1)
+        empty = in_training(torchonline.bandit(DIM, actions=3, scale=False), train_encoder_every=4)
+        with pytest.raises(RuntimeError):
+            empty.load_state_dict(of_four)
+        assert empty.replay.inputs is None
+
+    def test_a_parent_module_loads_them(self) -> None:
+        states = []
+        for _ in range(2):
+            bandit = in_training(torchonline.bandit(DIM, actions=3, scale=False), train_encoder_every=4)
+            if not states:
+                bandit.training_step(logged([0, 1, 2, 2], [0.0, 0.5, 1.0, 1.0]), 0)
+            bandit.head.policy.remove_actions([1])
+            parent = nn.ModuleDict({"bandit": bandit})
+            parent.load_state_dict(states[0] if states else parent.state_dict())
+            states.append(copy.deepcopy(parent.state_dict()))
+        assert states[0].keys() == states[1].keys()
+        assert all(torch.equal(states[0][name], value) for name, value in states[1].items())
+
     def test_numbers_are_never_given_twice(self) -> None:
         policy = torchonline.bandit(DIM, actions=2)
         policy.remove_actions([1])
@@ -840,3 +869,8 @@ class TestBatches:
             bandit.training_step((torch.randn(len(reward), FEATURES), torch.stack([reward, reward], -1)), k)
         assert bandit.replay.in_order()[2].tolist() == [1.0, 0.0, 1.0, 0.25]
         assert bandit.replay.rounds == bandit.rounds == 4
+
+    def test_means_may_be_true_or_false(self) -> None:
+        bandit = in_training(torchonline.bandit(DIM, actions=2, scale=False))
+        outputs = bandit.training_step((torch.randn(2, FEATURES), torch.ones(2, 2), torch.eye(2).bool()), 0)
+        assert set(outputs["regret"].tolist()) <= {0.0, 1.0}

@@ -40,28 +40,22 @@ from torchonline.core.precision_matrix import add_outer_, remove_outer_
 # A round that makes up more than this of what is known in its direction is not replaced, for rounding's sake.
 MOST_OF_A_DIRECTION = {torch.float64: 0.999, torch.float32: 0.99}
 
-# 2^62 is more rounds than there will be, and an int64.
-MOST_DOUBLINGS = 62
-
 # Rewards below 0 by no more than this are 0 but for rounding.
 ROUNDING = 1e-6
 
 
-def _due_first_of_arrays(estimate: Any, rounds: Any, seen: Any, due_after: int) -> Any:
-    if rounds.ndim == 1 and 1 << min(int(rounds.min()), MOST_DOUBLINGS) > seen[0] // due_after:
-        return estimate  # the usual: no arm is due
-    is_due = 2 ** np.minimum(rounds, MOST_DOUBLINGS) <= seen // due_after
-    return np.where(along(is_due, estimate), math.inf, estimate)
+def _at_mean_of_arrays(estimate: Any, rounds: Any, gain: Any, seen: Any) -> Any:
+    if rounds.all():
+        return estimate  # the usual: all arms have been played
+    mean = along((gain / np.maximum(seen, 1)).astype(estimate.dtype), estimate)
+    return np.where(along(rounds, estimate) == 0, np.maximum(estimate, mean), estimate)
 
 
-@on_arrays(_due_first_of_arrays)
-def due_first(estimate: Tensor, rounds: Tensor, seen: Tensor, due_after: int) -> Tensor:
-    """Raise the estimates of arms that are due to infinity.
-
-    An arm with n rounds is due after ``due_after`` times 2^n rounds of all arms: ``(*B)`` twice.
-    """
-    is_due = 2 ** rounds.clamp(max=62) <= seen // due_after
-    return estimate.masked_fill(along(is_due, estimate), math.inf)
+@on_arrays(_at_mean_of_arrays)
+def at_mean(estimate: Tensor, rounds: Tensor, gain: Tensor, seen: Tensor) -> Tensor:
+    """Raise estimates of arms without rounds to the mean reward, a gain over the rounds seen: ``(*B)`` each."""
+    mean = along(gain / seen.clamp(min=1), estimate)
+    return torch.where(along(rounds, estimate) == 0, torch.maximum(estimate, mean), estimate)
 
 
 class AdaptiveEstimator(Estimator):
@@ -71,9 +65,10 @@ class AdaptiveEstimator(Estimator):
     """
 
     takes_one_row = True
-    pooled: tuple[str, ...] = ("seen", "spread", "target")
+    pooled: tuple[str, ...] = ("seen", "spread", "gain", "target")
     seen: Tensor
     spread: Tensor
+    gain: Tensor
     target: Tensor
     can_replace = True
 
@@ -83,13 +78,11 @@ class AdaptiveEstimator(Estimator):
         ridge: float | None,
         radius_scale: float,
         noise_scale: float = 1.0,
-        due_after: int | None = None,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         ridge = positive_integer("dim", dim) / 5.0 if ridge is None else ridge
         super().__init__(dim, ridge, radius_scale, noise_scale, restart_every=restart_every, **options)
-        self.due_after = None if due_after is None else positive_integer("due_after", due_after)
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
         # TorchScript sees no constants of a module.
@@ -105,21 +98,22 @@ class AdaptiveEstimator(Estimator):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         spread = torch.tensor(self.noise_scale, dtype=torch.float64)
-        own = {"seen": torch.zeros((), dtype=torch.int64), "spread": spread, "target": torch.zeros_like(spread)}
+        zero = torch.zeros((), dtype=torch.float64)
+        own = {"seen": torch.zeros((), dtype=torch.int64), "spread": spread, "gain": zero, "target": zero.clone()}
         return super()._initial_state() | own
 
     def radius(self) -> Tensor:
         return self.radius_scale * number(self.spread)
 
     def raised(self, predictor: Tensor) -> Tensor:
-        return self._due_first(predictor)
+        return self._at_mean(predictor)
 
-    def _due_first(self, estimate: Tensor) -> Tensor:
-        """Raise the estimates of arms that are due to infinity."""
-        return estimate if self.due_after is None else due_first(estimate, self.rounds, self.seen, self.due_after)
+    def _at_mean(self, estimate: Tensor) -> Tensor:
+        """Raise the estimates of arms that were never played to the mean reward of all arms."""
+        return at_mean(estimate, self.rounds, self.gain, self.seen)
 
-    def _keep_(self, residual: Tensor, reward: Tensor) -> Tensor:
-        """Renew the spread, and return the reward that the parameter learns from."""
+    def _keep_(self, residual: Tensor) -> Tensor:
+        """Renew the spread, and return the residual that the parameter learns from."""
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -129,8 +123,9 @@ class AdaptiveEstimator(Estimator):
         quadratic = dot(a, V_inv_a)
         self._check_growth(x, quadratic)
         predictor = dot(a, theta_hat)
-        residual = self._keep_(weight * reward - predictor, reward)
+        residual = self._keep_(weight * reward - predictor)
         count_(self.seen)
+        increase_(self.gain, (predictor + residual) / weight)
         assign_(self.target, predictor + residual)
         theta_hat += V_inv_a * along(residual / (1.0 + quadratic), x)
         self._add_outer_(a, V_inv_a, quadratic)
@@ -165,14 +160,12 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
 
     in round t, with residuals before learning. The sum starts with one residual of ``noise_scale``, 1/2 for rewards in [0, 1].
 
-    With a ``floor``, for rewards of at least 0, :class:`UCB` and the radius masters raise each estimate to at least half of the
-    mean reward so far, or to the floor if that is less, before they add the radius times the width. So the least known of the
-    arms is tried whose estimates are low. Where an arm has not been played, ridge regression may put its reward far below 0. The
-    floor helps while the other arms pay little more than it. Policies without a bonus have no use for it.
-
-    With ``due_after``, an arm of :class:`DisjointArms` with n rounds is due after ``due_after`` times 2^n rounds of all arms: its
-    score is infinite, so that :class:`UCB` and the radius masters play it next if it is available. So no arm is given up for
-    ever, after however unlucky a start, and t rounds have at most about log2(t / ``due_after``) + 1 such tries of each arm.
+    Two things are raised before :class:`UCB` and the radius masters add the radius times the width. An arm of
+    :class:`DisjointArms` that was never played has at least the mean reward of all arms so far: its model knows 0 only, which
+    may be less than all other arms pay. With a ``floor``, for rewards of at least 0, each estimate is at least half of that
+    mean, or the floor if that is less. So the least known of the arms is tried whose estimates are low. Where an arm has not been
+    played, ridge regression may put its reward far below 0. The floor helps while the other arms pay little more than it.
+    Policies without a bonus raise nothing.
 
     Guarantee: none. The radius is a heuristic. It has no factor of the dimension, and shrinks as predictions get better. Radius
     and default ridge, d / 5, were found on real data, with d standardised features and no magnitudes. :class:`RidgeRegression`
@@ -187,7 +180,6 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         ridge: above 0; None for d / 5.
         radius_scale: above 0, the radius in units of the residuals' root mean square.
         floor: above 0, in units of the reward; rewards below 0 are refused then. None for estimates as they are.
-        due_after: an arm with n rounds is due after so many times 2^n rounds of all arms, see above. None for never.
 
     Shape:
         - ``squares``, the sum of squared residuals; ``seen``, their number; ``spread``, their root mean square; ``gain``, the sum
@@ -208,7 +200,6 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     takes_one_row = True  # raised() does too
     pooled = ("squares", "seen", "spread", "gain", "target")
     squares: Tensor
-    gain: Tensor
 
     def __init__(
         self,
@@ -218,26 +209,24 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         ridge: float | None = None,
         radius_scale: float = 0.8,
         floor: float | None = None,
-        due_after: int | None = None,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         noise_scale = positive("noise_scale", noise_scale)
-        super().__init__(dim, ridge, radius_scale, noise_scale, due_after, restart_every, **options)
+        super().__init__(dim, ridge, radius_scale, noise_scale, restart_every, **options)
         self.squared_noise = self.noise_scale**2
         self.floor = None if floor is None else positive("floor", floor)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        zero = torch.zeros((), dtype=torch.float64)
-        return super()._initial_state() | {"squares": zero, "gain": zero.clone()}
+        return super()._initial_state() | {"squares": torch.zeros((), dtype=torch.float64)}
 
     def raised(self, predictor: Tensor) -> Tensor:
         if self.floor is not None:
             gain = number(self.gain)
             lowest = at_most(0.5 * gain / at_least(real(self.seen, gain), 1.0), self.floor)
             predictor = maximum(predictor, along(lowest, predictor))
-        return self._due_first(predictor)
+        return self._at_mean(predictor)
 
     def possible_reward(self, values: Tensor) -> Tensor:
         return values if self.floor is None else values.clamp(min=0.0)
@@ -256,8 +245,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
                 return False
         return super()._is_ordinary(reward)
 
-    def _keep_(self, residual: Tensor, reward: Tensor) -> Tensor:
-        increase_(self.gain, reward)
+    def _keep_(self, residual: Tensor) -> Tensor:
         squares = number(self.squares) + residual * residual
         assign_(self.squares, squares)
         assign_(self.spread, sqrt((squares + self.squared_noise) / (real(self.seen, squares) + 2.0)))
@@ -276,7 +264,8 @@ class RobustRidgeRegression(AdaptiveEstimator):
 
     In the first ``warmup`` rounds, a residual is cut at three times the largest before it instead; the first other than 0 is not
     cut. The spread is 1 at first. A window of zeros leaves it as it is, so that arms without any reward do not end exploration.
-    If all rewards are multiplied by a number, so are predictions, and radii after the first residual other than 0.
+    If all rewards are multiplied by a number, so are predictions, and radii after the first residual other than 0. An arm that
+    was never played has the mean reward of all, as in :class:`AdaptiveRidgeRegression`; outliers count there as they are cut.
 
     Guarantee: none. The radius is a heuristic. It needs neither the noise scale nor the parameter's norm, and plays well on real
     data under heavy-tailed noise (docs/benchmark.md). Do not use it for bounded rewards that are rarely above 0, whose successes
@@ -293,11 +282,10 @@ class RobustRidgeRegression(AdaptiveEstimator):
         cut: above 0, where residuals are cut, in units of the quantile.
         window: number of residuals that are kept.
         warmup: rounds before the quantile is used.
-        due_after: as in :class:`AdaptiveRidgeRegression`.
 
     Shape:
-        - ``residuals``, ``(*B, window)``; ``spread``; ``seen``, number of residuals so far; ``target``, what the last round was
-          learnt from: ``(*B)``.
+        - ``residuals``, ``(*B, window)``; ``spread``; ``seen``, number of residuals so far; ``gain``, the sum of what rounds were
+          learnt from; ``target``, that of the last round: ``(*B)``.
 
     Example:
         >>> learner, x = RobustRidgeRegression(1), torch.ones(1)
@@ -311,7 +299,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
     """
 
     statistics_depend_on = ("ridge", "restart_every", "cut", "quantile", "window", "warmup")
-    pooled = ("residuals", "spread", "seen", "target")
+    pooled = ("residuals", "spread", "seen", "gain", "target")
     residuals: Tensor
 
     def __init__(
@@ -324,11 +312,10 @@ class RobustRidgeRegression(AdaptiveEstimator):
         cut: float = 1.0,
         window: int = 256,
         warmup: int = 10,
-        due_after: int | None = None,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(dim, ridge, radius_scale, due_after=due_after, restart_every=restart_every, **options)
+        super().__init__(dim, ridge, radius_scale, restart_every=restart_every, **options)
         self.quantile = within("quantile", quantile, 0.0, 1.0)
         self.cut = positive("cut", cut)
         self.window, self.warmup = positive_integer("window", window), positive_integer("warmup", warmup)
@@ -337,7 +324,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"residuals": torch.zeros(self.window, dtype=torch.float64)}
 
-    def _keep_(self, residual: Tensor, reward: Tensor) -> Tensor:
+    def _keep_(self, residual: Tensor) -> Tensor:
         residuals = self.residuals
         size, seen = abs(residual), real(self.seen, residuals)
         first = 3.0 * number(largest(residuals))

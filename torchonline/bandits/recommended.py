@@ -16,8 +16,8 @@ from torchonline.core.options import LearnerOptions
 MOST_WITH_MAGNITUDES = 48
 # For the features of an encoder.
 RIDGE_OF_ENCODERS = 2.0
-# Rounds after which an arm that was never played is, if arms have a model each.
-DUE_AFTER = 32
+# Appended to scaled features: the ridge shrinks an arm's level a quarter as much as its other parameters.
+INTERCEPT = 2.0
 
 BOUNDED = (
     "ridge regression whose radius follows its residuals, with a floor and without a cut, because rewards are bounded"
@@ -59,22 +59,20 @@ def bandit(
 ) -> ComposedPolicy | UCB:
     """Return the recommended bandit for raw features and default arguments.
 
-    It standardises the features as they come, adds the magnitudes of up to 48 features, learns a linear model of both by ridge
-    regression, and plays the arm whose upper bound is largest, with a radius that follows the residuals. The first 32 rounds are
-    standardised again as the scaler learns. Its repr says what was chosen and why. Nothing has to be tuned; no theorem holds,
-    because the scaler moves and the radius is a heuristic.
+    It standardises the features as they come, adds the magnitudes of up to 48 features and a constant, learns a linear model of
+    all by ridge regression, and plays the arm whose upper bound is largest, with a radius that follows the residuals. The
+    constant is 2, so that the ridge shrinks the level of an arm a quarter as much as its other parameters. The first 32 rounds
+    are standardised again as the scaler learns. Its repr says what was chosen and why. Nothing has to be tuned; no theorem
+    holds, because the scaler moves and the radius is a heuristic.
     docs/benchmark.md compares it with other libraries, and docs/encoders.md puts it on an encoder. For a theorem, put the
     estimator that the repr names under :class:`UCB` or :class:`DisjointArms`.
 
     "binary" and "unit" learn by :class:`AdaptiveRidgeRegression` with radius_scale=0.6 and floor=0.15. The others learn by
     :class:`RobustRidgeRegression` with radius_scale=0.8; for "heavy" it is 0.65, and quantile=0.9.
 
-    With ``actions``, none is given up for ever. An action that has been played n times is played next after 32 times 2^n rounds
-    of all actions: in t rounds, at most log2(t / 32) + 1 such tries of each.
-
-    Rewards count from 0, the mean of an arm that is not known: 0 should be an ordinary bad reward. Of rewards far above 0 that
-    differ little, such as 10 and 11, it plays the first arm most of the time; subtract a typical bad reward. "binary" and
-    "unit" refuse rewards below 0, but not above 1.
+    An action that was never played has the mean reward of all, so that it is tried. Ridge regression shrinks the level of an
+    action to 0: of rewards that are far from 0 and differ by less than a hundredth, such as 1000 and 1001, it may stay with a
+    worse one; subtract a typical reward. "binary" and "unit" refuse rewards below 0, but not above 1.
 
     Cost of a round: O(K m^2) for a decision among K arms, O(m^2) for a step, where cutting sorts 256 numbers besides; m is
     2 d + 1 with magnitudes, d + 1 without them, and d without a scaler.
@@ -112,13 +110,12 @@ def bandit(
     scaler, ridge = None, RIDGE_OF_ENCODERS
     if instance_of("scale", scale, bool, "True or False"):
         magnitudes = dim <= MOST_WITH_MAGNITUDES if magnitudes is None else magnitudes
-        scaler = RunningScaler(dim, magnitudes=magnitudes, **options)
+        scaler = RunningScaler(dim, magnitudes=magnitudes, intercept=INTERCEPT, **options)
         features = scaler.features
         ridge = dim / kind.ridge_divisors[0] if magnitudes else (dim + 1) / kind.ridge_divisors[1]
     elif magnitudes:
         raise ValueError(f"magnitudes: expected None or False with scale=False, got {magnitudes!r}")
-    due_after = None if actions is None else DUE_AFTER
-    model = kind.estimator(features, ridge=ridge, due_after=due_after, **kind.options, **options)
+    model = kind.estimator(features, ridge=ridge, **kind.options, **options)
     policy: ComposedPolicy | UCB
     if actions is not None:
         policy, instead = DisjointArms(model, actions, scaler=scaler), f"DisjointArms({kind.theorem}, {actions})"

@@ -25,11 +25,11 @@ def magnitude(z: Tensor, weight: float = MAGNITUDE_WEIGHT, centre: float = MEAN_
 
 
 def _standardised_arrays(
-    x: Any, mean: Any, squares: Any, share: Any, factor: Any, clip: float, magnitudes: bool, intercept: bool
+    x: Any, mean: Any, squares: Any, share: Any, factor: Any, clip: float, magnitudes: bool, intercept: float
 ) -> Any:
     dim, most = x.shape[-1], squarable(x)
-    features: Any = np.empty((*x.shape[:-1], dim * (1 + magnitudes) + intercept), x.dtype)
-    features[..., -1] = 1.0
+    features: Any = np.empty((*x.shape[:-1], dim * (1 + magnitudes) + (intercept > 0.0)), x.dtype)
+    features[..., -1] = intercept
     z = features[..., :dim]
     # Three quarters of the time of operators, which allocate.
     np.subtract(x, mean, out=z)
@@ -63,9 +63,9 @@ def standardised(
     factor: Tensor,
     clip: float,
     magnitudes: bool,
-    intercept: bool,
+    intercept: float,
 ) -> Tensor:
-    """Standardise and clip each row, and append magnitudes and a 1 if asked to.
+    """Standardise and clip each row, and append magnitudes if asked to, and an intercept above 0.
 
     ``share`` is that of the row's squared offset in the sum of squares; ``factor`` multiplies its offset.
     """
@@ -76,8 +76,8 @@ def standardised(
     features = [z]
     if magnitudes:
         features.append(magnitude(z))
-    if intercept:
-        features.append(torch.ones_like(z[..., :1]))
+    if intercept > 0.0:
+        features.append(torch.full_like(z[..., :1], intercept))
     return torch.cat(features, -1) if len(features) > 1 else z
 
 
@@ -91,7 +91,8 @@ class RunningScaler(Learner):
     row before ``step`` shows it; afterwards it would count twice. Before two rows have been seen, z is 0, and so is a feature
     that is the same in all n rows. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended for each feature: a model that is linear
     in z and its magnitude can say that the middle of a feature's range is good, or bad. The magnitude of a constant feature is
-    -0.56. With ``intercept``, a 1 is appended.
+    -0.56. With ``intercept``, a constant is appended: the larger, the less a
+    ridge shrinks the level of an estimate.
 
     What it does to a guarantee. The coordinates move while the scaler learns, so what an estimator has learnt before refers to
     other coordinates than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after`` mean
@@ -104,7 +105,7 @@ class RunningScaler(Learner):
         dim: d, number of features.
         clip: largest magnitude of a standardised feature.
         magnitudes: whether to append a magnitude for each feature.
-        intercept: whether to append a 1.
+        intercept: the constant to append, above 0; True for 1, False for none.
         freeze_after: rows after which mean and deviation stay as they are, from 2 on (after 1 row all features stay 0); None for
             never.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
@@ -124,8 +125,8 @@ class RunningScaler(Learner):
         Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 1962.
     """
 
-    # A policy's statistics on the scaled features depend on the last two.
-    statistics_depend_on = ("freeze_after", "clip", "magnitudes")
+    # A policy's statistics on the scaled features depend on the last three.
+    statistics_depend_on = ("freeze_after", "clip", "magnitudes", "intercept")
     mean: Tensor
     squares: Tensor
     rounds: Tensor
@@ -136,18 +137,18 @@ class RunningScaler(Learner):
         *,
         clip: float = 2.5,
         magnitudes: bool = False,
-        intercept: bool = True,
+        intercept: bool | float = True,
         freeze_after: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
         self.clip = positive("clip", clip)
         self.magnitudes: bool = instance_of("magnitudes", magnitudes, bool, "True or False")
-        self.intercept: bool = instance_of("intercept", intercept, bool, "True or False")
+        self.intercept: float = float(intercept) if isinstance(intercept, bool) else positive("intercept", intercept)
         self.freeze_after = None if freeze_after is None else positive_integer("freeze_after", freeze_after)
-        self.features = self.dim * (1 + self.magnitudes) + self.intercept
+        self.features = self.dim * (1 + self.magnitudes) + (self.intercept > 0.0)
         # The largest norm of a standardised row, for an estimator's feature_bound.
-        self.bound = math.sqrt(self.dim * self._largest_square() + self.intercept)
+        self.bound = math.sqrt(self.dim * self._largest_square() + self.intercept**2)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
