@@ -61,11 +61,13 @@ def play(
     early, gain = Early(), gains(members)
     master = kind(np.full(members, rate), actions, count, seeds)
     lost, each = np.zeros(members), np.arange(members)
-    for x, paid, added in zip(contexts, payoffs, noises, strict=True):
+    is_played, learnt = np.zeros((members, actions), bool), np.zeros(members)
+    for t, (x, paid, added) in enumerate(zip(contexts, payoffs, noises, strict=True)):
         z = scaler(x)
         mean, width = ridges.predict(z)
         radius = unit * residuals.scale()[:, None, None] * np.array(SCALES)[:, None]
-        named = (mean[:, None] + radius * width[:, None]).argmax(-1)
+        raised = np.where(is_played, mean, np.maximum(mean, learnt[:, None] / max(t, 1)))
+        named = (raised[:, None] + radius * width[:, None]).argmax(-1)
         multiple = master.play()
         arm = named[each, multiple]
         reward = line[0] * (paid[each, arm] + added) + line[1]
@@ -74,6 +76,8 @@ def play(
         predicted = mean[each, arm]
         target = predicted + residuals.keep(reward - predicted)
         ridges.learn(z, arm, target)
+        is_played[each, arm] = True
+        learnt += target
         scaler.step(x)
         early.step(scaler, ridges, x, z, arm, target)
         lost += 1.0 - paid[each, arm]

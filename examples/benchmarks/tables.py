@@ -221,7 +221,7 @@ def processor_times(times: Times) -> str:
 
 def described(benchmark: "Benchmark") -> str:
     """Return a table of the sets."""
-    header = ["set", "used as", "package", "rows", "features", "arms", "error of the commonest class", "rounds"]
+    header = ["set", "used as", "package", "rows", "features", "arms", "error of the best single arm", "rounds"]
     return markdown(header, []) + "".join(data.describe(name, benchmark.rounds) + "\n" for name in benchmark.sets)
 
 

@@ -108,7 +108,7 @@ def test_robust_arms_share_a_window(is_small: bool) -> None:
     arms = on_tensors(DisjointArms(RobustRidgeRegression(DIM, window=7, warmup=3), ARMS), is_small)
     references = [RobustReference(DIM, window=7, warmup=3) for _ in range(ARMS)]
     for one in references:
-        one.residuals = references[0].residuals
+        one.residuals, one.learnt = references[0].residuals, references[0].learnt
     probes = torch.randn(9, DIM, dtype=D)
     for x, k, reward, scale in zip(*rounds(60), strict=True):
         arms.step(x, k, reward, scale)

@@ -87,6 +87,9 @@ class Reference:
 
     def named(self, x: np.ndarray) -> np.ndarray:
         mean, error = self.estimates(x)
+        if self.is_adaptive and self.data:
+            unplayed = np.array([all(arm != k for _, arm, _ in self.data) for k in range(ARMS)])
+            mean = np.where(unplayed, np.maximum(mean, np.mean([reward for *_, reward in self.data])), mean)
         return (mean + np.array(SCALES)[:, None] * error).argmax(-1)
 
     def rate(self) -> float:

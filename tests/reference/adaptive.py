@@ -24,6 +24,8 @@ class RobustReference:
         self.V = (dim / 5.0 if ridge is None else ridge) * np.eye(dim)
         self.theta = np.zeros(dim)
         self.residuals: list[float] = []
+        self.learnt: list[float] = []  # arms may share this list and that of residuals
+        self.rounds = 0
 
     def spread(self) -> float:
         """The root mean square of the residuals in the last window that is not all zeros, each cut; 1 if there is none."""
@@ -49,7 +51,10 @@ class RobustReference:
         return np.sqrt(np.einsum("...i,ij,...j->...", x, np.linalg.inv(self.V), x))
 
     def scores(self, arms: np.ndarray) -> np.ndarray:
-        return arms @ self.theta + self.radius() * self.width(arms)
+        means = arms @ self.theta
+        if self.rounds == 0 and self.learnt:
+            means = np.maximum(means, np.mean(self.learnt))
+        return means + self.radius() * self.width(arms)
 
     def step(self, x: np.ndarray, reward: float, noise_scale: float | None = None) -> None:
         scale = 1.0 if noise_scale is None else noise_scale
@@ -57,6 +62,8 @@ class RobustReference:
         residual = reward - x @ self.theta
         self.residuals.append(abs(residual))
         kept = float(np.clip(residual, -self.limit(), self.limit()))
+        self.learnt.append((x @ self.theta + kept) * scale)
+        self.rounds += 1
         self.V = self.V + np.outer(x, x)
         self.theta = self.theta + np.linalg.solve(self.V, x) * kept
 
