@@ -140,7 +140,7 @@ class NeuralLinearBandit(pl.LightningModule):
         self.encoder_batch_size = positive_integer("encoder_batch_size", encoder_batch_size)
         self.encoder_learning_rate = positive("encoder_learning_rate", encoder_learning_rate)
         self.replay = None if self.train_encoder_every is None else Replay(replay_size)
-        self._numbers = self._numbers_of_arms()
+        self._arm_ids = self._ids_of_arms()
         readout = None if self.replay is None else torch.zeros_like(head.policy.estimator.theta_hat)
         self.register_buffer("readout", readout)
         self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
@@ -237,7 +237,10 @@ class NeuralLinearBandit(pl.LightningModule):
         return super().state_dict(*arguments, **options)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
-        """Load a state, with or without the names of ``torch.compile``. A state that is refused changes nothing."""
+        """Load a state, with or without the names of ``torch.compile``.
+
+        A state that is refused changes nothing.
+        """
         before = {name: value.clone() for name, value in self.state_dict().items()}
         own = {plain_name(name): name for name in before}
         state = {own.get(plain_name(name), name): value for name, value in state_dict.items()}
@@ -255,20 +258,20 @@ class NeuralLinearBandit(pl.LightningModule):
             self._follow_arms(self.replay)
         super()._load_from_state_dict(*arguments)
 
-    def _numbers_of_arms(self) -> list[int]:
-        return list(self.head.policy.numbers) if self.head.has_models else []
+    def _ids_of_arms(self) -> list[int]:
+        return list(self.head.policy.arm_ids) if self.head.has_models else []
 
     def _follow_arms(self, replay: Replay) -> None:
         """Rename the arms in the replay if arms came or went.
 
         Rounds of removed arms are dropped.
         """
-        numbers = self._numbers_of_arms()
-        if numbers == self._numbers:
+        arm_ids = self._ids_of_arms()
+        if arm_ids == self._arm_ids:
             return
-        replay.follow([numbers.index(number) if number in numbers else -1 for number in self._numbers])
+        replay.follow([arm_ids.index(one) if one in arm_ids else -1 for one in self._arm_ids])
         self.readout = torch.zeros_like(self.head.policy.estimator.theta_hat)
-        self._numbers = numbers
+        self._arm_ids = arm_ids
 
     def _batch_dims(self) -> int:
         return learner_of(self.head.policy).batch_dims
@@ -372,8 +375,8 @@ class NeuralLinearBandit(pl.LightningModule):
         if self.replay is None or every is None or int(self.rounds) // every <= before // every:
             return
         theta_hat, rounds = self.head.policy.estimator.theta_hat, self.replay.in_order()
-        if self.readout is None or self.readout.shape != theta_hat.shape or not bool(self.readout.any()):
-            self.readout = theta_hat.clone()  # the first time since actions came or went
+        if self.readout is None or not bool(self.readout.any()):
+            self.readout = theta_hat.clone()  # 0 until the first training, and after arms came or went
         readout = self.readout
         options: Any = {"steps": self.encoder_steps, "learning_rate": self.encoder_learning_rate}
 

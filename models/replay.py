@@ -77,7 +77,7 @@ class Replay(nn.Module):
             return
         inputs, action, reward = self.in_order()
         action = torch.tensor(places, device=action.device)[action]
-        stays = (action >= 0).reshape(len(action), -1).all(-1)
+        stays = (action >= 0).flatten(1).all(-1) if action.dim() > 1 else action >= 0
         self.rounds.zero_()
         self.push(inputs[stays], action[stays], reward[stays])
 

@@ -792,6 +792,16 @@ class TestArmsThatComeAndGo:
             trainer(max_epochs=1).fit(each, RoundLoader(inputs, rewards[:, 1:], batch_size=10))
         assert same_state(bandit, loaded)
 
+    def test_an_empty_replay_follows_again(self) -> None:
+        bandit = in_training(torchonline.bandit(DIM, actions=2, scale=False))
+        bandit.training_step(logged([0, 0], [0.0, 0.5]), 0)
+        bandit.head.policy.remove_actions([0])
+        assert int(bandit.state_dict()["replay.rounds"]) == 0
+        bandit.head.policy.add_actions()
+        assert int(bandit.state_dict()["replay.rounds"]) == 0
+        bandit.training_step(logged([1], [0.5]), 1)
+        assert bandit.replay.in_order()[1].tolist() == [1]
+
     def test_a_refused_state_changes_nothing(self) -> None:
         bandit = in_training(torchonline.bandit(DIM, actions=4, scale=False), train_encoder_every=4)
         bandit.training_step(logged([0, 1, 2, 3], [0.0, 0.5, 1.0, 1.0]), 0)
@@ -821,11 +831,11 @@ class TestArmsThatComeAndGo:
         assert states[0].keys() == states[1].keys()
         assert all(torch.equal(states[0][name], value) for name, value in states[1].items())
 
-    def test_numbers_are_never_given_twice(self) -> None:
+    def test_ids_are_never_given_twice(self) -> None:
         policy = torchonline.bandit(DIM, actions=2)
         policy.remove_actions([1])
         policy.add_actions(2)
-        assert policy.numbers == [0, 2, 3]
+        assert policy.arm_ids == [0, 2, 3]
 
 
 class TestBatches:

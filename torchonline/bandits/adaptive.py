@@ -44,18 +44,16 @@ MOST_OF_A_DIRECTION = {torch.float64: 0.999, torch.float32: 0.99}
 ROUNDING = 1e-6
 
 
-def _at_mean_of_arrays(estimate: Any, rounds: Any, gain: Any, seen: Any) -> Any:
+def _at_mean_of_arrays(estimate: Any, rounds: Any, mean: Any) -> Any:
     if rounds.all():
         return estimate  # the usual: all arms have been played
-    mean = along((gain / np.maximum(seen, 1)).astype(estimate.dtype), estimate)
-    return np.where(along(rounds, estimate) == 0, np.maximum(estimate, mean), estimate)
+    return np.where(along(rounds, estimate) == 0, np.maximum(estimate, along(mean, estimate)), estimate)
 
 
 @on_arrays(_at_mean_of_arrays)
-def at_mean(estimate: Tensor, rounds: Tensor, gain: Tensor, seen: Tensor) -> Tensor:
-    """Raise estimates of arms without rounds to the mean reward, a gain over the rounds seen: ``(*B)`` each."""
-    mean = along(gain / seen.clamp(min=1), estimate)
-    return torch.where(along(rounds, estimate) == 0, torch.maximum(estimate, mean), estimate)
+def at_mean(estimate: Tensor, rounds: Tensor, mean: Tensor) -> Tensor:
+    """Raise the estimates of arms without rounds to the mean reward, ``(*B)``."""
+    return torch.where(along(rounds, estimate) == 0, torch.maximum(estimate, along(mean, estimate)), estimate)
 
 
 class AdaptiveEstimator(Estimator):
@@ -106,11 +104,12 @@ class AdaptiveEstimator(Estimator):
         return self.radius_scale * number(self.spread)
 
     def raised(self, predictor: Tensor) -> Tensor:
-        return self._at_mean(predictor)
+        return at_mean(predictor, self.rounds, self._mean_reward())
 
-    def _at_mean(self, estimate: Tensor) -> Tensor:
-        """Raise the estimates of arms that were never played to the mean reward of all arms."""
-        return at_mean(estimate, self.rounds, self.gain, self.seen)
+    def _mean_reward(self) -> Tensor:
+        """Return the mean reward of all arms, or 0 before the first round."""
+        gain = number(self.gain)
+        return gain / at_least(real(self.seen, gain), 1.0)
 
     def _keep_(self, residual: Tensor) -> Tensor:
         """Renew the spread, and return the residual that the parameter learns from."""
@@ -125,8 +124,9 @@ class AdaptiveEstimator(Estimator):
         predictor = dot(a, theta_hat)
         residual = self._keep_(weight * reward - predictor)
         count_(self.seen)
-        increase_(self.gain, (predictor + residual) / weight)
-        assign_(self.target, predictor + residual)
+        target = predictor + residual
+        increase_(self.gain, target / weight)
+        assign_(self.target, target)
         theta_hat += V_inv_a * along(residual / (1.0 + quadratic), x)
         self._add_outer_(a, V_inv_a, quadratic)
 
@@ -160,12 +160,11 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
 
     in round t, with residuals before learning. The sum starts with one residual of ``noise_scale``, 1/2 for rewards in [0, 1].
 
-    Two things are raised before :class:`UCB` and the radius masters add the radius times the width. An arm of
-    :class:`DisjointArms` that was never played has at least the mean reward of all arms so far: its model knows 0 only, which
-    may be less than all other arms pay. With a ``floor``, for rewards of at least 0, each estimate is at least half of that
-    mean, or the floor if that is less. So the least known of the arms is tried whose estimates are low. Where an arm has not been
-    played, ridge regression may put its reward far below 0. The floor helps while the other arms pay little more than it.
-    Policies without a bonus raise nothing.
+    :class:`UCB` and the radius masters raise low estimates before they add the radius times the width. In :class:`DisjointArms`,
+    the estimate of an arm without rounds is at least the mean reward of all arms: its model starts from 0, which may be less
+    than any arm pays. With a ``floor``, for rewards of at least 0, every estimate is at least the smaller of the floor and half
+    of that mean. Where an arm has not been played, ridge regression may put its reward far below 0. The floor helps while the
+    other arms pay little more than it. Other policies use the estimates as they are.
 
     Guarantee: none. The radius is a heuristic. It has no factor of the dimension, and shrinks as predictions get better. Radius
     and default ridge, d / 5, were found on real data, with d standardised features and no magnitudes. :class:`RidgeRegression`
@@ -222,11 +221,10 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         return super()._initial_state() | {"squares": torch.zeros((), dtype=torch.float64)}
 
     def raised(self, predictor: Tensor) -> Tensor:
+        mean = self._mean_reward()
         if self.floor is not None:
-            gain = number(self.gain)
-            lowest = at_most(0.5 * gain / at_least(real(self.seen, gain), 1.0), self.floor)
-            predictor = maximum(predictor, along(lowest, predictor))
-        return self._at_mean(predictor)
+            predictor = maximum(predictor, along(at_most(0.5 * mean, self.floor), predictor))
+        return at_mean(predictor, self.rounds, mean)
 
     def possible_reward(self, values: Tensor) -> Tensor:
         return values if self.floor is None else values.clamp(min=0.0)
@@ -264,8 +262,8 @@ class RobustRidgeRegression(AdaptiveEstimator):
 
     In the first ``warmup`` rounds, a residual is cut at three times the largest before it instead; the first other than 0 is not
     cut. The spread is 1 at first. A window of zeros leaves it as it is, so that arms without any reward do not end exploration.
-    If all rewards are multiplied by a number, so are predictions, and radii after the first residual other than 0. An arm that
-    was never played has the mean reward of all, as in :class:`AdaptiveRidgeRegression`; outliers count there as they are cut.
+    If all rewards are multiplied by a number, so are predictions, and radii after the first residual other than 0. The estimate
+    of an arm without rounds is raised as in :class:`AdaptiveRidgeRegression`, to the mean of the cut rewards.
 
     Guarantee: none. The radius is a heuristic. It needs neither the noise scale nor the parameter's norm, and plays well on real
     data under heavy-tailed noise (docs/benchmark.md). Do not use it for bounded rewards that are rarely above 0, whose successes
@@ -284,8 +282,8 @@ class RobustRidgeRegression(AdaptiveEstimator):
         warmup: rounds before the quantile is used.
 
     Shape:
-        - ``residuals``, ``(*B, window)``; ``spread``; ``seen``, number of residuals so far; ``gain``, the sum of what rounds were
-          learnt from; ``target``, that of the last round: ``(*B)``.
+        - ``residuals``, ``(*B, window)``; ``spread``; ``seen``, number of residuals so far; ``gain``, the sum of the cut
+          rewards; ``target``, what the last round was learnt from: ``(*B)``.
 
     Example:
         >>> learner, x = RobustRidgeRegression(1), torch.ones(1)

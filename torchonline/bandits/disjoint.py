@@ -89,8 +89,9 @@ class DisjointArms(ComposedPolicy):
         dim = scaler.dim if isinstance(scaler, RunningScaler) else one.dim
         super().__init__(_with_estimator(pattern, fleet), scaler, one.batch_shape, dim)
         self.most_actions = most
-        # A number for each arm, which no other arm ever gets: for those who remember rounds of arms that move up.
-        self.numbers, self.numbered = list(range(count)), count
+        # A number for each arm, which no other arm ever gets: for NeuralLinearBandit, whose replay remembers rounds of arms that
+        # move up. Not in the state dict, as a load keeps the arms.
+        self.arm_ids, self.next_arm_id = list(range(count)), count
         # Where the chosen arm's statistics are while it learns, except on NumPy views. They are no state.
         self.arm = one
         one._non_persistent_buffers_set.update(one._buffers)
@@ -276,10 +277,10 @@ class DisjointArms(ComposedPolicy):
             modules: dict[str, Any] = {"policy": _with_estimator(self.policy, new)}
             if self.early is not None:
                 modules["early"] = self.early.with_arms(old)
-        numbered = self.numbered + added
-        numbers = [self.numbers[k] for k in old] + list(range(self.numbered, numbered))
+        next_arm_id = self.next_arm_id + added
+        arm_ids = [self.arm_ids[k] for k in old] + list(range(self.next_arm_id, next_arm_id))
         # In this order: an exception in between leaves no view of another fleet.
-        self.__dict__.update(_view=None, multiplications=new.dim * count, numbers=numbers, numbered=numbered)
+        self.__dict__.update(_view=None, multiplications=new.dim * count, arm_ids=arm_ids, next_arm_id=next_arm_id)
         self._modules.update(modules)
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:

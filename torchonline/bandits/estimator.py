@@ -160,7 +160,7 @@ class Estimator(Learner):
         """Return what :class:`UCB` adds its bonus to: by default, the predictors."""
         return predictor
 
-    def estimate_and_error(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def estimate_and_bonus(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the terms of an upper bound: raised predictors, and radius times width.
 
         Shapes: ``(*B, ..., d)`` to ``(*B, ...)`` twice.

@@ -119,7 +119,7 @@ class SquareCB(Exploration):
 
     def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
         gamma = self.gamma * (1.0 + rounds.to(scores.dtype)) ** self.exponent
-        # Infinity times the best arm's gap of 0 is no number. Any floating-point type holds this one.
+        # Infinity times the best arm's gap of 0 is no number. float32 and bfloat16 hold 1e38.
         gamma = along(gamma.clamp(max=1e38), scores)
         best = one_hot(scores)
         arms = (scores > -math.inf).sum(-1, keepdim=True)

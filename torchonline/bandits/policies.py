@@ -284,7 +284,7 @@ class UCB(Policy):
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:
         """Return the upper confidence bounds: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        estimate, error = self.estimator.estimate_and_error(arms)
+        estimate, error = self.estimator.estimate_and_bonus(arms)
         return estimate + error
 
 
@@ -347,7 +347,7 @@ class Greedy(Policy):
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:
-        """Return the predictors, in the order of the estimated means: ``(*B, ..., K)``."""
+        """Return the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``. They rank arms as the estimated means do."""
         return self.estimator.predictor(arms)
 
 

@@ -86,7 +86,7 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
     def _estimates(self, context: Tensor) -> tuple[Tensor, Tensor]:
         estimator, dims = self.policy.estimator, self.batch_dims
         x = for_each_arm(self._features(context), dims, estimator.rounds.shape[-1], self.takes_one_row)
-        estimate, error = estimator.estimate_and_error(x)
+        estimate, error = estimator.estimate_and_bonus(x)
         return arms_last(estimate, dims), arms_last(error, dims)
 
     def _learn_round(self, context: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:

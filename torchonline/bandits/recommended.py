@@ -34,7 +34,7 @@ class Kind:
     # The estimator that has a theorem instead.
     theorem: str
     options: dict[str, float] = field(default_factory=dict)
-    # The ridge is d over the first on features and their magnitudes, d + 1 over the second on features and a 1.
+    # The ridge is d over the first on features and their magnitudes, d + 1 over the second without magnitudes.
     ridge_divisors: tuple[int, int] = (4, 5)
 
 
@@ -70,9 +70,10 @@ def bandit(
     "binary" and "unit" learn by :class:`AdaptiveRidgeRegression` with radius_scale=0.6 and floor=0.15. The others learn by
     :class:`RobustRidgeRegression` with radius_scale=0.8; for "heavy" it is 0.65, and quantile=0.9.
 
-    An action that was never played has the mean reward of all, so that it is tried. Ridge regression shrinks the level of an
-    action to 0: of rewards that are far from 0 and differ by less than a hundredth, such as 1000 and 1001, it may stay with a
-    worse one; subtract a typical reward. "binary" and "unit" refuse rewards below 0, but not above 1.
+    The bound of an action that was never played starts from the mean reward of all rounds, or from 0 if that is more. This
+    usually gets the action tried, but not if it is added beside one that pays far more than the mean. Ridge regression shrinks
+    the level of an action to 0: of rewards that differ by less than a hundredth of their size, such as 1000 and 1001, it may stay
+    with a worse one; subtract a typical reward. "binary" and "unit" refuse rewards below 0, but not above 1.
 
     Cost of a round: O(K m^2) for a decision among K arms, O(m^2) for a step, where cutting sorts 256 numbers besides; m is
     2 d + 1 with magnitudes, d + 1 without them, and d without a scaler.

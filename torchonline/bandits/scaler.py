@@ -65,7 +65,7 @@ def standardised(
     magnitudes: bool,
     intercept: float,
 ) -> Tensor:
-    """Standardise and clip each row, and append magnitudes if asked to, and an intercept above 0.
+    """Standardise and clip rows; append magnitudes and an intercept above 0.
 
     ``share`` is that of the row's squared offset in the sum of squares; ``factor`` multiplies its offset.
     """
@@ -91,8 +91,7 @@ class RunningScaler(Learner):
     row before ``step`` shows it; afterwards it would count twice. Before two rows have been seen, z is 0, and so is a feature
     that is the same in all n rows. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended for each feature: a model that is linear
     in z and its magnitude can say that the middle of a feature's range is good, or bad. The magnitude of a constant feature is
-    -0.56. With ``intercept``, a constant is appended: the larger, the less a
-    ridge shrinks the level of an estimate.
+    -0.56. With ``intercept``, a constant is appended: the larger, the less a ridge shrinks the level of an estimate.
 
     What it does to a guarantee. The coordinates move while the scaler learns, so what an estimator has learnt before refers to
     other coordinates than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after`` mean

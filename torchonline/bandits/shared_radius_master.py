@@ -70,8 +70,7 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
         return len(self.scales)
 
     def _estimates(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        estimate, error = self.policy.estimator.estimate_and_error(self._features(context))
-        return estimate, error
+        return self.policy.estimator.estimate_and_bonus(self._features(context))
 
     @one_at_a_time
     def _step_in_python(

@@ -113,11 +113,11 @@ def passed(cls: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> di
     named = {names.get(name, name): value for name, value in named.items()}
     try:
         bound = inspect.signature(cls).bind(*arguments, **named)
-        more = [
-            name for name, parameter in bound.signature.parameters.items() if parameter.kind is parameter.VAR_KEYWORD
-        ]
         found = dict(bound.arguments)
-        return found | {name: value for rest in more for name, value in found.pop(rest, {}).items()}
+        for name, parameter in bound.signature.parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                found |= found.pop(name, {})
+        return found
     except TypeError as error:
         if _family_of(inspect.signature(cls.__init__).parameters.values()) is not None:
             raise TypeError(f"{cls.__name__}() {error}") from None

@@ -1,7 +1,7 @@
 """Learners as files that decide and learn where torchonline is not installed.
 
-Every function verifies the exported module against the eager one before it returns, but for :func:`compile_program`, whose
-program was verified. Arguments are left unchanged. A file of
+Every function leaves its argument unchanged. All but :func:`compile_program` verify the exported module against the eager one
+before they return; that takes a program that was verified, and does not run the compiled code. A file of
 a private learner holds its :meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values alone: it only decides.
 """
 
