@@ -253,7 +253,7 @@ class NeuralLinearBandit(pl.LightningModule):
             raise
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
-        """Load the module's own part of a state, with a readout of the arms that the policy has."""
+        """Load the module's own part of a state, with the readout of today's arms."""
         if self.replay is not None:
             self._follow_arms(self.replay)
         super()._load_from_state_dict(*arguments)

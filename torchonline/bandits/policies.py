@@ -347,7 +347,10 @@ class Greedy(Policy):
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:
-        """Return the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``. They rank arms as the estimated means do."""
+        """Return the predictors, which rank arms as the estimated means do.
+
+        Shapes: ``(*B, ..., K, d)`` to ``(*B, ..., K)``.
+        """
         return self.estimator.predictor(arms)
 
 
