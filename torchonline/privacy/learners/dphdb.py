@@ -67,7 +67,7 @@ class DPHDB(PrivateBandit):
         >>> bandit.select(torch.eye(2))
         tensor([0, 1])
 
-    Reference: Algorithm 4 of the paper of :class:`~torchonline.DPTOFW`. What differs: the clock of an arm's learner is its own,
+    Reference: Algorithm 3 of the paper of :class:`~torchonline.DPTOFW`. What differs: the clock of an arm's learner is its own,
     without which its Theorem 4.1 does not hold; contributions are clipped; noise is a BLT's by default; rewards may be late;
     and no arm is discarded by default.
     """
