@@ -18,7 +18,7 @@ class AuditResult:
     """Result of an audit, with its arguments; see :func:`epsilon_lower_bound`."""
 
     epsilon: float  # the lower bound, at least 0. It is 0 if the games show nothing.
-    limit: float  # the largest bound that this number of games can give, whatever the mechanism
+    limit: float  # the bound that these games would give for a release without noise
     delta: float
     confidence: float
     pairs: int
