@@ -85,6 +85,7 @@ class Vertices(Domain):
 
     count: int  # of vertices
     diameter: float  # largest l1 distance of two vertices
+    reach: float  # largest l1 norm of a vertex
 
     def scores(self, direction: Tensor) -> Tensor:
         """Return <direction, v> for all vertices v: ``(*, d)`` to ``(*, count)``."""
@@ -110,7 +111,7 @@ class CrossPolytope(LpBall, Vertices):
 
     def __init__(self, dim: int, *, radius: float = 1.0) -> None:
         super().__init__(dim, norm=1.0, radius=radius)
-        self.count, self.diameter = 2 * self.dim, 2.0 * self.radius
+        self.count, self.diameter, self.reach = 2 * self.dim, 2.0 * self.radius, self.radius
 
     def scores(self, direction: Tensor) -> Tensor:
         return self.radius * torch.cat([direction, -direction], -1)
@@ -140,6 +141,7 @@ class Polytope(Vertices):
             raise ValueError("vertices: expected finite values, got NaN or infinity")
         self.points = vertices.detach().to("cpu", torch.float64, copy=True)
         self.count, self.dim = self.points.shape
+        self.reach = float(self.points.abs().sum(-1).max())
         self.diameter = max(float(torch.cdist(some, self.points, p=1.0).max()) for some in self.points.split(256))
 
     def start(self) -> Tensor:

@@ -12,6 +12,14 @@ from torchonline.core.ops import fill_, minimum, norms
 MARGIN = 1e-6
 
 
+def sum_rounding(count: int) -> float:
+    """Return how much farther apart two rounded sums of numbers may be, for numbers of length 1.
+
+    Each is off by at most 2^-54 count^2, however it is added up.
+    """
+    return 2.0**-52 * count**2
+
+
 def _clipped(contribution: Tensor, bound: float, order: float) -> Tensor:
     largest = norms(contribution, math.inf)
     unit = contribution / largest

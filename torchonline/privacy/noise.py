@@ -9,8 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.core.backend import as_array
 from torchonline.core.checks import finite_number, one_of, positive_integer, seed_number, sizes
 from torchonline.privacy import discrete_gaussian
+from torchonline.privacy.exact_draws import Probability, highest, rounded_normal
+
+# Releases are multiples of a power of two, from the 32nd to the 16th part of the standard deviation of the noise.
+FINENESS = 5
+# Sums of floating-point numbers decide a rounding if they are farther than this from a midpoint, in units of the grid, and if the
+# tail of the draw has at least this probability. Their errors are some thousand times smaller (docs/privacy.md).
+SURE, COMMON_TAIL = 2.0**-32, 2.0**-20
+FIRST_BIT, REST = np.uint64(2**63), np.uint64(2**63 - 1)
 
 # One object for each process. A source that holds another object was made before a fork.
 _process = object()
@@ -41,27 +50,46 @@ class NoiseSource:
         """Return whether the noise can be computed from a seed that somebody chose."""
         return False
 
+    def add_normal(self, values: Any, scale: float) -> Any:
+        r"""Release secret numbers with noise: values + scale N(0, 1), rounded to a grid.
+
+        The grid is :func:`grid_of` the scale. The result has exactly the law of the rounded sum of real numbers, so its last bits
+        tell nothing more. It takes and returns a float64 tensor or array of any shape.
+        """
+        self._refuse("add_normal")
+
+    def highest(self, scores: Tensor, scale: float, law: str) -> Tensor:
+        r"""Choose the highest of secret scores with noise: ``(..., m)`` to int64 ``(...)``.
+
+        It is the place of the largest of scores + scale Z, Z of the law ``"laplace"`` or ``"gumbel"``, and has exactly the law of
+        that of real numbers. The scores are float64.
+        """
+        self._refuse("highest")
+
+    def happens(self, shape: tuple[int, ...], probability: float) -> Tensor:
+        """Draw whether independent events happen, bool, each with at most this probability.
+
+        It is less than the probability by at most 2^-64.
+        """
+        self._refuse("happens")
+
     def normal(self, shape: tuple[int, ...]) -> Tensor:
-        """Draw from N(0, 1)."""
+        """Draw from N(0, 1). A sum with this number must not be released: see ``add_normal``."""
         self._refuse("normal")
 
-    def normal_array(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Draw an array from N(0, 1), for fast small steps. The shape is not checked."""
-        return self.normal(shape).numpy()
-
     def laplace(self, shape: tuple[int, ...]) -> Tensor:
-        r"""Draw from the law with density :math:`e^{-|z|}/2`."""
+        r"""Draw from the law with density :math:`e^{-|z|}/2`, not to be released."""
         self._refuse("laplace")
 
     def gumbel(self, shape: tuple[int, ...]) -> Tensor:
-        r"""Draw from the law with :math:`P(Z \le z) = \exp(-e^{-z})`."""
+        r"""Draw from the law with :math:`P(Z \le z) = \exp(-e^{-z})`, not to be released."""
         self._refuse("gumbel")
 
     def generalized_gaussian(self, shape: tuple[int, ...], order: float) -> Tensor:
         r"""Draw vectors ``(..., d)`` of density :math:`\propto \exp(-\|z\|_r^2/2)`.
 
         r is ``order``, at least 1. The square of the norm has the law Gamma(d/2, scale 2), and is independent of the direction
-        :math:`z/\|z\|_r`.
+        :math:`z/\|z\|_r`. A sum with this noise must be rounded before it is released, and nothing is proved of its last bits.
         """
         self._refuse("generalized_gaussian")
 
@@ -138,7 +166,100 @@ def noise_source(name: str | NoiseSource, seed: int | None = None) -> NoiseSourc
     return _Pseudorandom(seed)
 
 
-class _Pseudorandom(NoiseSource):
+def grid_of(scale: float) -> float:
+    """Return the grid of a release: a power of two, less than a 16th of the scale."""
+    return math.ldexp(1.0, math.frexp(scale)[1] - FINENESS)
+
+
+class _Continuous(NoiseSource):
+    """Base class of the sources of real numbers, made of uniform 64-bit words.
+
+    A word's highest bit says which tail of a law the number is in, and the other bits are the first of the tail's probability.
+    """
+
+    def _words(self, count: int) -> np.ndarray:
+        """Draw uniform integers, uint64, ``(count)``."""
+        raise NotImplementedError
+
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.from_numpy(self._numbers("normal", sizes("shape", shape))[0])
+
+    def laplace(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.from_numpy(self._numbers("laplace", sizes("shape", shape))[0])
+
+    def gumbel(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.from_numpy(self._numbers("gumbel", sizes("shape", shape))[0])
+
+    def _numbers(self, law: str, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+        """Draw numbers of a law; also return their words, tails, and whether they are upper tails."""
+        words = self._words(math.prod(shape)).reshape(shape)
+        upper = words >= FIRST_BIT
+        tail = ((words & REST) + 0.5) * 2.0**-64
+        return _LAWS[law](tail, upper), words, tail, upper
+
+    def add_normal(self, values: Any, scale: float) -> Any:
+        if isinstance(values, Tensor):
+            released = self.add_normal(as_array(values.cpu()), scale)
+            return torch.from_numpy(released).to(values.device)
+        grid = grid_of(scale)
+        exact, ratio = values / grid, scale / grid
+        whole = np.rint(exact)
+        offset = exact - whole  # exact, as the two lines before are
+        z, words, tail, upper = self._numbers("normal", values.shape)
+        moved = offset + ratio * z
+        steps = np.rint(moved)
+        margin = abs(moved - steps)
+        if margin.max(initial=0.0) > 0.5 - SURE or tail.min(initial=0.5) < COMMON_TAIL:
+            for place in zip(*np.nonzero((margin > 0.5 - SURE) | (tail < COMMON_TAIL)), strict=True):
+                sign = -1.0 if upper[place] else 1.0  # by symmetry all are lower tails
+                probability = Probability(int(words[place] & REST), self._word)
+                found = rounded_normal(sign * float(offset[place]), ratio, int(sign * steps[place]), probability)
+                steps[place] = sign * found
+        return (whole + steps) * grid + 0.0  # no negative zeros
+
+    def highest(self, scores: Tensor, scale: float, law: str) -> Tensor:
+        values = as_array(scores.cpu())
+        noise, words, tail, upper = self._numbers(one_of("law", law, ("gumbel", "laplace")), values.shape)
+        added = scale * noise
+        noisy = values + added
+        # More than the errors of the noise, of the sum, and of the bits of the tail that are not known.
+        error = 2.0**-40 * (scale + abs(added) + abs(values)) + scale * (2.0**-63 / tail)
+        best = noisy.argmax(-1)
+        may_win = noisy + error >= (noisy - error).max(-1, keepdims=True)
+        if (may_win.sum(-1) > 1).any():
+            for place in zip(*np.nonzero(may_win.sum(-1) > 1), strict=True):
+                (able,) = np.nonzero(may_win[place])
+                tails = [(Probability(int(words[place][i] & REST), self._word), bool(upper[place][i])) for i in able]
+                best[place] = able[highest(values[place][able].tolist(), scale, law, tails)]
+        return torch.from_numpy(best).to(scores.device)
+
+    def happens(self, shape: tuple[int, ...], probability: float) -> Tensor:
+        count = math.prod(sizes("shape", shape))
+        limit = min(int(probability * 2.0**64), 2**64 - 1)
+        return torch.from_numpy(self._words(count) < np.uint64(limit)).reshape(shape)
+
+    def _word(self) -> int:
+        return int(self._words(1)[0])
+
+
+def _normal_of(tail: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    z = torch.special.ndtri(torch.from_numpy(tail)).numpy()
+    return np.where(upper, -z, z)
+
+
+def _laplace_of(tail: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    z = np.log(2.0 * tail)
+    return np.where(upper, -z, z)
+
+
+def _gumbel_of(tail: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    return -np.log(np.where(upper, -np.log1p(-tail), -np.log(tail)))
+
+
+_LAWS = {"normal": _normal_of, "laplace": _laplace_of, "gumbel": _gumbel_of}
+
+
+class _Pseudorandom(_Continuous):
     name = "torch"
 
     def __init__(self, seed: int | None = None) -> None:
@@ -150,7 +271,7 @@ class _Pseudorandom(NoiseSource):
 
     def _start(self, sequence: np.random.SeedSequence, seeded: bool) -> None:
         self._sequence, self._seeded, self._process = sequence, seeded, _process
-        self._numbers = np.random.Generator(np.random.Philox(sequence))
+        self._generator = np.random.Generator(np.random.Philox(sequence))
 
     def renew(self) -> None:
         self._start(np.random.SeedSequence(secrets.randbits(128)), False)
@@ -165,23 +286,15 @@ class _Pseudorandom(NoiseSource):
             child._start(self._sequence.spawn(1)[0], True)
         return child
 
-    def _generator(self) -> np.random.Generator:
+    def _own_generator(self) -> np.random.Generator:
         """Return the generator of this process."""
         if self._process is not _process:
             self.renew()
-        return self._numbers
+        return self._generator
 
-    def normal(self, shape: tuple[int, ...]) -> Tensor:
-        return torch.from_numpy(self.normal_array(sizes("shape", shape)))
-
-    def normal_array(self, shape: tuple[int, ...]) -> np.ndarray:
-        return self._generator().standard_normal(shape)
-
-    def laplace(self, shape: tuple[int, ...]) -> Tensor:
-        return torch.from_numpy(self._generator().laplace(size=sizes("shape", shape)))
-
-    def gumbel(self, shape: tuple[int, ...]) -> Tensor:
-        return torch.from_numpy(self._generator().gumbel(size=sizes("shape", shape)))
+    def _words(self, count: int) -> np.ndarray:
+        raw: Any = self._own_generator().bit_generator
+        return raw.random_raw(count)
 
     def generalized_gaussian(self, shape: tuple[int, ...], order: float) -> Tensor:
         shape, order = sizes("shape", shape), finite_number("order", order)
@@ -189,7 +302,7 @@ class _Pseudorandom(NoiseSource):
             raise ValueError("shape: expected at least one size, got ()")
         if order < 1.0:
             raise ValueError(f"order: expected a number of at least 1, got {order}")
-        numbers = self._generator()
+        numbers = self._own_generator()
         # |e|^r has the law Gamma(1/r). A uniform number to the power r times Gamma(1 + 1/r) has this law, and does not underflow.
         # The uniform number is an odd multiple of 2^-53, so that no vector is 0.
         uniform = 2.0 * numbers.random(shape) - 1.0 + 2.0**-53
@@ -200,31 +313,13 @@ class _Pseudorandom(NoiseSource):
         return torch.from_numpy(np.sqrt(square)[..., None] * e)
 
 
-class _Csprng(NoiseSource):
-    """The source "csprng": inverse distribution functions, from the nearer tail."""
+class _Csprng(_Continuous):
+    """The source "csprng"."""
 
     name = "csprng"
 
-    def _tails(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Draw tails, True for the upper, and their probabilities, in (0, 1/2]."""
-        shape = sizes("shape", shape)
-        words = np.frombuffer(os.urandom(8 * math.prod(shape)), dtype=np.int64)
-        tail = ((words & (2**63 - 1)) + 0.5) * 2.0**-64
-        return torch.from_numpy(words < 0).reshape(shape), torch.from_numpy(tail).reshape(shape)
-
-    def normal(self, shape: tuple[int, ...]) -> Tensor:
-        upper, tail = self._tails(shape)
-        z = torch.special.ndtri(tail)
-        return torch.where(upper, -z, z)
-
-    def laplace(self, shape: tuple[int, ...]) -> Tensor:
-        upper, tail = self._tails(shape)
-        z = torch.log(2.0 * tail)
-        return torch.where(upper, -z, z)
-
-    def gumbel(self, shape: tuple[int, ...]) -> Tensor:
-        upper, tail = self._tails(shape)
-        return -torch.log(torch.where(upper, -torch.log1p(-tail), -torch.log(tail)))
+    def _words(self, count: int) -> np.ndarray:
+        return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
 
 
 class _Discrete(NoiseSource):

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from torchonline.core.checks import non_negative, one_of, positive, within
 from torchonline.core.stepping import one_at_a_time
-from torchonline.privacy.clipping import MARGIN
-from torchonline.privacy.learners.bandit import PrivateBandit
+from torchonline.privacy.clipping import MARGIN, clipped
+from torchonline.privacy.learners.bandit import REWARDS_A_ROUND, PrivateBandit
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.released import ReleasedBandit
 from torchonline.privacy.mechanisms.prefix_sums import calibrated
@@ -99,9 +99,10 @@ class DPUCB(PrivateBandit):
         self.noise_scale = non_negative("noise_scale", noise_scale)
         self.ridge = positive("ridge", ridge)
         self.alpha = within("alpha", alpha, 0.0, 1.0)
-        self.upper = torch.triu_indices(dim + 1, dim + 1)
-        sensitivity = (math.sqrt(8.0) if self.adjacency == "replace_one" else 2.0) * (1.0 + MARGIN)
-        self.noise = calibrated("tree", self, sensitivity)
+        self.upper = torch.triu_indices(dim + 1, dim + 1)[:, :-1]  # without the square of the reward
+        sensitivity = math.sqrt(4.5 if self.adjacency == "replace_one" else 2.0) * (1.0 + MARGIN)
+        self.longest = REWARDS_A_ROUND * math.sqrt(2.0) * (1.0 + MARGIN)
+        self.noise = calibrated("tree", self, sensitivity, self.longest)
         height = (self.horizon - 1).bit_length() + 1 if self.is_original else self.horizon.bit_length()
         if self.is_original and self.epsilon < math.inf:
             scale = 8.0 * math.sqrt(height) * math.log(4.0 / self.delta) / self.epsilon
@@ -138,7 +139,7 @@ class DPUCB(PrivateBandit):
         products = v[..., self.upper[0]] * v[..., self.upper[1]]
         pulled = action.unsqueeze(-1) == torch.arange(self.arm_count, device=action.device)
         summand = pulled.to(v.dtype).mT @ products
-        self.noise.add(self._buffers, summand, step)
+        self.noise.add(self._buffers, clipped(summand, self.longest), step)
 
     @one_at_a_time
     def released(self) -> "ReleasedDPUCB":

@@ -125,7 +125,10 @@ class LocalMD(DisjointBatches):
         self.secret_gradient_sum += contribution
         if (size := self._sizes.get(step)) is None:
             return
-        change = self.secret_iterate_sum / size + self._noise(self.sensitivity(self._phase(step)))
+        # Sums and iterates are rounded, by this share of the sensitivity at most.
+        rounding = 2.0**-51 * (size + self.clip_norm + 12.0)
+        sensitivity = self.sensitivity(self._phase(step)) * (1.0 + rounding)
+        change = self._with_noise(self.secret_iterate_sum / size, sensitivity)
         self.theta.copy_(self._shrunk(self.theta.to(torch.float64) + change))
         self.secret_iterate_sum.zero_()
         self.secret_gradient_sum.zero_()

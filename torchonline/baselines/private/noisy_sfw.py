@@ -8,7 +8,7 @@ from torch import Tensor
 from torchonline.baselines.private.private_optimizer import DisjointBatches
 from torchonline.convex.domains import LpBall
 from torchonline.core.checks import within
-from torchonline.privacy.clipping import clipped
+from torchonline.privacy.clipping import clipped, sum_rounding
 from torchonline.privacy.learners.base import PrivateOptions
 
 
@@ -93,7 +93,8 @@ class NoisySFW(DisjointBatches):
         self.secret_sum += contribution
         if (size := self._sizes.get(step)) is None:
             return
-        self.direction.lerp_((self.secret_sum + self._noise(self._moved())) / size, self._rate(step))
+        noisy_sum = self._with_noise(self.secret_sum, self._moved() + sum_rounding(size) * self._longest())
+        self.direction.lerp_(noisy_sum / size, self._rate(step))
         vertex = self.domain.minimizer(self.direction)
         self.theta_prev.copy_(self.theta)
         self.theta.lerp_(vertex.to(self.theta.dtype), self.step_size)

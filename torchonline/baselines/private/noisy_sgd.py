@@ -11,7 +11,7 @@ from torchonline.baselines.private.private_optimizer import rate_or_best
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
 from torchonline.core.checks import kind, positive, positive_integer, sizes, within
 from torchonline.privacy.calibration import gaussian_mu
-from torchonline.privacy.clipping import MARGIN, clipped
+from torchonline.privacy.clipping import MARGIN, clipped, sum_rounding
 from torchonline.privacy.learners.base import SEEDED
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
@@ -89,7 +89,7 @@ class NoisySGD:
             raise ValueError(f"batch_size: expected a number from 1 to {self.records}, got {batch_size}")
         self.batch_shape = sizes("batch_shape", batch_shape)
         self.source = make_source(noise_source, seed)
-        self.source.require("normal")
+        self.source.require("add_normal")
         self.rate = self.batch_size / self.records
         self.noise_multiplier = 0.0
         if self.epsilon < math.inf:
@@ -133,17 +133,19 @@ class NoisySGD:
         runs = math.prod(self.batch_shape)
         theta = torch.zeros((runs, self.dim), dtype=torch.float64, device=device)
         average = torch.zeros_like(theta)
-        # A normal number is below this quantile with the probability of a record.
-        quantile = torch.special.ndtri(torch.tensor(self.rate, dtype=torch.float64))
-        scale = self.noise_multiplier * self.clip * (1.0 + MARGIN) if self.noise_multiplier > 0.0 else 0.0
+        scale = 0.0
+        if self.noise_multiplier > 0.0:
+            scale = self.noise_multiplier * self.clip * (1.0 + MARGIN + sum_rounding(self.records))
         with torch.no_grad():
             for step in range(1, self.steps + 1):
                 average.lerp_(theta, 1.0 / step)
-                run, record = (self.source.normal((runs, self.records)) <= quantile).to(device).nonzero(as_tuple=True)
-                total = scale * self.source.normal((runs, self.dim)).to(device)
+                run, record = self.source.happens((runs, self.records), self.rate).to(device).nonzero(as_tuple=True)
+                total = torch.zeros((runs, self.dim), dtype=torch.float64, device=device)
                 if len(run):
                     contributions = clipped(slopes(theta[run], *(values[record] for values in data)), self.clip)
                     total.index_add_(0, run, contributions)
+                if scale > 0.0:
+                    total = self.source.add_normal(total, scale)
                 theta = theta.sub(total, alpha=self.learning_rate / self.batch_size)
                 theta = projected(theta, self.norm, self.radius_bound)
         return average.reshape(*self.batch_shape, self.dim), theta.reshape(*self.batch_shape, self.dim)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from torchonline.convex.domains import norm_order
@@ -50,7 +49,7 @@ class DisjointBatches(PrivateOptimizer):
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.source.require("normal")
+        self.source.require("add_normal")
         self.noise_multiplier = 0.0 if self.epsilon == math.inf else 1.0 / gaussian_mu(self.epsilon, self.delta)
 
     def _cut(self, sizes: list[int]) -> None:
@@ -59,12 +58,10 @@ class DisjointBatches(PrivateOptimizer):
         self.ends = (*ends, self.horizon)
         self._sizes = {end: end - start for start, end in zip((0, *ends), self.ends, strict=True)}
 
-    def _noise(self, sensitivity: float) -> Tensor:
-        """Return noise, ``(*B, d)``, for a vector of a given sensitivity."""
-        if self.noise_multiplier == 0.0:
-            return torch.zeros_like(self.theta, dtype=torch.float64)
-        draw = self.source.normal(tuple(self.theta.shape)) * (self.noise_multiplier * sensitivity)
-        return draw.to(self.theta.device)
+    def _with_noise(self, values: Tensor, sensitivity: float) -> Tensor:
+        """Release secret values, ``(*B, d)``, of a given sensitivity."""
+        scale = self.noise_multiplier * sensitivity
+        return self.source.add_normal(values, scale) if scale > 0.0 else values  # type: ignore[no-any-return]
 
     def _event(self, steps: int) -> Event | None:
         return None if steps < self.ends[0] else GaussianEvent(self.noise_multiplier)

@@ -13,6 +13,9 @@ from torchonline.privacy.clipping import clipped
 from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
 from torchonline.privacy.records import record_actions, record_values
 
+# The sum of what arrives in a round is clipped to the length of so many contributions, so that its rounding is small.
+REWARDS_A_ROUND = 256
+
 
 class PrivateBandit(PrivateLearner):
     r"""Base class of the private bandits: K arms, one context and one person a round.
@@ -32,7 +35,7 @@ class PrivateBandit(PrivateLearner):
     another person (no shared stock, no interference).
 
     A step takes all rewards that arrived in its round, late ones too, clips the contribution of each at the present state, and
-    adds them up. The clock counts rounds: one step for each reward would shift everybody after it, and would not be private.
+    adds them up. (The sum is clipped too, to the length of 256 contributions.) The clock counts rounds: one step for each reward would shift everybody after it, and would not be private.
     A person moves one summand, even if the delay of her reward depends on her data.
 
     Values are never refused, because an error would tell of them. A context with NaN or infinity is decided upon as 0. Its

@@ -110,6 +110,10 @@ class PrivateLearner(ClockedLearner):
         """Return what a mechanism is calibrated to, and its source."""
         return {"epsilon": self.epsilon, "delta": self.delta, "source": self.source}
 
+    def _records_moved(self) -> float:
+        """Return how many contributions a neighbouring stream changes: 2, or 1 under ``"zero_out"``."""
+        return 2.0 if self.adjacency == "replace_one" else 1.0
+
     def released(self) -> Any:
         """Return a module of the public values, for export: it decides, but never learns."""
         raise NotImplementedError

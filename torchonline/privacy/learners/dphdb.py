@@ -11,7 +11,7 @@ from torchonline.core.checks import instance_of, one_of, positive, positive_inte
 from torchonline.core.stepping import one_at_a_time
 from torchonline.links import Gaussian, Link
 from torchonline.privacy.accounting import Event
-from torchonline.privacy.learners.bandit import PrivateBandit
+from torchonline.privacy.learners.bandit import REWARDS_A_ROUND, PrivateBandit
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe
 from torchonline.privacy.learners.released import ReleasedDPHDB, highest
@@ -112,6 +112,7 @@ class DPHDB(PrivateBandit):
                 mechanism=mechanism,
                 scheme=scheme,
                 step_scale=step_scale,
+                records_a_step=REWARDS_A_ROUND,
                 **(options | {"horizon": self._local(self.horizon), "noise_source": self.source.spawn(), "seed": None}),
             )
             for _ in range(self.arm_count)

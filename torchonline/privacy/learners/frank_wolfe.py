@@ -87,6 +87,7 @@ class DPTOFW(PrivateFrankWolfe):
         norm = self.domain.norm
         order = norm / (norm - 1.0) if 1.0 < norm < math.inf else math.inf if norm == 1.0 else 1.0
         shape: dict[str, Any] = {"order": order, "dim": self.dim, "sensitivity": self._moved(max(order, 2.0))}
+        shape["longest"] = self._longest()
         return GeneralizedGaussianTree(self.horizon, **shape, **self._promise())
 
 

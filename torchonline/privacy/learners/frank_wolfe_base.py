@@ -52,9 +52,11 @@ class PrivateFrankWolfe(PrivatePoint):
         scheme: str,
         step_scale: float,
         clip_norm: float = 2.0,
+        records_a_step: int = 1,
         **options: Unpack[PrivateOptions],
     ) -> None:
         super().__init__(dim, clip=clip, clip_norm=clip_norm, **options)
+        self.records_a_step = records_a_step
         self.domain = domain
         automatic = "gumbel" if self.dim > 1.3 * self.horizon else "blt"
         self.mechanism = automatic if mechanism == "auto" else mechanism
@@ -70,10 +72,17 @@ class PrivateFrankWolfe(PrivatePoint):
         if self.epsilon == math.inf:
             return NoNoise(self.horizon)
         if self.mechanism not in VERTEX_LAWS:
-            return calibrated(self.mechanism, self, self._moved(), self._longest())
-        moved, rho = self._moved(math.inf), zcdp_rho(self.epsilon, self.delta)
+            return calibrated(self.mechanism, self, self._moved(), self.records_a_step * self._longest())
         domain: Any = self.domain
-        return NoisyVertex(domain, self.mechanism, horizon=self.horizon, sensitivity=moved, rho=rho, source=self.source)
+        return NoisyVertex(
+            domain,
+            self.mechanism,
+            horizon=self.horizon,
+            sensitivity=self._moved(math.inf),
+            longest=self.records_a_step * self._longest(math.inf),
+            rho=zcdp_rho(self.epsilon, self.delta),
+            source=self.source,
+        )
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         start = self.domain.start()
@@ -86,9 +95,15 @@ class PrivateFrankWolfe(PrivatePoint):
 
     @one_at_a_time
     def step_together(self, gradients: Tensor) -> None:
-        """Take one step on the sum of m clipped records, ``(*B, m, 2, d)``, float64."""
+        """Take one step on the sum of m clipped records, ``(*B, m, 2, d)``, float64.
+
+        The sum is clipped too, to ``records_a_step`` times the clip.
+        """
         step = self._next_step()
-        contribution: Any = self._contribution(gradients, step).sum(-2)
+        # Clipping the sum brings no two sums farther apart in the norm of an inner product, or entry by entry.
+        most = self.records_a_step * self._longest(self.clip_norm)
+        total = self._contribution(gradients, step).sum(-2)
+        contribution: Any = total.clamp(-most, most) if self.clip_norm == math.inf else clipped(total, most)
         view = self._arrays()
         self._add(contribution if view is None else as_array(contribution), step, view)
 

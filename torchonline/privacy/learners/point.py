@@ -79,8 +79,8 @@ class PrivatePoint(PrivateLearner):
         return self.clip * (1.0 + MARGIN) * self.dim ** max(0.0, 1.0 / order - 1.0 / self.clip_norm)
 
     def _moved(self, order: float = 2.0) -> float:
-        """Return the sensitivity of a sum: two contributions, one under ``"zero_out"``."""
-        return (2.0 if self.adjacency == "replace_one" else 1.0) * self._longest(order)
+        """Return the sensitivity of a sum: that of two contributions, or of one."""
+        return self._records_moved() * self._longest(order)
 
     def _advance(self, gradients: Tensor, step: int) -> None:
         """Take a step on gradients, float64, ``(*B, N, d)``."""

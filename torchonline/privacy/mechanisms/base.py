@@ -3,11 +3,10 @@
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import on_arrays
+from torchonline.core.ops import assign_
 from torchonline.privacy.accounting import Event, GaussianEvent
 from torchonline.privacy.noise import NoiseSource, noise_source
 
@@ -20,24 +19,39 @@ MECHANISM_NAMES = ("none", "blt", "tree", "honaker", "sqrt", "paper", "discrete"
 
 
 class Mechanism:
-    """Base class of the mechanisms: a factorization A = BC of prefix sums, and noise.
+    r"""Base class of the mechanisms: a factorization A = BC of prefix sums, and noise.
 
-    Its owner keeps as buffers what evolves: the noisy sum, which is public, and others, which are as secret as the records, and
-    their names say so. Methods that compute run on tensors and on NumPy views of them alike.
+    In each step the encoder C makes a row of the summands so far. The row is released with noise, on a grid, by the noise source.
+    The decoder B computes the prefix sum from released rows only, so its rounding tells nothing.
+
+    Its owner keeps as buffers what evolves: the encoder's memory of summands, which is as secret as the records, and whose names
+    say so; and the noisy sum and the decoder's memory, which are public. Methods that compute run on tensors and on NumPy views of
+    them alike. Floating-point rows differ between neighbouring streams by more than real ones would. :meth:`rounding` bounds this,
+    and the noise allows for it (docs/privacy.md).
 
     Args:
         horizon: n, the number of steps.
         sensitivity: s_2, how far a record can move its summand in the Euclidean norm.
-        noise_scale, source: sigma, the standard deviation of the independent draws, and their source.
+        longest: the largest Euclidean norm of a summand; None for the sensitivity.
+        noise_scale, source: sigma, the standard deviation of the noise on each row, and its source.
     """
 
     name: str
-    law = "normal"
+    law = "add_normal"
 
-    def __init__(self, horizon: int, *, sensitivity: float, noise_scale: float, source: NoiseSource) -> None:
+    def __init__(
+        self,
+        horizon: int,
+        *,
+        sensitivity: float,
+        noise_scale: float,
+        source: NoiseSource,
+        longest: float | None = None,
+    ) -> None:
         source.require(self.law)
         self.horizon = horizon
         self.sensitivity = sensitivity
+        self.longest = sensitivity if longest is None else longest
         self.noise_scale = noise_scale
         self.source = source
 
@@ -46,31 +60,45 @@ class Mechanism:
         return {"noisy_sum": torch.zeros(dim, dtype=torch.float64)}
 
     def add(self, state: State, summand: Tensor, step: int) -> Tensor:
-        """Add a summand, ``(*B, d)``, and noise; return the noisy sum, float64."""
-        noisy_sum = state["noisy_sum"]
-        noisy_sum += self.change(state, summand, step)
-        return self.value(noisy_sum)
-
-    def change(self, state: State, summand: Tensor, step: int) -> Tensor:
-        """Return what a step adds to the noisy sum, ``(*B, d)``.
+        """Add a summand, ``(*B, d)``; return the noisy sum, which may be published.
 
         Call it once for each step, in order. Steps count from 1.
         """
-        change = self._increment(state, step)
-        change += summand
-        return change
+        noisy_sum: Tensor = state["noisy_sum"]
+        assign_(noisy_sum, self._decode(state, self._release(self._encode(state, summand, step)), step))
+        return self.value(noisy_sum)
 
     def value(self, noisy_sum: Tensor) -> Tensor:
         """Return the noisy sum in the units of the summands, float64."""
         return noisy_sum
 
-    def _increment(self, state: State, step: int) -> Tensor:
-        """Return the noise of this prefix minus that of the prefix before: ``(*B, d)``."""
+    def _encode(self, state: State, summand: Tensor, step: int) -> Tensor:
+        """Return the encoder's row of a step, secret: ``(*B, d)``."""
+        raise NotImplementedError
+
+    def _release(self, row: Tensor) -> Tensor:
+        """Return a row with noise, public. This is the only way out of a mechanism."""
+        return self.source.add_normal(row, self.noise_scale)  # type: ignore[no-any-return]
+
+    def _decode(self, state: State, row: Tensor, step: int) -> Tensor:
+        """Return the noisy sum of a step from its released row, ``(*B, d)``."""
         raise NotImplementedError
 
     def column_norm(self, steps: int) -> float:
         """Return the largest norm of C's columns after ``steps`` steps."""
         raise NotImplementedError
+
+    def rounding(self, steps: int) -> float:
+        """Return a bound on the rounding errors of all rows, for summands of length 1.
+
+        It is a bound of the root of the sum of squares over ``steps`` rows, in units of 2^-53.
+        """
+        raise NotImplementedError
+
+    def moved(self, steps: int) -> float:
+        """Return how far a record can move the rows of ``steps`` steps."""
+        # The rows of both streams are rounded.
+        return self.sensitivity * self.column_norm(steps) + 2.0**-52 * self.longest * self.rounding(steps)
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
         """Return B and C for n steps: dense factors of the lower-triangular ones matrix."""
@@ -82,28 +110,11 @@ class Mechanism:
 
     def event(self, steps: int) -> Event:
         """Return what ``steps`` steps, a number fixed in advance, release of a record."""
-        return GaussianEvent(self.noise_scale / (self.sensitivity * self.column_norm(steps)))
+        return GaussianEvent(self.noise_scale / self.moved(steps))
 
     def parameters(self) -> list[tuple[str, float]]:
         """Return the numbers that the noise in a state depends on, by name."""
         return [("sensitivity", self.sensitivity), ("noise_scale", self.noise_scale)]
-
-    def _draw_array(self, memory: Any) -> Any:
-        noise = self.source.normal_array(draw_shape(memory))
-        noise *= self.noise_scale
-        return noise
-
-    @on_arrays(_draw_array)
-    def _draw(self, memory: Tensor) -> Tensor:
-        """Draw from N(0, sigma^2), ``(*B, d)``, in the form of a memory ``(*B, m, d)``."""
-        noise = self.source.normal(draw_shape(memory)).to(memory.device)
-        noise *= self.noise_scale
-        return noise
-
-
-def draw_shape(memory: Tensor | np.ndarray) -> tuple[int, ...]:
-    """Return the shape of one draw for a memory ``(*B, m, d)``: ``(*B, d)``."""
-    return (*memory.shape[:-2], memory.shape[-1])
 
 
 class NoNoise(Mechanism):
@@ -114,8 +125,10 @@ class NoNoise(Mechanism):
     def __init__(self, horizon: int) -> None:
         super().__init__(horizon, sensitivity=math.inf, noise_scale=0.0, source=noise_source("torch"))
 
-    def change(self, state: State, summand: Tensor, step: int) -> Tensor:
-        return summand
+    def add(self, state: State, summand: Tensor, step: int) -> Tensor:
+        total: Tensor = state["noisy_sum"]
+        total += summand
+        return total
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
         return factors(torch.eye(n, dtype=torch.float64))

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.core.backend import beside
 from torchonline.privacy.accounting import Event, ZCDPEvent
 from torchonline.privacy.calibration import zcdp_rho
-from torchonline.privacy.mechanisms.base import State, draw_shape
+from torchonline.privacy.mechanisms.base import State
 from torchonline.privacy.mechanisms.trees import Tree
 from torchonline.privacy.noise import NoiseSource
 
@@ -20,12 +20,12 @@ class DiscreteTree(Tree):
     r"""Binary tree of integers, in units of ``grid``, with discrete Gaussian noise.
 
     For integers that move by at most s the noise is :math:`s^2/(2\sigma^2)`-zCDP, as the continuous noise is (Canonne, Kamath and
-    Steinke, NeurIPS 2020). So the proof is about this program's integers, where floating-point noise has holes. ``grid`` is a
+    Steinke, NeurIPS 2020). No number of this proof is real. ``grid`` is a
     power of two. Summands are rounded towards 0; one that is then too long, which only rounding can cause, counts as 0.
 
     Args:
-        radius: the length of the longest summand. ``sensitivity`` is once or twice ``radius``.
-        horizon, sensitivity, source: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
+        horizon, source, sensitivity, longest: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`. The sensitivity is once
+            or twice the length of the longest summand.
         epsilon, delta: of the whole run.
     """
 
@@ -33,32 +33,34 @@ class DiscreteTree(Tree):
     law = "discrete_normal"
 
     def __init__(
-        self, horizon: int, *, sensitivity: float, radius: float, epsilon: float, delta: float, source: NoiseSource
+        self, horizon: int, *, sensitivity: float, longest: float, epsilon: float, delta: float, source: NoiseSource
     ) -> None:
         rho = zcdp_rho(epsilon, delta) / horizon.bit_length()
-        records = round(sensitivity / radius)  # a record moves the sum by the length of 1 or 2 summands
+        records = round(sensitivity / longest)  # a record moves the sum by the length of 1 or 2 summands
         # Floating-point numbers are divided exactly by a power of two.
         self.grid = 2.0 ** (math.floor(math.log2(sensitivity / math.sqrt(2.0 * rho))) - RESOLUTION)
-        self.longest = math.ceil(radius / self.grid)
-        if self.longest > 1 << 30:
+        self.longest_whole = math.ceil(longest / self.grid)
+        if self.longest_whole > 1 << 30:
             raise ValueError(f"epsilon: expected one that needs more noise for a grid to resolve, got {epsilon:g}")
-        self.moved = records * self.longest
-        self.sigma = math.ceil(self.moved / math.sqrt(2.0 * rho))
-        super().__init__(horizon, sensitivity=sensitivity, noise_scale=self.sigma * self.grid, source=source)
+        self.whole_sensitivity = records * self.longest_whole
+        self.sigma = math.ceil(self.whole_sensitivity / math.sqrt(2.0 * rho))
+        super().__init__(
+            horizon, sensitivity=sensitivity, longest=longest, noise_scale=self.sigma * self.grid, source=source
+        )
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         return {name: value.to(torch.int64) for name, value in super().initial_state(dim).items()}
 
-    def change(self, state: State, summand: Tensor, step: int) -> Tensor:
+    def _encode(self, state: State, summand: Tensor, step: int) -> Tensor:
         whole = (torch.as_tensor(summand) / self.grid).trunc().to(torch.int64)
-        fits = whole.square().sum(-1, keepdim=True) <= self.longest**2
-        return super().change(state, beside(torch.where(fits, whole, 0), summand), step)
+        fits = whole.square().sum(-1, keepdim=True) <= self.longest_whole**2
+        return super()._encode(state, beside(torch.where(fits, whole, 0), summand), step)
+
+    def _release(self, row: Tensor) -> Tensor:
+        return row + beside(self.source.discrete_normal(tuple(row.shape), self.sigma), row)
 
     def value(self, noisy_sum: Tensor) -> Tensor:
         return noisy_sum * beside(np.array([self.grid]), noisy_sum)  # by a number, torch would return float32
 
     def event(self, steps: int) -> Event:
-        return ZCDPEvent(steps.bit_length() * (self.moved / self.sigma) ** 2 / 2.0)
-
-    def _draw(self, memory: Tensor) -> Tensor:
-        return beside(self.source.discrete_normal(draw_shape(memory), self.sigma), memory)
+        return ZCDPEvent(steps.bit_length() * (self.whole_sensitivity / self.sigma) ** 2 / 2.0)

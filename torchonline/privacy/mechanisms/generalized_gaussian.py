@@ -6,9 +6,10 @@ from typing import Any
 from torch import Tensor
 
 from torchonline.core.backend import beside
+from torchonline.core.ops import floor
 from torchonline.privacy.accounting import Event, ZCDPEvent
-from torchonline.privacy.mechanisms.base import draw_shape
 from torchonline.privacy.mechanisms.trees import Tree
+from torchonline.privacy.noise import grid_of
 
 
 class GeneralizedGaussianTree(Tree):
@@ -21,10 +22,14 @@ class GeneralizedGaussianTree(Tree):
     and r in [2, q]. The paper's rule is :math:`r = \min\{q, \max\{2, \log d\}\}`. For q below 2, r is 2 and kappa is 1. The
     ledger books this zCDP, not what the formula for :math:`\sigma` says, which is five times the noise needed and more.
 
+    Releases are rounded to a grid. For r above 2 that is a heuristic against reading their last bits: nothing is proved of how
+    exactly the noise is drawn.
+
     Args:
         horizon, dim, source: n, the number of steps, at least 2; d, the number of features; and the source of the noise.
         order: q, of the norm in which ``sensitivity`` is measured; the Euclidean norm for q below 2, where the noise is normal.
         sensitivity: s, how far a record can move its summand in that norm.
+        longest: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
         epsilon, delta: as in the formula, which is enough for epsilon up to a limit; beyond, there is a ValueError.
     """
 
@@ -43,13 +48,15 @@ class GeneralizedGaussianTree(Tree):
         r = min(q, max(2.0, math.log(dim)))
         self.order, self.kappa = r, (r - 1.0) * dim ** (2.0 / r - 2.0 / q)
         scale = math.sqrt(2.0 * self.kappa * math.log(height / delta)) * height * sensitivity / epsilon
-        self.law = "normal" if self.order == 2.0 else "generalized_gaussian"
+        self.law = "add_normal" if self.order == 2.0 else "generalized_gaussian"
         super().__init__(horizon, sensitivity=sensitivity, noise_scale=scale, **options)
 
     def event(self, steps: int) -> Event:
-        return ZCDPEvent(steps.bit_length() * self.kappa * (self.sensitivity / self.noise_scale) ** 2 / 2.0)
+        return ZCDPEvent(self.kappa * (self.moved(steps) / self.noise_scale) ** 2 / 2.0)
 
-    def _draw(self, memory: Tensor) -> Tensor:
-        if self.law == "normal":
-            return super()._draw(memory)
-        return beside(self.source.generalized_gaussian(draw_shape(memory), self.order), memory) * self.noise_scale
+    def _release(self, row: Tensor) -> Tensor:
+        if self.law == "add_normal":
+            return super()._release(row)
+        noise = beside(self.source.generalized_gaussian(tuple(row.shape), self.order), row) * self.noise_scale
+        grid = grid_of(self.noise_scale)
+        return floor((row + noise) / grid + 0.5) * grid + 0.0

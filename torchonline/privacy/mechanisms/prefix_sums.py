@@ -4,103 +4,106 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from torchonline.core.checks import one_of, positive, positive_integer, sizes
+from torchonline.core.checks import check_shape, one_of, positive_integer, sizes
+from torchonline.core.inputs import ArrayLike
 from torchonline.core.stepping import one_at_a_time
-from torchonline.privacy.accounting import Event
 from torchonline.privacy.calibration import gaussian_mu
+from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learners.base import PrivateLearner
+from torchonline.privacy.learners.released import Released
 from torchonline.privacy.mechanisms.base import Mechanism, NoNoise
 from torchonline.privacy.mechanisms.discrete import DiscreteTree
 from torchonline.privacy.mechanisms.toeplitz import BLT, SquareRoot
 from torchonline.privacy.mechanisms.trees import HonakerTree, Tree
+from torchonline.privacy.records import record_values
 
 MECHANISMS: dict[str, type[Mechanism]] = {cls.name: cls for cls in (BLT, Tree, HonakerTree, SquareRoot)}
 
 
-def calibrated(name: str, learner: PrivateLearner, sensitivity: float, radius: float | None = None) -> Mechanism:
+def calibrated(name: str, learner: PrivateLearner, sensitivity: float, longest: float) -> Mechanism:
     """Return the mechanism with the least noise for a learner's promise.
 
-    ``name`` is a key of :data:`MECHANISMS`, and ``sensitivity`` is that of :func:`prefix_sum`. ``radius``, for a discrete
-    source, is the length of the longest summand: the sensitivity or half of it, None for the sensitivity.
+    ``name`` is a key of :data:`MECHANISMS`. For ``sensitivity`` and ``longest`` see
+    :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
     """
     cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]
-    horizon, source = learner.horizon, learner.source
+    horizon = learner.horizon
     if learner.epsilon == math.inf:
         return NoNoise(horizon)
-    if source.name == "discrete":
+    lengths = {"sensitivity": sensitivity, "longest": longest}
+    if learner.source.name == "discrete":
         if cls is not Tree:
             raise ValueError(f"noise_source: expected another than 'discrete' without the tree, got mechanism={name!r}")
-        return DiscreteTree(horizon, sensitivity=sensitivity, radius=radius or sensitivity, **learner._promise())
-    scale = sensitivity * cls(horizon, sensitivity=1.0, noise_scale=1.0, source=source).column_norm(horizon)
+        return DiscreteTree(horizon, **lengths, **learner._promise())
+    scale = cls(horizon, **lengths, noise_scale=1.0, source=learner.source).moved(horizon)
     scale /= gaussian_mu(learner.epsilon, learner.delta)
-    return cls(horizon, sensitivity=sensitivity, noise_scale=scale, source=source)
+    return cls(horizon, **lengths, noise_scale=scale, source=learner.source)
 
 
 class PrefixSum(PrivateLearner):
-    """Noise for one prefix after another of a sum that is kept elsewhere.
+    """Prefix sums of a stream, each published with noise.
 
-    The arguments are those of :func:`prefix_sum`. All of ``state_dict()`` is secret, but for the counts.
+    The arguments are those of :func:`prefix_sum`.
     """
 
-    secret_noise: Tensor
-    statistics_depend_on = ("sensitivity",)
+    noisy_sum: Tensor
+    statistics_depend_on = ("clip",)
 
-    def __init__(
-        self, mechanism: str, horizon: int, shape: tuple[int, ...], *, sensitivity: float, **options: Any
-    ) -> None:
+    def __init__(self, mechanism: str, horizon: int, shape: tuple[int, ...], *, clip: float, **options: Any) -> None:
         shape = sizes("shape", shape)
         super().__init__(shape[-1] if shape else 1, horizon=horizon, batch_shape=shape[:-1], **options)
         self.shape = shape
-        self.sensitivity = positive("sensitivity", sensitivity)
-        self.mechanism = calibrated(mechanism, self, self.sensitivity)
+        self.clip = self._clip_bound("clip", clip)
+        longest = self.clip * (1.0 + MARGIN)
+        self.noise = calibrated(mechanism, self, self._records_moved() * longest, longest)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
-        state = self.mechanism.initial_state(self.dim)
-        return {"secret_noise": state.pop("noisy_sum"), **state}
+        return dict(self.noise.initial_state(self.dim))
 
     @one_at_a_time
-    def next(self) -> Tensor:
-        """Return the noise of the next prefix, of ``shape``, float64.
+    def step(self, summand: ArrayLike | None) -> None:
+        """Add a record's summand, of ``shape``, or nothing for None, and publish the sum.
 
-        After ``horizon`` calls it raises a RuntimeError.
+        NaN, infinite and long summands are clipped, not refused. After ``horizon`` steps it raises a RuntimeError.
         """
         step = self._next_step()
+        rows = self.constants.new_zeros(self.shape) if summand is None else summand
+        rows = record_values("summand", rows, self.constants)
+        check_shape("summand", rows, self.shape)
         with torch.no_grad():
-            self._take(step, self._add_noise, step)
-            return self.mechanism.value(self.secret_noise).reshape(self.shape).clone()
+            rows = rows.reshape(*self.batch_shape, self.dim)
+            self._take(step, self.noise.add, self._buffers, clipped(rows, self.clip), step)
 
-    def _add_noise(self, step: int) -> None:
-        noise = self.secret_noise
-        noise += self.mechanism.change(self._buffers, torch.zeros_like(noise), step)
+    @one_at_a_time
+    def predict(self) -> Tensor:
+        """Return the noisy sum so far, of ``shape``, float64. It is public."""
+        self._refuse_tracing()
+        return self.noise.value(self.noisy_sum).reshape(self.shape).clone()
 
-    def forward(self) -> Tensor:
-        """Raise a TypeError, because this is noise and no decision."""
-        raise TypeError("prefix_sum: expected a learner that decides, got noise, which next() draws")
+    forward = predict
 
-    def released(self) -> nn.Module:
-        """Raise a TypeError, because all of the noise is secret."""
-        raise TypeError("prefix_sum: expected a learner that has released something, got noise, all of which is secret")
+    @one_at_a_time
+    def released(self) -> Released:
+        """Return a module with the noisy sum only, for export."""
+        return Released(self.noise.value(self.noisy_sum).reshape(self.shape))
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
         """Return the factors B and C for n steps as dense matrices, for tests."""
-        return self.mechanism.materialize(positive_integer("n", n))
+        return self.noise.materialize(positive_integer("n", n))
 
     def rms(self, n: int) -> float:
         """Return the root mean square, over n steps, of a coordinate's noise."""
-        return self.mechanism.noise_scale * self.mechanism.errors(positive_integer("n", n))[0]
+        return self.noise.noise_scale * self.noise.errors(positive_integer("n", n))[0]
 
     def largest(self, n: int) -> float:
         """Return the largest standard deviation, over n steps, of a coordinate's noise."""
-        return self.mechanism.noise_scale * self.mechanism.errors(positive_integer("n", n))[1]
-
-    def _event(self, steps: int) -> Event:
-        return self.mechanism.event(steps)
+        return self.noise.noise_scale * self.noise.errors(positive_integer("n", n))[1]
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
-        return self.mechanism.parameters()
+        return self.noise.parameters()
 
 
 def prefix_sum(
@@ -108,38 +111,36 @@ def prefix_sum(
     horizon: int,
     shape: tuple[int, ...],
     *,
-    sensitivity: float,
+    clip: float,
     epsilon: float,
     delta: float,
     noise_source: str = "torch",
     seed: int | None = None,
     adjacency: str = "replace_one",
 ) -> PrefixSum:
-    r"""Return noise for all prefixes of a sum, one after another.
+    r"""Return a learner that publishes all prefix sums of a stream with noise.
 
-    It makes the sequence of all prefixes (epsilon, delta)-differentially private. The caller keeps the sum, adds each record's
-    summand once, in its own step, and releases ``sum + noise.next()``. The caller must enforce that one record moves its
-    summand by at most ``sensitivity``, with :func:`~torchonline.privacy.clipping.clipped`. Under replace-one the sensitivity is
-    twice the bound of the clipping. Memory and noise: docs/privacy.md.
+    The sequence of all sums is (epsilon, delta)-differentially private, under the conditions of
+    :class:`~torchonline.privacy.learners.base.PrivateLearner`. Each record's summand is clipped, and added in its own step. Sums
+    that leave the learner any other way are not private. Memory and noise: docs/privacy.md.
 
     Args:
         mechanism: ``"blt"``, ``"sqrt"``, ``"honaker"`` or ``"tree"``.
         horizon: n, the number of steps.
-        shape: of a summand, ``(*B, d)`` or ``()``. ``*B`` is that of a fleet: sums over other people each,
-            and each sum has the sensitivity.
-        sensitivity: s_2, in the Euclidean norm.
+        shape: of a summand, ``(*B, d)`` or ``()``. ``*B`` is that of a fleet: sums over other people each, clipped each.
+        clip: the Euclidean norm that summands are clipped to; ``inf`` only if epsilon is.
         epsilon: of all steps; ``inf`` for no noise.
         delta: of all steps, in (0, 1).
-        noise_source: ``"torch"`` or ``"csprng"``; or ``"discrete"``, for the tree and for summands that are multiples of
-            ``mechanism.grid``, rounded before their sensitivity is measured.
+        noise_source: ``"torch"`` or ``"csprng"``; or ``"discrete"``, in integers, for the tree.
         seed: for tests. Whoever knows it can remove the noise.
-        adjacency: the relation under which ``sensitivity`` was measured, for the ledger.
+        adjacency: ``"replace_one"``, or ``"zero_out"`` for half the noise and half the promise.
 
     Example:
-        >>> noise = prefix_sum("blt", 1000, (5,), sensitivity=1.0, epsilon=1.0, delta=1e-3)
-        >>> released = torch.full((5,), 0.2) + noise.next()
-        >>> round(noise.rms(1000), 2), noise.privacy_spent(1e-3) < 1.0
-        (7.87, True)
+        >>> sums = prefix_sum("blt", 1000, (5,), clip=0.5, epsilon=1.0, delta=1e-3)
+        >>> sums.step(torch.full((5,), 0.2))
+        >>> published = sums.predict()
+        >>> round(sums.rms(1000), 2), sums.privacy_spent(1e-3) < 1.0
+        (7.69, True)
     """
-    promise: dict[str, Any] = {"sensitivity": sensitivity, "epsilon": epsilon, "delta": delta, "adjacency": adjacency}
+    promise: dict[str, Any] = {"clip": clip, "epsilon": epsilon, "delta": delta, "adjacency": adjacency}
     return PrefixSum(mechanism, horizon, shape, noise_source=noise_source, seed=seed, **promise)

@@ -1,5 +1,6 @@
 """Prefix-sum mechanisms with Toeplitz factors: the least noise."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,17 @@ from torchonline.privacy.mechanisms.base import Mechanism, State, factors, summa
 
 
 class BLT(Mechanism):
-    r"""Buffered linear Toeplitz mechanism: its memory is decaying sums of past noise.
+    r"""Buffered linear Toeplitz mechanism: its memories are decaying sums.
+
+    C has the columns of a Toeplitz matrix, each scaled to the norm of the first. With the column norms :math:`\|c\|_m` after m
+    steps, and :math:`\alpha_t = \|c\|_n/\|c\|_{n-t+1}`,
 
     .. math:: c_0 = 1,\quad c_k = \sum_j w_j\lambda_j^{k-1};\qquad
-              y_t = z_t - \sum_j w_j s_j,\quad s_j \leftarrow \lambda_j s_j + y_t,\quad N_t = N_{t-1} + y_t .
+              \text{row}_t = \alpha_t g_t + \sum_j w_j s_j,\quad s_j \leftarrow \lambda_j s_j + \alpha_t g_t .
+
+    The decoder undoes this on the released rows :math:`r_t`:
+
+    .. math:: y_t = r_t - \sum_j w_j p_j,\quad p_j \leftarrow \lambda_j p_j + y_t,\quad P_t = P_{t-1} + y_t/\alpha_t .
 
     Any :math:`0 < \lambda_j < 1` and :math:`w_j > 0` that do not depend on data are private, because sigma is computed from the
     numbers in use. The default numbers, of :func:`torchonline.privacy.mechanisms.blt.parameters`, are fitted to the horizon.
@@ -31,28 +39,60 @@ class BLT(Mechanism):
         self.decay, self.weight = blt.parameters(horizon) if parameters is None else parameters
         self._decay = np.array(self.decay)[:, None]
         self._weight = np.array(self.weight)
+        self._norms = blt.ColumnNorms(self.decay, self.weight)
+        self._largest_norm = self._norms.after(horizon)
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         memory = torch.zeros((len(self.decay), dim), dtype=torch.float64)
-        return super().initial_state(dim) | {"secret_memory": memory}
+        return super().initial_state(dim) | {"secret_memory": memory, "noisy_memory": memory}
 
-    def _increment(self, state: State, step: int) -> Tensor:
+    def _encode(self, state: State, summand: Tensor, step: int) -> Tensor:
         memory: Tensor = state["secret_memory"]
-        noise = self._draw(memory)
-        noise -= beside(self._weight, memory) @ memory
+        scaled = summand / self._share(step)
+        row = beside(self._weight, memory) @ memory + scaled
+        self._push_(memory, scaled)
+        return row
+
+    def _decode(self, state: State, row: Tensor, step: int) -> Tensor:
+        memory: Tensor = state["noisy_memory"]
+        scaled = row - beside(self._weight, memory) @ memory
+        self._push_(memory, scaled)
+        return state["noisy_sum"] + scaled * self._share(step)  # type: ignore[no-any-return]
+
+    def _push_(self, memory: Tensor, number: Tensor) -> None:
         memory *= beside(self._decay, memory)
-        memory += noise[..., None, :]
-        return noise
+        memory += number[..., None, :]
+
+    def _share(self, step: int) -> Any:
+        """Return the norm of a step's column before it is scaled, as a share of the largest."""
+        return self._norms.after(self.horizon - step + 1) / self._largest_norm
+
+    def _shares(self, n: int) -> np.ndarray:
+        """Return the shares of the first n steps."""
+        if n > self.horizon:
+            raise ValueError(f"n: expected at most {self.horizon}, the horizon, got {n}")
+        return self._share(np.arange(1, n + 1))  # type: ignore[no-any-return]
 
     def column_norm(self, steps: int) -> float:
+        # That of the first column: it is not scaled, and of the others a smaller share is in the first steps.
         return blt.column_norm(self.decay, self.weight, steps)
+
+    def rounding(self, steps: int) -> float:
+        # A summand of k steps ago has been rounded 2 k + b + 5 times.
+        least_share = 1.0 / self._largest_norm
+        sums = [len(self.decay) + 5.0]
+        for decay, weight in zip(self.decay, self.weight, strict=True):
+            count = min(steps - 1.0, 1.0 / (1.0 - decay))  # at least the sum of the powers
+            sums.append(weight * count * (2.0 * count + len(self.decay) + 7.0))
+        return 1.01 * math.sqrt(steps) * math.fsum(sums) / least_share
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
         powers = torch.tensor(self.decay, dtype=torch.float64) ** torch.arange(n - 1).unsqueeze(-1)
-        return _factors(torch.cat([torch.ones(1, dtype=torch.float64), powers @ torch.from_numpy(self._weight)]))
+        column = torch.cat([torch.ones(1, dtype=torch.float64), powers @ torch.from_numpy(self._weight)])
+        return factors(_toeplitz(column) / torch.from_numpy(self._shares(n)))
 
     def errors(self, n: int) -> tuple[float, float]:
-        return blt.errors(self.decay, self.weight, n)
+        return blt.errors(self.decay, self.weight, n, self._shares(n))
 
     def parameters(self) -> list[tuple[str, float]]:
         own = super().parameters()
@@ -64,7 +104,7 @@ class BLT(Mechanism):
 class SquareRoot(Mechanism):
     r"""Square-root factorization, :math:`C = B,\ c_k = \binom{2k}{k}/4^k`.
 
-    It keeps all draws. (Fichtenberger et al., ICML 2023.)
+    It keeps all summands and all rows. (Fichtenberger et al., ICML 2023.)
     """
 
     name = "sqrt"
@@ -73,27 +113,37 @@ class SquareRoot(Mechanism):
         super().__init__(horizon, **options)
         k = np.arange(1, horizon)
         self._coefficients = np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
-        self._backwards = np.diff(self._coefficients, prepend=0.0)[::-1].copy()
+        self._backwards = self._coefficients[::-1].copy()
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        return super().initial_state(dim) | {"secret_draws": torch.zeros((self.horizon, dim), dtype=torch.float64)}
+        all_rows = torch.zeros((self.horizon, dim), dtype=torch.float64)
+        return super().initial_state(dim) | {"secret_summands": all_rows, "noisy_rows": all_rows}
 
-    def _increment(self, state: State, step: int) -> Tensor:
-        draws: Tensor = state["secret_draws"]
-        draws[..., step - 1, :] = self._draw(draws)
-        return beside(self._backwards, draws)[-step:] @ draws[..., :step, :]
+    def _encode(self, state: State, summand: Tensor, step: int) -> Tensor:
+        return self._convolved(state["secret_summands"], summand, step)
+
+    def _decode(self, state: State, row: Tensor, step: int) -> Tensor:
+        return self._convolved(state["noisy_rows"], row, step)
+
+    def _convolved(self, rows: Tensor, row: Tensor, step: int) -> Tensor:
+        """Keep the row of a step; return the sum of all rows so far, with coefficients."""
+        rows[..., step - 1, :] = row
+        return beside(self._backwards, rows)[-step:] @ rows[..., :step, :]  # type: ignore[no-any-return]
 
     def column_norm(self, steps: int) -> float:
         return float(np.linalg.norm(self._coefficients[:steps]))
 
+    def rounding(self, steps: int) -> float:
+        return math.sqrt(steps) * (2.0 * steps + 4.0) * float(self._coefficients[:steps].sum())
+
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        return _factors(torch.from_numpy(self._coefficients[:n]))
+        return factors(_toeplitz(torch.from_numpy(self._coefficients[:n])))
 
     def errors(self, n: int) -> tuple[float, float]:
         return summary(torch.from_numpy(self._coefficients[:n] ** 2).cumsum(0))
 
 
-def _factors(coefficients: Tensor) -> tuple[Tensor, Tensor]:
-    """Return B and C for a lower-triangular Toeplitz C, given by its first column."""
-    step = torch.arange(len(coefficients))
-    return factors(coefficients[(step.unsqueeze(-1) - step).clamp(min=0)].tril())
+def _toeplitz(column: Tensor) -> Tensor:
+    """Return the lower-triangular Toeplitz matrix with that first column."""
+    step = torch.arange(len(column))
+    return column[(step.unsqueeze(-1) - step).clamp(min=0)].tril()

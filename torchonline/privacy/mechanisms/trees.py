@@ -1,6 +1,7 @@
 """Binary trees for prefix sums: simple, two to three times the Toeplitz noise."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,24 +14,32 @@ class Tree(Mechanism):
 
     A prefix adds up as many nodes as its number has binary ones. Node e covers the records after e - lowbit(e) up to e, where
     lowbit(e) is the largest power of two that divides e. Record i is in the nodes i, i + lowbit(i), ..., at most
-    ``n.bit_length()`` of them. Each step draws one node's noise. (Chan, Shi and Song, ICALP 2010; Dwork, Naor, Pitassi and
+    ``n.bit_length()`` of them. Each step releases one node. (Chan, Shi and Song, ICALP 2010; Dwork, Naor, Pitassi and
     Rothblum, STOC 2010.)
     """
 
     name = "tree"
-    memory = "secret_nodes"
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        # Level k holds the noise of the node of size 2^k that is in use, which is so if bit k of the step is 1; else 0.
+        # Level k holds the sum of the node of size 2^k that is in use, which is so if bit k of the step is 1.
         nodes = torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)
-        return super().initial_state(dim) | {self.memory: nodes}
+        return super().initial_state(dim) | {"secret_nodes": nodes, "noisy_nodes": nodes}
 
-    def _increment(self, state: State, step: int) -> Tensor:
-        nodes: Tensor = state[self.memory]
-        return _replace_(nodes, _lowest_bit(step), self._draw(nodes))
+    def _encode(self, state: State, summand: Tensor, step: int) -> Tensor:
+        return _merged_(state["secret_nodes"], summand, _lowest_bit(step))
+
+    def _decode(self, state: State, row: Tensor, step: int) -> Tensor:
+        level, nodes = _lowest_bit(step), state["noisy_nodes"]
+        nodes[..., level, :] = row
+        return _used(nodes, step)
 
     def column_norm(self, steps: int) -> float:
         return math.sqrt(steps.bit_length())
+
+    def rounding(self, steps: int) -> float:
+        # A summand passes at most k + 1 nodes on its way into one of height k, and at most k + 1 additions in each.
+        heights = range(steps.bit_length())
+        return math.sqrt(sum((steps / 2.0**k + 1.0) * (2.0**k * (k + 2.0) ** 2) ** 2 for k in heights))
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
         step = torch.arange(1, n + 1)
@@ -44,53 +53,100 @@ class Tree(Mechanism):
 class HonakerTree(Tree):
     r"""Binary tree with noise in right children too: a second estimate of each sum.
 
-    A full subtree of height k is estimated by :math:`\sum_j w_j` (the sum of its nodes of height j), with
-    :math:`w_j = 2^j/(2^{k+1}-1)` and the variance :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the tree's. A step draws two numbers
-    on average. (Honaker, Efficient use of differentially private binary trees, TPDP 2015: the estimate from below.)
+    The estimate of a full subtree of height k is :math:`E_k = (2^k (D_k + z_k) + (2^k - 1)(E'_{k-1} + E_{k-1}))/(2^{k+1} - 1)`, with
+    the subtree's sum :math:`D_k`, noise :math:`z_k`, and the estimates of its left and its right half. It has the variance
+    :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the tree's. (Honaker, Efficient use of differentially private binary trees, TPDP 2015:
+    the estimate from below.)
+
+    What differs: all that is released is a prefix sum in each step. Estimates of left halves have been released by then, and those
+    of right halves never are. So what is new in a step is one row with one noise, of variance :math:`\sigma^2 v_k` for
+
+    .. math:: v_0 = 1,\qquad v_k = \frac{4^k + (2^k - 1)^2 v_{k-1}}{(2^{k+1} - 1)^2} .
+
+    These rows, divided by :math:`\sqrt{v_k}`, are the encoder. Its columns are shorter than those of the encoder of all nodes, so
+    less noise keeps the same promise.
     """
 
     name = "honaker"
-    memory = "secret_subtrees"
 
-    def _increment(self, state: State, step: int) -> Tensor:
-        subtrees: Tensor = state[self.memory]
-        noise = self._draw(subtrees)
+    def __init__(self, horizon: int, **options: Any) -> None:
+        super().__init__(horizon, **options)
+        variances = [1.0]
+        for k in range(1, horizon.bit_length()):
+            variances.append((4.0**k + (2.0**k - 1.0) ** 2 * variances[-1]) / (2.0 ** (k + 1) - 1.0) ** 2)
+        self._deviations = [math.sqrt(value) for value in variances]
+
+    def _encode(self, state: State, summand: Tensor, step: int) -> Tensor:
+        nodes = state["secret_nodes"]
+        # The part of E_k that is new, without noise. `total` is D_k.
+        total, new = summand + 0.0, summand + 0.0
         for height in range(1, _lowest_bit(step) + 1):
-            # Two subtrees of the height below become one: (2^(k+1) - 1) N_k = 2^k z + (2^k - 1)(N_left + N_right).
             below = 2.0**height - 1.0
-            noise = 2.0**height * self._draw(subtrees) + below * (noise + subtrees[..., height - 1, :])
-            noise /= 2.0 ** (height + 1) - 1.0
-        return _replace_(subtrees, _lowest_bit(step), noise)
+            total += nodes[..., height - 1, :]
+            new = (2.0**height * total + below * new) / (2.0 ** (height + 1) - 1.0)
+        nodes[..., _lowest_bit(step), :] = total
+        return new / self._deviations[_lowest_bit(step)]
+
+    def _decode(self, state: State, row: Tensor, step: int) -> Tensor:
+        level, nodes = _lowest_bit(step), state["noisy_nodes"]
+        # The part of E_k that has been released.
+        old = 0.0 * row
+        for height in range(1, level + 1):
+            below = 2.0**height - 1.0
+            old = below * (nodes[..., height - 1, :] + old) / (2.0 ** (height + 1) - 1.0)
+        nodes[..., level, :] = old + self._deviations[level] * row
+        return _used(nodes, step)
+
+    def column_norm(self, steps: int) -> float:
+        # A record is in a row of each height at which its subtree is a left half. Its weight there depends on the last such height
+        # below, from which on it has been in right halves. The largest subtree has records of all patterns.
+        squares = [0.0]  # the largest sums of squares, by the number of heights up to the last left half
+        for k in range(steps.bit_length()):
+            squares.append(max(squares[low] + self._weight(k, low) ** 2 for low in range(k + 1)))
+        return math.sqrt(max(squares))
+
+    def _weight(self, height: int, low: int) -> float:
+        """Return the weight in a row of a height of a record that is in right halves from ``low`` on."""
+        weight = 0.0 if low else 1.0
+        for k in range(max(low, 1), height + 1):
+            weight = (2.0**k + (2.0**k - 1.0) * weight) / (2.0 ** (k + 1) - 1.0)
+        return weight / self._deviations[height]
+
+    def rounding(self, steps: int) -> float:
+        return 6.0 * super().rounding(steps)
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        nodes = [(t - (1 << height), t) for t in range(1, n + 1) for height in range(_lowest_bit(t) + 1)]
-        start, end = torch.tensor(nodes).mT
-        step, record = torch.arange(1, n + 1).unsqueeze(-1), torch.arange(n)
-        encoder = ((start.unsqueeze(-1) <= record) & (record < end.unsqueeze(-1))).to(torch.float64)
-        decoder = torch.zeros((n, len(nodes)), dtype=torch.float64)
-        for height in range(n.bit_length()):
-            # A prefix whose number has this bit ends with a subtree of this height, but for smaller ones.
-            top = step >> height << height
-            is_inside = (top - (1 << height) <= start) & (end <= top) & (step >> height & 1 == 1)
-            decoder += is_inside * (end - start).to(torch.float64) / (2.0 ** (height + 1) - 1.0)
-        return decoder, encoder
+        encoder = torch.zeros((n, n), dtype=torch.float64)
+        for step in range(1, n + 1):
+            weights = torch.zeros(n, dtype=torch.float64)
+            weights[step - 1] = 1.0
+            for height in range(1, _lowest_bit(step) + 1):
+                weights *= 2.0**height - 1.0
+                weights[step - 2**height : step] += 2.0**height
+                weights /= 2.0 ** (height + 1) - 1.0
+            encoder[step - 1] = weights / self._deviations[_lowest_bit(step)]
+        return factors(encoder)
 
     def errors(self, n: int) -> tuple[float, float]:
         size = 2.0 ** torch.arange(n.bit_length(), dtype=torch.float64)
         return summary(_over_bits(n, size / (2.0 * size - 1.0)))
 
 
+def _merged_(nodes: Tensor, summand: Tensor, level: int) -> Tensor:
+    """Merge a summand and all smaller nodes into the node of a level; return its sum."""
+    total = nodes[..., :level, :].sum(-2) + summand
+    nodes[..., level, :] = total
+    return total
+
+
+def _used(nodes: Tensor, step: int) -> Tensor:
+    """Return the sum of the nodes in use after a step."""
+    return sum(nodes[..., level, :] for level in range(step.bit_length()) if step >> level & 1) + 0.0  # type: ignore[return-value]
+
+
 def _lowest_bit(step: int) -> int:
     """Return the number of zeros at the end of a number's binary form."""
     return (step & -step).bit_length() - 1
-
-
-def _replace_(nodes: Tensor, level: int, noise: Tensor) -> Tensor:
-    """Replace all smaller nodes by one node, and return the change of the total."""
-    change = noise - nodes[..., :level, :].sum(-2)
-    nodes[..., :level, :] = 0
-    nodes[..., level, :] = noise
-    return change
 
 
 def _over_bits(n: int, values: Tensor) -> Tensor:
