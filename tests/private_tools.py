@@ -28,6 +28,14 @@ class KnownNoise(NoiseSource):
     laplace = normal
     gumbel = normal
 
+    def add_normal(self, values: Any, scale: float) -> Any:
+        """The sum as it is, on no grid."""
+        noise = scale * self.normal(tuple(values.shape))
+        return values + noise if isinstance(values, Tensor) else values + noise.numpy()
+
+    def highest(self, scores: Tensor, scale: float, law: str) -> Tensor:
+        return (scores + scale * self.normal(tuple(scores.shape))).argmax(-1)
+
     def renew(self) -> None:
         """Known noise stays known."""
 
@@ -36,17 +44,20 @@ class KnownNoise(NoiseSource):
 
 
 class Recorded(NoiseSource):
-    """A source that remembers what another drew."""
+    """A source that remembers what another released: values with noise, and less the values."""
 
     name = "recorded"
 
     def __init__(self, source: NoiseSource) -> None:
         self.source = source
-        self.drawn: list[Tensor] = []
+        self.released: list[Tensor] = []
+        self.added: list[Tensor] = []
 
-    def normal(self, shape: tuple[int, ...]) -> Tensor:
-        self.drawn.append(self.source.normal(shape))
-        return self.drawn[-1].clone()
+    def add_normal(self, values: Any, scale: float) -> Any:
+        released = self.source.add_normal(values, scale)
+        self.released.append(torch.as_tensor(released).clone())
+        self.added.append(torch.as_tensor(released - values))
+        return released
 
     def renew(self) -> None:
         self.source.renew()

@@ -1,7 +1,7 @@
 """Draws that are decided exactly, for the few that floating-point numbers leave open.
 
-A uniform random number is known by its first bits, and more bits are drawn while a comparison is open. So what is decided has the law
-of the real number, to the last bit.
+A uniform random number is known by its first bits, and more bits are drawn while a comparison is open. So what is decided has
+the law of the real number, to the last bit.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,9 +11,8 @@ PI = Decimal(
     "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798214808651328230664709384460"
     "955058223172535940812848111745028410270193852110555964462294895493038196"
 )
-MOST_BITS = (
-    256  # Comparisons that these leave open have a chance below 2^-180, and are decided as if the next bits were 0.
-)
+# Comparisons that these leave open have a chance below 2^-180, and are decided as if the next bits were 0.
+MOST_BITS = 256
 DIGITS = 120  # more than these bits have, by 43
 
 

@@ -15,9 +15,11 @@ from scipy import stats
 from tests.private_tools import KnownNoise, Recorded
 from torchonline.privacy import prefix_sum
 from torchonline.privacy.calibration import gaussian_mu, zcdp_epsilon
+from torchonline.privacy.clipping import MARGIN
 from torchonline.privacy.mechanisms.blt import trace_lower_bound
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
 from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS, PrefixSum
+from torchonline.privacy.noise import grid_of
 
 pytestmark = pytest.mark.fast
 
@@ -26,7 +28,14 @@ EACH = pytest.mark.parametrize("name", NAMES)
 
 
 def noise(name: str, horizon: int = 64, shape: tuple[int, ...] = (3,), **options: Any) -> PrefixSum:
-    return prefix_sum(name, horizon, shape, **({"sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-3} | options))
+    """A learner whose sums move by at most 1 if a record is replaced, but for the margin of clipping."""
+    return prefix_sum(name, horizon, shape, **({"clip": 0.5, "epsilon": 1.0, "delta": 1e-3} | options))
+
+
+def following(made: PrefixSum, summand: Any = None) -> torch.Tensor:
+    """The sum that is published after one more summand."""
+    made.step(summand)
+    return made.predict()
 
 
 @functools.cache
@@ -39,9 +48,10 @@ def oracle(noise_multiplier: float, delta: float) -> float:
 @EACH
 @pytest.mark.parametrize("n", [1, 2, 7, 64, 100])
 def test_the_stream_is_the_matrix(name: str, n: int) -> None:
-    """B times C is the prefix sums; C reads no later record; what comes out is B times what was drawn."""
-    made = noise(name, n, seed=1)
-    source = made.mechanism.source = Recorded(made.source)
+    """B times C is the prefix sums; C reads no later record; rows are those of C; what comes out is B times released rows."""
+    made = noise(name, n)
+    source = Recorded(made.source)
+    object.__setattr__(made.noise, "source", source)
     decoder, encoder = made.materialize(n)
     ones = torch.ones((n, n), dtype=torch.float64).tril()
     torch.testing.assert_close(decoder @ encoder, ones, rtol=0.0, atol=1e-12)
@@ -50,9 +60,14 @@ def test_the_stream_is_the_matrix(name: str, n: int) -> None:
     last_read = torch.where(reads, torch.arange(n), -1).amax(1)
     first_used = torch.where(writes, torch.arange(n).unsqueeze(-1), n).amin(0)
     assert bool((last_read <= first_used).all())
-    seen = torch.stack([made.next() for _ in range(n)])
-    drawn = made.mechanism.noise_scale * torch.stack(source.drawn)
-    torch.testing.assert_close(seen, decoder @ drawn, rtol=0.0, atol=1e-11)
+    summands = torch.randn(n, 3, generator=torch.Generator().manual_seed(1)).double() / 8.0
+    seen = torch.stack([following(made, summand) for summand in summands])
+    added, released = torch.stack(source.added), torch.stack(source.released)
+    grid = grid_of(made.noise.noise_scale)
+    assert torch.equal(released, (released / grid).round() * grid)
+    torch.testing.assert_close(released - added, encoder @ summands, rtol=0.0, atol=1e-12)
+    torch.testing.assert_close(seen, decoder @ released, rtol=0.0, atol=1e-11)
+    torch.testing.assert_close(seen, summands.cumsum(0) + decoder @ added, rtol=0.0, atol=1e-11)
 
 
 @EACH
@@ -61,13 +76,13 @@ def test_norms_and_errors_are_those_of_the_matrix(name: str, n: int) -> None:
     made = noise(name, 128)
     decoder, encoder = made.materialize(n)
     norms = encoder.norm(dim=0)
-    assert math.isclose(made.mechanism.column_norm(n), float(norms.max()), rel_tol=1e-12)
+    assert math.isclose(made.noise.column_norm(n), float(norms.max()), rel_tol=1e-12)
     variances = decoder.square().sum(1)
-    rms, largest = made.mechanism.errors(n)
+    rms, largest = made.noise.errors(n)
     assert math.isclose(rms, math.sqrt(variances.mean()), rel_tol=1e-9)
     assert math.isclose(largest, math.sqrt(variances.max()), rel_tol=1e-9)
-    assert made.rms(n) == made.mechanism.noise_scale * rms
-    assert made.largest(n) == made.mechanism.noise_scale * largest
+    assert made.rms(n) == made.noise.noise_scale * rms
+    assert made.largest(n) == made.noise.noise_scale * largest
 
 
 @pytest.mark.slow
@@ -75,24 +90,24 @@ def test_norms_and_errors_are_those_of_the_matrix(name: str, n: int) -> None:
 @pytest.mark.parametrize(("horizon", "epsilon", "delta"), [(1000, 1.0, 1e-3), (37, 0.3, 1e-5), (100, 6.0, 1e-2)])
 def test_noise_is_enough_and_two_thirds_of_it_is_not(name: str, horizon: int, epsilon: float, delta: float) -> None:
     """By the dense encoder, whose columns are what a record moves, and by another library's accountant."""
-    made = noise(name, horizon, sensitivity=2.5, epsilon=epsilon, delta=delta)
+    made = noise(name, horizon, clip=1.25, epsilon=epsilon, delta=delta)
     column = float(made.materialize(horizon)[1].norm(dim=0).max())
-    multiplier = made.mechanism.noise_scale / (2.5 * column)
+    multiplier = made.noise.noise_scale / (2.5 * column)
     # Rounded, so that mechanisms of equal privacy are asked for once.
     assert abs(oracle(round(multiplier, 6), delta) - epsilon) < 1e-3 * epsilon
     assert oracle(round(multiplier * 2.0 / 3.0, 6), delta) > 1.2 * epsilon
     for _ in range(horizon):
-        made.next()
+        made.step(None)
     assert 0.999 * epsilon < made.privacy_spent(delta) <= epsilon
 
 
 def test_discrete_noise_is_enough_and_two_thirds_of_it_is_not() -> None:
     """By its zCDP: each of the nodes that a record is in, moved by whole steps of the grid."""
-    made = noise("tree", 1000, sensitivity=2.5, epsilon=0.7, noise_source="discrete")
+    made = noise("tree", 1000, clip=1.25, epsilon=0.7, noise_source="discrete")
     nodes = float(made.materialize(1000)[1].sum(0).max())
     orders = np.concatenate([1.0 + np.geomspace(1e-2, 1.0, 400), np.geomspace(2.0, 2000.0, 3000)])
     for factor, enough in ((1.0, True), (2.0 / 3.0, False)):
-        mechanism = made.mechanism
+        mechanism = made.noise
         rho = nodes * (2.5 / (factor * mechanism.noise_scale)) ** 2 / 2.0
         accountant = RdpAccountant(orders, dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
         epsilon = accountant.compose(dp_accounting.ZCDpEvent(rho)).get_epsilon(1e-3)
@@ -107,11 +122,11 @@ def test_spent_on_the_way_is_that_of_the_columns_so_far(name: str) -> None:
     assert made.privacy_spent(1e-3) == 0.0
     spent = []
     for step in range(1, 51):
-        made.next()
+        made.step(None)
         spent.append(made.privacy_spent(1e-3))
         if step in (1, 2, 17, 50):
             column = float(made.materialize(step)[1].norm(dim=0).max())
-            assert abs(spent[-1] - oracle(made.mechanism.noise_scale / column, 1e-3)) < 2e-3
+            assert abs(spent[-1] - oracle(made.noise.noise_scale / column, 1e-3)) < 2e-3
     assert spent == sorted(spent)
     assert spent[0] < spent[-1] <= 1.0
 
@@ -120,10 +135,10 @@ def test_spent_on_the_way_is_that_of_the_columns_so_far(name: str) -> None:
 def test_the_budget_ends(name: str) -> None:
     made = noise(name, 5)
     for _ in range(5):
-        made.next()
+        made.step(None)
     before = {key: value.clone() for key, value in made.state_dict().items()}
     with pytest.raises(RuntimeError, match="at most 5 steps"):
-        made.next()
+        made.step(None)
     assert all(torch.equal(value, before[key]) for key, value in made.state_dict().items())
 
 
@@ -131,18 +146,20 @@ def test_the_budget_ends(name: str) -> None:
 def test_a_fleet_and_a_number(name: str) -> None:
     """Each learner of a fleet has noise of its own; a shape of () is one number."""
     fleet = noise(name, 8, (4, 2, 3))
-    draws = torch.stack([fleet.next() for _ in range(8)])
+    draws = torch.stack([following(fleet) for _ in range(8)])
     assert draws.shape == (8, 4, 2, 3)
-    assert len(draws[0].unique()) == 24
-    assert noise(name, 8, ()).next().shape == ()
+    assert len(draws.reshape(8, 24).unique(dim=1).T) == 24
+    assert following(noise(name, 8, ()), 0.1).shape == ()
+    one, several = noise(name, 8, (4, 2, 3), epsilon=math.inf), torch.full((4, 2, 3), 5.0)
+    torch.testing.assert_close(following(one, several).norm(dim=-1), torch.full((4, 2), 0.5, dtype=torch.float64))
 
 
 @EACH
 def test_the_law_of_what_comes_out(name: str) -> None:
     """Normal, with the standard deviation that ``rms`` tells: accepted at that, rejected at 2/3 and 3/2 of it."""
     made = noise(name, 12, (2000,), seed=3)
-    sample = torch.stack([made.next() for _ in range(12)])
-    deviations = made.materialize(12)[0].norm(dim=1) * made.mechanism.noise_scale
+    sample = torch.stack([following(made) for _ in range(12)])
+    deviations = made.materialize(12)[0].norm(dim=1) * made.noise.noise_scale
     for step in (0, 6, 11):
         for factor, accepted in ((1.0, True), (2.0 / 3.0, False), (1.5, False)):
             p = stats.kstest(sample[step].numpy(), stats.norm(scale=factor * float(deviations[step])).cdf).pvalue
@@ -151,26 +168,26 @@ def test_the_law_of_what_comes_out(name: str) -> None:
 
 def test_no_noise_without_a_promise() -> None:
     made = noise("blt", 10, epsilon=math.inf)
-    assert torch.equal(made.next(), torch.zeros(3, dtype=torch.float64))
+    assert torch.equal(following(made, [0.1, 0.0, 0.2]), torch.tensor([0.1, 0.0, 0.2], dtype=torch.float64))
     assert made.privacy_spent(1e-3) == math.inf
 
 
 def test_discrete_noise_is_on_its_grid_and_booked_as_what_it_is() -> None:
     made = noise("tree", 20, (50,), noise_source="discrete")
-    grid = made.mechanism.grid
-    steps = torch.stack([made.next() for _ in range(20)]) / grid
+    grid = made.noise.grid
+    steps = torch.stack([following(made) for _ in range(20)]) / grid
     assert torch.equal(steps, steps.round())
-    assert made.secret_noise.dtype == torch.int64
+    assert made.secret_nodes.dtype == made.noisy_nodes.dtype == torch.int64
     assert math.log2(grid).is_integer()
-    moved = made.mechanism.moved  # by a record, in units of the grid
+    moved = made.noise.whole_sensitivity  # by a record, in units of the grid
     assert 1.0 <= moved * grid < 1.0 + 1e-5
-    rho = (20).bit_length() * (moved / made.mechanism.sigma) ** 2 / 2.0
+    rho = (20).bit_length() * (moved / made.noise.sigma) ** 2 / 2.0
     assert math.isclose(made.privacy_spent(1e-3), zcdp_epsilon(rho, 1e-3), rel_tol=1e-12)
     assert 0.99 < made.privacy_spent(1e-3) <= 1.0
     first = noise("tree", 1, (4000,), noise_source="discrete")
     for factor, accepted in ((1.0, True), (2.0 / 3.0, False), (1.5, False)):
-        scale = factor * first.mechanism.noise_scale
-        sample = noise("tree", 1, (4000,), noise_source="discrete").next().numpy()
+        scale = factor * first.noise.noise_scale
+        sample = following(noise("tree", 1, (4000,), noise_source="discrete")).numpy()
         assert (stats.kstest(sample, stats.norm(scale=scale).cdf).pvalue > 1e-9) == accepted
 
 
@@ -188,8 +205,8 @@ def test_discrete_noise_is_for_the_tree(name: str) -> None:
         ({"horizon": 0}, ValueError, "horizon: expected an integer above 0"),
         ({"horizon": 2.5}, TypeError, "horizon: expected an integer"),
         ({"shape": 3}, TypeError, "shape: expected a tuple"),
-        ({"sensitivity": 0.0}, ValueError, "sensitivity: expected a number above 0"),
-        ({"sensitivity": math.inf}, ValueError, "sensitivity: expected a finite number"),
+        ({"clip": 0.0}, ValueError, "clip: expected a number above 0"),
+        ({"clip": math.inf}, ValueError, "clip: expected a finite number"),
         ({"epsilon": 0.0}, ValueError, "epsilon: expected a number above 0"),
         ({"epsilon": math.nan}, ValueError, "epsilon: expected a finite number"),
         ({"delta": 0.0}, ValueError, "delta: expected a number in"),
@@ -199,17 +216,17 @@ def test_discrete_noise_is_for_the_tree(name: str) -> None:
     ],
 )
 def test_bad_arguments_are_refused_by_name(changes: dict[str, Any], error: type[Exception], message: str) -> None:
-    good = {"mechanism": "blt", "horizon": 8, "shape": (3,), "sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-3}
+    good = {"mechanism": "blt", "horizon": 8, "shape": (3,), "clip": 1.0, "epsilon": 1.0, "delta": 1e-3}
     with pytest.raises(error, match=message):
         prefix_sum(**(good | changes))
 
 
 @EACH
 def test_only_a_state_of_the_same_noise_is_taken(name: str) -> None:
-    """Another horizon, promise or sensitivity is refused, and nothing is loaded."""
+    """Another horizon, promise or clip is refused, and nothing is loaded."""
     made = noise(name, 8)
-    made.next()
-    for changes in ({"horizon": 9}, {"sensitivity": 1.1}, {"epsilon": 1.0 + 1e-9}, {"delta": 2e-3}):
+    made.step(None)
+    for changes in ({"horizon": 9}, {"clip": 0.55}, {"epsilon": 1.0 + 1e-9}, {"delta": 2e-3}):
         other = noise(name, **({"horizon": 8} | changes))
         before = {key: value.clone() for key, value in other.state_dict().items()}
         with pytest.raises(RuntimeError, match=r"learnt with|expected shape"):
@@ -218,19 +235,19 @@ def test_only_a_state_of_the_same_noise_is_taken(name: str) -> None:
 
 
 def test_calibration_is_the_formula() -> None:
-    """Sigma = s_2 * column norm / mu, from the numbers in use."""
+    """Sigma = (s_2 * column norm + rounding) / mu, from the numbers in use."""
     for cls in MECHANISMS.values():
-        made = noise(cls.name, 300, sensitivity=3.0, epsilon=0.7, delta=1e-4).mechanism
-        expected = 3.0 * made.column_norm(300) / gaussian_mu(0.7, 1e-4)
-        assert math.isclose(made.noise_scale, expected, rel_tol=1e-12)
+        made = noise(cls.name, 300, clip=1.5, epsilon=0.7, delta=1e-4).noise
+        moved = 3.0 * (1.0 + MARGIN) * made.column_norm(300) + 1.5 * (1.0 + MARGIN) * made.rounding(300) * 2.0**-52
+        assert math.isclose(made.noise_scale, moved / gaussian_mu(0.7, 1e-4), rel_tol=1e-12)
 
 
 @pytest.mark.parametrize(("n", "less"), [(10**3, 13.0), (10**4, 15.0), (10**5, 15.0)])
 def test_how_little_noise_there_is(n: int, less: float) -> None:
-    """Of the BLT: at most 7 % above any matrix mechanism's, many times less than the paper's tree, in the memory of 5 sums."""
+    """Of the BLT: at most 3.5 % above any matrix mechanism's, many times less than the paper's tree, in the memory of 5 sums."""
     made = noise("blt", n, (1,), delta=1.0 / n)
     bound = trace_lower_bound(n) / gaussian_mu(1.0, 1.0 / n)
-    assert bound <= made.rms(n) <= 1.07 * bound
+    assert bound <= made.rms(n) <= 1.035 * bound
     tree = GeneralizedGaussianTree(
         n, order=2.0, dim=1, sensitivity=1.0, epsilon=1.0, delta=1.0 / n, source=KnownNoise()
     )
@@ -250,19 +267,54 @@ def test_without_a_promise_the_factors_are_those_of_the_sums() -> None:
 
 def test_the_ledger_says_which_neighbours() -> None:
     made = noise("blt", 8, adjacency="zero_out")
-    made.next()
+    made.step(None)
     assert made.privacy_ledger().adjacency == "zero_out"
     assert noise("blt", 8).privacy_ledger().adjacency == "replace_one"
     with pytest.raises(ValueError, match="steps: expected at most 8"):
         made.privacy_ledger(steps=9)
 
 
-def test_noise_is_no_learner() -> None:
-    for refused in (lambda made: made(), lambda made: made.released()):
-        with pytest.raises(TypeError, match="prefix_sum: expected a learner"):
-            refused(noise("blt"))
+def test_summands_are_clipped_and_never_looked_at() -> None:
+    made = noise("blt", 8, epsilon=math.inf)
+    following(made, [3.0, 0.0, 4.0])
+    torch.testing.assert_close(made.predict(), torch.tensor([0.3, 0.0, 0.4], dtype=torch.float64))
+    for hostile in ([math.nan, 0.1, 0.1], [0.0, math.inf, 0.0], None):
+        torch.testing.assert_close(following(made, hostile), torch.tensor([0.3, 0.0, 0.4], dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"summand: expected shape \(3\), got \(2\)"):
+        made.step([0.1, 0.2])
+    assert int(made.rounds) == 4
+
+
+def test_what_is_exported_is_the_sum() -> None:
+    made = noise("tree", 8, (2, 3))
+    made.step(torch.full((2, 3), 0.2))
+    assert torch.equal(torch.jit.script(made.released())(), made.predict())
+    assert torch.equal(made(), made.predict())
+
+
+@EACH
+@pytest.mark.parametrize("n", [1, 2, 9, 200])
+def test_rows_are_rounded_by_less_than_the_noise_allows_for(name: str, n: int) -> None:
+    """The error of all rows together, against the dense encoder in rational numbers or extended precision."""
+    made = noise(name, n, (1,))
+    source = Recorded(KnownNoise())
+    object.__setattr__(made.noise, "source", source)
+    encoder = made.materialize(n)[1]
+    for kind in range(3):
+        generator = torch.Generator().manual_seed(kind)
+        size = torch.rand(n, generator=generator, dtype=torch.float64)
+        summands = 0.5 * (size.sign() if kind == 0 else size if kind == 1 else (2.0 * size - 1.0).sign())
+        state = {key: value.clone() for key, value in made.noise.initial_state(1).items()}
+        source.released.clear()
+        for step, summand in enumerate(summands, 1):
+            made.noise.add(state, summand.reshape(1), step)
+        rows = torch.cat(source.released).numpy()
+        exact = encoder.numpy().astype(np.longdouble) @ summands.numpy().astype(np.longdouble)
+        # The dense encoder is in float64 itself: an error of 2^-53 in each of its entries.
+        own = 2.0**-53 * np.linalg.norm(abs(encoder.numpy()) @ abs(summands.numpy()))
+        assert np.linalg.norm((rows - exact).astype(float)) <= 2.0**-53 * 0.5 * made.noise.rounding(n) + 8.0 * own
 
 
 def test_a_source_of_its_own_has_no_seed() -> None:
     with pytest.raises(ValueError, match="seed: expected None with a noise source"):
-        PrefixSum("blt", 8, (3,), sensitivity=1.0, epsilon=1.0, delta=1e-3, noise_source=KnownNoise(), seed=3)
+        PrefixSum("blt", 8, (3,), clip=1.0, epsilon=1.0, delta=1e-3, noise_source=KnownNoise(), seed=3)

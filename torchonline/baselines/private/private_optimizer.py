@@ -61,7 +61,7 @@ class DisjointBatches(PrivateOptimizer):
     def _with_noise(self, values: Tensor, sensitivity: float) -> Tensor:
         """Release secret values, ``(*B, d)``, of a given sensitivity."""
         scale = self.noise_multiplier * sensitivity
-        return self.source.add_normal(values, scale) if scale > 0.0 else values  # type: ignore[no-any-return]
+        return self.source.add_normal(values, scale) if scale > 0.0 else values
 
     def _event(self, steps: int) -> Event | None:
         return None if steps < self.ends[0] else GaussianEvent(self.noise_multiplier)

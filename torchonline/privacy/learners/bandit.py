@@ -35,8 +35,9 @@ class PrivateBandit(PrivateLearner):
     another person (no shared stock, no interference).
 
     A step takes all rewards that arrived in its round, late ones too, clips the contribution of each at the present state, and
-    adds them up. (The sum is clipped too, to the length of 256 contributions.) The clock counts rounds: one step for each reward would shift everybody after it, and would not be private.
-    A person moves one summand, even if the delay of her reward depends on her data.
+    adds them up. The sum is clipped too, to the length of 256 contributions. The clock counts rounds: one step for each reward
+    would shift everybody after it, and would not be private. A person moves one summand, even if the delay of her reward depends
+    on her data.
 
     Values are never refused, because an error would tell of them. A context with NaN or infinity is decided upon as 0. Its
     record contributes 0, and so does a record whose reward is not finite, or whose action is no arm. A decision without an

@@ -24,10 +24,10 @@ class Mechanism:
     In each step the encoder C makes a row of the summands so far. The row is released with noise, on a grid, by the noise source.
     The decoder B computes the prefix sum from released rows only, so its rounding tells nothing.
 
-    Its owner keeps as buffers what evolves: the encoder's memory of summands, which is as secret as the records, and whose names
-    say so; and the noisy sum and the decoder's memory, which are public. Methods that compute run on tensors and on NumPy views of
-    them alike. Floating-point rows differ between neighbouring streams by more than real ones would. :meth:`rounding` bounds this,
-    and the noise allows for it (docs/privacy.md).
+    Its owner keeps as buffers what evolves: the encoder's memory of summands, which is as secret as the records, and whose
+    names say so; and the noisy sum and the decoder's memory, which are public. Methods that compute run on tensors and on NumPy
+    views of them alike. Floating-point rows differ between neighbouring streams by more than real ones would. :meth:`rounding`
+    bounds this, and the noise allows for it (docs/privacy.md).
 
     Args:
         horizon: n, the number of steps.
@@ -78,7 +78,7 @@ class Mechanism:
 
     def _release(self, row: Tensor) -> Tensor:
         """Return a row with noise, public. This is the only way out of a mechanism."""
-        return self.source.add_normal(row, self.noise_scale)  # type: ignore[no-any-return]
+        return self.source.add_normal(row, self.noise_scale)
 
     def _decode(self, state: State, row: Tensor, step: int) -> Tensor:
         """Return the noisy sum of a step from its released row, ``(*B, d)``."""

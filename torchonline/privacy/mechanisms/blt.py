@@ -1,5 +1,6 @@
 """Buffered linear Toeplitz (BLT) matrices for prefix sums (docs/privacy.md)."""
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -111,10 +112,10 @@ def errors(
 
     .. math:: \mathrm{rms}^2 = \frac1n\sum_{t=1}^n\sum_{k<t} b_k^2,\qquad \max{}^2 = \sum_{k<n} b_k^2.
 
-    Times :func:`column_norm` they are the noise at a sensitivity of 1, whatever the scale of C. ``shares`` are the factors, one for
-    each round, that the increments :math:`N_t - N_{t-1}` are multiplied by, if there are any. Cost: about :math:`\log_2 n` products
-    of matrices of order b + 1, or O(b^2 n) with shares. With decays and weights of the table, the relative error is below 1e-12 up
-    to 2e4 rounds, 1e-10 up to 1e6 and 1e-7 up to 1e9.
+    Times :func:`column_norm` they are the noise at a sensitivity of 1, whatever the scale of C. ``shares`` are the factors, one
+    for each round, that the increments :math:`N_t - N_{t-1}` are multiplied by, if there are any. Cost: about :math:`\log_2 n`
+    products of matrices of order b + 1, or O(b^2 n) with shares. With decays and weights of the table, the relative error is
+    below 1e-12 up to 2e4 rounds, 1e-10 up to 1e6 and 1e-7 up to 1e9.
 
     Example:
         >>> [round(error, 3) for error in errors(*parameters(1000), 1000)]
@@ -159,9 +160,13 @@ def _variances(lam: np.ndarray, w: np.ndarray, shares: np.ndarray) -> np.ndarray
     crossed = np.zeros(len(shares))
     for j in range(len(d)):
         new = (shares * (a[j] + d[j] * with_memory[j])).tolist()
-        moments = itertools.accumulate(new[:-1], lambda old, new, decay=d[j]: decay * old + new, initial=0.0)
+        moments = itertools.accumulate(new[:-1], functools.partial(_decayed, decay=d[j]), initial=0.0)
         crossed -= a[j] * np.fromiter(moments, float, len(shares))
     return np.cumsum(shares * (shares * of_increment + 2.0 * crossed))
+
+
+def _decayed(old: float, new: float, *, decay: float) -> float:
+    return decay * old + new
 
 
 def trace_lower_bound(rounds: int) -> float:

@@ -19,13 +19,13 @@ RESOLUTION = 20  # the standard deviation of a node's noise is about two to this
 class DiscreteTree(Tree):
     r"""Binary tree of integers, in units of ``grid``, with discrete Gaussian noise.
 
-    For integers that move by at most s the noise is :math:`s^2/(2\sigma^2)`-zCDP, as the continuous noise is (Canonne, Kamath and
-    Steinke, NeurIPS 2020). No number of this proof is real. ``grid`` is a
-    power of two. Summands are rounded towards 0; one that is then too long, which only rounding can cause, counts as 0.
+    For integers that move by at most s the noise is :math:`s^2/(2\sigma^2)`-zCDP, as the continuous noise is (Canonne, Kamath
+    and Steinke, NeurIPS 2020). No number of this proof is real. ``grid`` is a power of two. Summands are rounded towards 0; one
+    that is then too long, which only rounding can cause, counts as 0.
 
     Args:
-        horizon, source, sensitivity, longest: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`. The sensitivity is once
-            or twice the length of the longest summand.
+        horizon, source, sensitivity, longest: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`. The sensitivity
+            is once or twice the length of the longest summand.
         epsilon, delta: of the whole run.
     """
 

@@ -32,7 +32,7 @@ def calibrated(name: str, learner: PrivateLearner, sensitivity: float, longest: 
     horizon = learner.horizon
     if learner.epsilon == math.inf:
         return NoNoise(horizon)
-    lengths = {"sensitivity": sensitivity, "longest": longest}
+    lengths: dict[str, Any] = {"sensitivity": sensitivity, "longest": longest}
     if learner.source.name == "discrete":
         if cls is not Tree:
             raise ValueError(f"noise_source: expected another than 'discrete' without the tree, got mechanism={name!r}")

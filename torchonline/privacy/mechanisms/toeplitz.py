@@ -57,13 +57,13 @@ class BLT(Mechanism):
         memory: Tensor = state["noisy_memory"]
         scaled = row - beside(self._weight, memory) @ memory
         self._push_(memory, scaled)
-        return state["noisy_sum"] + scaled * self._share(step)  # type: ignore[no-any-return]
+        return state["noisy_sum"] + scaled * self._share(step)
 
     def _push_(self, memory: Tensor, number: Tensor) -> None:
         memory *= beside(self._decay, memory)
         memory += number[..., None, :]
 
-    def _share(self, step: int) -> Any:
+    def _share(self, step: Any) -> Any:
         """Return the norm of a step's column before it is scaled, as a share of the largest."""
         return self._norms.after(self.horizon - step + 1) / self._largest_norm
 
@@ -71,7 +71,7 @@ class BLT(Mechanism):
         """Return the shares of the first n steps."""
         if n > self.horizon:
             raise ValueError(f"n: expected at most {self.horizon}, the horizon, got {n}")
-        return self._share(np.arange(1, n + 1))  # type: ignore[no-any-return]
+        return self._share(np.arange(1, n + 1))
 
     def column_norm(self, steps: int) -> float:
         # That of the first column: it is not scaled, and of the others a smaller share is in the first steps.
@@ -128,7 +128,7 @@ class SquareRoot(Mechanism):
     def _convolved(self, rows: Tensor, row: Tensor, step: int) -> Tensor:
         """Keep the row of a step; return the sum of all rows so far, with coefficients."""
         rows[..., step - 1, :] = row
-        return beside(self._backwards, rows)[-step:] @ rows[..., :step, :]  # type: ignore[no-any-return]
+        return beside(self._backwards, rows)[-step:] @ rows[..., :step, :]
 
     def column_norm(self, steps: int) -> float:
         return float(np.linalg.norm(self._coefficients[:steps]))

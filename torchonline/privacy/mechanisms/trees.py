@@ -53,13 +53,16 @@ class Tree(Mechanism):
 class HonakerTree(Tree):
     r"""Binary tree with noise in right children too: a second estimate of each sum.
 
-    The estimate of a full subtree of height k is :math:`E_k = (2^k (D_k + z_k) + (2^k - 1)(E'_{k-1} + E_{k-1}))/(2^{k+1} - 1)`, with
-    the subtree's sum :math:`D_k`, noise :math:`z_k`, and the estimates of its left and its right half. It has the variance
-    :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the tree's. (Honaker, Efficient use of differentially private binary trees, TPDP 2015:
-    the estimate from below.)
+    The estimate of a full subtree of height k is
 
-    What differs: all that is released is a prefix sum in each step. Estimates of left halves have been released by then, and those
-    of right halves never are. So what is new in a step is one row with one noise, of variance :math:`\sigma^2 v_k` for
+    .. math:: E_k = (2^k (D_k + z_k) + (2^k - 1)(E'_{k-1} + E_{k-1}))/(2^{k+1} - 1)
+
+    with the subtree's sum :math:`D_k`, noise :math:`z_k`, and the estimates of its left and its right half. It has the variance
+    :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the tree's. (Honaker, Efficient use of differentially private binary trees, TPDP
+    2015: the estimate from below.)
+
+    What differs: all that is released is a prefix sum in each step. Estimates of left halves have been released by then, and
+    those of right halves never are. So what is new in a step is one row with one noise, of variance :math:`\sigma^2 v_k` for
 
     .. math:: v_0 = 1,\qquad v_k = \frac{4^k + (2^k - 1)^2 v_{k-1}}{(2^{k+1} - 1)^2} .
 
@@ -98,8 +101,8 @@ class HonakerTree(Tree):
         return _used(nodes, step)
 
     def column_norm(self, steps: int) -> float:
-        # A record is in a row of each height at which its subtree is a left half. Its weight there depends on the last such height
-        # below, from which on it has been in right halves. The largest subtree has records of all patterns.
+        # A record is in a row of each height at which its subtree is a left half. Its weight there depends on the last such
+        # height below, from which on it has been in right halves. The largest subtree has records of all patterns.
         squares = [0.0]  # the largest sums of squares, by the number of heights up to the last left half
         for k in range(steps.bit_length()):
             squares.append(max(squares[low] + self._weight(k, low) ** 2 for low in range(k + 1)))
