@@ -192,10 +192,10 @@ class _Continuous(NoiseSource):
 
     def _numbers(self, law: str, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
         """Draw numbers of a law; also return their words, tails, and whether they are upper tails."""
-        words = self._words(math.prod(shape)).reshape(shape)
+        words = self._words(math.prod(shape))
         upper = words >= FIRST_BIT
         tail = ((words & REST) + 0.5) * 2.0**-64
-        return _LAWS[law](tail, upper), words, tail, upper
+        return tuple(values.reshape(shape) for values in (_LAWS[law](tail, upper), words, tail, upper))
 
     def add_normal(self, values: Any, scale: float) -> Any:
         if isinstance(values, Tensor):
@@ -224,7 +224,7 @@ class _Continuous(NoiseSource):
         noisy = values + added
         # More than the errors of the noise, of the sum, and of the bits of the tail that are not known.
         error = 2.0**-40 * (scale + abs(added) + abs(values)) + scale * (2.0**-63 / tail)
-        best = noisy.argmax(-1)
+        best = np.array(noisy.argmax(-1))
         may_win = noisy + error >= (noisy - error).max(-1, keepdims=True)
         if (may_win.sum(-1) > 1).any():
             for place in zip(*np.nonzero(may_win.sum(-1) > 1), strict=True):
