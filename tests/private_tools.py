@@ -36,6 +36,9 @@ class KnownNoise(NoiseSource):
     def highest(self, scores: Tensor, scale: float, law: str) -> Tensor:
         return (scores + scale * self.normal(tuple(scores.shape))).argmax(-1)
 
+    def happens(self, shape: tuple[int, ...], probability: float) -> Tensor:
+        return torch.special.ndtr(self.normal(shape)) < probability
+
     def renew(self) -> None:
         """Known noise stays known."""
 

@@ -222,11 +222,11 @@ def test_fleets_are_single_bandits(build: Any) -> None:
 
 def test_the_noise_of_dpucb_is_a_mirrored_tree() -> None:
     """Draws 1, 2, ... of known noise are in the sums of the rounds whose binary form says so, of every arm, each round."""
-    draws = torch.randn((HORIZON, ARMS, (DIM + 1) * (DIM + 2) // 2), dtype=torch.float64)
+    draws = torch.randn((HORIZON, ARMS, DIM * (DIM + 3) // 2), dtype=torch.float64)
     source = KnownNoise(draws)
     bandit = dpucb(noise_source=source)
-    sigma = math.sqrt(8.0) * (1.0 + 1e-6) * math.sqrt(HORIZON.bit_length()) / gaussian_mu(1.0, 1e-3)
-    assert bandit.noise.noise_scale == pytest.approx(sigma, rel=1e-12)
+    sigma = math.sqrt(4.5) * (1.0 + 1e-6) * math.sqrt(HORIZON.bit_length()) / gaussian_mu(1.0, 1e-3)
+    assert sigma < bandit.noise.noise_scale < sigma * (1.0 + 1e-9)  # with the rounding
     exact = np.zeros((ARMS, DIM + 1, DIM + 1))
     for t, (x, rewards, _) in enumerate(stream(HORIZON), 1):
         k = int(bandit.select(tensor(x)))
@@ -238,15 +238,16 @@ def test_the_noise_of_dpucb_is_a_mirrored_tree() -> None:
             noise += sigma * draws[node - 1].numpy()
             node &= node - 1
         matrix = exact.copy()
-        for j, (row, column) in enumerate(itertools.combinations_with_replacement(range(DIM + 1), 2)):
+        pairs = itertools.combinations_with_replacement(range(DIM + 1), 2)
+        for j, (row, column) in enumerate(pair for pair in pairs if pair[0] < DIM):
             matrix[:, row, column] += noise[:, j]
             matrix[:, column, row] = matrix[:, row, column]
         norm = 2.0 * sigma * math.sqrt(6) * (2.0 + math.sqrt(math.log(6 * HORIZON * ARMS / 0.01)))
-        assert bandit.noise_norm == pytest.approx(norm, rel=1e-12)
+        assert bandit.noise_norm == pytest.approx(norm, rel=1e-9)
         shifted = matrix[:, :DIM, :DIM] + (2.0 * norm + 1.0) * np.eye(DIM)
         theta = np.linalg.solve(shifted, matrix[:, :DIM, DIM:])[..., 0]
-        np.testing.assert_allclose(bandit.released().theta, theta, rtol=1e-9, atol=1e-12)
-    assert source.asked == [(ARMS, 15)] * HORIZON
+        np.testing.assert_allclose(bandit.released().theta, theta, rtol=1e-8, atol=1e-12)
+    assert source.asked == [(ARMS, 14)] * HORIZON
 
 
 def test_the_original_constants_are_much_larger() -> None:
@@ -264,7 +265,7 @@ def test_the_original_constants_are_much_larger() -> None:
     dpucb(constants="original", epsilon=INF)
     with pytest.raises(ValueError, match="epsilon: expected a smaller one"):
         dpucb(constants="original", epsilon=1e5, delta=0.4)
-    assert dpucb(adjacency="zero_out").noise.sensitivity == pytest.approx(2.0, rel=1e-5)
+    assert dpucb(adjacency="zero_out").noise.sensitivity == pytest.approx(math.sqrt(2.0), rel=1e-5)
 
 
 def test_the_set_of_dpucb_holds_under_its_noise() -> None:
@@ -325,7 +326,8 @@ def test_clocks_of_the_arms_and_who_draws_noise(mechanism: str) -> None:
         before = [getattr(arm, name).clone() for arm in bandit.arms]
         k = int(bandit.select(tensor(x)))
         bandit.step(tensor(x), torch.tensor(k), tensor(rewards[k]))
-        assert [i for i, arm in enumerate(bandit.arms) if not torch.equal(getattr(arm, name), before[i])] == [k]
+        moved = [float((getattr(arm, name) - before[i]).norm()) for i, arm in enumerate(bandit.arms)]
+        assert [i for i, length in enumerate(moved) if length > 1e-14] == [k]
         warm = [min(max(t - i * WARMUP, 0), WARMUP) for i in range(ARMS)]
         local = warm if t <= ARMS * WARMUP else [t - (ARMS - 1) * WARMUP] * ARMS
         assert [int(arm.rounds) for arm in bandit.arms] == local
@@ -345,9 +347,7 @@ def test_what_is_spent_is_one_arms(mechanism: str) -> None:
         spent = [zcdp_epsilon(zcdp_rho(1.0, 1e-3) * h / harmonic[-1], 1e-3) for h in harmonic]
     else:
         encoder = bandit.arms[0].noise.materialize(n)[1]
-        norms = [math.sqrt(s.bit_length()) for s in range(1, n + 1)]
-        if mechanism in ("blt", "sqrt"):
-            norms = encoder.square().cumsum(0).amax(-1).sqrt().tolist()
+        norms = encoder.square().cumsum(0).amax(-1).sqrt().tolist()
         spent = [gaussian_epsilon(gaussian_mu(1.0, 1e-3) * norm / norms[-1], 1e-3) for norm in norms]
     assert bandit.privacy_spent(1e-3) == 0.0
     for t in range(1, HORIZON + 1):
@@ -601,20 +601,24 @@ def test_one_person_moves_the_sums_of_dphdb_by_at_most_twice_the_clip(mechanism:
 
 
 def test_one_person_moves_the_sums_of_dpucb_by_at_most_its_sensitivity() -> None:
-    """2 sqrt 2 in the Frobenius norm of mirrored matrices, which two arms reach, and sqrt 6 of upper triangles."""
+    """The root of 4.5, counting each entry of G twice that has a mirror image; and a pair of persons that reach it as it is."""
     count = 4000
     x, action, reward = pairs(count)
+    # At an angle of 60 degrees, on either side of the diagonal, with opposite rewards.
+    x[:, 0] = 0.0
+    x[:, 0, :2] = torch.tensor([[math.cos(math.radians(angle)), math.sin(math.radians(angle))] for angle in (15, 75)])
+    action[:, 0], reward[0, 0], reward[1, 0] = 0, 1.0, -1.0
     sums = []
     for world in range(2):
         bandit = dpucb(epsilon=INF, batch_shape=(count,))
         bandit.step(x[world], action[world], reward[world])
         sums.append(bandit.noisy_sum.clone())
     rows, columns = bandit.upper
-    weight = torch.where(rows == columns, 1.0, 2.0)
+    weight = torch.where((rows == columns) | (columns == DIM), 1.0, 2.0)
     difference = (sums[1] - sums[0]).square()
     frobenius = (weight * difference).sum((-1, -2)).sqrt()
-    assert 2.8 < float(frobenius.max()) <= math.sqrt(8.0) * (1.0 + 1e-12)
-    assert 2.4 < float(difference.sum((-1, -2)).sqrt().max()) <= math.sqrt(6.0) * (1.0 + 1e-12)
+    assert float(frobenius.max()) <= math.sqrt(4.5) * (1.0 + 1e-12)
+    assert math.isclose(float(difference[0].sum()), 4.5, rel_tol=1e-6)
     # Late rewards: whatever the arms and the rounds, two outer products never point apart.
     products = torch.stack(sums)[:, action[0] == action[1]].sum(-2)
     assert float((weight * products[0] * products[1]).sum(-1).min()) >= -1e-12
@@ -646,7 +650,7 @@ def test_two_loads_of_a_checkpoint_draw_other_noise(build: Any) -> None:
         for way in ways.values():
             way.step(None)
     sums = torch.stack([noisy_sums(way) for way in ways.values()])
-    assert len(sums.flatten().unique()) == sums.numel()
+    assert len(sums.unique(dim=0)) == len(sums)
 
 
 def noisy_sums(bandit: Any) -> Tensor:
@@ -724,8 +728,9 @@ def test_seeds(build: Any) -> None:
         assert ("no protection against whoever knows the seed" in text) == (seed is not None)
         assert "123456789" not in text
     assert torch.equal(runs[0], runs[1])
-    assert len(runs[0].unique()) == len(runs[0])
-    assert len(torch.stack(runs[1:]).unique()) == 4 * len(runs[0])
+    assert len(torch.stack(runs).unique(dim=0)) == 4
+    learners = runs[0].reshape(2, -1) if build is dpucb else torch.cat(list(runs[0].reshape(ARMS, 2, -1)))
+    assert len(learners.unique(dim=0)) == len(learners)
 
 
 @BOTH
@@ -801,8 +806,8 @@ class Weak(NoiseSource):
     def __init__(self, source: NoiseSource) -> None:
         self.source = source
 
-    def normal(self, shape: tuple[int, ...]) -> Tensor:
-        return self.source.normal(shape) / 30.0
+    def add_normal(self, values: Any, scale: float) -> Any:
+        return self.source.add_normal(values, scale / 30.0)
 
     def spawn(self) -> "Weak":
         return Weak(self.source.spawn())

@@ -26,15 +26,15 @@ class PrintedTree(GeneralizedGaussianTree):
 
     dual: float
 
-    def _draw(self, memory: Tensor) -> Tensor:
-        shape = (*memory.shape[:-2], memory.shape[-1])
+    def _release(self, row: Tensor) -> Tensor:
+        shape = tuple(row.shape)
         order = min(self.dual - 1.0, math.log(shape[-1]) - 1.0)
         gamma = torch.distributions.Gamma
         size = gamma(torch.tensor(1.0 / order).double(), torch.tensor(1.0).double()).sample(shape) ** (1.0 / order)
         e = size * torch.randn(shape, dtype=torch.float64).sign()
         radius = gamma(torch.tensor(0.5 * shape[-1]).double(), torch.tensor(0.5 / self.noise_scale).double())
         length = (e.abs() ** order).sum(-1, keepdim=True) ** (1.0 / order)
-        return beside(radius.sample(shape[:-1]).sqrt().unsqueeze(-1) * e / length, memory)
+        return row + beside(radius.sample(shape[:-1]).sqrt().unsqueeze(-1) * e / length, row)
 
 
 def game(build: Callable[[int], Any], steps: int) -> Callable[[int, int], Tensor]:

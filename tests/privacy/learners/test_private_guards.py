@@ -321,8 +321,7 @@ def test_threads_lose_no_record_and_no_noise(case: PrivateCase) -> None:
     mechanism = learner.noise
     torch.testing.assert_close(mechanism.value(learner.noisy_sum), 16.0 * vectors.sum(0), rtol=0.0, atol=1e-5)
     asked = [shape for shape in mechanism.source.asked if shape]
-    expected = sum((t & -t).bit_length() for t in range(1, 65)) if mechanism.name == "honaker" else 64
-    assert len(asked) == (0 if mechanism.name in ("none", "discrete") else expected)
+    assert len(asked) == (0 if mechanism.name in ("none", "discrete") else 64)
 
 
 def test_threads_lose_no_record_of_a_bandit() -> None:
@@ -339,11 +338,10 @@ def test_threads_lose_no_record_of_a_bandit() -> None:
     assert len(bandit.noise.source.asked) == 64
 
 
-def test_threads_share_the_noise_of_prefix_sums() -> None:
-    noise = prefix_sum("blt", 64, (DIM,), sensitivity=1.0, epsilon=1.0, delta=1e-3)
-    drawn: list[Tensor] = []
-    in_threads(*(lambda: drawn.extend(noise.next() for _ in range(16)) for _ in range(4)))
-    assert len(torch.stack(drawn).unique(dim=0)) == int(noise.rounds) == 64
+def test_threads_share_a_prefix_sum() -> None:
+    sums = prefix_sum("sqrt", 64, (DIM,), clip=1.0, epsilon=1.0, delta=1e-3)
+    in_threads(*(lambda: [sums.step(None) for _ in range(16)] and None for _ in range(4)))
+    assert len(sums.noisy_rows.unique(dim=0)) == int(sums.rounds) == 64
 
 
 # ---------------------------------------------------------------------------------------------- copies, loads, files
@@ -519,11 +517,11 @@ def test_a_missing_promise_is_an_error_that_names_it() -> None:
 def test_what_follows_from_the_options_is_fixed_too() -> None:
     learner = DPTOFW(DIM, **PROMISE)
     bandit = DPHDB(DIM, arms=2, warmup=3, **PROMISE)
-    noise = prefix_sum("blt", 9, (), sensitivity=1.0, epsilon=1.0, delta=1e-3)
+    noise = prefix_sum("blt", 9, (), clip=1.0, epsilon=1.0, delta=1e-3)
     for made, name in (
         (learner, "clip_norm"),
         (bandit, "feature_norm"),
-        (noise, "sensitivity"),
+        (noise, "clip"),
         (bandit.arms[0], "clip"),
     ):
         with pytest.raises(

@@ -155,7 +155,7 @@ def sources_of(learner: Any) -> None:
     """No more noise, so that what a record does can be seen."""
     learner.source = learner.noise.source = Laws()
     for name, value in learner.state().items():
-        if name.startswith(SECRET) and name != "secret_sum":
+        if name.startswith((SECRET, "noisy")) and name != "secret_sum":
             value.zero_()
 
 
@@ -351,7 +351,9 @@ def test_public_state_is_what_was_released(case: PrivateCase) -> None:
     public = learner.public_state()
     assert set(public) == {name for name in learner.state() if not name.startswith(SECRET)}
     allowed = {"theta", "theta_prev", "rounds", "furthest", "continuations", "seeded"}
-    assert set(public) <= allowed | (set() if isinstance(learner.noise, NoisyVertex) else {"noisy_sum"})
+    if not isinstance(learner.noise, NoisyVertex):
+        allowed |= {"noisy_sum", "noisy_memory", "noisy_nodes", "noisy_rows"}
+    assert set(public) <= allowed
     assert torch.equal(public["theta"], learner.predict())
     if learner.epsilon < math.inf:
         assert any(name.startswith(SECRET) for name in learner.state_dict())
@@ -525,10 +527,10 @@ def test_skipping_a_record_is_not_what_none_does() -> None:
 
 def test_what_skipping_a_record_would_cost() -> None:
     """The first of 1000 alternating records dropped, and all others a step earlier: 27 where 1 was promised."""
-    noise = prefix_sum("blt", 1000, (1,), sensitivity=2.0, epsilon=1.0, delta=1e-3)
+    noise = prefix_sum("blt", 1000, (1,), clip=1.0, epsilon=1.0, delta=1e-3)
     stream = torch.tensor([1.0, -1.0]).double().repeat(500)
     moved = stream - torch.cat([stream[1:], torch.zeros(1).double()])
-    mu = float((noise.materialize(1000)[1] @ moved).norm()) / noise.mechanism.noise_scale
+    mu = float((noise.materialize(1000)[1] @ moved).norm()) / noise.noise.noise_scale
     assert round(gaussian_epsilon(mu, 1e-3)) == 27
 
 
