@@ -1,6 +1,6 @@
 """Runs private learners on a device that does not exist, alone: ``python -m tests.fake_private`` prints what fails.
 
-The clock is the one thing that a private learner reads from its buffers; here it is told.
+A private learner reads the clock from its buffers, and noise is added on the host. Here the clock is told, and noise is none.
 """
 
 import itertools
@@ -15,6 +15,7 @@ from tests.fake_device import DEVICE, install
 from tests.private_learners import CASES, DIM
 from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateLearner
+from torchonline.privacy.noise import noise_source
 
 
 def fake_record(learner: Any) -> tuple[torch.Tensor, ...]:
@@ -24,6 +25,13 @@ def fake_record(learner: Any) -> tuple[torch.Tensor, ...]:
         action = torch.zeros(learner.batch_shape, dtype=torch.int64, device=DEVICE)
         return torch.zeros(*learner.batch_shape, DIM, **half), action, torch.zeros(learner.batch_shape, **half)
     return (torch.zeros(*learner.batch_shape, learner.queries().size(-2), DIM, **half),)
+
+
+def on_the_device(self: Any, values: torch.Tensor, scale: float, law: str = "normal") -> torch.Tensor:
+    """What comes back when noise has been added, or the place of the highest score."""
+    if not scale > 0.0 or values.dtype != torch.float64:
+        raise ValueError("expected float64 values, and noise")
+    return values + 0.0 if law == "normal" else values.argmax(-1)
 
 
 def problems(build: Any) -> Iterator[str]:
@@ -49,6 +57,8 @@ def problems(build: Any) -> Iterator[str]:
 def main() -> None:
     """Print what fails, by learner."""
     install()
+    for source in (type(noise_source("torch")), type(noise_source("csprng"))):
+        source.add_normal = source.highest = on_the_device  # type: ignore[method-assign]
     with FakeTensorMode(allow_non_fake_inputs=True):
         print(json.dumps({str(case): list(problems(case.build)) for case in CASES}))
 
