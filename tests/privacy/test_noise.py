@@ -1,18 +1,23 @@
 """Noise sources: every law, at the right scale and at no other; noise that is never drawn twice; what a seed is good for."""
 
 import copy
+import math
 import os
 import pickle
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 from torch import Tensor
 
-from torchonline.privacy import NoiseSource, noise_source
+from torchonline.privacy import NoiseSource, noise, noise_source
+from torchonline.privacy.exact_draws import Probability, normal_probability, rounded_normal
+from torchonline.privacy.noise import grid_of
 
 pytestmark = pytest.mark.fast
 
@@ -131,6 +136,130 @@ def test_the_discrete_normal_of_a_fine_grid() -> None:
     assert not fits(sample * 2 / 3, stats.norm())
     assert not fits(sample * 3 / 2, stats.norm())
     assert int(noise_source("discrete").discrete_normal((200,), 2**40).abs().max()) > 2**39
+
+
+# Releases
+
+
+def cells(offset: float, scale: float, grid: float) -> tuple[np.ndarray, np.ndarray]:
+    """The values that a release may take, and their probabilities."""
+    values = grid * np.arange(-400, 401)
+    ends = np.append(values - 0.5 * grid, values[-1] + 0.5 * grid)
+    return values, np.diff(stats.norm.cdf(ends, loc=offset, scale=scale))
+
+
+@pytest.mark.parametrize("name", ["torch", "csprng"])
+@pytest.mark.parametrize("scale", [1.0, 1.9, 300.0])
+def test_a_release_has_the_law_of_the_rounded_sum(name: str, scale: float) -> None:
+    grid = grid_of(scale)
+    assert scale / 32.0 <= grid < scale / 16.0 * (1.0 + 1e-15)
+    assert math.log2(grid).is_integer()
+    offset = 0.37 * grid
+    released = source_of(name).add_normal(np.full((COUNT, 2), offset), scale).ravel()
+    whole = np.rint(released / grid).astype(int)
+    assert np.array_equal(whole * grid, released)
+    assert not np.signbit(released[released == 0.0]).any()
+
+    def p_value(offset: float, scale: float) -> float:
+        _, probability = cells(offset, scale, grid)
+        # Cells on the flanks are one each.
+        reach = int(3.0 * scale / grid)
+        kept = np.clip(np.arange(-400, 401), -reach, reach) + reach
+        expected = np.bincount(kept, probability) * len(whole) / probability.sum()
+        return float(stats.chisquare(np.bincount(np.clip(whole, -reach, reach) + reach), expected).pvalue)
+
+    assert p_value(offset, scale) > LEVEL
+    assert p_value(offset + 4.0 * grid, scale) < LEVEL
+    assert p_value(offset, 0.9 * scale) < LEVEL
+
+
+def test_tensors_and_arrays_are_released_alike() -> None:
+    values = torch.randn(4, 3, dtype=torch.float64)
+    one, other = noise_source("torch", seed=2), noise_source("torch", seed=2)
+    released = one.add_normal(values, 2.5)
+    assert isinstance(released, Tensor)
+    assert np.array_equal(released.numpy(), other.add_normal(values.numpy(), 2.5))
+
+
+def test_what_is_decided_exactly_is_what_is_decided_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All roundings and choices by decimal numbers, from the same bits: none differs."""
+    values = 3.0 * np.random.default_rng(0).normal(size=(200,))
+    scores = torch.from_numpy(values.reshape(40, 5))
+    for scale in (1.0, 1.3, 1.99):
+        fast, exact = (noise_source("torch", seed=8) for _ in range(2))
+        by_floats = [
+            fast.add_normal(values, scale),
+            *(fast.highest(scores, scale, law) for law in ("gumbel", "laplace")),
+        ]
+        with monkeypatch.context() as patched:
+            patched.setattr(noise, "SURE", 0.5)
+            patched.setattr(noise, "CLOSE", 100.0)
+            release = exact.add_normal(values, scale)
+            chosen = [exact.highest(scores, scale, law) for law in ("gumbel", "laplace")]
+        assert np.array_equal(by_floats[0], release)
+        assert all(torch.equal(a, b) for a, b in zip(by_floats[1:], chosen, strict=True))
+
+
+@pytest.mark.parametrize("more", [0, 2**64 - 1])
+def test_bits_that_are_drawn_later_decide_between_neighbours(more: int) -> None:
+    """A midpoint within the interval that 64 bits leave: the sum is below it, or above, as the next bits say."""
+    first = 2**42 + 12345
+    with mpmath.workdps(60):
+        middle = (mpmath.mpf(first) + mpmath.mpf("0.5")) / 2**64
+        z = -mpmath.sqrt(2) * mpmath.erfinv(1 - 2 * middle)
+        offset = float(mpmath.mpf("0.5") - 20 * z - 100)  # 0.5 - offset is exact
+        inside = mpmath.ncdf((mpmath.mpf("0.5") - 100 - mpmath.mpf(offset)) / 20) * 2**64
+    assert first < inside < first + 1
+    tail = Probability(first, lambda: more)
+    assert rounded_normal(offset, 20.0, -100, tail) == (-100 if more == 0 else -99)
+    assert tail.bits == 128
+
+
+def test_the_error_of_the_inverse_is_far_below_the_guard() -> None:
+    """Against 40 digits: what is rounded is off by less than a five-hundredth of the distance at which floats decide."""
+    tails = np.append(np.random.default_rng(3).random(1500) / 2.0, 2.0 ** -np.linspace(1.0, 20.0, 500))
+    z = torch.special.ndtri(torch.from_numpy(tails)).numpy()
+    with mpmath.workdps(40):
+        exact = [-mpmath.sqrt(2) * mpmath.erfinv(1 - 2 * mpmath.mpf(tail)) for tail in tails.tolist()]
+        error = max(abs(mpmath.mpf(float(a)) - b) for a, b in zip(z, exact, strict=True))
+    assert float(error) * 2.0**noise.FINENESS < noise.SURE / 512.0
+
+
+@pytest.mark.parametrize("x", [-29.0, -8.5, -3.0, -0.1, 0.0, 0.7, 6.0])
+def test_the_distribution_function_in_decimals(x: float) -> None:
+    with mpmath.workdps(130):
+        expected = mpmath.ncdf(mpmath.mpf(x))
+        assert abs(mpmath.mpf(str(normal_probability(Decimal(x)))) - expected) < mpmath.mpf(10) ** -110
+    assert (normal_probability(Decimal(-31)), normal_probability(Decimal(31))) == (0, 1)
+
+
+@pytest.mark.parametrize("name", ["torch", "csprng"])
+def test_choices_have_their_probabilities(name: str) -> None:
+    """Gumbel's are those of the exponential mechanism; Laplace's come from an integral; ties are fair."""
+    scores, scale = torch.tensor([0.0, 1.0, 1.0, -2.0], dtype=torch.float64), 1.5
+    grid = np.linspace(-60.0, 60.0, 240_001)
+    laplace = [stats.laplace(loc=float(score), scale=scale) for score in scores]
+    of_laplace = [
+        np.trapezoid(law.pdf(grid) * np.prod([other.cdf(grid) for other in laplace if other is not law], 0), grid)
+        for law in laplace
+    ]
+    of_gumbel = torch.softmax(scores / scale, 0).numpy()
+    for law, probability in (("gumbel", of_gumbel), ("laplace", np.array(of_laplace))):
+        chosen = source_of(name).highest(scores.expand(COUNT, 4), scale, law)
+        assert chosen.dtype == torch.int64
+        counts = np.bincount(chosen.numpy(), minlength=4)
+        assert stats.chisquare(counts, probability / probability.sum() * COUNT).pvalue > LEVEL
+        assert stats.chisquare(counts, np.full(4, COUNT / 4)).pvalue < LEVEL
+
+
+@pytest.mark.parametrize("name", ["torch", "csprng"])
+def test_events_happen_with_their_probability(name: str) -> None:
+    source = source_of(name)
+    for probability in (0.0, 0.03, 0.5, 1.0):
+        happened = source.happens((COUNT, 2), probability)
+        assert happened.shape == (COUNT, 2)
+        assert happened.dtype == torch.bool
+        assert stats.binomtest(int(happened.sum()), 2 * COUNT, probability).pvalue > LEVEL
 
 
 # Noise is never drawn twice
@@ -314,6 +443,14 @@ def test_a_source_draws_its_own_laws_only() -> None:
     for name in ("torch", "csprng"):
         with pytest.raises(ValueError, match="noise_source: expected 'discrete' to draw discrete_normal"):
             noise_source(name).discrete_normal((2,), 3)
+    refused: tuple[tuple[str, tuple[Any, ...]], ...] = (
+        ("add_normal", (np.zeros(2), 1.0)),
+        ("highest", (torch.zeros(2), 1.0, "gumbel")),
+        ("happens", ((2,), 0.5)),
+    )
+    for method, arguments in refused:
+        with pytest.raises(ValueError, match=f"to draw {method}, got 'discrete'"):
+            getattr(noise_source("discrete"), method)(*arguments)
 
 
 def test_bad_arguments_are_named() -> None:

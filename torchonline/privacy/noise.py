@@ -19,6 +19,8 @@ FINENESS = 5
 # Sums of floating-point numbers decide a rounding if they are farther than this from a midpoint, in units of the grid, and if the
 # tail of the draw has at least this probability. Their errors are some thousand times smaller (docs/privacy.md).
 SURE, COMMON_TAIL = 2.0**-32, 2.0**-20
+# They decide which score is the highest if others are lower by more than this share of all numbers that are added.
+CLOSE = 2.0**-40
 FIRST_BIT, REST = np.uint64(2**63), np.uint64(2**63 - 1)
 
 # One object for each process. A source that holds another object was made before a fork.
@@ -223,7 +225,7 @@ class _Continuous(NoiseSource):
         added = scale * noise
         noisy = values + added
         # More than the errors of the noise, of the sum, and of the bits of the tail that are not known.
-        error = 2.0**-40 * (scale + abs(added) + abs(values)) + scale * (2.0**-63 / tail)
+        error = CLOSE * (scale + abs(added) + abs(values)) + scale * (2.0**-63 / tail)
         best = np.array(noisy.argmax(-1))
         may_win = noisy + error >= (noisy - error).max(-1, keepdims=True)
         if (may_win.sum(-1) > 1).any():
