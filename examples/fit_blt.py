@@ -38,7 +38,7 @@ from torch import Tensor
 from torchonline.privacy import gaussian_mu, noise_source
 from torchonline.privacy.mechanisms.blt import HORIZONS, TABLE, column_norm, errors, parameters, trace_lower_bound
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
-from torchonline.privacy.mechanisms.toeplitz import SquareRoot
+from torchonline.privacy.mechanisms.toeplitz import BLT, SquareRoot
 
 SHARE_OF_MAX, PENALTY = 0.25, 1e-5
 
@@ -131,10 +131,9 @@ def noise_table() -> Table:
     for header in headers:
         table.add_column(header, justify="right")
     for n in (10**3, 10**4, 10**5):
-        blt = parameters(n)
-        norm, bound = column_norm(*blt, n), trace_lower_bound(n)
-        mu = gaussian_mu(1.0, 1.0 / n)
-        scaled = [norm * error for error in errors(*blt, n)]
+        blt = BLT(n, sensitivity=1.0, noise_scale=1.0, source=noise_source("torch"))
+        bound, mu = trace_lower_bound(n), gaussian_mu(1.0, 1.0 / n)
+        scaled = [blt.moved(n) * error for error in blt.errors(n)]
         row = [f"{value / bound:.4f}" for value in scaled]
         for value, tree in zip(scaled, tree_noise(n, 1.0, 1.0 / n), strict=True):
             row += [f"{value / mu:.2f}", f"{tree:.1f}", f"{tree * mu / value:.1f}x"]

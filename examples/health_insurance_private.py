@@ -240,7 +240,8 @@ def private_means(people: People, epsilon: float, seeds: int, seed: int) -> Tens
     """Return theta ``(seeds, d)`` that predicts a private mean of the clipped visits."""
     count = len(people.visits)
     scale = MOST_VISITS / count / gaussian_mu(epsilon, people.delta)  # one person moves the mean by MOST_VISITS / n
-    mean = people.visits.clamp(max=MOST_VISITS).mean() + scale * noise_source("torch", seed).normal((seeds,))
+    mean = people.visits.clamp(max=MOST_VISITS).double().mean().expand(seeds)
+    mean = noise_source("torch", seed).add_normal(mean, scale)
     theta = torch.zeros(seeds, DIM, dtype=torch.float64)
     theta[:, 0] = (mean.clamp(min=0.1) / USUAL).log()
     return theta

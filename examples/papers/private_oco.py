@@ -162,10 +162,10 @@ class AsPrinted(Tree):
         """Return the exact event of normal noise; for other noise nothing is proved."""
         return super().event(steps) if self.order == 2.0 else NonPrivateEvent()
 
-    def _draw(self, memory: Tensor) -> Tensor:
+    def _release(self, row: Tensor) -> Tensor:
         if self.order == 2.0:
-            return super()._draw(memory)
-        return beside(self.draw((*memory.shape[:-2], memory.shape[-1])), memory)
+            return super()._release(row)
+        return row + beside(self.draw(tuple(row.shape)), row)
 
     def draw(self, shape: tuple[int, ...]) -> Tensor:
         """Draw with density proportional to exp(-|z|_r^2 / (2 scale^2)), for any r > 0."""

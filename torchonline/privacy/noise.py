@@ -130,18 +130,17 @@ class NoiseSource:
 def noise_source(name: str | NoiseSource, seed: int | None = None) -> NoiseSource:
     r"""Return the noise source of that name.
 
-    - ``"torch"``: an ordinary pseudorandom generator, NumPy's Philox with a key of 128 bits from the operating system. It draws
-      ``normal``, ``laplace``, ``gumbel`` and ``generalized_gaussian``. Guarantee: the laws, in real arithmetic, for anybody who
-      cannot tell the generator from chance.
-    - ``"csprng"``: every bit comes from ``os.urandom`` and is kept nowhere. It draws ``normal``, ``laplace`` and ``gumbel``.
-      Guarantee: the laws, in real arithmetic, as far as these bytes are random, but for a share of 2^-64 of each in the tails.
-      Each number drawn costs an (epsilon, delta) guarantee up to :math:`(1 + e^\varepsilon)\,2^{-64}` of delta.
+    - ``"torch"``: an ordinary pseudorandom generator, NumPy's Philox with a key of 128 bits from the operating system. It
+      releases sums with normal noise, choices with Gumbel and Laplace noise, and draws ``generalized_gaussian``. Guarantee: the
+      laws of what is released, to the last bit, for anybody who cannot tell the generator from chance.
+    - ``"csprng"``: every bit comes from ``os.urandom`` and is kept nowhere. It does the same but for the generalized Gaussian.
+      Guarantee: the laws of what is released, to the last bit, as far as these bytes are random.
     - ``"discrete"``: ``discrete_normal`` only, in integer arithmetic on bytes from ``secrets``. Guarantee: the law to the last
       bit, as far as those bytes are random. Added to integers of l2 sensitivity s, it is :math:`s^2/(2\sigma^2)`-zCDP, as the
       continuous law would be. It is not mu-GDP, as the continuous law is: calibrate it by rho.
 
-    The first two draw floating-point numbers. Which sums of them are possible can depend on the secret (Mironov, CCS 2012), and
-    no theorem covers the last bits of a released sum. No source hides how long a draw takes. More: docs/privacy.md.
+    Which sums of floating-point numbers are possible can depend on the secret (Mironov, CCS 2012). So the first two round sums
+    to a grid, exactly as real numbers would be. No source hides how long a draw takes. More: docs/privacy.md.
 
     Args:
         name: "torch", "csprng" or "discrete"; or a source, which is returned as it is, and has no seed.

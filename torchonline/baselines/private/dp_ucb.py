@@ -34,7 +34,7 @@ class DPUCB(PrivateBandit):
     :math:`\rho_-`. There are none if the bound of the norm holds.
 
     Guarantee, privacy: joint differential privacy, see :class:`~torchonline.privacy.learners.bandit.PrivateBandit`. A person
-    moves the sums by at most :math:`2\sqrt2` in the Frobenius norm. Late rewards are covered too.
+    moves the sums of all :math:`x_s x_s^\top` and :math:`r_s x_s` by at most :math:`\sqrt{4.5}`. Late rewards are covered too.
     Guarantee, confidence set: with probability :math:`1 - \alpha`, at all times
     :math:`|x^\top(\theta_k - \hat\theta_k)| \le \beta_t\|x\|_{V^{-1}}`, if no context or reward is clipped and the noise of the
     rewards is R-sub-Gaussian (Shariff and Sheffet, Proposition 4, and a union over arms). Proofs: docs/private_oco.md.
@@ -43,7 +43,7 @@ class DPUCB(PrivateBandit):
     Args:
         arms: K, the number of arms.
         constants: ``"exact"``, the least noise that exact Gaussian accounting allows for this sensitivity,
-            :math:`\sigma = 2\sqrt2\sqrt{h}/\mu(\epsilon, \delta)`, h = ``n.bit_length()``, and
+            :math:`\sigma = \sqrt{4.5\,h}/\mu(\epsilon, \delta)`, h = ``n.bit_length()``, and
             :math:`\Upsilon = 2\tau(\sqrt d + \sqrt{\log(6nK/\alpha)})`. ``"original"``, the paper's
             :math:`\sigma = 8\sqrt h\log(4/\delta)/\epsilon`, h = ceil(log2 n) + 1, and
             :math:`\Upsilon = \sqrt{2h}\,\sigma(4\sqrt d + 2\log(2n/\alpha))`.
@@ -59,7 +59,7 @@ class DPUCB(PrivateBandit):
         dim, horizon, epsilon, delta, max_participations, seed, batch_shape, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`. An infinite epsilon leaves LinUCB.
 
-    Shape: noisy_sum ``(*B, K, (d + 1)(d + 2) / 2)``, public; secret_nodes ``(*B, K, h, (d + 1)(d + 2) / 2)``.
+    Shape: noisy_sum ``(*B, K, d (d + 3) / 2)``, noisy_nodes ``(*B, K, h, d (d + 3) / 2)``, public; secret_nodes like these.
 
     Example:
         >>> bandit = DPUCB(2, arms=2, horizon=1000, epsilon=1.0, delta=1e-4)
@@ -69,8 +69,8 @@ class DPUCB(PrivateBandit):
         True
 
     Reference: Shariff and Sheffet, Differentially private contextual linear bandits, NeurIPS 2018. What differs: each arm has a
-    parameter of its own; the noise is one upper triangle of normal numbers, mirrored, where theirs is the average of two; and a
-    ridge is added.
+    parameter of its own; the noise is one upper triangle of normal numbers, mirrored, where theirs is the average of two; the
+    squares of rewards, which nothing needs, are not released; and a ridge is added.
     """
 
     noisy_sum: Tensor

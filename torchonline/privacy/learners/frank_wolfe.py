@@ -29,8 +29,8 @@ class DPTOFW(PrivateFrankWolfe):
 
     Guarantee: the sequence of all decisions, and of all :math:`d_t`, is (epsilon, delta)-differentially private under the
     conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`; for the Gaussian mechanisms with exact accounting.
-    This is a theorem about real numbers; with ``noise_source="discrete"`` it is about this program's integers too. There is no
-    guarantee for the losses, because clipping biases long contributions. Proof: docs/privacy.md.
+    It holds for the numbers that this program computes and publishes, to the last bit. There is no guarantee for the losses,
+    because clipping biases long contributions. Proof: docs/privacy.md.
     Cost of a step: O(5 d) time and memory for ``"blt"``, O(d log n) for the trees, O(n d) for ``"sqrt"``.
 
     Args:
@@ -45,7 +45,8 @@ class DPTOFW(PrivateFrankWolfe):
         noise_source, seed: ``"torch"``, ``"csprng"``, or ``"discrete"``, exact in integers, for the tree; a seed for tests.
         dim, horizon, epsilon, delta, adjacency, max_participations, batch_shape, dtype, device, validate: see PrivateLearner.
 
-    Shape: queries and gradients ``(*B, 2, d)``; theta, theta_prev, noisy_sum ``(*B, d)``, public; secret_memory ``(*B, 5, d)``.
+    Shape: queries and gradients ``(*B, 2, d)``; theta, theta_prev, noisy_sum ``(*B, d)``, noisy_memory
+        ``(*B, 5, d)``, public; secret_memory ``(*B, 5, d)``.
 
     Example:
         >>> learner = DPTOFW(2, horizon=1000, epsilon=1.0, delta=1e-3)
