@@ -18,7 +18,7 @@ from torchonline.privacy.exact_draws import Probability, highest, rounded_normal
 FINENESS = 5
 # Sums of floating-point numbers decide a rounding if they are farther than this from a midpoint, in units of the grid, and if the
 # tail of the draw has at least this probability. Their errors are some thousand times smaller (docs/privacy.md).
-SURE, COMMON_TAIL = 2.0**-32, 2.0**-20
+SURE, COMMON_TAIL = 2.0**-32, 2.0**-25
 # They decide which score is the highest if others are lower by more than this share of all numbers that are added.
 CLOSE = 2.0**-40
 FIRST_BIT, REST = np.uint64(2**63), np.uint64(2**63 - 1)
