@@ -48,7 +48,7 @@ EACH_SOURCE = pytest.mark.parametrize(("name", "path"), list(SOURCES.items()), i
 LAYERS = [
     {"torchonline.core"},
     {"torchonline.linalg", "torchonline.links"},
-    {"torchonline.privacy", *(f"torchonline.privacy.learners.{name}" for name in ("base", "clock"))},
+    {"torchonline.privacy", *(f"torchonline.privacy.learners.{name}" for name in ("base", "clock", "released"))},
     {"torchonline.bandits", "torchonline.convex", "torchonline.privacy.learners"},
     {"torchonline.baselines"},
 ]

@@ -15,7 +15,8 @@ from dp_accounting.pld import PLDAccountant
 from scipy import integrate, stats
 from torch import Tensor
 
-from tests.learners import differences, snapshot
+from tests.learners import snapshot
+from tests.private_learners import differences, without_tags
 from tests.private_tools import KnownNoise, feed, records, squared_loss
 from torchonline import gradients
 from torchonline.baselines import DPFTRL, LocalMD, NoisySFW, NoisySGD
@@ -363,7 +364,7 @@ def test_bad_records_count_as_little_as_good_ones(cls: Any) -> None:
         bad = good.clone()
         bad[0, 1] = value
         assert differences(nothing, after(bad)) == []
-    for name, value in after(1e6 * good).items():
+    for name, value in without_tags(after(1e6 * good)).items():
         torch.testing.assert_close(value, after(1e9 * good)[name], rtol=0.0, atol=1e-12)
     half = good.to(torch.bfloat16)
     assert differences(after(half), after(half.to(D))) == []
@@ -436,7 +437,7 @@ def test_public_state_is_what_was_released(cls: Any) -> None:
     assert not any(name.startswith("secret") for name in one.public_state())
     one.step(torch.ones((one.points, 3), dtype=D))
     other.step(None)
-    told = differences(one.public_state(), other.public_state())
+    told = sorted(differences(one.public_state(), other.public_state()))
     assert told == (["noisy_memory", "noisy_sum", "theta"] if cls is DPFTRL else [])
     assert [name for name, _ in one.released().named_buffers()] == ["theta"]
     script = torch.jit.script(one)

@@ -13,9 +13,9 @@ MARGIN = 1e-6
 
 
 def sum_rounding(count: int) -> float:
-    """Return how much farther apart two rounded sums of numbers may be, for numbers of length 1.
+    """Return how much farther apart two sums may be because they are rounded.
 
-    Each is off by at most 2^-54 count^2, however it is added up.
+    They are sums of ``count`` numbers of length 1. Each is off by at most 2^-54 count^2, however it is added up.
     """
     return 2.0**-52 * count**2
 

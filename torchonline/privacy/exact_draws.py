@@ -1,4 +1,4 @@
-"""Draws that are decided exactly, for the few that floating-point numbers leave open.
+"""Exact decisions of the few draws that floating-point numbers leave open.
 
 A uniform random number is known by its first bits, and more bits are drawn while a comparison is open. So what is decided has
 the law of the real number, to the last bit.
@@ -38,7 +38,7 @@ class Probability:
 
 
 def rounded_normal(offset: float, ratio: float, start: int, tail: Probability) -> int:
-    """Return offset + ratio z as the nearest integer, z the normal number with that lower tail.
+    """Return the integer nearest to offset + ratio z, for the lower tail of z.
 
     ``start`` is an integer near the result.
     """
@@ -64,7 +64,7 @@ def rounded_normal(offset: float, ratio: float, start: int, tail: Probability) -
 
 
 def normal_probability(x: Decimal) -> Decimal:
-    """Return the probability of a standard normal number below x, to 110 digits after the point."""
+    """Return the probability of a normal number below x, to 110 digits."""
     if abs(x) > 30:
         return Decimal(int(x > 0))
     # 1/2 + phi(x) (x + x^3/3 + x^5/15 + ...). The sum is as large as exp(x^2 / 2) before it is multiplied by phi.

@@ -61,22 +61,22 @@ class NoiseSource:
         self._refuse("add_normal")
 
     def highest(self, scores: Tensor, scale: float, law: str) -> Tensor:
-        r"""Choose the highest of secret scores with noise: ``(..., m)`` to int64 ``(...)``.
+        r"""Choose the highest of secret scores with noise: ``(..., m)`` to ``(...)``.
 
-        It is the place of the largest of scores + scale Z, Z of the law ``"laplace"`` or ``"gumbel"``, and has exactly the law of
-        that of real numbers. The scores are float64.
+        It is the place, int64, of the largest of scores + scale Z, Z of the law ``"laplace"`` or ``"gumbel"``. It has exactly the
+        law of that of real numbers. The scores are float64.
         """
         self._refuse("highest")
 
     def happens(self, shape: tuple[int, ...], probability: float) -> Tensor:
-        """Draw whether independent events happen, bool, each with at most this probability.
+        """Draw whether independent events happen, bool, each with this probability.
 
-        It is less than the probability by at most 2^-64.
+        The chance is not above it, and below it by at most 2^-64.
         """
         self._refuse("happens")
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
-        """Draw from N(0, 1). A sum with this number must not be released: see ``add_normal``."""
+        """Draw from N(0, 1), not to be released: see ``add_normal``."""
         self._refuse("normal")
 
     def laplace(self, shape: tuple[int, ...]) -> Tensor:
@@ -192,7 +192,7 @@ class _Continuous(NoiseSource):
         return torch.from_numpy(self._numbers("gumbel", sizes("shape", shape))[0])
 
     def _numbers(self, law: str, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-        """Draw numbers of a law; also return their words, tails, and whether they are upper tails."""
+        """Draw numbers; also return their words, tails, and whether these are upper."""
         words = self._words(math.prod(shape))
         upper = words >= FIRST_BIT
         tail = ((words & REST) + 0.5) * 2.0**-64

@@ -111,7 +111,7 @@ class PrivateLearner(ClockedLearner):
         return {"epsilon": self.epsilon, "delta": self.delta, "source": self.source}
 
     def _records_moved(self) -> float:
-        """Return how many contributions a neighbouring stream changes: 2, or 1 under ``"zero_out"``."""
+        """Return by how many contributions a neighbour differs: 2, or 1 under zero-out."""
         return 2.0 if self.adjacency == "replace_one" else 1.0
 
     def released(self) -> Any:

@@ -2,11 +2,12 @@
 
 import copy
 import os
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.jit import is_tracing
 
 from torchonline.core.learner import Learner
@@ -14,12 +15,14 @@ from torchonline.privacy.noise import NoiseSource
 
 # Compiling a learner is harmless. An exported file would hold its secret buffers.
 is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+TAG_BITS = 63
 
 
 class Clock(NamedTuple):
-    """The object's own counts, which loading or overwriting buffers does not change."""
+    """The object's own record, which loading or overwriting buffers does not change."""
 
     rounds: int
+    tag: int
     furthest: int  # the largest number of steps of any run before
     continuations: int
     process: int  # the id of the process that draws the noise
@@ -33,6 +36,7 @@ class ClockedLearner(Learner):
     """
 
     rounds: Tensor  # the steps of this run
+    tag: Tensor  # of this state: a random number, new in each step; 0 before the first
     furthest: Tensor  # the largest number of steps of any run that this state comes from
     continuations: Tensor  # the number of runs: 1, and one more for each load or copy of a state that had seen a step
     seeded: Tensor  # 1 if noise in the state was drawn from a seed
@@ -44,11 +48,11 @@ class ClockedLearner(Learner):
     def _next_step(self) -> int:
         """Return the number of the next step, from 1 on, up to the horizon."""
         self._refuse_tracing()
-        rounds, memory = int(self.rounds), self._memory
-        # Only here is anything written: somebody has moved the clock from outside, or forked the process.
-        if rounds != memory.rounds or os.getpid() != memory.process:
+        _refuse_several_ranks()
+        if self._is_another_run():  # only here is anything written of it
             _, furthest, runs = self._counts()
             self._continue(furthest, runs)
+        rounds = self._memory.rounds
         if rounds >= self.horizon:
             raise RuntimeError(
                 f"step: expected at most {self.horizon} steps, got one more; the privacy budget is spent"
@@ -73,7 +77,9 @@ class ClockedLearner(Learner):
 
     def _remember(self, step: int) -> None:
         """Note that a step has been taken, and whether its noise comes from a seed."""
-        self.__dict__["_memory"] = self._memory._replace(rounds=step)
+        tag = secrets.randbits(TAG_BITS)
+        self.__dict__["_memory"] = self._memory._replace(rounds=step, tag=tag)
+        self.tag.fill_(tag)
         if self.source.is_seeded:
             self.seeded.fill_(1)
 
@@ -81,13 +87,17 @@ class ClockedLearner(Learner):
         """Return whether past or future noise can be computed from a seed."""
         return self.source.is_seeded or bool(self.seeded)
 
+    def _is_another_run(self) -> bool:
+        """Return whether somebody has written the state or forked the process."""
+        memory = self._memory
+        is_own = int(self.tag) == memory.tag and int(self.rounds) == memory.rounds
+        return not is_own or os.getpid() != memory.process
+
     def _counts(self) -> tuple[int, int, int]:
         """Return the rounds, the most steps of any run, and the number of runs."""
         rounds, memory = int(self.rounds), self._memory
         furthest = max(int(self.furthest), memory.furthest, memory.rounds)
-        # A clock that somebody has written from outside, or a forked process, is one more run.
-        is_other = rounds != memory.rounds or os.getpid() != memory.process
-        another = is_other and max(rounds, memory.rounds) > 0
+        another = self._is_another_run() and max(rounds, memory.rounds) > 0
         return rounds, furthest, max(int(self.continuations), memory.continuations) + another
 
     def _resume(self, rounds: int, furthest: int, runs: int) -> None:
@@ -103,7 +113,7 @@ class ClockedLearner(Learner):
             self.furthest.fill_(furthest)
             self.continuations.fill_(runs)
         # Last: until here, an interrupted call is repeated by the next step.
-        self.__dict__["_memory"] = Clock(int(self.rounds), furthest, runs, os.getpid())
+        self.__dict__["_memory"] = Clock(int(self.rounds), int(self.tag), furthest, runs, os.getpid())
 
     def _refuse_tracing(self) -> None:
         """Raise while a program is traced, because it would take all buffers along."""
@@ -113,9 +123,9 @@ class ClockedLearner(Learner):
     def _create_buffers(self) -> None:
         super()._create_buffers()
         # Without batch_shape: a fleet has one clock.
-        for name, start in {"rounds": 0, "furthest": 0, "continuations": 1, "seeded": 0}.items():
+        for name, start in {"rounds": 0, "tag": 0, "furthest": 0, "continuations": 1, "seeded": 0}.items():
             self.register_buffer(name, torch.tensor(start, device=self._initial_options["device"]))
-        self.__dict__["_memory"] = Clock(0, 0, 1, os.getpid())
+        self.__dict__["_memory"] = Clock(0, 0, 0, 1, os.getpid())
 
     def __copy__(self) -> "ClockedLearner":
         # A shallow copy would share the noise source.
@@ -134,7 +144,8 @@ class ClockedLearner(Learner):
             if buffer is not None and (got := state_dict[prefix + name].dtype) is not buffer.dtype:
                 problems.append(f"{prefix}{name}: expected {buffer.dtype}, got {got}")
         steps = (0, self.horizon)
-        limits = {"rounds": steps, "furthest": steps, "continuations": (1, 2**40), "seeded": (0, 1)}
+        limits = {"rounds": steps, "tag": (0, 2**TAG_BITS - 1), "furthest": steps}
+        limits |= {"continuations": (1, 2**40), "seeded": (0, 1)}
         for name, (low, high) in limits.items():
             if not low <= int(state_dict[prefix + name]) <= high:
                 problems.append(f"{prefix}{name}: expected {low} to {high}, got {int(state_dict[prefix + name])}")
@@ -149,3 +160,12 @@ class ClockedLearner(Learner):
             super()._load_own({**state_dict, **copies}, prefix, *arguments)
             self.seeded.fill_(int(seeded or bool(self.seeded)))
             self._resume(*before)
+
+
+def _refuse_several_ranks() -> None:
+    """Raise in a process group of several ranks, each of which would publish a run."""
+    if distributed.is_available() and distributed.is_initialized() and (ranks := distributed.get_world_size()) > 1:
+        raise RuntimeError(
+            f"step: expected a process group of one rank, got one of {ranks}; a private learner belongs to one process, because "
+            "each rank that goes on from the same state would spend the budget again"
+        )

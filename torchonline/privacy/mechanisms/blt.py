@@ -142,7 +142,7 @@ def errors(
 
 
 def _variances(lam: np.ndarray, w: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return the variances of sums of shares of the increments, for unit draws, after each round."""
+    """Return the variance after each round, for unit draws and given shares."""
     # In the right coordinates the memory is h <- D h + a z, with D diagonal, and the increment is z - a'h.
     root = np.sqrt(w)
     d, basis = np.linalg.eigh(np.diag(lam) - np.outer(root, root))

@@ -40,7 +40,7 @@ class BLT(Mechanism):
         self._decay = np.array(self.decay)[:, None]
         self._weight = np.array(self.weight)
         self._norms = blt.ColumnNorms(self.decay, self.weight)
-        self._largest_norm = self._norms.after(horizon)
+        self._largest_norm = float(self._norms.after(horizon))
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         memory = torch.zeros((len(self.decay), dim), dtype=torch.float64)
@@ -64,7 +64,7 @@ class BLT(Mechanism):
         memory += number[..., None, :]
 
     def _share(self, step: Any) -> Any:
-        """Return the norm of a step's column before it is scaled, as a share of the largest."""
+        """Return the norm of a step's unscaled column, as a share of the largest."""
         return self._norms.after(self.horizon - step + 1) / self._largest_norm
 
     def _shares(self, n: int) -> np.ndarray:

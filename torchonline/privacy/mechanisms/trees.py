@@ -109,7 +109,7 @@ class HonakerTree(Tree):
         return math.sqrt(max(squares))
 
     def _weight(self, height: int, low: int) -> float:
-        """Return the weight in a row of a height of a record that is in right halves from ``low`` on."""
+        """Return a record's weight in a row, if it is in right halves from ``low`` on."""
         weight = 0.0 if low else 1.0
         for k in range(max(low, 1), height + 1):
             weight = (2.0**k + (2.0**k - 1.0) * weight) / (2.0 ** (k + 1) - 1.0)
