@@ -196,7 +196,8 @@ class _Continuous(NoiseSource):
         words = self._words(math.prod(shape))
         upper = words >= FIRST_BIT
         tail = ((words & REST) + 0.5) * 2.0**-64
-        return tuple(values.reshape(shape) for values in (_LAWS[law](tail, upper), words, tail, upper))
+        numbers = _LAWS[law](tail, upper), words, tail, upper
+        return numbers if len(shape) == 1 else tuple(values.reshape(shape) for values in numbers)
 
     def add_normal(self, values: Any, scale: float) -> Any:
         if isinstance(values, Tensor):
@@ -245,12 +246,12 @@ class _Continuous(NoiseSource):
 
 def _normal_of(tail: np.ndarray, upper: np.ndarray) -> np.ndarray:
     z = torch.special.ndtri(torch.from_numpy(tail)).numpy()
-    return np.where(upper, -z, z)
+    return np.negative(z, out=z, where=upper)
 
 
 def _laplace_of(tail: np.ndarray, upper: np.ndarray) -> np.ndarray:
     z = np.log(2.0 * tail)
-    return np.where(upper, -z, z)
+    return np.negative(z, out=z, where=upper)
 
 
 def _gumbel_of(tail: np.ndarray, upper: np.ndarray) -> np.ndarray:

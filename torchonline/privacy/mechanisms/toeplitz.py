@@ -41,6 +41,7 @@ class BLT(Mechanism):
         self._weight = np.array(self.weight)
         self._norms = blt.ColumnNorms(self.decay, self.weight)
         self._largest_norm = float(self._norms.after(horizon))
+        self._last_share: list[Any] = [0, 1.0]
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         memory = torch.zeros((len(self.decay), dim), dtype=torch.float64)
@@ -63,15 +64,18 @@ class BLT(Mechanism):
         memory *= beside(self._decay, memory)
         memory += number[..., None, :]
 
-    def _share(self, step: Any) -> Any:
+    def _share(self, step: int) -> float:
         """Return the norm of a step's unscaled column, as a share of the largest."""
-        return self._norms.after(self.horizon - step + 1) / self._largest_norm
+        last = self._last_share  # encoder and decoder ask in turn
+        if last[0] != step:
+            last[:] = step, float(self._norms.after(self.horizon - step + 1)) / self._largest_norm
+        return last[1]
 
     def _shares(self, n: int) -> np.ndarray:
         """Return the shares of the first n steps."""
         if n > self.horizon:
             raise ValueError(f"n: expected at most {self.horizon}, the horizon, got {n}")
-        return self._share(np.arange(1, n + 1))
+        return self._norms.after(self.horizon + 1 - np.arange(1, n + 1)) / self._largest_norm
 
     def column_norm(self, steps: int) -> float:
         # That of the first column: it is not scaled, and of the others a smaller share is in the first steps.
