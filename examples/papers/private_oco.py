@@ -401,8 +401,8 @@ def dphdb_printed(game: Game, seed: int) -> DPHDB:
     bandit: Any = dphdb(game, seed, mechanism="laplace", scheme="paper", clip=4.0, step_scale=1.0, gap=0.1)
     for arm in bandit.arms:
         scale = 4.0 * 2.0 * 4.0 * math.sqrt(math.log(arm.horizon) * math.log(game.rounds)) / EPSILON
-        arm.noise.rho *= (arm.noise.scale / scale) ** 2
-        arm.noise.scale = scale
+        # No option of the library: it cannot be set.
+        vars(arm.noise).update(rho=arm.noise.rho * (arm.noise.scale / scale) ** 2, scale=scale)
     return bandit
 
 

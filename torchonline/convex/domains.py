@@ -10,12 +10,13 @@ from torch import Tensor
 from torchonline.core.checks import positive, positive_integer
 from torchonline.core.inputs import check_floats
 from torchonline.core.ops import at_least, norms, sign
+from torchonline.core.write_once import WriteOnce
 from torchonline.linalg import coordinate_vector
 
 TINY = 1e-300
 
 
-class Domain:
+class Domain(WriteOnce):
     """Base class of the domains."""
 
     dim: int

@@ -312,7 +312,7 @@ def known(bandit: DPHDB) -> list[KnownNoise]:
     """Give each arm silent noise that counts how often it is asked."""
     sources = [KnownNoise() for _ in bandit.arms]
     for arm, source in zip(bandit.arms, sources, strict=True):
-        arm.noise.source = source
+        vars(arm.noise).update(source=source)
     return sources
 
 

@@ -159,7 +159,7 @@ def test_scores_get_noise_of_their_law() -> None:
     laplace = DPPOFW(3, mechanism="laplace", **PROMISE)
     assert math.isclose(laplace.noise.scale, 2.0 * learner.noise.scale, rel_tol=1e-12)
     # One unit of noise on vertex 4, -e_2, makes it win until the scores differ by the scale.
-    learner.noise.source = KnownNoise(torch.eye(6, dtype=torch.float64)[[4]])
+    vars(learner.noise).update(source=KnownNoise(torch.eye(6, dtype=torch.float64)[[4]]))
     learner.step(torch.zeros(2, 3))
     assert learner.predict().tolist() == [0.0, -0.5, 0.0]
 

@@ -68,9 +68,9 @@ def fleets(cls: Any, divided: float = 1.0, **options: Any) -> Callable[[int], An
     def build(games: int) -> Any:
         learner = cls(5, batch_shape=(games,), seed=next(seeds), **options)
         if isinstance(learner.noise, NoisyVertex):
-            learner.noise.scale /= divided
+            vars(learner.noise).update(scale=learner.noise.scale / divided)
         else:
-            learner.noise.noise_scale /= divided
+            vars(learner.noise).update(noise_scale=learner.noise.noise_scale / divided)
         return learner
 
     return build

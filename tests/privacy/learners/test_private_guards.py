@@ -56,7 +56,7 @@ def silence(learner: Any) -> Any:
     for module in learner.modules():
         for holder in (module, *(getattr(module, name, None) for name in ("noise", "mechanism"))):
             if hasattr(holder, "source"):
-                holder.source = Silent()
+                vars(holder).update(source=Silent())
     return learner
 
 

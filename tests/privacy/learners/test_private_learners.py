@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,8 @@ class Laws(KnownNoise):
 
 def sources_of(learner: Any) -> None:
     """No more noise, so that what a record does can be seen."""
-    learner.source = learner.noise.source = Laws()
+    for holder in (learner, learner.noise):
+        vars(holder).update(source=Laws())
     for name, value in learner.state().items():
         if name.startswith((SECRET, "noisy")) and name != "secret_sum":
             value.zero_()
@@ -449,7 +451,7 @@ def test_a_fleet_is_so_many_learners(case: PrivateCase) -> None:
     draws = torch.randn(64, 3, width, generator=generator, dtype=torch.float64)
     fleet, singles = case.build(batch_shape=(3,)), [case.build() for _ in range(3)]
     for learner, known in [(fleet, draws), *((single, draws[:, i]) for i, single in enumerate(singles))]:
-        learner.noise.source = KnownNoise(known)
+        vars(learner.noise).update(source=KnownNoise(known))
     for step in range(20):
         g = gradients_for(fleet, step)
         fleet.step(g)
@@ -464,7 +466,7 @@ def test_a_fleet_is_so_many_learners(case: PrivateCase) -> None:
 def test_tensors_and_arrays_agree(case: PrivateCase, batch_shape: tuple[int, ...]) -> None:
     """What an accelerator or a large fleet would run is what small steps on the CPU do."""
     arrays, tensors = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
-    tensors.is_small = False
+    vars(tensors).update(is_small=False)
     assert tensors._arrays() is None
     if isinstance(arrays.noise, DiscreteTree):
         for learner in (arrays, tensors):
@@ -473,7 +475,7 @@ def test_tensors_and_arrays_agree(case: PrivateCase, batch_shape: tuple[int, ...
         width = 2 * DIM if hasattr(arrays, "secret_sum") else DIM
         draws = torch.randn(64, *batch_shape, width, dtype=torch.float64)
         for learner in (arrays, tensors):
-            learner.noise.source = Laws(draws)
+            vars(learner.noise).update(source=Laws(draws))
     for step in range(HORIZON):
         g = None if step % 5 == 4 else gradients_for(arrays, step) * (torch.nan if step % 7 == 6 else 1.0)
         for learner in (arrays, tensors):
@@ -518,7 +520,8 @@ def test_a_seed_is_flagged_and_not_shown() -> None:
 def test_skipping_a_record_is_not_what_none_does() -> None:
     """None takes the step, draws the noise and moves the clock; the ledger then says of it what it says of a record."""
     learner = DPTOFW(2, **PROMISE)
-    source = learner.noise.source = KnownNoise()
+    source = KnownNoise()
+    vars(learner.noise).update(source=source)
     learner.step(None)
     assert int(learner.rounds) == 1
     assert source.asked == [(2,)]
@@ -539,7 +542,8 @@ def test_what_skipping_a_record_would_cost() -> None:
 def test_an_adaptive_stream() -> None:
     """Records chosen from what was released, against the learner: nothing but bounded contributions ever enters."""
     learner = DPTOFW(3, horizon=200, epsilon=1.0, delta=1e-3, clip=0.3, mechanism="tree")
-    source = learner.noise.source = KnownNoise()
+    source = KnownNoise()
+    vars(learner.noise).update(source=source)
     total = torch.zeros(3, dtype=torch.float64)
     for step in range(200):
         worst = 1e8 * (learner.predict() + 1e-3).sign() * (1 if step % 7 else torch.nan)
@@ -667,11 +671,53 @@ def test_a_child_process_is_a_run_more() -> None:
 
 @EACH
 def test_what_the_noise_is_made_for_cannot_be_changed(case: PrivateCase) -> None:
+    """No public attribute of the learner, its mechanism, its domain or its parts. They are found, not listed."""
     learner = case.build()
-    for name in ("horizon", "epsilon", "delta", "adjacency", "clip", "feature_clip", "reward_clip"):
-        if hasattr(learner, name):
-            with pytest.raises(AttributeError, match=f"{name}: expected .*, which the noise is made for"):
-                setattr(learner, name, "replace" if name == "adjacency" else 7.0)
+    seen = dict(attributes(learner))
+    wanted = {
+        "horizon",
+        "epsilon",
+        "delta",
+        "adjacency",
+        "source",
+        "noise.source",
+        "domain.radius",
+        "arms.1.noise.source",
+    }
+    wanted |= {"clip", "feature_clip", "reward_clip", "learning_rate", "noise_multiplier"}
+    assert {path for path in wanted if has(learner, path)} <= seen.keys()
+    for path, (owner, name) in seen.items():
+        before = getattr(owner, name)
+        with pytest.raises(AttributeError, match=f"{name}: expected"):
+            setattr(owner, name, other_than(before))
+        with pytest.raises(AttributeError, match=f"{name}: expected"):
+            delattr(owner, name)
+        assert getattr(owner, name) is before, path
+
+
+def attributes(owner: Any, path: str = "") -> Iterator[tuple[str, tuple[Any, str]]]:
+    """Each public attribute that a constructor has set, of an object and of the objects of torchonline in it."""
+    for name, value in (vars(owner) | vars(owner).get("_modules", {})).items():
+        if name.startswith("_") or name == "training":
+            continue
+        if not isinstance(owner, torch.nn.ModuleList):
+            yield f"{path}{name}", (owner, name)
+        if name == "link":  # clipped is whatever its gradient may be
+            continue
+        if type(value).__module__.startswith("torchonline") or isinstance(value, torch.nn.ModuleList):
+            yield from attributes(value, f"{path}{name}.")
+
+
+def has(owner: Any, path: str) -> bool:
+    for name in path.split("."):
+        if not hasattr(owner, name):
+            return False
+        owner = getattr(owner, name)
+    return True
+
+
+def other_than(value: Any) -> Any:
+    return not value if isinstance(value, bool) else 0.123 if isinstance(value, float) else object()
 
 
 @EACH

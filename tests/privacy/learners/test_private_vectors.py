@@ -41,7 +41,7 @@ def close(seen: Tensor, expected: Any) -> None:
 def with_noise(mechanism: Mechanism, noise: Any) -> Tensor:
     """All prefixes of the noise that a mechanism makes of known draws."""
     state = {key: value.clone() for key, value in mechanism.initial_state(3).items()}
-    mechanism.source = KnownNoise(noise)
+    vars(mechanism).update(source=KnownNoise(noise))
     prefixes = [mechanism.add(state, torch.zeros(3, dtype=torch.float64), step).clone() for step in range(1, 13)]
     return torch.stack(prefixes)
 
@@ -79,7 +79,7 @@ def test_tofw(run: dict[str, Any]) -> None:
         scheme=run["scheme"],
     )
     if noisy:
-        learner.noise.noise_scale, learner.noise.source = 1.0, KnownNoise(Z)
+        vars(learner.noise).update(noise_scale=1.0, source=KnownNoise(Z))
     offset = 0 if run["scheme"] == "unbiased" else 1
     before = torch.zeros(3, dtype=torch.float64)
     for t, (x, y) in enumerate(zip(X, Y, strict=True)):
@@ -102,7 +102,8 @@ def test_pofw(run: dict[str, Any]) -> None:
     if run["noise"] == "none":
         added = torch.zeros_like(added)
     # What is drawn is multiplied by scale / sqrt(t), and subtracted.
-    learner.noise.source = KnownNoise(-noise * math.sqrt(t + 1) / learner.noise.scale for t, noise in enumerate(added))
+    draws = (-noise * math.sqrt(t + 1) / learner.noise.scale for t, noise in enumerate(added))
+    vars(learner.noise).update(source=KnownNoise(draws))
     for t, (x, y) in enumerate(zip(X, Y, strict=True)):
         close(learner.predict(), run["theta"][t])
         before = learner.predict()

@@ -13,6 +13,7 @@ from torchonline.privacy.learners.bandit import REWARDS_A_ROUND, PrivateBandit
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.released import ReleasedBandit
 from torchonline.privacy.mechanisms.prefix_sums import calibrated
+from torchonline.privacy.mechanisms.trees import Tree
 
 
 class DPUCB(PrivateBandit):
@@ -108,7 +109,8 @@ class DPUCB(PrivateBandit):
             scale = 8.0 * math.sqrt(height) * math.log(4.0 / self.delta) / self.epsilon
             if scale < self.noise.noise_scale:
                 raise ValueError(f"epsilon: expected a smaller one, for the original constants, got {self.epsilon:g}")
-            self.noise.noise_scale = scale
+            lengths = {"sensitivity": sensitivity, "longest": self.longest}
+            self.noise = Tree(self.horizon, **lengths, noise_scale=scale, source=self.source)
         # The largest standard deviation of a prefix's noise, and a bound on the spectral norm of all that are d x d.
         self.deviation = self.noise.noise_scale * math.sqrt(height)
         self.log_rounds = math.log(6.0 * self.horizon * self.arm_count / self.alpha)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchonline.baselines.private.private_optimizer import rate_or_best
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
 from torchonline.core.checks import kind, positive, positive_integer, sizes, within
+from torchonline.core.write_once import WriteOnce
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped, sum_rounding
 from torchonline.privacy.learners.base import SEEDED
@@ -17,7 +18,7 @@ from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
 
 
-class NoisySGD:
+class NoisySGD(WriteOnce):
     r"""Projected SGD on random batches with noise, for records that are all at hand.
 
     Let :math:`B_k` be a random subset that has each of the n records with probability q = b/n, independently. In step k
@@ -91,9 +92,8 @@ class NoisySGD:
         self.source = make_source(noise_source, seed)
         self.source.require("add_normal")
         self.rate = self.batch_size / self.records
-        self.noise_multiplier = 0.0
-        if self.epsilon < math.inf:
-            self.noise_multiplier = calibrated_multiplier(self.epsilon, self.delta, self.rate, self.steps)
+        promise = (self.epsilon, self.delta, self.rate, self.steps)
+        self.noise_multiplier = calibrated_multiplier(*promise) if self.epsilon < math.inf else 0.0
         self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
         self._fitted = False
 

@@ -75,10 +75,6 @@ class PrivateLearner(ClockedLearner):
 
     noise: Any  # a mechanism; unless the learner has an `_event` of its own
     decisions: tuple[str, ...] = ()  # buffers in the dtype of the learner; all others are exact
-    # Also where a subclass has a constructor of its own that does not take them.
-    fixed_besides: tuple[str, ...] = ("horizon", "epsilon", "delta", "adjacency", "clip", "clip_norm", "sensitivity")
-    fixed_besides += ("feature_clip", "feature_norm", "reward_clip", "norm", "radius_bound")
-    fixed_besides += ("mechanism", "noise", "scheme", "step_scale", "warmup", "gap")
     why_fixed = "which the noise is made for"
 
     def __init__(
@@ -105,6 +101,16 @@ class PrivateLearner(ClockedLearner):
         if positive_integer("max_participations", max_participations) != 1:
             raise ValueError(f"max_participations: expected 1, which the accounting is for, got {max_participations}")
         self.source = make_source(noise_source, seed)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Nothing that the constructor has set: noise and sensitivity depend on most of it.
+        is_set = name in self.__dict__ or name in self.__dict__.get("_modules", ())
+        if is_set and not name.startswith("_") and name != "training" and "constants" in self._buffers:
+            self._refuse_change(type(self), name, value)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{name}: expected no change, {self.why_fixed}, got a deletion")
 
     def _promise(self) -> dict[str, Any]:
         """Return what a mechanism is calibrated to, and its source."""

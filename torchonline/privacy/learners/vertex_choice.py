@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.domains import Vertices
+from torchonline.core.write_once import WriteOnce
 from torchonline.privacy.accounting import Event, ZCDPEvent
 from torchonline.privacy.clipping import sum_rounding
 from torchonline.privacy.mechanisms.base import State
 from torchonline.privacy.noise import NoiseSource
 
 
-class NoisyVertex:
+class NoisyVertex(WriteOnce):
     r"""Noise on the scores of all vertices, new in every step.
 
     The vertex with the lowest score is released, and the sum stays secret. If a record is replaced, the differences of the

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.ops import assign_
+from torchonline.core.write_once import WriteOnce
 from torchonline.privacy.accounting import Event, GaussianEvent
 from torchonline.privacy.noise import NoiseSource, noise_source
 
@@ -18,7 +19,7 @@ VERTEX_LAWS = ("gumbel", "laplace")  # of noise on the scores of vertices
 MECHANISM_NAMES = ("none", "blt", "tree", "honaker", "sqrt", "paper", "discrete", *VERTEX_LAWS)
 
 
-class Mechanism:
+class Mechanism(WriteOnce):
     r"""Base class of the mechanisms: a factorization A = BC of prefix sums, and noise.
 
     In each step the encoder C makes a row of the summands so far. The row is released with noise, on a grid, by the noise source.
