@@ -53,6 +53,7 @@ from torchonline import DPTOFW
 from torchonline.datasets import health_insurance
 from torchonline.off_policy import bootstrap_means
 from torchonline.privacy import gaussian_epsilon, gaussian_mu, noise_source
+from torchonline.privacy.accounting import Ledger
 
 # Visits per person and year, predicted by theta = 0. A round number: the National Ambulatory Medical Care Survey counts 2.8
 # visits to doctor's offices in 1993 and 3.0 in 1992 and in 1997.
@@ -460,8 +461,11 @@ def main() -> None:
     console.print(coefficients(runs, best))
 
     one = runs[1.0]
-    spent = one.learner.privacy_spent(people.delta)
-    together = one.learner.privacy_spent(people.delta, continuations=seeds)
+    # Of the same run without a seed: with one it is infinite.
+    spent, together = (
+        Ledger("replace_one", one.learner.privacy_ledger(runs_of_one).events[:1]).epsilon(people.delta)
+        for runs_of_one in (1, seeds)
+    )
     console.print(of_families(one))
     steps = zip(times, people.deviance(one.path).mean((1, 2)).tolist(), strict=True)
     console.print(

@@ -70,7 +70,7 @@ from torch import Tensor
 from torchonline import DPHDB, DPTOFW, OFUL
 from torchonline.baselines import DPFTRL, DPUCB, LocalMD, NoisySFW
 from torchonline.core.backend import beside
-from torchonline.privacy.accounting import Event, NonPrivateEvent
+from torchonline.privacy.accounting import Event, Ledger, NonPrivateEvent
 from torchonline.privacy.audit import AuditResult, epsilon_lower_bound
 from torchonline.privacy.mechanisms.trees import Tree
 from torchonline.privacy.noise import noise_source
@@ -284,13 +284,19 @@ def play(name: str, cell: Cell, trials: int) -> list[dict[str, Any]]:
             # Rescale the learner's step of 1 / (t + 1) to c / (t + 1), which is at most 1.
             learner.theta.copy_(before.lerp(learner.theta, scales))
         final = stream.suboptimality(learner.predict())
-        epsilon = learner.privacy_spent(cell.delta)
+        epsilon = spent_without_seed(learner, cell.delta)
         known = {"clip": clip, "epsilon": epsilon if epsilon < math.inf else None}
         found += [
             {"step_scale": scale, **known, "suboptimality": numbers.tolist()}
             for scale, numbers in zip(STEP_SCALES, final, strict=True)
         ]
     return found
+
+
+def spent_without_seed(learner: Any, delta: float) -> float:
+    """Return the epsilon of the same run without a seed; with one it is infinite."""
+    ledger = learner.privacy_ledger()
+    return Ledger(ledger.adjacency, ledger.events[:1]).epsilon(delta)
 
 
 def play_rival(name: str, cell: Cell, trials: int) -> list[dict[str, Any]]:
@@ -305,7 +311,7 @@ def play_rival(name: str, cell: Cell, trials: int) -> list[dict[str, Any]]:
         for x, y in stream:
             learner.step(gradients(learner, x, y))
         final = stream.suboptimality(learner.average() if isinstance(learner, DPFTRL) else learner.predict())
-        known = {"clip": 1.0, "epsilon": learner.privacy_spent(cell.delta)}
+        known = {"clip": 1.0, "epsilon": spent_without_seed(learner, cell.delta)}
         found.append({"step_scale": scale, **known, "suboptimality": final.tolist()})
     return found
 
@@ -457,7 +463,7 @@ def play_game(bandit: Any, game: Game) -> dict[str, Any]:
         if t % max(1, game.rounds // 100) == 0:
             at.append(t)
             curve.append(total.tolist())
-    epsilon = bandit.privacy_spent(1.0 / game.rounds) if isinstance(bandit, (DPHDB, DPUCB)) else math.inf
+    epsilon = spent_without_seed(bandit, 1.0 / game.rounds) if isinstance(bandit, (DPHDB, DPUCB)) else math.inf
     return {"epsilon": epsilon if epsilon < math.inf else None, "rounds": at, "regret": curve}
 
 

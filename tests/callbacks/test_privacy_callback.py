@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.private_learners import without_tags
+from tests.private_tools import KnownNoise
 from torchonline import DPPOFW, DPTOFW
 from torchonline.baselines import NoisySFW
 from torchonline.callbacks import PrivacySpendLogger
@@ -175,12 +176,19 @@ class TestLogs:
     def test_it_only_looks(self) -> None:
         states = []
         for callbacks in ((), (PrivacySpendLogger(DELTA, stop_at=2.0),)):
-            module = Regression(only=learner(seed=3))
+            silent = KnownNoise()
+            silent.is_seeded = False
+            module = Regression(only=learner(noise_source=silent))
             torch.manual_seed(5)
             fit(module, *callbacks)
             states.append(without_tags({**module.state_dict(), "draws": torch.get_rng_state()}))
         assert states[0].keys() == states[1].keys()
         assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+    def test_a_seed_is_logged_as_infinity(self, tmp_path: Path) -> None:
+        logger = CSVLogger(tmp_path)
+        fit(Regression(only=learner(seed=3)), PrivacySpendLogger(DELTA), data=loader(12), logger=logger)
+        assert [float(row["privacy_spent"]) for row in rows(logger)] == [math.inf, math.inf]
 
     def test_no_privacy_is_logged_as_infinity(self, tmp_path: Path) -> None:
         logger = CSVLogger(tmp_path)

@@ -14,7 +14,9 @@ class WriteOnce:
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and (name in self.__dict__ or callable(getattr(type(self), name, None))):
             cls = type(self).__name__
-            raise AttributeError(f"{name}: expected no change, {self.why_fixed}, got {value!r}; construct another {cls}")
+            raise AttributeError(
+                f"{name}: expected no change, {self.why_fixed}, got {value!r}; construct another {cls}"
+            )
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:

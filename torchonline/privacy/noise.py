@@ -3,6 +3,7 @@
 import math
 import os
 import secrets
+import warnings
 from typing import Any, NoReturn
 
 import numpy as np
@@ -144,8 +145,8 @@ def noise_source(name: str | NoiseSource, seed: int | None = None) -> NoiseSourc
 
     Args:
         name: "torch", "csprng" or "discrete"; or a source, which is returned as it is, and has no seed.
-        seed: of "torch" only, for tests: equal seeds give equal numbers, with the same version of NumPy. Whoever knows it removes
-            the noise. None takes randomness from the operating system.
+        seed: of "torch" only, for tests, with a warning: equal seeds give equal numbers, with the same version of NumPy. Whoever
+            knows or guesses it removes the noise. None takes randomness from the operating system.
 
     Example:
         >>> noise_source("torch", seed=0)
@@ -164,6 +165,10 @@ def noise_source(name: str | NoiseSource, seed: int | None = None) -> NoiseSourc
         return _SOURCES[name]()
     if name != "torch":
         raise ValueError(f"seed: expected None, because {name!r} draws from the operating system, got a seed")
+    warnings.warn(
+        "seed: expected None outside of tests; whoever knows or guesses the seed removes the noise, so privacy_spent is infinite",
+        stacklevel=2,
+    )
     return _Pseudorandom(seed)
 
 

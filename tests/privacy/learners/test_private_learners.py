@@ -39,10 +39,10 @@ from tests.private_learners import (
     without_tags,
 )
 from tests.private_tools import KnownNoise
-from torchonline import DPTOFW
+from torchonline import DPHDB, DPTOFW
 from torchonline.export import released, to_program, to_torchscript
 from torchonline.privacy import gaussian_epsilon, prefix_sum
-from torchonline.privacy.accounting import GaussianEvent
+from torchonline.privacy.accounting import GaussianEvent, NonPrivateEvent
 from torchonline.privacy.learners.base import SECRET
 from torchonline.privacy.learners.vertex_choice import NoisyVertex
 from torchonline.privacy.mechanisms.discrete import DiscreteTree
@@ -499,6 +499,34 @@ def test_values_are_not_looked_at(case: PrivateCase) -> None:
     learner.step(gradients_for(learner), torch.tensor([torch.nan, torch.inf]))
     learner.step(gradients_for(learner), values="anything")
     assert int(learner.rounds) == 2
+
+
+def test_a_seed_warns_and_spends_everything() -> None:
+    """Whoever tries ten thousand seeds against what is public finds it in seconds."""
+    with pytest.warns(UserWarning, match="seed: expected None outside of tests; whoever knows") as warned:
+        seeded = DPTOFW(2, seed=1, **PROMISE)
+    assert len(warned) == 1
+    with pytest.warns(UserWarning, match="seed: expected None") as warned:
+        bandit = DPHDB(2, arms=3, warmup=1, seed=1, **PROMISE)
+    assert len(warned) == 1
+    assert seeded.privacy_spent(1e-3) == bandit.privacy_spent(1e-3) == 0.0  # nothing is released yet
+    seeded.step(None)
+    bandit.step(None)
+    assert seeded.privacy_spent(1e-3) == bandit.privacy_spent(1e-3) == math.inf
+    # What the run would have spent without a seed is the first event.
+    plain = DPTOFW(2, **PROMISE)
+    plain.step(None)
+    assert seeded.privacy_ledger().events == (*plain.privacy_ledger().events, NonPrivateEvent())
+    # Its noise is still in the sums, whatever is written over the mark.
+    seeded.seeded.zero_()
+    loaded = DPTOFW(2, **PROMISE)
+    loaded.load_state_dict(seeded.state_dict() | {"seeded": torch.tensor(1)})
+    assert (
+        seeded.privacy_spent(1e-3)
+        == loaded.privacy_spent(1e-3)
+        == copy.deepcopy(seeded).privacy_spent(1e-3)
+        == math.inf
+    )
 
 
 def test_a_seed_is_flagged_and_not_shown() -> None:

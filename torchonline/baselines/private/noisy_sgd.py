@@ -151,8 +151,11 @@ class NoisySGD(WriteOnce):
         return average.reshape(*self.batch_shape, self.dim), theta.reshape(*self.batch_shape, self.dim)
 
     def privacy_spent(self, delta: float) -> float:
-        """Return a whole fit's epsilon at a delta in (0, 1), when a record is replaced."""
-        if self.noise_multiplier == 0.0:
+        """Return a whole fit's epsilon at a delta in (0, 1), when a record is replaced.
+
+        It is infinite if the noise comes from a seed.
+        """
+        if self.noise_multiplier == 0.0 or self.source.is_seeded:
             return math.inf
         return subsampled_epsilon(self.noise_multiplier, within("delta", delta, 0.0, 1.0), self.rate, self.steps)
 

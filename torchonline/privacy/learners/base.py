@@ -63,7 +63,7 @@ class PrivateLearner(ClockedLearner):
             is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
         max_participations: in how many steps a person takes part: 1 only.
         noise_source: a name, see :func:`torchonline.privacy.noise.noise_source`; or a source that no other learner uses.
-        seed: of the source "torch", for tests. Whoever knows it can remove the noise.
+        seed: of the source "torch", for tests. Whoever guesses it removes the noise, so :meth:`privacy_spent` is infinite.
         batch_shape: ``*B``, independent learners with one clock, each for a stream of other people.
         dtype: of the decisions.
         device: where the state lives. Noise is drawn on the CPU. Each step reads the clock, so the host waits for the device.
@@ -135,7 +135,8 @@ class PrivateLearner(ClockedLearner):
     def privacy_ledger(self, continuations: int | None = None, *, steps: int | None = None) -> Ledger:
         """Return the ledger of all releases so far.
 
-        With ``steps`` it is the ledger after so many steps, if they are more. For ``continuations`` see :meth:`privacy_spent`.
+        With ``steps`` it is the ledger after so many steps, if they are more. If noise came from a seed, it ends with a
+        ``NonPrivateEvent``. For ``continuations`` see :meth:`privacy_spent`.
         """
         if steps is not None and positive_integer("steps", steps) > self.horizon:
             raise ValueError(f"steps: expected at most {self.horizon}, the horizon, got {steps}")
@@ -148,14 +149,17 @@ class PrivateLearner(ClockedLearner):
         if steps == 0:
             return Ledger(self.adjacency, (), notes)
         event = self._event(steps) if self.epsilon < math.inf else NonPrivateEvent()
-        return Ledger(self.adjacency, () if event is None else (RepeatedEvent(event, runs),), notes)
+        events: tuple[Event, ...] = () if event is None else (RepeatedEvent(event, runs),)
+        if notes and events:
+            events += (NonPrivateEvent(),)
+        return Ledger(self.adjacency, events, notes)
 
     def privacy_spent(self, delta: float, continuations: int | None = None) -> float:
         r"""Return the epsilon of all releases so far, at some delta.
 
-        Without noise it is infinite. It holds if the number of steps was *fixed in advance*. If somebody stopped because of
-        anything that comes from the data, such as a public state or this epsilon, quote the constructor's epsilon and delta
-        instead. If m runs go on from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian
+        Without noise it is infinite, and so it is with noise from a seed. It holds if the number of steps was *fixed in
+        advance*. If somebody stopped because of anything that comes from the data, such as a public state or this epsilon,
+        quote the constructor's epsilon and delta instead. If m runs go on from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian
         privacy, or :math:`m\rho` of zCDP.
 
         Args:

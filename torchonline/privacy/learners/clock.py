@@ -26,6 +26,7 @@ class Clock(NamedTuple):
     furthest: int  # the largest number of steps of any run before
     continuations: int
     process: int  # the id of the process that draws the noise
+    seeded: bool  # whether noise in the state was drawn from a seed
 
 
 class ClockedLearner(Learner):
@@ -78,14 +79,15 @@ class ClockedLearner(Learner):
     def _remember(self, step: int) -> None:
         """Note that a step has been taken, and whether its noise comes from a seed."""
         tag = secrets.randbits(TAG_BITS)
-        self.__dict__["_memory"] = self._memory._replace(rounds=step, tag=tag)
+        seeded = self._memory.seeded or self.source.is_seeded
+        self.__dict__["_memory"] = self._memory._replace(rounds=step, tag=tag, seeded=seeded)
         self.tag.fill_(tag)
-        if self.source.is_seeded:
+        if seeded:
             self.seeded.fill_(1)
 
     def _is_seeded(self) -> bool:
         """Return whether past or future noise can be computed from a seed."""
-        return self.source.is_seeded or bool(self.seeded)
+        return self.source.is_seeded or self._memory.seeded or bool(self.seeded)
 
     def _is_another_run(self) -> bool:
         """Return whether somebody has written the state or forked the process."""
@@ -113,7 +115,9 @@ class ClockedLearner(Learner):
             self.furthest.fill_(furthest)
             self.continuations.fill_(runs)
         # Last: until here, an interrupted call is repeated by the next step.
-        self.__dict__["_memory"] = Clock(int(self.rounds), int(self.tag), furthest, runs, os.getpid())
+        self.__dict__["_memory"] = self._memory._replace(
+            rounds=int(self.rounds), tag=int(self.tag), furthest=furthest, continuations=runs, process=os.getpid()
+        )
 
     def _refuse_tracing(self) -> None:
         """Raise while a program is traced, because it would take all buffers along."""
@@ -125,7 +129,7 @@ class ClockedLearner(Learner):
         # Without batch_shape: a fleet has one clock.
         for name, start in {"rounds": 0, "tag": 0, "furthest": 0, "continuations": 1, "seeded": 0}.items():
             self.register_buffer(name, torch.tensor(start, device=self._initial_options["device"]))
-        self.__dict__["_memory"] = Clock(0, 0, 0, 1, os.getpid())
+        self.__dict__["_memory"] = Clock(0, 0, 0, 1, os.getpid(), False)
 
     def __copy__(self) -> "ClockedLearner":
         # A shallow copy would share the noise source.
@@ -153,7 +157,7 @@ class ClockedLearner(Learner):
 
     def _load_own(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
         with self._lock:
-            before, seeded = self._counts(), bool(self.seeded)
+            before, seeded = self._counts(), self._memory.seeded or bool(self.seeded)
             # Copies, so that buffers that are assigned do not belong to another learner too.
             entries = [name for name in map(prefix.__add__, self._buffers) if name in state_dict]
             copies = {name: state_dict[name].clone() for name in entries}
