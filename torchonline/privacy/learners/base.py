@@ -159,8 +159,8 @@ class PrivateLearner(ClockedLearner):
 
         Without noise it is infinite, and so it is with noise from a seed. It holds if the number of steps was *fixed in
         advance*. If somebody stopped because of anything that comes from the data, such as a public state or this epsilon,
-        quote the constructor's epsilon and delta instead. If m runs go on from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian
-        privacy, or :math:`m\rho` of zCDP.
+        quote the constructor's epsilon and delta instead. If m runs go on from one state, all earlier records are released m
+        times: :math:`\mu\sqrt m` of Gaussian privacy, or :math:`m\rho` of zCDP.
 
         Args:
             delta: in (0, 1).
