@@ -1,12 +1,14 @@
 """Guards of the private learners: threads, interruptions, copies and loads never replay noise, lose a record or a count."""
 
 import copy
+import functools
 import io
 import math
 import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -467,6 +469,41 @@ def test_no_integer_is_too_large_to_be_a_record(huge: int) -> None:
     twin.step(None)
     twin.step(None)
     assert differences(state_of(twin), state_of(bandit)) == []
+
+
+@EACH
+def test_a_missing_record_does_the_work_of_any_other(case: PrivateCase) -> None:
+    """Line by line, so that the time of a step does not tell who is missing, nor what a record holds."""
+    learner = silence(case.build())
+    run(learner, BEFORE)
+    record = record_for(learner)
+    lines = []
+    for way in (record, (None,), tuple(0 * value for value in record), (1e9 * record[0], *record[1:])):
+        twin = silence(copy.deepcopy(learner))
+        lines.append(trace_of(functools.partial(twin.step, *way)))
+    assert len(lines[0]) > 50
+    assert all(each == lines[0] for each in lines)
+
+
+def trace_of(call: Any) -> list[tuple[str, int]]:
+    """Each line of the library that a call executes, in order."""
+    seen: list[tuple[str, int]] = []
+
+    def local(frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line":
+            seen.append((frame.f_code.co_filename, frame.f_lineno))
+        return local
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        return local if "torchonline" in frame.f_code.co_filename else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return seen
 
 
 def test_a_masked_entry_contributes_nothing() -> None:

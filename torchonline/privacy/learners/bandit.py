@@ -122,12 +122,12 @@ class PrivateBandit(PrivateLearner):
 
     def _arrived(self, x: ArrayLike | None, action: Any, reward: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Return clipped contexts ``(*B, m, d)``, arms and rewards ``(*B, m)``, or raise."""
-        if x is None:
-            if action is not None or reward is not None:
-                raise ValueError("x: expected the context of the reward, got None")
-            # A context of 0 contributes nothing.
-            x = self.constants.new_zeros((*self.batch_shape, 1, self.dim))
-            return x, x[..., 0].to(torch.int64), x[..., 0]
+        if x is None and not (action is None and reward is None):
+            raise ValueError("x: expected the context of the reward, got None")
+        # Always, so that a missing reward takes as long as any other. A context of 0 contributes nothing.
+        none = self.constants.new_zeros((*self.batch_shape, self.dim))
+        none_of_each = none, none[..., 0].to(torch.int64), none[..., 0]
+        x, action, reward = none_of_each if x is None else (x, action, reward)
         x = self._checked_context(x, 1)
         action = record_actions("action", action, x.device)
         check_shape("action", action, x.shape[:-1])

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, distributed
+from torch.compiler import is_dynamo_compiling
 from torch.jit import is_tracing
 
 from torchonline.core.learner import Learner
@@ -62,6 +63,9 @@ class ClockedLearner(Learner):
 
     def _take(self, step: int, learn: Callable[..., None], *arguments: Any) -> None:
         """Count the step, then call ``learn``. Its failure leaves the learner torn."""
+        if is_dynamo_compiling():  # no compiler follows the noise, which is NumPy's or the operating system's
+            torch.compiler.disable(self._take)(step, learn, *arguments)
+            return
         marks = self.__dict__
         try:
             marks["_is_torn"] = True

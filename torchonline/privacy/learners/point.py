@@ -59,13 +59,11 @@ class PrivatePoint(PrivateLearner):
         """
         step = self._next_step()
         shape = (*self.batch_shape, self.points, self.dim)
-        if gradients is None:
-            rows = self.constants.new_zeros(shape)
-        else:
-            rows = record_values("gradients", gradients, self.constants)
-            if self.points == 1 and rows.dim() == self.batch_dims + 1:
-                rows = rows.unsqueeze(-2)
-            check_shape("gradients", rows, shape)
+        none = self.constants.new_zeros(shape)  # always, so that a missing record takes as long as any other
+        rows = record_values("gradients", none if gradients is None else gradients, self.constants)
+        if self.points == 1 and rows.dim() == self.batch_dims + 1:
+            rows = rows.unsqueeze(-2)
+        check_shape("gradients", rows, shape)
         with torch.no_grad():
             self._advance(rows, step)
 

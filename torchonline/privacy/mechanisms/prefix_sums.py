@@ -70,8 +70,8 @@ class PrefixSum(PrivateLearner):
         NaN, infinite and long summands are clipped, not refused. After ``horizon`` steps it raises a RuntimeError.
         """
         step = self._next_step()
-        rows = self.constants.new_zeros(self.shape) if summand is None else summand
-        rows = record_values("summand", rows, self.constants)
+        none = self.constants.new_zeros(self.shape)  # always, so that a missing record takes as long as any other
+        rows = record_values("summand", none if summand is None else summand, self.constants)
         check_shape("summand", rows, self.shape)
         with torch.no_grad():
             rows = rows.reshape(*self.batch_shape, self.dim)
