@@ -24,7 +24,7 @@ def fake_record(learner: Any) -> tuple[torch.Tensor, ...]:
     if isinstance(learner, PrivateBandit):
         action = torch.zeros(learner.batch_shape, dtype=torch.int64, device=DEVICE)
         return torch.zeros(*learner.batch_shape, DIM, **half), action, torch.zeros(learner.batch_shape, **half)
-    return (torch.zeros(*learner.batch_shape, learner.queries().size(-2), DIM, **half),)
+    return (torch.zeros(*learner.batch_shape, learner.points, DIM, **half),)
 
 
 def on_the_device(self: Any, values: torch.Tensor, scale: float, law: str = "normal") -> torch.Tensor:

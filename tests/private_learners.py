@@ -9,6 +9,7 @@ from torch import Tensor
 import torchonline
 import torchonline.baselines
 from tests.learners import public_classes
+from tests.private_tools import queries_of
 from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateLearner
 from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe
@@ -63,7 +64,7 @@ def gradients_for(learner: Any, seed: int = 0) -> Tensor:
     """Gradients of a quadratic loss at the learner's queries, of a record drawn anew for each of a fleet."""
     generator = torch.Generator().manual_seed(seed)
     target = torch.randn((*learner.batch_shape, 1, learner.dim), generator=generator, dtype=torch.float64)
-    return learner.queries().double() - target
+    return queries_of(learner).double() - target
 
 
 def record_for(learner: Any, seed: int = 0) -> tuple[Tensor, ...]:

@@ -88,7 +88,12 @@ def feed(learner: Any, rows: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     """Learn from records by their squared loss; all decisions, the first among them, ``(n + 1, *B, d)``."""
     decisions = [learner.predict()]
     for x, y in rows:
-        residual = (learner.queries() * x.unsqueeze(-2)).sum(-1, keepdim=True) - y[..., None, None]
+        residual = (queries_of(learner) * x.unsqueeze(-2)).sum(-1, keepdim=True) - y[..., None, None]
         learner.step(2.0 * residual * x.unsqueeze(-2))
         decisions.append(learner.predict())
     return torch.stack(decisions)
+
+
+def queries_of(learner: Any) -> Tensor:
+    """The points at which a learner wants gradients, secret or not."""
+    return learner.secret_queries() if hasattr(learner, "secret_queries") else learner.queries()

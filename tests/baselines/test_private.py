@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tests.learners import snapshot
 from tests.private_learners import differences, without_tags
-from tests.private_tools import KnownNoise, feed, records, squared_loss
+from tests.private_tools import KnownNoise, feed, queries_of, records, squared_loss
 from torchonline import gradients
 from torchonline.baselines import DPFTRL, LocalMD, NoisySFW, NoisySGD
 from torchonline.baselines.private.noisy_sgd import subsampled_epsilon
@@ -299,7 +299,7 @@ def worlds(
         long = 10.0 ** torch.randint(-1, 7, (answers, 1, 1), generator=generator)
         long[3] = math.nan if step % 3 else math.inf
         for world, made in enumerate(pair):
-            query = made.queries()
+            query = queries_of(made)
             sides = torch.sign(((query - 0.01 * shifts) * normals).sum(-1, keepdim=True))
             answer = long * normals * sides
             away = -query.sign() * torch.tensor([9.0, 0.0, 0.0])
@@ -432,6 +432,15 @@ def test_a_fork_draws_new_noise_and_is_counted(cls: Any) -> None:
         assert math.isclose(epsilon_of_noise(learner), twice, rel_tol=1e-5)
     assert "seeded" in repr(made)
     assert "seeded" in repr(copied)  # its past noise is
+
+
+def test_the_queries_of_local_md_are_named_secret() -> None:
+    learner = build(LocalMD)
+    with pytest.raises(RuntimeError, match=r"queries: expected secret_queries\(\), because the point"):
+        learner.queries()
+    x, y = torch.ones(3, dtype=D), torch.tensor(1.0, dtype=D)
+    slopes, _ = gradients(squared_loss, learner, x, y)
+    assert slopes.shape == learner.secret_queries().shape == (1, 3)
 
 
 SECRETS = {DPFTRL: ["secret_memory"], NoisySFW: ["secret_sum"], LocalMD: ["secret_gradient_sum", "secret_iterate_sum"]}

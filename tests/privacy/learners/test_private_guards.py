@@ -28,7 +28,7 @@ from tests.private_learners import (
     run,
     snapshot,
 )
-from tests.private_tools import KnownNoise
+from tests.private_tools import KnownNoise, queries_of
 from torchonline import DPHDB, DPPOFW, DPTOFW
 from torchonline.baselines import DPFTRL, DPUCB, LocalMD, NoisySFW
 from torchonline.privacy import prefix_sum
@@ -80,7 +80,7 @@ def looks(learner: Any, *, steps: bool = True) -> Iterator[Callable[[], Any]]:
         yield lambda: learner(x)
     else:
         yield learner.predict
-        yield learner.queries
+        yield functools.partial(queries_of, learner)
         yield learner
     if hasattr(learner, "average"):
         yield learner.average
@@ -313,7 +313,7 @@ def test_threads_lose_no_record_and_no_noise(case: PrivateCase) -> None:
     def learns(vector: Tensor) -> Callable[[], None]:
         def call() -> None:
             for _ in range(16):
-                learner.step(vector.expand(learner.queries().size(-2), DIM))
+                learner.step(vector.expand(learner.points, DIM))
                 taken.append(1)
 
         return call

@@ -11,6 +11,7 @@ import pickle
 import re
 import subprocess
 import sys
+import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,8 +39,10 @@ from tests.private_learners import (
     snapshot,
     without_tags,
 )
-from tests.private_tools import KnownNoise
+from tests.private_tools import KnownNoise, queries_of
 from torchonline import DPHDB, DPTOFW
+from torchonline.baselines import LocalMD, NoisySFW, NoisySGD
+from torchonline.baselines.private import noisy_sgd
 from torchonline.export import released, to_program, to_torchscript
 from torchonline.privacy import gaussian_epsilon, prefix_sum
 from torchonline.privacy.accounting import GaussianEvent, NonPrivateEvent
@@ -62,7 +65,7 @@ def test_looking_changes_nothing(case: PrivateCase) -> None:
     inputs = twin.example()
     looked = [learner(*inputs), twin(*inputs), *twin.buffers(), *public.values()]
     if hasattr(learner, "predict"):
-        looked += [learner.predict(), learner.queries()]
+        looked += [learner.predict(), queries_of(learner)]
     repr(learner), learner.privacy_spent(1e-3), learner.privacy_ledger()
     assert differences(before, snapshot(learner)) == []
     # What was handed out is a copy.
@@ -499,6 +502,42 @@ def test_values_are_not_looked_at(case: PrivateCase) -> None:
     learner.step(gradients_for(learner), torch.tensor([torch.nan, torch.inf]))
     learner.step(gradients_for(learner), values="anything")
     assert int(learner.rounds) == 2
+
+
+@pytest.mark.parametrize("delta", [1e-3, 0.9])
+def test_a_delta_that_promises_little_warns(delta: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 / n is kept by whoever publishes one of n records in full."""
+    monkeypatch.setattr(noisy_sgd, "calibrated_multiplier", lambda *promise: 1.0)  # which takes its time
+    builds = [
+        lambda delta: DPTOFW(2, horizon=1000, epsilon=1.0, delta=delta),
+        lambda delta: prefix_sum("tree", 1000, (2,), clip=1.0, epsilon=1.0, delta=delta),
+        lambda delta: NoisySGD(2, records=1000, epsilon=1.0, delta=delta, steps=1),
+    ]
+    for build in builds:
+        with pytest.warns(UserWarning, match=r"delta: expected less than 1 / (horizon|records) = 0.001, got"):
+            build(delta)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            build(9.9e-4)
+            DPTOFW(2, horizon=1000, epsilon=math.inf, delta=delta)
+
+
+@EACH
+def test_a_step_under_the_compiler_draws_noise_and_counts(case: PrivateCase) -> None:
+    """Noise is no part of the compiled program, which would replay it."""
+    torch.compiler.reset()
+    learner = case.build()
+    step = torch.compile(learner.step, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # breaks of the graph
+        for _ in range(3):
+            step(*record_for(learner))
+    assert (int(learner.rounds), int(learner.continuations)) == (3, 1)
+    other = case.build()
+    run(other, 3)
+    if learner.epsilon < math.inf and case.cls not in (NoisySFW, LocalMD):  # which have not released anything yet
+        assert not torch.equal(published(learner), published(other))
+    assert learner.privacy_ledger() == other.privacy_ledger()
 
 
 def test_a_seed_warns_and_spends_everything() -> None:

@@ -47,7 +47,7 @@ class DPFTRL(PrivateOptimizer):
     Shape: gradients ``(*B, 1, d)`` or ``(*B, d)``; theta, average_theta, noisy_sum ``(*B, d)``, public.
 
     Example:
-        >>> learner = DPFTRL(2, horizon=1000, epsilon=1.0, delta=1e-3)
+        >>> learner = DPFTRL(2, horizon=1000, epsilon=1.0, delta=1e-4)
         >>> target = torch.tensor([0.6, 0.0]).double()
         >>> for _ in range(1000):
         ...     learner.step(learner.predict() - target)  # the gradient of |theta - target|^2 / 2

@@ -16,8 +16,8 @@ class LocalMD(DisjointBatches):
     r"""Private mirror descent in phases, with noise for gradients of any kind.
 
     Each phase starts at the noisy result of the last phase, and takes much shorter steps. A round is that of
-    :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``queries()``. Within a phase that point moves with every
-    record and is *secret*: nothing that is computed from it (a loss, a regret, a plot) may be published. :meth:`predict`
+    :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``secret_queries()``. Within a phase that point moves with
+    every record and is *secret*: nothing that is computed from it (a loss, a regret, a plot) may be published. :meth:`predict`
     returns the centre c of the phase, which is public. Phase i has :math:`m = n/2^i` records, and the last phase the remaining
     records too. With :math:`q = p/(p-1)`, gradients clipped to C in the norm of order q, and :math:`h(u) = \|u\|_p^2/(2(p-1))`,
 
@@ -42,11 +42,11 @@ class LocalMD(DisjointBatches):
         noise_source, seed: ``"torch"`` or ``"csprng"``, and a seed for tests.
         dim, horizon, epsilon, delta, adjacency, max_participations, batch_shape, dtype, device, validate: see PrivateLearner.
 
-    Shape: queries ``(*B, 1, d)``, secret; gradients the same, or ``(*B, d)``; theta ``(*B, d)``, public.
+    Shape: secret_queries ``(*B, 1, d)``; gradients the same, or ``(*B, d)``; theta ``(*B, d)``, public.
 
     Example:
         >>> learner = LocalMD(2, horizon=100, epsilon=50.0, delta=1e-3)
-        >>> learner.step(learner.queries() - torch.tensor([0.6, 0.0]))  # the gradient of |theta - target|^2 / 2
+        >>> learner.step(learner.secret_queries() - torch.tensor([0.6, 0.0]))  # the gradient of |theta - target|^2 / 2
         >>> learner.ends
         (50, 75, 87, 93, 96, 100)
 
@@ -82,8 +82,14 @@ class LocalMD(DisjointBatches):
         noise = (m - 1) * self.noise_multiplier * self.dim ** (1.0 / self.norm)
         return self.radius_bound / (self.clip * math.sqrt((self.norm - 1.0) * m * (1.0 + 2.0 * noise)))
 
-    @one_at_a_time
     def queries(self) -> Tensor:
+        """Raise a RuntimeError: the point for gradients is secret, see secret_queries."""
+        raise RuntimeError(
+            "queries: expected secret_queries(), because the point moves with every record and is secret"
+        )
+
+    @one_at_a_time
+    def secret_queries(self) -> Tensor:
         """Return the point for the next record's gradient, ``(*B, 1, d)``. It is secret."""
         with torch.no_grad():
             point = self._shrunk(self.theta.to(torch.float64) + self._offset(self._memory.rounds + 1))

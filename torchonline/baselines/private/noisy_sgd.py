@@ -13,9 +13,11 @@ from torchonline.core.checks import kind, positive, positive_integer, sizes, wit
 from torchonline.core.write_once import WriteOnce
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped, sum_rounding
-from torchonline.privacy.learners.base import SEEDED
+from torchonline.privacy.learners.base import SEEDED, small_delta
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
+
+LEAST_NOISE = 0.1  # a multiplier that is worth computing
 
 
 class NoisySGD(WriteOnce):
@@ -51,7 +53,7 @@ class NoisySGD(WriteOnce):
     Example:
         >>> target = torch.tensor([0.6, 0.0]).double()
         >>> data = target + 0.1 * torch.randn(400, 2, generator=torch.Generator().manual_seed(0)).double()
-        >>> sgd = NoisySGD(2, records=400, epsilon=1.0, delta=1e-3, seed=0)
+        >>> sgd = NoisySGD(2, records=400, epsilon=1.0, delta=1e-3)
         >>> average, last = sgd.fit(lambda theta, x: 0.5 * (theta - x).square().sum(), data)
         >>> bool((average - target).norm() < 0.2)
         True
@@ -80,7 +82,7 @@ class NoisySGD(WriteOnce):
         self.dim = positive_integer("dim", dim)
         self.records = positive_integer("records", records)
         self.epsilon = math.inf if epsilon == math.inf else positive("epsilon", epsilon)
-        self.delta = within("delta", delta, 0.0, 1.0)
+        self.delta = small_delta(delta, "records", self.records if self.epsilon < math.inf else 0)
         self.norm = projectable("norm", norm)
         self.radius_bound = positive("radius_bound", radius_bound)
         self.clip = math.inf if clip == math.inf == self.epsilon else positive("clip", clip)
@@ -178,15 +180,18 @@ def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps
 
 @lru_cache
 def calibrated_multiplier(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """Return the least noise multiplier for epsilon, rounded up by at most 0.1%."""
+    """Return the least noise multiplier for epsilon, rounded up by at most 0.1%.
+
+    It is at least ``LEAST_NOISE``, also where less is enough because delta is large.
+    """
     # The noise if subsampling amplified in full.
     high = rate * 2.0 * math.sqrt(steps) / gaussian_mu(epsilon, delta)
     while subsampled_epsilon(high, delta, rate, steps) > epsilon:
         high *= 1.25
     low = high / 1.25
-    while subsampled_epsilon(low, delta, rate, steps) <= epsilon:
+    while high > LEAST_NOISE and subsampled_epsilon(low, delta, rate, steps) <= epsilon:
         low, high = low / 1.25, low
-    while high > 1.001 * low:
+    while high > max(1.001 * low, LEAST_NOISE):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if subsampled_epsilon(middle, delta, rate, steps) <= epsilon else (middle, high)
-    return high
+    return max(high, LEAST_NOISE)

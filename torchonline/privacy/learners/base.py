@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import warnings
 from typing import Any, Required, Unpack
 
 import torch
@@ -18,6 +19,21 @@ from torchonline.privacy.noise import noise_source as make_source
 
 SECRET = "secret"
 SEEDED = "seeded: no protection against whoever knows the seed"
+
+
+def small_delta(delta: float, name: str, people: int) -> float:
+    """Return a delta in (0, 1), with a warning if it is too large for so many people.
+
+    ``name`` is the argument that says how many.
+    """
+    delta = within("delta", delta, 0.0, 1.0)
+    if delta * people >= 1.0:
+        warnings.warn(
+            f"delta: expected less than 1 / {name} = {1.0 / people:g}, got {delta:g}; who publishes one record in full, "
+            "chosen by chance, keeps this promise",
+            stacklevel=2,
+        )
+    return delta
 
 
 class PrivateOptions(LearnerOptions, total=False):
@@ -58,7 +74,7 @@ class PrivateLearner(ClockedLearner):
         dim: number of features d.
         horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent.
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
-        delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people.
+        delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; from 1 / n on it warns.
         adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one record
             is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
         max_participations: in how many steps a person takes part: 1 only.
@@ -96,7 +112,7 @@ class PrivateLearner(ClockedLearner):
             self.__dict__.get("_arguments", {}).pop(name, None)
         self.horizon = positive_integer("horizon", horizon)
         self.epsilon = math.inf if epsilon == math.inf else positive("epsilon", epsilon)
-        self.delta = within("delta", delta, 0.0, 1.0)
+        self.delta = small_delta(delta, "horizon", self.horizon if self.epsilon < math.inf else 0)
         self.adjacency = one_of("adjacency", adjacency, ADJACENCIES)
         if positive_integer("max_participations", max_participations) != 1:
             raise ValueError(f"max_participations: expected 1, which the accounting is for, got {max_participations}")

@@ -49,11 +49,11 @@ class DPTOFW(PrivateFrankWolfe):
         ``(*B, 5, d)``, public; secret_memory ``(*B, 5, d)``.
 
     Example:
-        >>> learner = DPTOFW(2, horizon=1000, epsilon=1.0, delta=1e-3)
+        >>> learner = DPTOFW(2, horizon=1000, epsilon=1.0, delta=1e-4)
         >>> target = torch.tensor([0.6, 0.0]).double()
         >>> for _ in range(1000):
         ...     learner.step(learner.queries() - target)  # the gradient of |theta - target|^2 / 2
-        >>> bool((learner.predict() - target).norm() < 0.3), learner.privacy_spent(1e-3) <= 1.0
+        >>> bool((learner.predict() - target).norm() < 0.3), learner.privacy_spent(1e-4) <= 1.0
         (True, True)
 
     Reference: Han, Liang, Liang, Wang, Yao and Zhang, On private online convex optimization: optimal algorithms in lp-geometry
@@ -117,7 +117,7 @@ class DPPOFW(PrivateFrankWolfe):
     Shape: theta, theta_prev ``(*B, d)``, public; secret_sum ``(*B, d)``, or the buffers of a mechanism.
 
     Example:
-        >>> learner = DPPOFW(3, horizon=1000, epsilon=1.0, delta=1e-3)
+        >>> learner = DPPOFW(3, horizon=1000, epsilon=1.0, delta=1e-4)
         >>> for _ in range(1000):
         ...     learner.step(torch.tensor([-1.0, 0.0, 0.5]).expand(2, 3))
         >>> learner.mechanism, bool(learner.predict()[0] > 0.8)

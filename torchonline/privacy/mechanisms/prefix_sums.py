@@ -136,11 +136,11 @@ def prefix_sum(
         adjacency: ``"replace_one"``, or ``"zero_out"`` for half the noise and half the promise.
 
     Example:
-        >>> sums = prefix_sum("blt", 1000, (5,), clip=0.5, epsilon=1.0, delta=1e-3)
+        >>> sums = prefix_sum("blt", 1000, (5,), clip=0.5, epsilon=1.0, delta=1e-4)
         >>> sums.step(torch.full((5,), 0.2))
         >>> published = sums.predict()
-        >>> round(sums.rms(1000), 2), sums.privacy_spent(1e-3) < 1.0
-        (7.69, True)
+        >>> round(sums.rms(1000), 2), sums.privacy_spent(1e-4) < 1.0
+        (9.51, True)
     """
     promise: dict[str, Any] = {"clip": clip, "epsilon": epsilon, "delta": delta, "adjacency": adjacency}
     return PrefixSum(mechanism, horizon, shape, noise_source=noise_source, seed=seed, **promise)
