@@ -36,7 +36,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from torchonline.privacy import gaussian_mu, noise_source
-from torchonline.privacy.mechanisms.blt import HORIZONS, TABLE, column_norm, errors, parameters, trace_lower_bound
+from torchonline.privacy.mechanisms.blt import HORIZONS, TABLE, parameters, trace_lower_bound
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
 from torchonline.privacy.mechanisms.toeplitz import BLT, SquareRoot
 
@@ -155,8 +155,9 @@ def plot(rounds: list[int], path: Path) -> Table:
     bounds = np.array([trace_lower_bound(n) for n in rounds])
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for degree in TABLE:
-        blts = [(parameters(n, degree), n) for n in rounds]
-        ratios = np.array([errors(*blt, n)[0] * column_norm(*blt, n) for blt, n in blts]) / bounds
+        told = {"sensitivity": 1.0, "noise_scale": 1.0, "source": noise_source("torch")}
+        blts = [BLT(n, parameters=parameters(n, degree), **told) for n in rounds]
+        ratios = np.array([blt.moved(blt.horizon) * blt.errors(blt.horizon)[0] for blt in blts]) / bounds
         axes.plot(rounds, ratios, label=f"degree {degree}")
         start = next(i for i, n in enumerate(rounds) if n >= 100)
         at = [int(ratios.argmax()), start + int(ratios[start:].argmax())]

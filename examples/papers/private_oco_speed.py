@@ -2,7 +2,9 @@
 
 One DPTOFW of each kind, with 100 features, learns records with given gradients. Blocks of 50 steps of all learners are timed
 in alternation on one thread. The script prints the medians in microseconds and relative to the step without noise. Then one
-learner makes 100,000 steps, during which the script counts the memory of the learner and of Python.
+learner makes 100,000 steps, during which the script counts the memory of the learner and of Python. Last, learners of all kinds
+take steps with a record or without one, in random order, and the script prints how well the time tells the two apart: the area
+under the ROC curve, 1/2 if not at all.
 
     OMP_NUM_THREADS=1 python examples/papers/private_oco_speed.py    # a minute; seconds with --smoke
 """
@@ -26,14 +28,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from torchonline import DPPOFW, DPTOFW
+from torchonline import DPHDB, DPPOFW, DPTOFW
+from torchonline.baselines import DPFTRL, DPUCB, LocalMD, NoisySFW
 
 DIM, BLOCK = 100, 50
 WITHOUT = "DPTOFW, no noise"
 
 
 def make_learners(horizon: int) -> dict[str, Any]:
-    told: dict[str, Any] = {"dim": DIM, "horizon": horizon, "delta": 1.0 / horizon}
+    told: dict[str, Any] = {"dim": DIM, "horizon": horizon, "delta": 0.1 / horizon}
     return {
         WITHOUT: DPTOFW(epsilon=math.inf, **told),
         "DPTOFW, BLT": DPTOFW(epsilon=1.0, **told),
@@ -89,7 +92,7 @@ def measure(blocks: int, progress: Progress) -> dict[str, float]:
 
 def long_run(steps: int, progress: Progress) -> list[tuple[int, int, int, float]]:
     """Return steps, buffer bytes, Python's memory blocks and seconds, ten times."""
-    learner = DPTOFW(DIM, horizon=steps, epsilon=1.0, delta=1.0 / steps)
+    learner = DPTOFW(DIM, horizon=steps, epsilon=1.0, delta=0.1 / steps)
     gradients, points = torch.zeros(2, DIM, dtype=torch.float64).requires_grad_(), []
     for _ in progress.track(range(10), description="a long run"):
         start = time.perf_counter()
@@ -99,6 +102,41 @@ def long_run(steps: int, progress: Progress) -> list[tuple[int, int, int, float]
         held = sum(value.numel() * value.element_size() for value in learner.buffers())
         points.append((int(learner.rounds), held, sys.getallocatedblocks(), seconds))
     return points
+
+
+def missing_records(steps: int, progress: Progress) -> dict[str, float]:
+    """Return how well a step's time tells a record from None, for each learner."""
+    told: dict[str, Any] = {"horizon": steps, "epsilon": 1.0, "delta": 0.1 / steps}
+    learners: dict[str, Any] = {
+        "DPTOFW": DPTOFW(10, **told),
+        "DPPOFW, Gumbel": DPPOFW(10, mechanism="gumbel", **told),
+        "DPHDB": DPHDB(10, arms=2, warmup=10, **told),
+        "DPUCB": DPUCB(10, arms=2, **told),
+        "DPFTRL": DPFTRL(10, **told),
+        "NoisySFW": NoisySFW(10, **told),
+        "LocalMD": LocalMD(10, **told),
+    }
+    generator, found = torch.Generator().manual_seed(0), {}
+    for name, learner in progress.track(learners.items(), description="missing records"):
+        is_there = (torch.rand(steps, generator=generator) < 0.5).tolist()
+        times = np.empty(steps)
+        for step in range(steps):
+            x = torch.randn(10, generator=generator, dtype=torch.float64)
+            arm = torch.randint(2, (), generator=generator)
+            record = (x, arm, x[0]) if isinstance(learner, (DPHDB, DPUCB)) else (x.expand(learner.points, 10).clone(),)
+            record = record if is_there[step] else (None,)
+            start = time.perf_counter()
+            learner.step(*record)
+            times[step] = time.perf_counter() - start
+        found[name] = area(times[steps // 10 :], np.array(is_there)[steps // 10 :])
+    return found
+
+
+def area(values: np.ndarray, is_positive: np.ndarray) -> float:
+    """Return the share of pairs in which the positive one has the larger value."""
+    negative = np.sort(values[~is_positive])
+    below, up_to = (np.searchsorted(negative, values[is_positive], side) for side in ("left", "right"))
+    return float((below + up_to).mean() / (2.0 * len(negative)))
 
 
 def main() -> None:
@@ -115,6 +153,7 @@ def main() -> None:
     with Progress(*columns, console=console) as progress:
         times = measure(4 if arguments.smoke else 60, progress)
         points = long_run(1000 if arguments.smoke else 100_000, progress)
+        areas = missing_records(200 if arguments.smoke else 10_000, progress)
 
     table = Table(title=f"one step, {DIM} features: medians")
     for name in ("learner", "microseconds", "of the step without noise", "noise, microseconds"):
@@ -130,6 +169,9 @@ def main() -> None:
         f"BLT after {steps} steps: {late} bytes of buffers, {early} after the first tenth; {last - first:+d} blocks of Python's "
         f"since; a step takes {slow / quick:.2f} times as long"
     )
+
+    areas_text = ", ".join(f"{name} {value:.3f}" for name, value in areas.items())
+    console.print(f"The time tells a record from None, area under the curve: {areas_text}")
 
     arguments.output.mkdir(parents=True, exist_ok=True)
     figure, axes = plt.subplots(figsize=(8, 4))
