@@ -5,14 +5,16 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities.combined_loader import CombinedLoader
+from torch.utils.data import SequentialSampler
 
 from torchonline.core.checks import positive, positive_integer, within
+from torchonline.models.round_loader import RoundLoader
 from torchonline.privacy.composition import private_learners, total_ledger
 from torchonline.privacy.learners.base import PrivateLearner
 
 ANOTHER_PASS = (
-    "PrivacySpendLogger: expected one pass through the loader, got the start of another by a learner that has made steps; the "
-    "same people would be released again, which no ledger here accounts for"
+    "PrivacySpendLogger: expected one pass through the loader, or as many as participations says in one fit, got the start of "
+    "another by a learner that has made steps; the same people would be released again, which no ledger here accounts for"
 )
 
 
@@ -31,7 +33,9 @@ class PrivacySpendLogger(pl.Callback):
     not depend on the data, so the epsilon logged there is valid. If a batch makes several steps, the fit ends when one more
     batch, as large as the largest so far, would exceed :math:`t^*`.
 
-    *One pass.* Only learners without steps may begin a pass through the loader. A fit that is resumed in the middle of its epoch
+    *Passes.* Only learners without steps may begin a pass through the loader. Learners of ``participations=k`` allow k passes in
+    one fit, if each has at least ``min_separation`` steps. Above 1, all passes must have one order: that of a ``DataLoader``
+    without ``shuffle``, or of a :class:`~torchonline.models.RoundLoader`. A fit that is resumed in the middle of its epoch
     may finish it, if its loader continues, as a :class:`~torchonline.models.RoundLoader` does.
 
     Cost of a batch: computing an epsilon, about a millisecond.
@@ -122,7 +126,8 @@ class PrivacySpendLogger(pl.Callback):
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self._is_first_batch and self._have_stepped():
-            raise RuntimeError(ANOTHER_PASS)
+            self._check_pass(trainer)
+        self._pass_start = clocks(self._learners)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -192,6 +197,21 @@ class PrivacySpendLogger(pl.Callback):
             )
         return list(found.values())
 
+    def _check_pass(self, trainer: pl.Trainer) -> None:
+        """Raise if another pass is not what the learners' participations are booked for."""
+        if trainer.current_epoch + 1 > min(learner.participations for learner in self._learners):
+            raise RuntimeError(ANOTHER_PASS)
+        for learner, now, start in zip(self._learners, clocks(self._learners), self._pass_start, strict=True):
+            apart = learner.min_separation
+            if apart > 1 and not _keeps_order(trainer.train_dataloader):
+                raise RuntimeError(
+                    f"PrivacySpendLogger: expected a loader that keeps its order, for min_separation={apart}, got another"
+                )
+            if now - start < apart:
+                raise RuntimeError(
+                    f"PrivacySpendLogger: expected passes of at least {apart} steps, for min_separation, got {now - start}"
+                )
+
     def _have_stepped(self) -> bool:
         """Return whether a learner has made a step, even if it was rewound since."""
         return any(max(int(learner.rounds), int(learner.furthest)) for learner in self._learners)
@@ -225,6 +245,14 @@ class PrivacySpendLogger(pl.Callback):
 def clocks(learners: list[PrivateLearner]) -> list[int]:
     """Return the number of steps of each learner."""
     return [int(learner.rounds) for learner in learners]
+
+
+def _keeps_order(loaders: Any) -> bool:
+    """Return whether all loaders are known to have the same order in each pass."""
+    return all(
+        isinstance(loader, RoundLoader) or isinstance(getattr(loader, "sampler", None), SequentialSampler)
+        for loader in CombinedLoader(loaders).flattened
+    )
 
 
 def _goes_on(loaders: Any) -> bool:

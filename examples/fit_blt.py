@@ -35,10 +35,11 @@ from rich.table import Table
 from scipy.optimize import minimize
 from torch import Tensor
 
-from torchonline.privacy import gaussian_mu, noise_source
+from torchonline.privacy import gaussian_epsilon, gaussian_mu, noise_source
 from torchonline.privacy.mechanisms.blt import HORIZONS, TABLE, parameters, trace_lower_bound
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
 from torchonline.privacy.mechanisms.toeplitz import BLT, SquareRoot
+from torchonline.privacy.mechanisms.trees import Tree
 
 SHARE_OF_MAX, PENALTY = 0.25, 1e-5
 
@@ -141,6 +142,29 @@ def noise_table() -> Table:
     return table
 
 
+def passes_table(people: int) -> Table:
+    """Return a table of the noise of several passes, and of what one pass's noise would spend."""
+    table = Table(
+        title=f"{people} people: rms noise / passes at epsilon 1, delta 1e-5, and epsilon with the noise of one pass"
+    )
+    for header in ("passes", "BLT, one order", "tree", "BLT, any order", "tree", "noise of one pass"):
+        table.add_column(header, justify="right")
+    mu, told = gaussian_mu(1.0, 1e-5), {"sensitivity": 1.0, "noise_scale": 1.0, "source": noise_source("torch")}
+    for passes in (1, 2, 5, 10):
+        n, row = passes * people, []
+        for apart in (people, 1):
+            for kind in (BLT, Tree):
+                mechanism = kind(n, participations=passes, min_separation=apart, **told)
+                row.append(f"{mechanism.moved(n) / mu * mechanism.errors(n)[0] / passes:.2f}")
+        once = BLT(n, **told)
+        # The rows that a person moves who contributes 1 in each pass.
+        state, ones = once.initial_state(1), torch.ones(1, dtype=torch.float64)
+        rows = [once._encode(state, ones * (step % people == 1), step) for step in range(1, n + 1)]
+        moved = float(torch.stack(rows).norm())
+        table.add_row(str(passes), *row, f"{gaussian_epsilon(mu * moved / once.moved(n), 1e-5):.2f}")
+    return table
+
+
 def square_root(n: int) -> float:
     """Return rms error times column norm of the square-root factorisation."""
     mechanism = SquareRoot(n, sensitivity=1.0, noise_scale=1.0, source=noise_source("torch"))
@@ -193,6 +217,7 @@ def main() -> None:
         away = np.array(text.split(), float) - np.array(TABLE[degree].split(), float)
         console.print(f"Largest difference from the table that is shipped: {abs(away).max():.2f}")
     console.print(noise_table())
+    console.print(passes_table(100 if options.smoke else 1000))
     path = options.output / "fit_blt.png"
     rounds = sorted({round(2 ** (e / 4)) for e in range(4 * last + 1)})
     console.print(plot(rounds, path))

@@ -341,6 +341,44 @@ def crashed(folder: Path, data: Any = None, *, every: int = 5, crash_at: int | N
     return folder / f"step={every}.ckpt"
 
 
+class TestPasses:
+    """As many passes as a learner's participations are booked for, in one order, and long enough."""
+
+    THREE = {"horizon": 4 * PEOPLE, "participations": 3, "min_separation": PEOPLE}
+
+    @pytest.mark.parametrize("data", [loader, plain_loader])
+    def test_participations_allow_as_many_passes(self, tmp_path: Path, data: Any) -> None:
+        module, logger = Regression(only=learner(**self.THREE)), CSVLogger(tmp_path)
+        fit(module, PrivacySpendLogger(DELTA), data=data(), logger=logger, max_epochs=3)
+        assert int(module.heads["only"].rounds) == 3 * PEOPLE
+        # By the matrix: three columns that are PEOPLE apart.
+        noise: Any = module.heads["only"].noise
+        row = noise.materialize(3 * PEOPLE)[1][:, ::PEOPLE].sum(1)
+        least = gaussian_epsilon(float(row.norm()) * noise.sensitivity / noise.noise_scale, DELTA)
+        assert least <= float(rows(logger)[-1]["privacy_spent"]) <= PROMISE
+
+    def test_one_pass_more_raises(self) -> None:
+        module = Regression(only=learner(**self.THREE))
+        with pytest.raises(RuntimeError, match="or as many as participations says"):
+            fit(module, PrivacySpendLogger(DELTA), max_epochs=4)
+        assert int(module.heads["only"].rounds) == 3 * PEOPLE
+
+    def test_another_order_raises_unless_it_is_booked(self) -> None:
+        shuffled = DataLoader(TensorDataset(*people()), shuffle=True)
+        module = Regression(only=learner(**self.THREE))
+        with pytest.raises(RuntimeError, match="expected a loader that keeps its order, for min_separation=24"):
+            fit(module, PrivacySpendLogger(DELTA), data=shuffled, max_epochs=2)
+        assert int(module.heads["only"].rounds) == PEOPLE
+        module = Regression(only=learner(**(self.THREE | {"min_separation": 1})))
+        fit(module, PrivacySpendLogger(DELTA), data=shuffled, max_epochs=3)
+        assert int(module.heads["only"].rounds) == 3 * PEOPLE
+
+    def test_short_passes_raise(self) -> None:
+        module = Regression(only=learner(**(self.THREE | {"min_separation": PEOPLE + 1})))
+        with pytest.raises(RuntimeError, match="expected passes of at least 25 steps, for min_separation, got 24"):
+            fit(module, PrivacySpendLogger(DELTA), max_epochs=2)
+
+
 class TestResume:
     def test_the_rest_of_an_epoch_is_that_of_two_runs(self, tmp_path: Path) -> None:
         ckpt, logger = crashed(tmp_path), CSVLogger(tmp_path)

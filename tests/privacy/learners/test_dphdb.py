@@ -539,7 +539,7 @@ def test_wrong_options_are_refused() -> None:
         ({"clip": -1.0}, "clip"),
         ({"mechanism": "paper"}, "mechanism"),
         ({"mechanism": "tree", "noise_source": "discrete"}, "noise_source"),
-        ({"max_participations": 2}, "max_participations"),
+        ({"participations": 0}, "participations"),
     ]:
         with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
             dphdb(**options)

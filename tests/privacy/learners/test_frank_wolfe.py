@@ -255,7 +255,7 @@ def test_stronger_noise_where_more_is_promised() -> None:
         (DPTOFW, {"mechanism": "gumbel"}, ValueError, "mechanism: expected one of"),
         (DPTOFW, {"scheme": "biased"}, ValueError, "scheme: expected one of"),
         (DPTOFW, {"step_scale": -1.0}, ValueError, "step_scale: expected a number above 0"),
-        (DPTOFW, {"max_participations": 2}, ValueError, "max_participations: expected 1"),
+        (DPTOFW, {"participations": 0}, ValueError, "participations: expected an integer above 0"),
         (DPTOFW, {"adjacency": "add_remove"}, ValueError, "adjacency: expected one of"),
         (DPTOFW, {"noise_source": "discrete"}, ValueError, "noise_source: expected another than 'discrete'"),
         (DPTOFW, {"radius_bound": 0.0}, ValueError, "radius_bound: expected"),

@@ -13,6 +13,8 @@ from dp_accounting.rdp import RdpAccountant
 from scipy import stats
 
 from tests.private_tools import KnownNoise, Recorded
+from torchonline import DPHDB, DPPOFW, DPTOFW
+from torchonline.baselines import LocalMD, NoisySFW
 from torchonline.privacy import prefix_sum
 from torchonline.privacy.calibration import gaussian_mu, zcdp_epsilon
 from torchonline.privacy.clipping import MARGIN
@@ -99,6 +101,85 @@ def test_noise_is_enough_and_two_thirds_of_it_is_not(name: str, horizon: int, ep
     for _ in range(horizon):
         made.step(None)
     assert 0.999 * epsilon < made.privacy_spent(delta) <= epsilon
+
+
+@functools.cache
+def longest(name: str, n: int, count: int, apart: int, steps: int) -> float:
+    """The largest norm of a sum of columns, of all people there may be: by trying all of them."""
+    encoder = noise(name, n, participations=count, min_separation=apart).materialize(n)[1][:steps]
+    assert bool((encoder >= 0.0).all())
+    best = 0.0
+
+    def try_all(start: int, left: int, total: torch.Tensor) -> None:
+        nonlocal best
+        best = max(best, float(total.norm()))
+        for i in range(start, n if left else start):
+            try_all(i + apart, left - 1, total + encoder[:, i])
+
+    try_all(0, count, torch.zeros(steps, dtype=torch.float64))
+    return best
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("n", "count", "apart"), [(9, 2, 1), (13, 3, 2), (16, 4, 4), (20, 2, 7), (8, 9, 1), (11, 3, 5)]
+)
+def test_no_person_moves_rows_farther_than_is_booked(name: str, n: int, count: int, apart: int) -> None:
+    """Of Toeplitz encoders it is exactly so far, after any number of steps."""
+    made = noise(name, n, participations=count, min_separation=apart)
+    for steps in (1, n // 2, n):
+        booked, true = made.noise.person_norm(steps), longest(name, n, count, apart, steps)
+        assert booked >= true * (1.0 - 1e-12)
+        if name in ("blt", "sqrt"):
+            assert math.isclose(booked, true, rel_tol=1e-12)
+        assert booked < 2.0 * true
+    assert made.noise.moved(n) >= made.noise.sensitivity * longest(name, n, count, apart, n)
+
+
+@pytest.mark.slow
+@EACH
+def test_several_participations_are_enough_noise_by_another_accountant(name: str) -> None:
+    """Five passes over twenty records; with the noise for one pass they spend several times the promise."""
+    passes, people = 5, 20
+    n = passes * people
+    made = noise(name, n, participations=passes, min_separation=people)
+    shift = float(made.materialize(n)[1][:, ::people].sum(1).norm())
+    spent = oracle(made.noise.noise_scale / shift, 1e-3)
+    assert (0.98 if name in ("blt", "sqrt") else 0.5) < spent < 1.001
+    for _ in range(n):
+        made.step(None)
+    assert spent - 1e-3 < made.privacy_spent(1e-3) <= 1.0
+    once = noise(name, n)
+    shift = float(once.materialize(n)[1][:, ::people].sum(1).norm())
+    assert oracle(once.noise.noise_scale / shift, 1e-3) > 2.5
+
+
+def test_several_participations_are_refused_where_nothing_is_proved() -> None:
+    told: dict[str, Any] = {"horizon": 20, "epsilon": 1.0, "delta": 1e-3, "participations": 2}
+    for build in (
+        lambda: DPPOFW(3, mechanism="gumbel", **told),
+        lambda: DPTOFW(3, mechanism="paper", **told),
+        lambda: DPTOFW(3, mechanism="tree", noise_source="discrete", **told),
+        lambda: DPHDB(3, arms=2, warmup=2, mechanism="laplace", **told),
+        lambda: NoisySFW(3, **told),
+        lambda: LocalMD(3, **told),
+    ):
+        with pytest.raises(ValueError, match="participations: expected 1 with"):
+            build()
+    for name in ("participations", "min_separation"):
+        with pytest.raises(ValueError, match=f"{name}: expected"):
+            DPTOFW(3, **(told | {name: 0}))
+
+
+def test_a_bandits_people_are_closer_on_the_clock_of_an_arm() -> None:
+    """By the blocks of the other arms, which its learner does not see."""
+    told: dict[str, Any] = {"horizon": 100, "epsilon": 1.0, "delta": 1e-3, "participations": 3}
+    bandit = DPHDB(3, arms=3, warmup=10, min_separation=25, **told)
+    assert [arm.min_separation for arm in bandit.arms] == [5, 5, 5]
+    assert DPHDB(3, arms=3, warmup=10, min_separation=12, **told).arms[0].min_separation == 1
+    for _ in range(100):
+        bandit.step(None)
+    assert 0.99 < bandit.privacy_spent(1e-3) <= 1.0
 
 
 def test_discrete_noise_is_enough_and_two_thirds_of_it_is_not() -> None:

@@ -42,7 +42,8 @@ class DPFTRL(PrivateOptimizer):
         learning_rate: eta; None for the default above.
         clip: C. ``inf`` only if epsilon is, and with a learning rate.
         mechanism, noise_source, seed: as in :class:`~torchonline.DPTOFW`, without ``"paper"``.
-        dim, horizon, epsilon, delta, adjacency, max_participations, batch_shape, dtype, device, validate: see PrivateLearner.
+        dim, horizon, epsilon, delta, adjacency, participations, min_separation, batch_shape, dtype, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
     Shape: gradients ``(*B, 1, d)`` or ``(*B, d)``; theta, average_theta, noisy_sum ``(*B, d)``, public.
 

@@ -1,7 +1,7 @@
 """DP-UCB: private linear bandit (Shariff and Sheffet, NeurIPS 2018)."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ class DPUCB(PrivateBandit):
         alpha: in (0, 1), the probability that a confidence set misses.
         noise_source, adjacency: as in :class:`~torchonline.DPHDB`.
         dtype: ``torch.float64`` only, because all state is float64.
-        dim, horizon, epsilon, delta, max_participations, seed, batch_shape, device, validate: see
+        dim, horizon, epsilon, delta, participations, min_separation, seed, batch_shape, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`. An infinite epsilon leaves LinUCB.
 
     Shape: noisy_sum ``(*B, K, d (d + 3) / 2)``, noisy_nodes ``(*B, K, h, d (d + 3) / 2)``, public; secret_nodes like these.
@@ -109,8 +109,9 @@ class DPUCB(PrivateBandit):
             scale = 8.0 * math.sqrt(height) * math.log(4.0 / self.delta) / self.epsilon
             if scale < self.noise.noise_scale:
                 raise ValueError(f"epsilon: expected a smaller one, for the original constants, got {self.epsilon:g}")
-            lengths = {"sensitivity": sensitivity, "longest": self.longest}
-            self.noise = Tree(self.horizon, **lengths, noise_scale=scale, source=self.source)
+            told: dict[str, Any] = {"sensitivity": sensitivity, "longest": self.longest, "source": self.source}
+            told |= {"participations": self.participations, "min_separation": self.min_separation}
+            self.noise = Tree(self.horizon, noise_scale=scale, **told)
         # The largest standard deviation of a prefix's noise, and a bound on the spectral norm of all that are d x d.
         self.deviation = self.noise.noise_scale * math.sqrt(height)
         self.log_rounds = math.log(6.0 * self.horizon * self.arm_count / self.alpha)

@@ -40,7 +40,8 @@ class LocalMD(DisjointBatches):
             balances how far a phase can go with its noise.
         clip: C, in the norm of order q. ``inf`` only if epsilon is, and with a learning rate.
         noise_source, seed: ``"torch"`` or ``"csprng"``, and a seed for tests.
-        dim, horizon, epsilon, delta, adjacency, max_participations, batch_shape, dtype, device, validate: see PrivateLearner.
+        dim, horizon, epsilon, delta, adjacency, participations, min_separation, batch_shape, dtype, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
     Shape: secret_queries ``(*B, 1, d)``; gradients the same, or ``(*B, d)``; theta ``(*B, d)``, public.
 

@@ -35,7 +35,8 @@ class NoisySFW(DisjointBatches):
         clip: C, for u, which has about the size of one gradient. ``inf`` only if epsilon is.
         step_size: eta, in (0, 1]; None for :math:`\min\{1, \log(n+1)/(2\sqrt n)\}`. We recall the order and chose the constant.
         noise_source, seed: ``"torch"`` or ``"csprng"``, and a seed for tests.
-        dim, horizon, epsilon, delta, adjacency, max_participations, batch_shape, dtype, device, validate: see PrivateLearner.
+        dim, horizon, epsilon, delta, adjacency, participations, min_separation, batch_shape, dtype, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
     Shape: gradients ``(*B, 2, d)``; theta, theta_prev, direction ``(*B, d)``, public; secret_sum ``(*B, d)``, over the batch.
 

@@ -43,7 +43,8 @@ class PrivateOptions(LearnerOptions, total=False):
     epsilon: Required[float]
     delta: Required[float]
     adjacency: str
-    max_participations: int
+    participations: int
+    min_separation: int
     noise_source: str | NoiseSource
     seed: int | None
 
@@ -57,10 +58,10 @@ class PrivateLearner(ClockedLearner):
 
     - All arguments, the number of steps, shapes and types, and which step each person takes are public. They do not depend on
       data.
-    - Each person takes one step. A record that is missing, refused or filtered out takes its step as ``step(None)``, because
-      skipping the step would shift all later records. A second epoch, and the same person in two learners of a fleet, under two
-      seeds or at two points of a grid, spend more, and the learner cannot see it: B learners on one stream spend what
-      ``continuations=B`` of :meth:`privacy_spent` says.
+    - Each person takes one step, or as many as ``participations`` says. A record that is missing, refused or filtered out takes
+      its step as ``step(None)``, because skipping the step would shift all later records. A further epoch, and the same person
+      in two learners of a fleet, under two seeds or at two points of a grid, spend more, and the learner cannot see it: B
+      learners on one stream spend what ``continuations=B`` of :meth:`privacy_spent` says.
     - The entries of ``state_dict()`` whose names begin with ``secret``, and so every checkpoint, pickle and copy, are as secret
       as the records. :meth:`public_state` and :meth:`released` may leave the machine; TorchScript gets :meth:`released` too.
 
@@ -77,7 +78,9 @@ class PrivateLearner(ClockedLearner):
         delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; from 1 / n on it warns.
         adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one record
             is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
-        max_participations: in how many steps a person takes part: 1 only.
+        participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.
+            For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has an order of its own, b is
+            1. For prefix-sum mechanisms of real numbers only.
         noise_source: a name, see :func:`torchonline.privacy.noise.noise_source`; or a source that no other learner uses.
         seed: of the source "torch", for tests. Whoever guesses it removes the noise, so :meth:`privacy_spent` is infinite.
         batch_shape: ``*B``, independent learners with one clock, each for a stream of other people.
@@ -101,7 +104,8 @@ class PrivateLearner(ClockedLearner):
         epsilon: float,
         delta: float,
         adjacency: str = "replace_one",
-        max_participations: int = 1,
+        participations: int = 1,
+        min_separation: int = 1,
         noise_source: str | NoiseSource = "torch",
         seed: int | None = None,
         **options: Unpack[LearnerOptions],
@@ -114,8 +118,8 @@ class PrivateLearner(ClockedLearner):
         self.epsilon = math.inf if epsilon == math.inf else positive("epsilon", epsilon)
         self.delta = small_delta(delta, "horizon", self.horizon if self.epsilon < math.inf else 0)
         self.adjacency = one_of("adjacency", adjacency, ADJACENCIES)
-        if positive_integer("max_participations", max_participations) != 1:
-            raise ValueError(f"max_participations: expected 1, which the accounting is for, got {max_participations}")
+        self.participations = positive_integer("participations", participations)
+        self.min_separation = positive_integer("min_separation", min_separation)
         self.source = make_source(noise_source, seed)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -201,6 +205,11 @@ class PrivateLearner(ClockedLearner):
         adjacency = f"adjacency={self.adjacency!r}"
         return ", ".join(filter(None, (super().extra_repr(), adjacency, SEEDED if self._is_seeded() else "")))
 
+    def _refuse_several(self, name: str) -> None:
+        """Raise if a person may take part several times, which ``name`` is not proved for."""
+        if self.participations > 1:
+            raise ValueError(f"participations: expected 1 with {name}, got {self.participations}")
+
     def _clip_bound(self, name: str, value: Any) -> float:
         """Return a bound of clipping: above 0, and infinite only if epsilon is."""
         return math.inf if value == math.inf == self.epsilon else positive(name, value)
@@ -211,6 +220,7 @@ class PrivateLearner(ClockedLearner):
     def _options(self) -> list[tuple[str, float]]:
         own = [("horizon", float(self.horizon)), ("epsilon", self.epsilon), ("delta", self.delta)]
         own.append(("adjacency", float(ADJACENCIES.index(self.adjacency))))
+        own += [("participations", float(self.participations)), ("min_separation", float(self.min_separation))]
         return own + super()._options() + self._parameters_of_noise()
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:

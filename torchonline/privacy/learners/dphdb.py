@@ -54,7 +54,7 @@ class DPHDB(PrivateBandit):
         mechanism, scheme, step_scale: as in :class:`~torchonline.DPPOFW`, without ``"auto"``.
         noise_source: ``"torch"`` or ``"csprng"``. Each arm has noise of its own.
         adjacency: ``"replace_one"``; or ``"zero_out"``, a person in the place of a round without a reward.
-        dim, epsilon, delta, max_participations, seed, batch_shape, dtype, device, validate: see
+        dim, epsilon, delta, participations, min_separation, seed, batch_shape, dtype, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
     Shape: theta_warm ``(*B, K, d)``, public. ``arms[k]`` has the state of an arm's learner.
@@ -103,6 +103,9 @@ class DPHDB(PrivateBandit):
         self.link: Link = instance_of("link", Gaussian() if link is None else link, Link, "a Link")
         self.link.check_bound(self.feature_clip * positive("radius_bound", radius_bound))
         self.mechanism = one_of("mechanism", mechanism, (*MECHANISMS, *VERTEX_LAWS))
+        # Two rounds are closer on an arm's own clock, by the blocks of the others.
+        apart = max(1, self.min_separation - (self.arm_count - 1) * self.warmup)
+        told: Any = options | {"horizon": self._local(self.horizon), "min_separation": apart, "seed": None}
         self.arms: Any = nn.ModuleList(
             PrivateFrankWolfe(
                 dim,
@@ -113,7 +116,7 @@ class DPHDB(PrivateBandit):
                 scheme=scheme,
                 step_scale=step_scale,
                 records_a_step=REWARDS_A_ROUND,
-                **(options | {"horizon": self._local(self.horizon), "noise_source": self.source.spawn(), "seed": None}),
+                **(told | {"noise_source": self.source.spawn()}),
             )
             for _ in range(self.arm_count)
         )

@@ -43,7 +43,8 @@ class DPTOFW(PrivateFrankWolfe):
             which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
         noise_source, seed: ``"torch"``, ``"csprng"``, or ``"discrete"``, exact in integers, for the tree; a seed for tests.
-        dim, horizon, epsilon, delta, adjacency, max_participations, batch_shape, dtype, device, validate: see PrivateLearner.
+        dim, horizon, epsilon, delta, adjacency, participations, min_separation, batch_shape, dtype, device, validate: see
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
     Shape: queries and gradients ``(*B, 2, d)``; theta, theta_prev, noisy_sum ``(*B, d)``, noisy_memory
         ``(*B, 5, d)``, public; secret_memory ``(*B, 5, d)``.
@@ -88,7 +89,7 @@ class DPTOFW(PrivateFrankWolfe):
         norm = self.domain.norm
         order = norm / (norm - 1.0) if 1.0 < norm < math.inf else math.inf if norm == 1.0 else 1.0
         shape: dict[str, Any] = {"order": order, "dim": self.dim, "sensitivity": self._moved(max(order, 2.0))}
-        shape["longest"] = self._longest()
+        shape |= {"longest": self._longest(), "participations": self.participations}
         return GeneralizedGaussianTree(self.horizon, **shape, **self._promise())
 
 
@@ -111,7 +112,7 @@ class DPPOFW(PrivateFrankWolfe):
         clip: C, the bound of the combined gradient in the maximum norm.
         mechanism: ``"gumbel"``, ``"laplace"``, ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"auto"``, Gumbel noise if
             d > 1.3 n, else ``"blt"``. It reads d and n only.
-        dim, horizon, epsilon, delta, adjacency, max_participations, batch_shape, dtype, device, validate: see
+        dim, horizon, epsilon, delta, adjacency, participations, min_separation, batch_shape, dtype, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
     Shape: theta, theta_prev ``(*B, d)``, public; secret_sum ``(*B, d)``, or the buffers of a mechanism.

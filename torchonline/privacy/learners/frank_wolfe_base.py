@@ -73,6 +73,7 @@ class PrivateFrankWolfe(PrivatePoint):
             return NoNoise(self.horizon)
         if self.mechanism not in VERTEX_LAWS:
             return calibrated(self.mechanism, self, self._moved(), self.records_a_step * self._longest())
+        self._refuse_several(f"mechanism={self.mechanism!r}")
         domain: Any = self.domain
         return NoisyVertex(
             domain,

@@ -35,10 +35,12 @@ class Mechanism(WriteOnce):
         sensitivity: s_2, how far a record can move its summand in the Euclidean norm.
         longest: the largest Euclidean norm of a summand; None for the sensitivity.
         noise_scale, source: sigma, the standard deviation of the noise on each row, and its source.
+        participations, min_separation: in how many steps a person takes part, and how far apart at least any two of them are.
     """
 
     name: str
     law = "add_normal"
+    allows_several = True  # participations
 
     def __init__(
         self,
@@ -48,13 +50,19 @@ class Mechanism(WriteOnce):
         noise_scale: float,
         source: NoiseSource,
         longest: float | None = None,
+        participations: int = 1,
+        min_separation: int = 1,
     ) -> None:
         source.require(self.law)
+        if participations > 1 and not self.allows_several:
+            raise ValueError(f"participations: expected 1 with mechanism={self.name!r}, got {participations}")
         self.horizon = horizon
         self.sensitivity = sensitivity
         self.longest = sensitivity if longest is None else longest
         self.noise_scale = noise_scale
         self.source = source
+        self.participations = participations
+        self.min_separation = min_separation
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         """Return the buffers before the first step, for sums of size d."""
@@ -89,6 +97,15 @@ class Mechanism(WriteOnce):
         """Return the largest norm of C's columns after ``steps`` steps."""
         raise NotImplementedError
 
+    def person_norm(self, steps: int) -> float:
+        """Return the largest norm of the sum of a person's columns after ``steps`` steps."""
+        count = min(self.participations, 1 + (steps - 1) // self.min_separation)
+        return self.column_norm(steps) if count == 1 else self._norm_of_several(steps, count)
+
+    def _norm_of_several(self, steps: int, count: int) -> float:
+        """Return a bound of the norm of the sum of ``count`` columns, far enough apart."""
+        raise NotImplementedError
+
     def rounding(self, steps: int) -> float:
         """Return a bound on the rounding errors of all rows, for summands of length 1.
 
@@ -97,9 +114,9 @@ class Mechanism(WriteOnce):
         raise NotImplementedError
 
     def moved(self, steps: int) -> float:
-        """Return how far a record can move the rows of ``steps`` steps."""
+        """Return how far a person can move the rows of ``steps`` steps."""
         # The rows of both streams are rounded.
-        return self.sensitivity * self.column_norm(steps) + 2.0**-52 * self.longest * self.rounding(steps)
+        return self.sensitivity * self.person_norm(steps) + 2.0**-52 * self.longest * self.rounding(steps)
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
         """Return B and C for n steps: dense factors of the lower-triangular ones matrix."""
@@ -110,7 +127,7 @@ class Mechanism(WriteOnce):
         raise NotImplementedError
 
     def event(self, steps: int) -> Event:
-        """Return what ``steps`` steps, a number fixed in advance, release of a record."""
+        """Return what ``steps`` steps, a number fixed in advance, release of a person."""
         return GaussianEvent(self.noise_scale / self.moved(steps))
 
     def parameters(self) -> list[tuple[str, float]]:

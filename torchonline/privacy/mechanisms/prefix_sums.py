@@ -32,14 +32,15 @@ def calibrated(name: str, learner: PrivateLearner, sensitivity: float, longest: 
     horizon = learner.horizon
     if learner.epsilon == math.inf:
         return NoNoise(horizon)
-    lengths: dict[str, Any] = {"sensitivity": sensitivity, "longest": longest}
+    told: dict[str, Any] = {"sensitivity": sensitivity, "longest": longest}
+    told |= {"participations": learner.participations, "min_separation": learner.min_separation}
     if learner.source.name == "discrete":
         if cls is not Tree:
             raise ValueError(f"noise_source: expected another than 'discrete' without the tree, got mechanism={name!r}")
-        return DiscreteTree(horizon, **lengths, **learner._promise())
-    scale = cls(horizon, **lengths, noise_scale=1.0, source=learner.source).moved(horizon)
+        return DiscreteTree(horizon, **told, **learner._promise())
+    scale = cls(horizon, **told, noise_scale=1.0, source=learner.source).moved(horizon)
     scale /= gaussian_mu(learner.epsilon, learner.delta)
-    return cls(horizon, **lengths, noise_scale=scale, source=learner.source)
+    return cls(horizon, **told, noise_scale=scale, source=learner.source)
 
 
 class PrefixSum(PrivateLearner):
@@ -117,6 +118,8 @@ def prefix_sum(
     noise_source: str = "torch",
     seed: int | None = None,
     adjacency: str = "replace_one",
+    participations: int = 1,
+    min_separation: int = 1,
 ) -> PrefixSum:
     r"""Return a learner that publishes all prefix sums of a stream with noise.
 
@@ -133,6 +136,8 @@ def prefix_sum(
         delta: of all steps, in (0, 1).
         noise_source: ``"torch"`` or ``"csprng"``; or ``"discrete"``, in integers, for the tree.
         seed: for tests. Whoever knows it can remove the noise.
+        participations: k, in how many steps a person takes part at most.
+        min_separation: b, how far apart any two of these steps are at least.
         adjacency: ``"replace_one"``, or ``"zero_out"`` for half the noise and half the promise.
 
     Example:
@@ -143,4 +148,5 @@ def prefix_sum(
         (9.51, True)
     """
     promise: dict[str, Any] = {"clip": clip, "epsilon": epsilon, "delta": delta, "adjacency": adjacency}
+    promise |= {"participations": participations, "min_separation": min_separation}
     return PrefixSum(mechanism, horizon, shape, noise_source=noise_source, seed=seed, **promise)

@@ -25,6 +25,8 @@ class BLT(Mechanism):
 
     .. math:: y_t = r_t - \sum_j w_j p_j,\quad p_j \leftarrow \lambda_j p_j + y_t,\quad P_t = P_{t-1} + y_t/\alpha_t .
 
+    If a person takes part several times, C is the Toeplitz matrix itself, :math:`\alpha_t = 1`.
+
     Any :math:`0 < \lambda_j < 1` and :math:`w_j > 0` that do not depend on data are private, because sigma is computed from the
     numbers in use. The default numbers, of :func:`torchonline.privacy.mechanisms.blt.parameters`, are fitted to the horizon.
     (Dvijotham, McMahan, Pillutla, Steinke and Thakurta, FOCS 2024. What differs: docs/privacy.md.)
@@ -40,7 +42,8 @@ class BLT(Mechanism):
         self._decay = np.array(self.decay)[:, None]
         self._weight = np.array(self.weight)
         self._norms = blt.ColumnNorms(self.decay, self.weight)
-        self._largest_norm = float(self._norms.after(horizon))
+        self._is_scaled = self.participations == 1
+        self._largest_norm = float(self._norms.after(horizon)) if self._is_scaled else 1.0
         self._last_share: list[Any] = [0, 1.0]
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
@@ -66,6 +69,8 @@ class BLT(Mechanism):
 
     def _share(self, step: int) -> float:
         """Return the norm of a step's unscaled column, as a share of the largest."""
+        if not self._is_scaled:
+            return 1.0
         last = self._last_share  # encoder and decoder ask in turn
         if last[0] != step:
             last[:] = step, float(self._norms.after(self.horizon - step + 1)) / self._largest_norm
@@ -75,11 +80,17 @@ class BLT(Mechanism):
         """Return the shares of the first n steps."""
         if n > self.horizon:
             raise ValueError(f"n: expected at most {self.horizon}, the horizon, got {n}")
+        if not self._is_scaled:
+            return np.ones(n)
         return self._norms.after(self.horizon + 1 - np.arange(1, n + 1)) / self._largest_norm
 
     def column_norm(self, steps: int) -> float:
         # That of the first column: it is not scaled, and of the others a smaller share is in the first steps.
         return blt.column_norm(self.decay, self.weight, steps)
+
+    def _norm_of_several(self, steps: int, count: int) -> float:
+        powers = np.log(self._decay) * np.arange(steps - 1)
+        return _densest(np.concatenate([[1.0], self._weight @ np.exp(powers)]), count, self.min_separation)
 
     def rounding(self, steps: int) -> float:
         # A summand of k steps ago has been rounded 2 k + b + 5 times.
@@ -137,6 +148,9 @@ class SquareRoot(Mechanism):
     def column_norm(self, steps: int) -> float:
         return float(np.linalg.norm(self._coefficients[:steps]))
 
+    def _norm_of_several(self, steps: int, count: int) -> float:
+        return _densest(self._coefficients[:steps], count, self.min_separation)
+
     def rounding(self, steps: int) -> float:
         return math.sqrt(steps) * (2.0 * steps + 4.0) * float(self._coefficients[:steps].sum())
 
@@ -145,6 +159,18 @@ class SquareRoot(Mechanism):
 
     def errors(self, n: int) -> tuple[float, float]:
         return summary(torch.from_numpy(self._coefficients[:n] ** 2).cumsum(0))
+
+
+def _densest(coefficients: np.ndarray, count: int, separation: int) -> float:
+    """Return the norm of the sum of the columns 1, 1 + b, 1 + 2b, ... of a Toeplitz matrix.
+
+    No other columns that are b apart have a longer sum, if the coefficients are not negative and fall from index b on
+    (docs/privacy.md).
+    """
+    total = coefficients.copy()
+    for start in range(separation, count * separation, separation):
+        total[start:] += coefficients[: len(coefficients) - start]
+    return float(np.linalg.norm(total))
 
 
 def _toeplitz(column: Tensor) -> Tensor:

@@ -36,6 +36,15 @@ class Tree(Mechanism):
     def column_norm(self, steps: int) -> float:
         return math.sqrt(steps.bit_length())
 
+    def _norm_of_several(self, steps: int, count: int) -> float:
+        # A row of height k covers 2^k records, of which at most ceil(2^k / b) are of one person.
+        in_a_row = [min(count, -(-(2**k) // self.min_separation)) for k in range(steps.bit_length())]
+        return math.sqrt(count * sum(self._largest_weight(k) ** 2 * most for k, most in enumerate(in_a_row)))
+
+    def _largest_weight(self, height: int) -> float:
+        """Return the largest weight of a record in a row of a height."""
+        return 1.0
+
     def rounding(self, steps: int) -> float:
         # A summand passes at most k + 1 nodes on its way into one of height k, and at most k + 1 additions in each.
         heights = range(steps.bit_length())
@@ -107,6 +116,9 @@ class HonakerTree(Tree):
         for k in range(steps.bit_length()):
             squares.append(max(squares[low] + self._weight(k, low) ** 2 for low in range(k + 1)))
         return math.sqrt(max(squares))
+
+    def _largest_weight(self, height: int) -> float:
+        return max(self._weight(height, low) for low in range(height + 1))
 
     def _weight(self, height: int, low: int) -> float:
         """Return a record's weight in a row, if it is in right halves from ``low`` on."""
