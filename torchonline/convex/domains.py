@@ -17,7 +17,28 @@ TINY = 1e-300
 
 
 class Domain(WriteOnce):
-    """Base class of the domains."""
+    """Base class of the domains: convex sets, and where linear functions are least.
+
+    A domain of your own sets ``dim`` and implements the three methods. Nothing of it may depend on data.
+
+    Example:
+        >>> class Ball(Domain):
+        ...     def __init__(self, dim, radius):
+        ...         self.dim, self.radius = dim, radius
+        ...
+        ...     def start(self):
+        ...         return torch.zeros(self.dim, dtype=torch.float64)
+        ...
+        ...     def minimizer(self, direction):
+        ...         return -self.radius * torch.nn.functional.normalize(direction, dim=-1)
+        ...
+        ...     def parameters(self):
+        ...         return [("radius", self.radius)]
+        >>> learner = DPTOFW(2, domain=Ball(2, 3.0), horizon=10, epsilon=1.0, delta=0.01)
+        >>> learner.step(None)
+        >>> bool(learner.predict().norm() <= 3.0)
+        True
+    """
 
     dim: int
     takes_arrays = False  # whether `minimizer` also takes NumPy arrays, and then returns one
@@ -155,9 +176,112 @@ class Polytope(Vertices):
         return self.points.to(index.device)[index]
 
     def parameters(self) -> list[tuple[str, float]]:
-        # A digest of the vertices. Other vertices have other digests.
-        digest = hashlib.sha256(self.points.numpy().tobytes()).digest()
-        return [(f"digest {i} of the vertices", float(int.from_bytes(digest[4 * i : 4 * i + 4]))) for i in range(8)]
+        return digests("the vertices", self.points)
+
+
+class Simplex(Vertices):
+    """The simplex: entries of at least 0 that add up to a number.
+
+    Args:
+        dim: number of coordinates d.
+        radius: the sum of the entries, above 0.
+
+    Example:
+        >>> Simplex(3).minimizer(torch.tensor([3.0, 1.0, 2.0]).double())
+        tensor([0., 1., 0.], dtype=torch.float64)
+    """
+
+    def __init__(self, dim: int, *, radius: float = 1.0) -> None:
+        self.dim = self.count = positive_integer("dim", dim)
+        self.radius = self.reach = positive("radius", radius)
+        self.diameter = 2.0 * self.radius if self.dim > 1 else 0.0
+
+    def start(self) -> Tensor:
+        return torch.full((self.dim,), self.radius / self.dim, dtype=torch.float64)
+
+    def scores(self, direction: Tensor) -> Tensor:
+        return self.radius * direction
+
+    def vertex(self, index: Tensor) -> Tensor:
+        return self.radius * torch.nn.functional.one_hot(index, self.dim).to(torch.float64)
+
+    def parameters(self) -> list[tuple[str, float]]:
+        return [("radius", self.radius)]
+
+
+class Box(Domain):
+    """Each coordinate between two bounds, which must not depend on the data.
+
+    The minimizer takes the middle where the direction is 0.
+
+    Args:
+        lower, upper: ``(d)``, floating point, finite; ``lower`` is not above ``upper``.
+
+    Example:
+        >>> Box(torch.tensor([0.0, -1.0]), torch.tensor([1.0, 3.0])).minimizer(torch.tensor([2.0, -0.5]).double())
+        tensor([0., 3.], dtype=torch.float64)
+    """
+
+    def __init__(self, lower: Any, upper: Any) -> None:
+        ends = [check_floats(name, value) for name, value in {"lower": lower, "upper": upper}.items()]
+        if ends[0].dim() != 1 or ends[0].numel() == 0 or ends[0].shape != ends[1].shape:
+            got = " and ".join(str(tuple(end.shape)) for end in ends)
+            raise ValueError(f"lower and upper: expected equal shapes (d), got {got}")
+        self.lower, self.upper = (end.detach().to("cpu", torch.float64, copy=True) for end in ends)
+        if not bool((self.lower <= self.upper).all() and (self.upper - self.lower).isfinite().all()):
+            raise ValueError("lower and upper: expected finite values, and none of lower above upper, got others")
+        self.dim = len(self.lower)
+
+    def start(self) -> Tensor:
+        return self.lower.lerp(self.upper, 0.5)
+
+    def minimizer(self, direction: Tensor) -> Tensor:
+        lower, upper = (end.to(direction.device) for end in (self.lower, self.upper))
+        return lower.lerp(upper, 0.5 - 0.5 * direction.sign())
+
+    def parameters(self) -> list[tuple[str, float]]:
+        return digests("the box", torch.stack([self.lower, self.upper]))
+
+
+class NuclearBall(Domain):
+    """Matrices whose singular values add up to a number at most.
+
+    Vectors of the domain are such matrices, row by row. The minimizer has rank 1: minus the radius times the first singular
+    vectors of the direction. Cost: a singular value decomposition.
+
+    Args:
+        rows, columns: of a matrix; d is their product.
+        radius: the largest sum of the singular values.
+
+    Example:
+        >>> ball = NuclearBall(2, 2, radius=3.0)
+        >>> ball.minimizer(torch.tensor([2.0, 0.0, 0.0, 1.0]).double()).reshape(2, 2).abs()
+        tensor([[3., 0.],
+                [0., 0.]], dtype=torch.float64)
+    """
+
+    def __init__(self, rows: int, columns: int, *, radius: float = 1.0) -> None:
+        self.rows, self.columns = positive_integer("rows", rows), positive_integer("columns", columns)
+        self.radius = positive("radius", radius)
+        self.dim = self.rows * self.columns
+
+    def start(self) -> Tensor:
+        return torch.zeros(self.dim, dtype=torch.float64)
+
+    def minimizer(self, direction: Tensor) -> Tensor:
+        matrix = direction.unflatten(-1, (self.rows, self.columns))
+        left, _, right = torch.linalg.svd(matrix, full_matrices=False)
+        vertex = (-self.radius * left[..., :1] * right[..., :1, :]).flatten(-2)
+        return torch.where((direction == 0.0).all(-1, keepdim=True), 0.0, vertex)
+
+    def parameters(self) -> list[tuple[str, float]]:
+        return [("rows", float(self.rows)), ("columns", float(self.columns)), ("radius", self.radius)]
+
+
+def digests(name: str, values: Tensor) -> list[tuple[str, float]]:
+    """Return numbers that tell a tensor on the CPU from others, for ``parameters``."""
+    digest = hashlib.sha256(values.numpy().tobytes()).digest()
+    return [(f"digest {i} of {name}", float(int.from_bytes(digest[4 * i : 4 * i + 4]))) for i in range(8)]
 
 
 def norm_order(name: str, value: Any) -> float:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from typing import Any
 
 import dp_accounting
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from tests.private_tools import KnownNoise, feed, records
 from torchonline import DPPOFW, DPTOFW
-from torchonline.convex.domains import CrossPolytope, LpBall, Polytope
+from torchonline.convex.domains import Box, CrossPolytope, Domain, LpBall, NuclearBall, Polytope, Simplex
 from torchonline.privacy.calibration import zcdp_epsilon, zcdp_rho
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learners.vertex_choice import NoisyVertex, harmonic
@@ -52,6 +53,108 @@ def plain_frank_wolfe(
         before, now = now, now + min(1.0, scale / (t + 1)) * (v - now)
         decisions.append(now)
     return np.array(decisions)
+
+
+class HalfBall(Domain):
+    """A user's own: the points of the unit ball whose first coordinate is at least 0."""
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+
+    def start(self) -> Tensor:
+        return torch.zeros(self.dim, dtype=torch.float64)
+
+    def minimizer(self, direction: Tensor) -> Tensor:
+        rest = torch.cat([direction[..., :1].clamp(max=0.0), direction[..., 1:]], -1)
+        return -torch.nn.functional.normalize(rest, dim=-1)
+
+    def parameters(self) -> list[tuple[str, float]]:
+        return []
+
+
+# Each with a test of membership and, of all <g, v>, the least by SciPy or by theory.
+DOMAINS: dict[str, tuple[Domain, Any, Any]] = {
+    "simplex": (
+        Simplex(6, radius=2.0),
+        lambda v: bool((v >= -1e-12).all()) and abs(float(v.sum()) - 2.0) < 1e-12,
+        lambda g: 2.0 * float(g.min()),
+    ),
+    "box": (
+        Box(-torch.arange(6.0), torch.ones(6)),
+        lambda v: bool((v >= -torch.arange(6.0) - 1e-12).all() and (v <= 1.0 + 1e-12).all()),
+        lambda g: float(torch.minimum(-torch.arange(6.0) * g, g).sum()),
+    ),
+    "nuclear ball": (
+        NuclearBall(2, 3, radius=1.5),
+        lambda v: float(torch.linalg.svdvals(v.reshape(2, 3)).sum()) < 1.5 + 1e-12,
+        lambda g: -1.5 * float(torch.linalg.matrix_norm(g.reshape(2, 3), 2)),
+    ),
+    "of one's own": (
+        HalfBall(6),
+        lambda v: float(v.norm()) < 1.0 + 1e-12 and float(v[0]) >= -1e-12,
+        lambda g: -float(torch.cat([g[:1].clamp(max=0.0), g[1:]]).norm()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_any_convex_set_with_a_linear_minimizer(name: str) -> None:
+    """Decisions stay in the set, the minimizer is one, and a state belongs to its set."""
+    domain, has, least = DOMAINS[name]
+    generator = torch.Generator().manual_seed(1)
+    directions = torch.randn(40, 6, generator=generator, dtype=torch.float64)
+    for g, v in zip(directions, domain.minimizer(directions), strict=True):
+        assert has(v)
+        assert math.isclose(float(g @ v), least(g), rel_tol=1e-9)
+    assert has(domain.minimizer(torch.zeros(6, dtype=torch.float64)))
+    assert has(domain.start())
+    learner = DPTOFW(6, domain=domain, batch_shape=(2,), **PROMISE)
+    for step in range(40):
+        learner.step(None if step % 9 == 8 else directions[step : step + 1].expand(2, 2, 6))
+        assert all(has(point) for point in learner.predict())
+    assert 0.99 < learner.privacy_spent(1e-3) <= 1.0
+    again = DPTOFW(6, domain=domain, batch_shape=(2,), **PROMISE)
+    again.load_state_dict(learner.state_dict())
+    if domain.parameters():
+        with pytest.raises(RuntimeError):
+            DPTOFW(6, batch_shape=(2,), **PROMISE).load_state_dict(learner.state_dict())
+
+
+def test_a_domain_is_where_the_minimum_is_looked_for() -> None:
+    """Without noise, least squares on the simplex: all on the best coordinate, which the ball would leave."""
+    learner = DPTOFW(3, domain=Simplex(3), horizon=2000, epsilon=math.inf, delta=1e-5, clip=math.inf)
+    target = torch.tensor([0.7, 0.3, -1.0], dtype=torch.float64)
+    for _ in range(2000):
+        learner.step(learner.queries() - target)
+    torch.testing.assert_close(learner.predict(), torch.tensor([0.7, 0.3, 0.0]).double(), rtol=0.0, atol=2e-3)
+
+
+def test_bad_domains_are_refused_by_name() -> None:
+    for options, error, text in [
+        (
+            {"domain": Simplex(3), "radius_bound": 2.0},
+            ValueError,
+            "domain: expected None with norm=2.0 and radius_bound=2.0",
+        ),
+        ({"domain": Simplex(4)}, ValueError, "domain: expected one of dimension 3, got 4"),
+        ({"domain": "simplex"}, TypeError, "domain: expected a Domain"),
+        ({"domain": Simplex(3), "mechanism": "paper"}, ValueError, "mechanism: expected another with such a domain"),
+    ]:
+        with pytest.raises(error, match=re.escape(text)):
+            DPTOFW(3, **PROMISE, **options)
+    for build, text in [
+        (
+            lambda: Box(torch.ones(2), torch.zeros(2)),
+            "lower and upper: expected finite values, and none of lower above",
+        ),
+        (lambda: Box(torch.zeros(2), torch.ones(3)), "lower and upper: expected equal shapes (d), got (2,) and (3,)"),
+        (lambda: Box(torch.zeros(2), torch.tensor([1.0, math.inf])), "lower and upper: expected finite values"),
+        (lambda: Simplex(0), "dim: expected"),
+        (lambda: NuclearBall(2, 0), "columns: expected"),
+        (lambda: NuclearBall(2, 2, radius=0.0), "radius: expected"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(text)):
+            build()
 
 
 @pytest.mark.parametrize("norm", [1.0, 1.2, 1.5, 2.0, 4.0, math.inf])

@@ -206,7 +206,7 @@ class PrivateLearner(ClockedLearner):
         return ", ".join(filter(None, (super().extra_repr(), adjacency, SEEDED if self._is_seeded() else "")))
 
     def _refuse_several(self, name: str) -> None:
-        """Raise if a person may take part several times, which ``name`` is not proved for."""
+        """Raise if a person may take part several times, with a name of what forbids it."""
         if self.participations > 1:
             raise ValueError(f"participations: expected 1 with {name}, got {self.participations}")
 

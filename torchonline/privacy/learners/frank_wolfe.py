@@ -1,12 +1,12 @@
 """Private online Frank-Wolfe on balls, DPTOFW, and on polytopes, DPPOFW."""
 
 import math
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from torch import Tensor
 
-from torchonline.convex.domains import CrossPolytope, LpBall, Polytope, Vertices
-from torchonline.core.checks import one_of
+from torchonline.convex.domains import CrossPolytope, Domain, LpBall, Polytope, Vertices
+from torchonline.core.checks import instance_of, one_of
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe
 from torchonline.privacy.learners.vertex_choice import NoisyVertex
@@ -35,6 +35,8 @@ class DPTOFW(PrivateFrankWolfe):
 
     Args:
         norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius.
+        domain: another convex set than this ball, such as :class:`~torchonline.convex.domains.Simplex`, ``Box``,
+            ``NuclearBall``, or a :class:`~torchonline.convex.domains.Domain` of your own.
         clip: C, the bound of the combined gradient g of the round, in the Euclidean norm. g has about the size of one gradient,
             whatever t is. Too small a clip biases, and noise grows in proportion to it. ``inf`` only if epsilon is.
         mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"paper"``, the tree with the paper's generalized
@@ -63,22 +65,28 @@ class DPTOFW(PrivateFrankWolfe):
     the scale and the index that its theorem needs.
     """
 
-    domain: LpBall
-
     def __init__(
         self,
         dim: int,
         *,
         norm: float = 2.0,
         radius_bound: float = 1.0,
+        domain: Domain | None = None,
         clip: float = 1.0,
         mechanism: str = "blt",
         scheme: str = "unbiased",
         step_scale: float = 1.0,
         **options: Unpack[PrivateOptions],
     ) -> None:
-        domain = LpBall(dim, norm=norm, radius=radius_bound)
         mechanism = one_of("mechanism", mechanism, (*MECHANISMS, "paper"))
+        if domain is None:
+            domain = LpBall(dim, norm=norm, radius=radius_bound)
+        elif (norm, radius_bound) != (2.0, 1.0):
+            raise ValueError(f"domain: expected None with norm={norm} and radius_bound={radius_bound}, got both")
+        elif instance_of("domain", domain, Domain, "a Domain").dim != dim:
+            raise ValueError(f"domain: expected one of dimension {dim}, got {domain.dim}")
+        elif mechanism == "paper" and not isinstance(domain, LpBall):
+            raise ValueError("mechanism: expected another with such a domain, got 'paper', whose noise is for a ball")
         super().__init__(
             dim, domain=domain, clip=clip, mechanism=mechanism, scheme=scheme, step_scale=step_scale, **options
         )
@@ -86,7 +94,7 @@ class DPTOFW(PrivateFrankWolfe):
     def _new_noise(self) -> Mechanism | NoisyVertex:
         if self.mechanism != "paper" or self.epsilon == math.inf:
             return super()._new_noise()
-        norm = self.domain.norm
+        norm = cast(LpBall, self.domain).norm
         order = norm / (norm - 1.0) if 1.0 < norm < math.inf else math.inf if norm == 1.0 else 1.0
         shape: dict[str, Any] = {"order": order, "dim": self.dim, "sensitivity": self._moved(max(order, 2.0))}
         shape |= {"longest": self._longest(), "participations": self.participations}

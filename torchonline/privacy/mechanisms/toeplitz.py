@@ -162,7 +162,7 @@ class SquareRoot(Mechanism):
 
 
 def _densest(coefficients: np.ndarray, count: int, separation: int) -> float:
-    """Return the norm of the sum of the columns 1, 1 + b, 1 + 2b, ... of a Toeplitz matrix.
+    """Return the norm of the sum of the columns 1, 1 + b, ... of a Toeplitz matrix.
 
     No other columns that are b apart have a longer sum, if the coefficients are not negative and fall from index b on
     (docs/privacy.md).
