@@ -33,6 +33,7 @@ therefore also fits the Huber loss, without noise.
 import argparse
 import itertools
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -54,6 +55,9 @@ from torchonline.datasets import health_insurance
 from torchonline.off_policy import bootstrap_means
 from torchonline.privacy import gaussian_epsilon, gaussian_mu, noise_source
 from torchonline.privacy.accounting import Ledger
+
+# Runs are seeded to come again, which the library warns of.
+warnings.filterwarnings("ignore", message="seed: expected None")
 
 # Visits per person and year, predicted by theta = 0. A round number: the National Ambulatory Medical Care Survey counts 2.8
 # visits to doctor's offices in 1993 and 3.0 in 1992 and in 1997.

@@ -48,6 +48,7 @@ import itertools
 import json
 import math
 import multiprocessing
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -74,6 +75,9 @@ from torchonline.privacy.accounting import Event, Ledger, NonPrivateEvent
 from torchonline.privacy.audit import AuditResult, epsilon_lower_bound
 from torchonline.privacy.mechanisms.trees import Tree
 from torchonline.privacy.noise import noise_source
+
+# Runs are seeded to come again, and delta is 1 / T in the paper: the library warns of both.
+warnings.filterwarnings("ignore", message="seed: expected None|delta: expected less")
 
 TRIALS, BANDIT_TRIALS, EPSILON, RADIUS, NOISE = 10, 5, 1.0, 2.0, 0.05
 # beta D + L for the squared loss: beta = 2 because |x|_q = 1; D = 4; and L = 2 (2 + 1) without the noise in y.
@@ -263,7 +267,8 @@ class Stream:
 
 def gradients(learner: Any, x: Tensor, y: Tensor) -> Tensor:
     """Return gradients of the squared loss at the learner's query points."""
-    residual = (learner.queries() * x.unsqueeze(-2)).sum(-1) - y.unsqueeze(-1)
+    points = learner.secret_queries() if isinstance(learner, LocalMD) else learner.queries()
+    residual = (points * x.unsqueeze(-2)).sum(-1) - y.unsqueeze(-1)
     return 2.0 * residual.unsqueeze(-1) * x.unsqueeze(-2)
 
 
