@@ -17,6 +17,7 @@ EXAMPLES = sorted(
 )
 WRITTEN = {
     "examples/benchmarks/neural_linear.py": ["neural_linear.jsonl", "neural_linear.md"],
+    "examples/benchmarks/private_audits.py": ["private_audits.json"],
     "examples/benchmarks/radius_masters.py": ["radius_masters.md"],
     "examples/benchmarks/run.py": ["runs.jsonl", "tables.md", "benchmark.png"],
     "examples/benchmarks/promises.py": ["promises.md"],
@@ -62,6 +63,7 @@ SAID = {
         "| dev: mean, worst ratio |",
         "| processor time of a round |",
     ],
+    "examples/benchmarks/private_audits.py": ["lower bounds on epsilon, 200 games", "LocalMD"],
     "examples/benchmarks/radius_masters.py": [
         "Multiples of 27",
         "| digits, pareto |",

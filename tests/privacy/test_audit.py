@@ -134,6 +134,21 @@ def test_what_the_best_test_shows(epsilon: float, median: float) -> None:
     assert np.median(gaussian_audits(epsilon, 21)) == pytest.approx(median, abs=0.25)
 
 
+def test_the_gaussian_curve_shows_more_and_is_wrong_as_rarely_as_promised() -> None:
+    """Of a Gaussian mechanism it is near the truth; it is above it in one audit of forty at most."""
+    mu = optimize.brentq(lambda mu: gaussian_delta(mu, 1.0) - 1e-3, 1e-3, 20.0)
+    random = np.random.default_rng(5)
+    told: dict[str, Any] = {"delta": 1e-3, "curve": "gaussian"}
+    found = [epsilon_lower_bound(gaussian(mu, random), games=4000, **told).epsilon for _ in range(21)]
+    assert 0.7 < np.median(found) < 1.0  # 0.48 for any curve
+    play, bounds = gaussian(mu, random), []
+    for _ in range(AUDITS):
+        bounds.append(epsilon_lower_bound(play, games=100, **told).epsilon)
+    assert sum(bound > 1.0 for bound in bounds) <= MOST_WRONG
+    assert epsilon_lower_bound(gaussian(0.0, random), games=100, **told).epsilon < 1.0
+    assert "if the curve is gaussian" in repr(epsilon_lower_bound(play, games=100, **told))
+
+
 def test_a_fifth_of_the_noise_is_seen_and_two_thirds_are_not() -> None:
     assert min(gaussian_audits(1.0, 10, noise=0.2)) > 1.0
     assert max(gaussian_audits(1.0, 10, noise=1.0)) < 1.0
@@ -280,6 +295,7 @@ def test_clopper_pearson_against_scipy(games: int, miss: float) -> None:
         (ValueError, "pairs", {"pairs": 0}),
         (TypeError, "pairs", {"pairs": 1.5}),
         (TypeError, "play", {"play": 3}),
+        (ValueError, "curve", {"curve": "laplace"}),
     ],
 )
 def test_options_are_refused_before_any_game(error: type[Exception], name: str, options: dict[str, Any]) -> None:

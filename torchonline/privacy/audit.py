@@ -8,8 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import check_shape, check_values, kind, non_negative, positive_integer, shape_text, within
+from torchonline.core.checks import (
+    check_shape,
+    check_values,
+    kind,
+    non_negative,
+    one_of,
+    positive_integer,
+    shape_text,
+    within,
+)
+from torchonline.privacy.calibration import gaussian_epsilon
 
+CURVES = ("any", "gaussian")
 SURELY_DIFFERENT = 10  # games with this many different releases are not repeated by chance
 
 
@@ -28,10 +39,12 @@ class AuditResult:
     threshold: float
     likely: int  # the world, 0 or 1, in which the event was likelier in the pilot games
     hits: tuple[int, int]  # the numbers of fresh games of world 0 and of world 1 in which the event occurred
+    curve: str = "any"  # of the privacy that is bounded
 
     def __repr__(self) -> str:
         rare = 1 - self.likely
         of_pairs = f" for {self.pairs} pairs" if self.pairs > 1 else ""
+        of_pairs += "" if self.curve == "any" else f", if the curve is {self.curve}"
         return (
             f"AuditResult(epsilon >= {self.epsilon:.4g} at delta = {self.delta:g}, confidence {self.confidence:g}{of_pairs}; "
             f"{self.statistic} {self.direction} {self.threshold:.4g} in {self.hits[self.likely]} of {self.games} games of "
@@ -40,7 +53,13 @@ class AuditResult:
 
 
 def epsilon_lower_bound(
-    play: Callable[[int, int], Tensor], *, delta: float, games: int = 4000, confidence: float = 0.95, pairs: int = 1
+    play: Callable[[int, int], Tensor],
+    *,
+    delta: float,
+    games: int = 4000,
+    confidence: float = 0.95,
+    pairs: int = 1,
+    curve: str = "any",
 ) -> AuditResult:
     r"""Return a lower bound on a mechanism's epsilon, from games in two worlds.
 
@@ -56,6 +75,10 @@ def epsilon_lower_bound(
     wrong with probability at most (1 - ``confidence``) / (2 ``pairs``),
 
     .. math:: \hat\varepsilon = \max\Big(0, \log\frac{p_{\text{low}} - \delta}{q_{\text{high}}}\Big).
+
+    With ``curve="gaussian"`` the event is chosen for, and the bound is, the epsilon at ``delta`` of :math:`\hat\mu`-Gaussian
+    privacy, :math:`\hat\mu = \max(0, \Phi^{-1}(p_{\text{low}}) - \Phi^{-1}(q_{\text{high}}))`. It is higher where it applies: it
+    refutes a claim of :math:`\mu`-Gaussian privacy, which Gaussian noise has, and no claim of (epsilon, delta) alone.
 
     Guarantee. If the mechanism is (epsilon, ``delta``)-private for a relation in which the two streams are neighbours, then
     :math:`p \le e^\varepsilon q + \delta`, so the bound exceeds epsilon with probability at most 1 - ``confidence``. Of ``pairs``
@@ -76,6 +99,7 @@ def epsilon_lower_bound(
         games: the number of games in each call, at least 2.
         confidence: in (0, 1).
         pairs: the number of audits whose largest bound will be quoted.
+        curve: ``"any"``, or ``"gaussian"`` for a mechanism that claims Gaussian privacy.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -85,8 +109,9 @@ def epsilon_lower_bound(
         AuditResult(epsilon >= 4.775 at delta = 0.001, confidence 0.95; column 0 >= 0.708 in 877 of 1000 games of world 1,
         2 of world 0; no result is above 5.6)
 
-    Reference: Jagielski, Ullman and Oprea, Auditing differentially private machine learning, NeurIPS 2020. What differs: the
-    caller names the statistics, and the event is chosen on games of its own.
+    Reference: Jagielski, Ullman and Oprea, Auditing differentially private machine learning, NeurIPS 2020; for the Gaussian curve
+    Nasr et al., Tight auditing of differentially private machine learning, USENIX Security 2023. What differs: the caller names
+    the statistics, and the event is chosen on games of its own.
     """
     if not callable(play):
         raise TypeError(f"play: expected a function of the world and the number of games, got {kind(play)}")
@@ -94,6 +119,7 @@ def epsilon_lower_bound(
         raise ValueError(f"delta: expected a number in [0, 1), got {delta}")
     if positive_integer("games", games) < 2:
         raise ValueError(f"games: expected an integer above 1, got {games}")
+    curve = one_of("curve", curve, CURVES)
     miss = (1.0 - within("confidence", confidence, 0.0, 1.0)) / (2 * positive_integer("pairs", pairs))
 
     pilot = _played(play, games)
@@ -101,7 +127,7 @@ def epsilon_lower_bound(
     choosing, weights = pilot, torch.ones(1, dtype=torch.float64)
     if columns > 1:
         choosing, weights = pilot[:, games // 2 :], _discriminant(pilot[:, : games // 2])
-    number, is_above, likely, threshold = _best_event(_candidates(choosing, weights), delta)
+    number, is_above, likely, threshold = _best_event(_candidates(choosing, weights), delta, curve)
 
     fresh = _played(play, games)
     check_shape("play", fresh[0], tuple(pilot[0].shape))
@@ -110,8 +136,8 @@ def epsilon_lower_bound(
     values = _candidates(fresh, weights)[..., number]
     hits: list[int] = (values >= threshold if is_above else values < threshold).sum(-1).tolist()
     return AuditResult(
-        epsilon=_bound(hits[likely], hits[1 - likely], games, delta, miss),
-        limit=_bound(games, 0, games, delta, miss),
+        epsilon=_bound(hits[likely], hits[1 - likely], games, delta, miss, curve),
+        limit=_bound(games, 0, games, delta, miss, curve),
         delta=float(delta),
         confidence=float(confidence),
         pairs=pairs,
@@ -121,6 +147,7 @@ def epsilon_lower_bound(
         threshold=threshold,
         likely=likely,
         hits=(hits[0], hits[1]),
+        curve=curve,
     )
 
 
@@ -156,9 +183,13 @@ def _lower_end(hits: int, games: int, miss: float) -> float:
     return low
 
 
-def _bound(likely_hits: int, rare_hits: int, games: int, delta: float, miss: float) -> float:
+def _bound(likely_hits: int, rare_hits: int, games: int, delta: float, miss: float, curve: str) -> float:
     """Return the lower bound on epsilon, from the hits in the two worlds."""
     low, high = clopper_pearson(likely_hits, games, miss)[0], clopper_pearson(rare_hits, games, miss)[1]
+    if curve == "gaussian":
+        ends = torch.special.ndtri(torch.tensor([low, high], dtype=torch.float64))
+        mu = float(ends[0] - ends[1])
+        return gaussian_epsilon(mu, delta) if mu > 0.0 else 0.0  # if low is 0, mu is minus infinity
     return math.log((low - delta) / high) if low - delta > high else 0.0
 
 
@@ -193,7 +224,7 @@ def _candidates(values: Tensor, weights: Tensor) -> Tensor:
     return torch.cat([values, (values * weights).sum(-1, keepdim=True)], -1) if len(weights) > 1 else values
 
 
-def _best_event(values: Tensor, delta: float) -> tuple[int, bool, int, float]:
+def _best_event(values: Tensor, delta: float, curve: str) -> tuple[int, bool, int, float]:
     """Return the event of the largest bound: column, is above, world, threshold."""
     # Wilson's approximate bounds, at three standard errors against luck in the tails.
     games = values.size(1)
@@ -207,7 +238,10 @@ def _best_event(values: Tensor, delta: float) -> tuple[int, bool, int, float]:
         hits = torch.stack([below, games - below])  # (direction, world, threshold)
         centre, spread = hits + 4.5, 3.0 * (hits * (1.0 - hits / games) + 2.25).sqrt()
         low, high = (centre - spread) / (games + 9), (centre + spread) / (games + 9)
-        scores = ((low - delta).clamp(min=0.0) / high.flip(1)).log()
+        if curve == "gaussian":
+            scores = torch.special.ndtri(low.clamp(min=0.0)) - torch.special.ndtri(high.flip(1).clamp(max=1.0))
+        else:
+            scores = ((low - delta).clamp(min=0.0) / high.flip(1)).log()
         if scores.max() > best:
             best = scores.max().item()
             is_above, likely, at = torch.unravel_index(scores.argmax(), scores.shape)
