@@ -5,7 +5,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities.combined_loader import CombinedLoader
-from torch.utils.data import SequentialSampler
+from torch.utils.data import BatchSampler, SequentialSampler
 
 from torchonline.core.checks import positive, positive_integer, within
 from torchonline.models.round_loader import RoundLoader
@@ -99,6 +99,7 @@ class PrivacySpendLogger(pl.Callback):
         self.continuations = None if continuations is None else positive_integer("continuations", continuations)
         self.last_step: int | None = None
         self._loader_was_saved, self._pass_was_over = False, False
+        self._pass_start: list[int] = []
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if trainer.world_size > 1:
@@ -119,15 +120,27 @@ class PrivacySpendLogger(pl.Callback):
         self._learners = self._watched(pl_module)
         self._start = clocks(self._learners)
         self._taken, self._largest_batch, self._is_first_batch = 0, 1, True
+        self._pass_start = self._pass_start or list(self._start)  # a checkpoint in the middle of a pass knows its start
         self._left = self._steps_left()
         self.last_step = None if self._left is None else max(self._start) + self._left
         if self._is_over():
             trainer.should_stop = True
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._check_order(trainer)
         if not self._is_first_batch and self._have_stepped():
             self._check_pass(trainer)
         self._pass_start = clocks(self._learners)
+
+    @property
+    def state_key(self) -> str:
+        return self._generate_state_key(learner=self.learner, delta=self.delta, stop_at=self.stop_at)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"pass_start": self._pass_start}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._pass_start = state_dict.get("pass_start", [])
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -141,6 +154,8 @@ class PrivacySpendLogger(pl.Callback):
                     "PrivacySpendLogger: expected a loader that goes on where the checkpoint left it, with state_dict and "
                     "load_state_dict in both fits, like RoundLoader, got one that begins again with the same people"
                 )
+        if self._is_first_batch:
+            self._check_order(trainer)
         if self._is_over():
             raise RuntimeError(
                 f"PrivacySpendLogger: expected the fit to stop at {self.last_step} steps, for stop_at={self.stop_at:g}, got a "
@@ -202,15 +217,19 @@ class PrivacySpendLogger(pl.Callback):
         if trainer.current_epoch + 1 > min(learner.participations for learner in self._learners):
             raise RuntimeError(ANOTHER_PASS)
         for learner, now, start in zip(self._learners, clocks(self._learners), self._pass_start, strict=True):
-            apart = learner.min_separation
-            if apart > 1 and not _keeps_order(trainer.train_dataloader):
+            if now - start < learner.min_separation:
                 raise RuntimeError(
-                    f"PrivacySpendLogger: expected a loader that keeps its order, for min_separation={apart}, got another"
+                    f"PrivacySpendLogger: expected passes of at least {learner.min_separation} steps, for min_separation, "
+                    f"got {now - start}"
                 )
-            if now - start < apart:
-                raise RuntimeError(
-                    f"PrivacySpendLogger: expected passes of at least {apart} steps, for min_separation, got {now - start}"
-                )
+
+    def _check_order(self, trainer: pl.Trainer) -> None:
+        """Raise if the order of people may change, and learners are booked for one order."""
+        apart = max(learner.min_separation if learner.participations > 1 else 1 for learner in self._learners)
+        if apart > 1 and not _keeps_order(trainer.train_dataloader):
+            raise RuntimeError(
+                f"PrivacySpendLogger: expected a loader that keeps its order, for min_separation={apart}, got another"
+            )
 
     def _have_stepped(self) -> bool:
         """Return whether a learner has made a step, even if it was rewound since."""
@@ -249,10 +268,15 @@ def clocks(learners: list[PrivateLearner]) -> list[int]:
 
 def _keeps_order(loaders: Any) -> bool:
     """Return whether all loaders are known to have the same order in each pass."""
-    return all(
-        isinstance(loader, RoundLoader) or isinstance(getattr(loader, "sampler", None), SequentialSampler)
-        for loader in CombinedLoader(loaders).flattened
-    )
+    return all(map(_keeps_its_order, CombinedLoader(loaders).flattened))
+
+
+def _keeps_its_order(loader: Any) -> bool:
+    if isinstance(loader, RoundLoader):
+        return True
+    batches = getattr(loader, "batch_sampler", None)
+    is_plain = batches is None or type(batches) is BatchSampler
+    return is_plain and type(getattr(batches or loader, "sampler", None)) is SequentialSampler
 
 
 def _goes_on(loaders: Any) -> bool:

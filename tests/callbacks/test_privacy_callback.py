@@ -16,7 +16,7 @@ import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 from tests.private_learners import without_tags
 from tests.private_tools import KnownNoise
@@ -71,6 +71,12 @@ class Regression(pl.LightningModule):
                 head.step((head.queries() @ x - y).unsqueeze(-1) * x)
         self.metric.update(*self.heads.values())
         self.optimizers().step()
+
+
+class Silent(KnownNoise):
+    """No noise, which is nobody's seed."""
+
+    is_seeded = False
 
 
 class Looking(Regression):
@@ -176,9 +182,7 @@ class TestLogs:
     def test_it_only_looks(self) -> None:
         states = []
         for callbacks in ((), (PrivacySpendLogger(DELTA, stop_at=2.0),)):
-            silent = KnownNoise()
-            silent.is_seeded = False
-            module = Regression(only=learner(noise_source=silent))
+            module = Regression(only=learner(noise_source=Silent()))
             torch.manual_seed(5)
             fit(module, *callbacks)
             states.append(without_tags({**module.state_dict(), "draws": torch.get_rng_state()}))
@@ -368,10 +372,24 @@ class TestPasses:
         module = Regression(only=learner(**self.THREE))
         with pytest.raises(RuntimeError, match="expected a loader that keeps its order, for min_separation=24"):
             fit(module, PrivacySpendLogger(DELTA), data=shuffled, max_epochs=2)
-        assert int(module.heads["only"].rounds) == PEOPLE
+        assert int(module.heads["only"].rounds) == 0
+        batches = BatchSampler(RandomSampler(range(PEOPLE)), 4, False)
+        with pytest.raises(RuntimeError, match="expected a loader that keeps its order"):
+            fit(module, PrivacySpendLogger(DELTA), data=DataLoader(TensorDataset(*people()), batch_sampler=batches))
         module = Regression(only=learner(**(self.THREE | {"min_separation": 1})))
         fit(module, PrivacySpendLogger(DELTA), data=shuffled, max_epochs=3)
         assert int(module.heads["only"].rounds) == 3 * PEOPLE
+
+    def test_a_pass_is_resumed_in_the_middle(self, tmp_path: Path) -> None:
+        """Of one that was resumed too the callback knows where it began."""
+        saver = ModelCheckpoint(tmp_path, every_n_train_steps=10, save_top_k=-1, filename="{step}")
+        module = Regression(crash_at=12, only=learner(**self.THREE))
+        with pytest.raises(InterruptedError):
+            fit(module, PrivacySpendLogger(DELTA), saver, max_epochs=3)
+        again = Regression(only=learner(**self.THREE))
+        fit(again, PrivacySpendLogger(DELTA), ckpt=tmp_path / "step=10.ckpt", max_epochs=3)
+        assert int(again.heads["only"].rounds) == 3 * PEOPLE
+        assert int(again.heads["only"].continuations) == 2
 
     def test_short_passes_raise(self) -> None:
         module = Regression(only=learner(**(self.THREE | {"min_separation": PEOPLE + 1})))

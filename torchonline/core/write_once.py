@@ -1,23 +1,40 @@
 """Base of objects whose attributes are set once."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from torch import nn
 
 
 class WriteOnce:
-    """Base of objects from which others derive what they hold for good.
+    """Base of objects that others derive what they hold from.
 
-    A public attribute cannot be set again or deleted, and no method can be replaced, by an AttributeError.
+    By an AttributeError, a public attribute cannot be set again or deleted, and nothing that the class has, such as a method,
+    can be replaced.
     """
 
-    why_fixed = "which others derive from"
-
     def __setattr__(self, name: str, value: Any) -> None:
-        if not name.startswith("_") and (name in self.__dict__ or callable(getattr(type(self), name, None))):
+        is_set = name in self.__dict__ and not name.startswith("_")
+        if is_set or hasattr(type(self), name):
             cls = type(self).__name__
             raise AttributeError(
-                f"{name}: expected no change, {self.why_fixed}, got {value!r}; construct another {cls}"
+                f"{name}: expected no change after construction, got {value!r}; construct another {cls}"
             )
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"{name}: expected no change, {self.why_fixed}, got a deletion")
+        raise AttributeError(f"{name}: expected no change after construction, got a deletion")
+
+
+class FixedList(nn.ModuleList):
+    """A list of modules that cannot be changed."""
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        super().__init__()
+        for i, module in enumerate(modules):
+            self.add_module(str(i), module)
+
+    def _refuse(self, *arguments: Any, **options: Any) -> NoReturn:
+        raise AttributeError("modules: expected no change after construction, got one")
+
+    __setitem__ = __delitem__ = __iadd__ = append = extend = insert = pop = _refuse

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchonline.core.backend import as_array
 from torchonline.core.checks import finite_number, one_of, positive_integer, seed_number, sizes
+from torchonline.core.write_once import WriteOnce
 from torchonline.privacy import discrete_gaussian
 from torchonline.privacy.exact_draws import Probability, highest, rounded_normal
 
@@ -22,10 +23,16 @@ FINENESS = 5
 SURE, COMMON_TAIL = 2.0**-32, 2.0**-25
 # They decide which score is the highest if others are lower by more than this share of all numbers that are added.
 CLOSE = 2.0**-40
+SMALLEST_SCALE = 2.0**-900  # of the noise of a release
 FIRST_BIT, REST = np.uint64(2**63), np.uint64(2**63 - 1)
 
 # One object for each process. A source that holds another object was made before a fork.
 _process = object()
+
+
+def this_process() -> object:
+    """Return an object that is another one after a fork."""
+    return _process
 
 
 def _after_fork() -> None:
@@ -37,7 +44,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-class NoiseSource:
+class NoiseSource(WriteOnce):
     """Base class of the noise sources, which :func:`noise_source` makes and explains.
 
     Draws are float64 and on the CPU, and do not depend on ``torch.manual_seed``. A source draws the laws that it has methods for,
@@ -173,7 +180,7 @@ def noise_source(name: str | NoiseSource, seed: int | None = None) -> NoiseSourc
 
 
 def grid_of(scale: float) -> float:
-    """Return the grid of a release: a power of two, less than a 16th of the scale."""
+    """Return the grid of a release: a power of two, a 32nd to a 16th of the scale."""
     return math.ldexp(1.0, math.frexp(scale)[1] - FINENESS)
 
 
@@ -208,6 +215,10 @@ class _Continuous(NoiseSource):
         if isinstance(values, Tensor):
             released = self.add_normal(as_array(values.cpu()), scale)
             return torch.from_numpy(released).to(values.device)
+        if not SMALLEST_SCALE <= scale <= 1.0 / SMALLEST_SCALE:
+            raise ValueError(f"scale: expected a number from {SMALLEST_SCALE:.3g} to its inverse, got {scale}")
+        shape = values.shape
+        values = values.reshape(-1)
         grid = grid_of(scale)
         exact, ratio = values / grid, scale / grid
         whole = np.rint(exact)
@@ -217,28 +228,29 @@ class _Continuous(NoiseSource):
         steps = np.rint(moved)
         margin = abs(moved - steps)
         if margin.max(initial=0.0) > 0.5 - SURE or tail.min(initial=0.5) < COMMON_TAIL:
-            for place in zip(*np.nonzero((margin > 0.5 - SURE) | (tail < COMMON_TAIL)), strict=True):
+            for place in np.flatnonzero((margin > 0.5 - SURE) | (tail < COMMON_TAIL)):
                 sign = -1.0 if upper[place] else 1.0  # by symmetry all are lower tails
                 probability = Probability(int(words[place] & REST), self._word)
                 found = rounded_normal(sign * float(offset[place]), ratio, int(sign * steps[place]), probability)
                 steps[place] = sign * found
-        return (whole + steps) * grid + 0.0  # no negative zeros
+        return ((whole + steps) * grid + 0.0).reshape(shape)  # no negative zeros
 
     def highest(self, scores: Tensor, scale: float, law: str) -> Tensor:
-        values = as_array(scores.cpu())
+        shape = scores.shape[:-1]
+        values = as_array(scores.cpu()).reshape(-1, scores.size(-1))
         noise, words, tail, upper = self._numbers(one_of("law", law, ("gumbel", "laplace")), values.shape)
         added = scale * noise
         noisy = values + added
         # More than the errors of the noise, of the sum, and of the bits of the tail that are not known.
         error = CLOSE * (scale + abs(added) + abs(values)) + scale * (2.0**-63 / tail)
-        best = np.array(noisy.argmax(-1))
+        best = noisy.argmax(-1)
         may_win = noisy + error >= (noisy - error).max(-1, keepdims=True)
         if (may_win.sum(-1) > 1).any():
-            for place in zip(*np.nonzero(may_win.sum(-1) > 1), strict=True):
+            for place in np.flatnonzero(may_win.sum(-1) > 1):
                 (able,) = np.nonzero(may_win[place])
                 tails = [(Probability(int(words[place][i] & REST), self._word), bool(upper[place][i])) for i in able]
                 best[place] = able[highest(values[place][able].tolist(), scale, law, tails)]
-        return torch.from_numpy(best).to(scores.device)
+        return torch.from_numpy(best).reshape(shape).to(scores.device)
 
     def happens(self, shape: tuple[int, ...], probability: float) -> Tensor:
         count = math.prod(sizes("shape", shape))

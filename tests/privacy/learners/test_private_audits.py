@@ -79,8 +79,8 @@ def fleets(cls: Any, divided: float = 1.0, **options: Any) -> Callable[[int], An
 def printed(games: int) -> DPTOFW:
     """A fleet with the noise as printed."""
     learner = DPTOFW(5, batch_shape=(games,), **PAPER)
-    tree = learner.noise
-    tree.__class__, tree.dual = PrintedTree, 3.0
+    object.__setattr__(learner.noise, "__class__", PrintedTree)
+    vars(learner.noise)["dual"] = 3.0
     return learner
 
 

@@ -216,15 +216,25 @@ def test_an_interrupted_load_is_undone_or_refused_and_forgets_no_count(case: Pri
             elif rounds == 9:
                 clock = {"continuations", "furthest", "rounds"}
                 assert [name for name in differences(before, state_of(each)) if name not in clock] == []
-                run(each, 2)
+                assert goes_on_or_wants_a_state(each)
             else:
                 # The whole state came over, that of all arms too.
                 apart = differences(state_of(other), state_of(each))
                 assert {name.rpartition(".")[-1] for name in apart} <= {"continuations", "furthest"}
-                run(each, 2)
+                assert goes_on_or_wants_a_state(each)
             each.load_state_dict(saved)
             assert int(each.rounds) == 4
             run(each, 1)
+
+
+def goes_on_or_wants_a_state(learner: Any) -> bool:
+    """Whether a learner takes two steps, or refuses the first by name and changes nothing."""
+    before = learner.state_dict()
+    try:
+        run(learner, 2)
+    except RuntimeError as error:
+        return "call load_state_dict()" in str(error) and differences(before, learner.state_dict()) == []
+    return True
 
 
 # ---------------------------------------------------------------------------------------------- threads

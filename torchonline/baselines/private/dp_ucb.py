@@ -8,8 +8,8 @@ from torch import Tensor
 
 from torchonline.core.checks import non_negative, one_of, positive, within
 from torchonline.core.stepping import one_at_a_time
-from torchonline.privacy.clipping import MARGIN, clipped
-from torchonline.privacy.learners.bandit import REWARDS_A_ROUND, PrivateBandit
+from torchonline.privacy.clipping import MARGIN, REWARDS_A_ROUND, clipped
+from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.released import ReleasedBandit
 from torchonline.privacy.mechanisms.prefix_sums import calibrated
@@ -101,7 +101,9 @@ class DPUCB(PrivateBandit):
         self.ridge = positive("ridge", ridge)
         self.alpha = within("alpha", alpha, 0.0, 1.0)
         self.upper = torch.triu_indices(dim + 1, dim + 1)[:, :-1]  # without the square of the reward
-        sensitivity = math.sqrt(4.5 if self.adjacency == "replace_one" else 2.0) * (1.0 + MARGIN)
+        # Twice the length of a record if a person takes part several times, for which no less is proved.
+        of_two = 4.5 if self.participations == 1 else 8.0
+        sensitivity = math.sqrt(of_two if self.adjacency == "replace_one" else 2.0) * (1.0 + MARGIN)
         self.longest = REWARDS_A_ROUND * math.sqrt(2.0) * (1.0 + MARGIN)
         self.noise = calibrated("tree", self, sensitivity, self.longest)
         height = (self.horizon - 1).bit_length() + 1 if self.is_original else self.horizon.bit_length()

@@ -13,10 +13,12 @@ from torchonline.core.checks import kind, positive, positive_integer, sizes, wit
 from torchonline.core.write_once import WriteOnce
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped, sum_rounding
-from torchonline.privacy.learners.base import SEEDED, small_delta
+from torchonline.privacy.learners.base import SEEDED, warn_of_delta
+from torchonline.privacy.learners.clock import refuse_several_ranks
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
 
+SPENT = "fit: expected one call, got another; the privacy budget is spent"
 LEAST_NOISE = 0.1  # a multiplier that is worth computing
 
 
@@ -82,7 +84,9 @@ class NoisySGD(WriteOnce):
         self.dim = positive_integer("dim", dim)
         self.records = positive_integer("records", records)
         self.epsilon = math.inf if epsilon == math.inf else positive("epsilon", epsilon)
-        self.delta = small_delta(delta, "records", self.records if self.epsilon < math.inf else 0)
+        self.delta = within("delta", delta, 0.0, 1.0)
+        if self.epsilon < math.inf:
+            warn_of_delta(self.delta, self.records)
         self.norm = projectable("norm", norm)
         self.radius_bound = positive("radius_bound", radius_bound)
         self.clip = math.inf if clip == math.inf == self.epsilon else positive("clip", clip)
@@ -97,10 +101,10 @@ class NoisySGD(WriteOnce):
         promise = (self.epsilon, self.delta, self.rate, self.steps)
         self.noise_multiplier = calibrated_multiplier(*promise) if self.epsilon < math.inf else 0.0
         self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
-        self._fitted = False
+        self._is_seeded = self.source.is_seeded  # a copy's source is not, and its past noise is
 
     def __repr__(self) -> str:
-        seeded = f", {SEEDED}" if self.source.is_seeded else ""
+        seeded = f", {SEEDED}" if self._is_seeded else ""
         return f"NoisySGD({self.dim}, records={self.records}, epsilon={self.epsilon:g}, delta={self.delta:g}{seeded})"
 
     def _best_rate(self) -> float:
@@ -122,13 +126,16 @@ class NoisySGD(WriteOnce):
         Raises:
             RuntimeError: a second call, because the budget is spent.
         """
-        if self._fitted:
-            raise RuntimeError("fit: expected one call, got another; the privacy budget is spent")
+        refuse_several_ranks()
+        if "_call" in vars(self):
+            raise RuntimeError(SPENT)
         if not data or not all(isinstance(values, Tensor) for values in data):
             raise TypeError(f"data: expected tensors, got {', '.join(map(kind, data)) or 'none'}")
         if any(values.dim() == 0 or len(values) != self.records for values in data):
             raise ValueError(f"data: expected {self.records} rows in each, got shapes {[tuple(v.shape) for v in data]}")
-        self._fitted = True
+        call = object()
+        if vars(self).setdefault("_call", call) is not call:  # another thread's
+            raise RuntimeError(SPENT)
         device = data[0].device
         data = tuple(values.to(torch.float64) if values.is_floating_point() else values for values in data)
         slopes = torch.vmap(torch.func.grad(loss))
@@ -157,7 +164,7 @@ class NoisySGD(WriteOnce):
 
         It is infinite if the noise comes from a seed.
         """
-        if self.noise_multiplier == 0.0 or self.source.is_seeded:
+        if self.noise_multiplier == 0.0 or self._is_seeded:
             return math.inf
         return subsampled_epsilon(self.noise_multiplier, within("delta", delta, 0.0, 1.0), self.rate, self.steps)
 

@@ -13,9 +13,6 @@ from torchonline.privacy.clipping import clipped
 from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
 from torchonline.privacy.records import record_actions, record_values
 
-# The sum of what arrives in a round is clipped to the length of so many contributions, so that its rounding is small.
-REWARDS_A_ROUND = 256
-
 
 class PrivateBandit(PrivateLearner):
     r"""Base class of the private bandits: K arms, one context and one person a round.
@@ -103,9 +100,13 @@ class PrivateBandit(PrivateLearner):
             reward: the rewards, shaped like ``action``.
         """
         step = self._next_step()
+        self._check_parts(step)
         with torch.no_grad(), np.errstate(all="ignore"):  # the step of a small arm runs on arrays
             arrived = self._arrived(x, action, reward)
             self._take(step, self._learn, *arrived, step)
+
+    def _check_parts(self, step: int) -> None:
+        """Raise if the parts are not where they are before that step."""
 
     def _select(self, x: Tensor, mask: Tensor | None) -> Tensor:
         return self.released().select(x, mask)

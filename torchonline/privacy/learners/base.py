@@ -21,19 +21,14 @@ SECRET = "secret"
 SEEDED = "seeded: no protection against whoever knows the seed"
 
 
-def small_delta(delta: float, name: str, people: int) -> float:
-    """Return a delta in (0, 1), with a warning if it is too large for so many people.
-
-    ``name`` is the argument that says how many.
-    """
-    delta = within("delta", delta, 0.0, 1.0)
+def warn_of_delta(delta: float, people: float) -> None:
+    """Warn if a delta is one over the number of people, or more."""
     if delta * people >= 1.0:
         warnings.warn(
-            f"delta: expected less than 1 / {name} = {1.0 / people:g}, got {delta:g}; who publishes one record in full, "
-            "chosen by chance, keeps this promise",
-            stacklevel=2,
+            f"delta: expected less than one over the number of people, {1.0 / people:g}, got {delta:g}; a mechanism that "
+            "publishes one random record in full keeps this promise",
+            stacklevel=3,
         )
-    return delta
 
 
 class PrivateOptions(LearnerOptions, total=False):
@@ -93,6 +88,7 @@ class PrivateLearner(ClockedLearner):
     options_tolerance = 1e-10
 
     noise: Any  # a mechanism; unless the learner has an `_event` of its own
+    warns_of_delta = True
     decisions: tuple[str, ...] = ()  # buffers in the dtype of the learner; all others are exact
     why_fixed = "which the noise is made for"
 
@@ -116,17 +112,21 @@ class PrivateLearner(ClockedLearner):
             self.__dict__.get("_arguments", {}).pop(name, None)
         self.horizon = positive_integer("horizon", horizon)
         self.epsilon = math.inf if epsilon == math.inf else positive("epsilon", epsilon)
-        self.delta = small_delta(delta, "horizon", self.horizon if self.epsilon < math.inf else 0)
+        self.delta = within("delta", delta, 0.0, 1.0)
         self.adjacency = one_of("adjacency", adjacency, ADJACENCIES)
         self.participations = positive_integer("participations", participations)
         self.min_separation = positive_integer("min_separation", min_separation)
+        if self.warns_of_delta and self.epsilon < math.inf:
+            warn_of_delta(self.delta, self.horizon / self.participations)
         self.source = make_source(noise_source, seed)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Nothing that the constructor has set: noise and sensitivity depend on most of it.
-        is_set = name in self.__dict__ or name in self.__dict__.get("_modules", ())
-        if is_set and not name.startswith("_") and name != "training" and "constants" in self._buffers:
+        # Nothing that the class has or the constructor has set: noise and sensitivity depend on most of it.
+        is_option = not name.startswith("_") and name != "training" and "constants" in self._buffers
+        if is_option and (name in self.__dict__ or name in self._modules):
             self._refuse_change(type(self), name, value)
+        elif is_option and name not in self._buffers and hasattr(type(self), name):
+            raise AttributeError(f"{name}: expected no change, {self.why_fixed}, got {value!r}")
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
@@ -162,7 +162,9 @@ class PrivateLearner(ClockedLearner):
             raise ValueError(f"steps: expected at most {self.horizon}, the horizon, got {steps}")
         with self._lock:
             rounds, furthest, runs = self._counts()
-            notes = (SEEDED,) if self._is_seeded() else ()
+            parts: list[Any] = list(self.parts().values())  # which somebody may have loaded one by one
+            runs = max([runs, *(part._counts()[2] for part in parts)])
+            notes = (SEEDED,) if any(each._is_seeded() for each in (self, *parts)) else ()
         steps = max(rounds, furthest, steps or 0)
         if continuations is not None:
             runs = positive_integer("continuations", continuations)

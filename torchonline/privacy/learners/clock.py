@@ -1,7 +1,6 @@
 """Clock of the private learners: no copy, load or interruption turns it back."""
 
 import copy
-import os
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from torch.compiler import is_dynamo_compiling
 from torch.jit import is_tracing
 
 from torchonline.core.learner import Learner
-from torchonline.privacy.noise import NoiseSource
+from torchonline.privacy.noise import NoiseSource, this_process
 
 # Compiling a learner is harmless. An exported file would hold its secret buffers.
 is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
@@ -26,7 +25,7 @@ class Clock(NamedTuple):
     tag: int
     furthest: int  # the largest number of steps of any run before
     continuations: int
-    process: int  # the id of the process that draws the noise
+    process: object  # that draws the noise
     seeded: bool  # whether noise in the state was drawn from a seed
 
 
@@ -50,8 +49,14 @@ class ClockedLearner(Learner):
     def _next_step(self) -> int:
         """Return the number of the next step, from 1 on, up to the horizon."""
         self._refuse_tracing()
-        _refuse_several_ranks()
-        if self._is_another_run():  # only here is anything written of it
+        refuse_several_ranks()
+        if self._is_written():
+            # Its secret memory need not be that of its clock, and would be released in a way that no ledger books.
+            raise RuntimeError(
+                f"state: expected the one that this {type(self).__name__} has left or loaded, got one that was written from "
+                "outside; call load_state_dict(), which counts one more run"
+            )
+        if self._memory.process is not this_process():  # only here is anything written of it
             _, furthest, runs = self._counts()
             self._continue(furthest, runs)
         rounds = self._memory.rounds
@@ -93,17 +98,16 @@ class ClockedLearner(Learner):
         """Return whether past or future noise can be computed from a seed."""
         return self.source.is_seeded or self._memory.seeded or bool(self.seeded)
 
-    def _is_another_run(self) -> bool:
-        """Return whether somebody has written the state or forked the process."""
-        memory = self._memory
-        is_own = int(self.tag) == memory.tag and int(self.rounds) == memory.rounds
-        return not is_own or os.getpid() != memory.process
+    def _is_written(self) -> bool:
+        """Return whether somebody has written the clock from outside."""
+        return int(self.tag) != self._memory.tag or int(self.rounds) != self._memory.rounds
 
     def _counts(self) -> tuple[int, int, int]:
         """Return the rounds, the most steps of any run, and the number of runs."""
         rounds, memory = int(self.rounds), self._memory
         furthest = max(int(self.furthest), memory.furthest, memory.rounds)
-        another = self._is_another_run() and max(rounds, memory.rounds) > 0
+        is_other = self._is_written() or memory.process is not this_process()
+        another = is_other and max(rounds, memory.rounds) > 0
         return rounds, furthest, max(int(self.continuations), memory.continuations) + another
 
     def _resume(self, rounds: int, furthest: int, runs: int) -> None:
@@ -120,7 +124,7 @@ class ClockedLearner(Learner):
             self.continuations.fill_(runs)
         # Last: until here, an interrupted call is repeated by the next step.
         self.__dict__["_memory"] = self._memory._replace(
-            rounds=int(self.rounds), tag=int(self.tag), furthest=furthest, continuations=runs, process=os.getpid()
+            rounds=int(self.rounds), tag=int(self.tag), furthest=furthest, continuations=runs, process=this_process()
         )
 
     def _refuse_tracing(self) -> None:
@@ -133,7 +137,7 @@ class ClockedLearner(Learner):
         # Without batch_shape: a fleet has one clock.
         for name, start in {"rounds": 0, "tag": 0, "furthest": 0, "continuations": 1, "seeded": 0}.items():
             self.register_buffer(name, torch.tensor(start, device=self._initial_options["device"]))
-        self.__dict__["_memory"] = Clock(0, 0, 0, 1, os.getpid(), False)
+        self.__dict__["_memory"] = Clock(0, 0, 0, 1, this_process(), False)
 
     def __copy__(self) -> "ClockedLearner":
         # A shallow copy would share the noise source.
@@ -170,7 +174,7 @@ class ClockedLearner(Learner):
             self._resume(*before)
 
 
-def _refuse_several_ranks() -> None:
+def refuse_several_ranks() -> None:
     """Raise in a process group of several ranks, each of which would publish a run."""
     if distributed.is_available() and distributed.is_initialized() and (ranks := distributed.get_world_size()) > 1:
         raise RuntimeError(

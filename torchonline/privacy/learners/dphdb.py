@@ -4,16 +4,17 @@ import math
 from typing import Any, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchonline.convex.domains import CrossPolytope
 from torchonline.core.checks import instance_of, one_of, positive, positive_integer
 from torchonline.core.stepping import one_at_a_time
+from torchonline.core.write_once import FixedList
 from torchonline.links import Gaussian, Link
 from torchonline.privacy.accounting import Event
-from torchonline.privacy.learners.bandit import REWARDS_A_ROUND, PrivateBandit
+from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateOptions
-from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe
+from torchonline.privacy.learners.frank_wolfe_base import BanditArm
 from torchonline.privacy.learners.released import ReleasedDPHDB, highest
 from torchonline.privacy.mechanisms.base import VERTEX_LAWS
 from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
@@ -106,8 +107,8 @@ class DPHDB(PrivateBandit):
         # Two rounds are closer on an arm's own clock, by the blocks of the others.
         apart = max(1, self.min_separation - (self.arm_count - 1) * self.warmup)
         told: Any = options | {"horizon": self._local(self.horizon), "min_separation": apart, "seed": None}
-        self.arms: Any = nn.ModuleList(
-            PrivateFrankWolfe(
+        self.arms: Any = FixedList(
+            BanditArm(
                 dim,
                 domain=CrossPolytope(dim, radius=radius_bound),
                 clip=clip,
@@ -115,7 +116,6 @@ class DPHDB(PrivateBandit):
                 mechanism=mechanism,
                 scheme=scheme,
                 step_scale=step_scale,
-                records_a_step=REWARDS_A_ROUND,
                 **(told | {"noise_source": self.source.spawn()}),
             )
             for _ in range(self.arm_count)
@@ -128,6 +128,13 @@ class DPHDB(PrivateBandit):
     def _local(self, rounds: int) -> int:
         """Return the largest number of steps of an arm's learner after so many rounds."""
         return max(min(rounds, self.warmup), rounds - (self.arm_count - 1) * self.warmup)
+
+    def _check_parts(self, step: int) -> None:
+        for k, arm in enumerate(self.arms):
+            in_block = min(max(step - 1 - k * self.warmup, 0), self.warmup)
+            expected = in_block + max(0, step - 1 - self.arm_count * self.warmup)
+            if (found := arm._memory.rounds) != expected:
+                raise RuntimeError(f"state: expected {expected} steps of arms.{k}, got {found}; load a whole state")
 
     def _block(self, step: int) -> int | None:
         """Return the arm of a round of the warm-up; None after the warm-up."""
@@ -148,7 +155,7 @@ class DPHDB(PrivateBandit):
             if block is None or k == block:
                 own = torch.where((action == k).unsqueeze(-1), x, 0.0)  # 0 if another arm was pulled
                 slope = self.link.mean(own @ arm.queries().to(own.dtype).mT) - reward.unsqueeze(-1)
-                arm.step_together(slope.unsqueeze(-1) * own.unsqueeze(-2))
+                arm._step_together(slope.unsqueeze(-1) * own.unsqueeze(-2))
         if block is not None and step % self.warmup == 0:
             self.theta_warm[..., block, :] = self.arms[block].theta
 

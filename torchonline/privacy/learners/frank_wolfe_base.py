@@ -4,16 +4,17 @@ import math
 from typing import Any, Unpack
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from torchonline.convex.domains import Domain
-from torchonline.core.backend import SMALL_STEP, as_array
-from torchonline.core.checks import one_of, positive
+from torchonline.core.backend import SMALL_STEP, as_array, is_readable
+from torchonline.core.checks import kind, one_of, positive
 from torchonline.core.ops import assign_
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
 from torchonline.privacy.calibration import zcdp_rho
-from torchonline.privacy.clipping import clipped
+from torchonline.privacy.clipping import REWARDS_A_ROUND, clipped
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.point import PrivatePoint
 from torchonline.privacy.learners.vertex_choice import NoisyVertex
@@ -41,6 +42,7 @@ class PrivateFrankWolfe(PrivatePoint):
 
     decisions = ("theta", "theta_prev")
     points = 2
+    records_a_step = 1
 
     def __init__(
         self,
@@ -52,13 +54,11 @@ class PrivateFrankWolfe(PrivatePoint):
         scheme: str,
         step_scale: float,
         clip_norm: float = 2.0,
-        records_a_step: int = 1,
         **options: Unpack[PrivateOptions],
     ) -> None:
         super().__init__(dim, clip=clip, clip_norm=clip_norm, **options)
-        self.records_a_step = records_a_step
-        self.domain = domain
-        automatic = "gumbel" if self.dim > 1.3 * self.horizon else "blt"
+        self.domain = checked_domain(domain)
+        automatic = "gumbel" if self.dim > 1.3 * self.horizon and self.participations == 1 else "blt"
         self.mechanism = automatic if mechanism == "auto" else mechanism
         self.scheme = one_of("scheme", scheme, SCHEMES)
         self.step_scale = positive("step_scale", step_scale)
@@ -94,20 +94,6 @@ class PrivateFrankWolfe(PrivatePoint):
         with np.errstate(all="ignore"):
             self._add(self._contribution(gradients if view is None else as_array(gradients), step), step, view)
 
-    @one_at_a_time
-    def step_together(self, gradients: Tensor) -> None:
-        """Take one step on the sum of m clipped records, ``(*B, m, 2, d)``, float64.
-
-        The sum is clipped too, to ``records_a_step`` times the clip.
-        """
-        step = self._next_step()
-        # Clipping the sum brings no two sums farther apart in the norm of an inner product, or entry by entry.
-        most = self.records_a_step * self._longest(self.clip_norm)
-        total = self._contribution(gradients, step).sum(-2)
-        contribution: Any = total.clamp(-most, most) if self.clip_norm == math.inf else clipped(total, most)
-        view = self._arrays()
-        self._add(contribution if view is None else as_array(contribution), step, view)
-
     def _arrays(self) -> NumpyView | None:
         """Return the view that a small step on the CPU runs on; None for tensors."""
         return self.view_for(self.theta) if self.is_small else None
@@ -136,3 +122,39 @@ class PrivateFrankWolfe(PrivatePoint):
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         own = [("clip", self.clip), ("scheme", float(SCHEMES.index(self.scheme))), ("step_scale", self.step_scale)]
         return own + self.domain.parameters() + [number_of(self.noise.name)] + self.noise.parameters()
+
+
+class BanditArm(PrivateFrankWolfe):
+    """The learner of a bandit's arm, whose steps the bandit takes and books."""
+
+    records_a_step = REWARDS_A_ROUND
+    warns_of_delta = False  # the bandit does
+
+    def step(self, gradients: Any, values: Any = None) -> None:
+        """Raise a RuntimeError: the bandit would not know of the step."""
+        raise RuntimeError("step: expected a call of the bandit's step, got one of its arm's")
+
+    @one_at_a_time
+    def _step_together(self, gradients: Tensor) -> None:
+        """Take one step on the sum of m clipped records, ``(*B, m, 2, d)``, float64.
+
+        The sum is clipped too, to ``records_a_step`` times the clip.
+        """
+        step = self._next_step()
+        # Clipping the sum brings no two sums farther apart in the norm of an inner product, or entry by entry.
+        most = self.records_a_step * self._longest(self.clip_norm)
+        total = self._contribution(gradients, step).sum(-2)
+        contribution: Any = total.clamp(-most, most) if self.clip_norm == math.inf else clipped(total, most)
+        view = self._arrays()
+        self._add(contribution if view is None else as_array(contribution), step, view)
+
+
+def checked_domain(domain: Domain) -> Domain:
+    """Return a domain, or raise if its points are not finite, float64 and of its dimension."""
+    directions = torch.ones((2, domain.dim), dtype=torch.float64)
+    points = {"start": (domain.start(), (domain.dim,)), "minimizer": (domain.minimizer(directions), (2, domain.dim))}
+    for name, (point, shape) in points.items():
+        is_right = isinstance(point, Tensor) and point.dtype == torch.float64 and tuple(point.shape) == shape
+        if not is_right or (is_readable(point) and not bool(point.isfinite().all())):
+            raise ValueError(f"domain: expected {name}() to return finite float64 values, {shape}, got {kind(point)}")
+    return domain

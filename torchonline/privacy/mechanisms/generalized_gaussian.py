@@ -49,8 +49,12 @@ class GeneralizedGaussianTree(Tree):
         r = min(q, max(2.0, math.log(dim)))
         self.order, self.kappa = r, (r - 1.0) * dim ** (2.0 / r - 2.0 / q)
         scale = math.sqrt(2.0 * self.kappa * math.log(height / delta)) * height * sensitivity / epsilon
-        self.law = "add_normal" if r == 2.0 else "generalized_gaussian"
         super().__init__(horizon, sensitivity=sensitivity, noise_scale=scale, **options)
+
+    @property
+    def law(self) -> str:  # type: ignore[override]
+        """The law that the noise source draws from."""
+        return "add_normal" if self.order == 2.0 else "generalized_gaussian"
 
     def event(self, steps: int) -> Event:
         return ZCDPEvent(self.kappa * (self.moved(steps) / self.noise_scale) ** 2 / 2.0)
