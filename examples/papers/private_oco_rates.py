@@ -6,7 +6,8 @@ The paper is that of ``private_oco.py``. The experiments, each a name for ``--on
   of features, epsilon, and the order p of the norm. Features are Gaussian divided by their norm of order q, and theta* has norm 1
   in the ball of radius 2. The excess is E<x, theta - theta*>^2 for the last decision. The table has the exponents that a line
   through the logarithms fits. Beside them are the exponents of the rate's two terms, of the records and of the noise:
-  kappa^(1/2) / n^(1/2) and (kappa d)^(1/2) / (n epsilon), kappa = d^(1 - 2/p) for p > 2 and no power of d for 1 < p <= 2.
+  kappa^(1/2) / n^(1/2) and (kappa d)^(1/2) / (n epsilon), kappa = d^(1 - 2/p) for p > 2 and no power of d for 1 < p <= 2. This
+  is the rate for convex losses. The rate for strongly convex ones with theta* inside has the squares of the terms.
 - *interior*: excess and regret within one run, with theta* inside the ball (radius 2) and on its sphere (radius 1). The regret
   at t is the sum of the excesses of the first t decisions.
 - *p1*: p = 1 with many features, random signs, and theta* with 5 entries that are not 0 and l1 norm 1. ``DPPOFW`` with each
@@ -260,10 +261,10 @@ class Experiments:
 
     def rates(self) -> None:
         """Measure the excess against n, d, epsilon and p."""
-        long, dims, epsilons = (5000, (5, 10, 20, 40, 80), (0.25, 0.5, 1.0, 2.0, 4.0, 8.0))
-        rounds: tuple[int, ...] = (500, 1000, 2000, 4000, 8000, 16000)
+        long, rounds = 5000, [500, 1000, 2000, 4000, 8000, 16000]
+        dims, epsilons = [5, 10, 20, 40, 80], [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
         if self.smoke:
-            long, dims, epsilons, rounds = 40, (5, 6), (1.0, 4.0), (20, 40)
+            long, rounds, dims, epsilons = 40, [20, 40], [5, 6], [1.0, 4.0]
         axes: dict[str, list[Setting]] = {
             "n": [Setting(norm, n, 10, 1.0) for norm in NORMS for n in rounds],
             "d": [Setting(norm, long, dim, 4.0) for norm in NORMS for dim in dims],
@@ -280,7 +281,7 @@ class Experiments:
             free[setting] = dptofw(setting, self.trials)
         fits = new_table(
             "Fitted exponents of the excess, where the tuned one is below half of the decision 0's",
-            *("against", "p", "points", "default", "tuned", "no privacy, tuned", "rate: records", "rate: noise"),
+            *("against", "p", "points", "default", "tuned", "no privacy, tuned", "rate: records, noise", "its square"),
         )
         figure, panels = plt.subplots(1, 3, figsize=(13.0, 4.2), layout="constrained")
         for axis, rows in axes.items():
@@ -397,10 +398,10 @@ class Experiments:
     def p1(self) -> None:
         """Compare noises at p = 1 with many features."""
         trials = min(self.trials, 5)
-        dims, rounds, epsilons = (200, 500, 1000, 2000, 5000), (500, 1000, 2000), (1.0, 4.0, 10.0, 50.0)
-        shown = ((2000, 1000), (5000, 2000))
+        dims, rounds, epsilons = [200, 500, 1000, 2000, 5000], [500, 1000, 2000], [1.0, 4.0, 10.0, 50.0]
+        shown = [(2000, 1000), (5000, 2000)]
         if self.smoke:
-            dims, rounds, epsilons, shown = (20, 50), (20,), (10.0,), ((50, 20),)
+            dims, rounds, epsilons, shown = [20, 50], [20], [10.0], [(50, 20)]
         ratios = new_table(
             f"p = 1: suboptimality with Gumbel noise / with the BLT, means of {trials} trials; * where both are at least 0.8",
             *("d", "n", "d / n", "auto", *(f"epsilon = {epsilon:g}" for epsilon in epsilons)),
@@ -547,10 +548,11 @@ class Experiments:
 
 
 def claimed(axis: str, norm: float) -> tuple[str, str]:
-    """Return the exponents of the rate's two terms, of the records and the noise."""
+    """Return the exponents of the rate's terms, of the records and the noise, and squared."""
     kappa = max(0.0, 0.5 - 1.0 / norm)
     pairs = {"n": (-0.5, -1.0), "d": (kappa, kappa + 0.5), "epsilon": (0.0, -1.0)}
-    return f"{pairs[axis][0]:g}", f"{pairs[axis][1]:g}"
+    once, twice = ([f"{times * exponent:g}" for exponent in pairs[axis]] for times in (1, 2))
+    return ", ".join(once), ", ".join(twice)
 
 
 class Records:
