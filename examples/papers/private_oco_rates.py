@@ -20,7 +20,7 @@ The paper is that of ``private_oco.py``. The experiments, each a name for ``--on
 except Table 5.1 with its 1/n. Noise has seeds here, so that the script repeats; a seeded run is private to nobody. An exponent's
 standard error is by the jackknife over trials.
 
-    COLUMNS=200 python examples/papers/private_oco_rates.py    # minutes; seconds with --smoke
+    python examples/papers/private_oco_rates.py    # minutes; seconds with --smoke
 """
 
 import argparse
@@ -52,6 +52,7 @@ from torchonline.baselines import NoisySFW, NoisySGD
 from torchonline.links import Logistic
 
 NOISE, SPARSITY = 0.05, 5
+WIDTH = 220  # of the printed tables, in characters
 # The first of each are the defaults.
 STEP_SCALES, CLIPS = (1.0, 0.125, 0.25, 0.5, 2.0), (1.0, 0.5, 2.0)
 NORMS = (1.5, 2.0, math.inf)
@@ -231,7 +232,7 @@ def exponent(values: Sequence[float], runs: Tensor) -> str:
 
 
 def new_table(title: str, *headers: str) -> Table:
-    table = Table(title=title, title_justify="left", box=box.MARKDOWN)
+    table = Table(title=title, box=box.MARKDOWN)
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
     return table
@@ -246,7 +247,8 @@ class Experiments:
         self.numbers: dict[str, Any] = {}
 
     def show(self, table: Table) -> None:
-        self.console.print()
+        title, table.title = table.title, None  # a title is not wrapped to the width of its table
+        self.console.print(f"\n{title}", soft_wrap=True, highlight=False)
         self.console.print(table)
 
     def save(self, figure: Any, name: str) -> None:
@@ -647,7 +649,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="delta: expected less than 1")  # Table 5.1's delta is 1/T
     torch.set_num_threads(1)
     options.output.mkdir(parents=True, exist_ok=True)
-    experiments = Experiments(Console(), options.output, options.smoke)
+    experiments = Experiments(Console(width=WIDTH), options.output, options.smoke)
     for name in options.only:
         start = time.perf_counter()
         getattr(experiments, name)()
