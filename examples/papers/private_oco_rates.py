@@ -31,7 +31,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ class Setting:
     dim: int  # d
     epsilon: float
     radius: float = 2.0
-    sparsity: int = 0  # entries of theta* that are not 0; 0 for all
+    sparsity: int = field(default=0, repr=False)  # entries of theta* that are not 0; 0 for all
 
     @property
     def dual(self) -> float:
@@ -527,13 +527,14 @@ class Experiments:
         title = (
             f"Logistic DPHDB: pseudo-regret after T = {rounds} rounds, K = 2, d = 10: mean ± sd of {self.trials} trials"
         )
-        table = new_table(title, "epsilon", "DPHDB", "uniform", "DPHDB / uniform")
+        table = new_table(title, "epsilon", "DPHDB", "DPHDB, Gumbel", "uniform", "DPHDB / uniform")
         for epsilon in (1.0, 4.0, math.inf):
             game = Game(rounds, 10, self.trials, epsilon, binary=True)
             free: dict[str, Any] = {"clip": math.inf} if epsilon == math.inf else {}
             told: dict[str, Any] = {"link": Logistic()} | free
             ours, uniform = game.play(told), game.play(None)
-            table.add_row(f"{epsilon:g}", spread(ours), spread(uniform), short(ours.mean() / uniform.mean()))
+            gumbel = "" if free else spread(game.play(told | {"mechanism": "gumbel"}))
+            table.add_row(f"{epsilon:g}", spread(ours), gumbel, spread(uniform), short(ours.mean() / uniform.mean()))
             self.keep("logistic", game, ours=ours, uniform=uniform)
         self.show(table)
 
