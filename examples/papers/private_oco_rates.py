@@ -89,9 +89,7 @@ class Stream:
     def __init__(self, setting: Setting, trials: int) -> None:
         self.setting, self.trials = setting, trials
         # One stream for all epsilons and radii.
-        self.generator = torch.Generator().manual_seed(
-            seed_of(setting.norm, setting.rounds, setting.dim, setting.sparsity)
-        )
+        self.generator = torch.Generator().manual_seed(seed_of(setting.norm, setting.rounds, setting.dim))
         self.theta = self._theta()
         self.moment = second_moment(setting)
 
