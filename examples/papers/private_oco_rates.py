@@ -348,6 +348,8 @@ class Experiments:
                         x, torch.stack(runs).mean(-1), f"{color}{style}", marker="o", markersize=3, label=label
                     )
             panel.set(xlabel=axis, ylabel="excess risk")
+            panel.set_xticks(x, [f"{value:g}" for value in x])
+            panel.minorticks_off()
             panel.grid(alpha=0.3)
         figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
         self.show(fits)
@@ -393,6 +395,8 @@ class Experiments:
                     panel.loglog(times, numbers.mean(-1), marker="o", markersize=3, label=label)
         for panel, name in zip(panels, ("excess risk, p = 2", "regret, p = 2"), strict=True):
             panel.set(xlabel="t", ylabel=name)
+            panel.set_xticks(times, list(map(str, times)))
+            panel.minorticks_off()
             panel.grid(alpha=0.3)
         figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
         self.show(excess)
@@ -515,6 +519,8 @@ class Experiments:
         for name, numbers in found.items():
             axis.loglog(dims, torch.stack(numbers).mean(-1), "o-", label=name)
         axis.set(xlabel="d", ylabel="pseudo-regret")
+        axis.set_xticks(dims, list(map(str, dims)))
+        axis.minorticks_off()
         axis.legend(fontsize=8)
         axis.grid(alpha=0.3)
         self.save(figure, "bandit_dims")
