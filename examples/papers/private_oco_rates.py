@@ -430,7 +430,6 @@ class Experiments:
                 "auto",
             ),
         )
-        right = [0, 0, 0]
         logs: dict[float, list[tuple[float, float]]] = {epsilon: [] for epsilon in epsilons}
         for dim, n in track([(dim, n) for dim in dims for n in rounds], "p = 1", console=self.console):
             trials = min(self.trials, 5 if dim <= 2000 else 3)
@@ -442,8 +441,6 @@ class Experiments:
                 nothing = min(float(numbers.mean()) for numbers in found.values()) >= 0.9
                 row.append(short(ratio) + ("*" if nothing else ""))
                 if not nothing:
-                    better = "gumbel" if ratio < 1.0 else "blt"
-                    right = [right[0] + 1, right[1] + (better == auto), right[2] + (better == "blt")]
                     logs[epsilon].append((dim / n, ratio))
                 self.keep("p1", setting, **found)
                 if (dim, n) in shown:
@@ -456,9 +453,12 @@ class Experiments:
                 self.add_all(cells, setting, min(self.trials, 3), auto, {})
         self.show(cells)
         self.show(ratios)
-        self.console.print(
-            f'Of {right[0]} cells in which something is learnt, "auto" is right in {right[1]}, the BLT always in {right[2]}.'
-        )
+        learnt = [point for points in logs.values() for point in points]
+        for least in (1.3, 2.0, 3.0, 4.0, math.inf):
+            right = sum((ratio < 1.0) == (share > least) for share, ratio in learnt)
+            self.console.print(
+                f"Gumbel noise if d > {least:g} n is the better choice in {right} of {len(learnt)} cells without a *"
+            )
         figure, axis = plt.subplots(figsize=(7.0, 4.4), layout="constrained")
         for epsilon, points in logs.items():
             if points:
