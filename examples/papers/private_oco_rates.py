@@ -21,7 +21,7 @@ The paper is that of ``private_oco.py``. The experiments, each a name for ``--on
 except Table 5.1 with its 1/n. Noise has seeds here, so that the script repeats; a seeded run is private to nobody. An exponent's
 standard error is by the jackknife over trials.
 
-    python examples/papers/private_oco_rates.py    # minutes; seconds with --smoke
+    python examples/papers/private_oco_rates.py    # some 18 minutes; seconds with --smoke
 """
 
 import argparse
