@@ -372,6 +372,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--sets", nargs="+", choices=[*SETS, "breast cancer"], default=list(SETS))
     parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
+    parser.add_argument("--learners", nargs="+", choices=list(PLAYERS), default=list(PLAYERS))
     parser.add_argument("--adjacency", choices=["zero_out", "replace_one"], default="zero_out")
     parser.add_argument("--output", type=Path, default=Path("outputs"), help="folder of the tables")
     parser.add_argument("--smoke", action="store_true", help="a small set of scikit-learn, two seeds, two epsilons")
@@ -382,8 +383,8 @@ def main() -> None:
     epsilons = [1.0, math.inf] if options.smoke else options.epsilons
     if not sets:
         parser.error("no set is left: install a package that is named above")
-    players = list(PLAYERS)
-    if importlib.util.find_spec("dp_accounting") is None:
+    players = [name for name in PLAYERS if name in options.learners]
+    if SGD in players and importlib.util.find_spec("dp_accounting") is None:
         players.remove(SGD)
         print(f"{SGD}: left out, because dp-accounting is not installed")
     torch.set_num_threads(1)
@@ -424,6 +425,8 @@ def main() -> None:
     }
     page = f"Neighbours: {options.adjacency}, delta {DELTA:g}.\n"
     for name, (columns, rows) in tables.items():
+        if not rows:
+            continue
         console.print(rich(name, columns, rows))
         page += f"\n{name}\n\n{markdown(columns, rows)}"
     options.output.mkdir(parents=True, exist_ok=True)
