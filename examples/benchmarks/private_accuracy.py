@@ -354,6 +354,25 @@ def noises(count: int, adjacency: str) -> list[list[str]]:
     return rows
 
 
+def lengths(people: People) -> list[list[str]]:
+    """Return rows on what DPTOFW would clip, at epsilon inf: by radius, the mean length of gradients and contributions."""
+    runs, count, dim = people.x.shape
+    rows = []
+    for radius in (1.0, *RADII):
+        options: dict[str, Any] = {"radius_bound": radius, "clip": math.inf, "batch_shape": (runs,)}
+        learner = DPTOFW(dim, horizon=count, epsilon=math.inf, delta=DELTA, **options)
+        alone, together = [], []
+        for t in range(1, count + 1):
+            now, before = slopes(learner.queries(), people.x[:, t - 1 : t], people.y[:, t - 1 : t])[:, 0].unbind(1)
+            learner.step(torch.stack([now, before], 1))
+            alone.append(now.norm(dim=1))
+            together.append((t * now - (t - 1) * before).norm(dim=1))
+        long = torch.stack(together)
+        over = (f"{100.0 * float((long > clip).double().mean()):.0f}" for clip in CLIPS)
+        rows.append([f"{radius:g}", f"{torch.stack(alone).mean():.2f}", f"{long.mean():.2f}", *over])
+    return rows
+
+
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in [header, ["---"] * len(header), *rows])
 
@@ -390,7 +409,7 @@ def main() -> None:
     torch.set_num_threads(1)
     console = Console()
     labels = ["no noise" if epsilon == math.inf else f"{epsilon:g}" for epsilon in epsilons]
-    final, progressive, gaps, settings, noise = [], [], [], [], []
+    final, progressive, gaps, settings, noise, lengths_of = [], [], [], [], [], []
     for name in sets:
         people, others = draw(name, range(seeds), most), draw(name, range(1000, 1000 + tuning), most)
         size = f"{people.x.shape[1]} + {people.held_x.shape[1]}"
@@ -401,6 +420,7 @@ def main() -> None:
                 say = lambda player, at=f"{name}, epsilon {label}: ": status.update(at + player)  # noqa: E731
                 results.append(compete(people, others, Promise(epsilon, options.adjacency), players, say))
         noise += [[name, *row] for row in noises(people.x.shape[1], options.adjacency)]
+        lengths_of += [[name, *row] for row in lengths(people)]
         for row in (row for row in ROWS if row[0] in players):
             scores = [found[row] for found, _ in results]
             final.append([name, title(row), *(percent(score.final) for score in scores)])
@@ -422,6 +442,10 @@ def main() -> None:
         "Final accuracy less that of DP-SGD, paired by seed": (header, gaps),
         "Chosen on other seeds: clip, and radius or length of a step": (header, settings),
         "Noise of the sums at epsilon 1": (["set", "records a step", "steps", "root mean square"], noise),
+        "Lengths of what a record adds, without noise and clip, and the percentage that a clip would shorten": (
+            ["set", "radius", "gradient", "contribution of DPTOFW", *(f"over {clip:g}" for clip in CLIPS)],
+            lengths_of,
+        ),
     }
     page = f"Neighbours: {options.adjacency}, delta {DELTA:g}.\n"
     for name, (columns, rows) in tables.items():
