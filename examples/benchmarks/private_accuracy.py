@@ -318,7 +318,7 @@ def title(row: tuple[str, str]) -> str:
 def percent(values: Tensor | None, sign: str = "") -> str:
     """Return mean ± standard error, in percent."""
     if values is None:
-        return ""
+        return "none"
     error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return f"{100.0 * float(values.mean()):{sign}.1f} ± {100.0 * error:.1f}"
 
@@ -409,7 +409,7 @@ def main() -> None:
     torch.set_num_threads(1)
     console = Console()
     labels = ["no noise" if epsilon == math.inf else f"{epsilon:g}" for epsilon in epsilons]
-    final, progressive, gaps, settings, noise, lengths_of = [], [], [], [], [], []
+    accuracy, gaps, settings, noise, lengths_of = [], [], [], [], []
     for name in sets:
         people, others = draw(name, range(seeds), most), draw(name, range(1000, 1000 + tuning), most)
         size = f"{people.x.shape[1]} + {people.held_x.shape[1]}"
@@ -423,9 +423,8 @@ def main() -> None:
         lengths_of += [[name, *row] for row in lengths(people)]
         for row in (row for row in ROWS if row[0] in players):
             scores = [found[row] for found, _ in results]
-            final.append([name, title(row), *(percent(score.final) for score in scores)])
-            if scores[0].progressive is not None:
-                progressive.append([name, title(row), *(percent(score.progressive) for score in scores)])
+            cells = (f"{percent(score.progressive)}, {percent(score.final)}" for score in scores)
+            accuracy.append([name, title(row), *cells])
             if len(PLAYERS[row[0]][1]) > 1:
                 texts = (" ".join(f"{value:g}" for value in chosen[row].values()) for _, chosen in results)
                 settings.append([name, title(row), *texts])
@@ -437,8 +436,10 @@ def main() -> None:
                 gaps.append([name, title(row), *(percent(difference, "+") for difference in differences)])
     header = ["set", "learner", *labels]
     tables = {
-        f"Final accuracy in percent, mean ± standard error of {seeds} seeds, by epsilon": (header, final),
-        "Progressive accuracy": (header, progressive),
+        f"Progressive and final accuracy in percent, mean ± standard error of {seeds} seeds, by epsilon": (
+            header,
+            accuracy,
+        ),
         "Final accuracy less that of DP-SGD, paired by seed": (header, gaps),
         "Chosen on other seeds: clip, and radius or length of a step": (header, settings),
         "Noise of the sums at epsilon 1": (["set", "records a step", "steps", "root mean square"], noise),

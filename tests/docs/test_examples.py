@@ -66,7 +66,7 @@ SAID = {
     "examples/benchmarks/private_accuracy.py": [
         "breast cancer: 100 + 113 records, d = 31",
         "of 2 seeds, by epsilon",
-        "Progressive accuracy",
+        "Progressive and final accuracy in percent",
         "DPTOFW, 64 a step, averaged, tuned",
         "DP-SGD, random batches of 32, tuned",
         "Noise of the sums at epsilon 1",
