@@ -283,7 +283,8 @@ def grid(**values: Sequence[float]) -> list[Options]:
 
 BALLS = grid(clip=CLIPS, radius_bound=RADII)
 STEPS = grid(clip=CLIPS, length=LENGTHS)
-SGD = "DP-SGD, random batches of 32"
+BATCH = 32  # expected records in a batch of DP-SGD
+SGD = f"DP-SGD, random batches of {BATCH}"
 # By name: what plays it, and the settings to choose from.
 PLAYERS: dict[str, tuple[Play, list[Options]]] = {
     "DPTOFW, default": (tofw, [{}]),
@@ -298,7 +299,7 @@ PLAYERS: dict[str, tuple[Play, list[Options]]] = {
     f"DPFTRL, {TOGETHER} a step": (partial(ftrl, together=TOGETHER), BALLS),
     f"DPFTRL, {TOGETHER} a step, momentum": (partial(ftrl, make=Momentum, together=TOGETHER), BALLS),
     "SGD, disjoint batches of 256": (partial(sgd, batch=256, sampled=False), STEPS),
-    SGD: (partial(sgd, batch=32), STEPS),
+    SGD: (partial(sgd, batch=BATCH), STEPS),
 }
 # Rows of the table: players, and which of their decisions are published.
 ROWS: list[tuple[str, str]] = []
@@ -351,6 +352,15 @@ def noises(count: int, adjacency: str) -> list[list[str]]:
         told = Promise(1.0, adjacency).told(together)
         sums = prefix_sum("blt", steps, (1,), clip=float(together), **told)
         rows.append([f"{together}", f"{steps}", f"{sums.rms(steps):.1f}"])
+    return rows
+
+
+def multipliers(count: int) -> list[list[str]]:
+    """Return rows on the noise of DP-SGD over its clip, by relation and epsilon."""
+    rows = []
+    for adjacency in ("zero_out", "replace_one"):
+        noise = [multiplier(Promise(epsilon, adjacency), BATCH / count, count // BATCH) for epsilon in EPSILONS[:-1]]
+        rows.append([adjacency, *(f"{value:.2f}" for value in noise)])
     return rows
 
 
@@ -409,7 +419,7 @@ def main() -> None:
     torch.set_num_threads(1)
     console = Console()
     labels = ["no noise" if epsilon == math.inf else f"{epsilon:g}" for epsilon in epsilons]
-    accuracy, gaps, settings, noise, lengths_of = [], [], [], [], []
+    accuracy, gaps, settings, noise, random, lengths_of = [], [], [], [], [], []
     for name in sets:
         people, others = draw(name, range(seeds), most), draw(name, range(1000, 1000 + tuning), most)
         size = f"{people.x.shape[1]} + {people.held_x.shape[1]}"
@@ -420,6 +430,8 @@ def main() -> None:
                 say = lambda player, at=f"{name}, epsilon {label}: ": status.update(at + player)  # noqa: E731
                 results.append(compete(people, others, Promise(epsilon, options.adjacency), players, say))
         noise += [[name, *row] for row in noises(people.x.shape[1], options.adjacency)]
+        if SGD in players:
+            random += [[name, *row] for row in multipliers(people.x.shape[1])]
         lengths_of += [[name, *row] for row in lengths(people)]
         for row in (row for row in ROWS if row[0] in players):
             scores = [found[row] for found, _ in results]
@@ -443,6 +455,10 @@ def main() -> None:
         "Final accuracy less that of DP-SGD, paired by seed": (header, gaps),
         "Chosen on other seeds: clip, and radius or length of a step": (header, settings),
         "Noise of the sums at epsilon 1": (["set", "records a step", "steps", "root mean square"], noise),
+        "Noise of DP-SGD over its clip": (
+            ["set", "neighbours", *(f"{epsilon:g}" for epsilon in EPSILONS[:-1])],
+            random,
+        ),
         "Lengths of what a record adds, without noise and clip, and the percentage that a clip would shorten": (
             ["set", "radius", "gradient", "contribution of DPTOFW", *(f"over {clip:g}" for clip in CLIPS)],
             lengths_of,
