@@ -302,11 +302,8 @@ PLAYERS: dict[str, tuple[Play, list[Options]]] = {
     SGD: (partial(sgd, batch=BATCH), STEPS),
 }
 # Rows of the table: players, and which of their decisions are published.
-ROWS: list[tuple[str, str]] = []
-for _name, (_, _settings) in PLAYERS.items():
-    ROWS.append((_name, "last"))
-    if len(_settings) > 1 and "momentum" not in _name and "disjoint" not in _name:
-        ROWS.append((_name, "averaged"))
+AVERAGED = ("DPTOFW", f"DPTOFW, {TOGETHER} a step", "DPFTRL", f"DPFTRL, {TOGETHER} a step", SGD)
+ROWS = [(name, which) for name in PLAYERS for which in ("last", "averaged") if which == "last" or name in AVERAGED]
 
 
 def title(row: tuple[str, str]) -> str:
@@ -325,12 +322,11 @@ def percent(values: Tensor | None, sign: str = "") -> str:
 
 
 def compete(
-    people: People, others: People, promise: Promise, players: Sequence[str], say: Callable[[str], None]
+    people: People, others: People, promise: Promise, players: Sequence[str]
 ) -> tuple[dict[tuple[str, str], Scores], dict[tuple[str, str], Options]]:
     """Return the scores by row, and the settings that the other seeds chose."""
     found, chosen = {}, {}
     for name in players:
-        say(name)
         run, settings = PLAYERS[name]
         rows = [row for row in ROWS if row[0] == name]
         tried = [run(others, promise, 50, **options) for options in settings] if len(settings) > 1 else []
@@ -426,9 +422,8 @@ def main() -> None:
         print(f"{name}: {size} records, d = {people.x.shape[2]}", flush=True)
         results = []
         for epsilon, label in zip(epsilons, labels, strict=True):
-            with console.status("") as status:
-                say = lambda player, at=f"{name}, epsilon {label}: ": status.update(at + player)  # noqa: E731
-                results.append(compete(people, others, Promise(epsilon, options.adjacency), players, say))
+            with console.status(f"{name}, epsilon {label}"):
+                results.append(compete(people, others, Promise(epsilon, options.adjacency), players))
         noise += [[name, *row] for row in noises(people.x.shape[1], options.adjacency)]
         if SGD in players:
             random += [[name, *row] for row in multipliers(people.x.shape[1])]
