@@ -27,6 +27,7 @@ from torchonline import DPHDB, DPPOFW, DPTOFW
 from torchonline.baselines import DPFTRL, DPUCB, LocalMD, NoisySFW, NoisySGD
 from torchonline.privacy import PrivateLearner, epsilon_lower_bound, prefix_sum
 from torchonline.privacy.learners.bandit import PrivateBandit
+from torchonline.privacy.mechanisms.discrete import DiscreteTree
 
 DIM, HORIZON, DELTA = 3, 16, 1e-3
 SMOKE = ("prefix sums, blt", "DPTOFW, blt", "DPPOFW, gumbel", "DPHDB, blt", "LocalMD")
@@ -41,6 +42,8 @@ def weaken(learner: Any, divided: float) -> Any:
                 is_noise = isinstance(vars(holder).get(name) if holder is not None else None, float)
                 if is_noise and not (isinstance(holder, DPUCB) and name == "noise_scale"):  # which is that of rewards
                     vars(holder)[name] /= divided
+            if isinstance(holder, DiscreteTree):
+                vars(holder)["sigma"] = round(holder.sigma / divided)
     return learner
 
 
@@ -149,13 +152,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", type=int, default=20_000)
     parser.add_argument("--smoke", action="store_true", help="200 games, of a few learners")
+    parser.add_argument("--learners", nargs="*", help="names in the table; all by default")
     parser.add_argument("--output", type=Path, default=Path("outputs/private_audits"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     games = 200 if arguments.smoke else arguments.games
     console, rows = Console(), []
     for name, (against, is_gaussian) in track(contenders().items(), description="audits", console=console):
-        if arguments.smoke and name not in SMOKE:
+        if name not in (arguments.learners or (SMOKE if arguments.smoke else (name,))):
             continue
         row: dict[str, Any] = {"learner": name}
         for key, divided in (("all", 1.0), ("half", 2.0)):

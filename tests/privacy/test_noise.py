@@ -200,6 +200,26 @@ def test_what_is_decided_exactly_is_what_is_decided_fast(monkeypatch: pytest.Mon
         assert all(torch.equal(a, b) for a, b in zip(by_floats[1:], chosen, strict=True))
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 2)])
+def test_exact_decisions_of_any_shape(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single learner has no batch: its choices and releases are decided in decimals too."""
+    values = torch.full(shape, 0.3, dtype=torch.float64)
+    scores = torch.arange(4.0).double().expand(*shape, 4)
+    fast = noise_source("torch", seed=8)
+    expected = [fast.add_normal(values, 1.5), fast.highest(scores, 1.0, "gumbel")]
+    monkeypatch.setattr(noise, "SURE", 0.5)
+    monkeypatch.setattr(noise, "CLOSE", 100.0)
+    exact = noise_source("torch", seed=8)
+    found = [exact.add_normal(values, 1.5), exact.highest(scores, 1.0, "gumbel")]
+    assert all(a.shape == shape and torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan, 1e-300])
+def test_no_release_with_a_scale_that_is_none(scale: float) -> None:
+    with pytest.raises(ValueError, match="scale: expected a number from"):
+        noise_source("torch").add_normal(torch.ones(3).double(), scale)
+
+
 @pytest.mark.parametrize("more", [0, 2**64 - 1])
 def test_bits_that_are_drawn_later_decide_between_neighbours(more: int) -> None:
     """A midpoint within the interval that 64 bits leave: the sum is below it, or above, as the next bits say."""

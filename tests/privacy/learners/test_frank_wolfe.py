@@ -142,6 +142,12 @@ def test_bad_domains_are_refused_by_name() -> None:
     ]:
         with pytest.raises(error, match=re.escape(text)):
             DPTOFW(3, **PROMISE, **options)
+    half = HalfBall(3)
+    for name, wrong in {"start": torch.zeros(1).double(), "minimizer": torch.full((2, 3), math.nan).double()}.items():
+        bad = type("Bad", (HalfBall,), {name: lambda self, *direction, wrong=wrong: wrong})(3)
+        with pytest.raises(ValueError, match=re.escape(f"domain: expected {name}() to return finite float64 values")):
+            DPTOFW(3, domain=bad, **PROMISE)
+    assert DPTOFW(3, domain=half, **PROMISE).domain is half
     for build, text in [
         (
             lambda: Box(torch.ones(2), torch.zeros(2)),
@@ -267,9 +273,10 @@ def test_scores_get_noise_of_their_law() -> None:
     assert learner.predict().tolist() == [0.0, -0.5, 0.0]
 
 
-@pytest.mark.parametrize(("dim", "horizon", "kind"), [(130, 100, "blt"), (131, 100, "gumbel"), (2, 1, "gumbel")])
+@pytest.mark.parametrize(("dim", "horizon", "kind"), [(300, 100, "blt"), (301, 100, "gumbel"), (4, 1, "gumbel")])
 def test_auto_reads_sizes_only(dim: int, horizon: int, kind: str) -> None:
     assert DPPOFW(dim, horizon=horizon, epsilon=1.0, delta=1e-3).mechanism == kind
+    assert DPPOFW(dim, horizon=horizon, epsilon=1.0, delta=1e-3, participations=2).mechanism == "blt"
 
 
 @pytest.mark.parametrize("norm", [1.2, 1.5, 2.0, 3.0, math.inf])

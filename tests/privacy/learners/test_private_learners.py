@@ -767,6 +767,61 @@ def test_what_the_noise_is_made_for_cannot_be_changed(case: PrivateCase) -> None
         assert getattr(owner, name) is before, path
 
 
+def test_classes_sources_lists_and_parts_cannot_be_changed() -> None:
+    """Nor a method, whose replacement would be as good as another noise."""
+    learner, bandit = DPTOFW(2, **PROMISE), DPHDB(2, arms=2, warmup=2, **PROMISE)
+    for owner, name in [
+        *((learner, name) for name in ("points", "decisions", "step", "privacy_spent", "options_tolerance")),
+        *((learner.noise, name) for name in ("law", "name", "allows_several", "_release", "moved")),
+        *((learner.source, name) for name in ("add_normal", "is_seeded")),
+        (learner.domain, "minimizer"),
+    ]:
+        with pytest.raises(AttributeError, match=f"{name}: expected"):
+            setattr(owner, name, None)
+    arm = DPHDB(2, arms=2, warmup=2, **(PROMISE | {"epsilon": math.inf})).arms[1]
+    for change in (
+        lambda: bandit.arms.__setitem__(1, arm),
+        lambda: bandit.arms.append(arm),
+        lambda: bandit.arms.extend([arm]),
+        lambda: bandit.arms.insert(0, arm),
+        lambda: bandit.arms.pop(0),
+        lambda: bandit.arms.__delitem__(0),
+    ):
+        with pytest.raises(AttributeError, match="modules: expected no change"):
+            change()
+
+
+def test_a_bandit_knows_what_its_arms_did_without_it() -> None:
+    """A step of an arm alone is refused, a load of an arm is counted and refused, and a seed of an arm is one of the bandit."""
+    bandit = DPHDB(2, arms=2, warmup=2, **PROMISE)
+    with pytest.raises(RuntimeError, match="step: expected a call of the bandit's step"):
+        bandit.arms[0].step(torch.ones(2, 2))
+    before = bandit.arms[0].state_dict()
+    for _ in range(3):
+        bandit.step(None)
+    alone = bandit.privacy_spent(1e-3, continuations=2)
+    bandit.arms[0].load_state_dict(before)
+    assert bandit.privacy_spent(1e-3) == alone
+    with pytest.raises(RuntimeError, match=r"state: expected 2 steps of arms\.0, got 0"):
+        bandit.step(None)
+    seeded = DPHDB(2, arms=2, warmup=2, seed=3, **PROMISE)
+    seeded.source.renew()
+    seeded.step(None)
+    assert seeded.privacy_spent(1e-3) == math.inf
+
+
+@pytest.mark.parametrize("options", [{}, {"epsilon": math.inf}], ids=["private", "not private"])
+def test_sgd_keeps_its_seed_and_its_only_fit(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noisy_sgd, "calibrated_multiplier", lambda *promise: 1.0)
+    sgd = NoisySGD(2, **({"records": 4, "steps": 2, "epsilon": 1.0, "delta": 1e-3, "seed": 0} | options))
+    sgd.fit(lambda theta, x: theta @ x, torch.ones(4, 2))
+    for each in (sgd, copy.deepcopy(sgd)):
+        assert each.privacy_spent(1e-3) == math.inf
+        assert "seeded" in repr(each)
+        with pytest.raises(RuntimeError, match="fit: expected one call, got another"):
+            each.fit(lambda theta, x: theta @ x, torch.ones(4, 2))
+
+
 def attributes(owner: Any, path: str = "") -> Iterator[tuple[str, tuple[Any, str]]]:
     """Each public attribute that a constructor has set, of an object and of the objects of torchonline in it."""
     for name, value in (vars(owner) | vars(owner).get("_modules", {})).items():

@@ -119,7 +119,7 @@ class DPPOFW(PrivateFrankWolfe):
         vertices: ``(m, d)``, of another polytope. Choose them without looking at data.
         clip: C, the bound of the combined gradient in the maximum norm.
         mechanism: ``"gumbel"``, ``"laplace"``, ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"auto"``, Gumbel noise if
-            d > 1.3 n, else ``"blt"``. It reads d and n only.
+            d > 3 n, else ``"blt"``: the better one in 50 of 51 cases that were measured (docs/private_oco.md). It reads d and n.
         dim, horizon, epsilon, delta, adjacency, participations, min_separation, batch_shape, dtype, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 

@@ -58,7 +58,7 @@ class PrivateFrankWolfe(PrivatePoint):
     ) -> None:
         super().__init__(dim, clip=clip, clip_norm=clip_norm, **options)
         self.domain = checked_domain(domain)
-        automatic = "gumbel" if self.dim > 1.3 * self.horizon and self.participations == 1 else "blt"
+        automatic = "gumbel" if self.dim > 3.0 * self.horizon and self.participations == 1 else "blt"
         self.mechanism = automatic if mechanism == "auto" else mechanism
         self.scheme = one_of("scheme", scheme, SCHEMES)
         self.step_scale = positive("step_scale", step_scale)
