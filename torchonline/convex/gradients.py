@@ -17,10 +17,12 @@ def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple
     Args:
         loss: function of a point ``(d)`` and of one learner's data, made of torch operations, which returns one number.
         learner: a learner with ``queries()`` or ``secret_queries()``, ``(*B, N, d)``, and ``batch_shape``.
-        data: further arguments of the loss, tensors of shape ``(*B, ...)``: each learner of a fleet has its own.
+        data: further arguments of the loss, tensors of shape ``(*B, ...)``: each learner of a fleet has its own. For m records
+            a step of a private learner, ``(*B, m, ...)``.
 
     Returns:
-        Gradients ``(*B, N, d)`` and values ``(*B, N)``. Give a private learner the gradients only: values are not public.
+        Gradients ``(*B, N, d)`` and values ``(*B, N)``, or ``(*B, m, N, d)`` and ``(*B, m, N)``. Give a private learner the
+        gradients only: values are not public.
 
     Example:
         >>> learner = DPTOFW(2, horizon=10, epsilon=1.0, delta=0.01)
@@ -32,6 +34,8 @@ def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple
     # Some private learners ask at points that must not be published, and say so by the name.
     queries = getattr(learner, "secret_queries", learner.queries)().detach()
     batch = learner.batch_shape
+    if (records := getattr(learner, "records_a_step", 1)) > 1:
+        batch, queries = (*batch, records), queries.unsqueeze(-3).expand(*batch, records, *queries.shape[-2:])
     dims, shape = len(batch), queries.shape
     points = queries.flatten(0, -2).requires_grad_()
     rows = []

@@ -14,7 +14,8 @@ from dp_accounting.rdp import RdpAccountant
 from torch import Tensor
 
 from tests.private_tools import KnownNoise, feed, records
-from torchonline import DPPOFW, DPTOFW
+from torchonline import DPPOFW, DPTOFW, gradients
+from torchonline.baselines import DPFTRL
 from torchonline.convex.domains import Box, CrossPolytope, Domain, LpBall, NuclearBall, Polytope, Simplex
 from torchonline.privacy.calibration import zcdp_epsilon, zcdp_rho
 from torchonline.privacy.clipping import MARGIN, clipped
@@ -118,6 +119,47 @@ def test_any_convex_set_with_a_linear_minimizer(name: str) -> None:
     if domain.parameters():
         with pytest.raises(RuntimeError):
             DPTOFW(6, batch_shape=(2,), **PROMISE).load_state_dict(learner.state_dict())
+
+
+@pytest.mark.parametrize("cls", [DPTOFW, DPPOFW, DPFTRL])
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_several_records_a_step(cls: Any, batch_shape: tuple[int, ...]) -> None:
+    """Their clipped contributions are summed, at the noise of one of them."""
+    told: dict[str, Any] = {"clip": 0.5, "batch_shape": batch_shape, **PROMISE}
+    many, one = cls(3, records_a_step=4, **told), cls(3, **told)
+    assert math.isclose(many.noise.noise_scale, one.noise.noise_scale, rel_tol=1e-9)
+    for learner in (many, one):
+        vars(learner.noise).update(source=KnownNoise())
+    generator = torch.Generator().manual_seed(2)
+    rows = torch.randn((*batch_shape, 4, many.points, 3), generator=generator, dtype=torch.float64)
+    rows[..., 2, :, :] = math.nan
+    many.step(rows)
+    expected = torch.zeros(*batch_shape, 3, dtype=torch.float64)
+    for i in (0, 1, 3):
+        expected += clipped(rows[..., i, 0, :], 0.5, many.clip_norm)
+    torch.testing.assert_close(many.noisy_sum, expected, rtol=0.0, atol=1e-12)
+    before = many.noisy_sum.clone()
+    many.step(None)
+    torch.testing.assert_close(many.noisy_sum, before, rtol=0.0, atol=1e-12)
+    one.step(None)
+    one.step(None)
+    assert math.isclose(many.privacy_spent(1e-3), one.privacy_spent(1e-3), rel_tol=1e-6)
+    with pytest.raises(ValueError, match="gradients: expected shape"):
+        many.step(rows[..., 0, :, :])
+    for wrong in (0, 2**15 + 1):
+        with pytest.raises(ValueError, match="records_a_step: expected"):
+            cls(3, records_a_step=wrong, **told)
+
+
+def test_gradients_of_several_records_a_step() -> None:
+    learner = DPTOFW(3, records_a_step=4, batch_shape=(2,), **PROMISE)
+    x, y = torch.randn(2, 4, 3, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64)
+    learner.step(torch.ones(2, 4, 2, 3))
+    slopes, values = gradients(lambda theta, x, y: 0.5 * (x @ theta - y) ** 2, learner, x, y)
+    assert (slopes.shape, values.shape) == ((2, 4, 2, 3), (2, 4, 2))
+    residual = torch.einsum("bmd,bnd->bmn", x, learner.queries()) - y.unsqueeze(-1)
+    torch.testing.assert_close(slopes, residual.unsqueeze(-1) * x.unsqueeze(-2))
+    learner.step(slopes)
 
 
 def test_a_domain_is_where_the_minimum_is_looked_for() -> None:

@@ -41,7 +41,8 @@ class DPFTRL(PrivateOptimizer):
         norm, radius_bound: p and R, the order of the ball's norm, 1, 2 or ``inf``, and its radius.
         learning_rate: eta; None for the default above.
         clip: C. ``inf`` only if epsilon is, and with a learning rate.
-        mechanism, noise_source, seed: as in :class:`~torchonline.DPTOFW`, without ``"paper"``.
+        mechanism, records_a_step, noise_source, seed: as in :class:`~torchonline.DPTOFW`, without ``"paper"``. For m records a
+            step, mC is in the place of C in the bound on the regret of the sums.
         dim, horizon, epsilon, delta, adjacency, participations, min_separation, batch_shape, dtype, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
@@ -73,10 +74,18 @@ class DPFTRL(PrivateOptimizer):
         learning_rate: float | None = None,
         clip: float = 1.0,
         mechanism: str = "blt",
+        records_a_step: int = 1,
         **options: Unpack[PrivateOptions],
     ) -> None:
-        super().__init__(dim, norm=projectable("norm", norm), radius_bound=radius_bound, clip=clip, **options)
-        self.noise = calibrated(mechanism, self, self._moved(), self._longest())
+        super().__init__(
+            dim,
+            norm=projectable("norm", norm),
+            radius_bound=radius_bound,
+            clip=clip,
+            records_a_step=records_a_step,
+            **options,
+        )
+        self.noise = calibrated(mechanism, self, self._moved(), self._longest_sum())
         self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
         self._create_buffers()
 
@@ -84,7 +93,8 @@ class DPFTRL(PrivateOptimizer):
         """Return the learning rate with the smallest bound on the regret."""
         noise = self.noise.noise_scale * self.noise.errors(self.horizon)[0]
         radius = euclidean_radius(self.dim, self.norm, self.radius_bound)
-        return radius / math.sqrt(self.horizon * self.clip * (self.clip + 2.0 * math.sqrt(self.dim) * noise))
+        longest = self.records_a_step * self.clip
+        return radius / math.sqrt(self.horizon * longest * (longest + 2.0 * math.sqrt(self.dim) * noise))
 
     @one_at_a_time
     def average(self) -> Tensor:

@@ -89,6 +89,7 @@ class PrivateLearner(ClockedLearner):
 
     noise: Any  # a mechanism; unless the learner has an `_event` of its own
     warns_of_delta = True
+    records_a_step = 1
     decisions: tuple[str, ...] = ()  # buffers in the dtype of the learner; all others are exact
     why_fixed = "which the noise is made for"
 
@@ -117,7 +118,7 @@ class PrivateLearner(ClockedLearner):
         self.participations = positive_integer("participations", participations)
         self.min_separation = positive_integer("min_separation", min_separation)
         if self.warns_of_delta and self.epsilon < math.inf:
-            warn_of_delta(self.delta, self.horizon / self.participations)
+            warn_of_delta(self.delta, self.horizon * self.records_a_step / self.participations)
         self.source = make_source(noise_source, seed)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -222,6 +223,7 @@ class PrivateLearner(ClockedLearner):
     def _options(self) -> list[tuple[str, float]]:
         own = [("horizon", float(self.horizon)), ("epsilon", self.epsilon), ("delta", self.delta)]
         own.append(("adjacency", float(ADJACENCIES.index(self.adjacency))))
+        own.append(("records_a_step", float(self.records_a_step)))
         own += [("participations", float(self.participations)), ("min_separation", float(self.min_separation))]
         return own + super()._options() + self._parameters_of_noise()
 

@@ -44,6 +44,8 @@ class DPTOFW(PrivateFrankWolfe):
         scheme: ``"unbiased"``, or ``"paper"``: :math:`g_t = (t+1)\nabla f(\theta_t) - t\nabla f(\theta_{t-1})` over t + 1,
             which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
+        records_a_step: m, how many people each step has. Each contribution is clipped by itself, and their sum gets the noise
+            that one of them needs. The horizon counts steps.
         noise_source, seed: ``"torch"``, ``"csprng"``, or ``"discrete"``, exact in integers, for the tree; a seed for tests.
         dim, horizon, epsilon, delta, adjacency, participations, min_separation, batch_shape, dtype, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`.
@@ -76,6 +78,7 @@ class DPTOFW(PrivateFrankWolfe):
         mechanism: str = "blt",
         scheme: str = "unbiased",
         step_scale: float = 1.0,
+        records_a_step: int = 1,
         **options: Unpack[PrivateOptions],
     ) -> None:
         mechanism = one_of("mechanism", mechanism, (*MECHANISMS, "paper"))
@@ -88,7 +91,14 @@ class DPTOFW(PrivateFrankWolfe):
         elif mechanism == "paper" and not isinstance(domain, LpBall):
             raise ValueError("mechanism: expected another with such a domain, got 'paper', whose noise is for a ball")
         super().__init__(
-            dim, domain=domain, clip=clip, mechanism=mechanism, scheme=scheme, step_scale=step_scale, **options
+            dim,
+            domain=domain,
+            clip=clip,
+            mechanism=mechanism,
+            scheme=scheme,
+            step_scale=step_scale,
+            records_a_step=records_a_step,
+            **options,
         )
 
     def _new_noise(self) -> Mechanism | NoisyVertex:
@@ -97,7 +107,7 @@ class DPTOFW(PrivateFrankWolfe):
         norm = cast(LpBall, self.domain).norm
         order = norm / (norm - 1.0) if 1.0 < norm < math.inf else math.inf if norm == 1.0 else 1.0
         shape: dict[str, Any] = {"order": order, "dim": self.dim, "sensitivity": self._moved(max(order, 2.0))}
-        shape |= {"longest": self._longest(), "participations": self.participations}
+        shape |= {"longest": self._longest_sum(), "participations": self.participations}
         return GeneralizedGaussianTree(self.horizon, **shape, **self._promise())
 
 
@@ -114,7 +124,7 @@ class DPPOFW(PrivateFrankWolfe):
     Cost of a step: O(md) for m vertices that are given one by one, O(d) on the ball.
 
     Args:
-        scheme, step_scale, noise_source, seed: as in :class:`DPTOFW`.
+        scheme, step_scale, records_a_step, noise_source, seed: as in :class:`DPTOFW`.
         radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`. Not used with ``vertices``.
         vertices: ``(m, d)``, of another polytope. Choose them without looking at data.
         clip: C, the bound of the combined gradient in the maximum norm.
@@ -146,6 +156,7 @@ class DPPOFW(PrivateFrankWolfe):
         mechanism: str = "auto",
         scheme: str = "unbiased",
         step_scale: float = 1.0,
+        records_a_step: int = 1,
         **options: Unpack[PrivateOptions],
     ) -> None:
         domain: Vertices = CrossPolytope(dim, radius=radius_bound) if vertices is None else Polytope(vertices)
@@ -159,5 +170,6 @@ class DPPOFW(PrivateFrankWolfe):
             mechanism=one_of("mechanism", mechanism, ("auto", *VERTEX_LAWS, *MECHANISMS)),
             scheme=scheme,
             step_scale=step_scale,
+            records_a_step=records_a_step,
             **options,
         )

@@ -42,7 +42,6 @@ class PrivateFrankWolfe(PrivatePoint):
 
     decisions = ("theta", "theta_prev")
     points = 2
-    records_a_step = 1
 
     def __init__(
         self,
@@ -54,9 +53,10 @@ class PrivateFrankWolfe(PrivatePoint):
         scheme: str,
         step_scale: float,
         clip_norm: float = 2.0,
+        records_a_step: int = 1,
         **options: Unpack[PrivateOptions],
     ) -> None:
-        super().__init__(dim, clip=clip, clip_norm=clip_norm, **options)
+        super().__init__(dim, clip=clip, clip_norm=clip_norm, records_a_step=records_a_step, **options)
         self.domain = checked_domain(domain)
         automatic = "gumbel" if self.dim > 3.0 * self.horizon and self.participations == 1 else "blt"
         self.mechanism = automatic if mechanism == "auto" else mechanism
@@ -72,7 +72,7 @@ class PrivateFrankWolfe(PrivatePoint):
         if self.epsilon == math.inf:
             return NoNoise(self.horizon)
         if self.mechanism not in VERTEX_LAWS:
-            return calibrated(self.mechanism, self, self._moved(), self.records_a_step * self._longest())
+            return calibrated(self.mechanism, self, self._moved(), self._longest_sum())
         self._refuse_several(f"mechanism={self.mechanism!r}")
         domain: Any = self.domain
         return NoisyVertex(
@@ -80,7 +80,7 @@ class PrivateFrankWolfe(PrivatePoint):
             self.mechanism,
             horizon=self.horizon,
             sensitivity=self._moved(math.inf),
-            longest=self.records_a_step * self._longest(math.inf),
+            longest=self._longest_sum(math.inf),
             rho=zcdp_rho(self.epsilon, self.delta),
             source=self.source,
         )
@@ -92,7 +92,7 @@ class PrivateFrankWolfe(PrivatePoint):
     def _advance(self, gradients: Tensor, step: int) -> None:
         view = self._arrays()
         with np.errstate(all="ignore"):
-            self._add(self._contribution(gradients if view is None else as_array(gradients), step), step, view)
+            self._add(self._sum(gradients if view is None else as_array(gradients), step), step, view)
 
     def _arrays(self) -> NumpyView | None:
         """Return the view that a small step on the CPU runs on; None for tensors."""
@@ -127,22 +127,24 @@ class PrivateFrankWolfe(PrivatePoint):
 class BanditArm(PrivateFrankWolfe):
     """The learner of a bandit's arm, whose steps the bandit takes and books."""
 
-    records_a_step = REWARDS_A_ROUND
     warns_of_delta = False  # the bandit does
 
     def step(self, gradients: Any, values: Any = None) -> None:
         """Raise a RuntimeError: the bandit would not know of the step."""
         raise RuntimeError("step: expected a call of the bandit's step, got one of its arm's")
 
+    def _longest_sum(self, order: float = 2.0) -> float:
+        return REWARDS_A_ROUND * self._longest(order)
+
     @one_at_a_time
     def _step_together(self, gradients: Tensor) -> None:
         """Take one step on the sum of m clipped records, ``(*B, m, 2, d)``, float64.
 
-        The sum is clipped too, to ``records_a_step`` times the clip.
+        The sum is clipped too, to 256 times the clip.
         """
         step = self._next_step()
         # Clipping the sum brings no two sums farther apart in the norm of an inner product, or entry by entry.
-        most = self.records_a_step * self._longest(self.clip_norm)
+        most = self._longest_sum(self.clip_norm)
         total = self._contribution(gradients, step).sum(-2)
         contribution: Any = total.clamp(-most, most) if self.clip_norm == math.inf else clipped(total, most)
         view = self._arrays()
@@ -150,7 +152,7 @@ class BanditArm(PrivateFrankWolfe):
 
 
 def checked_domain(domain: Domain) -> Domain:
-    """Return a domain, or raise if its points are not finite, float64 and of its dimension."""
+    """Return a domain, or raise if its points are not float64, finite, of its size."""
     directions = torch.ones((2, domain.dim), dtype=torch.float64)
     points = {"start": (domain.start(), (domain.dim,)), "minimizer": (domain.minimizer(directions), (2, domain.dim))}
     for name, (point, shape) in points.items():

@@ -5,13 +5,16 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import check_shape
+from torchonline.core.checks import check_shape, positive_integer
 from torchonline.core.inputs import ArrayLike
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
 from torchonline.privacy.learners.released import Released
 from torchonline.privacy.records import record_values
+
+# The rounding of a step's sum is then within the margin of the clip.
+MOST_RECORDS = 2**15
 
 
 class PrivatePoint(PrivateLearner):
@@ -25,7 +28,18 @@ class PrivatePoint(PrivateLearner):
     decisions: tuple[str, ...] = ("theta",)
     points = 1  # at which it wants gradients: 1, or 2 if it has ``theta_prev``
 
-    def __init__(self, dim: int, *, clip: float, clip_norm: float = 2.0, **options: Unpack[PrivateOptions]) -> None:
+    def __init__(
+        self,
+        dim: int,
+        *,
+        clip: float,
+        clip_norm: float = 2.0,
+        records_a_step: int = 1,
+        **options: Unpack[PrivateOptions],
+    ) -> None:
+        if positive_integer("records_a_step", records_a_step) > MOST_RECORDS:
+            raise ValueError(f"records_a_step: expected at most {MOST_RECORDS}, got {records_a_step}")
+        vars(self)["records_a_step"] = records_a_step  # the warning of delta needs it
         super().__init__(dim, **options)
         self.clip = self._clip_bound("clip", clip)
         self.clip_norm = clip_norm
@@ -49,19 +63,21 @@ class PrivatePoint(PrivateLearner):
 
     @one_at_a_time
     def step(self, gradients: ArrayLike | None, values: Any = None) -> None:
-        """Learn from one record, or from None.
+        """Learn from one record, from as many as ``records_a_step`` says, or from None.
 
         Args:
             gradients: of the record's loss, at the points of :meth:`queries` in their order, ``(*B, N, d)``; or ``(*B, d)`` for
-                one point. None for a missing record, which takes its step all the same. NaN, infinite and long gradients are
-                clipped, not refused.
+                one point. ``(*B, m, N, d)``, or ``(*B, m, d)``, for m records a step. None for a missing record, which takes its
+                step all the same; among m records a row of zeros or NaN. NaN, infinite and long gradients are clipped, not
+                refused.
             values: of the loss. Ignored.
         """
         step = self._next_step()
-        shape = (*self.batch_shape, self.points, self.dim)
+        rows_a_step = () if self.records_a_step == 1 else (self.records_a_step,)
+        shape = (*self.batch_shape, *rows_a_step, self.points, self.dim)
         none = self.constants.new_zeros(shape)  # always, so that a missing record takes as long as any other
         rows = record_values("gradients", none if gradients is None else gradients, self.constants)
-        if self.points == 1 and rows.dim() == self.batch_dims + 1:
+        if self.points == 1 and rows.dim() == len(shape) - 1:
             rows = rows.unsqueeze(-2)
         check_shape("gradients", rows, shape)
         with torch.no_grad():
@@ -76,13 +92,22 @@ class PrivatePoint(PrivateLearner):
         """Return the largest norm of a contribution, for a norm of this order."""
         return self.clip * (1.0 + MARGIN) * self.dim ** max(0.0, 1.0 / order - 1.0 / self.clip_norm)
 
+    def _longest_sum(self, order: float = 2.0) -> float:
+        """Return the largest norm of a step's sum of contributions."""
+        return self.records_a_step * self._longest(order)
+
     def _moved(self, order: float = 2.0) -> float:
         """Return the sensitivity of a sum: that of two contributions, or of one."""
         return self._records_moved() * self._longest(order)
 
     def _advance(self, gradients: Tensor, step: int) -> None:
         """Take a step on gradients, float64, ``(*B, N, d)``."""
-        self._take(step, self._learn, self._contribution(gradients, step), step)
+        self._take(step, self._learn, self._sum(gradients, step), step)
+
+    def _sum(self, gradients: Tensor, step: int) -> Tensor:
+        """Return the sum of a step's clipped contributions: ``(*B, d)``."""
+        contribution = self._contribution(gradients, step)
+        return contribution if self.records_a_step == 1 else contribution.sum(-2)
 
     def _contribution(self, gradients: Tensor, step: int) -> Tensor:
         """Return a record's clipped summand: ``(..., N, d)`` to ``(..., d)``, float64."""
