@@ -34,8 +34,8 @@ class DPTOFW(PrivateFrankWolfe):
     Cost of a step: O(5 d) time and memory for ``"blt"``, O(d log n) for the trees, O(n d) for ``"sqrt"``.
 
     Args:
-        norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius. The default of 1 is small for
-            logistic regression on features of norm 1: take 10 (docs/private_accuracy.md).
+        norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius. The default of 1 is small
+            for logistic regression on features of norm 1: take 10 (docs/private_accuracy.md).
         domain: another convex set than this ball, such as :class:`~torchonline.convex.domains.Simplex`, ``Box``,
             ``NuclearBall``, or a :class:`~torchonline.convex.domains.Domain` of your own.
         clip: C, the bound of the combined gradient g of the round, in the Euclidean norm. g has about the size of one gradient,
