@@ -207,7 +207,7 @@ SAID = {
         "Logistic DPHDB",
         "Table 5.1, p = infinity, (1, 1/T)",
     ],
-    "examples/papers/private_oco_speed.py": ["the same in NumPy", "BLT after 1000 steps: 10616 bytes"],
+    "examples/papers/private_oco_speed.py": ["the same in NumPy", "BLT after 1000 steps: "],
     "examples/papers/private_oco.py": [
         "p = 1.5: suboptimality after T records, mean ± sd of 2 trials",
         "as printed, NOT PRIVATE",
