@@ -151,6 +151,13 @@ def test_several_records_a_step(cls: Any, batch_shape: tuple[int, ...]) -> None:
             cls(3, records_a_step=wrong, **told)
 
 
+@pytest.mark.parametrize("records", [2, 3, 4, 64])
+def test_several_records_a_step_are_refused_in_integers(records: int) -> None:
+    """The integers' sensitivity is that of one record's summand: with four records it would be booked as 0."""
+    with pytest.raises(ValueError, match="records_a_step: expected 1 with noise_source='discrete'"):
+        DPTOFW(3, records_a_step=records, mechanism="tree", noise_source="discrete", **PROMISE)
+
+
 def test_gradients_of_several_records_a_step() -> None:
     learner = DPTOFW(3, records_a_step=4, batch_shape=(2,), **PROMISE)
     x, y = torch.randn(2, 4, 3, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64)

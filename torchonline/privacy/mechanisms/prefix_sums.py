@@ -37,6 +37,10 @@ def calibrated(name: str, learner: PrivateLearner, sensitivity: float, longest: 
     if learner.source.name == "discrete":
         if cls is not Tree:
             raise ValueError(f"noise_source: expected another than 'discrete' without the tree, got mechanism={name!r}")
+        if (
+            learner.records_a_step > 1
+        ):  # a sum is rounded as a whole, so it moves by more than one contribution may be long
+            raise ValueError(f"records_a_step: expected 1 with noise_source='discrete', got {learner.records_a_step}")
         return DiscreteTree(horizon, **told, **learner._promise())
     scale = cls(horizon, **told, noise_scale=1.0, source=learner.source).moved(horizon)
     scale /= gaussian_mu(learner.epsilon, learner.delta)
