@@ -138,17 +138,14 @@ class BanditArm(PrivateFrankWolfe):
 
     @one_at_a_time
     def _step_together(self, gradients: Tensor) -> None:
-        """Take one step on the sum of m clipped records, ``(*B, m, 2, d)``, float64.
+        """Take one step on the records of a round, any number m: ``(*B, m, 2, d)``, float64."""
+        self._advance(gradients, self._next_step())
 
-        The sum is clipped too, to 256 times the clip.
-        """
-        step = self._next_step()
+    def _sum(self, gradients: Tensor, step: int) -> Tensor:
         # Clipping the sum brings no two sums farther apart in the norm of an inner product, or entry by entry.
         most = self._longest_sum(self.clip_norm)
         total = self._contribution(gradients, step).sum(-2)
-        contribution: Any = total.clamp(-most, most) if self.clip_norm == math.inf else clipped(total, most)
-        view = self._arrays()
-        self._add(contribution if view is None else as_array(contribution), step, view)
+        return total.clip(-most, most) if self.clip_norm == math.inf else clipped(total, most)
 
 
 def checked_domain(domain: Domain) -> Domain:
