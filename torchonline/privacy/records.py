@@ -31,7 +31,7 @@ def record_actions(name: str, value: Any, device: torch.device) -> Tensor:
 
 def _with_integers(name: str, value: Any, dtype: Any, beyond: float) -> Any:
     """Return integers as an array of ``dtype``, and anything else as it is."""
-    # ``beyond`` takes the place of masked integers, and of those that ``dtype`` cannot hold.
+    # Masked integers, and integers that ``dtype`` cannot hold, become ``beyond``.
     if isinstance(value, np.ma.MaskedArray) and value.dtype.kind in ("iu" if dtype is np.int64 else "biuf"):
         value = np.ma.filled(value.astype(dtype), beyond)
     array = array_of(name, value, NUMBERS)

@@ -772,7 +772,7 @@ def test_classes_sources_lists_and_parts_cannot_be_changed() -> None:
     learner, bandit = DPTOFW(2, **PROMISE), DPHDB(2, arms=2, warmup=2, **PROMISE)
     for owner, name in [
         *((learner, name) for name in ("points", "decisions", "step", "privacy_spent", "options_tolerance")),
-        *((learner.noise, name) for name in ("law", "name", "allows_several", "_release", "moved")),
+        *((learner.noise, name) for name in ("law", "name", "participations", "_release", "moved")),
         *((learner.source, name) for name in ("add_normal", "is_seeded")),
         (learner.domain, "minimizer"),
     ]:

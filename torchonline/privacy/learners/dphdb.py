@@ -26,9 +26,10 @@ class DPHDB(PrivateBandit):
     Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`, with a known link :math:`\mu`. A round is
     that of :class:`~torchonline.privacy.learners.bandit.PrivateBandit`.
 
-    1. *Warm-up*: the first :math:`t_0` rounds are the block of arm 0, the next that of arm 1, and so on. The block's arm is
-       pulled whatever the context (the lowest available arm if it is masked out), and only its learner takes steps. At the end of
-       a block ``theta_warm`` keeps the arm's decision for good. Rewards of other arms, late ones too, count as zero records.
+    1. *Warm-up*: the first :math:`t_0` rounds are the block of arm 0, the next that of arm 1, and so on. Every context
+       pulls the block's arm, or the lowest available arm if that one is masked out. Only the block's learner takes steps. At the
+       end of a block ``theta_warm`` keeps the arm's decision for good. Rewards of other arms, late ones too, count as zero
+       records.
     2. *After it*: of the available arms with :math:`\mu(x^\top\theta^w_k) > \max_j \mu(x^\top\theta^w_j) - h/2` (the
        maximum is over available arms too), the arm with the highest :math:`\mu(x^\top\theta_k)` is pulled. The learner of every
        arm takes a step in every round: on the record (x, r) if its arm was pulled, else on (0, :math:`\mu(0)`).

@@ -105,10 +105,11 @@ class DPTOFW(PrivateFrankWolfe):
     def _new_noise(self) -> Mechanism | NoisyVertex:
         if self.mechanism != "paper" or self.epsilon == math.inf:
             return super()._new_noise()
+        self._refuse_several("mechanism='paper'")
         norm = cast(LpBall, self.domain).norm
         order = norm / (norm - 1.0) if 1.0 < norm < math.inf else math.inf if norm == 1.0 else 1.0
         shape: dict[str, Any] = {"order": order, "dim": self.dim, "sensitivity": self._moved(max(order, 2.0))}
-        shape |= {"longest": self._longest_sum(), "participations": self.participations}
+        shape["longest"] = self._longest_sum()
         return GeneralizedGaussianTree(self.horizon, **shape, **self._promise())
 
 

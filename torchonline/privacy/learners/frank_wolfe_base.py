@@ -138,7 +138,7 @@ class BanditArm(PrivateFrankWolfe):
 
     @one_at_a_time
     def _step_together(self, gradients: Tensor) -> None:
-        """Take one step on the records of a round, any number m: ``(*B, m, 2, d)``, float64."""
+        """Take one step on the m records of a round, float64, ``(*B, m, 2, d)``."""
         self._advance(gradients, self._next_step())
 
     def _sum(self, gradients: Tensor, step: int) -> Tensor:

@@ -40,7 +40,6 @@ class Mechanism(WriteOnce):
 
     name: str
     law = "add_normal"
-    allows_several = True  # participations
 
     def __init__(
         self,
@@ -54,8 +53,6 @@ class Mechanism(WriteOnce):
         min_separation: int = 1,
     ) -> None:
         source.require(self.law)
-        if participations > 1 and not self.allows_several:
-            raise ValueError(f"participations: expected 1 with mechanism={self.name!r}, got {participations}")
         self.horizon = horizon
         self.sensitivity = sensitivity
         self.longest = sensitivity if longest is None else longest

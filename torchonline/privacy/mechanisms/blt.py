@@ -112,8 +112,8 @@ def errors(
 
     .. math:: \mathrm{rms}^2 = \frac1n\sum_{t=1}^n\sum_{k<t} b_k^2,\qquad \max{}^2 = \sum_{k<n} b_k^2.
 
-    Times :func:`column_norm` they are the noise at a sensitivity of 1, whatever the scale of C. ``shares`` are the factors, one
-    for each round, that the increments :math:`N_t - N_{t-1}` are multiplied by, if there are any. Cost: about :math:`\log_2 n`
+    Times :func:`column_norm` they are the noise at a sensitivity of 1, for any scale of C. ``shares`` has a factor for each
+    round, by which the increment :math:`N_t - N_{t-1}` is multiplied; None for none. Cost: about :math:`\log_2 n`
     products of matrices of order b + 1, or O(b^2 n) with shares. With decays and weights of the table, the relative error is
     below 1e-12 up to 2e4 rounds, 1e-10 up to 1e6 and 1e-7 up to 1e9.
 

@@ -1,7 +1,6 @@
 """Binary tree in integers: exact sums and exact noise."""
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -32,18 +31,9 @@ class DiscreteTree(Tree):
 
     name = "discrete"
     law = "discrete_normal"
-    allows_several = False
 
     def __init__(
-        self,
-        horizon: int,
-        *,
-        sensitivity: float,
-        longest: float,
-        epsilon: float,
-        delta: float,
-        source: NoiseSource,
-        **options: Any,
+        self, horizon: int, *, sensitivity: float, longest: float, epsilon: float, delta: float, source: NoiseSource
     ) -> None:
         rho = zcdp_rho(epsilon, delta) / horizon.bit_length()
         records = round(sensitivity / longest)  # a record moves the sum by the length of 1 or 2 summands
@@ -55,12 +45,7 @@ class DiscreteTree(Tree):
         self.whole_sensitivity = records * self.longest_whole
         self.sigma = math.ceil(self.whole_sensitivity / math.sqrt(2.0 * rho))
         super().__init__(
-            horizon,
-            sensitivity=sensitivity,
-            longest=longest,
-            noise_scale=self.sigma * self.grid,
-            source=source,
-            **options,
+            horizon, sensitivity=sensitivity, longest=longest, noise_scale=self.sigma * self.grid, source=source
         )
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:

@@ -34,7 +34,6 @@ class GeneralizedGaussianTree(Tree):
     """
 
     name = "paper"
-    allows_several = False
 
     def __init__(
         self, horizon: int, *, order: float, dim: int, sensitivity: float, epsilon: float, delta: float, **options: Any

@@ -33,7 +33,6 @@ def calibrated(name: str, learner: PrivateLearner, sensitivity: float, longest: 
     if learner.epsilon == math.inf:
         return NoNoise(horizon)
     told: dict[str, Any] = {"sensitivity": sensitivity, "longest": longest}
-    told |= {"participations": learner.participations, "min_separation": learner.min_separation}
     if learner.source.name == "discrete":
         if cls is not Tree:
             raise ValueError(f"noise_source: expected another than 'discrete' without the tree, got mechanism={name!r}")
@@ -41,7 +40,9 @@ def calibrated(name: str, learner: PrivateLearner, sensitivity: float, longest: 
             learner.records_a_step > 1
         ):  # a sum is rounded as a whole, so it moves by more than one contribution may be long
             raise ValueError(f"records_a_step: expected 1 with noise_source='discrete', got {learner.records_a_step}")
+        learner._refuse_several("noise_source='discrete'")
         return DiscreteTree(horizon, **told, **learner._promise())
+    told |= {"participations": learner.participations, "min_separation": learner.min_separation}
     scale = cls(horizon, **told, noise_scale=1.0, source=learner.source).moved(horizon)
     scale /= gaussian_mu(learner.epsilon, learner.delta)
     return cls(horizon, **told, noise_scale=scale, source=learner.source)
