@@ -11,6 +11,7 @@ from torchonline.privacy.accounting import (
     PureAccountant,
     PureEvent,
     RepeatedEvent,
+    SmallStepsEvent,
     ZCDPAccountant,
     ZCDPEvent,
 )
@@ -29,6 +30,7 @@ from torchonline.privacy.learners.base import PrivateLearner
 from torchonline.privacy.mechanisms.blt import trace_lower_bound
 from torchonline.privacy.mechanisms.prefix_sums import PrefixSum, prefix_sum
 from torchonline.privacy.noise import NoiseSource, noise_source
+from torchonline.privacy.small_steps import small_steps_mu
 
 __all__ = [
     "Accountant",
@@ -45,6 +47,7 @@ __all__ = [
     "PureAccountant",
     "PureEvent",
     "RepeatedEvent",
+    "SmallStepsEvent",
     "ZCDPAccountant",
     "ZCDPEvent",
     "clipped",
@@ -56,6 +59,7 @@ __all__ = [
     "noise_source",
     "prefix_sum",
     "private_learners",
+    "small_steps_mu",
     "total_ledger",
     "trace_lower_bound",
     "zcdp_delta",

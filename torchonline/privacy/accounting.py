@@ -29,8 +29,8 @@ class GaussianEvent(Event):
 
     ``noise_multiplier`` is 1 / mu, the standard deviation over the l2 sensitivity, above 0. A matrix mechanism is one event: if
     each record is in one row of its input, its sensitivity is that of a record times the largest column norm of the encoder.
-    The discrete Gaussian is a :class:`ZCDPEvent` of the same rho, not mu-GDP. (Dong, Roth and Su 2022, Theorem 2.7; Bun and
-    Steinke 2016, Proposition 1.6.)
+    The discrete Gaussian has the same rho, and is not mu-GDP. (Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke 2016,
+    Proposition 1.6.)
     """
 
     noise_multiplier: float
@@ -82,6 +82,20 @@ class BoundedRangeEvent(Event):
 
     def costs(self) -> dict[str, float]:
         return {"epsilon": self.epsilon, "rho": 0.125 * self.epsilon * self.epsilon}
+
+
+@dataclass(frozen=True)
+class SmallStepsEvent(Event):
+    r"""Many small steps, which are mu-GDP and rho-zCDP together.
+
+    :func:`small_steps_mu` computes a mu that is a little above that of Gaussian noise, :math:`\sqrt{2\rho}`.
+    """
+
+    mu: float
+    rho: float
+
+    def costs(self) -> dict[str, float]:
+        return {"mu_squared": self.mu * self.mu, "rho": self.rho}
 
 
 @dataclass(frozen=True)
@@ -185,9 +199,9 @@ class Accountant:
 
 
 class GaussianAccountant(Accountant):
-    """Exact accountant of Gaussian noise only: the squares of mu add up.
+    """Accountant of Gaussian noise and small steps: the squares of mu add up.
 
-    (Dong, Roth and Su 2022, Corollary 3.3.)
+    It is exact for Gaussian noise. (Dong, Roth and Su 2022, Corollary 3.3.)
 
     Example:
         >>> accountant = GaussianAccountant("replace_one")

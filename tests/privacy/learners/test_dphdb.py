@@ -18,8 +18,8 @@ from tests.private_tools import KnownNoise
 from torchonline import DPHDB, Gamma, Gaussian, Logistic
 from torchonline.baselines import DPUCB
 from torchonline.export import to_program, to_torchscript
-from torchonline.privacy import epsilon_lower_bound
-from torchonline.privacy.calibration import gaussian_epsilon, gaussian_mu, zcdp_epsilon, zcdp_rho
+from torchonline.privacy import Ledger, epsilon_lower_bound
+from torchonline.privacy.calibration import gaussian_epsilon, gaussian_mu
 from torchonline.privacy.learners.base import SECRET
 from torchonline.privacy.noise import NoiseSource, noise_source
 
@@ -343,8 +343,8 @@ def test_what_is_spent_is_one_arms(mechanism: str) -> None:
     bandit = dphdb(mechanism=mechanism)
     n = HORIZON - (ARMS - 1) * WARMUP
     if mechanism in ("gumbel", "laplace"):
-        harmonic = np.cumsum(1.0 / np.arange(1, n + 1))
-        spent = [zcdp_epsilon(zcdp_rho(1.0, 1e-3) * h / harmonic[-1], 1e-3) for h in harmonic]
+        events = [bandit.arms[0].noise.event(step) for step in range(1, n + 1)]
+        spent = [Ledger("replace_one", [event]).epsilon(1e-3) for event in events]
     else:
         encoder = bandit.arms[0].noise.materialize(n)[1]
         norms = encoder.square().cumsum(0).amax(-1).sqrt().tolist()

@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 import torch
 from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
+from dp_accounting.pld import privacy_loss_distribution as losses
 from torch import Tensor
 
 from tests.private_tools import KnownNoise, feed, records
 from torchonline import DPPOFW, DPTOFW, gradients
 from torchonline.baselines import DPFTRL
 from torchonline.convex.domains import Box, CrossPolytope, Domain, LpBall, NuclearBall, Polytope, Simplex
-from torchonline.privacy.calibration import zcdp_epsilon, zcdp_rho
+from torchonline.privacy import SmallStepsEvent, ZCDPEvent
+from torchonline.privacy.calibration import gaussian_epsilon, zcdp_epsilon, zcdp_rho
 from torchonline.privacy.clipping import MARGIN, clipped
-from torchonline.privacy.learners.vertex_choice import NoisyVertex, harmonic
+from torchonline.privacy.learners.vertex_choice import NoisyVertex
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
 from torchonline.privacy.noise import noise_source
+from torchonline.privacy.small_steps import LARGEST_RHO, harmonic, harmonic_mu
 
 pytestmark = pytest.mark.fast
 
@@ -283,37 +285,54 @@ def test_sensitivity_is_that_of_the_clipping(cls: Any, norm: float | None) -> No
 
 @pytest.mark.parametrize("law", ["gumbel", "laplace"])
 def test_score_noise_is_enough_and_two_thirds_of_it_is_not(law: str) -> None:
-    """The zCDP of all steps, from the scales that are drawn, by another library's accountant."""
+    """The worst laws of each step, from the scales that are drawn, composed by another library."""
     n, epsilon, delta, clip, radius = 200, 0.8, 1e-4, 0.6, 1.3
     learner = DPPOFW(500, horizon=n, epsilon=epsilon, delta=delta, clip=clip, radius_bound=radius, mechanism=law)
-    steps = torch.arange(1, n + 1, dtype=torch.float64)
+    steps = np.arange(1, n + 1)
     ranges = 2.0 * radius * 2.0 * clip / steps  # l1 diameter times the move in the maximum norm, over t
 
     def oracle(factor: float) -> float:
-        ratio = ranges / (factor * learner.noise.scale / steps.sqrt())
-        rho = float((ratio.square() / (8.0 if law == "gumbel" else 2.0)).sum())
-        orders = np.concatenate([1.0 + np.geomspace(1e-2, 1.0, 400), np.geomspace(2.0, 2000.0, 3000)])
-        accountant = RdpAccountant(orders, RELATION)
-        return accountant.compose(dp_accounting.ZCDpEvent(rho)).get_epsilon(delta)
+        """Log-ratios of two values, which lie an interval apart: that of the exponential mechanism, or of Laplace noise."""
+        total = losses.identity(value_discretization_interval=1e-4)
+        for ratio in ranges / (factor * learner.noise.scale / np.sqrt(steps)):
+            p = 1.0 / (1.0 + math.exp(-ratio * (0.5 if law == "gumbel" else 1.0)))
+            lower, upper = {0: math.log(p), 1: math.log1p(-p)}, {0: math.log1p(-p), 1: math.log(p)}
+            step = losses.from_two_probability_mass_functions(lower, upper, value_discretization_interval=1e-4)
+            total = total.compose(step)
+        return total.get_epsilon_for_delta(delta)
 
-    assert abs(oracle(1.0) - epsilon) < 1e-3
-    assert oracle(1.0) <= epsilon
+    assert 0.9 * epsilon < oracle(1.0) <= epsilon + 0.01  # its laws are rounded up to a grid, 200 times
     assert oracle(2.0 / 3.0) > 1.2 * epsilon
+    first = learner.noise.rho
     for step in (1, 50, 200):
-        expected = zcdp_epsilon(zcdp_rho(epsilon, delta) * harmonic(step) / harmonic(n), delta)
+        of_zcdp = zcdp_epsilon(first * harmonic(step), delta)
+        of_small_steps = gaussian_epsilon(harmonic_mu(first, step), delta)
         while int(learner.rounds) < step:
             learner.step(None)
-        assert math.isclose(learner.privacy_spent(delta), expected, rel_tol=1e-9)
-    assert learner.privacy_spent(delta) <= epsilon
+        assert learner.privacy_spent(delta) == min(of_zcdp, of_small_steps)
+    # Early, the bound by small steps is the larger one; in the end it is the smaller one, and leads to less noise.
+    assert of_small_steps < of_zcdp
+    assert first > zcdp_rho(epsilon, delta) / harmonic(n)
+    assert epsilon * (1.0 - 1e-6) < learner.privacy_spent(delta) <= epsilon
+
+
+@pytest.mark.parametrize(("horizon", "epsilon"), [(3, 1.0), (1000, 300.0)])
+def test_few_steps_and_large_ones_are_booked_as_zcdp(horizon: int, epsilon: float) -> None:
+    learner = DPPOFW(3, horizon=horizon, epsilon=epsilon, delta=1e-5, mechanism="gumbel")
+    assert learner.noise.rho == zcdp_rho(epsilon, 1e-5) / harmonic(horizon)
+    learner.step(None)
+    is_large = learner.noise.rho > LARGEST_RHO
+    assert is_large == (epsilon == 300.0)
+    [once] = learner.privacy_ledger().events
+    assert isinstance(once.event, ZCDPEvent if is_large else SmallStepsEvent)
 
 
 def test_scores_get_noise_of_their_law() -> None:
     """Draws are as the formula says: the scale of step t is that of step 1 over the square root of t."""
     learner = DPPOFW(3, mechanism="gumbel", **PROMISE)
     assert isinstance(learner.noise, NoisyVertex)
-    rho = zcdp_rho(1.0, 1e-3)
     range_ = 2.0 * 2.0 * (1.0 + MARGIN)
-    assert math.isclose(learner.noise.scale, range_ * math.sqrt(harmonic(40) / (8.0 * rho)), rel_tol=1e-12)
+    assert math.isclose(learner.noise.scale, range_ / math.sqrt(8.0 * learner.noise.rho), rel_tol=1e-12)
     laplace = DPPOFW(3, mechanism="laplace", **PROMISE)
     assert math.isclose(laplace.noise.scale, 2.0 * learner.noise.scale, rel_tol=1e-12)
     # One unit of noise on vertex 4, -e_2, makes it win until the scores differ by the scale.

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 import torch
 from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
+from dp_accounting.pld import privacy_loss_distribution as losses
 from scipy import stats
 
 from tests.private_tools import KnownNoise, Recorded
 from torchonline import DPHDB, DPPOFW, DPTOFW
 from torchonline.baselines import LocalMD, NoisySFW
 from torchonline.privacy import prefix_sum
-from torchonline.privacy.calibration import gaussian_mu, zcdp_epsilon
+from torchonline.privacy.calibration import gaussian_epsilon, gaussian_mu
 from torchonline.privacy.clipping import MARGIN
 from torchonline.privacy.mechanisms.blt import trace_lower_bound
+from torchonline.privacy.mechanisms.discrete import EXCESS
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
 from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS, PrefixSum
 from torchonline.privacy.noise import grid_of
@@ -183,16 +184,14 @@ def test_a_bandits_people_are_closer_on_the_clock_of_an_arm() -> None:
 
 
 def test_discrete_noise_is_enough_and_two_thirds_of_it_is_not() -> None:
-    """By its zCDP: each of the nodes that a record is in, moved by whole steps of the grid."""
+    """Each of the nodes that a record is in has discrete noise, which another library composes, on a coarser grid."""
     made = noise("tree", 1000, clip=1.25, epsilon=0.7, noise_source="discrete")
-    nodes = float(made.materialize(1000)[1].sum(0).max())
-    orders = np.concatenate([1.0 + np.geomspace(1e-2, 1.0, 400), np.geomspace(2.0, 2000.0, 3000)])
+    nodes = int(made.materialize(1000)[1].sum(0).max())
     for factor, enough in ((1.0, True), (2.0 / 3.0, False)):
-        mechanism = made.noise
-        rho = nodes * (2.5 / (factor * mechanism.noise_scale)) ** 2 / 2.0
-        accountant = RdpAccountant(orders, dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
-        epsilon = accountant.compose(dp_accounting.ZCDpEvent(rho)).get_epsilon(1e-3)
-        assert (abs(epsilon - 0.7) < 1e-3) == enough, epsilon
+        moved = round(400 * 2.5 / (factor * made.noise.noise_scale))  # of a standard deviation of 400
+        each = losses.from_discrete_gaussian_mechanism(400.0, sensitivity=moved, value_discretization_interval=1e-3)
+        epsilon = each.self_compose(nodes).get_epsilon_for_delta(1e-3)
+        assert (abs(epsilon - 0.7) < 0.01) == enough, epsilon
         assert (epsilon > 1.2 * 0.7) != enough
 
 
@@ -262,8 +261,8 @@ def test_discrete_noise_is_on_its_grid_and_booked_as_what_it_is() -> None:
     assert math.log2(grid).is_integer()
     moved = made.noise.whole_sensitivity  # by a record, in units of the grid
     assert 1.0 <= moved * grid < 1.0 + 1e-5
-    rho = (20).bit_length() * (moved / made.noise.sigma) ** 2 / 2.0
-    assert math.isclose(made.privacy_spent(1e-3), zcdp_epsilon(rho, 1e-3), rel_tol=1e-12)
+    mu = math.sqrt((20).bit_length()) * moved / made.noise.sigma
+    assert math.isclose(made.privacy_spent(1e-3), gaussian_epsilon((1.0 + EXCESS) * mu, 1e-3), rel_tol=1e-12)
     assert 0.99 < made.privacy_spent(1e-3) <= 1.0
     first = noise("tree", 1, (4000,), noise_source="discrete")
     for factor, accepted in ((1.0, True), (2.0 / 3.0, False), (1.5, False)):

@@ -13,7 +13,6 @@ from torchonline.core.checks import kind, one_of, positive
 from torchonline.core.ops import assign_
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
-from torchonline.privacy.calibration import zcdp_rho
 from torchonline.privacy.clipping import REWARDS_A_ROUND, clipped
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.point import PrivatePoint
@@ -81,8 +80,7 @@ class PrivateFrankWolfe(PrivatePoint):
             horizon=self.horizon,
             sensitivity=self._moved(math.inf),
             longest=self._longest_sum(math.inf),
-            rho=zcdp_rho(self.epsilon, self.delta),
-            source=self.source,
+            **self._promise(),
         )
 
     def _initial_state(self) -> dict[str, Tensor | None]:

@@ -7,10 +7,12 @@ from torch import Tensor
 
 from torchonline.convex.domains import Vertices
 from torchonline.core.write_once import WriteOnce
-from torchonline.privacy.accounting import Event, ZCDPEvent
+from torchonline.privacy.accounting import Event, SmallStepsEvent, ZCDPEvent
+from torchonline.privacy.calibration import gaussian_mu, zcdp_rho
 from torchonline.privacy.clipping import sum_rounding
 from torchonline.privacy.mechanisms.base import State
 from torchonline.privacy.noise import NoiseSource
+from torchonline.privacy.small_steps import LARGEST_RHO, harmonic, harmonic_mu
 
 
 class NoisyVertex(WriteOnce):
@@ -19,14 +21,15 @@ class NoisyVertex(WriteOnce):
     The vertex with the lowest score is released, and the sum stays secret. If a record is replaced, the differences of the
     scores move by at most :math:`\Delta_t = \Delta_1/t`, with :math:`\Delta_1 = \mathrm{diam}_1(V)\cdot 2C` for contributions
     clipped to C in the maximum norm. Gumbel noise of scale b is :math:`(\Delta_t/b)^2/8`-zCDP, by its bounded range, and Laplace
-    noise :math:`(\Delta_t/b)^2/2`-zCDP. With :math:`b_t = \Delta_1\sqrt{H_n/(8\rho)}/\sqrt t`, and 2 in the place of 8 for
-    Laplace noise, n steps are :math:`\rho`-zCDP and t steps are :math:`\rho H_t/H_n`-zCDP. :math:`\Delta_1` also allows for the
-    rounding of sums and scores.
+    noise :math:`(\Delta_t/b)^2/2`-zCDP. With :math:`b_t = \Delta_1/\sqrt{8\rho_1 t}`, and 2 in the place of 8 for Laplace
+    noise, step t is :math:`\rho_1/t`-zCDP. All steps together are bounded by the sum of these, and as small steps
+    (:mod:`~torchonline.privacy.small_steps`). The largest :math:`\rho_1` is taken for which one of the bounds keeps the promise.
+    :math:`\Delta_1` also allows for the rounding of sums and scores.
 
     Args:
         domain: the polytope V.
         law, source: ``"gumbel"`` or ``"laplace"``, and the source of this noise.
-        horizon, rho: n, the number of steps, and the rho of all of them.
+        horizon, epsilon, delta: n, the number of steps, and the promise for all of them.
         sensitivity: 2C, or C under ``"zero_out"``: how far a record moves the sum in the maximum norm.
         longest: the largest maximum norm of a summand.
     """
@@ -39,20 +42,21 @@ class NoisyVertex(WriteOnce):
         horizon: int,
         sensitivity: float,
         longest: float,
-        rho: float,
+        epsilon: float,
+        delta: float,
         source: NoiseSource,
     ) -> None:
         source.require("highest")
         self.domain = domain
         self.name = law
         self.horizon = horizon
-        self.rho = rho
+        self.rho = _largest_rho(epsilon, delta, horizon)
         self.source = source
         share = {"gumbel": 8.0, "laplace": 2.0}[law]
         # Two scores of two streams are rounded, each d + 3 times at most.
         moved = domain.diameter * (sensitivity + sum_rounding(horizon) * longest)
         moved += 2.0**-50 * (domain.dim + 3) * horizon * domain.reach * longest
-        self.scale = moved * math.sqrt(harmonic(horizon) / (share * rho))
+        self.scale = moved / math.sqrt(share * self.rho)
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         return {"secret_sum": torch.zeros(dim, dtype=torch.float64)}
@@ -69,12 +73,16 @@ class NoisyVertex(WriteOnce):
         return self.domain.vertex(self.source.highest(scores, self.scale / math.sqrt(step), self.name))
 
     def event(self, steps: int) -> Event:
-        return ZCDPEvent(self.rho * harmonic(steps) / harmonic(self.horizon))
+        rho = self.rho * harmonic(steps)
+        return SmallStepsEvent(harmonic_mu(self.rho, steps), rho) if self.rho <= LARGEST_RHO else ZCDPEvent(rho)
 
     def parameters(self) -> list[tuple[str, float]]:
         return [("noise_scale", self.scale)]
 
 
-def harmonic(n: int) -> float:
-    """Return ``1 + 1/2 + ... + 1/n``."""
-    return float(torch.special.digamma(torch.tensor(n + 1.0, dtype=torch.float64))) + 0.57721566490153286
+def _largest_rho(epsilon: float, delta: float, steps: int) -> float:
+    """Return the largest rho of a first step, after which it falls as 1/t."""
+    # mu is linear in the root of rho.
+    of_small_steps = (gaussian_mu(epsilon, delta) / harmonic_mu(1.0, steps)) ** 2
+    of_zcdp = zcdp_rho(epsilon, delta) / harmonic(steps)
+    return max(of_zcdp, of_small_steps) if of_small_steps <= LARGEST_RHO else of_zcdp

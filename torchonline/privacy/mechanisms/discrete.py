@@ -7,21 +7,25 @@ import torch
 from torch import Tensor
 
 from torchonline.core.backend import beside
-from torchonline.privacy.accounting import Event, ZCDPEvent
-from torchonline.privacy.calibration import zcdp_rho
+from torchonline.privacy.accounting import Event, SmallStepsEvent
+from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.mechanisms.base import State
 from torchonline.privacy.mechanisms.trees import Tree
 from torchonline.privacy.noise import NoiseSource
 
-RESOLUTION = 20  # the standard deviation of a node's noise is about two to this power, in units of the grid
+RESOLUTION = 20  # the standard deviation of a node's noise is at least two to this power, in units of the grid
+
+# Above a standard deviation of 2^20, discrete Gaussian noise has the GDP of the continuous one, but for this share of mu.
+EXCESS = 1e-8
 
 
 class DiscreteTree(Tree):
     r"""Binary tree of integers, in units of ``grid``, with discrete Gaussian noise.
 
     For integers that move by at most s the noise is :math:`s^2/(2\sigma^2)`-zCDP, as the continuous noise is (Canonne, Kamath
-    and Steinke, NeurIPS 2020). No number of this proof is real. ``grid`` is a power of two. Summands are rounded towards 0; one
-    that is then too long, which only rounding can cause, counts as 0.
+    and Steinke, NeurIPS 2020), and for a :math:`\sigma` of at least :math:`2^{20}` it is :math:`(1 + 10^{-8})s/\sigma`-GDP
+    (docs/privacy.md). Nothing that is released is computed with real numbers. ``grid`` is a power of two. Summands are rounded
+    towards 0; one that is then too long, which only rounding can cause, counts as 0.
 
     Args:
         horizon, source, sensitivity, longest: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`. The sensitivity
@@ -35,15 +39,15 @@ class DiscreteTree(Tree):
     def __init__(
         self, horizon: int, *, sensitivity: float, longest: float, epsilon: float, delta: float, source: NoiseSource
     ) -> None:
-        rho = zcdp_rho(epsilon, delta) / horizon.bit_length()
+        mu = gaussian_mu(epsilon, delta) / (math.sqrt(horizon.bit_length()) * (1.0 + EXCESS))
         records = round(sensitivity / longest)  # a record moves the sum by the length of 1 or 2 summands
         # Floating-point numbers are divided exactly by a power of two.
-        self.grid = 2.0 ** (math.floor(math.log2(sensitivity / math.sqrt(2.0 * rho))) - RESOLUTION)
+        self.grid = 2.0 ** (math.floor(math.log2(sensitivity / mu)) - RESOLUTION)
         self.longest_whole = math.ceil(longest / self.grid)
         if self.longest_whole > 1 << 30:
             raise ValueError(f"epsilon: expected one that needs more noise for a grid to resolve, got {epsilon:g}")
         self.whole_sensitivity = records * self.longest_whole
-        self.sigma = math.ceil(self.whole_sensitivity / math.sqrt(2.0 * rho))
+        self.sigma = math.ceil(self.whole_sensitivity / mu)
         super().__init__(
             horizon, sensitivity=sensitivity, longest=longest, noise_scale=self.sigma * self.grid, source=source
         )
@@ -63,4 +67,5 @@ class DiscreteTree(Tree):
         return noisy_sum * beside(np.array([self.grid]), noisy_sum)  # by a number, torch would return float32
 
     def event(self, steps: int) -> Event:
-        return ZCDPEvent(steps.bit_length() * (self.whole_sensitivity / self.sigma) ** 2 / 2.0)
+        mu = math.sqrt(steps.bit_length()) * self.whole_sensitivity / self.sigma
+        return SmallStepsEvent((1.0 + EXCESS) * mu, 0.5 * mu * mu)

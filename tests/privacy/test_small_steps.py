@@ -1,0 +1,128 @@
+"""Small steps: the lemma against exact means, the bound against the exact adaptive composition, and the discrete Gaussian."""
+
+import math
+import re
+
+import mpmath
+import numpy as np
+import pytest
+
+from torchonline.privacy import SmallStepsEvent, gaussian_delta, small_steps_mu
+from torchonline.privacy.mechanisms.discrete import EXCESS, RESOLUTION
+from torchonline.privacy.small_steps import LARGEST_RHO, harmonic, harmonic_mu
+
+pytestmark = pytest.mark.fast
+
+
+def time_value(s: float, x: mpmath.mpf) -> mpmath.mpf:
+    """E(e^(x + L) - 1)+ less (e^x - 1)+, for Gaussian privacy of mu^2 = s, whose L is N(-s/2, s)."""
+    root = mpmath.sqrt(s)
+    if x > 0:
+        return mpmath.ncdf(root / 2 - x / root) - mpmath.exp(x) * mpmath.ncdf(-root / 2 - x / root)
+    return mpmath.exp(x) * mpmath.ncdf(x / root + root / 2) - mpmath.ncdf(x / root - root / 2)
+
+
+def intrinsic(x: mpmath.mpf) -> mpmath.mpf:
+    return max(mpmath.mpf(0), mpmath.expm1(x))
+
+
+def two_points(low: float, high: float) -> list[tuple[mpmath.mpf, float]]:
+    """Weights and values of a log-ratio that takes two values and whose exponential has mean 1."""
+    share = (1 - mpmath.exp(low)) / (mpmath.exp(high) - mpmath.exp(low))
+    return [(share, high), (1 - share, low)]
+
+
+@pytest.mark.parametrize("span", [0.05, 0.5, 2.0, 4.8])
+def test_a_step_before_gaussian_steps_adds_what_the_lemma_says(span: float) -> None:
+    """For bounded ranges at all places, at all distances from the middle; and a twentieth of the excess is not enough."""
+    worst = mpmath.mpf(0)
+    with mpmath.workdps(130):
+        a = mpmath.mpf(span) ** 2 / 4
+        for s in (2 * a, 3 * a, 10 * a, 100 * a):
+            excess = a * a / (s - a)
+            for share in (0.02, 0.3, 0.5, 0.7, 0.98):
+                law = two_points(-share * span, (1.0 - share) * span)
+                for z in (-9.0, -5.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 9.0):
+                    x = z * mpmath.sqrt(s)
+                    terms = [weight * (time_value(s, x + step) + intrinsic(x + step)) for weight, step in law]
+                    mean = mpmath.fsum([*terms, -intrinsic(x)])
+                    assert mean <= time_value(s + a + excess, x)
+                    worst = max(worst, mean / time_value(s + a + excess / 20, x))
+    assert (worst > 1) == (span < 1.0)
+
+
+def exact_delta(spans: list[float], epsilons: np.ndarray) -> np.ndarray:
+    """The delta of adaptive steps of bounded range: the adversary places each range where it is worst, given the past."""
+    grid = np.linspace(-14.0, 14.0, 8001)
+    delta = np.maximum(0.0, -np.expm1(grid))  # by what is left of epsilon
+    for span in reversed(spans):
+        best = delta
+        for low in np.linspace(0.0, span, 33)[1:-1]:
+            share = -math.expm1(-low) / (math.exp(span - low) - math.exp(-low))
+            up = np.interp(grid + span - low, grid, delta, right=0.0)
+            down = np.where(grid - low < grid[0], -np.expm1(grid - low), np.interp(grid - low, grid, delta))
+            best = np.maximum(best, share * up + (1.0 - share) * down)
+        delta = best
+    return np.interp(epsilons, grid, delta)
+
+
+@pytest.mark.parametrize(("span", "steps"), [(0.5, 60), (1.5, 40), (2.0, 5), (3.0, 1)])
+def test_adaptive_steps_spend_no_more_than_the_bound(span: float, steps: int) -> None:
+    mu = harmonic_mu(span * span / 8.0, steps)
+    epsilons = np.linspace(0.0, 3.5, 15) * mu
+    exact = exact_delta([span / math.sqrt(k) for k in range(1, steps + 1)], epsilons)
+    bound = np.array([gaussian_delta(mu, epsilon) for epsilon in epsilons])
+    assert (exact <= bound * (1.0 + 1e-6) + 1e-12).all()
+    # Gaussian noise of the same rho spends less than such steps do, so the excess is needed.
+    gaussian = np.array([gaussian_delta(span / 2.0 * math.sqrt(harmonic(steps)), epsilon) for epsilon in epsilons])
+    assert (exact[:3] > gaussian[:3]).all()
+
+
+@pytest.mark.parametrize("rho", [1e-8, 0.01, LARGEST_RHO])
+def test_a_harmonic_series_costs_little_more_than_its_terms_one_by_one(rho: float) -> None:
+    before = 0.0
+    for steps in [*range(1, 300), 511, 512, 513, 1023, 1024, 1025, 5000, 100_000]:
+        together = harmonic_mu(rho, steps)
+        assert together >= before  # to spend less by another step would be wrong, and would confuse a budget
+        before = together
+        if steps <= 5000:
+            exact = small_steps_mu([rho / k for k in range(1, steps + 1)])
+            assert exact * (1.0 - 1e-12) <= together <= 1.004 * exact
+    assert 1.0 < together / math.sqrt(2.0 * rho * harmonic(100_000)) < 1.01
+
+
+def test_many_equal_steps_are_nearly_gaussian() -> None:
+    assert small_steps_mu([]) == small_steps_mu([0.0, 0.0]) == 0.0
+    assert small_steps_mu([0.5]) == pytest.approx(2.0)  # a single step gets nothing
+    for count, excess in ((10, 0.25), (1000, 0.006), (100_000, 1e-4)):
+        assert 1.0 < small_steps_mu([0.5 / count] * count) < 1.0 + excess
+
+
+@pytest.mark.parametrize("rhos", [[0.1, 3.01], [-1e-9], [math.nan]])
+def test_steps_that_the_proof_does_not_cover_are_refused(rhos: list[float]) -> None:
+    with pytest.raises(ValueError, match=re.escape("rhos: expected numbers from 0 to 3, got ")):
+        small_steps_mu(rhos)
+
+
+@pytest.mark.parametrize("shift", [1, 2, 12_345, 1 << 19, 1 << 21])
+def test_a_fine_discrete_gaussian_spends_what_the_continuous_one_does(shift: int) -> None:
+    """At the least standard deviation that is used: without the excess, one unit of the grid would spend more."""
+    sigma = 1 << RESOLUTION
+    y = np.arange(-9 * sigma, 9 * sigma + 1, dtype=np.float64)
+    weights = np.exp(-0.5 * (y / sigma) ** 2)
+    weights /= weights.sum()
+    mu = shift / sigma
+    for z in (0.0, 0.5, 2.0):
+        epsilon = z * mu
+        # The first record's output is more likely, by more than e^epsilon, below this.
+        turn = shift / 2.0 - epsilon * sigma * sigma / shift
+        first = weights[y < turn]
+        exact = float((-np.expm1(epsilon + (shift * y[y < turn] - shift * shift / 2.0) / sigma**2) * first).sum())
+        assert exact <= gaussian_delta((1.0 + EXCESS) * mu, epsilon) * (1.0 + 1e-9)
+        assert exact == pytest.approx(gaussian_delta(mu, epsilon), rel=2e-6)
+
+
+def test_an_event_of_small_steps_has_both_costs() -> None:
+    assert SmallStepsEvent(mu=0.5, rho=0.1).costs() == {"mu_squared": 0.25, "rho": 0.1}
+    with pytest.raises(ValueError, match=r"^mu: "):
+        SmallStepsEvent(mu=-0.5, rho=0.1)

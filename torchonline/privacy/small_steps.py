@@ -1,0 +1,68 @@
+r"""Gaussian privacy of many small steps, each of zero-concentrated privacy.
+
+Let a mechanism's log-likelihood ratio L between two neighbours have :math:`\log E e^{\theta L} \le \theta(\theta-1)\rho` for
+theta outside of [0, 1], and at least that inside, the mean being over one neighbour's outputs. Followed by steps that are
+:math:`\sqrt s`-GDP together, it is :math:`\sqrt{s + v}`-GDP for
+
+.. math:: v = \frac{2\rho}{1 - 2\rho/s},\qquad s \ge 4\rho,\qquad \rho \le 3 .
+
+So many small steps cost little more than Gaussian noise of the same rho. The steps may be chosen adaptively; their rho may not.
+Proof: docs/privacy.md, "Small steps".
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+LARGEST_RHO = 3.0  # of one step, for which the bound is proved
+SHORT = 64  # so many first steps of a harmonic series are added one by one
+
+
+def small_steps_mu(rhos: Sequence[float]) -> float:
+    """Return mu such that steps in this order are mu-GDP together.
+
+    ``rhos`` are their rho, each from 0 to 3.
+
+    Example:
+        >>> f"{small_steps_mu([0.001] * 500):.4f}"  # a Gaussian mechanism of the sum has 1
+        '1.0083'
+    """
+    if not all(0.0 <= rho <= LARGEST_RHO for rho in rhos):
+        raise ValueError(f"rhos: expected numbers from 0 to {LARGEST_RHO:g}, got {min(rhos):g} to {max(rhos):g}")
+    return math.sqrt(_one_by_one(0.0, rhos))
+
+
+def harmonic_mu(rho: float, steps: int) -> float:
+    """Return mu such that steps of rho, rho/2, rho/3, ... are mu-GDP together.
+
+    ``rho`` is that of the first step, from 0 to 3. After the 64th, steps are bounded together, by a sum that is at most an
+    integral, so the cost grows with the logarithm of ``steps`` only.
+    """
+    squared = 0.0
+    for first, last in reversed(_ranges(steps)):
+        # With 2 rho = a <= top and s >= 4 top, v = a + a^2/(s - a), and the sum of a/(s - a) is at most a logarithm.
+        top, total = 2.0 * rho / first, 2.0 * rho * (harmonic(last) - harmonic(first - 1))
+        squared = max(squared, 4.0 * top)
+        squared += total + top * math.log1p(total / (squared - 2.0 * top))
+    return math.sqrt(_one_by_one(squared, [rho / k for k in range(1, min(steps, SHORT) + 1)]))
+
+
+def harmonic(n: int) -> float:
+    """Return ``1 + 1/2 + ... + 1/n``."""
+    return float(torch.special.digamma(torch.tensor(n + 1.0, dtype=torch.float64))) + 0.57721566490153286
+
+
+def _one_by_one(squared: float, rhos: Sequence[float]) -> float:
+    """Return mu^2 of steps that are followed by others of a known mu^2."""
+    for rho in reversed(rhos):
+        if rho > 0.0:
+            squared = max(squared, 4.0 * rho)
+            squared += 2.0 * rho / (1.0 - 2.0 * rho / squared)
+    return squared
+
+
+def _ranges(steps: int) -> list[tuple[int, int]]:
+    """Return the ranges of steps after the first 64: 65 to 128, 129 to 256, ..."""
+    starts = [SHORT << k for k in range(max(0, steps.bit_length() - SHORT.bit_length() + 1))]
+    return [(start + 1, min(2 * start, steps)) for start in starts if start < steps]
