@@ -518,9 +518,10 @@ def test_ftrl_regret_is_within_its_bound() -> None:
     n, d = 200, 3
 
     def regret(factor: float) -> tuple[float, float]:
-        plain = build(DPFTRL, d, horizon=n)
+        told = {"horizon": n, "radius_bound": 1.0}
+        plain = build(DPFTRL, d, **told)
         made = build(
-            DPFTRL, d, horizon=n, batch_shape=(100,), learning_rate=factor * plain.learning_rate, epsilon=1.0, seed=3
+            DPFTRL, d, batch_shape=(100,), learning_rate=factor * plain.learning_rate, epsilon=1.0, seed=3, **told
         )
         total, sums = torch.zeros(100, dtype=D), torch.zeros((100, d), dtype=D)
         for step in range(n):

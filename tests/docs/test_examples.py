@@ -19,6 +19,7 @@ WRITTEN = {
     "examples/benchmarks/neural_linear.py": ["neural_linear.jsonl", "neural_linear.md"],
     "examples/benchmarks/private_audits.py": ["private_audits.json"],
     "examples/benchmarks/private_accuracy.py": ["private_accuracy.md"],
+    "examples/benchmarks/private_radius.py": ["private_radius.md"],
     "examples/benchmarks/radius_masters.py": ["radius_masters.md"],
     "examples/benchmarks/run.py": ["runs.jsonl", "tables.md", "benchmark.png"],
     "examples/benchmarks/promises.py": ["promises.md"],
@@ -77,6 +78,7 @@ SAID = {
         "DP-SGD, random batches of 32, tuned",
         "Noise of the sums at epsilon 1",
     ],
+    "examples/benchmarks/private_radius.py": ["diabetes | DPTOFW | 1 | ", "diabetes | DPFTRL | 8 | "],
     "examples/benchmarks/radius_masters.py": [
         "Multiples of 27",
         "| digits, pareto |",

@@ -26,7 +26,7 @@ def small_steps_mu(rhos: Sequence[float]) -> float:
 
     Example:
         >>> f"{small_steps_mu([0.001] * 500):.4f}"  # a Gaussian mechanism of the sum has 1
-        '1.0083'
+        '1.0080'
     """
     if not all(0.0 <= rho <= LARGEST_RHO for rho in rhos):
         raise ValueError(f"rhos: expected numbers from 0 to {LARGEST_RHO:g}, got {min(rhos):g} to {max(rhos):g}")

@@ -415,7 +415,8 @@ def test_stronger_noise_where_more_is_promised() -> None:
     """A smaller epsilon costs: over a fleet the error at 0.1 is above that at 1, and that above none."""
     errors = []
     for epsilon in (0.1, 1.0, math.inf):
-        learner = DPTOFW(3, horizon=400, epsilon=epsilon, delta=1e-3, batch_shape=(50,), seed=2)
+        told = {"horizon": 400, "delta": 1e-3, "batch_shape": (50,), "seed": 2}
+        learner = DPTOFW(3, radius_bound=1.0, epsilon=epsilon, **told)
         target = torch.tensor([0.5, -0.3, 0.1]).double()
         for _ in range(400):
             learner.step(learner.queries() - target)

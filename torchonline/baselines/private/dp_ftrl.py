@@ -10,6 +10,7 @@ from torchonline.baselines.private.private_optimizer import PrivateOptimizer, ra
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.learners.base import PrivateOptions
+from torchonline.privacy.learners.point import DEFAULT_RADIUS
 from torchonline.privacy.mechanisms.base import number_of
 from torchonline.privacy.mechanisms.prefix_sums import calibrated
 
@@ -70,7 +71,7 @@ class DPFTRL(PrivateOptimizer):
         dim: int,
         *,
         norm: float = 2.0,
-        radius_bound: float = 1.0,
+        radius_bound: float = DEFAULT_RADIUS,
         learning_rate: float | None = None,
         clip: float = 1.0,
         mechanism: str = "blt",

@@ -10,6 +10,7 @@ from torchonline.baselines.private.private_optimizer import DisjointBatches, rat
 from torchonline.core.checks import within
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.learners.base import PrivateOptions
+from torchonline.privacy.learners.point import DEFAULT_RADIUS
 
 
 class LocalMD(DisjointBatches):
@@ -66,7 +67,7 @@ class LocalMD(DisjointBatches):
         dim: int,
         *,
         norm: float = 2.0,
-        radius_bound: float = 1.0,
+        radius_bound: float = DEFAULT_RADIUS,
         learning_rate: float | None = None,
         clip: float = 1.0,
         **options: Unpack[PrivateOptions],

@@ -10,6 +10,7 @@ from torchonline.convex.domains import LpBall
 from torchonline.core.checks import within
 from torchonline.privacy.clipping import clipped, sum_rounding
 from torchonline.privacy.learners.base import PrivateOptions
+from torchonline.privacy.learners.point import DEFAULT_RADIUS
 
 
 class NoisySFW(DisjointBatches):
@@ -64,7 +65,7 @@ class NoisySFW(DisjointBatches):
         dim: int,
         *,
         norm: float = 2.0,
-        radius_bound: float = 1.0,
+        radius_bound: float = DEFAULT_RADIUS,
         clip: float = 1.0,
         step_size: float | None = None,
         **options: Unpack[PrivateOptions],

@@ -15,6 +15,7 @@ from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped, sum_rounding
 from torchonline.privacy.learners.base import SEEDED, warn_of_delta
 from torchonline.privacy.learners.clock import refuse_several_ranks
+from torchonline.privacy.learners.point import DEFAULT_RADIUS
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
 
@@ -72,7 +73,7 @@ class NoisySGD(WriteOnce):
         epsilon: float,
         delta: float,
         norm: float = 2.0,
-        radius_bound: float = 1.0,
+        radius_bound: float = DEFAULT_RADIUS,
         learning_rate: float | None = None,
         clip: float = 1.0,
         steps: int | None = None,

@@ -9,6 +9,7 @@ from torchonline.convex.domains import CrossPolytope, Domain, LpBall, Polytope, 
 from torchonline.core.checks import instance_of, one_of
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.frank_wolfe_base import PrivateFrankWolfe
+from torchonline.privacy.learners.point import DEFAULT_RADIUS
 from torchonline.privacy.learners.vertex_choice import NoisyVertex
 from torchonline.privacy.mechanisms.base import VERTEX_LAWS, Mechanism
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
@@ -34,8 +35,8 @@ class DPTOFW(PrivateFrankWolfe):
     Cost of a step: O(5 d) time and memory for ``"blt"``, O(d log n) for the trees, O(n d) for ``"sqrt"``.
 
     Args:
-        norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius. The default of 1 is small
-            for logistic regression on features of norm 1: take 10 (docs/private_accuracy.md).
+        norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius. The default of 3 is for
+            features of norm 1. For logistic loss on such features 10 is better (docs/private_accuracy.md).
         domain: another convex set than this ball, such as :class:`~torchonline.convex.domains.Simplex`, ``Box``,
             ``NuclearBall``, or a :class:`~torchonline.convex.domains.Domain` of your own.
         clip: C, the bound of the combined gradient g of the round, in the Euclidean norm. g has about the size of one gradient,
@@ -55,7 +56,7 @@ class DPTOFW(PrivateFrankWolfe):
         ``(*B, 5, d)``, public; secret_memory ``(*B, 5, d)``.
 
     Example:
-        >>> learner = DPTOFW(2, horizon=1000, epsilon=1.0, delta=1e-4)
+        >>> learner = DPTOFW(2, radius_bound=1.0, horizon=1000, epsilon=1.0, delta=1e-4)
         >>> target = torch.tensor([0.6, 0.0]).double()
         >>> for _ in range(1000):
         ...     learner.step(learner.queries() - target)  # the gradient of |theta - target|^2 / 2
@@ -73,7 +74,7 @@ class DPTOFW(PrivateFrankWolfe):
         dim: int,
         *,
         norm: float = 2.0,
-        radius_bound: float = 1.0,
+        radius_bound: float = DEFAULT_RADIUS,
         domain: Domain | None = None,
         clip: float = 1.0,
         mechanism: str = "blt",
@@ -85,7 +86,7 @@ class DPTOFW(PrivateFrankWolfe):
         mechanism = one_of("mechanism", mechanism, (*MECHANISMS, "paper"))
         if domain is None:
             domain = LpBall(dim, norm=norm, radius=radius_bound)
-        elif (norm, radius_bound) != (2.0, 1.0):
+        elif (norm, radius_bound) != (2.0, DEFAULT_RADIUS):
             raise ValueError(f"domain: expected None with norm={norm} and radius_bound={radius_bound}, got both")
         elif instance_of("domain", domain, Domain, "a Domain").dim != dim:
             raise ValueError(f"domain: expected one of dimension {dim}, got {domain.dim}")
