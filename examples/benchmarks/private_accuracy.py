@@ -287,8 +287,8 @@ BATCH = 32  # expected records in a batch of DP-SGD
 SGD = f"DP-SGD, random batches of {BATCH}"
 # By name: what plays it, and the settings to choose from.
 PLAYERS: dict[str, tuple[Play, list[Options]]] = {
+    "DPTOFW, radius 1": (tofw, [{"radius_bound": 1.0}]),
     "DPTOFW, default": (tofw, [{}]),
-    "DPTOFW, radius 3": (tofw, [{"radius_bound": 3.0}]),
     "DPTOFW, radius 10": (tofw, [{"radius_bound": 10.0}]),
     "DPTOFW, radius 30": (tofw, [{"radius_bound": 30.0}]),
     "DPTOFW, radius 10, step_scale 2": (tofw, [{"radius_bound": 10.0, "step_scale": 2.0}]),

@@ -20,9 +20,10 @@ SHORT = 64  # so many first steps of a harmonic series are added one by one
 
 
 def small_steps_mu(rhos: Sequence[float]) -> float:
-    """Return mu such that steps in this order are mu-GDP together.
+    r"""Return mu such that steps in this order are mu-GDP together.
 
-    ``rhos`` are their rho, each from 0 to 3.
+    ``rhos`` are their rho, each from 0 to 3: :math:`\eta^2/8` for a bounded range eta, :math:`\varepsilon^2/2` for pure epsilon,
+    :math:`\mu^2/2` for Gaussian noise. The order matters a little. Cost: O(n).
 
     Example:
         >>> f"{small_steps_mu([0.001] * 500):.4f}"  # a Gaussian mechanism of the sum has 1
