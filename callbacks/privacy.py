@@ -38,7 +38,7 @@ class PrivacySpendLogger(pl.Callback):
     without ``shuffle``, or of a :class:`~torchonline.models.RoundLoader`. A fit that is resumed in the middle of its epoch
     may finish it, if its loader continues, as a :class:`~torchonline.models.RoundLoader` does.
 
-    Cost of a batch: computing an epsilon, about a millisecond. With k participations and Toeplitz noise it is O(k t) at step t.
+    Cost of a batch: computing an epsilon, about a millisecond.
 
     Args:
         delta: in (0, 1).

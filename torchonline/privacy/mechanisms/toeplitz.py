@@ -1,6 +1,8 @@
 """Prefix-sum mechanisms with Toeplitz factors: the least noise."""
 
 import math
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -89,8 +91,8 @@ class BLT(Mechanism):
         return blt.column_norm(self.decay, self.weight, steps)
 
     def _norm_of_several(self, steps: int, count: int) -> float:
-        powers = np.log(self._decay) * np.arange(steps - 1)
-        return _densest(np.concatenate([[1.0], self._weight @ np.exp(powers)]), count, self.min_separation)
+        told = self.horizon, self.participations, self.min_separation
+        return float(_norms_of_several(_blt_coefficients, *told, self.decay, self.weight)[steps - 1])
 
     def rounding(self, steps: int) -> float:
         # A summand of k steps ago has been rounded 2 k + b + 5 times.
@@ -102,8 +104,7 @@ class BLT(Mechanism):
         return 1.01 * math.sqrt(steps) * math.fsum(sums) / least_share
 
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
-        powers = torch.tensor(self.decay, dtype=torch.float64) ** torch.arange(n - 1).unsqueeze(-1)
-        column = torch.cat([torch.ones(1, dtype=torch.float64), powers @ torch.from_numpy(self._weight)])
+        column = torch.from_numpy(_blt_coefficients(n, self.decay, self.weight))
         return factors(_toeplitz(column) / torch.from_numpy(self._shares(n)))
 
     def errors(self, n: int) -> tuple[float, float]:
@@ -126,8 +127,7 @@ class SquareRoot(Mechanism):
 
     def __init__(self, horizon: int, **options: Any) -> None:
         super().__init__(horizon, **options)
-        k = np.arange(1, horizon)
-        self._coefficients = np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
+        self._coefficients = _root_coefficients(horizon)
         self._backwards = self._coefficients[::-1].copy()
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
@@ -149,7 +149,8 @@ class SquareRoot(Mechanism):
         return float(np.linalg.norm(self._coefficients[:steps]))
 
     def _norm_of_several(self, steps: int, count: int) -> float:
-        return _densest(self._coefficients[:steps], count, self.min_separation)
+        told = self.horizon, self.participations, self.min_separation
+        return float(_norms_of_several(_root_coefficients, *told)[steps - 1])
 
     def rounding(self, steps: int) -> float:
         return math.sqrt(steps) * (2.0 * steps + 4.0) * float(self._coefficients[:steps].sum())
@@ -161,16 +162,32 @@ class SquareRoot(Mechanism):
         return summary(torch.from_numpy(self._coefficients[:n] ** 2).cumsum(0))
 
 
-def _densest(coefficients: np.ndarray, count: int, separation: int) -> float:
-    """Return the norm of the sum of the columns 1, 1 + b, ... of a Toeplitz matrix.
+def _blt_coefficients(n: int, decay: tuple[float, ...], weight: tuple[float, ...]) -> np.ndarray:
+    """Return the first n coefficients of a BLT's encoder."""
+    powers = np.log(decay)[:, None] * np.arange(n - 1)
+    return np.concatenate([[1.0], np.array(weight) @ np.exp(powers)])
+
+
+def _root_coefficients(n: int) -> np.ndarray:
+    """Return the first n coefficients of the square root."""
+    k = np.arange(1, n)
+    return np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
+
+
+@lru_cache(maxsize=8)  # a budget asks after each step
+def _norms_of_several(
+    coefficients: Callable[..., np.ndarray], horizon: int, count: int, separation: int, *told: Any
+) -> np.ndarray:
+    """Return the norm of the sum of the columns 1, 1 + b, ... of a Toeplitz matrix, after each step.
 
     No other columns that are b apart have a longer sum, if the coefficients are not negative and fall from index b on
-    (docs/privacy.md).
+    (docs/privacy.md). Columns that begin later have zeros until then.
     """
-    total = coefficients.copy()
-    for start in range(separation, count * separation, separation):
-        total[start:] += coefficients[: len(coefficients) - start]
-    return float(np.linalg.norm(total))
+    column = coefficients(horizon, *told)
+    total = column.copy()
+    for start in range(separation, min(count * separation, horizon), separation):
+        total[start:] += column[: horizon - start]
+    return np.sqrt(np.cumsum(total * total))
 
 
 def _toeplitz(column: Tensor) -> Tensor:
