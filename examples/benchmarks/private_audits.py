@@ -131,7 +131,7 @@ def contenders() -> dict[str, tuple[Callable[[float], Play], bool]]:
         "DPTOFW, p = 1.5": (learner(DPTOFW, norm=1.5), True),
         "DPTOFW, p = infinity": (learner(DPTOFW, norm=math.inf), True),
         "DPTOFW, csprng": (learner(DPTOFW, noise_source="csprng"), True),
-        "DPTOFW, tree, integers": (learner(DPTOFW, mechanism="tree", noise_source="discrete"), False),
+        "DPTOFW, tree, integers": (learner(DPTOFW, mechanism="tree", noise_source="discrete"), True),
         "DPTOFW, paper": (learner(DPTOFW, mechanism="paper", norm=1.5), False),
         "DPPOFW, blt": (learner(DPPOFW, mechanism="blt"), True),
         "DPPOFW, gumbel": (learner(DPPOFW, mechanism="gumbel"), False),
