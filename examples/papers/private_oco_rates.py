@@ -10,12 +10,17 @@ The paper is that of ``private_oco.py``. The experiments, each a name for ``--on
   is the rate for convex losses. The rate for strongly convex ones with theta* inside has the squares of the terms.
 - *interior*: excess and regret within one run, with theta* inside the ball (radius 2) and on its sphere (radius 1). The regret
   at t is the sum of the excesses of the first t decisions.
+- *hard*: ``DPTOFW`` on linear losses whose mean is so short that noise can hide it, in the ball of radius 1. The mean's
+  length changes with n, d and epsilon; the worst of five lengths counts. Beside it is a number below which no learner's worst
+  excess can be. The exponents are those of the rate for convex losses.
 - *p1*: p = 1 with many features, which are random signs, in the ball of radius 1. theta* has l1 norm 1 and one or five entries
   that are not 0. ``DPPOFW`` with each noise, and ``NoisySFW``; and the ratio of the excesses of Gumbel noise and of the BLT over
   a grid, for one entry.
 - *bandit*: regret of ``DPHDB`` against d, in the environment of ``private_oco.py``.
 - *logistic*: the same with binary rewards and a logistic link.
 - *sgd*: ``NoisySGD``, over many passes, in Table 5.1's setting at p = infinity.
+- *smooth*: ``LocalMD`` with the noise that smooth losses need (``conditional_local_md.py``), on losses that are smooth: the
+  logistic loss, with theta* of norm 5 in the ball of radius 10; and the squared loss of Table 5.1 with bounded noise. p is 2.
 
 *Tuned* is the best of five step scales and three clips, chosen on the data: not covered by epsilon. All have delta = 0.1/n,
 except Table 5.1 with its 1/n. Noise has seeds here, so that the script repeats; a seeded run is private to nobody. An exponent's
@@ -61,7 +66,8 @@ NORMS = (1.5, 2.0, math.inf)
 VERTEX_NOISE = ("gumbel", "laplace", "blt")
 RATE_SCALES = (1.0, 0.25, 4.0)  # of the conditional LocalMD
 # Of the hard instances: entries of the mean over the standard deviation of the noisy mean's entries.
-SIGNALS, HARD_SCALES = (0.25, 0.5, 1.0, 2.0, 4.0), (1.0, 0.5, 2.0, 4.0)
+SIGNALS, HARD_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0), (1.0, 2.0, 4.0, 8.0)
+HARD_EPSILONS = (math.inf, 4.0, 1.0, 0.25)
 
 
 @dataclass(frozen=True)
@@ -554,50 +560,44 @@ class Experiments:
 
     def hard(self) -> None:
         """Measure the worst excess over linear losses, against n, d and epsilon."""
-        long, rounds, trials = 4000, (500, 1000, 2000, 4000, 8000, 16000), 2 * self.trials
-        dims, epsilons = (5, 10, 20, 40), (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+        long, short_run, rounds, trials = 4000, 2000, (500, 1000, 2000, 4000, 8000, 16000), 2 * self.trials
+        dims, epsilons = (5, 10, 20, 40), (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
         if self.smoke:
-            long, rounds, dims, epsilons = 20, (20, 40), (5, 6), (1.0, 4.0)
+            long, short_run, rounds, dims, epsilons = 20, 20, (20, 40), (5, 6), (1.0, 4.0)
         axes = {
-            "n": [[Setting(norm, n, 10, e, 1.0) for n in rounds] for e in (math.inf, 4.0, 1.0) for norm in NORMS],
+            "n": [[Setting(norm, n, 10, e, 1.0) for n in rounds] for e in HARD_EPSILONS for norm in NORMS],
             "d": [[Setting(norm, long, dim, e, 1.0) for dim in dims] for e in (math.inf, 0.5) for norm in NORMS],
-            "epsilon": [[Setting(norm, long, 10, e, 1.0) for e in epsilons] for norm in NORMS],
+            "epsilon": [[Setting(norm, short_run, 10, e, 1.0) for e in epsilons] for norm in NORMS],
         }
         names = {"n": "rounds", "d": "dim", "epsilon": "epsilon"}
         settings = list(dict.fromkeys(setting for rows in axes.values() for row in rows for setting in row))
         found = {setting: hardest(setting, trials) for setting in track(settings, "hard", console=self.console)}
-        figure, panels = plt.subplots(1, 3, figsize=(13.0, 4.2), layout="constrained", sharey=True)
+        figure, panels = plt.subplots(1, len(HARD_EPSILONS), figsize=(14.0, 4.4), layout="constrained", sharey=True)
         for axis, rows in axes.items():
             values = [getattr(setting, names[axis]) for setting in rows[0]]
+            end, part = ("first", slice(3)) if axis == "epsilon" else ("last", slice(-3, None))
             table = new_table(
                 f"Worst excess over linear losses against {axis}: mean of {trials} trials",
-                *(
-                    "epsilon",
-                    "p",
-                    "steps",
-                    *(f"{axis} = {value:g}" for value in values),
-                    "exponent",
-                    "of the last three",
-                ),
-                *("rate: records, noise", "signals"),
+                *("p", "steps") if axis == "epsilon" else ("epsilon", "p", "steps"),
+                *(*(f"{axis} = {value:g}" for value in values), "exponent", f"of the {end} three"),
+                *("rate: records, noise", "signals", "step scales"),
             )
             for row in rows:
                 first = row[0]
-                where = ("" if axis == "epsilon" else f"{first.epsilon:g}", f"{first.norm:g}")
+                where = [f"{first.epsilon:g}", f"{first.norm:g}"][axis == "epsilon" :]
                 for kind in (0, 1):
                     worst = [found[setting][kind] for setting in row]
                     runs = torch.stack([one.excess for one in worst])
-                    steps = "default" if kind == 0 else "tuned: " + ", ".join(f"{one.scale:g}" for one in worst)
-                    fits = (exponent(values, runs), exponent(values[-3:], runs[-3:]))
-                    signals = ", ".join(f"{one.signal:g}" for one in worst)
-                    rate = claimed(axis, first.norm)[0]
-                    table.add_row(*where, steps, *(short(one.mean()) for one in runs), *fits, rate, signals)
+                    fits = (exponent(values, runs), exponent(values[part], runs[part]), claimed(axis, first.norm)[0])
+                    means = [short(one.mean()) for one in runs]
+                    chosen = [", ".join(f"{getattr(one, name):g}" for one in worst) for name in ("signal", "scale")]
+                    table.add_row(*where, ("default", "tuned")[kind], *means, *fits, *chosen)
                     if axis == "n":
                         self.draw_hard(panels, row, runs.mean(-1), kind)
                 least = torch.tensor([[no_learner_has_less(setting)] for setting in row], dtype=torch.float64)
                 if first.epsilon == math.inf:
-                    cells = [short(one) for one in least]
-                    table.add_row(*where, "no learner has less", *cells, f"{slope(values, least)[0]:.2f}", "", "", "")
+                    fitted = f"{round(slope(values, least)[0], 2) + 0.0:.2f}"
+                    table.add_row(*where, "no learner has less", *map(short, least), fitted, "", "", "", "")
                 for setting, one in zip(row, least, strict=True):
                     default, tuned = found[setting]
                     self.keep(f"hard, {axis}", setting, default=default.excess, tuned=tuned.excess, least=one)
@@ -608,7 +608,7 @@ class Experiments:
     def draw_hard(self, panels: Any, row: Sequence[Setting], means: Tensor, kind: int) -> None:
         """Draw one line of the worst excess against n, and the lower bound."""
         first, x = row[0], [setting.rounds for setting in row]
-        panel, color = panels[(math.inf, 4.0, 1.0).index(first.epsilon)], f"C{NORMS.index(first.norm)}"
+        panel, color = panels[HARD_EPSILONS.index(first.epsilon)], f"C{NORMS.index(first.norm)}"
         label = f"p = {first.norm:g}, {('default', 'tuned')[kind]}"
         panel.loglog(x, means, color + ":-"[kind], marker="o", markersize=3, label=label)
         if kind and first.norm >= 2.0:
