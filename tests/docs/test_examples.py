@@ -207,7 +207,7 @@ SAID = {
         "Logistic DPHDB",
         "Table 5.1, p = infinity, (1, 1/T)",
         "Worst excess over linear losses against n: mean of 4 trials",
-        "| no learner has less |",
+        "| any learner, all losses |",
         "LocalMD, conditional, has less than DPTOFW in",
     ],
     "examples/papers/private_oco_speed.py": ["the same in NumPy", "BLT after 1000 steps: "],
