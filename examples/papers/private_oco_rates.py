@@ -10,18 +10,23 @@ The paper is that of ``private_oco.py``. The experiments, each a name for ``--on
   is the rate for convex losses. The rate for strongly convex ones with theta* inside has the squares of the terms.
 - *interior*: excess and regret within one run, with theta* inside the ball (radius 2) and on its sphere (radius 1). The regret
   at t is the sum of the excesses of the first t decisions.
+- *hard*: ``DPTOFW`` on linear losses whose mean is so short that noise can hide it, in the ball of radius 1. The mean's
+  length changes with n, d and epsilon; the worst of five lengths counts. Beside it is a lower bound of any learner's worst
+  excess, over all linear losses. The rate is that for convex losses.
 - *p1*: p = 1 with many features, which are random signs, in the ball of radius 1. theta* has l1 norm 1 and one or five entries
   that are not 0. ``DPPOFW`` with each noise, and ``NoisySFW``; and the ratio of the excesses of Gumbel noise and of the BLT over
   a grid, for one entry.
 - *bandit*: regret of ``DPHDB`` against d, in the environment of ``private_oco.py``.
 - *logistic*: the same with binary rewards and a logistic link.
 - *sgd*: ``NoisySGD``, over many passes, in Table 5.1's setting at p = infinity.
+- *smooth*: ``LocalMD`` with the noise that smooth losses need (``conditional_local_md.py``), on losses that are smooth: the
+  logistic loss, with theta* of norm 5 in the ball of radius 10; and the squared loss of Table 5.1 with bounded noise. p is 2.
 
 *Tuned* is the best of five step scales and three clips, chosen on the data: not covered by epsilon. All have delta = 0.1/n,
 except Table 5.1 with its 1/n. Noise has seeds here, so that the script repeats; a seeded run is private to nobody. An exponent's
 standard error is by the jackknife over trials.
 
-    python examples/papers/private_oco_rates.py    # some 18 minutes; seconds with --smoke
+    python examples/papers/private_oco_rates.py    # some 27 minutes; seconds with --smoke
 """
 
 import argparse
@@ -42,6 +47,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import torch
+from conditional_local_md import ConditionalLocalMD
 from rich import box
 from rich.console import Console
 from rich.progress import track
@@ -49,7 +55,7 @@ from rich.table import Table
 from torch import Tensor
 
 from torchonline import DPHDB, DPPOFW, DPTOFW
-from torchonline.baselines import NoisySFW, NoisySGD
+from torchonline.baselines import DPFTRL, LocalMD, NoisySFW, NoisySGD
 from torchonline.links import Logistic
 
 NOISE, SPARSITY = 0.05, 5
@@ -58,6 +64,10 @@ WIDTH = 220  # of the printed tables, in characters
 STEP_SCALES, CLIPS = (1.0, 0.125, 0.25, 0.5, 2.0), (1.0, 0.5, 2.0)
 NORMS = (1.5, 2.0, math.inf)
 VERTEX_NOISE = ("gumbel", "laplace", "blt")
+RATE_SCALES = (1.0, 0.25, 4.0)  # of the conditional LocalMD
+# Of the hard instances: entries of the mean over the standard deviation of the noisy mean's entries.
+SIGNALS, HARD_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0), (1.0, 4.0, 8.0)
+HARD_EPSILONS = (math.inf, 4.0, 1.0, 0.25)
 
 
 @dataclass(frozen=True)
@@ -110,9 +120,49 @@ class Stream:
             x = features(self.setting, self.trials, self.generator)
             yield x, (x * self.theta).sum(-1) + NOISE * self._normal(self.trials)
 
+    def gradients(self, points: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Return gradients of the squared loss at points, ``(*B, N, d)``."""
+        residual = (points * x.unsqueeze(-2)).sum(-1) - y.unsqueeze(-1)
+        return 2.0 * residual.unsqueeze(-1) * x.unsqueeze(-2)
+
     def excess(self, theta: Tensor) -> Tensor:
         """Return E<x, theta - theta*>^2; E xx' is a multiple of the identity."""
         return self.moment * (theta - self.theta).square().sum(-1)
+
+
+class HardStream(Stream):
+    """Linear losses -<theta, z>, with a mean of z that the noise of z can hide.
+
+    For p <= 2 the entries of z are independent, and +1 or -1 over d^(1/q). For p > 2 one entry is +1 or -1, which entry is by
+    chance, and all others are 0. So |z|_q = 1. An entry has its sign with probability (1 + bias)/2, with signs by chance. A fleet
+    has all trials for each bias.
+    """
+
+    def __init__(self, setting: Setting, trials: int, biases: Sequence[float]) -> None:
+        super().__init__(setting, trials)
+        self.size, self.share = entries(setting)
+        self.bias = torch.tensor(biases, dtype=torch.float64)[:, None, None]
+        self.signs = 2.0 * torch.randint(2, (trials, setting.dim), generator=self.generator).double() - 1.0
+        self.mean = (self.share * self.size * self.bias * self.signs).flatten(0, 1)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        shape = (self.trials, self.setting.dim)
+        for _ in range(self.setting.rounds):
+            luck = torch.rand(*shape, generator=self.generator, dtype=torch.float64)
+            z = torch.where(luck < 0.5 * (1.0 + self.bias), self.size, -self.size) * self.signs
+            if self.share < 1.0:
+                where = torch.randint(shape[1], shape[:1], generator=self.generator)
+                z = z * torch.nn.functional.one_hot(where, shape[1])
+            yield (z.flatten(0, 1),)
+
+    def gradients(self, points: Tensor, *record: Tensor) -> Tensor:
+        """Return -z, the gradient at all points."""
+        return -record[0].unsqueeze(-2).expand_as(points)
+
+    def excess(self, theta: Tensor) -> Tensor:
+        """Return the maximum of <u, E z> over the ball, minus <theta, E z>."""
+        best = self.setting.radius * torch.linalg.vector_norm(self.mean, self.setting.dual, dim=-1)
+        return best - (theta * self.mean).sum(-1)
 
 
 def seed_of(*key: Any) -> int:
@@ -136,12 +186,6 @@ def second_moment(setting: Setting) -> float:
 def drawn_moment(norm: float, dim: int) -> float:
     x = features(Setting(norm, 1, dim, 1.0), 20_000, torch.Generator().manual_seed(0))
     return float(x.square().mean())
-
-
-def gradients(learner: Any, x: Tensor, y: Tensor) -> Tensor:
-    """Return gradients of the squared loss at the learner's query points."""
-    residual = (learner.queries() * x.unsqueeze(-2)).sum(-1) - y.unsqueeze(-1)
-    return 2.0 * residual.unsqueeze(-1) * x.unsqueeze(-2)
 
 
 @dataclass
@@ -168,36 +212,147 @@ class Run:
 
 
 def learn(
-    learner: Any, stream: Stream, at: Sequence[int], clips: Sequence[float] = (), scales: Sequence[float] = ()
+    learner: Any,
+    stream: Stream,
+    at: Sequence[int],
+    clips: Sequence[float] = (),
+    scales: Sequence[float] = (),
+    with_regret: bool = False,
 ) -> Run:
     """Play a stream on a fleet ``(clips, scales, trials)``.
 
     A clip C is applied as the clip 1 of gradients divided by C. Decisions depend on the direction of a sum only, so they have the
-    same law. A scale c makes steps of 1/(t + 1) steps of c/(t + 1).
+    same law. A scale c makes steps of 1/(t + 1) steps of c/(t + 1). The regret is 0 unless it is asked for.
     """
     clip = torch.tensor(clips or (1.0,), dtype=torch.float64)[:, None, None, None, None]
     scale = torch.tensor(scales or (1.0,), dtype=torch.float64)[:, None, None]
     excess, regret, total = [], [], torch.zeros(())
-    for t, (x, y) in enumerate(stream, 1):
+    for t, record in enumerate(stream, 1):
         before = learner.predict()
-        total = total + stream.excess(before)
-        learner.step(gradients(learner, x, y) / clip)
+        total = total + stream.excess(before) if with_regret else total
+        points = learner.secret_queries() if isinstance(learner, LocalMD) else learner.queries()
+        learner.step(stream.gradients(points, *record) / clip)
         if scales:
             learner.theta.copy_(before.lerp(learner.theta, scale))
         if t in at:
-            excess.append(stream.excess(learner.predict()))
+            excess.append(stream.excess(learner.average() if isinstance(learner, DPFTRL) else learner.predict()))
             regret.append(total)
     return Run(torch.stack(excess), torch.stack(regret))
 
 
 def dptofw(setting: Setting, trials: int, at: Sequence[int] = (), stream: Stream | None = None) -> Run:
-    """Play DPTOFW with all clips and step scales; without clips if epsilon is infinite."""
+    """Play DPTOFW with all clips and step scales; without clips if epsilon is infinite.
+
+    The regret is that at the given times, if any are given.
+    """
     private = setting.epsilon < math.inf
     clips = CLIPS if private else (1.0,)
     shape = (len(clips), len(STEP_SCALES), trials)
     told: Any = {"clip": 1.0 if private else math.inf, "batch_shape": shape, "seed": seed_of("DPTOFW", setting)}
     learner = DPTOFW(setting.dim, **setting.promise(), **setting.ball(), **told)
-    return learn(learner, stream or Stream(setting, trials), at or (setting.rounds,), clips, STEP_SCALES)
+    return learn(learner, stream or Stream(setting, trials), at or (setting.rounds,), clips, STEP_SCALES, bool(at))
+
+
+@dataclass
+class Worst:
+    """Excess of the worst hard instance, per trial, its signal and the step scale."""
+
+    excess: Tensor
+    signal: float
+    scale: float
+
+
+class LogisticStream(Stream):
+    """Responses 0 and 1, and the logistic loss; theta* is half of the radius long.
+
+    The loss is convex, 1/4-smooth, and has gradients no longer than 1, if p = 2.
+    """
+
+    longest, smoothness = 1.0, 0.25
+
+    def _theta(self) -> Tensor:
+        self.x = features(self.setting, 4000, torch.Generator().manual_seed(0))
+        return 0.5 * self.setting.radius * super()._theta()
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for _ in range(self.setting.rounds):
+            x = features(self.setting, self.trials, self.generator)
+            luck = torch.rand(self.trials, generator=self.generator, dtype=torch.float64)
+            yield x, (luck < (x * self.theta).sum(-1).sigmoid()).double()
+
+    def gradients(self, points: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Return gradients of the logistic loss at points, ``(*B, N, d)``."""
+        residual = (points * x.unsqueeze(-2)).sum(-1).sigmoid() - y.unsqueeze(-1)
+        return residual.unsqueeze(-1) * x.unsqueeze(-2)
+
+    def excess(self, theta: Tensor) -> Tensor:
+        """Return the expected loss above that of theta*, by 4000 draws of x."""
+        right, other = self.theta @ self.x.T, theta @ self.x.T
+        loss = torch.nn.functional.softplus
+        return (loss(other) - loss(right) - right.sigmoid() * (other - right)).mean(-1)
+
+
+class BoundedStream(Stream):
+    """Linear regression with noise of +0.05 or -0.05, so that gradients are bounded.
+
+    In the ball of radius 2 the squared loss is convex, 2-smooth, and has gradients no longer than 2 (2 + 1.05), if p = 2.
+    """
+
+    longest, smoothness = 2.0 * (2.0 + 1.0 + NOISE), 2.0
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for _ in range(self.setting.rounds):
+            x = features(self.setting, self.trials, self.generator)
+            sign = 2.0 * torch.randint(2, (self.trials,), generator=self.generator).double() - 1.0
+            yield x, (x * self.theta).sum(-1) + NOISE * sign
+
+
+def entries(setting: Setting) -> tuple[float, float]:
+    """Return the size of a hard record's entries that are not 0, and their share."""
+    return (1.0, 1.0 / setting.dim) if setting.norm > 2.0 else (setting.dim ** (-1.0 / setting.dual), 1.0)
+
+
+def hardest(setting: Setting, trials: int) -> tuple[Worst, Worst]:
+    """Play DPTOFW on hard instances; return the worst, default and tuned.
+
+    Tuned is the step scale whose worst instance is the mildest. The clip is the Euclidean norm of a record, so it cuts nothing.
+    """
+    n, (size, share) = setting.rounds, entries(setting)
+    private = setting.epsilon < math.inf
+    told: Any = {"clip": size * math.sqrt(share * setting.dim) if private else math.inf}
+    told |= {"seed": seed_of("hard", setting), "batch_shape": (1, len(HARD_SCALES), trials * len(SIGNALS))}
+    learner = DPTOFW(setting.dim, **setting.promise(), **setting.ball(), **told)
+    noise = learner.noise.noise_scale * learner.noise.errors(n)[1] / n if private else 0.0
+    unit = math.hypot(size * math.sqrt(share / n), noise) / (share * size)
+    stream = HardStream(setting, trials, [min(1.0, signal * unit) for signal in SIGNALS])
+    run = learn(learner, stream, (n,), scales=HARD_SCALES)
+    excess = run.excess[0, 0].unflatten(-1, (len(SIGNALS), trials))
+    worst, where = excess.mean(-1).max(-1)
+    found = [Worst(excess[i, where[i]], SIGNALS[where[i]], HARD_SCALES[i]) for i in (0, int(worst.argmin()))]
+    return found[0], found[1]
+
+
+def relative(learner: Any, stream: Stream) -> Tensor:
+    """Return the last decision's excess over that of the decision 0, per trial."""
+    excess = learn(learner, stream, (stream.setting.rounds,)).default()[0]
+    return excess / stream.excess(torch.zeros_like(stream.theta))
+
+
+def conditional(stream: Any, scale: float = 1.0) -> Tensor:
+    """Return the relative excess of LocalMD under the promise that the stream keeps."""
+    setting = stream.setting
+    told: Any = {"radius_bound": setting.radius, "clip": stream.longest, "smoothness": stream.smoothness}
+    told |= setting.promise() | {"batch_shape": (1, 1, stream.trials), "seed": seed_of("conditional", setting, scale)}
+    rate = ConditionalLocalMD(setting.dim, **told).learning_rate
+    rate = min(scale * rate, 2.0 / stream.smoothness)
+    return relative(ConditionalLocalMD(setting.dim, **told, learning_rate=rate), stream)
+
+
+def least_worst_excess(setting: Setting) -> float:
+    """Return a lower bound of any learner's worst excess over all linear losses."""
+    bias = torch.logspace(-5, -0.01, 2000, dtype=torch.float64)
+    distance = (0.5 * setting.rounds * (entries(setting)[1] * bias * ((1.0 + bias) / (1.0 - bias)).log())).sqrt()
+    return float((bias * (1.0 - distance)).max())
 
 
 def slope(values: Sequence[float], runs: Tensor) -> tuple[float, float]:
@@ -403,6 +558,69 @@ class Experiments:
         self.show(regret)
         self.save(figure, "interior")
 
+    def hard(self) -> None:
+        """Measure the worst excess over linear losses, against n, d and epsilon."""
+        long, short_run, rounds, trials = 4000, 2000, (500, 1000, 2000, 4000, 8000, 16000), 2 * self.trials
+        dims, epsilons = (5, 10, 20, 40), (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+        if self.smoke:
+            long, short_run, rounds, dims, epsilons = 20, 20, (20, 40), (5, 6), (1.0, 4.0)
+        axes = {
+            "n": [[Setting(norm, n, 10, e, 1.0) for n in rounds] for e in HARD_EPSILONS for norm in NORMS],
+            "d": [[Setting(norm, long, dim, e, 1.0) for dim in dims] for e in (math.inf, 0.5) for norm in NORMS],
+            "epsilon": [[Setting(norm, short_run, 10, e, 1.0) for e in epsilons] for norm in NORMS],
+        }
+        names = {"n": "rounds", "d": "dim", "epsilon": "epsilon"}
+        settings = list(dict.fromkeys(setting for rows in axes.values() for row in rows for setting in row))
+        found = {setting: hardest(setting, trials) for setting in track(settings, "hard", console=self.console)}
+        figure, panels = plt.subplots(1, len(HARD_EPSILONS), figsize=(14.0, 4.4), layout="constrained", sharey=True)
+        for axis, rows in axes.items():
+            values = [getattr(setting, names[axis]) for setting in rows[0]]
+            end, part = ("first", slice(3)) if axis == "epsilon" else ("last", slice(-3, None))
+            table = new_table(
+                f"Worst excess over linear losses against {axis}: mean of {trials} trials",
+                *("p", "steps") if axis == "epsilon" else ("epsilon", "p", "steps"),
+                *(*(f"{axis} = {value:g}" for value in values), "exponent", f"of the {end} three"),
+                *("rate: records, noise", "signals", "step scales"),
+            )
+            for row in rows:
+                first = row[0]
+                where = [f"{first.epsilon:g}", f"{first.norm:g}"][axis == "epsilon" :]
+                for kind in (0, 1):
+                    worst = [found[setting][kind] for setting in row]
+                    runs = torch.stack([one.excess for one in worst])
+                    fits = (exponent(values, runs), exponent(values[part], runs[part]), claimed(axis, first.norm)[0])
+                    means = [short(one.mean()) for one in runs]
+                    chosen = [", ".join(f"{getattr(one, name):g}" for one in worst) for name in ("signal", "scale")]
+                    table.add_row(*where, ("default", "tuned")[kind], *means, *fits, *chosen)
+                    if axis == "n":
+                        self.draw_hard(panels, row, runs.mean(-1), kind)
+                least = torch.tensor([[least_worst_excess(setting)] for setting in row], dtype=torch.float64)
+                if first.epsilon == math.inf:
+                    fitted = f"{round(slope(values, least)[0], 2) + 0.0:.2f}"
+                    table.add_row(*where, "any learner, all losses", *map(short, least), fitted, "", "", "", "")
+                for setting, one in zip(row, least, strict=True):
+                    default, tuned = found[setting]
+                    self.keep(f"hard, {axis}", setting, default=default.excess, tuned=tuned.excess, least=one)
+            self.show(table)
+        figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
+        self.save(figure, "hard")
+
+    def draw_hard(self, panels: Any, row: Sequence[Setting], means: Tensor, kind: int) -> None:
+        """Draw one line of the worst excess against n, and the lower bound."""
+        first, x = row[0], [setting.rounds for setting in row]
+        panel, color = panels[HARD_EPSILONS.index(first.epsilon)], f"C{NORMS.index(first.norm)}"
+        label = f"p = {first.norm:g}, {('default', 'tuned')[kind]}"
+        panel.loglog(x, means, color + ":-"[kind], marker="o", markersize=3, label=label)
+        if kind and first.norm >= 2.0:
+            least = [least_worst_excess(setting) for setting in row]
+            panel.loglog(
+                x, least, "k" + (":" if first.norm > 2.0 else "--"), linewidth=0.8, label=f"least, p = {first.norm:g}"
+            )
+        panel.set(xlabel="n", ylabel="worst excess", title=f"epsilon = {first.epsilon:g}")
+        panel.set_xticks(x, list(map(str, x)))
+        panel.minorticks_off()
+        panel.grid(alpha=0.3)
+
     def p1(self) -> None:
         """Compare noises at p = 1 with many features."""
         dims, rounds, epsilons = [200, 500, 1000, 2000, 5000], [500, 1000, 2000], [1.0, 4.0, 10.0, 50.0, 200.0]
@@ -475,7 +693,7 @@ class Experiments:
             found[noise] = found[noise] if noise in found else self.pofw(setting, noise, trials)
         told: Any = {"clip": math.sqrt(setting.dim), "batch_shape": (1, 1, trials), "seed": seed_of("SFW", setting)}
         rival = NoisySFW(setting.dim, **setting.promise(), **setting.ball(), **told)
-        found["NoisySFW"] = self.relative(rival, setting, trials)
+        found["NoisySFW"] = relative(rival, Stream(setting, trials))
         free = self.pofw(replace(setting, epsilon=math.inf), "blt", trials)
         best = min(found, key=lambda name: float(found[name].mean()))
         where = (setting.sparsity, setting.dim, setting.rounds, f"{setting.epsilon:g}", trials)
@@ -487,13 +705,39 @@ class Experiments:
         clip = 1.0 if setting.epsilon < math.inf else math.inf
         told: Any = {"clip": clip, "mechanism": noise, "batch_shape": (1, 1, trials), "seed": seed_of(noise, setting)}
         learner = DPPOFW(setting.dim, radius_bound=setting.radius, **setting.promise(), **told)
-        return self.relative(learner, setting, trials)
+        return relative(learner, Stream(setting, trials))
 
-    def relative(self, learner: Any, setting: Setting, trials: int) -> Tensor:
-        """Return the last decision's excess over that of the decision 0, per trial."""
-        stream = Stream(setting, trials)
-        excess = learn(learner, stream, (setting.rounds,)).default()[0]
-        return excess / stream.excess(torch.zeros_like(stream.theta))
+    def smooth(self) -> None:
+        """Compare LocalMD under a promise of smooth losses with learners that need none."""
+        rounds, dims = ((20, 40), (5, 6)) if self.smoke else ((1000, 3000, 10000), (5, 10, 20))
+        rivals: dict[str, Any] = {"DPTOFW": DPTOFW, "DP-FTRL": DPFTRL, "LocalMD": LocalMD}
+        table = new_table(
+            f"p = 2: suboptimality, the decision 0 has 1: mean ± sd of {self.trials} trials, defaults",
+            *("loss", "n", "d", "epsilon", *rivals, "LocalMD, conditional", "the same, no privacy"),
+        )
+        less, best = dict.fromkeys(rivals, 0), 0
+        problems = [("logistic", LogisticStream, 10.0, n, dim) for n in rounds for dim in dims]
+        problems += [("squared", BoundedStream, 2.0, n, dims[1]) for n in rounds]
+        for loss, kind, radius, n, dim in track(problems, "smooth", console=self.console):
+            free = conditional(kind(Setting(2.0, n, dim, math.inf, radius), self.trials))
+            for epsilon in (1.0, 4.0):
+                setting, found = Setting(2.0, n, dim, epsilon, radius), {}
+                for name, rival in rivals.items():
+                    told = {**setting.promise(), **setting.ball(), "batch_shape": (1, 1, self.trials)}
+                    learner = rival(dim, **told, seed=seed_of(name, setting))
+                    found[name] = relative(learner, kind(setting, self.trials))
+                ours = torch.stack([conditional(kind(setting, self.trials), scale) for scale in RATE_SCALES])
+                cells = [spread(numbers) for numbers in (*found.values(), ours[0], free)]
+                table.add_row(loss, str(n), str(dim), f"{epsilon:g}", *cells)
+                less = {name: less[name] + bool(ours[0].mean() < found[name].mean()) for name in rivals}
+                best += int(ours.mean(-1).argmin()) == 0
+                self.keep(f"smooth, {loss}", setting, **found, conditional=ours, free=free)
+        self.show(table)
+        count = 2 * len(problems)
+        for name, number in less.items():
+            self.console.print(f"LocalMD, conditional, has less than {name} in {number} of {count} cells")
+        scales = ", ".join(f"{scale:g}" for scale in sorted(RATE_SCALES))
+        self.console.print(f"Of {scales} times its default rate the default is the best in {best} of {count} cells")
 
     def bandit(self) -> None:
         """Measure the regret of DPHDB against d."""
@@ -591,7 +835,7 @@ class Records:
     """Records that were drawn before, as a stream."""
 
     def __init__(self, stream: Stream, records: list[tuple[Tensor, Tensor]]) -> None:
-        self.records, self.excess = records, stream.excess
+        self.records, self.excess, self.gradients = records, stream.excess, stream.gradients
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         return iter(self.records)
@@ -603,7 +847,7 @@ def table_dptofw(setting: Setting, stream: Stream, records: list[tuple[Tensor, T
     if single:
         learner = DPTOFW(setting.dim, **told)
         for x, y in records:
-            learner.step(gradients(learner, x[0], y[0]))
+            learner.step(stream.gradients(learner.queries(), x[0], y[0]))
         return Run(torch.empty(0), torch.empty(0))
     learner = DPTOFW(setting.dim, batch_shape=(len(CLIPS), len(STEP_SCALES), stream.trials), **told)
     again: Any = Records(stream, records)
@@ -669,7 +913,7 @@ class Game:
 
 
 def main() -> None:
-    names = ("rates", "interior", "p1", "bandit", "logistic", "sgd")
+    names = ("rates", "interior", "hard", "p1", "bandit", "logistic", "sgd", "smooth")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="experiments")
     parser.add_argument("--output", type=Path, default=Path("outputs"))

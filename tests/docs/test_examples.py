@@ -54,7 +54,7 @@ WRITTEN = {
     ],
     "examples/papers/private_oco_rates.py": [
         "private_oco_rates.json",
-        *(f"private_oco_{name}.png" for name in ("rates", "interior", "p1", "bandit_dims")),
+        *(f"private_oco_{name}.png" for name in ("rates", "interior", "hard", "p1", "bandit_dims")),
     ],
     "examples/papers/private_oco_speed.py": ["private_oco_speed.png"],
     "examples/rounding.py": ["rounding.md"],
@@ -208,6 +208,9 @@ SAID = {
         "DPHDB: pseudo-regret after T = 40 rounds",
         "Logistic DPHDB",
         "Table 5.1, p = infinity, (1, 1/T)",
+        "Worst excess over linear losses against n: mean of 4 trials",
+        "| any learner, all losses |",
+        "LocalMD, conditional, has less than DPTOFW in",
     ],
     "examples/papers/private_oco_speed.py": ["the same in NumPy", "BLT after 1000 steps: "],
     "examples/papers/private_oco.py": [
