@@ -682,7 +682,7 @@ class Experiments:
             if points:
                 axis.loglog(*zip(*sorted(points), strict=True), "o-", label=f"epsilon = {epsilon:g}")
         axis.axhline(1.0, color="k", linewidth=0.8)
-        axis.axvline(1.3, color="k", linewidth=0.8, linestyle=":", label="auto changes here")
+        axis.axvline(3.0, color="k", linewidth=0.8, linestyle=":", label="auto changes here")
         axis.set(xlabel="d / n", ylabel="suboptimality, Gumbel / BLT")
         axis.legend(fontsize=8)
         self.save(figure, "p1")
