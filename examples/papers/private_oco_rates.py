@@ -165,6 +165,16 @@ class HardStream(Stream):
         return best - (theta * self.mean).sum(-1)
 
 
+class OneEntry(HardStream):
+    """Linear losses -<theta, z>, with z of signs, of which one entry has a mean: the hard case for p = 1."""
+
+    def __init__(self, setting: Setting, trials: int, biases: Sequence[float]) -> None:
+        super().__init__(setting, trials, biases)
+        where = torch.randint(setting.dim, (trials,), generator=self.generator)
+        self.bias = self.bias * torch.nn.functional.one_hot(where, setting.dim)
+        self.mean = (self.bias * self.signs).flatten(0, 1)
+
+
 def seed_of(*key: Any) -> int:
     return zlib.crc32(repr(key).encode())
 
@@ -309,6 +319,8 @@ class BoundedStream(Stream):
 
 def entries(setting: Setting) -> tuple[float, float]:
     """Return the size of a hard record's entries that are not 0, and their share."""
+    if setting.norm == 1.0:
+        return 1.0, 1.0
     return (1.0, 1.0 / setting.dim) if setting.norm > 2.0 else (setting.dim ** (-1.0 / setting.dual), 1.0)
 
 
@@ -330,6 +342,26 @@ def hardest(setting: Setting, trials: int) -> tuple[Worst, Worst]:
     worst, where = excess.mean(-1).max(-1)
     found = [Worst(excess[i, where[i]], SIGNALS[where[i]], HARD_SCALES[i]) for i in (0, int(worst.argmin()))]
     return found[0], found[1]
+
+
+def hardest_entry(setting: Setting, noise: str, trials: int) -> Tensor:
+    """Return the excess of DPPOFW where one entry has the worst of some means, per trial."""
+    n, d = setting.rounds, setting.dim
+    told: Any = {"clip": 1.0 if setting.epsilon < math.inf else math.inf, "mechanism": noise, "radius_bound": 1.0}
+    told |= {"seed": seed_of("entry", noise, setting), "batch_shape": (1, 1, trials * len(SIGNALS))}
+    learner = DPPOFW(d, **setting.promise(), **told)
+    scale = 0.0
+    if setting.epsilon < math.inf:
+        of_choice = noise == "gumbel"
+        scale = (
+            learner.noise.scale / math.sqrt(n)
+            if of_choice
+            else learner.noise.noise_scale * learner.noise.errors(n)[1] / n
+        )
+    largest = math.hypot(math.sqrt(2.0 * math.log(2.0 * d) / n), scale * math.log(2.0 * d))
+    stream = OneEntry(setting, trials, [min(1.0, signal * largest / 4.0) for signal in SIGNALS])
+    excess = learn(learner, stream, (n,)).excess[0, 0, 0].unflatten(-1, (len(SIGNALS), trials))
+    return excess[int(excess.mean(-1).argmax())]
 
 
 def relative(learner: Any, stream: Stream) -> Tensor:
@@ -620,6 +652,32 @@ class Experiments:
         panel.set_xticks(x, list(map(str, x)))
         panel.minorticks_off()
         panel.grid(alpha=0.3)
+
+    def entry(self) -> None:
+        """Measure the worst excess over linear losses of one entry, for p = 1, against d."""
+        n, dims, trials = 4000, (20, 63, 200, 632, 2000), self.trials
+        if self.smoke:
+            n, dims = 20, (5, 6)
+        table = new_table(
+            f"Worst excess over linear losses with one entry, p = 1: mean of {trials} trials, n = {n}",
+            *("epsilon", "noise", *(f"d = {dim}" for dim in dims), "last / first"),
+        )
+        for epsilon, noise in [(math.inf, "blt"), *((e, noise) for e in (64.0, 16.0) for noise in ("gumbel", "blt"))]:
+            settings = [Setting(1.0, n, dim, epsilon, 1.0) for dim in dims]
+            runs = [hardest_entry(setting, noise, trials) for setting in settings]
+            means = [float(run.mean()) for run in runs]
+            name = "none" if epsilon == math.inf else noise
+            table.add_row(f"{epsilon:g}", name, *map(short, means), f"{means[-1] / means[0]:.2f}")
+            for setting, run in zip(settings, runs, strict=True):
+                self.keep("entry", setting, **{name: run})
+        logs = [math.log(2.0 * dim) for dim in dims]
+        for name, values in {
+            "log(2d)": logs,
+            "its root": list(map(math.sqrt, logs)),
+            "root of d": list(map(math.sqrt, dims)),
+        }.items():
+            table.add_row("", name, *([""] * len(dims)), f"{values[-1] / values[0]:.2f}")
+        self.show(table)
 
     def p1(self) -> None:
         """Compare noises at p = 1 with many features."""
@@ -913,7 +971,7 @@ class Game:
 
 
 def main() -> None:
-    names = ("rates", "interior", "hard", "p1", "bandit", "logistic", "sgd", "smooth")
+    names = ("rates", "interior", "hard", "entry", "p1", "bandit", "logistic", "sgd", "smooth")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="experiments")
     parser.add_argument("--output", type=Path, default=Path("outputs"))
