@@ -210,6 +210,7 @@ SAID = {
         "Table 5.1, p = infinity, (1, 1/T)",
         "Worst excess over linear losses against n: mean of 4 trials",
         "| any learner, all losses |",
+        "Worst excess over linear losses with one entry, p = 1",
         "LocalMD, conditional, has less than DPTOFW in",
     ],
     "examples/papers/private_oco_speed.py": ["the same in NumPy", "BLT after 1000 steps: "],
