@@ -115,7 +115,7 @@ class Setting:
     step_scale: float
 
 
-DEFAULTS = Setting(1.0, 1.0, 1.0)  # the defaults of DPTOFW
+DEFAULTS = Setting(3.0, 1.0, 1.0)  # the defaults of DPTOFW
 
 
 @dataclass

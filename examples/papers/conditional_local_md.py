@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchonline.baselines import LocalMD
+from torchonline.core.checks import positive
 
 
 class ConditionalLocalMD(LocalMD):
@@ -41,7 +42,7 @@ class ConditionalLocalMD(LocalMD):
     statistics_depend_on = (*LocalMD.statistics_depend_on, "smoothness")
 
     def __init__(self, dim: int, *, smoothness: float, **options: Any) -> None:
-        vars(self)["smoothness"] = smoothness  # the default rate needs it
+        vars(self)["smoothness"] = positive("smoothness", smoothness)  # the default rate needs it
         super().__init__(dim, norm=2.0, **options)
         if not self.learning_rate <= 2.0 / smoothness:
             raise ValueError(f"learning_rate: expected at most 2 / smoothness, got {self.learning_rate}")

@@ -489,7 +489,7 @@ class Experiments:
         if self.smoke:
             n, dims = 20, (5, 6)
         table = new_table(
-            f"Worst excess over linear losses with one entry, p = 1: mean of {trials} trials, n = {n}",
+            f"Worst excess over linear losses with one entry, p = 1, n = {n}: mean ± sd of {trials} trials",
             *("epsilon", "noise", *(f"d = {dim}" for dim in dims), "last / first"),
         )
         for epsilon, noise in [(math.inf, "blt"), *((e, noise) for e in (64.0, 16.0) for noise in ("gumbel", "blt"))]:
@@ -497,7 +497,7 @@ class Experiments:
             runs = [hardest_entry(setting, noise, trials) for setting in settings]
             means = [float(run.mean()) for run in runs]
             name = "none" if epsilon == math.inf else noise
-            table.add_row(f"{epsilon:g}", name, *map(short, means), f"{means[-1] / means[0]:.2f}")
+            table.add_row(f"{epsilon:g}", name, *map(spread, runs), f"{means[-1] / means[0]:.2f}")
             for setting, run in zip(settings, runs, strict=True):
                 self.keep("entry", setting, **{name: run})
         logs = [math.log(2.0 * dim) for dim in dims]

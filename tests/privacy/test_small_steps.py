@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -94,14 +95,52 @@ def test_a_harmonic_series_costs_little_more_than_its_terms_one_by_one(rho: floa
 def test_many_equal_steps_are_nearly_gaussian() -> None:
     assert small_steps_mu([]) == small_steps_mu([0.0, 0.0]) == 0.0
     assert small_steps_mu([0.5]) == pytest.approx(2.0)  # a single step gets nothing
+    assert small_steps_mu([0.1, 0.1]) == small_steps_mu(iter([0.1, 0.1])) == small_steps_mu(np.full(2, 0.1))
     for count, excess in ((10, 0.25), (1000, 0.006), (100_000, 1e-4)):
         assert 1.0 < small_steps_mu([0.5 / count] * count) < 1.0 + excess
 
 
-@pytest.mark.parametrize("rhos", [[0.1, 3.01], [-1e-9], [math.nan]])
-def test_steps_that_the_proof_does_not_cover_are_refused(rhos: list[float]) -> None:
-    with pytest.raises(ValueError, match=re.escape("rhos: expected numbers from 0 to 3, got ")):
+@pytest.mark.parametrize(
+    ("rhos", "error", "message"),
+    [
+        ([0.1, 3.01], ValueError, "rhos: expected numbers from 0 to 3, got 3.01"),
+        ([-1e-9], ValueError, "rhos: expected a number of at least 0, got -1e-09"),
+        ([math.nan], ValueError, "rhos: expected a number of at least 0, got nan"),
+        (["0.1"], TypeError, "rhos: expected a number, got str"),
+        (0.1, TypeError, "rhos: expected several numbers, got float"),
+    ],
+)
+def test_steps_that_the_proof_does_not_cover_are_refused(rhos: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
         small_steps_mu(rhos)
+
+
+def test_the_second_half_of_the_condition_is_needed() -> None:
+    """A step whose rho holds outside of [0, 1] only, as zCDP has it, costs more than the lemma says."""
+    law = [(0.9275, -2.718), (4.97e-7, -5.146), (0.0725, 2.561)]  # of the log-ratio, under the second neighbour
+    total = math.fsum(weight * math.exp(value) for weight, value in law)
+    law = [(weight, value - math.log(total)) for weight, value in law]
+
+    def psi(theta: float) -> float:
+        return math.log(math.fsum(weight * math.exp(theta * value) for weight, value in law))
+
+    outside = [*np.linspace(-60.0, -1e-3, 4000), *np.linspace(1.0 + 1e-3, 60.0, 4000)]
+    inside = np.linspace(1e-3, 1.0 - 1e-3, 999)
+    rho = max(psi(theta) / (theta * (theta - 1.0)) for theta in outside)
+    full = max(rho, max(psi(theta) / (theta * (theta - 1.0)) for theta in inside))
+    assert rho < 0.9 * full
+    with mpmath.workdps(30):
+        excesses = []
+        for a in (2.0 * rho, 2.0 * full):
+            s = 10.0 * a
+            v = a / (1.0 - a / s)
+            ratios = []
+            for z in np.linspace(-3.0, 3.0, 61):
+                x = mpmath.mpf(z) * mpmath.sqrt(s)
+                steps = [weight * (time_value(s, x + value) + intrinsic(x + value)) for weight, value in law]
+                ratios.append(mpmath.fsum([*steps, -intrinsic(x)]) / time_value(s + v, x))
+            excesses.append(max(ratios))
+    assert excesses[0] > 1.0 > excesses[1]
 
 
 @pytest.mark.parametrize("shift", [1, 2, 12_345, 1 << 19, 1 << 21])

@@ -9,8 +9,6 @@ from torchonline.core.backend import on_arrays
 from torchonline.core.ops import fill_, minimum, norms
 
 # Noise is calibrated to a bound that is larger by this share, far more than the rounding of a clipped norm in float64.
-# The sum of the rewards that arrive in a round is clipped to the length of so many contributions, so that its rounding is small.
-REWARDS_A_ROUND = 256
 MARGIN = 1e-6
 # The sum of the rewards of a round is clipped to the length of so many contributions, so that its rounding is small.
 REWARDS_A_ROUND = 256

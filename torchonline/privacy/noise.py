@@ -145,7 +145,8 @@ def noise_source(name: str | NoiseSource, seed: int | None = None) -> NoiseSourc
       Guarantee: the laws of what is released, to the last bit, as far as these bytes are random.
     - ``"discrete"``: ``discrete_normal`` only, in integer arithmetic on bytes from ``secrets``. Guarantee: the law to the last
       bit, as far as those bytes are random. Added to integers of l2 sensitivity s, it is :math:`s^2/(2\sigma^2)`-zCDP, as the
-      continuous law would be. It is not mu-GDP, as the continuous law is: calibrate it by rho.
+      continuous law would be. It is not exactly :math:`s/\sigma`-GDP, as the continuous law is; for a :math:`\sigma` of at least
+      :math:`2^{20}` it is :math:`(1 + 10^{-8})s/\sigma`-GDP (docs/privacy.md).
 
     Which sums of floating-point numbers are possible can depend on the secret (Mironov, CCS 2012). So the first two round sums
     to a grid, exactly as real numbers would be. No source hides how long a draw takes. More: docs/privacy.md.

@@ -1,7 +1,8 @@
-r"""Gaussian privacy of many small steps, each of zero-concentrated privacy.
+r"""Gaussian privacy of many small steps.
 
 Let a mechanism's log-likelihood ratio L between two neighbours have :math:`\log E e^{\theta L} \le \theta(\theta-1)\rho` for
-theta outside of [0, 1], and at least that inside, the mean being over one neighbour's outputs. Followed by steps that are
+theta outside of [0, 1], and at least that inside, the mean being over one neighbour's outputs. (The first half is zCDP; a rho of
+zCDP alone is not enough.) Followed by steps that are
 :math:`\sqrt s`-GDP together, it is :math:`\sqrt{s + v}`-GDP for
 
 .. math:: v = \frac{2\rho}{1 - 2\rho/s},\qquad s \ge 4\rho,\qquad \rho \le 3 .
@@ -11,27 +12,33 @@ Proof: docs/privacy.md, "Small steps".
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
+
+from torchonline.privacy.calibration import from_0
 
 LARGEST_RHO = 3.0  # of one step, for which the bound is proved
 SHORT = 64  # so many first steps of a harmonic series are added one by one
 
 
-def small_steps_mu(rhos: Sequence[float]) -> float:
+def small_steps_mu(rhos: Iterable[float]) -> float:
     r"""Return mu such that steps in this order are mu-GDP together.
 
     ``rhos`` are their rho, each from 0 to 3: :math:`\eta^2/8` for a bounded range eta, :math:`\varepsilon^2/2` for pure epsilon,
-    :math:`\mu^2/2` for Gaussian noise. The order matters a little. Cost: O(n).
+    :math:`\mu^2/2` for Gaussian noise. A rho of zCDP alone is not enough: see docs/privacy.md, "Small steps". The order matters
+    a little. Cost: O(n).
 
     Example:
         >>> f"{small_steps_mu([0.001] * 500):.4f}"  # a Gaussian mechanism of the sum has 1
         '1.0080'
     """
-    if not all(0.0 <= rho <= LARGEST_RHO for rho in rhos):
-        raise ValueError(f"rhos: expected numbers from 0 to {LARGEST_RHO:g}, got {min(rhos):g} to {max(rhos):g}")
-    return math.sqrt(_one_by_one(0.0, rhos))
+    if not isinstance(rhos, Iterable):
+        raise TypeError(f"rhos: expected several numbers, got {type(rhos).__name__}")
+    values = [from_0("rhos", rho) for rho in rhos]
+    if any(value > LARGEST_RHO for value in values):
+        raise ValueError(f"rhos: expected numbers from 0 to {LARGEST_RHO:g}, got {max(values):g}")
+    return math.sqrt(_one_by_one(0.0, values))
 
 
 def harmonic_mu(rho: float, steps: int) -> float:

@@ -18,10 +18,11 @@ from tests.private_tools import KnownNoise
 from torchonline import DPHDB, Gamma, Gaussian, Logistic
 from torchonline.baselines import DPUCB
 from torchonline.export import to_program, to_torchscript
-from torchonline.privacy import Ledger, epsilon_lower_bound
-from torchonline.privacy.calibration import gaussian_epsilon, gaussian_mu
+from torchonline.privacy import epsilon_lower_bound
+from torchonline.privacy.calibration import gaussian_epsilon, gaussian_mu, zcdp_epsilon
 from torchonline.privacy.learners.base import SECRET
 from torchonline.privacy.noise import NoiseSource, noise_source
+from torchonline.privacy.small_steps import harmonic, harmonic_mu
 
 INF = math.inf
 DIM, ARMS, HORIZON, WARMUP = 4, 3, 60, 8
@@ -343,8 +344,11 @@ def test_what_is_spent_is_one_arms(mechanism: str) -> None:
     bandit = dphdb(mechanism=mechanism)
     n = HORIZON - (ARMS - 1) * WARMUP
     if mechanism in ("gumbel", "laplace"):
-        events = [bandit.arms[0].noise.event(step) for step in range(1, n + 1)]
-        spent = [Ledger("replace_one", [event]).epsilon(1e-3) for event in events]
+        rho = bandit.arms[0].noise.rho  # of the first step
+        spent = [
+            min(gaussian_epsilon(harmonic_mu(rho, step), 1e-3), zcdp_epsilon(rho * harmonic(step), 1e-3))
+            for step in range(1, n + 1)
+        ]
     else:
         encoder = bandit.arms[0].noise.materialize(n)[1]
         norms = encoder.square().cumsum(0).amax(-1).sqrt().tolist()

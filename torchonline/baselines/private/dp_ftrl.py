@@ -39,7 +39,8 @@ class DPFTRL(PrivateOptimizer):
     Cost of a step: that of the mechanism, O(5 d) time and memory for ``"blt"``; and O(d log d) for p = 1.
 
     Args:
-        norm, radius_bound: p and R, the order of the ball's norm, 1, 2 or ``inf``, and its radius.
+        norm, radius_bound: p and R, the order of the ball's norm, 1, 2 or ``inf``, and its radius, whose default is explained at
+            :class:`~torchonline.DPTOFW`.
         learning_rate: eta; None for the default above.
         clip: C. ``inf`` only if epsilon is, and with a learning rate.
         mechanism, records_a_step, noise_source, seed: as in :class:`~torchonline.DPTOFW`, without ``"paper"``. For m records a

@@ -36,7 +36,8 @@ class DPTOFW(PrivateFrankWolfe):
 
     Args:
         norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius. The default of 3 is for
-            features of norm 1. For logistic loss on such features 10 is better (docs/private_accuracy.md).
+            linear models on features of norm 1. For logistic loss on such features 10 is better (docs/private_accuracy.md). For
+            losses that are curved in all directions, such as the squared distance to points, take the radius of the points.
         domain: another convex set than this ball, such as :class:`~torchonline.convex.domains.Simplex`, ``Box``,
             ``NuclearBall``, or a :class:`~torchonline.convex.domains.Domain` of your own.
         clip: C, the bound of the combined gradient g of the round, in the Euclidean norm. g has about the size of one gradient,
@@ -120,7 +121,7 @@ class DPPOFW(PrivateFrankWolfe):
     The default polytope is the :math:`\ell_1` ball. A round is that of :class:`DPTOFW`. With ``mechanism="gumbel"`` or
     ``"laplace"`` the vertex is chosen by noisy scores (:class:`~torchonline.privacy.learners.vertex_choice.NoisyVertex`),
 
-    .. math:: v_t = \arg\min_v\,\langle d_t, v\rangle - b_t\,G_{t,v},\qquad b_t = \Delta_1\sqrt{H_n/(8\rho)}/\sqrt t .
+    .. math:: v_t = \arg\min_v\,\langle d_t, v\rangle - b_t\,G_{t,v},\qquad b_t = \Delta_1/\sqrt{8\rho_1 t} .
 
     Guarantee: that of :class:`DPTOFW`, for the sequence of decisions. Scores, sums, the margin of a choice and the Frank-Wolfe
     gap are not published. With noise on the choice, ``public_state()`` has no direction.
@@ -146,7 +147,7 @@ class DPPOFW(PrivateFrankWolfe):
         ('blt', True)
 
     Reference: that of :class:`DPTOFW`. What differs: the paper's Laplace noise is for sums of counts; for these scores the range
-    is what counts, and Gumbel noise by zero-concentrated privacy is three to four times less.
+    is what counts, and Gumbel noise, as calibrated here, is about four times less.
     """
 
     def __init__(

@@ -13,8 +13,8 @@ from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
 from torchonline.privacy.learners.released import Released
 from torchonline.privacy.records import record_values
 
-# The rounding of a step's sum is then within the margin of the clip.
 DEFAULT_RADIUS = 3.0  # of a ball of decisions: for features of norm 1 (docs/private_accuracy.md)
+# The rounding of a step's sum is then within the margin of the clip.
 MOST_RECORDS = 2**15
 
 

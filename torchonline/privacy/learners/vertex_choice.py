@@ -85,4 +85,4 @@ def _largest_rho(epsilon: float, delta: float, steps: int) -> float:
     # mu is linear in the root of rho.
     of_small_steps = (gaussian_mu(epsilon, delta) / harmonic_mu(1.0, steps)) ** 2
     of_zcdp = zcdp_rho(epsilon, delta) / harmonic(steps)
-    return max(of_zcdp, of_small_steps) if of_small_steps <= LARGEST_RHO else of_zcdp
+    return max(of_zcdp, min(of_small_steps, LARGEST_RHO))
