@@ -178,10 +178,10 @@ def _root_coefficients(n: int) -> np.ndarray:
 def _norms_of_several(
     coefficients: Callable[..., np.ndarray], horizon: int, count: int, separation: int, *told: Any
 ) -> np.ndarray:
-    """Return the norm of the sum of the columns 1, 1 + b, ... of a Toeplitz matrix, after each step.
+    """Return the norm of a sum of columns of a Toeplitz matrix, after each step.
 
-    No other columns that are b apart have a longer sum, if the coefficients are not negative and fall from index b on
-    (docs/privacy.md). Columns that begin later have zeros until then.
+    The columns are 1, 1 + b, 1 + 2b, ... No other columns that are b apart have a longer sum, if the coefficients are not
+    negative and fall from index b on (docs/privacy.md). Columns that begin later have zeros until then.
     """
     column = coefficients(horizon, *told)
     total = column.copy()
