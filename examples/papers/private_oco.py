@@ -20,10 +20,10 @@ paper's figures, but differs from its text. The columns are:
 - *tuned*: the best of five step scales and three clips, chosen on the data: not covered by epsilon.
 
 The columns *as printed*, *equation (3.2)* and *no privacy* also have the best of five step scales, like the paper. A second
-table has them without tuning, and one has the risks, E (y - x'theta)^2. A table has the epsilon of each learner's ledger. No theorem covers the printed
-algorithm at p = 1.5; for it the table has a lower estimate, from the privacy losses of drawn noise. Three learners are also
-audited, at p = 1.5: the attack sees only theta_1, ..., theta_T and tells which of two records came first. The records'
-losses are linear, with gradients as long as promised.
+table has them without tuning, and one has the risks, E (y - x'theta)^2. A table has the epsilon of each learner's ledger. No
+theorem covers the printed algorithm at p = 1.5; for it the table has a lower estimate, from the privacy losses of drawn
+noise. Three learners are also audited, at p = 1.5: the attack sees only theta_1, ..., theta_T and tells which of two records
+came first. The records' losses are linear, with gradients as long as promised.
 
 The rivals have their own table, each at (1, 1/T)-privacy with exact accounting: NoisySFW; DP-FTRL, the average of its
 decisions, only for p = infinity, because it does not support p = 1.5; and LocalMD, for p = 1.5. All have their defaults, and
