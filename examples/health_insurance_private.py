@@ -31,11 +31,12 @@ therefore also fits the Huber loss, without noise.
 """
 
 import argparse
+import inspect
 import itertools
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
@@ -115,7 +116,7 @@ class Setting:
     step_scale: float
 
 
-DEFAULTS = Setting(3.0, 1.0, 1.0)  # the defaults of DPTOFW
+DEFAULTS = Setting(**{f.name: inspect.signature(DPTOFW).parameters[f.name].default for f in fields(Setting)})
 
 
 @dataclass

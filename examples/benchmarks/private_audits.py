@@ -87,7 +87,7 @@ def online(build: Callable[..., Any], divided: float) -> Play:
         learner = weaken(build(batch_shape=(games,)), divided)
         record = records(learner, world)
         found = []
-        for step in range(1, HORIZON + 1):
+        for step in range(1, learner.horizon + 1):
             learner.step(*record(step))
             found.append(seen(learner))
         columns = torch.cat(found, -1)
@@ -136,7 +136,10 @@ def contenders() -> dict[str, tuple[Callable[[float], Play], bool]]:
         "DPPOFW, blt": (learner(DPPOFW, mechanism="blt"), True),
         "DPPOFW, gumbel": (learner(DPPOFW, mechanism="gumbel"), False),
         "DPPOFW, laplace": (learner(DPPOFW, mechanism="laplace"), False),
-        "DPHDB, blt": (learner(DPHDB, arms=2, warmup=1, radius_bound=1.0), True),
+        # From 23 steps on this noise is calibrated as small steps.
+        "DPPOFW, gumbel, 100 steps": (learner(DPPOFW, mechanism="gumbel", horizon=100), True),
+        "DPPOFW, laplace, 100 steps": (learner(DPPOFW, mechanism="laplace", horizon=100), True),
+        "DPHDB, blt": (learner(DPHDB, arms=2, warmup=1), True),
         "DPHDB, gumbel": (learner(DPHDB, arms=2, warmup=1, mechanism="gumbel"), False),
         "DPUCB": (learner(DPUCB, arms=2), True),
         "DPFTRL": (learner(DPFTRL), True),

@@ -222,6 +222,7 @@ SAID = {
         "tuned on the",
         "at least",
         "Audit of as printed, NOT PRIVATE, p = 1.5, T = 40, d = 5",
+        *("Risk, mean of 2 trials", "A step takes "),
         *("NoisySFW", "DP-FTRL", "LocalMD"),
         *("UCB, no privacy", "DP-HDB, printed", "DP-HDB, tuned", "DP-UCB, original"),
     ],

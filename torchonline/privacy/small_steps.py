@@ -2,8 +2,7 @@ r"""Gaussian privacy of many small steps.
 
 Let a mechanism's log-likelihood ratio L between two neighbours have :math:`\log E e^{\theta L} \le \theta(\theta-1)\rho` for
 theta outside of [0, 1], and at least that inside, the mean being over one neighbour's outputs. (The first half is zCDP; a rho of
-zCDP alone is not enough.) Followed by steps that are
-:math:`\sqrt s`-GDP together, it is :math:`\sqrt{s + v}`-GDP for
+zCDP alone is not enough.) Followed by steps that are :math:`\sqrt s`-GDP together, it is :math:`\sqrt{s + v}`-GDP for
 
 .. math:: v = \frac{2\rho}{1 - 2\rho/s},\qquad s \ge 4\rho,\qquad \rho \le 3 .
 
@@ -37,7 +36,7 @@ def small_steps_mu(rhos: Iterable[float]) -> float:
         raise TypeError(f"rhos: expected several numbers, got {type(rhos).__name__}")
     values = [from_0("rhos", rho) for rho in rhos]
     if any(value > LARGEST_RHO for value in values):
-        raise ValueError(f"rhos: expected numbers from 0 to {LARGEST_RHO:g}, got {max(values):g}")
+        raise ValueError(f"rhos: expected numbers of at most {LARGEST_RHO:g}, got {max(values):g}")
     return math.sqrt(_one_by_one(0.0, values))
 
 

@@ -17,7 +17,7 @@ from tests.private_tools import KnownNoise, feed, records
 from torchonline import DPPOFW, DPTOFW, gradients
 from torchonline.baselines import DPFTRL
 from torchonline.convex.domains import Box, CrossPolytope, Domain, LpBall, NuclearBall, Polytope, Simplex
-from torchonline.privacy import SmallStepsEvent, ZCDPEvent
+from torchonline.privacy import Ledger, SmallStepsEvent, ZCDPEvent
 from torchonline.privacy.calibration import gaussian_epsilon, zcdp_epsilon, zcdp_rho
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learners.vertex_choice import NoisyVertex
@@ -314,6 +314,22 @@ def test_score_noise_is_enough_and_two_thirds_of_it_is_not(law: str) -> None:
     assert of_small_steps < of_zcdp
     assert first > zcdp_rho(epsilon, delta) / harmonic(n)
     assert epsilon * (1.0 - 1e-6) < learner.privacy_spent(delta) <= epsilon
+
+
+@pytest.mark.parametrize(("epsilon", "first", "bound"), [(1.0, 45, False), (50.0, 561, True)])
+def test_small_steps_count_from_a_number_of_steps_on(epsilon: float, first: int, bound: bool) -> None:
+    """Without a jump in the noise, also where the lemma's bound on a step's rho decides."""
+    horizons = list(range(first - 3, first + 200, 3))
+    noises = [DPPOFW(3, horizon=n, epsilon=epsilon, delta=1e-5, mechanism="gumbel").noise for n in horizons]
+    # How much larger the cost of a first step may be than by zCDP.
+    gains = [noise.rho * harmonic(n) / zcdp_rho(epsilon, 1e-5) for noise, n in zip(noises, horizons, strict=True)]
+    assert gains[0] == pytest.approx(1.0, rel=1e-12)
+    assert gains[1] > 1.0 + 1e-6
+    assert gains[1:] == sorted(gains[1:])
+    assert max(later - former for former, later in itertools.pairwise(gains)) < 0.01
+    assert (noises[1].rho == LARGEST_RHO) == bound
+    for noise, n in zip(noises, horizons, strict=True):
+        assert Ledger("replace_one", [noise.event(n)]).epsilon(1e-5) <= epsilon
 
 
 @pytest.mark.parametrize(("horizon", "epsilon"), [(3, 1.0), (1000, 300.0)])

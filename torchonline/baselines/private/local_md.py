@@ -36,7 +36,8 @@ class LocalMD(DisjointBatches):
     epsilon is far above 1 the result is worse than the start. Cost of a step: O(d).
 
     Args:
-        norm, radius_bound: p and R, the order of the ball's norm, in (1, 2], and its radius.
+        norm, radius_bound: p and R, the order of the ball's norm, in (1, 2], and its radius, whose default is explained
+            at :class:`~torchonline.DPTOFW`.
         learning_rate: eta, of the first phase; None for :math:`R/(C\sqrt{(p-1)\,m\,(1 + 2(m-1)\,d^{1/p}/\mu)})`, a heuristic that
             balances how far a phase can go with its noise.
         clip: C, in the norm of order q. ``inf`` only if epsilon is, and with a learning rate.

@@ -32,7 +32,8 @@ class NoisySFW(DisjointBatches):
     conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`. Proof: docs/private_oco.md. Cost of a step: O(d).
 
     Args:
-        norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius.
+        norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius, whose default is explained
+            at :class:`~torchonline.DPTOFW`.
         clip: C, for u, which has about the size of one gradient. ``inf`` only if epsilon is.
         step_size: eta, in (0, 1]; None for :math:`\min\{1, \log(n+1)/(2\sqrt n)\}`. We recall the order and chose the constant.
         noise_source, seed: ``"torch"`` or ``"csprng"``, and a seed for tests.

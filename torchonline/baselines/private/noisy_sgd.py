@@ -45,7 +45,8 @@ class NoisySGD(WriteOnce):
     Args:
         dim, records: the numbers d of features and n of records.
         epsilon, delta: of the whole fit; epsilon ``inf`` for no noise.
-        norm, radius_bound: p and R, the order of the ball's norm, 1, 2 or ``inf``, and its radius.
+        norm, radius_bound: p and R, the order of the ball's norm, 1, 2 or ``inf``, and its radius, whose default is explained
+            at :class:`~torchonline.DPTOFW`.
         learning_rate: eta; None for the default above.
         clip: C, the bound of each record's gradient. ``inf`` only if epsilon is, and with a learning rate.
         steps: T, the number of steps; None for n.

@@ -14,7 +14,7 @@ from torchonline.privacy.learners.released import Released
 from torchonline.privacy.records import record_values
 
 DEFAULT_RADIUS = 3.0  # of a ball of decisions: for features of norm 1 (docs/private_accuracy.md)
-# The rounding of a step's sum is then within the margin of the clip.
+# With at most so many records a step, the rounding of their sum is within the margin of the clip.
 MOST_RECORDS = 2**15
 
 
