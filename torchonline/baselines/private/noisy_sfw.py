@@ -43,7 +43,7 @@ class NoisySFW(DisjointBatches):
     Shape: gradients ``(*B, 2, d)``; theta, theta_prev, direction ``(*B, d)``, public; secret_sum ``(*B, d)``, over the batch.
 
     Example:
-        >>> learner = NoisySFW(2, horizon=1000, epsilon=1.0, delta=1e-4)
+        >>> learner = NoisySFW(2, radius_bound=1.0, horizon=1000, epsilon=2.0, delta=1e-4)
         >>> target = torch.tensor([0.6, 0.0]).double()
         >>> for _ in range(1000):
         ...     learner.step(learner.queries() - target)  # the gradient of |theta - target|^2 / 2
