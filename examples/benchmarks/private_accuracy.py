@@ -128,10 +128,15 @@ def features(name: str) -> tuple[np.ndarray, np.ndarray]:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True), np.where(positive, 1.0, -1.0)
 
 
+def orders_of(count: int, seeds: Sequence[int]) -> Tensor:
+    """Return an order of the records for each seed, ``(S, count)``."""
+    return torch.stack([torch.from_numpy(np.random.default_rng([7, seed]).permutation(count)) for seed in seeds])
+
+
 def draw(name: str, seeds: Sequence[int], most: int | None = None) -> People:
     """Return the streams, of ``most`` records at most, and the held-out records of some seeds."""
     x, y = map(torch.from_numpy, features(name))
-    orders = torch.stack([torch.from_numpy(np.random.default_rng([7, seed]).permutation(len(y))) for seed in seeds])
+    orders = orders_of(len(y), seeds)
     held, stream = orders[:, : len(y) // 5], orders[:, len(y) // 5 :][:, :most]
     return People(x[stream], y[stream], x[held], y[held])
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import statsmodels.api as sm
 import torch
-from private_accuracy import DELTA, People, draw, markdown, slopes
+from private_accuracy import DELTA, People, draw, markdown, orders_of, slopes
 from sklearn.datasets import load_diabetes
 from torch import Tensor
 
@@ -58,8 +58,7 @@ def streams(name: str, seeds: int) -> People:
     if name in LABELS:
         return draw(name, range(seeds))
     x, y = map(torch.from_numpy, numbers(name))
-    orders = torch.stack([torch.from_numpy(np.random.default_rng([7, s]).permutation(len(y))) for s in range(seeds)])
-    held, stream = orders[:, :MOST].tensor_split([min(MOST, len(y)) // 5], 1)
+    held, stream = orders_of(len(y), range(seeds))[:, :MOST].tensor_split([min(MOST, len(y)) // 5], 1)
     return People(x[stream], y[stream], x[held], y[held])
 
 
@@ -87,11 +86,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs"), help="folder of the table")
     parser.add_argument("--smoke", action="store_true", help="one small set, two seeds")
     options = parser.parse_args()
-    smoke = options.smoke
     torch.set_num_threads(1)
     rows, ratios = [], []
-    for name in ("diabetes",) if smoke else (*LABELS, "diabetes", *NUMBERS):
-        people = streams(name, 2 if smoke else SEEDS)
+    for name in ("diabetes",) if options.smoke else (*LABELS, "diabetes", *NUMBERS):
+        people = streams(name, 2 if options.smoke else SEEDS)
         for make in (DPTOFW, DPFTRL):
             for epsilon in EPSILONS:
                 found = [play(name, people, make, epsilon=epsilon, radius_bound=radius) for radius in RADII]

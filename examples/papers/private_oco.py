@@ -50,7 +50,6 @@ import math
 import multiprocessing
 import time
 import warnings
-import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -64,6 +63,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from private_streams import NOISE, seed_of
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -80,7 +80,7 @@ from torchonline.privacy.noise import noise_source
 # Runs are seeded to come again, and delta is 1 / T in the paper: the library warns of both.
 warnings.filterwarnings("ignore", message="seed: expected None|delta: expected less")
 
-TRIALS, BANDIT_TRIALS, EPSILON, RADIUS, NOISE = 10, 5, 1.0, 2.0, 0.05
+TRIALS, BANDIT_TRIALS, EPSILON, RADIUS = 10, 5, 1.0, 2.0
 # beta D + L for the squared loss: beta = 2 because |x|_q = 1; D = 4; and L = 2 (2 + 1) without the noise in y.
 PROMISED = 14.0
 ROUNDS, DIMS, NORMS = (1000, 2000, 5000, 10000), (5, 10, 20), (1.5, math.inf)
@@ -271,10 +271,6 @@ def gradients(learner: Any, x: Tensor, y: Tensor) -> Tensor:
     points = learner.secret_queries() if isinstance(learner, LocalMD) else learner.queries()
     residual = (points * x.unsqueeze(-2)).sum(-1) - y.unsqueeze(-1)
     return 2.0 * residual.unsqueeze(-1) * x.unsqueeze(-2)
-
-
-def seed_of(*key: Any) -> int:
-    return zlib.crc32(repr(key).encode())
 
 
 def play(name: str, cell: Cell, trials: int) -> list[dict[str, Any]]:

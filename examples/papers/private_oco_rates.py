@@ -67,6 +67,7 @@ from torch import Tensor
 from torchonline import DPHDB, DPPOFW, DPTOFW
 from torchonline.baselines import DPFTRL, LocalMD, NoisySFW, NoisySGD
 from torchonline.links import Logistic
+from torchonline.privacy.learners.vertex_choice import NoisyVertex
 
 SPARSITY = 5  # entries of theta* that are not 0, where they are few
 WIDTH = 220  # of the printed tables, in characters
@@ -154,6 +155,13 @@ class Worst:
     scale: float
 
 
+def noise_of_mean(noise: Any, n: int) -> float:
+    """Return the scale of the noise on a score, or of that on an entry of the mean, after n steps."""
+    if isinstance(noise, NoisyVertex):
+        return noise.scale / math.sqrt(n)
+    return noise.noise_scale * noise.errors(n)[1] / n
+
+
 def hardest(setting: Setting, trials: int) -> tuple[Worst, Worst]:
     """Play DPTOFW on hard instances; return the worst, default and tuned.
 
@@ -164,8 +172,7 @@ def hardest(setting: Setting, trials: int) -> tuple[Worst, Worst]:
     told: Any = {"clip": size * math.sqrt(share * setting.dim) if private else math.inf}
     told |= {"seed": seed_of("hard", setting), "batch_shape": (1, len(HARD_SCALES), trials * len(SIGNALS))}
     learner = DPTOFW(setting.dim, **setting.promise(), **setting.ball(), **told)
-    noise = learner.noise.noise_scale * learner.noise.errors(n)[1] / n if private else 0.0
-    unit = math.hypot(size * math.sqrt(share / n), noise) / (share * size)
+    unit = math.hypot(size * math.sqrt(share / n), noise_of_mean(learner.noise, n)) / (share * size)
     stream = HardStream(setting, trials, [min(1.0, signal * unit) for signal in SIGNALS])
     run = learn(learner, stream, (n,), scales=HARD_SCALES)
     excess = run.excess[0, 0].unflatten(-1, (len(SIGNALS), trials))
@@ -180,15 +187,7 @@ def hardest_entry(setting: Setting, noise: str, trials: int) -> Tensor:
     told: Any = {"clip": 1.0 if setting.epsilon < math.inf else math.inf, "mechanism": noise, "radius_bound": 1.0}
     told |= {"seed": seed_of("entry", noise, setting), "batch_shape": (1, 1, trials * len(SIGNALS))}
     learner = DPPOFW(d, **setting.promise(), **told)
-    scale = 0.0
-    if setting.epsilon < math.inf:
-        of_choice = noise == "gumbel"
-        scale = (
-            learner.noise.scale / math.sqrt(n)
-            if of_choice
-            else learner.noise.noise_scale * learner.noise.errors(n)[1] / n
-        )
-    largest = math.hypot(math.sqrt(2.0 * math.log(2.0 * d) / n), scale * math.log(2.0 * d))
+    largest = math.hypot(math.sqrt(2.0 * math.log(2.0 * d) / n), noise_of_mean(learner.noise, n) * math.log(2.0 * d))
     stream = OneEntry(setting, trials, [min(1.0, signal * largest / 4.0) for signal in SIGNALS])
     excess = learn(learner, stream, (n,)).excess[0, 0, 0].unflatten(-1, (len(SIGNALS), trials))
     return excess[int(excess.mean(-1).argmax())]
@@ -500,13 +499,9 @@ class Experiments:
             table.add_row(f"{epsilon:g}", name, *map(spread, runs), f"{means[-1] / means[0]:.2f}")
             for setting, run in zip(settings, runs, strict=True):
                 self.keep("entry", setting, **{name: run})
-        logs = [math.log(2.0 * dim) for dim in dims]
-        for name, values in {
-            "log(2d)": logs,
-            "its root": list(map(math.sqrt, logs)),
-            "root of d": list(map(math.sqrt, dims)),
-        }.items():
-            table.add_row("", name, *([""] * len(dims)), f"{values[-1] / values[0]:.2f}")
+        log, root = math.log(2.0 * dims[-1]) / math.log(2.0 * dims[0]), math.sqrt(dims[-1] / dims[0])
+        for name, ratio in {"log(2d)": log, "its root": math.sqrt(log), "root of d": root}.items():
+            table.add_row("", name, *([""] * len(dims)), f"{ratio:.2f}")
         self.show(table)
 
     def p1(self) -> None:

@@ -1,4 +1,7 @@
-"""Streams of records for ``private_oco_rates.py``: settings, records, gradients and excess risks."""
+"""Streams of records for ``private_oco_rates.py``: settings, records, gradients and excess risks.
+
+``private_oco.py`` has the noise of responses and the seeds from here.
+"""
 
 import math
 import zlib

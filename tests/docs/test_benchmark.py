@@ -9,31 +9,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.docs.script_modules import EXAMPLES, script_modules
 from torchonline import RunningScaler
 
-FOLDER = Path(__file__).parents[2] / "examples" / "benchmarks"
+DOCS = EXAMPLES.parent / "docs"
 
 
 @pytest.fixture(scope="module")
 def benchmark_modules() -> Iterator[SimpleNamespace]:
-    """Import the modules of the script as the script does, and leave no trace."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import data
-        import learners
-        import neural_linear
-        import play
-        import run
-        import tables
-
-        modules = (data, learners, neural_linear, play, run, tables)
-        yield SimpleNamespace(**{module.__name__: module for module in modules})
-    finally:
-        sys.path.remove(str(FOLDER))
-        for name in set(sys.modules) - before:
-            if str(FOLDER) in (getattr(sys.modules[name], "__file__", "") or ""):
-                del sys.modules[name]
+    with script_modules("benchmarks", "data", "learners", "neural_linear", "play", "run", "tables") as modules:
+        yield modules
 
 
 def test_budgets_are_equal(benchmark_modules: SimpleNamespace) -> None:
@@ -167,7 +152,7 @@ PAGES = {"benchmark": "all", "graded": "graded"}
 def test_page_has_every_table(benchmark_modules: SimpleNamespace, name: str) -> None:
     """Tables that a run on its sets prints have their headings."""
     tables, data = benchmark_modules.tables, benchmark_modules.data
-    page = (FOLDER.parents[1] / "docs" / f"{name}.md").read_text()
+    page = (DOCS / f"{name}.md").read_text()
     titles = [f"Errors {noise}: default against tuned" for noise in tables.NOISE_TITLES.values()]
     for role in data.CLASSES if name == "benchmark" else [data.GRADED]:
         titles += [f"All settings {noise}: {role}" for noise in tables.NOISE_TITLES.values()]
@@ -182,7 +167,7 @@ def test_page_has_every_table(benchmark_modules: SimpleNamespace, name: str) -> 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, tmp_path: Path, name: str) -> None:
     """The main tables come from the errors in the repository, without the sets."""
-    script, tables, docs = benchmark_modules.run, benchmark_modules.tables, FOLDER.parents[1] / "docs"
+    script, tables, docs = benchmark_modules.run, benchmark_modules.tables, DOCS
     runs = script.Runs(tmp_path / "runs.jsonl")
     runs.read(docs / f"{name}_runs.jsonl.gz")
     sets, learners = benchmark_modules.data.chosen_sets([PAGES[name]]), list(benchmark_modules.learners.LEARNERS)
@@ -195,7 +180,7 @@ def test_the_page_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, t
 
 
 def test_the_page_of_encoders_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
-    script, tables, docs = benchmark_modules.neural_linear, benchmark_modules.tables, FOLDER.parents[1] / "docs"
+    script, tables, docs = benchmark_modules.neural_linear, benchmark_modules.tables, DOCS
     runs = benchmark_modules.run.Runs(tmp_path / "runs.jsonl")
     runs.read(docs / "encoders_runs.jsonl.gz")
     sets = [name for name in benchmark_modules.data.SETS if f"{name} | none | scale=False | 0 | 1500" in runs.records]
@@ -207,7 +192,7 @@ def test_the_page_of_encoders_shows_the_runs_beside_it(benchmark_modules: Simple
 
 def test_page_of_encoders_has_its_tables(benchmark_modules: SimpleNamespace) -> None:
     tables, script = benchmark_modules.tables, benchmark_modules.neural_linear
-    page = (FOLDER.parents[1] / "docs" / "encoders.md").read_text()
+    page = (DOCS / "encoders.md").read_text()
     found = dict.fromkeys(script.TITLES.values(), "| new |\n")
     renewed = tables.renewed(page, found, script.MARK)
     assert all(renewed.count(f"### {title}\n") == 1 for title in found)

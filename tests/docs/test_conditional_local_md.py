@@ -1,30 +1,22 @@
 """The experiment of LocalMD under a promise: its noise is enough if the promise is kept, and only then."""
 
 import math
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-FOLDER = Path(__file__).parents[2] / "examples" / "papers"
+from tests.docs.script_modules import script_modules
+
 PAIRS, DIM, ROUNDS = 300, 3, 40
 
 
 @pytest.fixture(scope="module")
 def learner_class() -> Iterator[Any]:
-    """Import the module of the script as the script does, and leave no trace."""
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import conditional_local_md
-
-        yield conditional_local_md.ConditionalLocalMD
-    finally:
-        sys.path.remove(str(FOLDER))
-        sys.modules.pop("conditional_local_md", None)
+    with script_modules("papers", "conditional_local_md") as modules:
+        yield modules.conditional_local_md.ConditionalLocalMD
 
 
 class Records:

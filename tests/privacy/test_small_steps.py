@@ -33,6 +33,12 @@ def two_points(low: float, high: float) -> list[tuple[mpmath.mpf, float]]:
     return [(share, high), (1 - share, low)]
 
 
+def after_a_step(law: list[tuple[Any, Any]], s: float, x: mpmath.mpf) -> mpmath.mpf:
+    """The mean of E(e^(x + L) - 1)+ over a first step of that law, less (e^x - 1)+."""
+    terms = [weight * (time_value(s, x + value) + intrinsic(x + value)) for weight, value in law]
+    return mpmath.fsum([*terms, -intrinsic(x)])
+
+
 @pytest.mark.parametrize("span", [0.05, 0.5, 2.0, 4.8])
 def test_a_step_before_gaussian_steps_adds_what_the_lemma_says(span: float) -> None:
     """For bounded ranges at all places, at all distances from the middle; and a twentieth of the excess is not enough."""
@@ -45,8 +51,7 @@ def test_a_step_before_gaussian_steps_adds_what_the_lemma_says(span: float) -> N
                 law = two_points(-share * span, (1.0 - share) * span)
                 for z in (-9.0, -5.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 9.0):
                     x = z * mpmath.sqrt(s)
-                    terms = [weight * (time_value(s, x + step) + intrinsic(x + step)) for weight, step in law]
-                    mean = mpmath.fsum([*terms, -intrinsic(x)])
+                    mean = after_a_step(law, s, x)
                     assert mean <= time_value(s + a + excess, x)
                     worst = max(worst, mean / time_value(s + a + excess / 20, x))
     assert (worst > 1) == (span < 1.0)
@@ -138,8 +143,7 @@ def test_the_second_half_of_the_condition_is_needed() -> None:
             ratios = []
             for z in np.linspace(-3.0, 3.0, 61):
                 x = mpmath.mpf(z) * mpmath.sqrt(s)
-                steps = [weight * (time_value(s, x + value) + intrinsic(x + value)) for weight, value in law]
-                ratios.append(mpmath.fsum([*steps, -intrinsic(x)]) / time_value(s + v, x))
+                ratios.append(after_a_step(law, s, x) / time_value(s + v, x))
             excesses.append(max(ratios))
     assert excesses[0] > 1.0 > excesses[1]
 

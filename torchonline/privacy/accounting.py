@@ -29,8 +29,8 @@ class GaussianEvent(Event):
 
     ``noise_multiplier`` is 1 / mu, the standard deviation over the l2 sensitivity, above 0. A matrix mechanism is one event: if
     each record is in one row of its input, its sensitivity is that of a record times the largest column norm of the encoder.
-    The discrete Gaussian has the same rho, and is not mu-GDP. (Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke 2016,
-    Proposition 1.6.)
+    The discrete Gaussian has the same rho, and is mu-GDP only with a small excess: it is a :class:`SmallStepsEvent`. (Dong, Roth
+    and Su 2022, Theorem 2.7; Bun and Steinke 2016, Proposition 1.6.)
     """
 
     noise_multiplier: float

@@ -49,7 +49,6 @@ class NoisyVertex(WriteOnce):
         source.require("highest")
         self.domain = domain
         self.name = law
-        self.horizon = horizon
         self.rho = _largest_rho(epsilon, delta, horizon)
         self.source = source
         share = {"gumbel": 8.0, "laplace": 2.0}[law]
