@@ -9,6 +9,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from torchonline.bandits.arguments import check_growth, learn, on_rows
+from torchonline.bandits.blocks import can_learn_blocks, check_block, learn_blocks, rows_of_block, total_of_workers
 from torchonline.core import checks
 from torchonline.core.backend import SMALL_STEP, in_python, is_readable, may_hold
 from torchonline.core.learner import Learner
@@ -108,6 +109,8 @@ class Estimator(Learner):
         checks.check_size("ridge", self.ridge, torch.finfo(dtype).max, dtype)
         self.radius_scale = checks.positive("radius_scale", radius_scale)
         self.restart_every = None if restart_every is None else checks.positive_integer("restart_every", restart_every)
+        # Whether `learn` learns from many rounds at once. TorchScript sees no class attributes.
+        self.has_blocks = can_learn_blocks(type(self))
         self.features_shape = (*self.batch_shape, self.dim)
         self.response_shape = (*self.batch_shape, *output_shape)
         self.is_small = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1) < SMALL_STEP
@@ -127,6 +130,7 @@ class Estimator(Learner):
             if value:
                 checks.check_size(name, value, checks.LARGEST[dtype], dtype)
         super()._create_buffers()
+        self.evolving = [name for name, buffer in self._buffers.items() if buffer is not None and name not in self.unchanging]
         # Numbers that are read, also under torch.device("meta") and in fake mode.
         with torch.device("cpu"), unset_fake_temporarily():
             self.starts = [start for item in self._initial_state().items() if (start := _start(*item)) is not None]
@@ -138,6 +142,15 @@ class Estimator(Learner):
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from one round: ``(*B, d)``, ``(*B, *output_shape)`` twice."""
         # Refuse before the first write.
+        raise NotImplementedError
+
+    def _observe_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, count: Tensor) -> None:
+        """Learn from n rounds at once, from the statistics before the first of them.
+
+        Shapes are ``(*B, n, d)``, ``(*B, n, *output_shape)`` twice and ``(*B)``. Not on NumPy views. A round of which x is 0
+        must add nothing; ``count`` is the number of rounds to count, which may be less than n. Sums over rounds go through
+        :meth:`_totals`. A subclass without this method learns rounds in order.
+        """
         raise NotImplementedError
 
     def _replace_(self, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
@@ -260,6 +273,168 @@ class Estimator(Learner):
             else:
                 for i in range(x.size(rows)):
                     self._learn_round(x.select(rows, i), reward.select(rows, i), scale.select(rows, i))
+
+    def _learn_blocks_in_python(
+        self, x: Any, reward: Any, noise_scale: Any = None, *, block_size: int | None = None, mask: Any = None
+    ) -> None:
+        learn_blocks(self, x, reward, noise_scale, block_size, mask)
+
+    @torch.jit.export
+    @in_python(_learn_blocks_in_python)
+    def learn(
+        self,
+        x: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None = None,
+        *,
+        block_size: int | None = None,
+        mask: Tensor | None = None,
+    ) -> None:
+        """Learn from many rounds, in blocks: each block at once, from the statistics before it.
+
+        A block is a few matrix products and a Cholesky factor, at O(n d^2 + d^3) for n rounds, where :meth:`step` makes n passes
+        over matrices of d^2 entries. The confidence set keeps its guarantee, under the conditions in docs/blocks.md: rounds come
+        in an order in which each noise meets its condition given all that came before, and no arm was chosen with knowledge of
+        a reward that is learnt later. A round that is learnt twice voids it. A learner without a block form (``has_blocks`` is
+        False) learns the rounds in order, as :meth:`step` does.
+
+        Args:
+            x: features of the chosen arms, ``(*B, n, d)``; or one round, ``(*B, d)``. An array or tensor of another type is
+                converted block by block.
+            reward: ``(*B, n)``, in the units of ``noise_scale``.
+            noise_scale: of each round, if it is known before the reward, shaped like ``reward``; None for the constructor's.
+            block_size: rounds in a block, for rewards that came together. None for blocks of an eighth of the rounds learnt, but
+                at least d and at most 8192. A first block that is much longer than d makes the set wider.
+            mask: True where a learner of a fleet learns the round, ``(*B, n)``; None for all.
+
+        Raises:
+            TypeError: an argument holds no real numbers, or ``x`` is a tensor of integers.
+            ValueError: a shape, device or value is wrong, or the state's dtype cannot resolve what the rounds add. No buffer has
+                changed.
+        """
+        self._learn_log(x, reward, noise_scale, block_size, mask)
+
+    def _learn_log(
+        self, x: Tensor, reward: Tensor, noise_scale: Tensor | None, block_size: int | None, mask: Tensor | None
+    ) -> None:
+        """Learn from one round or several, in blocks, in TorchScript; Python has :func:`learn_blocks`."""
+        rows = self.batch_dims
+        if x.dim() == rows + 1:
+            x, reward = x.unsqueeze(rows), reward.unsqueeze(rows)
+            noise_scale = None if noise_scale is None else noise_scale.unsqueeze(rows)
+        with torch.no_grad():
+            done, dtype = 0, self.theta_hat.dtype
+            while done < x.size(rows):
+                size = self._rows_of_next_block(done, block_size, mask)
+                size = min(size, x.size(rows) - done)
+                r = reward.narrow(rows, done, size).detach().to(dtype)
+                scale = self._own_scale(r)
+                if noise_scale is not None:
+                    scale = noise_scale.narrow(rows, done, size).detach().to(dtype)
+                taken = None if mask is None else mask.narrow(rows, done, size)
+                self._learn_block(x.narrow(rows, done, size).detach().to(dtype), r, scale, taken)
+                done += size
+
+    def _rows_of_next_block(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
+        """Return the size of the next block of a batch of which ``done`` rounds are learnt."""
+        if block_size is not None:
+            return self._at_most_an_epoch(block_size)
+        learnt, rounds = done, self.rounds
+        if self._can_ask(rounds):
+            if mask is not None:
+                # The fleet's learners that have rounds to come decide.
+                has_rounds = mask.narrow(-1, done, mask.size(-1) - done).any(-1)
+                rounds = torch.where(has_rounds, rounds, rounds.max())
+            learnt = int(rounds.min())
+        return self._at_most_an_epoch(rows_of_block(learnt, self.dim))
+
+    def _at_most_an_epoch(self, size: int) -> int:
+        return size if self.restart_every is None else min(size, self.restart_every)
+
+    def _can_ask_in_python(self, value: Tensor) -> bool:
+        return is_readable(value) and (value.is_cpu or self.validate)
+
+    @in_python(_can_ask_in_python)
+    def _can_ask(self, value: Tensor) -> bool:
+        """Return whether the host may wait for a value."""
+        return True
+
+    def _learn_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
+        """Learn from n rounds of each learner, and start anew where they end an epoch."""
+        if not self.has_blocks:
+            for i in range(x.size(-2)):
+                taken = None if mask is None else mask.select(-1, i)
+                rows = self.batch_dims
+                self._learn_where(taken, x.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i))
+            return
+        if self.restart_every is None:
+            self._learn_rows(x, reward, noise_scale, mask)
+            return
+        # A block is no longer than an epoch, so it ends one epoch at most.
+        taken = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
+        place = self.rounds.unsqueeze(-1) + taken.cumsum(-1)
+        later = taken & (place > self.restart_every)
+        if may_hold(later):
+            self._learn_rows(x, reward, noise_scale, taken & ~later)
+            self._forget_(self.rounds >= self.restart_every)
+            self._learn_rows(x, reward, noise_scale, later)
+        else:
+            self._learn_rows(x, reward, noise_scale, mask)
+        self._forget_(self.rounds >= self.restart_every)
+
+    def _learn_rows(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
+        """Learn from rounds at once, of which each learner takes those in its mask."""
+        if mask is None:
+            count = torch.zeros_like(self.rounds) + x.size(-2)
+            self._observe_block(x, reward, noise_scale, self._totals([count])[0])
+            return
+        count = self._totals([mask.sum(-1)])[0]
+        before = self._copies()
+        self._observe_block(
+            torch.where(along(mask, x), x, 0.0),
+            torch.where(along(mask, reward), reward, 0.0),
+            torch.where(along(mask, noise_scale), noise_scale, self._own_scale(noise_scale)),
+            count,
+        )
+        self._put_back_(before, count == 0)
+
+    def _learn_where(self, mask: Tensor | None, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Learn from a round of each learner in a mask, ``(*B)``, and of no other."""
+        if mask is None:
+            self._learn_round(x, reward, noise_scale)
+            return
+        before = self._copies()
+        self._learn_round(
+            torch.where(along(mask, x), x, 0.0), torch.where(along(mask, reward), reward, 0.0), noise_scale
+        )
+        self._put_back_(before, ~mask)
+
+    def _copies(self) -> dict[str, Tensor]:
+        """Return copies of the statistics by name."""
+        found: dict[str, Tensor] = {}
+        for name, buffer in self.named_buffers():
+            if buffer is not None and name in self.evolving:
+                found[name] = buffer.clone()
+        return found
+
+    def _put_back_(self, before: dict[str, Tensor], where: Tensor) -> None:
+        """Put the statistics back to what they were, where ``(*B)``."""
+        for name, buffer in self.named_buffers():
+            if buffer is not None and name in before:
+                buffer.copy_(torch.where(along(where, buffer), before[name], buffer))
+
+    @in_python(total_of_workers)
+    def _totals(self, sums: list[Tensor]) -> list[Tensor]:
+        """Return sums over a block's rounds, ``(*B, ...)`` each, as sums over the rounds of all workers.
+
+        There is one worker, unless a :class:`~torchonline.distributed.SharedLearner` says otherwise.
+        """
+        return sums
+
+    @in_python(check_block)
+    def _check_block(self, inflation: Tensor) -> None:
+        """Refuse a block whose sums the dtype cannot resolve, by :func:`add_squares_`."""
+        return
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from a round of each learner; start anew where it ends an epoch."""

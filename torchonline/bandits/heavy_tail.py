@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, default_ridge
-from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
+from torchonline.bandits.heavy_tail_certificate import Forecast, HeavyTailCertificate
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import one_of
-from torchonline.core.ops import along, clip, dot, maximum, minimum, number, sqrt
+from torchonline.core.ops import along, clip, dot, matvec, maximum, minimum, number, sqrt
 from torchonline.core.options import LearnerOptions, arguments_of
 
 
@@ -105,8 +105,28 @@ class HeavyTailRegression(HeavyTailCertificate):
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, forecast = self.theta_hat, self._forecast(x)
-        mean, bound = dot(x, theta_hat), self.theta_bound * sqrt(forecast.square)
-        width = self.radius() * self._error_bar(forecast)
+        least = self._least_noise(number(self.rounds) + 1, forecast.square, 0.0)
+        scale, rho, b, pull = self._weigh(forecast, dot(x, theta_hat), reward, noise_scale, least)
+        h = self._absorb_(forecast, scale, rho, b)
+        theta_hat += along(pull, x) * h
+
+    def _observe_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, count: Tensor) -> None:
+        forecast = self._forecast_rows(x)
+        mean = matvec(x, self.theta_hat)
+        # Rounding is worse than in a round, because the block's rounds are weighed before any of them is learnt.
+        least = self._least_noise(self.rounds + count, mean, 1e-6)
+        scale, rho, b, pull = self._weigh(forecast, mean, reward, noise_scale, least)
+        self.theta_hat += self._absorb_block_(forecast, scale, rho, b, pull, count)
+
+    def _weigh(
+        self, forecast: Forecast, mean: Tensor, reward: Tensor, noise_scale: Tensor, least: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return what is learnt from rounds: sigma, rho, b, and the factor of a in theta_hat's move.
+
+        Shapes are ``(*B)``, or ``(*B, n)`` for a block. ``least`` is that of :meth:`_least_noise`.
+        """
+        bound = self.theta_bound * sqrt(forecast.square)
+        width = along(self.radius(), mean) * self._error_bar(forecast)
         error = minimum(width, bound)
         centre = clip(0.5 * (maximum(mean - width, -bound) + minimum(mean + width, bound)), bound)
 
@@ -115,12 +135,10 @@ class HeavyTailRegression(HeavyTailCertificate):
             innovation = reward - centre
             rho = (abs(innovation) + error) ** 2
         else:
-            scale, tau, v, b = self._clip_level(noise_scale, bound, error, forecast)
+            scale, tau, v, b = self._clip_level(maximum(least * bound, noise_scale), error, forecast)
             innovation = clip((reward - centre) / scale, tau)
             rho = (innovation * innovation + 2.0 * v) / 3.0
-
-        h = self._absorb_(forecast, scale, rho, b)
-        theta_hat += along(innovation + (centre - mean) / scale, x) * h
+        return scale, rho, b, innovation + (centre - mean) / scale
 
 
 class HeavyTailUCB(UCB):

@@ -29,12 +29,24 @@ from torchonline.core.ops import (
     trace,
     where,
 )
-from torchonline.core.precision_matrix import PrecisionMatrix, add_outer_, refine_, start_of, subtract_outers_
+from torchonline.core.precision_matrix import (
+    PrecisionMatrix,
+    add_outer_,
+    add_squares_,
+    gram,
+    log_det,
+    refine_,
+    start_of,
+    subtract_outers_,
+)
 from torchonline.linalg import add_diagonal
 
 
 class Forecast(NamedTuple):
-    """What the statistics say of a round's features before the response."""
+    """What the statistics say of a round's features before the response.
+
+    Of a block of n rounds, each has a dimension n after ``*B``.
+    """
 
     x: Tensor  # the features, (*B, d)
     Wx: Tensor  # V^-1 x, (*B, d)
@@ -48,7 +60,8 @@ class Forecast(NamedTuple):
 class HeavyTailCertificate(Estimator):
     """Base of the heavy-tailed regressions, of one output and of several.
 
-    A round calls :meth:`_forecast`, :meth:`_clip_level` and :meth:`_absorb_`, in this order (docs/heavy_tail_regression.md).
+    A round calls :meth:`_forecast`, :meth:`_clip_level` and :meth:`_absorb_`, in this order. A block of rounds calls
+    :meth:`_forecast_rows`, :meth:`_clip_level` and :meth:`_absorb_block_` (docs/heavy_tail_regression.md).
     """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
@@ -87,22 +100,35 @@ class HeavyTailCertificate(Estimator):
         square = dot(x, x)
         return Forecast(x, Wx, Px, dot(x, Wx), dot(x, Px), square, 8.0 * roundoff(x) * square)
 
+    def _forecast_rows(self, x: Tensor) -> Forecast:
+        """Return the forecasts of a block's rounds, ``(*B, n, d)``."""
+        Wx, Px = x @ self.V_inv, x @ self.P
+        square = row_dots(x, x)
+        return Forecast(x, Wx, Px, row_dots(x, Wx), row_dots(x, Px), square, 8.0 * roundoff(x) * square)
+
+    def _least_noise(self, rounds: Tensor, like: Tensor, factor: float) -> Tensor:
+        """Return the noise scale below which rounding decides, in units of the bound of a mean.
+
+        ``rounds``, ``(*B)``, counts those that will have been learnt.
+        """
+        least = max(factor, math.sqrt(45.0 * roundoff(like)))
+        return along(least * sqrt(real(rounds, like)), like)
+
     def _error_bar(self, forecast: Forecast) -> Tensor:
         """Return the norm that the radius multiplies, at the round's features: ``(*B)``."""
-        return sqrt(at_least(forecast.xPx, 0.0) + forecast.slack * trace(self.P))
+        slack = forecast.slack
+        return sqrt(at_least(forecast.xPx, 0.0) + slack * along(trace(self.P), slack))
 
     def _clip_level(
-        self, noise_scale: Tensor, bound: Tensor, error: Tensor, forecast: Forecast
+        self, nu: Tensor, error: Tensor, forecast: Forecast
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Choose scale and clip level for a mean within ``bound``, known to ``error``.
+        """Choose scale and clip level for noise of scale nu and a mean known to ``error``.
 
-        Return, ``(*B)`` each: sigma, in units of the response; and in units of sigma, the clip level tau of the residual, a bound
+        Shapes are ``(*B)``, or ``(*B, n)`` for a block of rounds. The noise scale is not below :meth:`_least_noise`. Return: sigma, in units of the response; and in units of sigma, the clip level tau of the residual, a bound
         v on the second moment of the clipped residual, and a bound b on how far clipping moves the mean.
         """
         eps, p, tau0, xWx = self.eps, self.moment_order, self.tau0, forecast.xWx
-        sqrt_t = sqrt(real(number(self.rounds) + 1, xWx))
-        # Below this noise scale, rounding decides.
-        nu = maximum(math.sqrt(45.0 * roundoff(forecast.x)) * bound * sqrt_t, noise_scale)
+        sqrt_t = along(sqrt(real(number(self.rounds) + 1, xWx)), xWx)
         q = sqrt(at_least(xWx, 0.0))
         # Only x = 0 has no scale, and there any scale will do.
         scale = at_least(sqrt(self._squared_scale(nu, q, error, sqrt_t)), 1e-18)
@@ -164,6 +190,40 @@ class HeavyTailCertificate(Estimator):
         add_outer_(self._weighted_precision(), root_rho * a, root_rho * rows_inverse * Rx, rho_aRa)
         self._add_outer_(a, g, quadratic)
         return h
+
+    def _absorb_block_(
+        self, forecast: Forecast, scale: Tensor, rho: Tensor, b: Tensor, pull: Tensor, count: Tensor
+    ) -> Tensor:
+        """Add a block of rounds to all but theta_hat; return theta_hat's move.
+
+        ``pull``, ``(*B, n)`` or ``(*B, n, outputs)``, multiplies a in the move. ``count``, ``(*B)``, is the number of rounds, of
+        all workers together.
+        """
+        x, slack = forecast.x, forecast.slack
+        a = x / scale.unsqueeze(-1)
+        aRa = (at_least(row_dots(x @ self.A_inv, x), 0.0) + slack * along(trace(self.A_inv), slack)) / (scale * scale)
+        # A round of x = 0 moves nothing.
+        b = where(forecast.square > 0.0, b, 0.0 * b)
+        near, far = (b * b / at_least(rho, 1e-30)).sum(-1), (b * sqrt(aRa)).sum(-1)
+        moves = pull if pull.dim() > rho.dim() else pull.unsqueeze(-1)
+        squares, weighted, moved, biases = self._totals(
+            [gram(a, a), gram(rho.unsqueeze(-1) * a, a), gram(a, moves), torch.stack([near, far], -1)]
+        )
+        bias = self.bias
+        near, far = sqrt(bias * bias + biases[..., 0]), bias + biases[..., 1]
+
+        V_factor, inflation = add_squares_(self._precision(), squares)
+        self._check_block(inflation)
+        A_factor, inflation = add_squares_(self._weighted_precision(), weighted)
+        self._check_block(inflation)
+        # P = V^-1 A V^-1 from its root: W A W would lose digits.
+        root = torch.cholesky_solve(A_factor, V_factor)
+        self.P.copy_(root @ root.mT)
+        bias.copy_(minimum(near, far))
+        self.logdet.copy_(at_least(log_det(A_factor) - self.dim * math.log(self.ridge), 0.0))
+        self.rounds += count
+        move = self.V_inv @ moved
+        return move if pull.dim() > rho.dim() else move.squeeze(-1)
 
     def _weighted_precision(self) -> PrecisionMatrix:
         """Return A with its inverse."""

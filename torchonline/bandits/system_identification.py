@@ -7,11 +7,24 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import learn, on_rows
+from torchonline.bandits.blocks import learn_blocks
 from torchonline.bandits.estimator import default_ridge
-from torchonline.bandits.heavy_tail_certificate import HeavyTailCertificate
+from torchonline.bandits.heavy_tail_certificate import Forecast, HeavyTailCertificate
 from torchonline.core.backend import in_python
 from torchonline.core.checks import check_state_dtype, positive, positive_integer, positive_size
-from torchonline.core.ops import along, clip, largest, matvec, maximum, minimum, roundoff, row_dots, sqrt, trace
+from torchonline.core.ops import (
+    along,
+    clip,
+    largest,
+    matvec,
+    maximum,
+    minimum,
+    number,
+    roundoff,
+    row_dots,
+    sqrt,
+    trace,
+)
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_product_
 from torchonline.core.stepping import one_at_a_time
@@ -170,23 +183,76 @@ class SystemIdentification(HeavyTailCertificate):
         """
         self._learn(x, next_state, noise_scale)
 
+    def _learn_blocks_in_python(
+        self, x: Any, next_state: Any, noise_scale: Any = None, *, block_size: int | None = None, mask: Any = None
+    ) -> None:
+        learn_blocks(self, x, next_state, noise_scale, block_size, mask)
+
+    @torch.jit.export
+    @in_python(_learn_blocks_in_python)
+    def learn(
+        self,
+        x: Tensor,
+        next_state: Tensor,
+        noise_scale: Tensor | None = None,
+        *,
+        block_size: int | None = None,
+        mask: Tensor | None = None,
+    ) -> None:
+        """Learn from many transitions, in blocks: see :meth:`Estimator.learn`.
+
+        Shapes are those of :meth:`step`: ``(*B, n, d)`` and ``(*B, n, outputs)``.
+        """
+        self._learn_log(x, next_state, noise_scale, block_size, mask)
+
     def _own_scale(self, next_state: Tensor) -> Tensor:
         scale = self.noise_scale
         return (scale if scale.dim() == next_state.dim() else scale.unsqueeze(-2)).expand_as(next_state)
 
     def _observe(self, x: Tensor, next_state: Tensor, noise_scale: Tensor) -> None:
         theta_hat, own, forecast = self.theta_hat, self.noise_scale, self._forecast(x)
+        least = self._least_noise(number(self.rounds) + 1, forecast.square, 0.0)
         mean = matvec(theta_hat.mT, x)
-        bound = self.theta_bound * along(sqrt(forecast.square), mean)
-        width = self.radius() * along(self._error_bar(forecast), mean)
+        scale, rho, b, pull = self._weigh(
+            forecast, mean, next_state, noise_scale, least, own, self.theta_bound, self.radius()
+        )
+        h = self._absorb_(forecast, scale, rho, b)
+        add_outer_product_(theta_hat, h, pull)
+
+    def _observe_block(self, x: Tensor, next_state: Tensor, noise_scale: Tensor, count: Tensor) -> None:
+        forecast = self._forecast_rows(x)
+        least = self._least_noise(self.rounds + count, forecast.square, 1e-6)
+        own, bounds, radii = self.noise_scale[..., None, :], self.theta_bound[..., None, :], self.radius()[..., None, :]
+        scale, rho, b, pull = self._weigh(
+            forecast, x @ self.theta_hat, next_state, noise_scale, least, own, bounds, radii
+        )
+        self.theta_hat += self._absorb_block_(forecast, scale, rho, b, pull, count)
+
+    def _weigh(
+        self,
+        forecast: Forecast,
+        mean: Tensor,
+        next_state: Tensor,
+        noise_scale: Tensor,
+        least: Tensor,
+        own: Tensor,
+        bounds: Tensor,
+        radii: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return what is learnt from rounds: sigma, rho, b, and the factors of a in theta_hat's move.
+
+        Shapes are ``(*B)``, or ``(*B, n)`` for a block, and one dimension more for what each output has. ``least`` is that of
+        :meth:`_least_noise`. ``own``, ``bounds`` and ``radii`` are noise scales, bounds and radii of the outputs.
+        """
+        bound = bounds * along(sqrt(forecast.square), mean)
+        width = radii * along(self._error_bar(forecast), mean)
         centre = clip(0.5 * (maximum(mean - width, -bound) + minimum(mean + width, bound)), bound)
 
         error = largest(minimum(width, bound) / own)
-        scale, tau, v, b = self._clip_level(largest(noise_scale / own), largest(bound / own), error, forecast)
+        nu = maximum(least * largest(bound / own), largest(noise_scale / own))
+        scale, tau, v, b = self._clip_level(nu, error, forecast)
         # Clipped before it is divided, because an outlier must not overflow.
         scales = along(scale, mean) * own
         innovation = clip(next_state - centre, along(tau, mean) * scales) / scales
         rho = (largest(innovation * innovation) + 2.0 * v) / 3.0
-
-        h = self._absorb_(forecast, scale, rho, b)
-        add_outer_product_(theta_hat, h, own * innovation + (centre - mean) / along(scale, mean))
+        return scale, rho, b, own * innovation + (centre - mean) / along(scale, mean)

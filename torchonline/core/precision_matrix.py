@@ -6,6 +6,8 @@ They are the statistics of every linear learner. Cost: O(d^2) a term. Three thin
 - In float32, Kahan's summation keeps in ``lost`` what rounding has taken from V.
 - In every eighth round, one column of the inverse is corrected (:func:`refine_inverse_`).
 
+A block of rounds adds a sum of such terms at once, and inverts V anew by a Cholesky factor in float64 (:func:`add_squares_`).
+
 A learner keeps the three matrices as buffers of its own, so that they stay readable under their names in state dicts and in
 TorchScript files, where one tensor cannot have two names. A :data:`PrecisionMatrix` is the three of them.
 """
@@ -50,6 +52,36 @@ def add_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor
     add_square_(matrix, lost, a)
     u = product / along(sqrt(1.0 + quadratic), product)
     subtract_outer_product_(inverse, u, u)
+
+
+def add_squares_(V: PrecisionMatrix, squares: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Add a sum of terms ``aa'``, ``(*B, d, d)``, to V, and invert V anew. Not on arrays.
+
+    Return the Cholesky factor of V, float64 ``(*B, d, d)``, and the largest variance inflation factor
+    :math:`V_{ii}(V^{-1})_{ii}`, ``(*B)``. Rounding moves the inverse by about :data:`~torch.float64`'s roundoff times d times
+    this factor. It does not depend on the units of the features. It is NaN where V has no Cholesky factor.
+    """
+    matrix, inverse, lost = V
+    increase_compensated_(matrix, lost, 0.5 * (squares + squares.mT))
+    exact = matrix.to(torch.float64)
+    if lost is not None:
+        exact = exact - lost.to(torch.float64)
+    factor, failed = torch.linalg.cholesky_ex(exact)
+    factor = torch.where((failed != 0).unsqueeze(-1).unsqueeze(-1), float("nan"), factor)
+    anew = torch.cholesky_inverse(factor)
+    inverse.copy_(0.5 * (anew + anew.mT))
+    inflation = exact.diagonal(dim1=-2, dim2=-1) * anew.diagonal(dim1=-2, dim2=-1)
+    return factor, inflation.amax(-1)
+
+
+def log_det(factor: Tensor) -> Tensor:
+    """Return ``log det`` of a matrix, ``(*B)``, from its Cholesky factor."""
+    return 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+def gram(a: Tensor, b: Tensor) -> Tensor:
+    """Return the sum of ``a_i b_i'`` over rows: ``(*B, n, d)``, ``(*B, n, m)`` to ``(*B, d, m)``."""
+    return a.mT @ b
 
 
 def remove_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor) -> None:

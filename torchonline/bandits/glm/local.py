@@ -99,6 +99,57 @@ class LocalGLMRegression(MixtureEstimator):
         self._absorb_(x, product, weight * self._curvature(y, low, high), q, cost)
         theta_hat -= along(pull, x) * product
 
+    def _observe_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, count: Tensor) -> None:
+        # The prior of each round's predictor, and the interval that has the true one, are those before the block.
+        theta_hat, G = self.theta_hat, self._exact_precision()
+        weight, square = 1.0 / (noise_scale * noise_scale), row_dots(x, x)
+        self._check_length(square)
+        q = at_least(row_dots(x @ self.V_inv, x), 1e-30)
+        z, bound = matvec(x, theta_hat), self.theta_bound * sqrt(square)
+        squared = at_least(self.squared_radius, 0.0)
+        error = (1.0 + 1e-9) * sqrt(squared.unsqueeze(-1) * q)
+        low, high = clip(z - error, bound), clip(z + error, bound)
+
+        move, residual, length = self._fit_block(x, z, reward, weight, G, sqrt(squared))
+        y = z + matvec(x, move)
+        gain = self._regret_of_mixture(z, q, bound, y, reward, weight)
+        curvature = weight * self._curvature(y, low, high)
+        gains, squares = self._totals([gain.sum(-1), gram(x, curvature.unsqueeze(-1) * x)])
+        cost = 2.0 * gains - dot(move, matvec(G, move)) + 2.0 * (dot(residual, move) + length * sqrt(squared))
+        self._check_cost(cost)
+        factor, inflation = add_squares_(self._precision(), squares)
+        self._check_block(inflation)
+        self._count_cost_(cost)
+        self.theta_hat += move
+        self.rounds += count
+
+    def _fit_block(
+        self, x: Tensor, z: Tensor, reward: Tensor, weight: Tensor, G: Tensor, radius: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Move the estimate to the least of the block's loss plus the squared norm of G, by Newton's method.
+
+        Return the move, ``(*B, d)``; the gradient there, ``(*B, d)``; and its norm in ``G^-1``, ``(*B)``, which the confidence set
+        pays for.
+        """
+        link, R = self.link, self.concordance
+        move = torch.zeros_like(self.theta_hat)
+        for i in range(self.most_steps + 1):
+            mean, slope = link.mean_and_slope(z + matvec(x, move))
+            gradient, hessian = self._totals(
+                [gram(x, (weight * (mean - reward)).unsqueeze(-1)), gram(x, (weight * slope).unsqueeze(-1) * x)]
+            )
+            residual = gradient.squeeze(-1) + matvec(G, move)
+            length = sqrt(at_least(dot(residual, matvec(self.V_inv, residual)), 0.0))
+            is_far = length * (sqrt(at_least(dot(move, matvec(G, move)), 0.0)) + radius) > 1e-12 * at_least(radius * radius, 1.0)
+            if i == self.most_steps or not self._is_any(is_far):
+                break
+            factor = torch.linalg.cholesky_ex(G + hessian)[0]
+            step = torch.cholesky_solve(residual.unsqueeze(-1), factor).squeeze(-1)
+            # The second derivative along the step grows by e^size at most, so that this share of it cannot go too far.
+            size = R * self._most((matvec(x, step)).abs())
+            move = move - along(torch.where(size > 1e-8, log1p(size) / at_least(size, 1e-8), 1.0), step) * step
+        return move, residual, length
+
     def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
         """Return the root u of ``u + s (mean(z + u) - reward)``, z + u cut to the bound."""
         # The derivative is at least 1, so the root is between any u and u - f(u), which halvings shorten. From the point nearest
