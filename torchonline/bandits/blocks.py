@@ -10,6 +10,7 @@ from torch import Tensor
 from torchonline.core.backend import autocasts, exactly, is_readable
 from torchonline.core.checks import check_shape, check_values, positive_integer, refusal, shape_text
 from torchonline.core.inputs import as_dense, as_tensor, check_tensor
+from torchonline.core.ops import joined
 from torchonline.core.stepping import all_or_nothing, one_at_a_time
 
 # Rounding moves an inverse by the roundoff times d times its largest inflation factor. This much is allowed.
@@ -34,10 +35,23 @@ def can_learn_blocks(cls: Any) -> bool:
     return depth("_observe_block") < base and depth("_observe_block") <= min(depth("_observe"), depth("_learn_round"))
 
 
-def total_of_workers(self: Any, sums: list[Tensor]) -> list[Tensor]:
-    """Return a block's sums over all workers, by the function of the learner's distribution, if any."""
-    total = self.__dict__.get("_total")
-    return sums if total is None else total(sums)
+def totals_of_workers(self: Any, sums: list[Tensor]) -> list[Tensor]:
+    """Return a block's sums over all workers, see :class:`Workers`."""
+    workers = self.__dict__.get("_workers")
+    return sums if workers is None else workers.totals(sums)
+
+
+def most_of_workers(self: Any, values: Tensor) -> Tensor:
+    """Return the largest value, at least 0, of a block's rounds of all workers."""
+    most = joined(values, torch.zeros_like(values.sum(-1))).amax(-1)
+    workers = self.__dict__.get("_workers")
+    return most if workers is None else workers.most(most)
+
+
+def first_worker_says(self: Any, condition: bool) -> bool:
+    """Return the first worker's condition: rounding may tell those of the others apart."""
+    workers = self.__dict__.get("_workers")
+    return condition if workers is None else workers.first_says(condition)
 
 
 def check_block(self: Any, inflation: Tensor) -> None:

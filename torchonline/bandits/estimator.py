@@ -9,11 +9,31 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from torchonline.bandits.arguments import check_growth, learn, on_rows
-from torchonline.bandits.blocks import can_learn_blocks, check_block, learn_blocks, rows_of_block, total_of_workers
+from torchonline.bandits.blocks import (
+    can_learn_blocks,
+    check_block,
+    first_worker_says,
+    learn_blocks,
+    most_of_workers,
+    rows_of_block,
+    totals_of_workers,
+)
 from torchonline.core import checks
 from torchonline.core.backend import SMALL_STEP, in_python, is_readable, may_hold
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along, at_least, converted, fill_, matvec, maximum, minimum, row_dots, rows_times, sqrt
+from torchonline.core.ops import (
+    along,
+    at_least,
+    converted,
+    fill_,
+    joined,
+    matvec,
+    maximum,
+    minimum,
+    row_dots,
+    rows_times,
+    sqrt,
+)
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import REFINE_EVERY, add_outer_, is_time_to_refine, refine_, start_of
 from torchonline.linalg import diagonal
@@ -423,13 +443,26 @@ class Estimator(Learner):
             if buffer is not None and name in before:
                 buffer.copy_(torch.where(along(where, buffer), before[name], buffer))
 
-    @in_python(total_of_workers)
+    @in_python(totals_of_workers)
     def _totals(self, sums: list[Tensor]) -> list[Tensor]:
         """Return sums over a block's rounds, ``(*B, ...)`` each, as sums over the rounds of all workers.
 
         There is one worker, unless a :class:`~torchonline.distributed.SharedLearner` says otherwise.
         """
         return sums
+
+    @in_python(most_of_workers)
+    def _most(self, values: Tensor) -> Tensor:
+        """Return the largest value, at least 0, of a block's rounds of all workers: ``(*B, n)`` to ``(*B)``."""
+        return joined(values, torch.zeros_like(self.rounds).to(values.dtype)).amax(-1)
+
+    def _is_any_in_python(self, condition: Tensor) -> bool:
+        return not self._can_ask(condition) or first_worker_says(self, bool(condition.any()))
+
+    @in_python(_is_any_in_python)
+    def _is_any(self, condition: Tensor) -> bool:
+        """Return whether any of ``(*B)`` holds, by the first worker; True if the host cannot ask."""
+        return bool(condition.any())
 
     @in_python(check_block)
     def _check_block(self, inflation: Tensor) -> None:

@@ -239,6 +239,10 @@ class MixtureEstimator(GeneralizedEstimator):
         self._check_growth(x, quadratic)
         self._check_cost(cost)
         self._count_curvature_(x, product, curvature, quadratic)
+        self._count_cost_(cost)
+
+    def _count_cost_(self, cost: Tensor) -> None:
+        """Add a cost to the squared radius."""
         increase_compensated_(self.squared_radius, self.squared_radius_lost, cost)
         self.misspecified[...] = self.misspecified | (self.squared_radius < 0.0)
 

@@ -8,9 +8,26 @@ from torch import Tensor
 
 from torchonline.bandits.glm.base import GLMOptions, MixtureEstimator
 from torchonline.bandits.policies import UCB
-from torchonline.core.ops import along, at_least, clip, dot, matvec, maximum, minimum, number, sqrt, where
+from torchonline.core.ops import (
+    along,
+    at_least,
+    clip,
+    dot,
+    log1p,
+    matvec,
+    maximum,
+    minimum,
+    number,
+    row_dots,
+    sqrt,
+    where,
+)
 from torchonline.core.options import arguments_of
+from torchonline.core.precision_matrix import add_squares_, gram
 from torchonline.links import Link
+
+# Steps of Newton's method for a block; and where the host cannot ask for values, so that all of them are made.
+BLOCK_STEPS, BLIND_STEPS = 20, 12
 
 
 class LocalGLMRegression(MixtureEstimator):
@@ -75,6 +92,12 @@ class LocalGLMRegression(MixtureEstimator):
         farthest = max(R * bound, 8.0 if link.is_global and R > 0.0 else 1.0)
         self.halvings = min(10, math.ceil(math.log2(farthest)))
         self.newton_steps = 6
+        # TorchScript sees no constants of a module.
+        self.block_steps, self.blind_steps = BLOCK_STEPS, BLIND_STEPS
+        # Of Newton's method for a block: the price of stopping, relative to the squared radius.
+        self.tolerance = max(1e-12, 1e3 * torch.finfo(self._initial_options["dtype"]).eps)
+        # A step of a block could leave the interval that another link is defined on.
+        self.has_blocks = self.has_blocks and link.is_global
         self._create_buffers()
 
     def _usual_ridge(self) -> float:
@@ -101,7 +124,7 @@ class LocalGLMRegression(MixtureEstimator):
 
     def _observe_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, count: Tensor) -> None:
         # The prior of each round's predictor, and the interval that has the true one, are those before the block.
-        theta_hat, G = self.theta_hat, self._exact_precision()
+        theta_hat, G = self.theta_hat, self.V
         weight, square = 1.0 / (noise_scale * noise_scale), row_dots(x, x)
         self._check_length(square)
         q = at_least(row_dots(x @ self.V_inv, x), 1e-30)
@@ -133,21 +156,24 @@ class LocalGLMRegression(MixtureEstimator):
         """
         link, R = self.link, self.concordance
         move = torch.zeros_like(self.theta_hat)
-        for i in range(self.most_steps + 1):
+        residual, length = move, radius
+        steps = self.block_steps if self._can_ask(radius) else self.blind_steps
+        for i in range(steps + 1):
             mean, slope = link.mean_and_slope(z + matvec(x, move))
             gradient, hessian = self._totals(
                 [gram(x, (weight * (mean - reward)).unsqueeze(-1)), gram(x, (weight * slope).unsqueeze(-1) * x)]
             )
-            residual = gradient.squeeze(-1) + matvec(G, move)
+            G_move = matvec(G, move)
+            residual = gradient.squeeze(-1) + G_move
             length = sqrt(at_least(dot(residual, matvec(self.V_inv, residual)), 0.0))
-            is_far = length * (sqrt(at_least(dot(move, matvec(G, move)), 0.0)) + radius) > 1e-12 * at_least(radius * radius, 1.0)
-            if i == self.most_steps or not self._is_any(is_far):
+            # What the confidence set pays for stopping here.
+            price = length * (sqrt(at_least(dot(move, G_move), 0.0)) + radius)
+            if i == steps or not self._is_any(price > self.tolerance * at_least(radius * radius, 1.0)):
                 break
-            factor = torch.linalg.cholesky_ex(G + hessian)[0]
-            step = torch.cholesky_solve(residual.unsqueeze(-1), factor).squeeze(-1)
-            # The second derivative along the step grows by e^size at most, so that this share of it cannot go too far.
-            size = R * self._most((matvec(x, step)).abs())
-            move = move - along(torch.where(size > 1e-8, log1p(size) / at_least(size, 1e-8), 1.0), step) * step
+            step = torch.cholesky_solve(residual.unsqueeze(-1), torch.linalg.cholesky_ex(G + hessian)[0]).squeeze(-1)
+            # Along the step, the second derivative grows by no more than exp(size). This share of it surely descends.
+            size = at_least(R * self._most(abs(matvec(x, step))), 1e-8)
+            move = move - along(log1p(size) / size, step) * step
         return move, residual, length
 
     def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
