@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.bandits.arguments import checked_actions, rounds_of_arrays
 from torchonline.core.backend import autocasts, exactly, is_readable
-from torchonline.core.checks import check_shape, check_values, positive_integer, refusal, shape_text
-from torchonline.core.inputs import as_dense, as_tensor, check_tensor
+from torchonline.core.checks import check_shape, check_values, kind, positive_integer, refusal, shape_text
+from torchonline.core.inputs import array_of, as_dense, as_indices, as_tensor, check_tensor
 from torchonline.core.ops import joined
-from torchonline.core.stepping import all_or_nothing, one_at_a_time
+from torchonline.core.stepping import all_or_nothing, in_order, one_at_a_time
 
 # Rounding moves an inverse by the roundoff times d times its largest inflation factor. This much is allowed.
 MOST_ROUNDING = 1e-3
@@ -68,9 +69,21 @@ def check_block(self: Any, inflation: Tensor) -> None:
 
 
 @one_at_a_time
-def learn_blocks(self: Any, x: Any, reward: Any, noise_scale: Any, block_size: int | None, mask: Any) -> None:
-    """Check the arguments of ``learn``, then learn from them block by block."""
-    log = Log(self, x, reward, noise_scale, mask)
+def learn_blocks(
+    self: Any,
+    x: Any,
+    reward: Any,
+    noise_scale: Any,
+    block_size: int | None,
+    mask: Any = None,
+    action: Any = None,
+    name: str = "x",
+) -> None:
+    """Check the arguments of ``learn``, then learn from them block by block, all or nothing.
+
+    ``name`` is what errors call the features, of which a learner with actions has each round's too.
+    """
+    log = Log(self, x, reward, noise_scale, mask, action, name)
     size = None if block_size is None else positive_integer("block_size", block_size)
     state = list(self.state().values())
 
@@ -78,12 +91,12 @@ def learn_blocks(self: Any, x: Any, reward: Any, noise_scale: Any, block_size: i
         done = 0
         while done < log.rounds:
             rows = min(self._rows_of_next_block(done, size, log.mask), log.rounds - done)
-            log.learn_(done, rows)
+            log.learn_(done, rows, size)
             done += rows
 
     with torch.no_grad(), exactly(log.x) if autocasts(log.x) else nullcontext():
         if all(map(is_readable, state)):
-            all_or_nothing(self, state, True, learn)
+            all_or_nothing(self, [*state, *self.scratch()], True, learn)
         else:  # a traced call
             learn()
 
@@ -92,66 +105,90 @@ class Log:
     """The checked arguments of ``learn``, which are converted block by block.
 
     Args:
-        learner: an estimator.
-        x, reward, noise_scale, mask: see :meth:`Estimator.learn`.
+        learner: an estimator or a composed policy.
+        x, reward, noise_scale, mask, action, name: see :func:`learn_blocks`.
     """
 
-    def __init__(self, learner: Any, x: Any, reward: Any, noise_scale: Any, mask: Any) -> None:
-        self.learner, self.state = learner, learner._buffers["theta_hat"]
+    def __init__(self, learner: Any, x: Any, reward: Any, noise_scale: Any, mask: Any, action: Any, name: str) -> None:
+        self.learner, self.state, self.name = learner, learner._state(), name
         self.dims = dims = learner.batch_dims
-        x, reward = self._rows("x", x), self._rows(learner.response, reward)
+        x, reward = self._rows(name, x), self._rows(learner.response, reward)
         scales = None if noise_scale is None else self._rows("noise_scale", noise_scale)
         is_one = x.shape == learner.features_shape
         if not is_one and x.shape[:-2] + x.shape[-1:] != learner.features_shape:
             one, several = learner.features_shape, (*learner.batch_shape, "n", learner.dim)
-            wanted = f"{shape_text(one)} or {shape_text(several)}"
-            raise ValueError(f"x: expected shape {wanted}, got {shape_text(x.shape)}")
+            raise ValueError(
+                f"{name}: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(x.shape)}"
+            )
         wanted = learner.response_shape if is_one else x.shape[:-1] + learner.output_shape
         check_shape(learner.response, reward, wanted)
         if scales is not None:
             check_shape("noise_scale", scales, wanted)
         if mask is not None:
-            mask = self._mask(mask, wanted[: len(wanted) - len(learner.output_shape)])
+            mask = check_learners(mask, wanted[: len(wanted) - len(learner.output_shape)], self.state)
+        if action is not None:
+            checked_actions(action, torch.Size(wanted), self.state.device, learner._arms_of(x), learner.validate)
+            action = as_indices("action", action, self.state.device)
         if is_one:
-            x, reward = x.unsqueeze(dims), reward.unsqueeze(dims)
-            scales = None if scales is None else scales.unsqueeze(dims)
-            mask = None if mask is None else mask.unsqueeze(dims)
-        self.x, self.reward, self.scales, self.mask = x, reward, scales, mask
+            x, reward, scales, mask, action = (
+                None if value is None else value.unsqueeze(dims) for value in (x, reward, scales, mask, action)
+            )
+        self.x, self.reward, self.scales, self.mask, self.action = x, reward, scales, mask, action
         self.rounds: int = x.shape[dims]
 
-    def learn_(self, first: int, rows: int) -> None:
-        """Let the learner learn from some rounds."""
+    def learn_(self, first: int, rows: int, block_size: int | None) -> None:
+        """Let the learner learn from some rounds, of which it makes one block if it has a size of blocks."""
         learner = self.learner
-        x = self._block("x", self.x, first, rows, False)
+        x = self._block(self.name, self.x, first, rows, False)
         reward = self._block(learner.response, self.reward, first, rows, True)
         scales = None if self.scales is None else self._block("noise_scale", self.scales, first, rows, True)
         mask = None if self.mask is None else self.mask.narrow(self.dims, first, rows)
+        action = None if self.action is None else self.action.narrow(self.dims, first, rows)
         if is_readable(x):
             learner._check_rewards(reward, scales)
             if learner.validate:
-                check_values("x", x)
-        learner._learn_block(x, reward, learner._own_scale(reward) if scales is None else scales, mask)
+                check_values(self.name, x)
+        if not learner._learns_blocks_now() and mask is None and (view := self._view(x)) is not None:
+            rounds = rounds_of_arrays(learner, view.learner, x, reward, scales, False, self.name)
+            if action is not None:
+                rounds = [(x, k, *rest) for (x, *rest), k in zip(rounds, action.tolist(), strict=True)]
+            view.run(in_order, view.learner._learn_round, rounds)
+            view.mark_written()
+            return
+        scales = learner._own_scale(reward) if scales is None else scales
+        if action is None:
+            learner._learn_block(x, reward, scales, mask)
+        else:
+            learner._learn_actions_block(x, action, reward, scales, block_size)
+
+    def _view(self, x: Tensor) -> Any:
+        """Return the NumPy view to learn on in order, or None."""
+        learner = self.learner
+        on_arrays = learner.is_small and (self.action is None or not learner.batch_dims)
+        return learner.view_for(x) if on_arrays else None
 
     def _rows(self, name: str, value: Any) -> Tensor:
         """Return an argument as a tensor, if possible without a copy."""
-        if isinstance(value, np.ndarray) and type(value) is np.ndarray and value.dtype.kind in "biuf":
-            is_plain = value.flags.writeable and value.dtype.isnative and value.dtype.itemsize <= 8
-            if is_plain and all(stride >= 0 for stride in value.strides) and self.state.is_cpu:
+        if type(value) is np.ndarray and self.state.is_cpu and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
+            if value.flags.writeable and value.dtype.isnative and min(value.strides, default=0) >= 0:
                 return torch.from_numpy(value)
         return as_dense(name, as_tensor(name, value, self.state.device))
 
     def _block(self, name: str, values: Tensor, first: int, rows: int, is_real: bool) -> Tensor:
         """Return some rounds of an argument in the type of the state."""
-        block = values.narrow(self.dims, first, rows).detach()
-        return check_tensor(name, block, self.state, is_real=is_real)
+        return check_tensor(name, values.narrow(self.dims, first, rows).detach(), self.state, is_real=is_real)
 
-    def _mask(self, mask: Any, shape: tuple[int, ...]) -> Tensor:
-        if not isinstance(mask, Tensor):
-            mask = torch.from_numpy(np.array(mask)).to(self.state.device)
-        if mask.dtype != torch.bool:
-            raise TypeError(f"mask: expected booleans, True where a round is learnt, got {mask.dtype}")
-        mask = as_dense("mask", mask)
-        check_shape("mask", mask, shape)
-        if mask.device != self.state.device:
-            raise ValueError(f"mask: expected a tensor on {self.state.device}, got one on {mask.device}")
-        return mask
+
+def check_learners(mask: Any, shape: tuple[int, ...], state: Tensor) -> Tensor:
+    """Return which learners learn which rounds, as a tensor on the device of ``state``; or raise."""
+    wanted = "booleans, True where a round is learnt"
+    if not isinstance(mask, Tensor):
+        array = array_of("mask", mask, wanted)
+        mask = torch.from_numpy(array.copy()).to(state.device) if array.dtype.kind == "b" else mask
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        raise TypeError(f"mask: expected {wanted}, got {kind(mask)}")
+    mask = as_dense("mask", mask)
+    check_shape("mask", mask, shape)
+    if mask.device != state.device:
+        raise ValueError(f"mask: expected a tensor on {state.device}, got one on {mask.device}")
+    return mask

@@ -258,6 +258,26 @@ class ComposedPolicy(Learner):
                         x.select(rows, i), action.select(rows, i), reward.select(rows, i), scale.select(rows, i)
                     )
 
+    def _learns_blocks_now(self) -> bool:
+        """Return whether the next rounds can be learnt at once: the features must not move."""
+        return self.policy.estimator.has_blocks and self._rounds_until_freeze() == 0
+
+    def _rounds_until_freeze(self) -> int:
+        """Return the number of rounds after which features stay as they are, or a large number."""
+        scaler = self.scaler
+        if scaler is None:
+            return 0
+        if scaler.freeze_after is None or not self.policy.estimator._can_ask(scaler.rounds):
+            return 8192
+        return max(scaler.freeze_after - int(scaler.rounds.min()), 0)
+
+    def _count_block_(self, rounds: int) -> None:
+        """Count rounds that were learnt at once, while the features did not move."""
+        scaler = self.scaler
+        if scaler is not None:
+            scaler.rounds += rounds
+        self.rounds += rounds
+
     def _own_scale(self, reward: Tensor) -> Tensor:
         """Return the estimator's noise scale, shaped as rewards."""
         return torch.full_like(reward, self.noise_scale)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import checked_rounds
+from torchonline.bandits.blocks import learn_blocks
 from torchonline.bandits.composed import ComposedPolicy, as_policy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
@@ -162,6 +163,110 @@ class DisjointArms(ComposedPolicy):
             ValueError: a shape, device or value is wrong. No buffer has changed.
         """
         self._learn_actions(context, action, reward, noise_scale)
+
+    def _learn_blocks_in_python(
+        self,
+        context: ArrayLike,
+        action: ArrayLike,
+        reward: ArrayLike,
+        noise_scale: ArrayLike | None = None,
+        *,
+        block_size: int | None = None,
+    ) -> None:
+        learn_blocks(self, context, reward, noise_scale, block_size, action=action, name="context")
+
+    @torch.jit.export
+    @in_python(_learn_blocks_in_python)
+    def learn(
+        self,
+        context: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None = None,
+        block_size: int | None = None,
+    ) -> None:
+        """Learn from the rewards of many decisions, in blocks: see :meth:`Estimator.learn`.
+
+        Each arm learns its own rounds in blocks. With ``block_size``, a block holds so many rounds of all arms together. While a
+        scaler moves, the rounds are learnt in order, as by :meth:`step`. Arguments are those of :meth:`step`.
+        """
+        rows = self.batch_dims
+        if context.dim() == rows + 1:
+            context, action, reward = context.unsqueeze(rows), action.unsqueeze(rows), reward.unsqueeze(rows)
+            noise_scale = None if noise_scale is None else noise_scale.unsqueeze(rows)
+        with torch.no_grad():
+            done, dtype = 0, self.policy.estimator.theta_hat.dtype
+            while done < context.size(rows):
+                size = min(self._rows_of_next_block(done, block_size, None), context.size(rows) - done)
+                r = reward.narrow(rows, done, size).detach().to(dtype)
+                scale = self._own_scale(r)
+                if noise_scale is not None:
+                    scale = noise_scale.narrow(rows, done, size).detach().to(dtype)
+                x = context.narrow(rows, done, size).detach().to(dtype)
+                self._learn_actions_block(x, action.narrow(rows, done, size), r, scale, block_size)
+                done += size
+
+    def _rows_of_next_block(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
+        """Return how many rounds are learnt next: a block of the given size, or a part of the log for all arms."""
+        moving = self._rounds_until_freeze()
+        if moving > 0:
+            return min(moving, 8192)
+        if block_size is not None:
+            return block_size
+        # One arm may have all of the rounds, and each arm has room for as many: 64 MiB at most, if not for 256 rounds.
+        numbers = self.policy.estimator.dim * self.policy.estimator.rounds.numel()
+        return max(min(8192, (1 << 23) // numbers), 256)
+
+    def _learn_actions_block(
+        self, context: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None
+    ) -> None:
+        """Learn from n rounds of each learner: at once, or in order while features move."""
+        rows = self.batch_dims
+        if not self._learns_blocks_now():
+            for i in range(context.size(rows)):
+                self._learn_round(
+                    context.select(rows, i), action.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i)
+                )
+            return
+        fleet = self.policy.estimator
+        x, rewards, scales, mask = self._by_arm(self._features(context), action, reward, noise_scale)
+        done, most = 0, x.size(-2)
+        while done < most:
+            size = most if block_size is not None else fleet._rows_of_next_block(done, None, mask)
+            size = min(fleet._at_most_an_epoch(size), most - done)
+            fleet._learn_block(
+                x.narrow(-2, done, size),
+                rewards.narrow(-1, done, size),
+                scales.narrow(-1, done, size),
+                mask.narrow(-1, done, size),
+            )
+            done += size
+        self._count_block_(context.size(rows))
+
+    def _by_arm(
+        self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Sort rounds by their arms, in order: ``(*B, n, m)`` to ``(*B, K, most, m)``, and the rest alike.
+
+        ``most`` is the largest number of rounds that an arm has. The last result is True where there is a round.
+        """
+        fleet, n = self.policy.estimator, x.size(-2)
+        sizes, arms = list(fleet.rounds.shape), fleet.rounds.numel()
+        place = action.reshape(-1, n)
+        learner = torch.arange(place.size(0), device=place.device).unsqueeze(-1)
+        arm = (place + sizes[-1] * learner).reshape(-1)
+        order = arm.argsort(stable=True)
+        arm = arm[order]
+        count = torch.zeros(arms, dtype=arm.dtype, device=arm.device).scatter_add(0, arm, torch.ones_like(arm))
+        most = int(count.max()) if fleet._can_ask(count) else n
+        slot = most * arm + torch.arange(arm.size(0), device=arm.device) - (count.cumsum(0) - count)[arm]
+        room = x.new_zeros(arms * most)
+        rows = x.new_zeros((arms * most, x.size(-1))).index_copy(0, slot, x.reshape(-1, x.size(-1))[order])
+        rewards = room.index_copy(0, slot, reward.reshape(-1)[order])
+        scales = (room + 1.0).index_copy(0, slot, noise_scale.reshape(-1)[order])
+        mask = torch.arange(most, device=arm.device) < count.unsqueeze(-1)
+        sizes = sizes + [most]
+        return rows.reshape(sizes + [x.size(-1)]), rewards.reshape(sizes), scales.reshape(sizes), mask.reshape(sizes)
 
     def _scores(self, context: Tensor) -> Tensor:
         arms = self.policy.estimator.rounds.shape[-1]

@@ -150,7 +150,9 @@ class Estimator(Learner):
             if value:
                 checks.check_size(name, value, checks.LARGEST[dtype], dtype)
         super()._create_buffers()
-        self.evolving = [name for name, buffer in self._buffers.items() if buffer is not None and name not in self.unchanging]
+        self.evolving = [
+            name for name, buffer in self._buffers.items() if buffer is not None and name not in self.unchanging
+        ]
         # Numbers that are read, also under torch.device("meta") and in fake mode.
         with torch.device("cpu"), unset_fake_temporarily():
             self.starts = [start for item in self._initial_state().items() if (start := _start(*item)) is not None]
@@ -306,7 +308,6 @@ class Estimator(Learner):
         x: Tensor,
         reward: Tensor,
         noise_scale: Tensor | None = None,
-        *,
         block_size: int | None = None,
         mask: Tensor | None = None,
     ) -> None:
@@ -381,7 +382,7 @@ class Estimator(Learner):
 
     def _learn_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
         """Learn from n rounds of each learner, and start anew where they end an epoch."""
-        if not self.has_blocks:
+        if not self._learns_blocks_now():
             for i in range(x.size(-2)):
                 taken = None if mask is None else mask.select(-1, i)
                 rows = self.batch_dims
@@ -401,6 +402,10 @@ class Estimator(Learner):
         else:
             self._learn_rows(x, reward, noise_scale, mask)
         self._forget_(self.rounds >= self.restart_every)
+
+    def _learns_blocks_now(self) -> bool:
+        """Return whether the next rounds can be learnt at once."""
+        return self.has_blocks
 
     def _learn_rows(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
         """Learn from rounds at once, of which each learner takes those in its mask."""
@@ -564,6 +569,10 @@ class Estimator(Learner):
             checks.check_values(self.response, reward)
             if noise_scale is not None:
                 checks.check_values("noise_scale", noise_scale, self.smallest_noise_scale)
+
+    def _state(self) -> Any:
+        """Return a tensor of the state's type and device. Python only."""
+        return self._buffers["theta_hat"]
 
     def _is_ordinary(self, reward: Any) -> bool:
         """Return whether an array or a float surely passes :meth:`_check_rewards`."""

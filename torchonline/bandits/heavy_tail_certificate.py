@@ -119,9 +119,7 @@ class HeavyTailCertificate(Estimator):
         slack = forecast.slack
         return sqrt(at_least(forecast.xPx, 0.0) + slack * along(trace(self.P), slack))
 
-    def _clip_level(
-        self, nu: Tensor, error: Tensor, forecast: Forecast
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _clip_level(self, nu: Tensor, error: Tensor, forecast: Forecast) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Choose scale and clip level for noise of scale nu and a mean known to ``error``.
 
         Shapes are ``(*B)``, or ``(*B, n)`` for a block of rounds. The noise scale is not below :meth:`_least_noise`. Return: sigma, in units of the response; and in units of sigma, the clip level tau of the residual, a bound

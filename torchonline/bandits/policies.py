@@ -228,6 +228,31 @@ class Policy(nn.Module):
         """Learn from the rewards of decisions, in order: see :meth:`Estimator.step`."""
         self.estimator.step(x, reward, noise_scale)
 
+    def _learn_in_python(
+        self,
+        x: ArrayLike,
+        reward: ArrayLike,
+        noise_scale: ArrayLike | None = None,
+        *,
+        block_size: int | None = None,
+        mask: ArrayLike | None = None,
+    ) -> None:
+        estimator: Any = self._modules["estimator"]
+        estimator.learn(x, reward, noise_scale, block_size=block_size, mask=mask)
+
+    @torch.jit.export
+    @in_python(_learn_in_python)
+    def learn(
+        self,
+        x: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None = None,
+        block_size: int | None = None,
+        mask: Tensor | None = None,
+    ) -> None:
+        """Learn from the rewards of many decisions, in blocks: see :meth:`Estimator.learn`."""
+        self.estimator.learn(x, reward, noise_scale, block_size=block_size, mask=mask)
+
     def _score_arrays(self, view: NumpyView, arms: Tensor, mask: Tensor | None) -> Any:
         rows = as_array(arms)
         if view.learner.validate:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import checked_rounds, rounds_of_arrays
+from torchonline.bandits.blocks import learn_blocks
 from torchonline.bandits.composed import ComposedPolicy, as_policy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
@@ -80,6 +81,52 @@ class ScaledPolicy(ComposedPolicy):
             else:
                 for i in range(x.size(rows)):
                     self._learn_round(x.select(rows, i), reward.select(rows, i), scale.select(rows, i))
+
+    def _learn_blocks_in_python(
+        self, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None, *, block_size: int | None = None
+    ) -> None:
+        learn_blocks(self, x, reward, noise_scale, block_size)
+
+    @torch.jit.export
+    @in_python(_learn_blocks_in_python)
+    def learn(
+        self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None, block_size: int | None = None
+    ) -> None:
+        """Learn from the rewards of many decisions: see :meth:`Estimator.learn`.
+
+        While the scaler moves, the rounds are learnt in order, as by :meth:`step`. Blocks begin when the scaler has frozen.
+        """
+        rows = self.batch_dims
+        if x.dim() == rows + 1:
+            x, reward = x.unsqueeze(rows), reward.unsqueeze(rows)
+            noise_scale = None if noise_scale is None else noise_scale.unsqueeze(rows)
+        with torch.no_grad():
+            done, dtype = 0, self.policy.estimator.theta_hat.dtype
+            while done < x.size(rows):
+                size = min(self._rows_of_next_block(done, block_size, None), x.size(rows) - done)
+                r = reward.narrow(rows, done, size).detach().to(dtype)
+                scale = self._own_scale(r)
+                if noise_scale is not None:
+                    scale = noise_scale.narrow(rows, done, size).detach().to(dtype)
+                self._learn_block(x.narrow(rows, done, size).detach().to(dtype), r, scale, None)
+                done += size
+
+    def _rows_of_next_block(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
+        """Return the size of the next block: see :meth:`Estimator._rows_of_next_block`."""
+        moving = self._rounds_until_freeze()
+        if moving > 0:
+            return min(moving, 8192)
+        return self.policy.estimator._rows_of_next_block(done, block_size, mask)
+
+    def _learn_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
+        """Learn from n rounds of each learner, at once where the scaler has frozen."""
+        rows = self.batch_dims
+        if self._learns_blocks_now():
+            self.policy.estimator._learn_block(self._features(x), reward, noise_scale, None)
+            self._count_block_(x.size(rows))
+        else:
+            for i in range(x.size(rows)):
+                self._learn_round(x.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i))
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from a round of each learner; start anew where the scaler freezes."""

@@ -195,7 +195,6 @@ class SystemIdentification(HeavyTailCertificate):
         x: Tensor,
         next_state: Tensor,
         noise_scale: Tensor | None = None,
-        *,
         block_size: int | None = None,
         mask: Tensor | None = None,
     ) -> None:
