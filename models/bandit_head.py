@@ -20,6 +20,9 @@ from torchonline.core.options import described
 from torchonline.models.encoding import encoder_width, evaluating, typed_like
 from torchonline.models.input_scaling import check_inputs, check_scalable, checked_scaler, for_encoder, step_together
 
+# Items that the encoder gets in one pass where a log is learnt.
+ENCODED_AT_ONCE = 8192
+
 
 class BanditHead(nn.Module):
     r"""Encoder of the arms' features with a policy on top.
@@ -254,6 +257,47 @@ class BanditHead(nn.Module):
             else:
                 self._learn_in_order(inputs, action, reward, noise_scale)
 
+    def _learn_blocks_in_python(
+        self, inputs: Any, action: Any, reward: Any, noise_scale: Any = None, *, block_size: int | None = None
+    ) -> None:
+        policy: Any = self._modules["policy"]
+        inputs = self._checked_inputs(inputs, learner_of(policy).batch_shape, 1)
+        if self._passes_inputs_on():
+            policy.learn(inputs, action, reward, noise_scale, block_size=block_size)
+            return
+        if self.scaler is not None:
+            step_together(self, self.scaler, inputs, action, reward, noise_scale)
+            return
+        action = self._checked_action(action, inputs)
+        rows = inputs.dim() - self.item_dims - 1
+        with torch.no_grad(), evaluating(self.encoder):
+            if rows < 0 or inputs.size(rows) <= ENCODED_AT_ONCE:
+                x = self._chosen(inputs, action)
+            else:
+                parts = zip(inputs.split(ENCODED_AT_ONCE, rows), action.split(ENCODED_AT_ONCE, rows), strict=True)
+                x = torch.cat([self._chosen(*part) for part in parts], rows)
+        self._learn_blocks(x, action, reward, noise_scale, block_size)
+
+    @torch.jit.export
+    @in_python(_learn_blocks_in_python)
+    def learn(
+        self,
+        inputs: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None = None,
+        block_size: int | None = None,
+    ) -> None:
+        """Learn from the rewards of many decisions, in blocks: see :meth:`torchonline.bandits.estimator.Estimator.learn`.
+
+        Under a scaler of the head, the rounds are learnt in order. Arguments are those of :meth:`step`, and ``block_size``.
+        """
+        with torch.no_grad():
+            if self.scaler is None:
+                self._learn_blocks(self._chosen(inputs, action), action, reward, noise_scale, block_size)
+            else:
+                self._learn_in_order(inputs, action, reward, noise_scale)
+
     def _learn_in_order(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
         """Let policy and scaler learn from one round, or from n in order."""
         if inputs.dim() == self.item_dims:
@@ -277,6 +321,15 @@ class BanditHead(nn.Module):
             self.policy.step(x, action, reward, noise_scale)
         else:
             self.policy.step(x, reward, noise_scale)
+
+    def _learn_blocks(
+        self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None, block_size: int | None
+    ) -> None:
+        """Let the policy learn from the features of the chosen arms, in blocks."""
+        if self.has_models:
+            self.policy.learn(x, action, reward, noise_scale, block_size=block_size)
+        else:
+            self.policy.learn(x, reward, noise_scale, block_size=block_size)
 
     def extra_repr(self) -> str:
         values = {

@@ -340,9 +340,9 @@ class NeuralLinearBandit(pl.LightningModule):
         check_shape("rewards", rewards, expected)
 
     def _learn_log(self, inputs: Tensor, action: Tensor, reward: Tensor) -> Tensor:
-        """Learn from n logged rounds in order and return their actions."""
+        """Learn from n logged rounds and return their actions."""
         lead = self._batch_dims()
-        self.head.step(*(values.movedim(0, lead) for values in (inputs, action, reward)))
+        self.head.learn(*(values.movedim(0, lead) for values in (inputs, action, reward)))
         self._record(inputs, action, reward)
         return action
 
@@ -366,7 +366,11 @@ class NeuralLinearBandit(pl.LightningModule):
         action = self.head.policy.select(x)
         if not self.head.has_models:
             x = of_chosen(x, action)
-        self.head._learn(x, action, of_chosen(rewards, action), None)
+        reward = of_chosen(rewards, action)
+        if action.dim() > self._batch_dims():
+            self.head._learn_blocks(x, action, reward, None, None)
+        else:
+            self.head._learn(x, action, reward, None)
         return action
 
     def _train_if_due(self, before: int) -> None:

@@ -67,7 +67,7 @@ def predicted(head: BanditHead, theta: Tensor, inputs: Tensor, action: Tensor) -
 
 
 def relearn(head: BanditHead, rounds: Rounds, batch_size: int) -> None:
-    """Reset the policy, scaler included, and let it learn the rounds in order.
+    """Reset the policy, scaler included, and let it learn the rounds, in blocks.
 
     The head's scaler has seen the inputs already, and scales them as it is now: each counts once more.
     """
@@ -77,4 +77,4 @@ def relearn(head: BanditHead, rounds: Rounds, batch_size: int) -> None:
         inputs, action, reward = (values.movedim(0, learner.batch_dims) for values in some)
         with torch.no_grad(), evaluating(head.encoder):
             x = head._chosen(inputs, action)
-        head._learn(x, action, reward, None)
+        head._learn_blocks(x, action, reward, None, None)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchonline.bandits.arguments import checked_actions, rounds_of_arrays
 from torchonline.core.backend import autocasts, exactly, is_readable
-from torchonline.core.checks import check_shape, check_values, kind, positive_integer, refusal, shape_text
+from torchonline.core.checks import check_shape, kind, positive_integer, refusal, shape_text
 from torchonline.core.inputs import array_of, as_dense, as_indices, as_tensor, check_tensor
 from torchonline.core.ops import joined
 from torchonline.core.stepping import all_or_nothing, in_order, one_at_a_time
@@ -63,8 +63,8 @@ def check_block(self: Any, inflation: Tensor) -> None:
     largest = float(inflation.max())
     if not largest < most:
         raise refusal(
-            f"{self.features_name}: expected rounds that float64 can resolve together (an inflation factor of V below {most:.1e}), "
-            f"got a factor of {largest:.1e}; scale the features down, raise ridge or noise_scale, or call step()"
+            f"{self.features_name}: expected rounds that float64 can resolve together, with an inflation factor of V below "
+            f"{most:.1e}, got a factor of {largest:.1e}; scale the features down, raise ridge or noise_scale, or call step()"
         )
 
 
@@ -146,8 +146,7 @@ class Log:
         action = None if self.action is None else self.action.narrow(self.dims, first, rows)
         if is_readable(x):
             learner._check_rewards(reward, scales)
-            if learner.validate:
-                check_values(self.name, x)
+            learner._check_features(self.name, x)
         if not learner._learns_blocks_now() and mask is None and (view := self._view(x)) is not None:
             rounds = rounds_of_arrays(learner, view.learner, x, reward, scales, False, self.name)
             if action is not None:

@@ -356,6 +356,10 @@ class ComposedPolicy(Learner):
     def _is_ordinary(self, reward: Any) -> bool:
         return self._one()._is_ordinary(reward)
 
+    def _check_features(self, name: str, x: Tensor) -> None:
+        if self.validate:
+            check_values(name, x)
+
     def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
         self.policy.estimator._check_rewards(reward, noise_scale)
 

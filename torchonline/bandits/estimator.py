@@ -570,6 +570,11 @@ class Estimator(Learner):
             if noise_scale is not None:
                 checks.check_values("noise_scale", noise_scale, self.smallest_noise_scale)
 
+    def _check_features(self, name: str, x: Tensor) -> None:
+        """Refuse wrong features, ``(..., d)``, which errors call ``name``. Python only."""
+        if self.validate:
+            checks.check_values(name, x)
+
     def _state(self) -> Any:
         """Return a tensor of the state's type and device. Python only."""
         return self._buffers["theta_hat"]

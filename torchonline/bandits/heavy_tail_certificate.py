@@ -122,8 +122,9 @@ class HeavyTailCertificate(Estimator):
     def _clip_level(self, nu: Tensor, error: Tensor, forecast: Forecast) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Choose scale and clip level for noise of scale nu and a mean known to ``error``.
 
-        Shapes are ``(*B)``, or ``(*B, n)`` for a block of rounds. The noise scale is not below :meth:`_least_noise`. Return: sigma, in units of the response; and in units of sigma, the clip level tau of the residual, a bound
-        v on the second moment of the clipped residual, and a bound b on how far clipping moves the mean.
+        Shapes are ``(*B)``, or ``(*B, n)`` for a block of rounds. nu is not below :meth:`_least_noise`. Return sigma, in units of
+        the response; and in units of sigma, the clip level tau of the residual, a bound v on the second moment of the clipped
+        residual, and a bound b on how far clipping moves the mean.
         """
         eps, p, tau0, xWx = self.eps, self.moment_order, self.tau0, forecast.xWx
         sqrt_t = along(sqrt(real(number(self.rounds) + 1, xWx)), xWx)

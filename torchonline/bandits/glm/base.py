@@ -20,6 +20,7 @@ from torchonline.core.ops import (
     logsumexp,
     maximum,
     minimum,
+    row_dots,
     sqrt,
 )
 from torchonline.core.options import LearnerOptions
@@ -164,6 +165,11 @@ class GeneralizedEstimator(Estimator):
     def _check_length(self, square: Tensor) -> None:
         """Refuse features, of squared length ``square``, too long for the constants."""
         return
+
+    def _check_features(self, name: str, x: Tensor) -> None:
+        super()._check_features(name, x)
+        if x.numel():
+            self._check_length(row_dots(x, x))
 
     def _is_ordinary(self, reward: Any) -> bool:
         is_click = (reward == 0.0) | (reward == 1.0)  # which every link takes

@@ -140,8 +140,7 @@ class LocalGLMRegression(MixtureEstimator):
         gains, squares = self._totals([gain.sum(-1), gram(x, curvature.unsqueeze(-1) * x)])
         cost = 2.0 * gains - dot(move, matvec(G, move)) + 2.0 * (dot(residual, move) + length * sqrt(squared))
         self._check_cost(cost)
-        factor, inflation = add_squares_(self._precision(), squares)
-        self._check_block(inflation)
+        self._check_block(add_squares_(self._precision(), squares)[1])
         self._count_cost_(cost)
         self.theta_hat += move
         self.rounds += count
@@ -149,7 +148,7 @@ class LocalGLMRegression(MixtureEstimator):
     def _fit_block(
         self, x: Tensor, z: Tensor, reward: Tensor, weight: Tensor, G: Tensor, radius: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Move the estimate to the least of the block's loss plus the squared norm of G, by Newton's method.
+        """Minimise the block's loss plus half the squared move in the norm of G, by Newton's method.
 
         Return the move, ``(*B, d)``; the gradient there, ``(*B, d)``; and its norm in ``G^-1``, ``(*B)``, which the confidence set
         pays for.
