@@ -24,16 +24,17 @@ def rows_of_block(learnt: int, dim: int) -> int:
     return min(max(dim, learnt // 8), 8192)
 
 
-def can_learn_blocks(cls: Any) -> bool:
-    """Return whether a class has a block form of the very update that its rounds make."""
-    order = cls.__mro__
+def learns_at_once(cls: Any, at_once: str, in_order: tuple[str, ...]) -> bool:
+    """Return whether a class learns many rounds at once by the very update that it makes in order.
+
+    A subclass with an update of its own may not know of its parent's blocks. ``at_once`` names the method for many rounds,
+    ``in_order`` those for one.
+    """
 
     def depth(name: str) -> int:
-        return next(i for i, base in enumerate(order) if name in base.__dict__)
+        return next(i for i, base in enumerate(cls.__mro__) if name in base.__dict__)
 
-    # A subclass with another update may not know of its parent's blocks. The base class has none.
-    base = next(i for i, one in enumerate(order) if "_learn_rows" in one.__dict__)
-    return depth("_observe_block") < base and depth("_observe_block") <= min(depth("_observe"), depth("_learn_round"))
+    return depth(at_once) <= min(map(depth, in_order))
 
 
 def totals_of_workers(self: Any, sums: list[Tensor]) -> list[Tensor]:

@@ -67,6 +67,8 @@ class ComposedPolicy(Learner):
         # A file would hold the parts twice.
         self.__dict__["_arguments"] = {}
         self.noise_scale = estimator.noise_scale
+        # Whether `learn` learns from many rounds at once, while features do not move.
+        self.has_blocks = estimator.has_blocks and self._blocks_are_rounds()
         # Why this policy was recommended, for its repr.
         self.note = ""
         self.features_shape, self.response_shape = (*batch_shape, dim), batch_shape
@@ -260,7 +262,7 @@ class ComposedPolicy(Learner):
 
     def _learns_blocks_now(self) -> bool:
         """Return whether the next rounds can be learnt at once: the features must not move."""
-        return self.policy.estimator.has_blocks and self._rounds_until_freeze() == 0
+        return self.has_blocks and self._rounds_until_freeze() == 0
 
     def _rounds_until_freeze(self) -> int:
         """Return the number of rounds after which features stay as they are, or a large number."""
@@ -283,6 +285,10 @@ class ComposedPolicy(Learner):
         return torch.full_like(reward, self.noise_scale)
 
     # TorchScript does not compile the methods below.
+
+    def _blocks_are_rounds(self) -> bool:
+        """Return whether the class learns a block by the update of its rounds."""
+        return False
 
     def _learn_decisions(self, rounds: tuple[Any, ...], action: Any) -> None:
         """Learn from results of ``checked_rounds``, and from the actions of the rounds."""

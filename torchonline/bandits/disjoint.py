@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import checked_rounds
-from torchonline.bandits.blocks import learn_blocks
+from torchonline.bandits.blocks import learn_blocks, learns_at_once
 from torchonline.bandits.composed import ComposedPolicy, as_policy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
@@ -331,6 +331,9 @@ class DisjointArms(ComposedPolicy):
         self.policy.estimator._forget_(column(due))
 
     # TorchScript does not compile the methods below.
+
+    def _blocks_are_rounds(self) -> bool:
+        return learns_at_once(type(self), "_learn_actions_block", ("_learn_round",))
 
     def scratch(self) -> list[Tensor]:
         return list(self.arm.state().values())

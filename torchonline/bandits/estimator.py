@@ -10,10 +10,10 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from torchonline.bandits.arguments import check_growth, learn, on_rows
 from torchonline.bandits.blocks import (
-    can_learn_blocks,
     check_block,
     first_worker_says,
     learn_blocks,
+    learns_at_once,
     most_of_workers,
     rows_of_block,
     totals_of_workers,
@@ -130,7 +130,8 @@ class Estimator(Learner):
         self.radius_scale = checks.positive("radius_scale", radius_scale)
         self.restart_every = None if restart_every is None else checks.positive_integer("restart_every", restart_every)
         # Whether `learn` learns from many rounds at once. TorchScript sees no class attributes.
-        self.has_blocks = can_learn_blocks(type(self))
+        has_form = type(self)._observe_block is not Estimator._observe_block
+        self.has_blocks = has_form and learns_at_once(type(self), "_observe_block", ("_observe", "_learn_round"))
         self.features_shape = (*self.batch_shape, self.dim)
         self.response_shape = (*self.batch_shape, *output_shape)
         self.is_small = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1) < SMALL_STEP
@@ -556,8 +557,8 @@ class Estimator(Learner):
         return
 
     def _largest(self, value: Any) -> float:
-        """Return the largest entry, or -inf if unchecked or unreadable. Python only."""
-        if not self.validate or (isinstance(value, Tensor) and not is_readable(value)):
+        """Return the largest entry, or -inf if there is none, unchecked or unreadable. Python only."""
+        if not self.validate or (isinstance(value, Tensor) and not (is_readable(value) and value.numel())):
             return -math.inf
         if isinstance(value, np.ndarray):
             return float(np.maximum.reduce(value, None))  # value.max() without a detour

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import checked_rounds, rounds_of_arrays
-from torchonline.bandits.blocks import learn_blocks
+from torchonline.bandits.blocks import learn_blocks, learns_at_once
 from torchonline.bandits.composed import ComposedPolicy, as_policy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
@@ -135,7 +135,10 @@ class ScaledPolicy(ComposedPolicy):
         # One estimator learns them all: the arm says nothing.
         self._end_round_(x, features, 0 * self.rounds, noise_scale)
 
-    # TorchScript does not compile the method below.
+    # TorchScript does not compile the methods below.
+
+    def _blocks_are_rounds(self) -> bool:
+        return learns_at_once(type(self), "_learn_block", ("_learn_round",))
 
     def _to_score(self, context: Tensor, mask: Tensor | None) -> Tensor:
         return context.detach() if mask is None else self.policy._arms_to_score(context.detach(), mask)

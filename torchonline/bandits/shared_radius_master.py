@@ -12,7 +12,7 @@ from torchonline.bandits.policies import UCB
 from torchonline.bandits.radius_multiples import RadiusMultiples
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import in_python
-from torchonline.core.checks import shape_text
+from torchonline.core.checks import positive_integer, shape_text
 from torchonline.core.inputs import ArrayLike
 from torchonline.core.ops import of_chosen
 from torchonline.core.stepping import one_at_a_time
@@ -93,6 +93,32 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
             TypeError: an argument holds no real numbers, or ``action`` no integers.
             ValueError: a shape, device or value is wrong. No buffer has changed.
         """
+        self._learn_actions(arms, action, reward, noise_scale)
+
+    def _learn_blocks_in_python(
+        self,
+        arms: ArrayLike,
+        action: ArrayLike,
+        reward: ArrayLike,
+        noise_scale: ArrayLike | None = None,
+        *,
+        block_size: int | None = None,
+    ) -> None:
+        if block_size is not None:
+            positive_integer("block_size", block_size)
+        self._step_in_python(arms, action, reward, noise_scale)
+
+    @torch.jit.export
+    @in_python(_learn_blocks_in_python)
+    def learn(
+        self,
+        arms: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None = None,
+        block_size: int | None = None,
+    ) -> None:
+        """Learn from the rewards of many decisions, in order, as :meth:`step` does."""
         self._learn_actions(arms, action, reward, noise_scale)
 
     def _learn_round(self, arms: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
