@@ -62,7 +62,7 @@ def check_block(self: Any, inflation: Tensor) -> None:
         return
     most = MOST_ROUNDING / (2.0**-52 * self.dim)
     largest = float(inflation.max())
-    if not largest < most:
+    if first_worker_says(self, not largest < most):
         raise refusal(
             f"{self.features_name}: expected rounds that float64 can resolve together, with an inflation factor of V below "
             f"{most:.1e}, got a factor of {largest:.1e}; scale the features down, raise ridge or noise_scale, or call step()"
@@ -137,17 +137,24 @@ class Log:
         self.x, self.reward, self.scales, self.mask, self.action = x, reward, scales, mask, action
         self.rounds: int = x.shape[dims]
 
-    def learn_(self, first: int, rows: int, block_size: int | None) -> None:
-        """Let the learner learn from some rounds, of which it makes one block if it has a size of blocks."""
+    def block(self, first: int, rows: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """Return some rounds in the type of the state, checked: features, rewards, noise scales, actions and mask."""
         learner = self.learner
-        x = self._block(self.name, self.x, first, rows, False)
-        reward = self._block(learner.response, self.reward, first, rows, True)
-        scales = None if self.scales is None else self._block("noise_scale", self.scales, first, rows, True)
-        mask = None if self.mask is None else self.mask.narrow(self.dims, first, rows)
-        action = None if self.action is None else self.action.narrow(self.dims, first, rows)
+        x = self._converted(self.name, self.x, first, rows, False)
+        reward = self._converted(learner.response, self.reward, first, rows, True)
+        scales = None if self.scales is None else self._converted("noise_scale", self.scales, first, rows, True)
         if is_readable(x):
             learner._check_rewards(reward, scales)
             learner._check_features(self.name, x)
+        action, mask = (
+            None if part is None else part.narrow(self.dims, first, rows) for part in (self.action, self.mask)
+        )
+        return x, reward, scales, action, mask
+
+    def learn_(self, first: int, rows: int, block_size: int | None) -> None:
+        """Let the learner learn from some rounds, of which it makes one block if it has a size of blocks."""
+        learner = self.learner
+        x, reward, scales, action, mask = self.block(first, rows)
         if not learner._learns_blocks_now() and mask is None and (view := self._view(x)) is not None:
             rounds = rounds_of_arrays(learner, view.learner, x, reward, scales, False, self.name)
             if action is not None:
@@ -174,9 +181,14 @@ class Log:
                 return torch.from_numpy(value)
         return as_dense(name, as_tensor(name, value, self.state.device))
 
-    def _block(self, name: str, values: Tensor, first: int, rows: int, is_real: bool) -> Tensor:
+    def _converted(self, name: str, values: Tensor, first: int, rows: int, is_real: bool) -> Tensor:
         """Return some rounds of an argument in the type of the state."""
         return check_tensor(name, values.narrow(self.dims, first, rows).detach(), self.state, is_real=is_real)
+
+
+def check_log(log: Log) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Check all values of a log at once; return its features, rewards, noise scales and actions."""
+    return log.block(0, log.rounds)[:4]
 
 
 def check_learners(mask: Any, shape: tuple[int, ...], state: Tensor) -> Tensor:

@@ -275,10 +275,10 @@ class ComposedPolicy(Learner):
 
     def _count_block_(self, rounds: int) -> None:
         """Count rounds that were learnt at once, while the features did not move."""
-        scaler = self.scaler
+        count, scaler = self.policy.estimator._totals([torch.zeros_like(self.rounds) + rounds])[0], self.scaler
         if scaler is not None:
-            scaler.rounds += rounds
-        self.rounds += rounds
+            scaler.rounds += count
+        self.rounds += count
 
     def _own_scale(self, reward: Tensor) -> Tensor:
         """Return the estimator's noise scale, shaped as rewards."""

@@ -231,9 +231,10 @@ class DisjointArms(ComposedPolicy):
         fleet = self.policy.estimator
         x, rewards, scales, mask = self._by_arm(self._features(context), action, reward, noise_scale)
         done, most = 0, x.size(-2)
-        while done < most:
+        is_first = True
+        while done < most or is_first:  # once without rounds too, for the sums of other workers
             size = most if block_size is not None else fleet._rows_of_next_block(done, None, mask)
-            size = min(fleet._at_most_an_epoch(size), most - done)
+            size, is_first = min(fleet._at_most_an_epoch(size), most - done), False
             fleet._learn_block(
                 x.narrow(-2, done, size),
                 rewards.narrow(-1, done, size),
@@ -252,7 +253,7 @@ class DisjointArms(ComposedPolicy):
         """
         fleet, n = self.policy.estimator, x.size(-2)
         sizes, arms = list(fleet.rounds.shape), fleet.rounds.numel()
-        place = action.reshape(-1, n)
+        place = action.reshape(arms // sizes[-1], n)
         learner = torch.arange(place.size(0), device=place.device).unsqueeze(-1)
         arm = (place + sizes[-1] * learner).reshape(-1)
         order = arm.argsort(stable=True)
@@ -261,7 +262,7 @@ class DisjointArms(ComposedPolicy):
         most = int(count.max()) if fleet._can_ask(count) else n
         slot = most * arm + torch.arange(arm.size(0), device=arm.device) - (count.cumsum(0) - count)[arm]
         room = x.new_zeros(arms * most)
-        rows = x.new_zeros((arms * most, x.size(-1))).index_copy(0, slot, x.reshape(-1, x.size(-1))[order])
+        rows = x.new_zeros((arms * most, x.size(-1))).index_copy(0, slot, x.flatten(0, -2)[order])
         rewards = room.index_copy(0, slot, reward.reshape(-1)[order])
         scales = (room + 1.0).index_copy(0, slot, noise_scale.reshape(-1)[order])
         mask = torch.arange(most, device=arm.device) < count.unsqueeze(-1)

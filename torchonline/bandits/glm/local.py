@@ -148,10 +148,10 @@ class LocalGLMRegression(MixtureEstimator):
     def _fit_block(
         self, x: Tensor, z: Tensor, reward: Tensor, weight: Tensor, G: Tensor, radius: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Minimise the block's loss plus half the squared move in the norm of G, by Newton's method.
+        """Minimise the block's loss plus half the squared norm of the move, by Newton's method.
 
-        Return the move, ``(*B, d)``; the gradient there, ``(*B, d)``; and its norm in ``G^-1``, ``(*B)``, which the confidence set
-        pays for.
+        The norm is that of G. Return the move and the gradient there, ``(*B, d)``, and the gradient's norm in ``G^-1``, ``(*B)``,
+        which the confidence set pays for.
         """
         link, R = self.link, self.concordance
         move = torch.zeros_like(self.theta_hat)

@@ -196,8 +196,11 @@ class PrivateLearner(ClockedLearner):
     @one_at_a_time
     def public_state(self) -> dict[str, Tensor]:
         """Return copies of all buffers that are not secret. They have been released."""
-        state = self.state().items()
-        return {name: value.clone() for name, value in state if not name.rpartition(".")[-1].startswith(SECRET)}
+        return {name: value.clone() for name, value in self.public_buffers().items()}
+
+    def public_buffers(self) -> dict[str, Tensor]:
+        """Return the buffers that are not secret, by name, themselves."""
+        return {name: value for name, value in self.state().items() if not name.rpartition(".")[-1].startswith(SECRET)}
 
     def reset(self) -> None:
         """Raise a RuntimeError, because a release cannot be undone, and stays counted."""

@@ -2,7 +2,9 @@
 
 import copy
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +18,8 @@ from torchonline.privacy.noise import NoiseSource, this_process
 # Compiling a learner is harmless. An exported file would hold its secret buffers.
 is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 TAG_BITS = 63
+# Whether the caller sees to it that no other rank steps.
+_ONE_RANK_STEPS: ContextVar[bool] = ContextVar("one_rank_steps", default=False)
 
 
 class Clock(NamedTuple):
@@ -174,8 +178,20 @@ class ClockedLearner(Learner):
             self._resume(*before)
 
 
+@contextmanager
+def one_rank_steps() -> Iterator[None]:
+    """Allow steps in a process group of several ranks, for a caller that lets one of them step."""
+    token = _ONE_RANK_STEPS.set(True)
+    try:
+        yield
+    finally:
+        _ONE_RANK_STEPS.reset(token)
+
+
 def refuse_several_ranks() -> None:
     """Raise in a process group of several ranks, each of which would publish a run."""
+    if _ONE_RANK_STEPS.get():
+        return
     if distributed.is_available() and distributed.is_initialized() and (ranks := distributed.get_world_size()) > 1:
         raise RuntimeError(
             f"step: expected a process group of one rank, got one of {ranks}; a private learner belongs to one process, because "
