@@ -15,12 +15,18 @@ from torchonline.core.checks import check_shape, one_of, positive, positive_inte
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
 from torchonline.core.stepping import all_or_nothing_with
+from torchonline.distributed import Ranks
 from torchonline.models.bandit_head import BanditHead
 from torchonline.models.batches import LoggedRounds, inputs_of, payoffs, unpacked
 from torchonline.models.checkpoints import as_head, facts, packed, plain_name
 from torchonline.models.draws import seeded_draws
 from torchonline.models.refit import fit_encoder, relearn
 from torchonline.models.replay import Replay
+from torchonline.models.shared_rounds import SharedRounds
+from torchonline.models.strategy import LearnerStrategy
+
+# Where a checkpoint has the rounds of all ranks that wait for a sync.
+WAITING = "torchonline_waiting_rounds"
 
 
 class NeuralLinearBandit(pl.LightningModule):
@@ -77,6 +83,7 @@ class NeuralLinearBandit(pl.LightningModule):
         encoder_steps: minibatches in a training.
         encoder_batch_size: rounds in a minibatch.
         encoder_learning_rate: learning rate of Adam, whose moments start anew in each training.
+        sync_every: batches of a rank between two syncs of several processes.
 
     Shape:
         - A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds, or a dict of these names.
@@ -88,8 +95,16 @@ class NeuralLinearBandit(pl.LightningModule):
         - ``training_step`` returns ``regret`` (not for a log), ``reward`` and ``action``, each ``(N, *B)``, for callbacks. It
           logs ``reward``, the mean over the batch.
 
+    *Several processes*, with :class:`~torchonline.models.LearnerStrategy` and ``feedback="batch"``: each rank plays its batches
+    from the state of the last sync. Every ``sync_every`` batches, the first rank learns the rounds of all ranks in the order of
+    ranks, trains the encoder if it is time, and sends its state to the others (see
+    :class:`~torchonline.distributed.SharedLearner`). The replay is the first rank's. ``rounds`` counts the rounds of all ranks,
+    up to the last sync. At the end of an epoch, a rank without further batches goes on to sync until no rank has any. A
+    checkpoint has the rounds of all ranks that wait for a sync.
+
     Raises:
-        RuntimeError: there is more than one process, whose statistics Lightning would overwrite with those of the first.
+        RuntimeError: there are several processes under another strategy, whose statistics Lightning would overwrite with those of
+            the first, or with ``feedback="round"``.
 
     Example:
         >>> import torchonline
@@ -124,6 +139,7 @@ class NeuralLinearBandit(pl.LightningModule):
         encoder_steps: int = 50,
         encoder_batch_size: int = 64,
         encoder_learning_rate: float = 3e-3,
+        sync_every: int = 1,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(ignore=["head"])
@@ -139,6 +155,10 @@ class NeuralLinearBandit(pl.LightningModule):
         self.encoder_steps = positive_integer("encoder_steps", encoder_steps)
         self.encoder_batch_size = positive_integer("encoder_batch_size", encoder_batch_size)
         self.encoder_learning_rate = positive("encoder_learning_rate", encoder_learning_rate)
+        self.sync_every = positive_integer("sync_every", sync_every)
+        # The rounds of several processes; and those that a loaded checkpoint says have not been learnt.
+        self._shared: SharedRounds | None = None
+        self._waiting: list[Any] = []
         self.replay = None if self.train_encoder_every is None else Replay(replay_size)
         self._arm_ids = self._ids_of_arms()
         readout = None if self.replay is None else torch.zeros_like(head.policy.estimator.theta_hat)
@@ -161,11 +181,32 @@ class NeuralLinearBandit(pl.LightningModule):
         return described(self, vars(self))
 
     def setup(self, stage: str) -> None:
-        if self.trainer.world_size > 1:
+        self._shared = None
+        if stage != "fit" or self.trainer.world_size == 1:
+            return
+        if not isinstance(self.trainer.strategy, LearnerStrategy):
             raise RuntimeError(
-                "NeuralLinearBandit: expected one process, got "
-                f"{self.trainer.world_size}: Lightning would overwrite the statistics of all with those of the first"
+                "NeuralLinearBandit: expected one process, or strategy=torchonline.models.LearnerStrategy(), got "
+                f"{self.trainer.world_size} under {type(self.trainer.strategy).__name__}: Lightning would overwrite the "
+                "statistics of all with those of the first"
             )
+        if self.feedback != "batch":
+            raise RuntimeError(
+                f'NeuralLinearBandit: expected feedback="batch" with several processes, got {self.feedback!r}: rewards are '
+                "learnt when the processes sync"
+            )
+        self._shared = SharedRounds(Ranks())
+
+    def on_fit_start(self) -> None:
+        """Begin with the first rank's state, and with the rounds that a checkpoint has left to learn."""
+        waiting, self._waiting = self._waiting, []
+        if self._shared is not None:
+            self._shared.take(waiting, self.device)
+            self._shared.broadcast(self._state_of_all_ranks())
+        else:
+            for _, queue in waiting:
+                for rounds in queue:
+                    self._learn_together(tuple(part.to(self.device) for part in rounds))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return an optimizer of a constant, by which Lightning counts batches."""
@@ -174,6 +215,8 @@ class NeuralLinearBandit(pl.LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         """Play a table, or learn logged rounds, see the class."""
+        if self._shared is not None:
+            return self._share(self._shared, batch)
         rounds = unpacked(batch)
         if self.replay is not None:
             self._follow_arms(self.replay)
@@ -186,6 +229,12 @@ class NeuralLinearBandit(pl.LightningModule):
                 outputs = payoffs(rounds, self._in_turns(self._play, *rounds[:2]))
         self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
         return {"loss": 0.0 * self._clock} | outputs
+
+    def on_train_epoch_end(self) -> None:
+        """Join the syncs of the other ranks until none has further batches."""
+        if self._shared is not None:
+            while not self._sync(self._shared, is_done=True):
+                pass
 
     def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         """Play without learning; log ``val_regret`` and ``val_reward``.
@@ -229,6 +278,11 @@ class NeuralLinearBandit(pl.LightningModule):
                 saved.pop(name, None)
         if "head" in arguments:
             saved["head"] = packed(self.head)
+        if self._shared is not None:
+            checkpoint[WAITING] = self._shared.of_all_ranks()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._waiting = checkpoint.get(WAITING, [])
 
     def state_dict(self, *arguments: Any, **options: Any) -> Any:
         """Return the state. The replay has the arms that the policy has."""
@@ -345,6 +399,45 @@ class NeuralLinearBandit(pl.LightningModule):
         self.head.learn(*(values.movedim(0, lead) for values in (inputs, action, reward)))
         self._record(inputs, action, reward)
         return action
+
+    def _share(self, shared: SharedRounds, batch: Any) -> dict[str, Tensor]:
+        """Play a batch of this rank from the state of the last sync, and sync if it is time."""
+        error, outputs = None, {}
+        try:
+            rounds = unpacked(batch)
+            lead, number = self._batch_dims(), shared.ranks.rank + shared.ranks.size * shared.batches
+            with torch.no_grad(), self._own_random_draws(-1 - number):
+                if isinstance(rounds, LoggedRounds):
+                    outputs = {"reward": rounds.reward, "action": rounds.action}
+                else:
+                    self._check_table(rounds.inputs, rounds.rewards)
+                    outputs = payoffs(rounds, self.head.select(rounds.inputs.movedim(0, lead)).movedim(lead, 0))
+            shared.add(rounds.inputs, outputs["action"], outputs["reward"])
+        except Exception as caught:
+            error = caught  # which all ranks raise, so that none waits for this one
+        if error is not None or shared.batches >= self.sync_every:
+            self._sync(shared, error)
+        self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
+        return {"loss": 0.0 * self._clock} | outputs
+
+    def _sync(self, shared: SharedRounds, error: Exception | None = None, is_done: bool = False) -> bool:
+        with learner_of(self.head.policy)._lock:
+            return shared.sync(self._learn_together, self._state_of_all_ranks(), error, is_done)
+
+    def _learn_together(self, rounds: Any) -> None:
+        """Learn the rounds of all ranks, and train the encoder if it is time."""
+        if self.replay is not None:
+            self._follow_arms(self.replay)
+            self.replay.check_inputs(rounds[0], self.head.feature_dims)
+        before = int(self.rounds)
+        with torch.no_grad(), self._own_random_draws():
+            self._learn_log(*rounds)
+            self._train_if_due(before)
+
+    def _state_of_all_ranks(self) -> list[Tensor]:
+        """Return the tensors that the ranks have in common. The replay is the first rank's."""
+        own = [self.rounds, self.seed, *([] if self.readout is None else [self.readout])]
+        return [*own, *self.head.parameters(), *self.head.buffers()]
 
     def _record(self, inputs: Tensor, action: Tensor, reward: Tensor) -> None:
         """Count the rounds learnt from and keep them for the encoder."""

@@ -180,7 +180,7 @@ class SharedLearner(nn.Module):
         if outcome.error is not None:
             if outcome.is_learnt:  # private records have taken their steps
                 self._queue.clear()
-            raise _error(outcome.error) from failure
+            raise error_of(outcome.error) from failure
         return outcome.count
 
     def _outcome_of(self, gathered: list[tuple[Any, "_Header"]]) -> "_Outcome":
@@ -195,7 +195,7 @@ class SharedLearner(nn.Module):
         gathered = self.ranks.all_gather((rounds, header))
         headers = [header for _, header in gathered]
         if (problem := _problem(headers)) is not None:
-            raise _error(problem)
+            raise error_of(problem)
         before = [tensor.clone() for tensor in self._shared_state()]
         told, failure = "", None
         try:
@@ -213,13 +213,13 @@ class SharedLearner(nn.Module):
             self._put_back(before)
             if failure is not None and not isinstance(failure, Exception):
                 raise failure
-            raise _error(told) from failure
+            raise error_of(told) from failure
         return sum(header.count for header in headers)
 
     def _sync_by_sums(self, rounds: Any, header: "_Header") -> int:
         headers = self.ranks.all_gather(header)
         if (problem := _problem(headers)) is not None:
-            raise _error(problem)
+            raise error_of(problem)
         counts = [header.count for header in headers]
         before = [tensor.clone() for tensor in self._shared_state()]
         told, failure = "", None
@@ -232,7 +232,7 @@ class SharedLearner(nn.Module):
         told = next((text for text in self.ranks.all_gather(told) if text), "")
         if told:
             self._put_back(before)
-            raise _error(told) from failure
+            raise error_of(told) from failure
         self._send_state()
         return sum(counts)
 
@@ -563,9 +563,14 @@ def _problem(headers: Sequence[_Header]) -> str | None:
     return None
 
 
-def _error(told: str) -> Exception:
+def told(error: BaseException | None, rank: int) -> str | None:
+    """Return what a rank tells the others of an error: the reverse of :func:`error_of`."""
+    return None if error is None else f"{type(error).__name__}: rank {rank}: {error}"
+
+
+def error_of(text: str) -> Exception:
     """Return the error that a rank has told of."""
-    kind, _, message = told.partition(": ")
+    kind, _, message = text.partition(": ")
     known: dict[str, type[Exception]] = {"ValueError": ValueError, "TypeError": TypeError}
     return known.get(kind, RuntimeError)(message)
 

@@ -1,0 +1,98 @@
+"""Rounds that several processes play, and that the first of them learns."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchonline.distributed import Ranks, error_of, told
+
+# Inputs, actions and rewards, (n, *B, ...).
+Rounds = tuple[Tensor, Tensor, Tensor]
+
+
+class SharedRounds:
+    """This rank's rounds since the last sync, and the sync of all ranks.
+
+    Args:
+        ranks: the processes.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.queue: list[Rounds] = []
+        # Since the last sync.
+        self.batches = 0
+
+    def add(self, *rounds: Tensor) -> None:
+        """Queue the rounds of a batch."""
+        self.batches += 1
+        self.queue.append(rounds)  # type: ignore[arg-type]
+
+    def sync(
+        self, learn: Callable[[Rounds], None], state: Sequence[Tensor], error: Exception | None, is_done: bool
+    ) -> bool:
+        """Let the first rank learn the rounds of all ranks, in their order, and send its state. Collective.
+
+        ``error`` is what has gone wrong on this rank, which all ranks then raise. ``is_done`` says that this rank has no more
+        batches in the epoch; return whether no rank has.
+        """
+        own = None if error else _joined([part for part in self.queue if len(part[1])])
+        gathered = self.ranks.gather((_on(own, "cpu"), told(error, self.ranks.rank), is_done))
+        answer, failure = None, None
+        if gathered is not None:
+            answer, failure = self._learnt(learn, gathered, state[0].device)
+        answer, is_over = self.ranks.broadcast_object(answer)
+        if failure is not None and not isinstance(failure, Exception):
+            raise failure
+        if answer is not None:
+            raise error_of(answer) from (error or failure)
+        self.queue, self.batches = [], 0
+        self.broadcast(state)
+        return bool(is_over)
+
+    def broadcast(self, state: Sequence[Tensor]) -> None:
+        """Write the first rank's state over that of the others."""
+        with torch.no_grad():
+            for tensor, value in zip(state, self.ranks.broadcast(state), strict=True):
+                if self.ranks.rank > 0:
+                    tensor.copy_(value)
+
+    def of_all_ranks(self) -> list[Any]:
+        """Return the queues of all ranks, for a checkpoint. Collective."""
+        return self.ranks.all_gather((self.batches, [_on(part, "cpu") for part in self.queue]))
+
+    def take(self, queues: list[Any], device: torch.device) -> None:
+        """Go on from the queues of a checkpoint. The first rank takes those of other numbers of ranks."""
+        if len(queues) == self.ranks.size:
+            self.batches, queue = queues[self.ranks.rank]
+        else:
+            self.batches, queue = 0, [part for _, parts in queues for part in parts] if self.ranks.rank == 0 else []
+        self.queue = [_on(part, device) for part in queue]
+
+    def _learnt(
+        self, learn: Callable[[Rounds], None], gathered: list[Any], device: torch.device
+    ) -> tuple[tuple[str | None, bool], BaseException | None]:
+        """Learn, on the first rank. Return what to tell the others, and an exception."""
+        is_over = all(is_done for _, _, is_done in gathered)
+        for _, error, _ in gathered:
+            if error is not None:
+                return (error, is_over), None
+        try:
+            rounds = _joined([part for part, _, _ in gathered if part is not None])
+            if rounds is not None:
+                learn(_on(rounds, device))
+        except BaseException as error:
+            return (told(error, self.ranks.rank), is_over), error
+        return (None, is_over), None
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Return rounds in order, in one piece; None for none."""
+    return tuple(torch.cat(column) for column in zip(*parts, strict=True)) if parts else None
+
+
+def _on(rounds: Any, device: Any) -> Any:
+    """Return rounds on a device."""
+    return None if rounds is None else tuple(part.to(device) for part in rounds)
