@@ -14,6 +14,19 @@ pytest.register_assert_rewrite("tests.learners", "tests.contract")
 torch.set_num_threads(1)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--device cuda`` runs the contract, and what else has the mark ``any_device``, on an accelerator."""
+    parser.addoption("--device", default="cpu", help="device of the learners in tests that run on any, such as cuda")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make learners and tensors on the device that was asked for, and refuse one that is not there."""
+    device = torch.device(config.getoption("--device"))
+    if device.type != "cpu":
+        torch.zeros((), device=device)
+        torch.set_default_device(device)
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
@@ -27,8 +40,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return not ("mark.fast" in text or "quick_params" in text or "pairs(" in text) or None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests first: one that begins last would leave the other workers of a run with nothing to do."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of an accelerator's tests, those that can run there. The longest tests first: one that begins last would leave the other workers of a run with nothing to do."""
+    if config.getoption("--device") != "cpu":
+        items[:] = [item for item in items if item.get_closest_marker("any_device")]
     items.sort(key=lambda item: item.path.name not in ("test_examples.py", "test_export.py"))
 
 

@@ -181,7 +181,11 @@ def stream(count: int, batch_shape: tuple[int, ...], dim: int, seed: int) -> lis
         mask = random.random((*batch_shape, dim)) < 0.7 if t % 9 in (3, 6) else None
         if mask is not None:
             mask[..., t % dim] = True
-        losses.append(Loss(*(None if x is None else torch.from_numpy(x) for x in (a, b, hint, mask))))
+        losses.append(
+            Loss(
+                *(None if x is None else torch.from_numpy(x).to(torch.get_default_device()) for x in (a, b, hint, mask))
+            )
+        )
     return losses
 
 

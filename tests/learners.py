@@ -207,7 +207,8 @@ def stream(
             arms[...] = 0.0
         shape = (*batch_shape, *output_shape)
         values = (arms, random.standard_t(1.5, shape), random.uniform(0.2, 2.0, shape))
-        rounds.append(Round(*(torch.from_numpy(np.asarray(value)) for value in values)))
+        device = torch.get_default_device()
+        rounds.append(Round(*(torch.from_numpy(np.asarray(value)).to(device) for value in values)))
     return rounds
 
 

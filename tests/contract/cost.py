@@ -70,7 +70,7 @@ def cost(work: Callable[[], None]) -> Counter[str]:
 @rule(5)
 def cost_does_not_depend_on_the_round(case: Case) -> None:
     """A window of rounds calls and runs the same, in the same sizes, after 10 rounds and after 1000."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(0)
     chooses = hasattr(case.build(), "select")
     # A policy in a fleet runs its estimator's step, which has a turn of its own.
     for batch_shape in ((),) if chooses else BATCH_SHAPES:

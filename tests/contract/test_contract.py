@@ -12,6 +12,7 @@ from torchonline.bandits.policies import Policy
 GROUPS = (looking, state, gradients, cost, types, fleets, script, arguments, devices)
 
 
+@pytest.mark.any_device
 @pytest.mark.parametrize(("case", "rule"), pairs(CASES, RULES, EXEMPTIONS))
 def test_rule(case: Case, rule: Rule, record_property: Callable[[str, object], None]) -> None:
     record_property("contract", f"{rule.number} {case}")

@@ -336,7 +336,7 @@ def cost_does_not_depend_on_the_round(case: ConvexCase) -> None:
     """A window of rounds calls and runs nothing after 200 rounds that it does not after 10, and no more often."""
     for layout in LAYOUTS[::2]:
         learner = case.build(validate=False, **layout)
-        generator = torch.Generator().manual_seed(0)
+        generator = torch.Generator(torch.get_default_device()).manual_seed(0)
 
         def rounds(number: int, learner: Any = learner, generator: Any = generator) -> None:
             # Short ones that cancel: to bring an iterate back into its domain is the one thing that costs when it happens.
@@ -586,6 +586,7 @@ def runs_on_a_device_of_its_own(case: ConvexCase) -> None:
     assert failures(str(case)) == []
 
 
+@pytest.mark.any_device
 @pytest.mark.parametrize(("case", "rule"), pairs(CASES, CONVEX_RULES, CONVEX_EXEMPTIONS))
 def test_rule(case: ConvexCase, rule: Rule, record_property: Callable[[str, object], None]) -> None:
     record_property("contract", f"{rule.number} {case}")

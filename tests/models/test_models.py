@@ -713,10 +713,13 @@ class TestNeuralLinearBandit:
         bandit = NeuralLinearBandit(arms_head())
 
         class TwoProcesses:
-            world_size = 2
+            world_size, strategy = 2, None
 
         bandit._trainer = TwoProcesses()
-        with pytest.raises(RuntimeError, match="expected one process, got 2"):
+        with pytest.raises(
+            RuntimeError,
+            match=r"expected one process, or strategy=torchonline.models.LearnerStrategy\(\), got 2 under NoneType",
+        ):
             bandit.setup("fit")
 
     @pytest.mark.parametrize(
