@@ -41,7 +41,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of an accelerator's tests, those that can run there. The longest tests first: one that begins last would leave the other workers of a run with nothing to do."""
+    """On an accelerator, keep the tests that can run there. Put the longest first.
+
+    One that begins last would leave the other workers of a run with nothing to do.
+    """
     if config.getoption("--device") != "cpu":
         items[:] = [item for item in items if item.get_closest_marker("any_device")]
     items.sort(key=lambda item: item.path.name not in ("test_examples.py", "test_export.py"))

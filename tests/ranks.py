@@ -14,10 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-import torchonline
-from tests.learners import MODELS, Case, estimator_of, public_classes
+from tests.learners import MODELS, Case
 from torchonline.distributed import SharedLearner, digest
-from torchonline.privacy.learners.base import PrivateLearner
 
 D = torch.float64
 # The numbers of rounds of four ranks between syncs: equal, unequal, some without, all without.

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from torchonline import HeavyTailUCB, LocalGLB, OFUL
+from torchonline import OFUL, HeavyTailUCB, LocalGLB
 
 POLICIES = {"OFUL": OFUL, "HeavyTailUCB": HeavyTailUCB, "LocalGLB": LocalGLB}
 # The number of products with n d^2 multiplications in a block: features times matrices, and sums of squares.
@@ -110,7 +110,9 @@ def main() -> None:
     least = 0.01 if arguments.smoke else arguments.seconds
     top = peak(device, dtype, 64 if arguments.smoke else 2048, least)
     name = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} thread(s)"
-    table = Table(title=f"{name}, {arguments.dtype}, {top / 1e9:.0f} GFLOP/s in a matrix product")
+    console = Console(width=130)
+    console.print(f"{name}, {arguments.dtype}, {top / 1e9:.0f} GFLOP/s in a matrix product")
+    table = Table()
     for column in ("learner", "d", "K", "n", "fleet", "learn", "step", "learn / step", "select", "share of peak"):
         table.add_column(column, justify="left" if column == "learner" else "right")
     for size in SMOKE if arguments.smoke else SIZES:
@@ -124,7 +126,6 @@ def main() -> None:
                 f"{100 * work / top:.1f} %",
             )
             table.add_row(policy, *map(str, size), *numbers)
-    console = Console(width=130)
     console.print(table)
     console.print("learn and step: rounds a second; select: decisions a second, 64 at a time.")
     if device.type == "cuda":

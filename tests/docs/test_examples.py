@@ -16,6 +16,7 @@ EXAMPLES = sorted(
     if 'if __name__ == "__main__":' in path.read_text()
 )
 WRITTEN = {
+    "examples/benchmarks/devices.py": [],
     "examples/benchmarks/neural_linear.py": ["neural_linear.jsonl", "neural_linear.md"],
     "examples/benchmarks/private_audits.py": ["private_audits.json"],
     "examples/benchmarks/private_accuracy.py": ["private_accuracy.md"],
@@ -61,6 +62,7 @@ WRITTEN = {
     "examples/system_identification.py": ["system_identification.png"],
 }
 SAID = {
+    "examples/benchmarks/devices.py": ["GFLOP/s in a matrix product", "learn and step: rounds a second"],
     "examples/benchmarks/neural_linear.py": [
         "Against a hand-written rival, without noise",
         "Against a hand-written rival, with Pareto-1.5 noise",
