@@ -13,6 +13,7 @@ product on the same device in the same type.
 import argparse
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -98,23 +99,33 @@ def rounds_in_a_graph(name: str, d: int, dtype: torch.dtype, least: float) -> tu
     return eager, seconds(graph.replay, device, least)
 
 
+def shown(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]], console: Console) -> str:
+    """Print a table, and return it in Markdown."""
+    table = Table()
+    for column in columns:
+        table.add_column(column, justify="left" if column == "learner" else "right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(title)
+    console.print(table)
+    lines = [columns, ("---",) * len(columns), *rows]
+    return f"**{title}**\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each number")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes")
+    parser.add_argument("--output", type=Path, help="folder for devices.md")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     device, dtype = torch.device(arguments.device), getattr(torch, arguments.dtype)
     least = 0.01 if arguments.smoke else arguments.seconds
     top = peak(device, dtype, 64 if arguments.smoke else 2048, least)
     name = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} thread(s)"
-    console = Console(width=130)
-    console.print(f"{name}, {arguments.dtype}, {top / 1e9:.0f} GFLOP/s in a matrix product")
-    table = Table()
-    for column in ("learner", "d", "K", "n", "fleet", "learn", "step", "learn / step", "select", "share of peak"):
-        table.add_column(column, justify="left" if column == "learner" else "right")
+    rows = []
     for size in SMOKE if arguments.smoke else SIZES:
         for policy in POLICIES:
             learn, step, select, work = measured(policy, size, device, dtype, least)
@@ -125,18 +136,21 @@ def main() -> None:
                 f"{select:.3g}",
                 f"{100 * work / top:.1f} %",
             )
-            table.add_row(policy, *map(str, size), *numbers)
-    console.print(table)
+            rows.append((policy, *map(str, size), *numbers))
+    console = Console(width=130)
+    columns = ("learner", "d", "K", "n", "fleet", "learn", "step", "learn / step", "select", "share of peak")
+    text = shown(f"{name}, {arguments.dtype}, {top / 1e9:.0f} GFLOP/s in a matrix product", columns, rows, console)
     console.print("learn and step: rounds a second; select: decisions a second, 64 at a time.")
     if device.type == "cuda":
-        graphs = Table(title="One round, select and step among 100 arms, in microseconds")
-        for column in ("learner", "d", "from Python", "as a CUDA graph"):
-            graphs.add_column(column, justify="left" if column == "learner" else "right")
+        rows = []
         for d in (32, 256):
             for policy in POLICIES:
                 eager, replayed = rounds_in_a_graph(policy, d, dtype, least)
-                graphs.add_row(policy, str(d), f"{1e6 * eager:.0f}", f"{1e6 * replayed:.0f}")
-        console.print(graphs)
+                rows.append((policy, str(d), f"{1e6 * eager:.0f}", f"{1e6 * replayed:.0f}"))
+        columns = ("learner", "d", "from Python", "as a CUDA graph")
+        text += "\n" + shown("One round, select and step among 100 arms, in microseconds", columns, rows, console)
+    if arguments.output is not None:
+        (arguments.output / "devices.md").write_text(text)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ EXAMPLES = sorted(
     if 'if __name__ == "__main__":' in path.read_text()
 )
 WRITTEN = {
-    "examples/benchmarks/devices.py": [],
+    "examples/benchmarks/devices.py": ["devices.md"],
     "examples/benchmarks/neural_linear.py": ["neural_linear.jsonl", "neural_linear.md"],
     "examples/benchmarks/private_audits.py": ["private_audits.json"],
     "examples/benchmarks/private_accuracy.py": ["private_accuracy.md"],
