@@ -3,14 +3,14 @@
 A trial is a setting: a learner, its radius_scale and its ridge. It plays a fleet of seeds at once, and writes a checkpoint every
 few rounds: policy, regret, position and the states of both random generators. Each trial is a plain Ray task. If its worker dies,
 Ray starts the task again, and the trial goes on from its checkpoint, to the same bits. If the script dies, start it again.
-Without Ray the trials run one after another in this process.
 
 The bandit guesses the digits of images. A guess pays 1 or 0, plus Student-t noise. All settings meet the same images and noise.
-The script prints for each setting the regret, which is the number of wrong guesses: its mean over the seeds and the standard
-error of the mean. Then come the rounds per second, the round at which the last attempt began, and a digest of the final state:
-equal digests mean equal bits.
+The script prints a row for each setting. The regret is the number of wrong guesses: its mean over the seeds, and the standard
+error of the mean. The rounds per second are of processor time. The last attempt began at the round "began at". The digest is of
+the final state: equal digests mean equal bits.
 
-    python examples/distributed/sweep.py                # minutes; with Ray if it is installed: pip install torchonline[ray]
+    pip install torchonline[examples,ray]               # without ray, the trials run one after another
+    python examples/distributed/sweep.py                # minutes
     python examples/distributed/sweep.py --kill-at 700  # the same, and each trial's process is killed once with signal 9
 """
 
@@ -121,9 +121,9 @@ def run_trial(setting: Setting, folder: Path, rounds: int, every: int, kill_at: 
     while trial.rounds < rounds:
         if start == 0 and trial.rounds == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
-        before = time.perf_counter()
+        before = time.process_time()
         trial.play_round()
-        trial.seconds += time.perf_counter() - before
+        trial.seconds += time.process_time() - before
         if trial.rounds % every == 0 or trial.rounds == rounds:
             save(trial.state(), path)
     return {"regret": trial.regret, "rate": rounds / trial.seconds, "start": start, "digest": trial.digest()}
