@@ -26,6 +26,12 @@ WRITTEN = {
     "examples/benchmarks/promises.py": ["promises.md"],
     "examples/benchmarks/drift_real.py": ["drift_real.md"],
     "examples/benchmarks/full_information.py": ["full_information.md"],
+    "examples/distributed/sweep.py": [
+        f"sweep/{learner}_{scale}_{ridge}_2.pt"
+        for learner in ("UCB", "Thompson", "heavy-tailed UCB")
+        for scale in (0.03, 0.1, 0.3)
+        for ridge in (1.0, 10.0)
+    ],
     "examples/drift.py": ["drift.png"],
     "examples/fit_blt.py": ["fit_blt.png"],
     "examples/health_insurance.py": ["hill.png", "running_cost.png"],
@@ -114,6 +120,11 @@ SAID = {
         "over 2 seeds",
         "| stream | learner | standardised | rescaled | raw |",
         "| breast cancer, 569 x 30 | FreeGrad per coordinate |",
+    ],
+    "examples/distributed/sweep.py": [
+        "20 rounds, 2 seeds, one trial after another",
+        "| mean regret | standard error | rounds/s |",
+        "| heavy-tailed UCB | 0.3 | 10 | ",
     ],
     "examples/drift.py": ["OFUL, restarted", "HeavyTailUCB, restarted", "discounted (heuristic)", "Regret curves"],
     "examples/rounding.py": [
