@@ -87,6 +87,8 @@ class NeuralLinearBandit(pl.LightningModule):
           Its rounds are learnt in order, and nothing is decided.
         - ``training_step`` returns ``regret`` (not for a log), ``reward`` and ``action``, each ``(N, *B)``, for callbacks. It
           logs ``reward``, the mean over the batch.
+        - N may be 0, as in the last batch of some ranks of a :class:`~torchonline.models.RoundLoader`. Nothing is learnt then,
+          counted or logged.
 
     Raises:
         RuntimeError: there is more than one process, whose statistics Lightning would overwrite with those of the first.
@@ -183,15 +185,18 @@ class NeuralLinearBandit(pl.LightningModule):
                 self._in_turns(self._learn_log, *rounds[:3])
                 outputs = {"reward": rounds.reward, "action": rounds.action}
             else:
+                if len(rounds.inputs) == 0:
+                    self._check_table(rounds.inputs, rounds.rewards)
                 outputs = payoffs(rounds, self._in_turns(self._play, *rounds[:2]))
-        self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
+        if len(rounds.inputs):
+            self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
         return {"loss": 0.0 * self._clock} | outputs
 
     def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         """Play without learning; log ``val_regret`` and ``val_reward``.
 
-        All rounds are played from one state. The values are means over rounds. A log, or inputs alone, is predicted, and nothing
-        is logged.
+        All rounds are played from one state. The values are means over rounds, those of all processes. A log, or inputs alone, is
+        predicted, and nothing is logged.
         """
         return self._evaluate("val", batch, batch_idx)
 
@@ -281,10 +286,17 @@ class NeuralLinearBandit(pl.LightningModule):
             lead = self._batch_dims()
             with torch.no_grad(), self._own_random_draws(1 + batch_idx):
                 self._check_table(rounds.inputs, rounds.rewards)
-                action = self.head.select(rounds.inputs.movedim(0, lead)).movedim(lead, 0)
+                if len(rounds.inputs):
+                    action = self.head.select(rounds.inputs.movedim(0, lead)).movedim(lead, 0)
+                else:
+                    action = self._no_actions(rounds.inputs)
             outputs = payoffs(rounds, action)
-            means = {f"{stage}_{name}": outputs[name].double().mean() for name in ("regret", "reward")}
-            self.log_dict(means, on_step=False, on_epoch=True, batch_size=len(action))
+            # A batch without rounds has no mean, and weight 0. Ranks log the same names, so that none waits for another.
+            values = {f"{stage}_{name}": outputs[name].double() for name in ("regret", "reward")}
+            means = {name: value.mean() if len(action) else value.sum() for name, value in values.items()}
+            # Lightning rounds the mean of integers over ranks down.
+            weight: Any = torch.tensor(len(action), dtype=torch.float64)
+            self.log_dict(means, on_step=False, on_epoch=True, sync_dist=True, batch_size=weight)
             return outputs
         return self.predict_step(batch, batch_idx)
 
@@ -297,7 +309,11 @@ class NeuralLinearBandit(pl.LightningModule):
             actions.append(act(*(value[start:stop] for value in values)))
             self._train_if_due(before)
             start = stop
-        return torch.cat(actions)
+        return torch.cat(actions) if actions else self._no_actions(values[0])
+
+    def _no_actions(self, inputs: Tensor) -> Tensor:
+        """Return the actions of a batch without rounds, ``(0, *B)``."""
+        return torch.zeros(inputs.shape[: 1 + self._batch_dims()], dtype=torch.int64, device=inputs.device)
 
     def _rounds_from_one_encoder(self) -> int:
         """Return the number of rounds to play before the encoder may change."""
