@@ -1,4 +1,4 @@
-"""Batches of rounds: tables of rewards, and logged decisions. A batch may be empty."""
+"""Batches of rounds, perhaps of none: tables of rewards, and logged decisions."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -127,7 +127,7 @@ class RoundLoader:
         return self.rank, self.world_size
 
     def _begin(self, first: int, rounds_in_batch: int) -> int:
-        """Return the number of the first batch to yield, or raise if it begins elsewhere now."""
+        """Return the number of the first batch to yield, or raise."""
         before = self._rounds_in_batch or rounds_in_batch
         at_the_start = first == 0 or first * before >= self.rounds
         if before != rounds_in_batch and not at_the_start:

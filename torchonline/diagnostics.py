@@ -240,7 +240,10 @@ def hill_index(values: Tensor, k: int) -> Tensor:
 
 
 def _of_one_rank(states: Tensor) -> Tensor:
-    """Return the state of the only rank, or raise: bets of several ranks are several tests."""
+    """Return the state of the only rank, or raise.
+
+    The bets of several ranks are several tests.
+    """
     if len(states) > 1:
         raise RuntimeError(f"sync: expected the rounds of one process, got those of {len(states)}")
     return states[0]

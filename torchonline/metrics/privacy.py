@@ -123,7 +123,10 @@ class PrivacySpent(ExactMetric):
 
 
 def _one_relation(relations: Tensor) -> Tensor:
-    """Return the adjacency of all ranks, or raise: costs in different ones have no maximum."""
+    """Return the adjacency of all ranks, or raise if there are two.
+
+    Costs in different adjacencies have no maximum.
+    """
     known = [ADJACENCIES[i] for i in relations.unique().tolist() if i >= 0]
     if len(known) > 1:
         raise ValueError(f"sync: expected learners of one adjacency on all ranks, got {' and '.join(map(repr, known))}")
