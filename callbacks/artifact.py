@@ -22,6 +22,7 @@ class ArtifactExporter(pl.Callback):
 
     The files in ``directory`` are ``head.pt`` (TorchScript) and ``head.pt2`` (a torch.export program). Each new file is verified
     against the head and then replaces the old one atomically, so a server that reads the directory always sees a complete file.
+    Of several processes the first one writes, and its head is exported.
 
     The module is a :class:`~torchonline.models.NeuralLinearBandit`, or another module with a ``head`` and a buffer ``rounds``.
     The first element of each batch must be the inputs of N rounds.
@@ -60,16 +61,27 @@ class ArtifactExporter(pl.Callback):
         self.formats = tuple(one_of("formats", name, tuple(WRITERS)) for name in formats)
         self._example: Tensor | None = None
         self._is_written = False
+        self._rounds_before = 0
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self.every_n_rounds:
+            self._rounds_before = int(pl_module.get_buffer("rounds"))
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         inputs = inputs_of(batch)
+        if not trainer.is_global_zero or len(inputs) == 0:
+            return
         self._example = inputs[0].detach()
         self._is_written = False
-        rounds, played = int(pl_module.get_buffer("rounds")), len(inputs)
-        if self.every_n_rounds and rounds // self.every_n_rounds > (rounds - played) // self.every_n_rounds:
-            self._write(pl_module)
+        if self.every_n_rounds:
+            # A batch may have rounds of other processes too.
+            rounds = int(pl_module.get_buffer("rounds"))
+            if rounds // self.every_n_rounds > self._rounds_before // self.every_n_rounds:
+                self._write(pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._example is not None and not self._is_written:

@@ -5,6 +5,7 @@ from typing import Any
 import pytorch_lightning as pl
 from torch import Tensor
 
+from torchonline.core.processes import gathered, rank_and_world_size
 from torchonline.metrics import CumulativeRegret
 
 
@@ -15,11 +16,21 @@ class RegretLogger(pl.Callback):
     are averaged over a fleet. The x axis of the logs counts rounds. A resumed run continues from the total of its checkpoint.
 
     The module's ``training_step`` returns ``outputs["regret"]``, shape ``(N, *B)``, as that of
-    :class:`~torchonline.models.NeuralLinearBandit` does. Nothing is logged where it returns none, as for logged rounds.
+    :class:`~torchonline.models.NeuralLinearBandit` does. Nothing is logged where it returns none, as for logged rounds, or for
+    N = 0.
+
+    *Several processes.* Each rank counts the rounds that it has played itself, in any number of batches. A batch exchanges
+    nothing: ``regret`` and ``regret_per_round`` are then about this rank's rounds, loggers show those of rank 0, and the x axis
+    counts the trainer's steps, which all ranks share. At the end of each epoch all ranks meet, and the callback logs
+    ``regret_all_ranks`` and ``rounds_all_ranks``, the total and the number of the rounds of all ranks. A checkpoint holds the
+    states of all ranks, for which all ranks must save it, as Lightning does. It can be resumed with any number of processes, see
+    :class:`~torchonline.metrics.CumulativeRegret`.
 
     Attributes:
-        regret: a :class:`~torchonline.metrics.CumulativeRegret` with the totals and the curve of each learner. None before the
-            first batch.
+        regret: a :class:`~torchonline.metrics.CumulativeRegret` with the totals and the curve of each learner. ``compute()``,
+            ``curve()`` and ``plot()`` are about all ranks, and must be called on all of them. Its states, such as ``total``, are
+            those of this rank. None before the first batch.
+        last_curve: ``regret.curve()`` at the end of the last epoch, of all ranks; each rank may read it alone. None before.
 
     Example:
         >>> import torch
@@ -37,27 +48,57 @@ class RegretLogger(pl.Callback):
 
     def __init__(self) -> None:
         self.regret: CumulativeRegret | None = None
+        self.last_curve: tuple[Tensor, Tensor] | None = None
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if "regret" not in outputs:  # logged rounds, where only the chosen arm's reward is known
+        # A rank may have no rounds in its last batch. Of logged rounds only the chosen arm's reward is known.
+        if "regret" not in outputs or len(outputs["regret"]) == 0:
             return
         regret = outputs["regret"].detach().cpu()
         if self.regret is None:
             self.regret = CumulativeRegret(tuple(regret.shape[1:]))
         self.regret.update(regret)
-        values = {"regret": self.regret.compute().mean(), "regret_per_round": regret.mean()}
+        # Not `compute`, which waits for all ranks: they may have different numbers of batches.
+        values = {"regret": self.regret.total.mean(), "regret_per_round": regret.mean()}
         pl_module.log_dict(values, prog_bar=True, on_step=True, on_epoch=False)
-        # Lightning takes the x axis from the value named "step".
-        pl_module.log("step", self.regret.rounds.double(), on_step=True, on_epoch=False)
+        # Lightning takes the x axis, and names of checkpoints, from the value named "step". Ranks must agree on names.
+        if rank_and_world_size()[1] == 1:
+            pl_module.log("step", self.regret.rounds.double(), on_step=True, on_epoch=False)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._meet()
+        if self.regret is None:
+            return
+        self.last_curve = rounds, totals = self.regret.curve()
+        if len(rounds) and rank_and_world_size()[1] > 1:
+            values = {"regret_all_ranks": totals[-1].mean(), "rounds_all_ranks": rounds[-1].double()}
+            values = {name: value.to(pl_module.device) for name, value in values.items()}
+            # All ranks have the same values, of which a maximum is an exact one.
+            pl_module.log_dict(values, prog_bar=True, on_step=False, on_epoch=True, sync_dist=True, reduce_fx="max")
 
     def state_dict(self) -> dict[str, Tensor]:
-        return {} if self.regret is None else self.regret.state_dict()
+        """Return the states of all ranks, which all call this method."""
+        self._meet()
+        if self.regret is None:
+            return {}
+        with self.regret.sync_context():
+            return self.regret.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Tensor]) -> None:
-        self.regret = None
+        self.regret = self.last_curve = None
         if state_dict:
-            points, *batch_shape = state_dict["history"].shape
+            if state_dict["rounds"].dim() == 0:  # of one process
+                state_dict = {name: state.unsqueeze(0) for name, state in state_dict.items()}
+            points, *batch_shape = state_dict["history"].shape[1:]
             self.regret = CumulativeRegret(tuple(batch_shape), points=points)
             self.regret.load_state_dict(state_dict)
+
+    def _meet(self) -> None:
+        """Give ranks without rounds a metric too, so that all ranks can gather."""
+        if rank_and_world_size()[1] > 1:
+            shapes = gathered(None if self.regret is None else self.regret.batch_shape)
+            known = next((shape for shape in shapes if shape is not None), None)
+            if self.regret is None and known is not None:
+                self.regret = CumulativeRegret(known)

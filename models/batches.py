@@ -1,4 +1,4 @@
-"""Batches of rounds: tables of rewards, and logged decisions."""
+"""Batches of rounds, perhaps of none: tables of rewards, and logged decisions."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -97,12 +97,12 @@ def _checked_log(log: LoggedRounds) -> LoggedRounds:
 
 
 def _check_rounds(inputs: Any, rewards: Any, name: str) -> None:
-    """Raise unless inputs and rewards are tensors of as many rounds, at least one."""
+    """Raise unless inputs and rewards are tensors of as many rounds, perhaps none."""
     for argument, value in (("inputs", inputs), (name, rewards)):
         if not isinstance(value, Tensor):
             raise TypeError(f"{argument}: expected a torch.Tensor, got {type(value).__name__}")
-    if inputs.dim() == 0 or len(inputs) == 0:
-        raise ValueError(f"inputs: expected at least one round, got shape {shape_text(inputs.shape)}")
+    if inputs.dim() == 0:
+        raise ValueError("inputs: expected shape (N, ...), got ()")
     if rewards.dim() == 0 or len(rewards) != len(inputs):
         raise ValueError(
             f"{name}: expected {len(inputs)} rounds, as inputs have, got shape {shape_text(rewards.shape)}"

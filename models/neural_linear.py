@@ -94,13 +94,15 @@ class NeuralLinearBandit(pl.LightningModule):
           Its rounds are learnt in order, and nothing is decided.
         - ``training_step`` returns ``regret`` (not for a log), ``reward`` and ``action``, each ``(N, *B)``, for callbacks. It
           logs ``reward``, the mean over the batch.
+        - N may be 0, as in the last batch of some ranks of a :class:`~torchonline.models.RoundLoader`. Nothing is learnt then,
+          counted or logged.
 
     *Several processes*, with :class:`~torchonline.models.LearnerStrategy` and ``feedback="batch"``: each rank plays its batches
     from the state of the last sync. Every ``sync_every`` batches, the first rank learns the rounds of all ranks in the order of
     ranks, trains the encoder if it is time, and sends its state to the others (see
     :class:`~torchonline.distributed.SharedLearner`). The replay is the first rank's. ``rounds`` counts the rounds of all ranks,
-    up to the last sync. At the end of an epoch, a rank without further batches goes on to sync until no rank has any. A
-    checkpoint has the rounds of all ranks that wait for a sync.
+    up to the last sync; the end of an epoch is one. All ranks need the same number of batches, which may be empty, as those of
+    :class:`~torchonline.models.RoundLoader` are. A checkpoint has the rounds of all ranks that wait for a sync.
 
     Raises:
         RuntimeError: there are several processes under another strategy, whose statistics Lightning would overwrite with those of
@@ -226,21 +228,23 @@ class NeuralLinearBandit(pl.LightningModule):
                 self._in_turns(self._learn_log, *rounds[:3])
                 outputs = {"reward": rounds.reward, "action": rounds.action}
             else:
+                if len(rounds.inputs) == 0:
+                    self._check_table(rounds.inputs, rounds.rewards)
                 outputs = payoffs(rounds, self._in_turns(self._play, *rounds[:2]))
-        self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
+        if len(rounds.inputs):
+            self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
         return {"loss": 0.0 * self._clock} | outputs
 
     def on_train_epoch_end(self) -> None:
-        """Join the syncs of the other ranks until none has further batches."""
+        """Sync, so that no round waits for the next epoch."""
         if self._shared is not None:
-            while not self._sync(self._shared, is_done=True):
-                pass
+            self._sync(self._shared)
 
     def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         """Play without learning; log ``val_regret`` and ``val_reward``.
 
-        All rounds are played from one state. The values are means over rounds. A log, or inputs alone, is predicted, and nothing
-        is logged.
+        All rounds are played from one state. The values are means over rounds, those of all processes. A log, or inputs alone, is
+        predicted, and nothing is logged.
         """
         return self._evaluate("val", batch, batch_idx)
 
@@ -332,13 +336,15 @@ class NeuralLinearBandit(pl.LightningModule):
 
     def _evaluate(self, stage: str, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         if not isinstance(batch, Tensor) and not isinstance(rounds := unpacked(batch), LoggedRounds):
-            lead = self._batch_dims()
             with torch.no_grad(), self._own_random_draws(1 + batch_idx):
-                self._check_table(rounds.inputs, rounds.rewards)
-                action = self.head.select(rounds.inputs.movedim(0, lead)).movedim(lead, 0)
+                action = self._decided(rounds.inputs, rounds.rewards)
             outputs = payoffs(rounds, action)
-            means = {f"{stage}_{name}": outputs[name].double().mean() for name in ("regret", "reward")}
-            self.log_dict(means, on_step=False, on_epoch=True, batch_size=len(action))
+            # A batch without rounds has no mean, and weight 0. Ranks log the same names, so that none waits for another.
+            values = {f"{stage}_{name}": outputs[name].double() for name in ("regret", "reward")}
+            means = {name: value.mean() if len(action) else value.sum() for name, value in values.items()}
+            # Lightning rounds the mean of integers over ranks down.
+            weight: Any = torch.tensor(len(action), dtype=torch.float64)
+            self.log_dict(means, on_step=False, on_epoch=True, sync_dist=True, batch_size=weight)
             return outputs
         return self.predict_step(batch, batch_idx)
 
@@ -351,7 +357,11 @@ class NeuralLinearBandit(pl.LightningModule):
             actions.append(act(*(value[start:stop] for value in values)))
             self._train_if_due(before)
             start = stop
-        return torch.cat(actions)
+        return torch.cat(actions) if actions else self._no_actions(values[0])
+
+    def _no_actions(self, inputs: Tensor) -> Tensor:
+        """Return the actions of a batch without rounds, ``(0, *B)``."""
+        return torch.zeros(inputs.shape[: 1 + self._batch_dims()], dtype=torch.int64, device=inputs.device)
 
     def _rounds_from_one_encoder(self) -> int:
         """Return the number of rounds to play before the encoder may change."""
@@ -405,24 +415,33 @@ class NeuralLinearBandit(pl.LightningModule):
         error, outputs = None, {}
         try:
             rounds = unpacked(batch)
-            lead, number = self._batch_dims(), shared.ranks.rank + shared.ranks.size * shared.batches
-            with torch.no_grad(), self._own_random_draws(-1 - number):
+            # Draws of their own for each rank and batch.
+            number = -1 - shared.ranks.rank - shared.ranks.size * shared.batches
+            with torch.no_grad(), self._own_random_draws(number):
                 if isinstance(rounds, LoggedRounds):
                     outputs = {"reward": rounds.reward, "action": rounds.action}
                 else:
-                    self._check_table(rounds.inputs, rounds.rewards)
-                    outputs = payoffs(rounds, self.head.select(rounds.inputs.movedim(0, lead)).movedim(lead, 0))
+                    outputs = payoffs(rounds, self._decided(rounds.inputs, rounds.rewards))
             shared.add(rounds.inputs, outputs["action"], outputs["reward"])
         except Exception as caught:
             error = caught  # which all ranks raise, so that none waits for this one
         if error is not None or shared.batches >= self.sync_every:
             self._sync(shared, error)
-        self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
+        if len(outputs["reward"]):
+            self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
         return {"loss": 0.0 * self._clock} | outputs
 
-    def _sync(self, shared: SharedRounds, error: Exception | None = None, is_done: bool = False) -> bool:
+    def _decided(self, inputs: Tensor, rewards: Tensor) -> Tensor:
+        """Return the actions of n rounds, all decided from the present state, ``(n, *B)``."""
+        self._check_table(inputs, rewards)
+        if len(inputs) == 0:
+            return self._no_actions(inputs)
+        lead = self._batch_dims()
+        return self.head.select(inputs.movedim(0, lead)).movedim(lead, 0)
+
+    def _sync(self, shared: SharedRounds, error: Exception | None = None) -> None:
         with learner_of(self.head.policy)._lock:
-            return shared.sync(self._learn_together, self._state_of_all_ranks(), error, is_done)
+            shared.sync(self._learn_together, self._state_of_all_ranks(), error)
 
     def _learn_together(self, rounds: Any) -> None:
         """Learn the rounds of all ranks, and train the encoder if it is time."""

@@ -30,27 +30,21 @@ class SharedRounds:
         self.batches += 1
         self.queue.append(rounds)  # type: ignore[arg-type]
 
-    def sync(
-        self, learn: Callable[[Rounds], None], state: Sequence[Tensor], error: Exception | None, is_done: bool
-    ) -> bool:
+    def sync(self, learn: Callable[[Rounds], None], state: Sequence[Tensor], error: Exception | None = None) -> None:
         """Let the first rank learn the rounds of all ranks, in their order, and send its state. Collective.
 
-        ``error`` is what has gone wrong on this rank, which all ranks then raise. ``is_done`` says that this rank has no more
-        batches in the epoch; return whether no rank has.
+        ``error`` is what has gone wrong on this rank. All ranks raise it, and nothing is learnt.
         """
         own = None if error else _joined([part for part in self.queue if len(part[1])])
-        gathered = self.ranks.gather((_on(own, "cpu"), told(error, self.ranks.rank), is_done))
-        answer, failure = None, None
-        if gathered is not None:
-            answer, failure = self._learnt(learn, gathered, state[0].device)
-        answer, is_over = self.ranks.broadcast_object(answer)
+        gathered = self.ranks.gather((_on(own, "cpu"), told(error, self.ranks.rank)))
+        answer, failure = (None, None) if gathered is None else self._learnt(learn, gathered, state[0].device)
+        answer = self.ranks.broadcast_object(answer)
         if failure is not None and not isinstance(failure, Exception):
             raise failure
         if answer is not None:
             raise error_of(answer) from (error or failure)
         self.queue, self.batches = [], 0
         self.broadcast(state)
-        return bool(is_over)
 
     def broadcast(self, state: Sequence[Tensor]) -> None:
         """Write the first rank's state over that of the others."""
@@ -73,19 +67,18 @@ class SharedRounds:
 
     def _learnt(
         self, learn: Callable[[Rounds], None], gathered: list[Any], device: torch.device
-    ) -> tuple[tuple[str | None, bool], BaseException | None]:
-        """Learn, on the first rank. Return what to tell the others, and an exception."""
-        is_over = all(is_done for _, _, is_done in gathered)
-        for _, error, _ in gathered:
-            if error is not None:
-                return (error, is_over), None
+    ) -> tuple[str | None, BaseException | None]:
+        """Learn, on the first rank. Return what to tell all of an error, and the error."""
+        for _, text in gathered:
+            if text is not None:
+                return text, None
         try:
-            rounds = _joined([part for part, _, _ in gathered if part is not None])
+            rounds = _joined([part for part, _ in gathered if part is not None])
             if rounds is not None:
                 learn(_on(rounds, device))
         except BaseException as error:
-            return (told(error, self.ranks.rank), is_over), error
-        return (None, is_over), None
+            return told(error, self.ranks.rank), error
+        return None, None
 
 
 def _joined(parts: list[Any]) -> Any:

@@ -70,7 +70,8 @@ class NoiseDiagnostic(ExactMetric):
     Without ``error`` the residual contains the error of the prediction, and this is only approximate. The absence of a warning
     proves nothing, and the tail index is only a heuristic.
 
-    The results do not depend on how the rounds, all of one process, are split into updates. Calling the metric updates it and
+    The results do not depend on how the rounds are split into updates. They are the rounds of one process: each rank of a process
+    group tests its own, ``compute`` gathers nothing, and ``sync`` raises a RuntimeError. Calling the metric updates it and
     reports on all rounds so far: a report on the last batch alone would be a new bet in each batch. Cost of n rounds:
     O(n + ``largest``) for each learner. Memory does not grow.
 
@@ -123,6 +124,7 @@ class NoiseDiagnostic(ExactMetric):
         zero = torch.zeros(self.batch_shape, dtype=torch.float64)
         nothing = torch.full((largest, *self.batch_shape), -math.inf, dtype=torch.float64)
         self._add_states(
+            _of_one_rank,
             # Options that the other states depend on, to be checked on loading.
             constants=torch.tensor([self.moment_order, self.alpha], dtype=torch.float64),
             rounds=torch.zeros((), dtype=torch.int64),
@@ -134,6 +136,7 @@ class NoiseDiagnostic(ExactMetric):
 
     def update(self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None = None) -> None:
         """Add one or more rounds."""
+        self._refuse_synced()
         size, scale, error = self._checked(residual, noise_scale, error)
         log_ratio = size.log() - scale.log()
         log_x = self.moment_order * ((size - error).clamp(min=0.0).log() - scale.log())
@@ -234,6 +237,16 @@ def hill_index(values: Tensor, k: int) -> Tensor:
     if positive_integer("k", k) >= len(values):
         raise ValueError(f"k: expected an integer below the number of values, {len(values)}, got {k}")
     return _hill(values.detach().to(torch.float64).topk(k + 1, dim=0).values.log(), k)
+
+
+def _of_one_rank(states: Tensor) -> Tensor:
+    """Return the state of the only rank, or raise.
+
+    The bets of several ranks are several tests.
+    """
+    if len(states) > 1:
+        raise RuntimeError(f"sync: expected the rounds of one process, got those of {len(states)}")
+    return states[0]
 
 
 def _hill(logs: Tensor, k: int) -> Tensor:

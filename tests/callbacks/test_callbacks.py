@@ -188,6 +188,23 @@ print(int(head.policy.estimator.rounds))
         assert int(torch.jit.load(tmp_path / "head.pt").policy.estimator.rounds) == 85
         assert os.listdir(tmp_path) == ["head.pt"]
 
+    def test_rounds_of_other_processes_count(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A module that learns more rounds than its batch has, as one that gathers them from several processes."""
+
+        class Gathering(NeuralLinearBandit):
+            def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+                outputs = super().training_step(batch, batch_idx)
+                self.rounds += len(batch[0])
+                return outputs
+
+        calls: list[int] = []
+        monkeypatch.setattr(ArtifactExporter, "_write", _counting(ArtifactExporter._write, calls))
+        module = Gathering(BanditHead(nn.Linear(FEATURES, DIM), OFUL(DIM)), train_encoder_every=None)
+        exporter = ArtifactExporter(tmp_path, every_n_rounds=25, formats=("torchscript",))
+        trainer(exporter).fit(module, RoundLoader(*data(40), batch_size=10))
+        assert int(module.rounds) == 80
+        assert len(calls) == 3  # after 40, 60 and 80 rounds; the last is the end of the fit
+
     def test_writes_once_for_one_state(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         calls: list[int] = []
         monkeypatch.setattr(ArtifactExporter, "_write", _counting(ArtifactExporter._write, calls))

@@ -321,6 +321,8 @@ def test_repr_says_what_was_asked_for() -> None:
     tensors = "(<torch.float32 of shape (20, 5, 4)>, <torch.float32 of shape (20, 5)>)"
     assert repr(loader) == f"RoundLoader(tensors={tensors}, batch_size=10)"
     shuffled = RoundLoader(torch.zeros(3), rounds=8, shuffle=True, seed=1)
+    share = RoundLoader(torch.zeros(3), rank=0, world_size=2)
+    assert repr(share) == "RoundLoader(tensors=(<torch.float32 of shape (3)>,), rank=0, world_size=2)"
     assert repr(shuffled) == ("RoundLoader(tensors=(<torch.float32 of shape (3)>,), rounds=8, shuffle=True, seed=1)")
 
 
@@ -391,11 +393,74 @@ class TestRoundLoader:
             (TypeError, "tensors: expected torch.Tensors, got list", lambda: RoundLoader([1.0])),
             (ValueError, "batch_size: expected", lambda: RoundLoader(torch.ones(3), batch_size=0)),
             (TypeError, "rounds: expected", lambda: RoundLoader(torch.ones(3), rounds=2.5)),
+            (ValueError, "rank: expected rank and world_size", lambda: RoundLoader(torch.ones(3), world_size=2)),
+            (ValueError, "world_size: expected rank and world", lambda: RoundLoader(torch.ones(3), rank=0)),
+            (ValueError, "rank: expected .* 0 to 1, got 2", lambda: RoundLoader(torch.ones(3), rank=2, world_size=2)),
+            (ValueError, "rank: expected .* 0 to 1, got -1", lambda: RoundLoader(torch.ones(3), rank=-1, world_size=2)),
+            (ValueError, "world_size: expected", lambda: RoundLoader(torch.ones(3), rank=0, world_size=0)),
+            (TypeError, "rank: expected an integer", lambda: RoundLoader(torch.ones(3), rank=True, world_size=2)),
+            (TypeError, "world_size: expected an integer", lambda: RoundLoader(torch.ones(3), rank=0, world_size=2.0)),
         ],
     )
     def test_errors(self, error: type[Exception], text: str, build: Any) -> None:
         with pytest.raises(error, match=text):
             build()
+
+    @pytest.mark.parametrize("world", [1, 2, 4, 7])
+    @pytest.mark.parametrize("rounds", [1, 3, 12, 25, 27])
+    def test_each_round_goes_to_one_rank(self, world: int, rounds: int) -> None:
+        """All ranks have as many batches, of nearly as many rounds; put together they are those of one process."""
+        options: dict[str, Any] = {"rounds": rounds, "shuffle": True}
+        data = torch.arange(10), 10 * torch.arange(10)
+        ranks = [RoundLoader(*data, batch_size=3, rank=i, world_size=world, **options) for i in range(world)]
+        whole = RoundLoader(*data, batch_size=3 * world, **options)
+        batches = [list(rank) for rank in ranks]
+        assert {len(rank) for rank in ranks} == {len(one) for one in batches} == {len(whole)}
+        for parts, expected in zip(zip(*batches, strict=True), whole, strict=True):
+            for i, part in enumerate(zip(*parts, strict=True)):
+                assert torch.equal(torch.cat(part), expected[i])
+            sizes = [len(part[0]) for part in parts]
+            assert max(sizes) - min(sizes) <= 1
+            assert sizes == sorted(sizes, reverse=True)
+
+    @pytest.mark.parametrize("played", range(4))
+    def test_one_position_resumes_all_ranks(self, played: int) -> None:
+        """The last batch is empty on two ranks. A changed number of rounds in a batch is refused, except between epochs."""
+
+        def loaders(size: int, world: int) -> list[RoundLoader]:
+            return [RoundLoader(torch.arange(14), batch_size=size, rank=i, world_size=world) for i in range(world)]
+
+        ranks = loaders(2, 3)
+        for rank in ranks:
+            batches = iter(rank)
+            for _ in range(played):
+                next(batches)
+        assert len({str(rank.state_dict()) for rank in ranks}) == 1
+        state = ranks[0].state_dict()
+        missing = [*range(6 * played, 14)] or [*range(14)]
+        for others in (loaders(2, 3), loaders(3, 2), loaders(6, 1)):
+            for other in others:
+                other.load_state_dict(state)
+            assert sorted(int(i) for other in others for (batch,) in other for i in batch) == missing
+            assert sorted(int(i) for other in others for (batch,) in other for i in batch) == [*range(14)]
+        (other,) = loaders(2, 1)
+        other.load_state_dict(state)
+        if 0 < played < 3:
+            with pytest.raises(ValueError, match=r"^next_batch: expected .* of 6 rounds .*, got batches of 2"):
+                next(iter(other))
+        else:
+            assert len(list(other)) == 7
+        (old,) = loaders(2, 1)
+        old.load_state_dict({"next_batch": 6})  # of a version without ranks
+        assert [batch.tolist() for (batch,) in old] == [[12, 13]]
+
+    def test_a_share_of_a_log(self) -> None:
+        log = LoggedRounds(torch.randn(3, FEATURES), torch.arange(3), torch.rand(3))
+        (batch,) = RoundLoader(log, batch_size=2, rank=1, world_size=2)
+        assert isinstance(batch, LoggedRounds)
+        assert batch.action.tolist() == [2]
+        (none,) = RoundLoader(log, rounds=1, rank=1, world_size=2)
+        assert [tuple(part.shape) for part in none[:3]] == [(0, FEATURES), (0,), (0,)]
 
 
 def trainer(*callbacks: pl.Callback, **options: Any) -> pl.Trainer:
@@ -849,7 +914,9 @@ class TestBatches:
                 r"^rewards: expected 4 rounds, as inputs have, got shape \(3, 2\)",
                 (torch.zeros(4, 4), torch.zeros(3, 2)),
             ),
-            (r"^inputs: expected at least one round, got shape \(0, 4\)", (torch.zeros(0, 4), torch.zeros(0, 2))),
+            (r"^inputs: expected shape \(N, ...\), got \(\)", (torch.tensor(1.0), torch.zeros(0, 2))),
+            (r"^rewards: expected shape \(0, 2\), got \(0, 3\)", (torch.zeros(0, 4), torch.zeros(0, 3))),
+            (r"^rewards: expected 0 rounds, as inputs have", (torch.zeros(0, 4), torch.zeros(2, 2))),
             (
                 r"^reward: expected 4 rounds",
                 LoggedRounds(torch.zeros(4, 4), torch.zeros(3, dtype=torch.int64), torch.zeros(3)),

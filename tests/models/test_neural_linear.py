@@ -1,15 +1,18 @@
 """Tests of encoders that learn, of logged rounds, of play without learning, and of checkpoints that hold the head."""
 
 import copy
+import csv
 import io
 import logging
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor, nn
 
 import torchonline
@@ -313,6 +316,70 @@ class TestLoggedRounds:
         with pytest.raises(ValueError, match=text):
             module.training_step(batch, 0)
         assert same_state(module, before)
+
+
+class TestBatchesWithoutRounds:
+    """The last batch of some ranks of a RoundLoader."""
+
+    @pytest.mark.parametrize("feedback", ["round", "batch"])
+    @pytest.mark.parametrize("log", [False, True])
+    @pytest.mark.parametrize("batch", [(), (2,)])
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_they_change_nothing(
+        self, kind: str, batch: tuple[int, ...], log: bool, feedback: str, tmp_path: Path
+    ) -> None:
+        """A fit with them is a fit without them, in its state, its draws and its logs, except for the trainer's steps."""
+        inputs, rewards, means = rounds_for(kind, 20, *batch)
+        action = torch.randint(ARMS, (20, *batch))
+
+        def rows(start: int, stop: int) -> Any:
+            if log:
+                table = (inputs, action, of_chosen(rewards, action))
+                return LoggedRounds(*(part[start:stop] for part in table))
+            return tuple(part[start:stop] for part in (inputs, rewards, means))
+
+        fits = []
+        for ends in ([0, 10, 20], [0, 0, 10, 10, 20, 20]):
+            torch.manual_seed(0)
+            module = NeuralLinearBandit(head_of(kind, batch), feedback=feedback, train_encoder_every=8, encoder_steps=2)
+            recorder, regret, logger = Recorder(), RegretLogger(), CSVLogger(tmp_path, str(len(ends)), "")
+            run = trainer(recorder, regret, logger=logger, log_every_n_steps=1)
+            run.fit(module, Batches(*(rows(*between) for between in pairwise(ends))))
+            assert run.global_step == len(ends) - 1
+            assert int(module.rounds) == 20
+            shapes = {tuple(values.shape) for name, values in recorder.outputs[0].items() if name != "loss"}
+            assert shapes == {(ends[1], *batch)}
+            names = ["reward"] if log else ["regret", "regret_per_round", "reward"]
+            with open(tmp_path / str(len(ends)) / "metrics.csv", newline="") as file:
+                seen = list(dict.fromkeys(tuple(row[name] for name in names) for row in csv.DictReader(file)))
+            fits.append((module, [recorder[name] for name in names if name != "regret_per_round"], seen))
+        (one, played, logged), (other, theirs, theirs_logged) = fits
+        assert same_state(one, other)
+        assert all(torch.equal(a, b) for a, b in zip(played, theirs, strict=True))
+        assert logged == theirs_logged
+        assert "nan" not in str(logged)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_they_have_no_weight_in_a_mean_and_no_predictions(self, kind: str) -> None:
+        module, rounds = NeuralLinearBandit(head_of(kind)), rounds_for(kind, 5)
+        none = tuple(part[:0] for part in rounds)
+        (expected,) = trainer().validate(module, Batches(rounds), verbose=False)
+        (found,) = trainer().validate(module, Batches(none, rounds, none), verbose=False)
+        assert found == expected
+        decided = module.predict_step(none[0])
+        assert {name: tuple(value.shape) for name, value in decided.items()} == {
+            "action": (0,),
+            "probability": (0,),
+            "probabilities": (0, ARMS),
+        }
+
+    def test_an_export_needs_none_of_them(self, tmp_path: Path) -> None:
+        rounds = rounds_for("arms", 5)
+        none = tuple(part[:0] for part in rounds)
+        exporter = ArtifactExporter(tmp_path, formats=("torchscript",))
+        module = NeuralLinearBandit(head_of("arms"), train_encoder_every=None)
+        trainer(exporter).fit(module, Batches(none, rounds, none))
+        assert int(torch.jit.load(tmp_path / "head.pt").policy.estimator.rounds) == 5
 
 
 class TestPlayWithoutLearning:

@@ -12,6 +12,7 @@ from torchonline.core.backend import without_cast
 from torchonline.core.checks import mismatch, shape_text
 from torchonline.core.inputs import as_plain, check_floats
 from torchonline.core.options import described
+from torchonline.core.processes import gathered, rank_and_world_size
 
 
 def check_finite(name: str, value: Any) -> Tensor:
@@ -32,15 +33,32 @@ def check_rounds(name: str, value: Any, batch_shape: tuple[int, ...]) -> Tensor:
     return value
 
 
+def gather_state(value: Tensor, group: Any = None) -> list[Tensor]:
+    """Return a state of all ranks, on the device of this rank's, or raise on all.
+
+    States on the CPU are gathered with every backend, NCCL included.
+    """
+    states = gathered(value.cpu(), group)
+    if len(shapes := sorted({tuple(state.shape) for state in states})) > 1:
+        raise ValueError(f"sync: expected states of one shape on all ranks, got {', '.join(map(shape_text, shapes))}")
+    return [state.to(value.device) for state in states]
+
+
 class ExactMetric(Metric):
     """Metric whose states keep their types and are in ``state_dict``.
 
     No cast rounds the states. One of them is ``rounds``.
 
+    *Several processes.* In a process group of torch.distributed the states belong to this rank, and ``compute`` gathers those of
+    all ranks, so all ranks must call it, including ranks that have had no rounds. ``sync`` gathers for longer, until ``unsync``;
+    in between the metric is not updated or loaded. ``state_dict`` holds this rank's states unless the metric is synced.
+
     Raises:
         TypeError: an argument of ``update`` is not a floating-point tensor. No state has changed.
-        ValueError: a shape is wrong, or a value is NaN or infinite. No state has changed.
-        RuntimeError: a loaded state dict has another shape or type, or an impossible value. No state has changed.
+        ValueError: a shape is wrong, or a value is NaN or infinite; or ranks with states of different shapes are synced. No
+            state has changed.
+        RuntimeError: a loaded state dict has another shape or type, or an impossible value; or a synced metric is updated. No
+            state has changed.
     """
 
     is_differentiable = False
@@ -51,6 +69,25 @@ class ExactMetric(Metric):
     # The smallest possible values of some states. No state holds NaN.
     least: dict[str, float] = {"rounds": 0}
 
+    def __init__(self, **options: Any) -> None:
+        # A rank without an update since the last result would read a cache, and the others would wait for it.
+        super().__init__(compute_with_cache=False, dist_sync_fn=gather_state, **options)
+
+    @property
+    def update_called(self) -> bool:
+        """Return whether there is something to compute: other ranks may have rounds."""
+        return super().update_called or rank_and_world_size()[1] > 1
+
+    def sync(self, dist_sync_fn: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -> None:
+        """Gather the states of all ranks, or leave the states as they are."""
+        states = {name: getattr(self, name) for name in self._defaults}
+        try:
+            super().sync(dist_sync_fn or self.dist_sync_fn, *args, **kwargs)
+        except BaseException:
+            for name, value in states.items():
+                setattr(self, name, value)
+            raise
+
     def extra_repr(self) -> str:
         """Return the constructor options, and the device unless it is the CPU."""
         device = "" if self.device.type == "cpu" else f"device={str(self.device)!r}"
@@ -60,14 +97,33 @@ class ExactMetric(Metric):
         """Move the states without casting them: a cast would round them."""
         return super()._apply(without_cast(fn), *args, **kwargs)
 
-    def _add_states(self, reduce: str | None = None, **states: Tensor) -> None:
-        """Add states to the checkpoint, which processes combine by ``reduce``."""
+    def _add_states(self, reduce: str | Callable[[Tensor], Tensor] | None = None, **states: Tensor) -> None:
+        """Add states to the checkpoint, which ``reduce`` combines over ranks, each alone.
+
+        ``reduce`` gets the states of all ranks, stacked along a new first dimension. None leaves them so: for states that mean
+        nothing without one another.
+        """
         for name, value in states.items():
             self.add_state(name, value, dist_reduce_fx=reduce, persistent=True)
 
+    def _refuse_synced(self) -> None:
+        """Raise while the states are those of all ranks: ``unsync`` would lose a change."""
+        if self._is_synced:
+            raise RuntimeError("update: expected the states of this rank, got those of all; call unsync() first")
+
+    def _expected(self, loaded: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Return states of the shapes and types that a load needs."""
+        return {name: getattr(self, name) for name in self._defaults}
+
+    def _own(self, loaded: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return this rank's part of loaded states that fit."""
+        return loaded
+
     def _problems(self, loaded: Mapping[str, Any]) -> list[str]:
         """Return the reasons why the loaded states, by name, do not fit."""
-        states = {name: getattr(self, name) for name in self._defaults}
+        if self._is_synced:
+            return ["sync: expected the states of this rank, got those of all; call unsync() before a load"]
+        states = self._expected(loaded)
         problems = [why for name, x in states.items() if (why := mismatch(name, x, loaded, with_dtype=True))]
         return problems or [
             f"{name}: expected {'numbers' if low == -math.inf else f'at least {low}'}, got {value.min().item()}"
@@ -83,8 +139,7 @@ class ExactMetric(Metric):
             args[-1].extend(prefix + problem for problem in problems)  # error_msgs
             return
         super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
-        for name, value in loaded.items():
+        for name, value in (self._own(loaded) if loaded else loaded).items():
             setattr(self, name, value)
-        # Otherwise torchmetrics would return its cached result, or warn that `update` was never called.
-        self._computed = None
+        # Otherwise torchmetrics would warn that `update` was never called.
         self._update_count = int(self.rounds)

@@ -16,7 +16,8 @@ class GradientVariation(ExactMetric):
     the sums of :math:`\sigma_t^2` and :math:`\Sigma_t^2` of the stochastically extended adversarial model, as in the example.
     Finitely many points give a lower bound on a supremum, and one draw takes the place of an expectation; on
     :class:`~torchonline.environments.SEAStream`, which defines the two, both sums are exact with a single point. The metric also
-    measures the sum of an optimistic learner's :math:`\|g_t - m_t\|^2`, of gradients and hints.
+    measures the sum of an optimistic learner's :math:`\|g_t - m_t\|^2`, of gradients and hints. Over several processes
+    ``compute`` returns the sum over the rounds of all ranks.
 
     Cost of a round: O(nd) for n points.
 
@@ -51,6 +52,7 @@ class GradientVariation(ExactMetric):
 
     def update(self, gradients: Tensor, reference: Tensor) -> None:
         """Add one round."""
+        self._refuse_synced()
         dims = len(self.batch_shape)
         gradients, reference = check_finite("gradients", gradients), check_finite("reference", reference)
         for name, value in (("gradients", gradients), ("reference", reference)):

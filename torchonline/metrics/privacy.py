@@ -23,6 +23,9 @@ class PrivacySpent(ExactMetric):
     of runs. It never falls, and :meth:`reset` does nothing. Loading a state keeps the larger of the old and the loaded values. If
     either has counted a step, loading also adds one to m, as loading a learner does: the run releases earlier people once more.
 
+    Over several processes ``compute`` takes the largest costs and number of runs of all ranks, as if one process had been
+    updated with the learners of each rank in turn. All ranks must have one adjacency.
+
     The epsilon is valid after a number of steps that was fixed in advance: see
     :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`. Cost of ``update`` or ``compute``: one evaluation
     of a ledger, for most mechanisms independent of the number of steps.
@@ -37,7 +40,8 @@ class PrivacySpent(ExactMetric):
         - ``compute()``: epsilon, a float64 number; 0 before the first step, infinity without noise.
 
     Raises:
-        TypeError, ValueError: an argument of ``update`` is not a private learner, or adjacencies differ. No state has changed.
+        TypeError, ValueError: an argument of ``update`` is not a private learner, or adjacencies differ, also between ranks. No
+            state has changed.
 
     Example:
         >>> learner, metric = DPTOFW(2, horizon=100, epsilon=1.0, delta=1e-3), PrivacySpent(delta=1e-3)
@@ -62,10 +66,12 @@ class PrivacySpent(ExactMetric):
         zero = torch.zeros((), dtype=torch.int64)
         # Relation: index of the adjacency, -1 before the first update. Cost: of one run, in the order of ACCOUNTANTS, infinite
         # where an accountant cannot compute it.
-        self._add_states("max", rounds=zero, runs=zero + 1, relation=zero - 1, cost=torch.zeros(3, dtype=torch.float64))
+        self._add_states("max", rounds=zero, runs=zero + 1, cost=torch.zeros(3, dtype=torch.float64))
+        self._add_states(_one_relation, relation=zero - 1)
 
     def update(self, *learners: PrivateLearner) -> None:
         """Record the cost of all learners of one stream."""
+        self._refuse_synced()
         for learner in learners:
             instance_of("learners", learner, PrivateLearner, "private learners")
         ledger = total_ledger(learners, continuations=1)
@@ -114,3 +120,14 @@ class PrivacySpent(ExactMetric):
             self._raise_to(before)
             self.runs = self.runs + int(self.rounds > 0)
             self._update_count = int(self.rounds)
+
+
+def _one_relation(relations: Tensor) -> Tensor:
+    """Return the adjacency of all ranks, or raise if there are two.
+
+    Costs in different adjacencies have no maximum.
+    """
+    known = [ADJACENCIES[i] for i in relations.unique().tolist() if i >= 0]
+    if len(known) > 1:
+        raise ValueError(f"sync: expected learners of one adjacency on all ranks, got {' and '.join(map(repr, known))}")
+    return relations.max()

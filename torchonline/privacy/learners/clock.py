@@ -8,11 +8,12 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 from torch.jit import is_tracing
 
 from torchonline.core.learner import Learner
+from torchonline.core.processes import rank_and_world_size
 from torchonline.privacy.noise import NoiseSource, this_process
 
 # Compiling a learner is harmless. An exported file would hold its secret buffers.
@@ -192,7 +193,7 @@ def refuse_several_ranks() -> None:
     """Raise in a process group of several ranks, each of which would publish a run."""
     if _ONE_RANK_STEPS.get():
         return
-    if distributed.is_available() and distributed.is_initialized() and (ranks := distributed.get_world_size()) > 1:
+    if (ranks := rank_and_world_size()[1]) > 1:
         raise RuntimeError(
             f"step: expected a process group of one rank, got one of {ranks}; a private learner belongs to one process, because "
             "each rank that goes on from the same state would spend the budget again"
