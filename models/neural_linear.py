@@ -412,7 +412,7 @@ class NeuralLinearBandit(pl.LightningModule):
 
     def _share(self, shared: SharedRounds, batch: Any) -> dict[str, Tensor]:
         """Play a batch of this rank from the state of the last sync, and sync if it is time."""
-        error, outputs = None, {}
+        outputs: dict[str, Tensor] = {}
         try:
             rounds = unpacked(batch)
             # Draws of their own for each rank and batch.
@@ -423,11 +423,11 @@ class NeuralLinearBandit(pl.LightningModule):
                 else:
                     outputs = payoffs(rounds, self._decided(rounds.inputs, rounds.rewards))
             shared.add(rounds.inputs, outputs["action"], outputs["reward"])
-        except Exception as caught:
-            error = caught  # which all ranks raise, so that none waits for this one
-        if error is not None or shared.batches >= self.sync_every:
-            self._sync(shared, error)
-        if len(outputs["reward"]):
+        except Exception as error:
+            shared.fail(error)  # the next sync raises it on all ranks: here, the others would wait for this one
+        if shared.batches >= self.sync_every:
+            self._sync(shared)
+        if outputs and len(outputs["reward"]):
             self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
         return {"loss": 0.0 * self._clock} | outputs
 
@@ -439,9 +439,9 @@ class NeuralLinearBandit(pl.LightningModule):
         lead = self._batch_dims()
         return self.head.select(inputs.movedim(0, lead)).movedim(lead, 0)
 
-    def _sync(self, shared: SharedRounds, error: Exception | None = None) -> None:
+    def _sync(self, shared: SharedRounds) -> None:
         with learner_of(self.head.policy)._lock:
-            shared.sync(self._learn_together, self._state_of_all_ranks(), error)
+            shared.sync(self._learn_together, self._state_of_all_ranks())
 
     def _learn_together(self, rounds: Any) -> None:
         """Learn the rounds of all ranks, and train the encoder if it is time."""

@@ -22,27 +22,33 @@ class SharedRounds:
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
         self.queue: list[Rounds] = []
-        # Since the last sync.
+        # Since the last sync: the number of batches, and the first error in one of them.
         self.batches = 0
+        self.error: Exception | None = None
 
     def add(self, *rounds: Tensor) -> None:
         """Queue the rounds of a batch."""
         self.batches += 1
         self.queue.append(rounds)  # type: ignore[arg-type]
 
-    def sync(self, learn: Callable[[Rounds], None], state: Sequence[Tensor], error: Exception | None = None) -> None:
+    def fail(self, error: Exception) -> None:
+        """Count a batch that could not be played. The next sync raises the first error."""
+        self.batches += 1
+        self.error = self.error or error
+
+    def sync(self, learn: Callable[[Rounds], None], state: Sequence[Tensor]) -> None:
         """Let the first rank learn the rounds of all ranks, in their order, and send its state. Collective.
 
-        ``error`` is what has gone wrong on this rank. All ranks raise it, and nothing is learnt.
+        If a batch of some rank has failed, or the learner refuses the rounds, all ranks raise the error and nothing is learnt.
         """
-        own = None if error else _joined([part for part in self.queue if len(part[1])])
-        gathered = self.ranks.gather((_on(own, "cpu"), told(error, self.ranks.rank)))
+        own = None if self.error else _joined([part for part in self.queue if len(part[1])])
+        gathered = self.ranks.gather((_on(own, "cpu"), told(self.error, self.ranks.rank)))
         answer, failure = (None, None) if gathered is None else self._learnt(learn, gathered, state[0].device)
         answer = self.ranks.broadcast_object(answer)
         if failure is not None and not isinstance(failure, Exception):
             raise failure
         if answer is not None:
-            raise error_of(answer) from (error or failure)
+            raise error_of(answer) from (self.error or failure)
         self.queue, self.batches = [], 0
         self.broadcast(state)
 
