@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.arguments import OWNER, checked_rows, on_rows
+from torchonline.bandits.arguments import OWNER, checked_rows, on_rows, plain_arms
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, positive_integer
@@ -20,7 +20,7 @@ from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, roundoff, trace
 from torchonline.core.options import described, differs
 from torchonline.core.stepping import one_at_a_time
-from torchonline.core.views import NumpyView
+from torchonline.core.views import NumpyView, plain_twin
 from torchonline.linalg import add_diagonal
 
 P = ParamSpec("P")
@@ -128,18 +128,25 @@ class Policy(nn.Module):
     @partial(one_at_a_time, owner=OWNER)
     def _select_in_python(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         estimator: Any = self._modules["estimator"]
-        arms = checked_rows(estimator, arms, "arms", True)
-        if mask is not None:
-            mask = check_mask("mask", mask, arms.shape[:-1], arms, estimator.validate)
         forward: Any = type(self).forward if "forward" not in self.__dict__ else None
         # The scores of a subclass or an instance may call torch.
-        if forward in ON_ARRAYS:
-            view = estimator.view_for(arms)
-            if view is not None and arms.numel() * estimator.dim < SMALL_PRODUCT:
-                scores = self._score_arrays(view, arms, mask)
-                if not self.is_random:
-                    return torch.from_numpy(np.asarray(scores.argmax(-1)))
-                return self.choice(torch.from_numpy(scores), estimator.rounds)
+        is_on_arrays = forward in ON_ARRAYS
+        view = estimator.view_for(arms) if is_on_arrays else None
+        rows = plain_arms(estimator, arms) if view is not None and mask is None else None
+        if rows is None:
+            arms = checked_rows(estimator, arms, "arms", True)
+            if mask is not None:
+                mask = check_mask("mask", mask, arms.shape[:-1], arms, estimator.validate)
+            view = estimator.view_for(arms) if is_on_arrays else None
+        if view is not None and arms.numel() * estimator.dim < SMALL_PRODUCT:
+            if rows is None:
+                rows = as_array(arms)
+                if estimator.validate:
+                    check_array("arms", rows)
+            scores = self._score_arrays(view, rows, mask)
+            if not self.is_random:
+                return torch.from_numpy(np.asarray(scores.argmax(-1)))
+            return self.choice(torch.from_numpy(scores), estimator.rounds)
         if estimator.validate and is_readable(arms):
             check_values("arms", arms)
         with torch.no_grad():
@@ -228,13 +235,10 @@ class Policy(nn.Module):
         """Learn from the rewards of decisions, in order: see :meth:`Estimator.step`."""
         self.estimator.step(x, reward, noise_scale)
 
-    def _score_arrays(self, view: NumpyView, arms: Tensor, mask: Tensor | None) -> Any:
-        rows = as_array(arms)
-        if view.learner.validate:
-            check_array("arms", rows)
+    def _score_arrays(self, view: NumpyView, rows: Any, mask: Tensor | None) -> Any:
         stand_in: Any = view.policies.get(type(self))
         if stand_in is None:
-            stand_in = object.__new__(type(self))
+            stand_in = plain_twin(self)
             stand_in.__dict__.update(estimator=view.learner, is_view=True)
             view.policies[type(self)] = stand_in
         scores = view.run(stand_in.forward, rows)

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import is_at_hand, on_arrays
-from torchonline.core.ops import along, dot, increase_, matvec, sqrt
+from torchonline.core.backend import in_python, is_at_hand, on_arrays
+from torchonline.core.ops import along, dot, increase_, matvec, number, sqrt
 
 # From this many entries on, torch's rank-one updates, which need no temporary, make up for their larger call overhead.
 WIDE = 1 << 12
@@ -41,6 +41,18 @@ def start_of(dim: int, ridge: float, name: str, compensated: bool) -> dict[str, 
     }
 
 
+def _add_outer_in_python_(V: Any, a: Any, product: Any, quadratic: Any) -> None:
+    matrix, inverse, lost = V
+    if type(a) is not np.ndarray or a.ndim > 1 or lost is not None or matrix.size >= WIDE:
+        add_outer_.__wrapped__(V, a, product, quadratic)
+        return
+    # A small matrix of one learner: the same, without the calls in between.
+    matrix += _outer_of_arrays(a, a)
+    u = product / sqrt(1.0 + quadratic)
+    inverse -= _outer_of_arrays(u, u)
+
+
+@in_python(_add_outer_in_python_)
 def add_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
     r"""Add :math:`aa^\top` to V, and update the inverse by Sherman-Morrison.
 
@@ -75,7 +87,7 @@ def scale_(V: PrecisionMatrix, factor: float) -> None:
 def refine_(V: PrecisionMatrix, rounds: Tensor, every: int = REFINE_EVERY) -> None:
     """Correct one column of the inverse, chosen by the count of rounds, ``(*B)``."""
     matrix, inverse, _ = V
-    refine_inverse_(inverse, matrix, rounds // every)
+    refine_inverse_(inverse, matrix, number(rounds) // every)
 
 
 def is_time_to_refine(rounds: Tensor, every: int = REFINE_EVERY) -> bool:
@@ -166,19 +178,20 @@ def subtract_square_(matrix: Tensor, lost: Tensor | None, a: Tensor) -> None:
 
 
 def _refine_arrays_(inverse: Any, matrix: Any, count: Any) -> None:
-    learner: tuple[Any, ...] = ()
-    if inverse.ndim > 2:
+    j: Any
+    if inverse.ndim == 2:
+        j = int(count) % len(matrix)
+    else:
         inverse, matrix = (array.reshape(-1, *array.shape[-2:]) for array in (inverse, matrix))
-        count, learner = count.reshape(-1), (np.arange(len(matrix)),)
-    j: Any = count % matrix.shape[-1]
-    column = matrix[(*learner, slice(None), j)]
-    pivot = column[(*learner, j)]
+        j = np.arange(len(matrix)), count.reshape(-1) % matrix.shape[-1]
+    column = matrix[j]  # a row, which is the same
+    pivot = number(column[j])
     correction = matvec(inverse, column)
-    correction[(*learner, j)] -= 1.0
+    correction[j] -= 1.0
     correction /= along(pivot, column)
-    correction[(*learner, j)] -= 0.5 * dot(column, correction) / pivot
-    inverse[(*learner, slice(None), j)] -= correction
-    inverse[(*learner, j)] -= correction
+    correction[j] -= 0.5 * dot(column, correction) / pivot
+    inverse.swapaxes(-1, -2)[j] -= correction
+    inverse[j] -= correction
 
 
 @on_arrays(_refine_arrays_)
