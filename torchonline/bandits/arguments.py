@@ -75,7 +75,8 @@ def learn(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | N
         self._run(view, view.learner._learn_round, [one])
         return
     x, reward, noise_scale, is_one = checked_rounds(self, own["_buffers"]["theta_hat"], x, reward, noise_scale)
-    view = self.view_for(x) if own["is_small"] else None
+    if view is None and own["is_small"]:
+        view = self.view_for(x)
     if view is not None:
         rounds = rounds_of_arrays(self, view.learner, x, reward, noise_scale, is_one)
         self._run(view, view.learner._learn_round, rounds)

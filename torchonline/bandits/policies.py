@@ -137,7 +137,8 @@ class Policy(nn.Module):
             arms = checked_rows(estimator, arms, "arms", True)
             if mask is not None:
                 mask = check_mask("mask", mask, arms.shape[:-1], arms, estimator.validate)
-            view = estimator.view_for(arms) if is_on_arrays else None
+            if view is None and is_on_arrays:
+                view = estimator.view_for(arms)
         if view is not None and arms.numel() * estimator.dim < SMALL_PRODUCT:
             if rows is None:
                 rows = as_array(arms)
