@@ -70,10 +70,11 @@ def learn(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | N
     """Check a step's arguments, then learn, on NumPy views where that is faster."""
     own = self.__dict__  # a fifth of the time of self.name
     view = self.view_for(x) if own["is_small"] else None
-    one = plain_round(self, view.learner, x, reward) if view is not None and noise_scale is None else None
-    if one is not None:
-        self._run(view, view.learner._learn_round, [one])
-        return
+    if view is not None and noise_scale is None:
+        one = plain_round(self, view.learner, x, reward)
+        if one is not None:
+            self._run(view, view.learner._learn_round, [one])
+            return
     x, reward, noise_scale, is_one = checked_rounds(self, own["_buffers"]["theta_hat"], x, reward, noise_scale)
     if view is None and own["is_small"]:
         view = self.view_for(x)

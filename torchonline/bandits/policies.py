@@ -132,22 +132,20 @@ class Policy(nn.Module):
         # The scores of a subclass or an instance may call torch.
         is_on_arrays = forward in ON_ARRAYS
         view = estimator.view_for(arms) if is_on_arrays else None
-        rows = plain_arms(estimator, arms) if view is not None and mask is None else None
-        if rows is None:
-            arms = checked_rows(estimator, arms, "arms", True)
-            if mask is not None:
-                mask = check_mask("mask", mask, arms.shape[:-1], arms, estimator.validate)
-            if view is None and is_on_arrays:
-                view = estimator.view_for(arms)
+        if view is not None and mask is None:
+            rows = plain_arms(estimator, arms)
+            if rows is not None and rows.size * estimator.dim < SMALL_PRODUCT:
+                return self._choice_of_arrays(view, rows, None)
+        arms = checked_rows(estimator, arms, "arms", True)
+        if mask is not None:
+            mask = check_mask("mask", mask, arms.shape[:-1], arms, estimator.validate)
+        if view is None and is_on_arrays:
+            view = estimator.view_for(arms)
         if view is not None and arms.numel() * estimator.dim < SMALL_PRODUCT:
-            if rows is None:
-                rows = as_array(arms)
-                if estimator.validate:
-                    check_array("arms", rows)
-            scores = self._score_arrays(view, rows, mask)
-            if not self.is_random:
-                return torch.from_numpy(np.asarray(scores.argmax(-1)))
-            return self.choice(torch.from_numpy(scores), estimator.rounds)
+            rows = as_array(arms)
+            if estimator.validate:
+                check_array("arms", rows)
+            return self._choice_of_arrays(view, rows, mask)
         if estimator.validate and is_readable(arms):
             check_values("arms", arms)
         with torch.no_grad():
@@ -236,7 +234,8 @@ class Policy(nn.Module):
         """Learn from the rewards of decisions, in order: see :meth:`Estimator.step`."""
         self.estimator.step(x, reward, noise_scale)
 
-    def _score_arrays(self, view: NumpyView, rows: Any, mask: Tensor | None) -> Any:
+    def _choice_of_arrays(self, view: NumpyView, rows: Any, mask: Tensor | None) -> Tensor:
+        """Return the chosen arm of each decision, on NumPy arrays of arms."""
         stand_in: Any = view.policies.get(type(self))
         if stand_in is None:
             stand_in = plain_twin(self)
@@ -245,7 +244,9 @@ class Policy(nn.Module):
         scores = view.run(stand_in.forward, rows)
         if mask is not None:
             scores = np.where(as_array(mask), scores, -math.inf)
-        return scores
+        if not self.is_random:
+            return torch.from_numpy(np.asarray(scores.argmax(-1)))
+        return self.choice(torch.from_numpy(scores), self.estimator.rounds)
 
 
 def one_hot(scores: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ def start_of(dim: int, ridge: float, name: str, compensated: bool) -> dict[str, 
 def _add_outer_in_python_(V: Any, a: Any, product: Any, quadratic: Any) -> None:
     matrix, inverse, lost = V
     if type(a) is not np.ndarray or a.ndim > 1 or lost is not None or matrix.size >= WIDE:
-        add_outer_.__wrapped__(V, a, product, quadratic)
+        _add_outer_anywhere_(V, a, product, quadratic)
         return
     # A small matrix of one learner: the same, without the calls in between.
     matrix += _outer_of_arrays(a, a)
@@ -58,6 +58,10 @@ def add_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor
 
     ``a`` is ``(*B, d)``, ``product`` :math:`V^{-1}a`, ``(*B, d)``, and ``quadratic`` :math:`a^\top V^{-1}a`, ``(*B)``.
     """
+    _add_outer_anywhere_(V, a, product, quadratic)
+
+
+def _add_outer_anywhere_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
     matrix, inverse, lost = V
     add_square_(matrix, lost, a)
     u = product / along(sqrt(1.0 + quadratic), product)
