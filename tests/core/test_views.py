@@ -6,6 +6,7 @@ import io
 import pickle
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -194,6 +195,62 @@ def test_a_view_is_kept() -> None:
     assert estimator.numpy_view() is view
     estimator.validate = False
     assert estimator.numpy_view() is not view
+
+
+class Counted(RidgeRegression):
+    """Ridge regression that leaves a round to its base."""
+
+    def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        assert isinstance(self, Counted)
+        super()._observe(x, reward, noise_scale)
+
+
+def test_a_method_on_views_may_call_its_base() -> None:
+    """And one that is replaced in the class counts for all learners that are made later."""
+    x, reward = data()
+    learner, plain = Counted(DIM), RidgeRegression(DIM)
+    learner.step(x, reward)
+    plain.step(x, reward)
+    assert torch.equal(learner.theta_hat, plain.theta_hat)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Counted, "_observe", lambda self, x, reward, noise_scale: None)
+        other = Counted(DIM)
+        other.step(x, reward)
+        assert not other.theta_hat.any()
+    learner = Counted(DIM)
+    learner.step(x, reward)
+    assert torch.equal(learner.theta_hat, plain.theta_hat)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda value: value.clone().requires_grad_(),
+        lambda value: torch._neg_view(-value),
+        lambda value: value.numpy(),
+        lambda value: value.tolist(),
+    ],
+)
+def test_plain_tensors_and_others_decide_and_learn_alike(convert: Callable[[Tensor], Any]) -> None:
+    """Bit for bit: what needs no conversion takes a way of its own."""
+    x, reward = data()
+    one, other = HeavyTailUCB(DIM), HeavyTailUCB(DIM)
+    for t in range(STEPS):
+        one.step(x[t], reward[t])
+        other.step(convert(x[t]), convert(reward[t]))
+        assert torch.equal(one.select(x), other.select(convert(x)))
+    assert all(map(torch.equal, one.buffers(), other.buffers()))
+
+
+def test_a_learner_on_another_device_refuses_what_is_on_the_cpu() -> None:
+    x, reward = data()
+    policy = OFUL(DIM)
+    policy.step(x[0], reward[0])
+    policy.to("meta")
+    with pytest.raises(ValueError, match="arms: expected a tensor on meta, got one on cpu"):
+        policy.select(x)
+    with pytest.raises(ValueError, match="x: expected a tensor on meta, got one on cpu"):
+        policy.step(x[0], reward[0])
 
 
 def test_autograd_notices_what_numpy_wrote() -> None:

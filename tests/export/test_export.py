@@ -34,6 +34,7 @@ from torchonline import (
 from torchonline.bandits.policies import Policy
 from torchonline.core.ops import along, dot, increase_
 from torchonline.export import compile_program, to_onnx, to_program, to_torchscript
+from torchonline.export.compiled import place_in_cache
 from torchonline.export.programs import Round
 from torchonline.links import Link
 from torchonline.models import BanditHead
@@ -288,14 +289,42 @@ def test_programs_of_every_link(make, link: Link) -> None:
     to_program(make(3, link=link))
 
 
-def test_compiled_program_agrees(tmp_path: Path) -> None:
+def test_compiled_program_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So does the package of the same program that comes from the cache, and it has a state of its own."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     policy = OFUL(2)
-    program = compile_program(to_program(policy), tmp_path / "round.pt2")
+    program = to_program(policy)
+    compiled = compile_program(program, tmp_path / "round.pt2")
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", None)
+    again = compile_program(program, tmp_path / "again.pt2")
+    learn = torch.tensor(True)
     for arms, reward in rounds(50, dim=2):
         decision, mask = arms.unsqueeze(0), torch.ones(1, len(arms), dtype=torch.bool)
-        choice = program(arms[0], reward, torch.tensor(True), decision, mask)
+        choice = compiled(arms[0], reward, learn, decision, mask)
+        assert torch.equal(again(arms[0], reward, learn, decision, mask), choice)
         policy.step(arms[0], reward)
         assert choice.item() == policy.select(arms).item()
+
+
+def test_another_state_or_number_of_threads_is_compiled_anew() -> None:
+    policy = OFUL(2)
+    places = [place_in_cache(to_program(policy), {})]
+    assert place_in_cache(to_program(OFUL(2)), {}) == places[0]
+    policy.step(torch.ones(2), 1.0)
+    places.append(place_in_cache(to_program(policy), {}))
+    places.append(place_in_cache(to_program(policy), {"joint_graph_constant_folding": False}))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        places.append(place_in_cache(to_program(policy), {}))
+    finally:
+        torch.set_num_threads(threads)
+    assert len(set(places)) == 4
+
+
+def test_a_package_has_the_suffix_that_torch_reads(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"path: expected a file name that ends in .pt2"):
+        compile_program(to_program(OFUL(2)), tmp_path / "round.pt")
 
 
 class Slowed(Descent):

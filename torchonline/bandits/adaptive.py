@@ -32,6 +32,7 @@ from torchonline.core.ops import (
     real,
     sqrt,
     total,
+    weighted,
     where,
 )
 from torchonline.core.options import LearnerOptions
@@ -117,7 +118,7 @@ class AdaptiveEstimator(Estimator):
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, weight = self.theta_hat, self.noise_scale / noise_scale
-        a = along(weight, x) * x
+        a = weighted(x, weight)
         V_inv_a = matvec(self.V_inv, a)
         quadratic = dot(a, V_inv_a)
         self._check_growth(x, quadratic)

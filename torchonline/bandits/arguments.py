@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from torchonline.core.backend import as_array, autocasts, exactly, is_readable, with_body
-from torchonline.core.checks import check_array, check_shape, check_values, refusal, shape_text
-from torchonline.core.inputs import ArrayLike, as_indices, check_tensor, integer_at_hand
+from torchonline.core.checks import check_array, check_shape, check_values, is_ordinary, refusal, shape_text
+from torchonline.core.inputs import ArrayLike, as_indices, check_tensor, integer_at_hand, plain_array, plain_number
 from torchonline.core.ops import roundoff
 from torchonline.core.stepping import one_at_a_time
 
@@ -32,30 +32,52 @@ def on_rows(method: Any, name: str = "x", owner: str = "self") -> Any:
     def look(self: Any, x: Any) -> Any:
         return of_checked(self, checked_rows(self if owner == "self" else self.estimator, x, name))
 
-    body = "return _method({all}) if self.is_view else _checked({all})"
-    decorated = with_body(method, body, _method=method, _checked=one_at_a_time(look, owner))
-    decorated.of_checked = of_checked
+    decorated = with_body(method, "return _checked({all})", _checked=one_at_a_time(look, owner))
+    decorated.of_checked, decorated.on_views = of_checked, method
     return decorated
 
 
 def checked_rows(estimator: Any, x: Any, name: str, is_decision: bool = False) -> Tensor:
     """Return rows ``(*B, ..., d)`` or arms ``(*B, ..., K, d)`` as a tensor, or raise."""
     x = check_tensor(name, x, estimator._buffers["theta_hat"])
-    batch, dims, shape = estimator.batch_shape, estimator.batch_dims, x.shape
-    is_short = len(shape) <= dims + is_decision or (is_decision and shape[-2] == 0)
-    if is_short or shape[-1] != estimator.dim or (dims and shape[:dims] != batch):
+    if not are_rows(estimator, x.shape, is_decision):
         rows, more = (("K",), " with K > 0") if is_decision else ((), "")
-        wanted = shape_text((*batch, "...", *rows, estimator.dim))
-        raise ValueError(f"{name}: expected shape {wanted}{more}, got {shape_text(shape)}")
+        wanted = shape_text((*estimator.batch_shape, "...", *rows, estimator.dim))
+        raise ValueError(f"{name}: expected shape {wanted}{more}, got {shape_text(x.shape)}")
     return x
+
+
+def are_rows(estimator: Any, shape: tuple[int, ...], is_decision: bool) -> bool:
+    """Return whether a shape is ``(*B, ..., d)``, or ``(*B, ..., K, d)`` with K > 0."""
+    dims = estimator.batch_dims
+    is_short = len(shape) <= dims + is_decision or (is_decision and shape[-2] == 0)
+    return not is_short and shape[-1] == estimator.dim and (not dims or shape[:dims] == estimator.batch_shape)
+
+
+def plain_arms(estimator: Any, arms: Any) -> Any:
+    """Return arms as an array if they need no conversion and surely pass all checks; or None.
+
+    Other arms, and so all errors, take the long way.
+    """
+    rows = plain_array(arms, estimator._buffers["theta_hat"])
+    if rows is None or not are_rows(estimator, rows.shape, True):
+        return None
+    return rows if not estimator.validate or is_ordinary(rows) else None
 
 
 @one_at_a_time
 def learn(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
     """Check a step's arguments, then learn, on NumPy views where that is faster."""
     own = self.__dict__  # a fifth of the time of self.name
-    x, reward, noise_scale, is_one = checked_rounds(self, own["_buffers"]["theta_hat"], x, reward, noise_scale)
     view = self.view_for(x) if own["is_small"] else None
+    if view is not None and noise_scale is None:
+        one = plain_round(self, view.learner, x, reward)
+        if one is not None:
+            self._run(view, view.learner._learn_round, [one])
+            return
+    x, reward, noise_scale, is_one = checked_rounds(self, own["_buffers"]["theta_hat"], x, reward, noise_scale)
+    if view is None and own["is_small"]:
+        view = self.view_for(x)
     if view is not None:
         rounds = rounds_of_arrays(self, view.learner, x, reward, noise_scale, is_one)
         self._run(view, view.learner._learn_round, rounds)
@@ -67,6 +89,20 @@ def learn(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | N
             check_values("x", x)
     with torch.no_grad(), exactly(x) if autocasts(x) else nullcontext():
         self._run(None, self._learn_round, rounds_of_tensors(self, x, reward, noise_scale, is_one))
+
+
+def plain_round(learner: Any, view: Any, x: Any, reward: Any) -> tuple[Any, float, float] | None:
+    """Return a round of one learner as :func:`rounds_of_arrays` does, if it is plain; or None.
+
+    A plain round needs no conversion and surely passes all checks. Other rounds, and so all errors, take the long way.
+    """
+    state = learner._buffers["theta_hat"]
+    rows, number = plain_array(x, state), plain_number(reward, state)
+    if rows is None or number is None or rows.shape != learner.features_shape or learner.response_shape:
+        return None
+    if learner.validate and not (is_ordinary(rows) and learner._is_ordinary(number)):
+        return None
+    return rows, number, view.noise_scale
 
 
 def checked_rounds(

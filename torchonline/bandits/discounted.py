@@ -9,7 +9,20 @@ from torch import Tensor
 from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.bandits.heavy_tail import HeavyTailRegression
 from torchonline.core.checks import positive, positive_integer, within
-from torchonline.core.ops import along, assign_, at_least, dot, largest, log, matvec, number, smallest, sqrt, trace
+from torchonline.core.ops import (
+    along,
+    assign_,
+    at_least,
+    dot,
+    largest,
+    log,
+    matvec,
+    number,
+    smallest,
+    sqrt,
+    trace,
+    weighted,
+)
 from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.core.precision_matrix import add_outer_, scale_, subtract_outers_
 from torchonline.linalg import coordinate_vector
@@ -142,7 +155,7 @@ class DiscountedRidgeRegression(Estimator):
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, weight, fading = self.theta_hat, self.noise_scale / noise_scale, self.discount
-        a, target = along(weight, x) * x, weight * reward
+        a, target = weighted(x, weight), weight * reward
         # Refuse before the first write.
         self._check_growth(x, dot(a, matvec(self.V_inv, a)) / fading)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.core.checks import positive, within
-from torchonline.core.ops import along, dot, sqrt
+from torchonline.core.ops import along, dot, sqrt, weighted
 from torchonline.core.options import LearnerOptions
 
 
@@ -79,7 +79,7 @@ class NormalizedLMS(Estimator):
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, weight = self.theta_hat, self.noise_scale / noise_scale
-        a = along(weight, x) * x
+        a = weighted(x, weight)
         square = dot(a, a)
         self._check_growth(x, square / self.ridge)
         step = self.step_size * (weight * reward - dot(a, theta_hat)) / (self.ridge + square)

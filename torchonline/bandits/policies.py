@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.arguments import OWNER, checked_rows, on_rows
+from torchonline.bandits.arguments import OWNER, checked_rows, on_rows, plain_arms
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, positive_integer
@@ -20,7 +20,7 @@ from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, roundoff, trace
 from torchonline.core.options import described, differs
 from torchonline.core.stepping import one_at_a_time
-from torchonline.core.views import NumpyView
+from torchonline.core.views import NumpyView, plain_twin
 from torchonline.linalg import add_diagonal
 
 P = ParamSpec("P")
@@ -128,18 +128,24 @@ class Policy(nn.Module):
     @partial(one_at_a_time, owner=OWNER)
     def _select_in_python(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         estimator: Any = self._modules["estimator"]
+        forward: Any = type(self).forward if "forward" not in self.__dict__ else None
+        # The scores of a subclass or an instance may call torch.
+        is_on_arrays = forward in ON_ARRAYS
+        view = estimator.view_for(arms) if is_on_arrays else None
+        if view is not None and mask is None:
+            rows = plain_arms(estimator, arms)
+            if rows is not None and rows.size * estimator.dim < SMALL_PRODUCT:
+                return self._choice_of_arrays(view, rows, None)
         arms = checked_rows(estimator, arms, "arms", True)
         if mask is not None:
             mask = check_mask("mask", mask, arms.shape[:-1], arms, estimator.validate)
-        forward: Any = type(self).forward if "forward" not in self.__dict__ else None
-        # The scores of a subclass or an instance may call torch.
-        if forward in ON_ARRAYS:
+        if view is None and is_on_arrays:
             view = estimator.view_for(arms)
-            if view is not None and arms.numel() * estimator.dim < SMALL_PRODUCT:
-                scores = self._score_arrays(view, arms, mask)
-                if not self.is_random:
-                    return torch.from_numpy(np.asarray(scores.argmax(-1)))
-                return self.choice(torch.from_numpy(scores), estimator.rounds)
+        if view is not None and arms.numel() * estimator.dim < SMALL_PRODUCT:
+            rows = as_array(arms)
+            if estimator.validate:
+                check_array("arms", rows)
+            return self._choice_of_arrays(view, rows, mask)
         if estimator.validate and is_readable(arms):
             check_values("arms", arms)
         with torch.no_grad():
@@ -253,19 +259,19 @@ class Policy(nn.Module):
         """Learn from the rewards of many decisions, in blocks: see :meth:`Estimator.learn`."""
         self.estimator.learn(x, reward, noise_scale, block_size=block_size, mask=mask)
 
-    def _score_arrays(self, view: NumpyView, arms: Tensor, mask: Tensor | None) -> Any:
-        rows = as_array(arms)
-        if view.learner.validate:
-            check_array("arms", rows)
+    def _choice_of_arrays(self, view: NumpyView, rows: Any, mask: Tensor | None) -> Tensor:
+        """Return the chosen arm of each decision, on NumPy arrays of arms."""
         stand_in: Any = view.policies.get(type(self))
         if stand_in is None:
-            stand_in = object.__new__(type(self))
+            stand_in = plain_twin(self)
             stand_in.__dict__.update(estimator=view.learner, is_view=True)
             view.policies[type(self)] = stand_in
         scores = view.run(stand_in.forward, rows)
         if mask is not None:
             scores = np.where(as_array(mask), scores, -math.inf)
-        return scores
+        if not self.is_random:
+            return torch.from_numpy(np.asarray(scores.argmax(-1)))
+        return self.choice(torch.from_numpy(scores), self.estimator.rounds)
 
 
 def one_hot(scores: Tensor) -> Tensor:

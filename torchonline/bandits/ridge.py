@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import one_of, positive, within
-from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, number, sqrt
+from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, number, sqrt, weighted
 from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.core.precision_matrix import add_squares_, gram, log_det
 
@@ -91,7 +91,7 @@ class RidgeRegression(Estimator):
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, weight = self.theta_hat, self.noise_scale / noise_scale
-        a = along(weight, x) * x
+        a = weighted(x, weight)
         V_inv_a = matvec(self.V_inv, a)
         quadratic = dot(a, V_inv_a)
         self._check_growth(x, quadratic)

@@ -179,7 +179,7 @@ LARGEST_EXACT = 2**53
 LARGEST = {dtype: torch.finfo(dtype).max ** (1 / 3) for dtype in (torch.float64, torch.float32)}
 
 # A value up to here passes in either type.
-ORDINARY = 1e12
+ORDINARY, ORDINARY_SQUARE = 1e12, 1e24
 
 # BLAS sums longer vectors with several threads, which on a busy machine takes a hundred times as long.
 LONG = 10_000
@@ -218,8 +218,7 @@ def is_ordinary(value: Any) -> bool:
     if isinstance(value, float):
         return abs(value) <= ORDINARY
     # A sum of squares takes a third of the time of a maximum and a minimum. vdot overflows without a warning. NaN fails.
-    flat = value if value.ndim == 1 else value.reshape(-1)
-    return flat.size < LONG and bool(np.vdot(flat, flat) <= ORDINARY**2)
+    return value.size < LONG and bool(np.vdot(value, value) <= ORDINARY_SQUARE)
 
 
 def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:

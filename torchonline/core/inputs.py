@@ -47,6 +47,28 @@ def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False)
     return value.to(dtype)
 
 
+def plain_array(value: Any, state: Tensor) -> Any:
+    """Return a tensor as an array if :func:`check_tensor` surely returns it as it is; or None.
+
+    ``state`` is on the CPU. A tensor that requires a gradient is None too.
+    """
+    if type(value) is not Tensor or value.dtype is not state.dtype or value.requires_grad:
+        return None
+    try:
+        return value.numpy()
+    except (RuntimeError, TypeError):  # on another device, sparse, nested or negated
+        return None
+
+
+def plain_number(value: Any, state: Tensor) -> float | None:
+    """Return a float, or a tensor of one number in the state's type, as a float; or None."""
+    if type(value) is Tensor:
+        is_one = value.dtype is state.dtype and value.is_cpu and value.layout is STRIDED and not value.dim()
+        return value.item() if is_one else None
+    # A float32 state rounds the number first.
+    return value if type(value) is float and state.dtype is torch.float64 else None
+
+
 def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
     """Return a tensor as a plain one, other numbers as a new float tensor, or raise."""
     if isinstance(value, Tensor):

@@ -13,7 +13,7 @@ from torchonline.core.checks import check_state_dtype, device_or_none, instance_
 from torchonline.core.loading import load_, load_problems
 from torchonline.core.options import COMMON, WithOptions, added_options, described, differs, fixed_options
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, give_lock_, in_order, torn_error
-from torchonline.core.views import NumpyView
+from torchonline.core.views import NumpyView, can_be_viewed
 
 
 class Learner(WithOptions, nn.Module):
@@ -169,7 +169,7 @@ class Learner(WithOptions, nn.Module):
         self.constants.copy_(self._constants())
 
     def numpy_view(self) -> NumpyView | None:
-        """Return this learner on NumPy views of its CPU buffers; None if not contiguous.
+        """Return this learner on NumPy views of its buffers; None if they cannot be viewed.
 
         A view costs more to make than to use, so it is kept until a buffer or its memory moves or an attribute is set.
         """
@@ -178,13 +178,13 @@ class Learner(WithOptions, nn.Module):
             return view
         self.__dict__["_view"] = None
         parts = {name: part.numpy_view() for name, part in self.parts().items()}
-        if all(buffer is None or buffer.is_contiguous() for buffer in self._buffers.values()) and all(parts.values()):
+        if all(map(can_be_viewed, self._buffers.values())) and all(parts.values()):
             self.__dict__["_view"] = NumpyView(self, parts)
         return self._view
 
     def view_for(self, x: Tensor) -> NumpyView | None:
         """Return the view for a call on ``x``, on the CPU and in eager mode; or None."""
-        return self.numpy_view() if x.is_cpu and is_readable(x) else None
+        return self.numpy_view() if is_readable(x) and x.is_cpu else None
 
     def _run(self, view: NumpyView | None, learn: Callable[..., None], rounds: list[tuple[Any, ...]]) -> None:
         """Learn from rounds in order, all or nothing.

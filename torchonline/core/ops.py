@@ -336,6 +336,17 @@ def along(scalar: Tensor, x: Tensor) -> Tensor:
     return scalar
 
 
+def _weighted_array(x: Any, weight: Any) -> Any:
+    # A product with 1 takes three times as long as a copy.
+    return x.copy() if type(weight) is float and weight == 1.0 else _along_in_python(weight, x) * x
+
+
+@on_arrays(_weighted_array)
+def weighted(x: Tensor, weight: Tensor) -> Tensor:
+    """Return each learner's features times a weight, as a copy: ``(*B, d)``, ``(*B)``."""
+    return along(weight, x) * x
+
+
 @on_arrays(lambda scalar: scalar[..., None] if isinstance(scalar, np.ndarray) else scalar)
 def column(scalar: Tensor) -> Tensor:
     """Shape each learner's number to go with a list: ``(*B)`` to ``(*B, 1)``."""

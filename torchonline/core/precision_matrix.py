@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import is_at_hand, on_arrays
-from torchonline.core.ops import along, dot, increase_, matvec, sqrt
+from torchonline.core.backend import in_python, is_at_hand, on_arrays
+from torchonline.core.ops import along, dot, increase_, matvec, number, sqrt
 
 # From this many entries on, torch's rank-one updates, which need no temporary, make up for their larger call overhead.
 WIDE = 1 << 12
@@ -43,11 +43,27 @@ def start_of(dim: int, ridge: float, name: str, compensated: bool) -> dict[str, 
     }
 
 
+def _add_outer_in_python_(V: Any, a: Any, product: Any, quadratic: Any) -> None:
+    matrix, inverse, lost = V
+    if type(a) is not np.ndarray or a.ndim > 1 or lost is not None or matrix.size >= WIDE:
+        _add_outer_anywhere_(V, a, product, quadratic)
+        return
+    # A small matrix of one learner: the same, without the calls in between.
+    matrix += _outer_of_arrays(a, a)
+    u = product / sqrt(1.0 + quadratic)
+    inverse -= _outer_of_arrays(u, u)
+
+
+@in_python(_add_outer_in_python_)
 def add_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
     r"""Add :math:`aa^\top` to V, and update the inverse by Sherman-Morrison.
 
     ``a`` is ``(*B, d)``, ``product`` :math:`V^{-1}a`, ``(*B, d)``, and ``quadratic`` :math:`a^\top V^{-1}a`, ``(*B)``.
     """
+    _add_outer_anywhere_(V, a, product, quadratic)
+
+
+def _add_outer_anywhere_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
     matrix, inverse, lost = V
     add_square_(matrix, lost, a)
     u = product / along(sqrt(1.0 + quadratic), product)
@@ -107,7 +123,7 @@ def scale_(V: PrecisionMatrix, factor: float) -> None:
 def refine_(V: PrecisionMatrix, rounds: Tensor, every: int = REFINE_EVERY) -> None:
     """Correct one column of the inverse, chosen by the count of rounds, ``(*B)``."""
     matrix, inverse, _ = V
-    refine_inverse_(inverse, matrix, rounds // every)
+    refine_inverse_(inverse, matrix, number(rounds) // every)
 
 
 def is_time_to_refine(rounds: Tensor, every: int = REFINE_EVERY) -> bool:
@@ -198,19 +214,20 @@ def subtract_square_(matrix: Tensor, lost: Tensor | None, a: Tensor) -> None:
 
 
 def _refine_arrays_(inverse: Any, matrix: Any, count: Any) -> None:
-    learner: tuple[Any, ...] = ()
-    if inverse.ndim > 2:
+    j: Any
+    if inverse.ndim == 2:
+        j = int(count) % len(matrix)
+    else:
         inverse, matrix = (array.reshape(-1, *array.shape[-2:]) for array in (inverse, matrix))
-        count, learner = count.reshape(-1), (np.arange(len(matrix)),)
-    j: Any = count % matrix.shape[-1]
-    column = matrix[(*learner, slice(None), j)]
-    pivot = column[(*learner, j)]
+        j = np.arange(len(matrix)), count.reshape(-1) % matrix.shape[-1]
+    column = matrix[j]  # a row, which is the same
+    pivot = number(column[j])
     correction = matvec(inverse, column)
-    correction[(*learner, j)] -= 1.0
+    correction[j] -= 1.0
     correction /= along(pivot, column)
-    correction[(*learner, j)] -= 0.5 * dot(column, correction) / pivot
-    inverse[(*learner, slice(None), j)] -= correction
-    inverse[(*learner, j)] -= correction
+    correction[j] -= 0.5 * dot(column, correction) / pivot
+    inverse.swapaxes(-1, -2)[j] -= correction
+    inverse[j] -= correction
 
 
 @on_arrays(_refine_arrays_)

@@ -6,8 +6,11 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
-from torch.autograd.graph import increment_version
+from torch._C import _increment_version as increment_version  # torch.autograd.graph's without a call
+
+from torchonline.core.backend import is_readable
 
 if TYPE_CHECKING:
     from torchonline.core.learner import Learner
@@ -17,6 +20,17 @@ try:
     INCREMENTS_MANY = True
 except (RuntimeError, TypeError):  # torch 2.4 takes one tensor a call, and no inference tensors
     INCREMENTS_MANY = False
+
+# The classes of plain_twin, by the identities of their methods, which they keep alive.
+TWINS: dict[tuple[int, ...], type] = {}
+
+
+def can_be_viewed(buffer: Tensor | None) -> bool:
+    """Return whether a buffer is plain, dense and in a type that learners compute in; None is."""
+    if buffer is None:
+        return True
+    is_half = buffer.is_floating_point() and buffer.dtype not in (torch.float64, torch.float32)
+    return is_readable(buffer) and buffer.is_cpu and buffer.is_contiguous() and not is_half
 
 
 class NumpyView:
@@ -47,7 +61,7 @@ class NumpyView:
         self.wide = [tensor for tensor in self.tensors if tensor.dim() > 1]
         self.saved = [tensor for tensor in self.tensors if tensor.is_floating_point()]  # what autograd may have saved
         self.addresses = [tensor.data_ptr() for tensor in self.tensors]
-        twin: Any = object.__new__(type(learner))
+        twin: Any = plain_twin(learner)
         buffers = learner._buffers.items()
         arrays = {name: None if buffer is None else buffer.detach().numpy() for name, buffer in buffers}
         # Modules lie at hand, where nn.Module would search for them.
@@ -63,13 +77,15 @@ class NumpyView:
 
     def is_current(self, learner: "Learner") -> bool:
         """Return whether buffers, their memory, parts and their views are the same."""
-        if list(chain.from_iterable(map(dict.values, self.places))) != self.modules:  # compares identities
-            return False
-        found = [*learner._buffers.values()]
-        for member, view in self.members:
-            if member["_view"] is not view:
+        found: Any = learner._buffers.values()
+        if self.members:
+            if list(chain.from_iterable(map(dict.values, self.places))) != self.modules:  # compares identities
                 return False
-            found += member["_buffers"].values()
+            found = [*found]
+            for member, view in self.members:
+                if member["_view"] is not view:
+                    return False
+                found += member["_buffers"].values()
         return (
             all(map(is_, self.buffers, found))
             and list(map(Tensor.data_ptr, self.tensors)) == self.addresses
@@ -93,6 +109,23 @@ class NumpyView:
                 increment_version(tensor)
 
 
+def plain_twin(module: nn.Module) -> Any:
+    """Return an empty object with the methods of a module that are not ``nn.Module``'s own.
+
+    ``nn.Module`` has a ``__getattr__``, which makes each attribute that a method reads five times as slow. Methods that check
+    their arguments come without the checks.
+    """
+    cls = type(module)
+    bases = [base for base in cls.__mro__ if base not in nn.Module.__mro__]
+    found = {name: value for base in reversed(bases) for name, value in vars(base).items() if not name.startswith("__")}
+    methods = {name: getattr(value, "on_views", value) for name, value in found.items()}
+    # Twins with the same methods have one class, which the interpreter's caches need.
+    key = (id(cls), *map(id, methods.values()))
+    if key not in TWINS:
+        TWINS[key] = type(cls.__name__, (), methods | {"__class__": cls})  # for isinstance() and super()
+    return object.__new__(TWINS[key])
+
+
 def _places_of(learner: "Learner", parts: "dict[str, Any]") -> list[dict[str, Any]]:
     """Return the dicts of modules in which a learner's parts are found."""
     paths = {".".join(steps[:i]) for steps in (path.split(".") for path in parts) for i in range(len(steps))}
@@ -105,7 +138,7 @@ def _place(twin: Any, path: str, part: Any) -> None:
     if holder and not isinstance(twin.__dict__[holder], (nn.ModuleList, nn.ModuleDict)):
         module = twin.__dict__[holder]
         if not module.__dict__.get("is_view", False):
-            copy = object.__new__(type(module))
+            copy: Any = plain_twin(module)
             copy.__dict__.update(module.__dict__ | {"is_view": True})
             twin.__dict__[holder] = module = copy
         module.__dict__[name] = part

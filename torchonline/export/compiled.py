@@ -1,0 +1,49 @@
+"""Compiled programs: a call without detours, and a cache of compiled packages."""
+
+import hashlib
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class CompiledProgram:
+    """A program compiled to machine code, with a state of its own.
+
+    Call it as the program: ``choices = compiled(x, reward, learn, arms, mask)``. torch's own call of a package parses the
+    description of the arguments anew each time, which takes as long as a small round.
+
+    Args:
+        package: what ``torch._inductor.aoti_load_package`` returns.
+        outputs: the structure of the program's outputs.
+
+    Attributes:
+        package: the package, for torch's other methods.
+    """
+
+    def __init__(self, package: Any, outputs: torch.utils._pytree.TreeSpec) -> None:
+        self.package = package
+        self._run = package.loader.run
+        self._outputs = None if outputs.is_leaf() else outputs
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        found = self._run(list(inputs))
+        return found[0] if self._outputs is None else torch.utils._pytree.tree_unflatten(found, self._outputs)
+
+
+def place_in_cache(program: torch.export.ExportedProgram, options: dict[str, Any]) -> Path:
+    """Return where the package of a program, with its state, lies in torch's cache of compiled code.
+
+    The name is a hash of all that the package depends on: the program, torch, the processor, the number of threads, and the
+    compiler's options.
+    """
+    from torch._inductor import config
+    from torch._inductor.codecache import cache_dir
+
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    build = f"{torch.__version__} {torch.__config__.show()} {torch.get_num_threads()} {options}"
+    key = hashlib.sha256(file.getvalue() + build.encode() + config.get_hash())
+    return Path(cache_dir()) / "torchonline" / f"{key.hexdigest()}.pt2"
