@@ -15,7 +15,7 @@ from torchonline.core.learner import Learner
 from torchonline.core.ops import along, at_least, converted, fill_, matvec, maximum, minimum, row_dots, rows_times, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import REFINE_EVERY, add_outer_, is_time_to_refine, refine_, start_of
-from torchonline.linalg import diagonal
+from torchonline.linalg import add_diagonal, coordinate_vector, diagonal
 
 # A reward in [0, 1] is 1/2-sub-Gaussian around its mean (Hoeffding's lemma), with a p-norm of at most 1/2 for p up to 2.
 NOISE_OF_UNIT_REWARDS = 0.5
@@ -152,6 +152,23 @@ class Estimator(Learner):
         """Return M of ``width(x) = sqrt(x'Mx)``, ``(*B, d, d)``; by default ``V_inv``."""
         return self.V_inv
 
+    def width_allowance(self) -> Tensor | None:
+        """Return what widths add to M's diagonal against rounding, ``(*B)``, or None."""
+        return None
+
+    def moves_of_width(self, x: Tensor) -> list[Tensor]:
+        """Return vectors in whose span a round at x will move M, ``(*B, d)`` each.
+
+        That is, M moves by a sum of products ``u v'`` of them, to rounding. :class:`~torchonline.bandits.fixed_arms.FixedArms`
+        follows such moves, and notices others. By default M is ``V_inv``, and V grows along x. On tensors alone.
+        """
+        moves = [matvec(self.V_inv, x)]
+        rounds = self.rounds + 1
+        if is_time_to_refine(rounds):
+            e = coordinate_vector(rounds // REFINE_EVERY % self.dim, x)
+            moves += [e, matvec(self.V_inv, matvec(self.V, e)) - e]
+        return moves
+
     def _response(self, predictor: Tensor) -> Tensor:
         """Return the mean reward at a predictor: by default, the predictor itself."""
         return predictor
@@ -219,7 +236,10 @@ class Estimator(Learner):
 
         Shapes: ``(..., d)`` of one learner; ``(*B, n, d)``; or ``(d)``, one row for all learners.
         """
-        return row_dots(rows_times(x, self.width_matrix()), x)
+        matrix, allowance = self.width_matrix(), self.width_allowance()
+        if allowance is not None:
+            matrix = add_diagonal(matrix, allowance)
+        return row_dots(rows_times(x, matrix), x)
 
     def _is_shared(self, x: Tensor) -> bool:
         """Return whether all learners get one row, ``(d)``: on NumPy views alone."""

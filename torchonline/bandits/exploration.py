@@ -28,6 +28,9 @@ class Exploration(Policy):
         """Return the estimated mean rewards: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         return self.estimator.forward(arms)
 
+    def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
+        return self.estimator._response(predictor)
+
 
 class EpsilonGreedy(Exploration):
     r"""Play a random arm with probability epsilon, otherwise the best estimate.
