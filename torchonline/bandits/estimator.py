@@ -15,7 +15,7 @@ from torchonline.core.learner import Learner
 from torchonline.core.ops import along, at_least, converted, fill_, matvec, maximum, minimum, row_dots, rows_times, sqrt
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import REFINE_EVERY, add_outer_, is_time_to_refine, refine_, start_of
-from torchonline.linalg import add_diagonal, coordinate_vector, diagonal
+from torchonline.linalg import add_diagonal, diagonal
 
 # A reward in [0, 1] is 1/2-sub-Gaussian around its mean (Hoeffding's lemma), with a p-norm of at most 1/2 for p up to 2.
 NOISE_OF_UNIT_REWARDS = 0.5
@@ -159,15 +159,11 @@ class Estimator(Learner):
     def moves_of_width(self, x: Tensor) -> list[Tensor]:
         """Return vectors in whose span a round at x will move M, ``(*B, d)`` each.
 
-        That is, M moves by a sum of products ``u v'`` of them, to rounding. :class:`~torchonline.bandits.fixed_arms.FixedArms`
-        follows such moves, and notices others. By default M is ``V_inv``, and V grows along x. On tensors alone.
+        That is, M moves by a sum of multiples of products ``u v'`` of them, to rounding. The first of them is Mx.
+        :class:`~torchonline.bandits.fixed_arms.FixedArms` follows such moves, and notices others. On tensors alone.
         """
-        moves = [matvec(self.V_inv, x)]
-        rounds = self.rounds + 1
-        if is_time_to_refine(rounds):
-            e = coordinate_vector(rounds // REFINE_EVERY % self.dim, x)
-            moves += [e, matvec(self.V_inv, matvec(self.V, e)) - e]
-        return moves
+        # V grows by a multiple of xx'.
+        return [matvec(self.width_matrix(), x)]
 
     def _response(self, predictor: Tensor) -> Tensor:
         """Return the mean reward at a predictor: by default, the predictor itself."""

@@ -1,7 +1,7 @@
 """A catalogue of arms that stay, whose widths are kept from round to round."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,24 +11,44 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from torchonline.bandits.arguments import as_reward, checked_actions, checked_responses
+from torchonline.bandits.arguments import checked_actions, checked_rounds, rounds_of_arrays
 from torchonline.bandits.composed import as_policy
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy, drawn_with_probability
-from torchonline.core.backend import autocasts, exactly, in_python, is_readable
+from torchonline.bandits.policies import UCB, Greedy, Policy, drawn_with_probability
+from torchonline.bandits.policy_learner import PolicyLearner
+from torchonline.core.backend import autocasts, exactly, in_python, is_readable, may_hold, on_arrays
 from torchonline.core.checks import check_values, refusal, shape_text
 from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor, integer_at_hand
-from torchonline.core.learner import Learner
-from torchonline.core.ops import along, at_least, matvec, norms, roundoff, row_dots, rows_times, sqrt
+from torchonline.core.ops import (
+    along,
+    assign_,
+    at_least,
+    dot,
+    matvec,
+    norms,
+    or_one,
+    roundoff,
+    row_dots,
+    rows_times,
+    sqrt,
+)
 from torchonline.core.precision_matrix import REFINE_EVERY, is_time_to_refine
-from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing_with, in_order, one_at_a_time
+from torchonline.core.stepping import one_at_a_time
 
 # The methods of an estimator whose results are computed here in another way.
 OF_ROWS = ("predictor", "width", "forward", "estimate_and_bonus", "_squared_width")
-with_estimator = partial(one_at_a_time, owner='self._modules["policy"]._modules["estimator"]')
+# The scores that run on NumPy views.
+ON_ARRAYS = (UCB.scores_of, Greedy.scores_of)
+# After a block of at least d / 8 rounds, exact squares cost less than to follow each round.
+BLOCK = 8
 
 
-class FixedArms(Learner):
+def in_turn(method: Any) -> Any:
+    """Decorate a method so that threads call it and the estimator's methods in turn."""
+    return one_at_a_time(one_at_a_time(method, owner='self._modules["policy"]._modules["estimator"]'))
+
+
+class FixedArms(PolicyLearner):
     r"""A policy for a fixed catalogue of arms: widths are followed, not computed anew.
 
     A round::
@@ -37,23 +57,22 @@ class FixedArms(Learner):
         fixed.step(k, reward)
 
     The choices are those of ``policy.select(arms)``, up to rounding. The squares :math:`x_k^\top Mx_k` of all arms are kept,
-    where M is the estimator's :meth:`~torchonline.bandits.estimator.Estimator.width_matrix`. In a step, M moves within the span
-    of a few vectors, such as :math:`V^{-1}x`. With an orthonormal basis Q of it,
+    where M is the estimator's ``width_matrix()``. In a step, M moves within the span of a few vectors, such as
+    :math:`V^{-1}x`. With an orthonormal basis Q of it,
 
-    .. math:: M \leftarrow M + QCQ^\top,\quad C = Q^\top(M_\text{new}Q - M_\text{old}Q),\qquad
-              x_k^\top Mx_k \leftarrow x_k^\top Mx_k + (Q^\top x_k)^\top C\,(Q^\top x_k).
+    .. math:: x_k^\top Mx_k \leftarrow x_k^\top Mx_k + (Q^\top x_k)^\top C\,(Q^\top x_k),\qquad
+              C = Q^\top(M_\text{new} - M_\text{old})\,Q.
 
-    Three things keep the squares right (docs/fixed_arms.md):
+    Two things keep the squares right (proofs: docs/fixed_arms.md):
 
-    - A step compares the new :math:`Mz` of one random vector z with what follows from the old one. If they differ by more than
-      rounding, M has moved otherwise, by a restart, by an estimator of another kind, or by someone who stepped, loaded or reset
-      the estimator itself. Then all squares are computed anew. A decision makes the same comparison if M was written in between.
-    - In every eighth round, the next arms get exact squares, so that each arm is exact again after d rounds.
-    - A block of many rounds ends with exact squares.
+    - A step compares the new :math:`Mz` of a random vector z with what follows from the old one. If they differ by more than
+      rounding, M has moved otherwise: by a restart, in an estimator of another kind, or because someone has stepped, loaded or
+      reset the estimator itself. Then all squares are computed anew. A decision makes the same comparison if M was written since
+      the last.
+    - In every eighth round, the next K / d arms get exact squares.
 
-    Cost: O(K d) for a decision, and O(K d + d^2) for a step, where a policy has O(K d^2) for a decision. Squares that are
-    computed anew cost O(K d^2). With an estimator whose M moves in other directions, that is every step
-    (:meth:`~torchonline.bandits.estimator.Estimator.moves_of_width`).
+    Cost: O(K d) for a decision, and O(K d + d^2) for a step, where a policy needs O(K d^2) for a decision. To compute all squares
+    anew costs O(K d^2). For an estimator whose M moves in other directions than its ``moves_of_width`` says, that is every step.
 
     Args:
         policy: a :class:`UCB`, :class:`Greedy`, :class:`EpsilonGreedy`, :class:`SquareCB` or :class:`Softmax`, or a policy of
@@ -62,12 +81,12 @@ class FixedArms(Learner):
             is kept.
 
     Shape:
-        - ``arms``, as above; scores ``(*B, K)``; action and reward ``(*B)``, or ``(*B, n)`` for n rounds.
-        - ``squares``, ``(*B, K)``, and ``image``, Mz, ``(*B, d)``; None if the policy uses no widths.
+        - ``arms``, as above; scores, ``(*B, K)``; action and reward, ``(*B)``, or ``(*B, n)`` for n rounds.
+        - ``squares``, ``(*B, K)``, and ``image``, Mz, ``(*B, d)``. Both are None if the policy uses no widths.
 
-    The state dict holds arms, squares and image. Squares are derived from the estimator, but other last bits could break a tie
-    otherwise: with them, a run that is resumed continues bit for bit. A load brings the arms of the saved policy, whose number
-    must be that of these.
+    The state dict holds the arms, the squares and the image. The squares could be computed from the estimator, but with other last
+    bits, which may break a tie. With them, a run that is resumed continues bit for bit. A load brings the arms of the saved
+    policy; their number must be that of the arms here.
 
     Example:
         >>> fixed = FixedArms(OFUL(2), [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
@@ -81,36 +100,23 @@ class FixedArms(Learner):
     if TYPE_CHECKING:  # an annotation of None would hide the buffers from TorchScript
         squares: Tensor | None
         image: Tensor | None
-        policy: Policy
     arms: Tensor
     square_lengths: Tensor
     probe: Tensor
 
-    # TorchScript compiles no property.
-    __jit_unused_properties__ = ("estimator",)
-
     def __init__(self, policy: Policy | Estimator, arms: ArrayLike) -> None:
         chosen = as_policy("policy", policy)
-        _check_can_be_followed(chosen)
-        one = chosen.estimator
-        options: Any = {"dtype": one.theta_hat.dtype, "device": one.theta_hat.device, "validate": one.validate}
-        super().__init__(one.dim, batch_shape=one.batch_shape, **options)
-        # A file would hold the parts twice.
-        self.__dict__["_arguments"] = {}
+        check_scores(chosen)
+        super().__init__(chosen, chosen.estimator.batch_shape, chosen.estimator.dim)
         self.__dict__["_known"] = None
-        self.policy = chosen
-        self._create_with(self._checked_arms("arms", arms))
-
-    @property
-    def estimator(self) -> Estimator:
-        """The policy's estimator. Python only."""
-        return self.policy.estimator
+        self.register_buffer("arms", self._checked_arms("arms", arms))
+        self._create_buffers()
+        self.unchanging = (*self.unchanging, "arms")  # by steps
+        with torch.no_grad():
+            self._renew_()
 
     def extra_repr(self) -> str:
         return f"arms={self.arms.size(-2)}, dim={self.dim}, batch_shape={self.batch_shape}"
-
-    def parts(self) -> dict[str, Learner]:
-        return {"policy.estimator": self.policy.estimator}
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         if not self.policy.uses_widths:
@@ -119,12 +125,10 @@ class FixedArms(Learner):
         return {name: torch.zeros(size, dtype=torch.float64) for name, size in sizes.items()}
 
     def _tables(self) -> dict[str, Tensor]:
-        # Normal numbers: whatever M - M_old is, it hides from almost no such vector.
         probe = torch.from_numpy(np.random.default_rng(0).standard_normal(self.dim))
         return {"probe": probe, "square_lengths": row_dots(self.arms, self.arms)}
 
-    @with_estimator
-    @one_at_a_time
+    @in_turn
     def _forward_in_python(self) -> Tensor:
         return self._scores_now()
 
@@ -132,13 +136,11 @@ class FixedArms(Learner):
     def forward(self) -> Tensor:
         """Return the policy's score of each arm, ``(*B, K)``. Changes no state."""
         with torch.no_grad():
-            return self._scores(self._squares_of_now())
+            return self._scores(self._right_squares())
 
-    @with_estimator
-    @one_at_a_time
+    @in_turn
     def _select_in_python(self, mask: ArrayLike | None = None) -> Tensor:
-        scores = _masked(self._scores_now(), self._checked_mask(mask))
-        return self.policy.choice(scores, self.policy.estimator.rounds)
+        return self.policy.choice(masked(self._scores_now(), self._checked_mask(mask)), self._one().rounds)
 
     @torch.jit.export
     @in_python(_select_in_python)
@@ -155,14 +157,11 @@ class FixedArms(Learner):
             ValueError: its shape or device is wrong, or no arm is available.
         """
         with torch.no_grad():
-            scores = _masked(self._scores(self._squares_of_now()), mask)
-            return self.policy.choice(scores, self.policy.estimator.rounds)
+            return self.policy.choice(masked(self._scores(self._right_squares()), mask), self.policy.estimator.rounds)
 
-    @with_estimator
-    @one_at_a_time
+    @in_turn
     def _probabilities_in_python(self, mask: ArrayLike | None = None) -> Tensor:
-        scores = _masked(self._scores_now(), self._checked_mask(mask))
-        return self.policy.distribution(scores, self.policy.estimator.rounds)
+        return self.policy.distribution(masked(self._scores_now(), self._checked_mask(mask)), self._one().rounds)
 
     @torch.jit.export
     @in_python(_probabilities_in_python)
@@ -172,7 +171,7 @@ class FixedArms(Learner):
         See :meth:`Policy.probabilities`; argument and errors are those of :meth:`select`.
         """
         with torch.no_grad():
-            scores = _masked(self._scores(self._squares_of_now()), mask)
+            scores = masked(self._scores(self._right_squares()), mask)
             return self.policy.distribution(scores, self.policy.estimator.rounds)
 
     def _decide_in_python(self, mask: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
@@ -187,19 +186,28 @@ class FixedArms(Learner):
         """
         return drawn_with_probability(self.probabilities(mask))
 
-    @one_at_a_time
+    @in_turn
     def _step_in_python(self, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
-        x, rows = self._rows_of(action), self.batch_dims
-        if x.dim() == rows + 1:
-            self._learn_whole(self._learn_one, x, reward, noise_scale)
-            return
-        reward, noise_scale = checked_responses("reward", reward, noise_scale, self.arms, x.shape[:-1])
-        if 8 * x.size(rows) >= self.dim or self.squares is None:
-            self._learn_block(x, reward, noise_scale)
-            return
-        scales = [None] * x.size(rows) if noise_scale is None else noise_scale.unbind(rows)
-        rounds = list(zip(x.unbind(rows), as_reward(reward).unbind(rows), scales, strict=True))
-        self._learn_whole(in_order, self._learn_one, rounds, is_block=True)
+        x = self._rows_of(action)
+        x, reward, scale, is_one = checked_rounds(self, self.arms, x, reward, noise_scale)
+        view = self.view_for(x) if self.is_small or not self.batch_dims else None
+        is_block = not is_one and BLOCK * x.size(-2) >= self.dim
+        try:
+            if view is not None:
+                rounds = rounds_of_arrays(self, view.learner, x, reward, scale, is_one, "arms")
+                learn = view.learner._learn_last if is_block else view.learner._learn_round
+                self._run(view, learn, with_last(rounds) if is_block else rounds)
+            else:
+                self._learn_tensors("arms", (x, reward, scale, is_one))
+        except ValueError as error:  # of a round that the estimator refuses for its features
+            name, colon, rest = str(error).partition(": ")
+            if name != "x" or not colon:
+                raise
+            raise refusal(f"arms: {rest}") from error
+        finally:
+            # Of an interrupted step, the estimator is as torn as this.
+            self._one().__dict__["_is_torn"] |= self._is_torn
+        self._remember(self._one().width_matrix(), self.squares)
 
     @torch.jit.export
     @in_python(_step_in_python)
@@ -213,93 +221,98 @@ class FixedArms(Learner):
 
         Raises:
             TypeError: ``action`` holds no integers, or another argument no real numbers.
-            ValueError: a shape, device or value is wrong, or the features of the arm are refused (``arms: ...``). No buffer has
-                changed.
+            ValueError: a shape, device or value is wrong, or the estimator refuses the arm's features (``arms: ...``). No buffer
+                has changed.
         """
         with torch.no_grad():
-            estimator, rows = self.policy.estimator, self.batch_dims
-            reward = reward.detach().to(estimator.theta_hat.dtype)
-            scale = estimator._own_scale(reward) if noise_scale is None else noise_scale.detach().to(reward.dtype)
+            rows, reward = self.batch_dims, reward.detach().to(self.arms.dtype)
+            scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(reward.dtype)
             if action.dim() == rows:
-                self._learn_round(self._rows(action.unsqueeze(-1)).squeeze(-2), reward, scale)
+                self._learn_round(rows_of(self.arms, action.unsqueeze(-1)).squeeze(-2), reward, scale)
             else:
-                x = self._rows(action)
+                x = rows_of(self.arms, action)
                 for i in range(action.size(rows)):
                     self._learn_round(x.select(rows, i), reward.select(rows, i), scale.select(rows, i))
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Learn from a round in TorchScript; Python has :meth:`_learn_one`."""
+        """Learn from a round of each learner, and let the squares follow."""
         if self.squares is None:
             self.policy.estimator._learn_round(x, reward, noise_scale)
         else:
-            basis, before = self._moves(x)
+            basis, tests, before = self._moves(x)
             self.policy.estimator._learn_round(x, reward, noise_scale)
-            self._follow_(basis, before)
+            self._follow_(basis, tests, before)
+
+    def _moves(self, x: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """Return a basis of the moves of M in a round at x, test vectors t and all Mt."""
+        moves = self.policy.estimator.moves_of_width(x)
+        basis = orthonormal(moves)
+        if len(moves) == 1:  # Mx is known
+            return basis, [x], moves
+        matrix = self.policy.estimator.width_matrix()
+        return basis, basis, [matvec(matrix, q) for q in basis]
+
+    def _follow_(self, basis: list[Tensor], tests: list[Tensor], before: list[Tensor]) -> None:
+        """Move the squares after a step, given what :meth:`_moves` returned before it."""
+        squares, image = self.squares, self.image
+        if squares is not None and image is not None:
+            matrix, probe, rounds = self.policy.estimator.width_matrix(), self.probe, self.policy.estimator.rounds
+            arms = [matvec(self.arms, q) for q in basis]
+            new, expected = squares, image
+            for i in range(len(basis)):
+                moved = matvec(matrix, tests[i]) - before[i]
+                if len(basis) == 1:  # t is x, otherwise q
+                    moved = moved / along(or_one(dot(basis[0], tests[0])), moved)
+                # Column i of C; C times it in the coordinates of features, and at each arm.
+                column = [dot(q, moved) for q in basis]
+                move, at_arms = 0.0 * moved, 0.0 * arms[i]
+                for j in range(len(basis)):
+                    move = move + along(column[j], move) * basis[j]
+                    at_arms = at_arms + along(column[j], at_arms) * arms[j]
+                new = new + arms[i] * at_arms
+                expected = expected + along(dot(basis[i], probe), move) * move
+            seen = rows_times(matrix, probe)
+            new = squares_or_exact(are_off(seen, expected), new, self.arms, matrix, self.validate)
+            if is_time_to_refine(rounds):
+                new = with_some_exact(new, self.arms, matrix, rounds)
+            assign_(squares, new)
+            assign_(image, seen)
+
+    def _renew_(self) -> None:
+        """Compute all squares anew."""
+        squares, image = self.squares, self.image
+        if squares is not None and image is not None:
+            matrix = self.policy.estimator.width_matrix()
+            assign_(squares, exact_squares(self.arms, matrix))
+            assign_(image, rows_times(matrix, self.probe))
+
+    def _right_squares(self) -> Tensor | None:
+        """Return the kept squares, or exact ones if someone else has moved M."""
+        squares, image = self.squares, self.image
+        if squares is None or image is None:
+            return None
+        matrix = self.policy.estimator.width_matrix()
+        is_off = are_off(rows_times(matrix, self.probe), image)
+        return squares_or_exact(is_off, squares, self.arms, matrix, self.validate)
 
     def _scores(self, squares: Tensor | None) -> Tensor:
         """Return the scores that go with some squares, ``(*B, K)`` twice."""
         estimator = self.policy.estimator
         predictor = matvec(self.arms, estimator.theta_hat)
-        if squares is None:  # a policy that uses no widths
+        if squares is None:  # the policy uses no widths
             return self.policy.scores_of(predictor, predictor)
         allowance = estimator.width_allowance()
         if allowance is not None:
             squares = squares + along(allowance, squares) * self.square_lengths
         return self.policy.scores_of(predictor, sqrt(at_least(squares, 1e-38)))
 
-    def _squares_of_now(self) -> Tensor | None:
-        """Return the kept squares, or others if M has been moved by someone else."""
-        squares, image = self.squares, self.image
-        if squares is None or image is None:
-            return None
-        matrix = self.policy.estimator.width_matrix()
-        is_off = _is_off(matvec(matrix, self.probe.expand_as(image)), image)
-        return squares_or_exact(is_off, squares, self.arms, matrix, self.validate)
-
-    def _moves(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a basis Q of the moves of M in a round at x, and MQ: ``(*B, d, r)`` twice."""
-        estimator = self.policy.estimator
-        basis, _ = torch.linalg.qr(torch.stack(estimator.moves_of_width(x), -1))
-        return basis, _times_columns(estimator.width_matrix(), basis)
-
-    def _follow_(self, basis: Tensor, before: Tensor) -> None:
-        """Move the squares after a step, given what :meth:`_moves` returned before it."""
-        squares, image = self.squares, self.image
-        if squares is not None and image is not None:
-            rounds, matrix = self.policy.estimator.rounds, self.policy.estimator.width_matrix()
-            C = torch.matmul(basis.mT, _times_columns(matrix, basis) - before)
-            rows = _times_columns(self.arms, basis)
-            new = squares + row_dots(torch.matmul(rows, C), rows)
-            expected = image + matvec(basis, matvec(C, torch.matmul(basis.mT, self.probe)))
-            seen = matvec(matrix, self.probe.expand_as(image))
-            new = squares_or_exact(_is_off(seen, expected), new, self.arms, matrix, self.validate)
-            if is_time_to_refine(rounds):
-                new = self._with_some_exact(new, matrix, rounds)
-            # In this order: an image of another M says that the squares are of another M too.
-            squares.copy_(new)
-            image.copy_(seen)
-
-    def _with_some_exact(self, squares: Tensor, matrix: Tensor, rounds: Tensor) -> Tensor:
-        """Return squares of which the next arms' are exact, each once in d rounds."""
-        arms = squares.size(-1)
-        count = min(arms, (REFINE_EVERY * arms + self.dim - 1) // self.dim)
-        first = (rounds // REFINE_EVERY * count).unsqueeze(-1)
-        index = (first + torch.arange(count, device=rounds.device)) % arms
-        return squares.scatter(-1, index, exact_squares(self._rows(index), matrix))
-
-    def _rows(self, action: Tensor) -> Tensor:
-        """Return the features of some arms: ``(*B, n)`` to ``(*B, n, d)``."""
-        arms = self.arms
-        if arms.dim() == 2:
-            return arms.index_select(0, action.reshape(-1)).reshape(action.shape + (arms.size(-1),))
-        return arms.gather(-2, action.unsqueeze(-1).expand(action.shape + (arms.size(-1),)))
-
     # TorchScript does not compile the methods below.
 
     def add_arms(self, features: ArrayLike) -> None:
-        """Add arms at the end, ``(n, d)`` or ``(*B, n, d)``, as the constructor's ``arms``.
+        """Add arms at the end, at O(d^2) for each. The others keep their squares.
 
-        O(n d^2). The other arms keep their squares.
+        Args:
+            features: ``(n, d)``, or ``(*B, n, d)`` if the learners of a fleet have arms of their own.
 
         Raises:
             TypeError, ValueError: ``features`` is something else. Nothing has changed.
@@ -329,101 +342,57 @@ class FixedArms(Learner):
 
     def reset(self) -> None:
         """Put the estimator back to its state before the first round, in place."""
-        estimator = self._one()
-        with estimator._lock:
+        with self._lock, self._one()._lock:
             super().reset()
-            estimator.__dict__["_is_torn"] = False
+            self._one().__dict__["_is_torn"] = False
 
     def _reset(self) -> None:
         super()._reset()
         self._renew_()
 
-    def _create_with(self, arms: Tensor) -> None:
-        """Create the buffers for some arms, and compute their squares."""
-        self.register_buffer("arms", arms)
-        self._create_buffers()
-        self.unchanging = (*self.unchanging, "arms")  # by steps
-        with torch.no_grad():
+    def _learn_last(self, x: Tensor, reward: Tensor, noise_scale: Tensor, is_last: bool) -> None:
+        """Learn from a round of a block, and renew the squares after the last."""
+        self.policy.estimator._learn_round(x, reward, noise_scale)
+        if is_last:
             self._renew_()
 
-    def _renew_(self) -> None:
-        """Compute all squares anew."""
-        if self.squares is not None and self.image is not None:
-            matrix = self._one().width_matrix()
-            self.squares.copy_(exact_squares(self.arms, matrix))
-            self.image.copy_(matvec(matrix, self.probe.expand_as(self.image)))
-
     def _scores_now(self) -> Tensor:
-        """Return the scores. The comparison of M is left out if M was not written since the last."""
+        """Return the scores, on NumPy views where the policy's can be computed there."""
+        own: Any = self._modules["policy"]
+        is_on_arrays = type(own).scores_of in ON_ARRAYS and "scores_of" not in vars(own)
         with torch.no_grad(), self._exactly():
-            if self.squares is None:
-                return self._scores(None)
-            known, matrix = self.__dict__["_known"], self._one().width_matrix()
-            if known is not None and known.is_of(matrix):
-                return self._scores(known.squares)
-            squares: Any = self._squares_of_now()
-            self._remember(matrix, squares)
-            return self._scores(squares)
+            squares = self._known_squares()
+            view = self.view_for(self.arms) if is_on_arrays else None
+            if view is None:
+                return self._scores(squares)
+            scores = view.run(view.learner._scores, None if squares is None else squares.numpy())
+            return torch.from_numpy(np.asarray(scores))
 
-    def _remember(self, matrix: Tensor, squares: Any) -> None:
-        """Note that some squares are those of M as it is."""
-        is_versioned = is_readable(matrix) and not matrix.is_inference()
-        self.__dict__["_known"] = _Known(matrix, squares) if is_versioned else None
-
-    def _learn_whole(self, method: Any, *arguments: Any, is_block: bool = False) -> None:
-        """Call a method that learns, all or nothing where :mod:`torchonline.core.stepping` takes snapshots.
-
-        Elsewhere the estimator guards its own state. Squares that an interrupt has left behind are noticed.
-        """
-        estimator = self._one()
-        with estimator._lock:
-            is_small = self.dim * self.dim * 4 < SNAPSHOT_BYTES and self.arms.is_cpu and is_readable(self.arms)
-            state = list(self.state().values()) if is_small or is_block else []
-            if is_block or (is_small and sum(buffer.nbytes for buffer in state) <= SNAPSHOT_BYTES):
-                all_or_nothing_with(estimator, self, state, method, *arguments)
-            else:
-                method(*arguments)
-
-    def _learn_one(self, x: Tensor, reward: Any, noise_scale: Any) -> None:
-        """Learn from one round of checked features."""
+    def _known_squares(self) -> Tensor | None:
+        """Return :meth:`_right_squares`, which are known if M was not written since the last call."""
         if self.squares is None:
-            self._step_estimator(x, reward, noise_scale)
-            return
-        with torch.no_grad(), self._exactly():
-            basis, before = self._moves(x)
-        self._step_estimator(x, reward, noise_scale)
-        with torch.no_grad(), self._exactly():
-            self._follow_(basis, before)
-            self._remember(self._one().width_matrix(), self.squares)
+            return None
+        known, matrix = self.__dict__["_known"], self._one().width_matrix()
+        if known is not None and known.is_of(matrix):
+            return known.squares
+        squares = self._right_squares()
+        self._remember(matrix, squares)
+        return squares
 
-    def _learn_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
-        """Learn from many rounds, and compute the squares after the last."""
-        with self._one()._lock:
-            self._step_estimator(x, reward, noise_scale)
-            if x.size(self.batch_dims) > 0:
-                with torch.no_grad(), self._exactly():
-                    self._renew_()
-
-    def _step_estimator(self, x: Tensor, reward: Any, noise_scale: Any) -> None:
-        """Call the estimator's step. Its errors call the features ``arms``."""
-        try:
-            self._one().step(x, reward, noise_scale)
-        except ValueError as error:
-            name, colon, rest = str(error).partition(": ")
-            if name != "x" or not colon:
-                raise
-            raise refusal(f"arms: {rest}") from error
+    def _remember(self, matrix: Tensor, squares: Tensor | None) -> None:
+        """Note that some squares are those of M as it is."""
+        is_counted = squares is not None and is_readable(matrix) and not matrix.is_inference()
+        self.__dict__["_known"] = _Known(matrix, squares) if is_counted else None
 
     def _checked_arms(self, name: str, arms: Any) -> Tensor:
         """Return a copy of the features of arms, or raise."""
-        state = self._one().theta_hat
-        rows = check_tensor(name, arms, state)
-        own = (*self.batch_shape, rows.size(-2), self.dim) if rows.dim() > 1 else ()
-        if rows.shape not in (own, own[self.batch_dims :]) or not rows.numel():
-            shapes = [(*self.batch_shape, "K", self.dim)]
-            shapes = [("K", self.dim), *shapes] if self.batch_dims else shapes
-            wanted = " or ".join(map(shape_text, shapes))
-            raise ValueError(f"{name}: expected shape {wanted} with K > 0, got {shape_text(rows.shape)}")
+        rows = check_tensor(name, arms, self._state())
+        is_own = self.batch_dims > 0 and rows.dim() > 2
+        lead = rows.shape[:-2] if rows.dim() > 1 else None
+        if lead != (self.batch_shape if is_own else ()) or rows.size(-1) != self.dim or rows.size(-2) == 0:
+            own = f" or {shape_text((*self.batch_shape, 'K', self.dim))}" if self.batch_dims else ""
+            wanted = f"{shape_text(('K', self.dim))}{own} with K > 0"
+            raise ValueError(f"{name}: expected shape {wanted}, got {shape_text(rows.shape)}")
         if self.validate and is_readable(rows) and not rows.is_meta:
             check_values(name, rows)
         return rows.detach().clone(memory_format=torch.contiguous_format)
@@ -446,33 +415,39 @@ class FixedArms(Learner):
         checked_actions(index, shape, arms.device, arms.size(-2), self.validate)
         if one is not None:
             return arms[one]
-        return self._rows(index) if len(shape) > dims else self._rows(index.unsqueeze(-1)).squeeze(-2)
+        return rows_of(arms, index) if len(shape) > dims else rows_of(arms, index.unsqueeze(-1)).squeeze(-2)
 
-    @with_estimator
-    @one_at_a_time
+    @in_turn
     def _rearrange(self, kept: Iterable[int], added: Tensor) -> None:
         """Replace the arms by some of them, and new ones."""
         old = torch.tensor(list(kept), device=self.arms.device)
         with torch.no_grad(), self._exactly():
-            buffers: dict[str, Any] = {"arms": torch.cat([self.arms.index_select(-2, old), added], -2)}
-            buffers["square_lengths"] = row_dots(buffers["arms"], buffers["arms"])
-            squares: Any = self._squares_of_now()
+            arms = torch.cat([self.arms.index_select(-2, old), added], -2)
+            buffers: dict[str, Any] = {"arms": arms, "square_lengths": row_dots(arms, arms)}
+            squares = self._right_squares()
             if squares is not None:
                 matrix = self._one().width_matrix()
-                exact = exact_squares(added, matrix)
-                buffers["squares"] = torch.cat([squares.index_select(-1, old), exact], -1)
-                buffers["image"] = matvec(matrix, self.probe.expand_as(self._buffers["image"]))
-        # At once: an exception in between would leave squares of other arms.
-        self.__dict__["_known"] = None
+                squares = torch.cat([squares.index_select(-1, old), exact_squares(added, matrix)], -1)
+                buffers |= {"squares": squares, "image": rows_times(matrix, self.probe)}
+        # In this order: an exception in between leaves no view of other arms.
+        self.__dict__.update(_known=None, _view=None)
         self._buffers.update(buffers)
 
     def _exactly(self) -> AbstractContextManager[Any]:
         """Return a context without automatic mixed precision."""
         return exactly(self.arms) if autocasts(self.arms) else nullcontext()
 
-    def _one(self) -> Any:
-        """Return the estimator, in a fifth of the time of ``self.policy.estimator``."""
-        return self._modules["policy"]._modules["estimator"]  # type: ignore[union-attr]
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        with self._lock, self._one()._lock:
+            super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+    def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
+        problems = super()._load_problems(state_dict, prefix)
+        arms = state_dict.get(f"{prefix}arms")
+        if not problems and arms is not None and is_readable(arms) and not arms.is_meta:
+            if not bool(torch.isfinite(arms).all()):
+                problems.append(f"{prefix}arms: expected finite values, got infinity")
+        return problems
 
     def _refuse_change(self, cls: Any, name: str, value: Any) -> None:
         if name in self._buffers and "constants" in self._buffers:
@@ -487,7 +462,7 @@ class FixedArms(Learner):
 class _Known:
     """The squares of an M that has not been written since."""
 
-    def __init__(self, matrix: Tensor, squares: Tensor) -> None:
+    def __init__(self, matrix: Tensor, squares: Any) -> None:
         self.matrix, self.version, self.address, self.squares = matrix, matrix._version, matrix.data_ptr(), squares
 
     def is_of(self, matrix: Tensor) -> bool:
@@ -498,26 +473,93 @@ class _Known:
         return (type(None), ())
 
 
+def check_scores(policy: Policy) -> None:
+    """Refuse a policy whose scores are not made of predictors and widths alone."""
+    cls, one = type(policy), type(policy.estimator)
+    owners = {_owner(cls, name) for name in ("forward", "scores_of")}
+    if len(owners) > 1 or owners == {Policy} or "forward" in vars(policy):
+        wanted = "one whose class has scores_of() beside forward(), such as UCB, Greedy or EpsilonGreedy"
+        raise TypeError(f"policy: expected {wanted}, got {cls.__name__}")
+    own = [name for name in OF_ROWS if getattr(one, name) is not getattr(Estimator, name)]
+    if own:
+        wanted = "an estimator that takes these methods from Estimator"
+        raise TypeError(f"policy: expected {wanted}, got {one.__name__} with its own {', '.join(own)}")
+
+
+def _owner(cls: type, name: str) -> type:
+    """Return the class that a method is inherited from."""
+    return next(base for base in cls.__mro__ if name in vars(base))
+
+
+def with_last(rounds: list[Any]) -> list[Any]:
+    """Append to the arguments of each round whether it is the last."""
+    return [(*arguments, i == len(rounds) - 1) for i, arguments in enumerate(rounds)]
+
+
+def orthonormal(vectors: list[Tensor]) -> list[Tensor]:
+    """Return an orthonormal basis of some vectors, ``(*B, d)`` each, by Gram and Schmidt.
+
+    A vector that depends on those before it adds a vector of another direction, or 0.
+    """
+    basis: list[Tensor] = []
+    for vector in vectors:
+        for _ in range(2):  # which is enough, whatever the vectors
+            for q in basis:
+                vector = vector - along(dot(q, vector), vector) * q
+        basis.append(vector / along(or_one(sqrt(dot(vector, vector))), vector))
+    return basis
+
+
 def exact_squares(arms: Tensor, matrix: Tensor) -> Tensor:
-    """Return ``x'Mx`` of rows: ``(K, d)`` or ``(*B, K, d)``, ``(*B, d, d)`` to ``(*B, K)``."""
+    """Return ``x'Mx`` of rows: ``(K, d)`` or ``(*B, K, d)``, and ``(*B, d, d)``, to ``(*B, K)``."""
     return row_dots(rows_times(arms, matrix), arms)
 
 
-def _squares_or_exact_in_python(
-    is_off: Tensor, squares: Tensor, arms: Tensor, matrix: Tensor, may_wait: bool
-) -> Tensor:
+@on_arrays(lambda arms, index: arms[index] if arms.ndim == 2 else np.take_along_axis(arms, index[..., None], -2))
+def rows_of(arms: Tensor, index: Tensor) -> Tensor:
+    """Return the features of some arms: ``(K, d)`` or ``(*B, K, d)``, and ``(*B, n)``, to ``(*B, n, d)``."""
+    if arms.dim() == 2:
+        return arms.index_select(0, index.reshape(-1)).reshape(index.shape + (arms.size(-1),))
+    return arms.gather(-2, index.unsqueeze(-1).expand(index.shape + (arms.size(-1),)))
+
+
+def _with_some_exact_arrays(squares: Any, arms: Any, matrix: Any, rounds: Any) -> Any:
+    count = -(-arms.shape[-2] // arms.shape[-1])
+    index = (np.asarray(rounds)[..., None] // REFINE_EVERY * count + np.arange(count)) % arms.shape[-2]
+    np.put_along_axis(squares, index, exact_squares(rows_of(arms, index), matrix), -1)
+    return squares
+
+
+@on_arrays(_with_some_exact_arrays)
+def with_some_exact(squares: Tensor, arms: Tensor, matrix: Tensor, rounds: Tensor) -> Tensor:
+    """Return new squares, of which those of the next K / d arms are exact."""
+    count = (arms.size(-2) + arms.size(-1) - 1) // arms.size(-1)
+    first = (rounds // REFINE_EVERY * count).unsqueeze(-1)
+    index = (first + torch.arange(count, device=rounds.device)) % arms.size(-2)
+    return squares.scatter(-1, index, exact_squares(rows_of(arms, index), matrix))
+
+
+def are_off(seen: Tensor, expected: Tensor) -> Tensor:
+    """Return whether two images Mz differ by more than rounding, ``(*B)``; True for NaN."""
+    limit = 64.0 * math.sqrt(seen.shape[-1]) * roundoff(seen)
+    is_near = norms(seen - expected, math.inf) <= limit * norms(seen, math.inf)
+    return ~is_near[..., 0]
+
+
+def _squares_or_exact_in_python(is_off: Any, squares: Any, arms: Any, matrix: Any, may_wait: bool) -> Any:
     if is_compiling():
         return torch.cond(is_off.any(), _exact, lambda s, x, m: s.clone(), (squares, arms, matrix))
-    if is_readable(is_off) and (is_off.is_cpu or may_wait) and not bool(is_off.any()):
-        return squares
-    return exact_squares(arms, matrix)
+    is_known = may_wait and isinstance(is_off, Tensor) and is_readable(is_off)
+    if bool(is_off.any()) if is_known else may_hold(is_off):
+        return exact_squares(arms, matrix)
+    return squares
 
 
 @in_python(_squares_or_exact_in_python)
 def squares_or_exact(is_off: Tensor, squares: Tensor, arms: Tensor, matrix: Tensor, may_wait: bool) -> Tensor:
-    """Return the squares, or exact ones if any learner's may be off, ``(*B)``.
+    """Return the squares, or exact ones if those of a learner may be off, ``(*B)``.
 
-    The host waits for an accelerator's ``is_off`` only with ``may_wait``; otherwise the squares are exact there.
+    The host waits for an accelerator only with ``may_wait``. Without it, the squares are exact there.
     """
     if bool(is_off.any()):
         return exact_squares(arms, matrix)
@@ -528,37 +570,6 @@ def _exact(squares: Tensor, arms: Tensor, matrix: Tensor) -> Tensor:
     return exact_squares(arms, matrix)
 
 
-def _is_off(seen: Tensor, expected: Tensor) -> Tensor:
-    """Return whether two images Mz differ by more than rounding, ``(*B)``; True for NaN."""
-    limit = 64.0 * math.sqrt(seen.size(-1)) * roundoff(seen)
-    gap, size = norms(seen - expected, math.inf), norms(seen, math.inf)
-    return torch.logical_not(gap <= limit * size).squeeze(-1)
-
-
-def _times_columns(matrix: Tensor, columns: Tensor) -> Tensor:
-    """Return ``matrix @ columns``: ``(*B, m, d)`` and ``(*B, d, r)`` to ``(*B, m, r)``."""
-    # A few products with vectors take a fraction of the time of one with few columns.
-    return torch.stack([matvec(matrix, column) for column in columns.unbind(-1)], -1)
-
-
-def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
+def masked(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Return scores that are -inf where a mask is False."""
     return scores if mask is None else scores.masked_fill(~mask, -math.inf)
-
-
-def _check_can_be_followed(policy: Policy) -> None:
-    """Refuse a policy whose scores do not come of predictors and widths alone."""
-    cls, one = type(policy), type(policy.estimator)
-    owners = {_owner(cls, name) for name in ("forward", "scores_of")}
-    if len(owners) > 1 or cls.scores_of is Policy.scores_of or "forward" in vars(policy):
-        wanted = "a policy whose class has scores_of() beside forward(), as UCB, Greedy and EpsilonGreedy"
-        raise TypeError(f"policy: expected {wanted}, got {cls.__name__}")
-    own = [name for name in OF_ROWS if getattr(one, name) is not getattr(Estimator, name)]
-    if own:
-        wanted = "an estimator with the predictor, forward and width of Estimator"
-        raise TypeError(f"policy: expected {wanted}, got {one.__name__} with its own {', '.join(own)}")
-
-
-def _owner(cls: type, name: str) -> type:
-    """Return the class that a method is inherited from."""
-    return next(base for base in cls.__mro__ if name in vars(base))

@@ -78,7 +78,7 @@ class HeavyTailCertificate(Estimator):
         return 8.0 * roundoff(self.P) * trace(self.P)
 
     def moves_of_width(self, x: Tensor) -> list[Tensor]:
-        return [matvec(self.V_inv, x), matvec(self.P, x)]
+        return [matvec(self.P, x), matvec(self.V_inv, x)]
 
     def _forecast(self, x: Tensor) -> Forecast:
         Wx, Px = matvec(self.V_inv, x), matvec(self.P, x)
