@@ -142,7 +142,8 @@ class DiscountedRidgeRegression(Estimator):
 
     def moves_of_width(self, x: Tensor) -> list[Tensor]:
         e = coordinate_vector(self.rounds % self.dim, x)
-        return [matvec(matrix, vector) for matrix in (self.P, self.V_inv) for vector in (x, e)]
+        P, V_inv = self.P, self.V_inv
+        return [matvec(P, x), matvec(V_inv, x), matvec(P, e), matvec(V_inv, e)]
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, weight, fading = self.theta_hat, self.noise_scale / noise_scale, self.discount
@@ -236,7 +237,8 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
 
     def moves_of_width(self, x: Tensor) -> list[Tensor]:
         e = coordinate_vector((self.rounds + 1) % self.dim, x)
-        return [matvec(matrix, vector) for matrix in (self.P, self.V_inv) for vector in (x, e)]
+        P, V_inv = self.P, self.V_inv
+        return [matvec(P, x), matvec(V_inv, x), matvec(P, e), matvec(V_inv, e)]
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         self._observe(x, reward, noise_scale)

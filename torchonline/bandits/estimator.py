@@ -159,8 +159,8 @@ class Estimator(Learner):
     def moves_of_width(self, x: Tensor) -> list[Tensor]:
         """Return vectors in whose span a round at x will move M, ``(*B, d)`` each.
 
-        That is, M moves by a sum of multiples of products ``u v'`` of them, to rounding. The first of them is Mx.
-        :class:`~torchonline.bandits.fixed_arms.FixedArms` follows such moves, and notices others. On tensors alone.
+        That is, M moves by a sum of multiples of products ``u v'`` of them, to rounding. FixedArms follows such moves, and
+        notices others.
         """
         # V grows by a multiple of xx'.
         return [matvec(self.width_matrix(), x)]

@@ -25,12 +25,15 @@ from torchonline.core.ops import (
     at_least,
     dot,
     matvec,
+    maximum,
     norms,
+    number,
     or_one,
     roundoff,
     row_dots,
     rows_times,
     sqrt,
+    where,
 )
 from torchonline.core.precision_matrix import REFINE_EVERY, is_time_to_refine
 from torchonline.core.stepping import one_at_a_time
@@ -100,6 +103,7 @@ class FixedArms(PolicyLearner):
     if TYPE_CHECKING:  # an annotation of None would hide the buffers from TorchScript
         squares: Tensor | None
         image: Tensor | None
+        largest_image: Tensor | None
     arms: Tensor
     square_lengths: Tensor
     probe: Tensor
@@ -120,8 +124,8 @@ class FixedArms(PolicyLearner):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         if not self.policy.uses_widths:
-            return {"squares": None, "image": None}
-        sizes = {"squares": self.arms.size(-2), "image": self.dim}
+            return dict.fromkeys(("squares", "image", "largest_image"))
+        sizes: dict[str, tuple[int, ...]] = {"squares": (self.arms.size(-2),), "image": (self.dim,), "largest_image": ()}
         return {name: torch.zeros(size, dtype=torch.float64) for name, size in sizes.items()}
 
     def _tables(self) -> dict[str, Tensor]:
@@ -188,6 +192,7 @@ class FixedArms(PolicyLearner):
 
     @in_turn
     def _step_in_python(self, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
+        self.__dict__["_known"] = None
         x = self._rows_of(action)
         x, reward, scale, is_one = checked_rounds(self, self.arms, x, reward, noise_scale)
         view = self.view_for(x) if self.is_small or not self.batch_dims else None
@@ -236,34 +241,25 @@ class FixedArms(PolicyLearner):
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from a round of each learner, and let the squares follow."""
+        estimator = self.policy.estimator
         if self.squares is None:
-            self.policy.estimator._learn_round(x, reward, noise_scale)
+            estimator._learn_round(x, reward, noise_scale)
         else:
-            basis, tests, before = self._moves(x)
-            self.policy.estimator._learn_round(x, reward, noise_scale)
-            self._follow_(basis, tests, before)
+            basis = orthonormal(estimator.moves_of_width(x))
+            before = [matvec(estimator.width_matrix(), q) for q in basis]
+            estimator._learn_round(x, reward, noise_scale)
+            self._follow_(basis, before)
 
-    def _moves(self, x: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """Return a basis of the moves of M in a round at x, test vectors t and all Mt."""
-        moves = self.policy.estimator.moves_of_width(x)
-        basis = orthonormal(moves)
-        if len(moves) == 1:  # Mx is known
-            return basis, [x], moves
-        matrix = self.policy.estimator.width_matrix()
-        return basis, basis, [matvec(matrix, q) for q in basis]
-
-    def _follow_(self, basis: list[Tensor], tests: list[Tensor], before: list[Tensor]) -> None:
-        """Move the squares after a step, given what :meth:`_moves` returned before it."""
-        squares, image = self.squares, self.image
-        if squares is not None and image is not None:
+    def _follow_(self, basis: list[Tensor], before: list[Tensor]) -> None:
+        """Move the squares after a step, given the columns of Q and of MQ before it."""
+        squares, image, largest = self.squares, self.image, self.largest_image
+        if squares is not None and image is not None and largest is not None:
             matrix, probe, rounds = self.policy.estimator.width_matrix(), self.probe, self.policy.estimator.rounds
             arms = [matvec(self.arms, q) for q in basis]
             new, expected = squares, image
             for i in range(len(basis)):
-                moved = matvec(matrix, tests[i]) - before[i]
-                if len(basis) == 1:  # t is x, otherwise q
-                    moved = moved / along(or_one(dot(basis[0], tests[0])), moved)
-                # Column i of C; C times it in the coordinates of features, and at each arm.
+                moved = matvec(matrix, basis[i]) - before[i]
+                # Column i of C, and its products with Q, and with the arms' Q'x.
                 column = [dot(q, moved) for q in basis]
                 move, at_arms = 0.0 * moved, 0.0 * arms[i]
                 for j in range(len(basis)):
@@ -272,19 +268,24 @@ class FixedArms(PolicyLearner):
                 new = new + arms[i] * at_arms
                 expected = expected + along(dot(basis[i], probe), move) * move
             seen = rows_times(matrix, probe)
-            new = squares_or_exact(are_off(seen, expected), new, self.arms, matrix, self.validate)
+            size = norms(seen, math.inf)[..., 0]
+            # For a much smaller M, the rounding errors from before would be more than rounding.
+            is_off = are_off(seen, expected) | (8.0 * size < largest)
+            new = squares_or_exact(is_off, new, self.arms, matrix, self.validate)
             if is_time_to_refine(rounds):
                 new = with_some_exact(new, self.arms, matrix, rounds)
             assign_(squares, new)
             assign_(image, seen)
+            assign_(largest, where(is_off, size, maximum(size, number(largest))))
 
     def _renew_(self) -> None:
         """Compute all squares anew."""
-        squares, image = self.squares, self.image
-        if squares is not None and image is not None:
+        squares, image, largest = self.squares, self.image, self.largest_image
+        if squares is not None and image is not None and largest is not None:
             matrix = self.policy.estimator.width_matrix()
             assign_(squares, exact_squares(self.arms, matrix))
             assign_(image, rows_times(matrix, self.probe))
+            assign_(largest, norms(image, math.inf)[..., 0])
 
     def _right_squares(self) -> Tensor | None:
         """Return the kept squares, or exact ones if someone else has moved M."""
@@ -428,7 +429,9 @@ class FixedArms(PolicyLearner):
             if squares is not None:
                 matrix = self._one().width_matrix()
                 squares = torch.cat([squares.index_select(-1, old), exact_squares(added, matrix)], -1)
-                buffers |= {"squares": squares, "image": rows_times(matrix, self.probe)}
+                image, largest = rows_times(matrix, self.probe), self._buffers["largest_image"]
+                largest = maximum(norms(image, math.inf)[..., 0], largest)
+                buffers |= {"squares": squares, "image": image, "largest_image": largest}
         # In this order: an exception in between leaves no view of other arms.
         self.__dict__.update(_known=None, _view=None)
         self._buffers.update(buffers)
@@ -523,18 +526,20 @@ def rows_of(arms: Tensor, index: Tensor) -> Tensor:
     return arms.gather(-2, index.unsqueeze(-1).expand(index.shape + (arms.size(-1),)))
 
 
-def _with_some_exact_arrays(squares: Any, arms: Any, matrix: Any, rounds: Any) -> Any:
+def _with_some_exact_arrays(squares: Any, arms: Any, matrix: Any, rounds: Any, every: int) -> Any:
     count = -(-arms.shape[-2] // arms.shape[-1])
-    index = (np.asarray(rounds)[..., None] // REFINE_EVERY * count + np.arange(count)) % arms.shape[-2]
+    index = (np.asarray(rounds)[..., None] // every * count + np.arange(count)) % arms.shape[-2]
     np.put_along_axis(squares, index, exact_squares(rows_of(arms, index), matrix), -1)
     return squares
 
 
 @on_arrays(_with_some_exact_arrays)
-def with_some_exact(squares: Tensor, arms: Tensor, matrix: Tensor, rounds: Tensor) -> Tensor:
+def with_some_exact(
+    squares: Tensor, arms: Tensor, matrix: Tensor, rounds: Tensor, every: int = REFINE_EVERY
+) -> Tensor:
     """Return new squares, of which those of the next K / d arms are exact."""
     count = (arms.size(-2) + arms.size(-1) - 1) // arms.size(-1)
-    first = (rounds // REFINE_EVERY * count).unsqueeze(-1)
+    first = (rounds // every * count).unsqueeze(-1)
     index = (first + torch.arange(count, device=rounds.device)) % arms.size(-2)
     return squares.scatter(-1, index, exact_squares(rows_of(arms, index), matrix))
 
