@@ -42,7 +42,8 @@ from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
 __version__ = "0.1.0"
 
 __all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
-__all__ += ["DisjointArms", "FixedArms", "RadiusMaster", "RunningScaler", "ScaledPolicy", "SharedRadiusMaster", "bandit"]
+__all__ += ["DisjointArms", "FixedArms", "RunningScaler", "ScaledPolicy"]
+__all__ += ["RadiusMaster", "SharedRadiusMaster", "bandit"]
 __all__ += ["EpsilonGreedy", "Softmax", "SquareCB"]
 __all__ += ["AdaptiveRidgeRegression", "DiscountedHeavyTailRegression", "DiscountedRidgeRegression", "GLMRegression"]
 __all__ += ["HeavyTailRegression", "HuberRegression", "LocalGLMRegression", "NormalizedLMS", "RidgeRegression"]

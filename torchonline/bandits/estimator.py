@@ -76,6 +76,8 @@ class Estimator(Learner):
     can_replace = False
     # Whether, on NumPy views, the methods in ON_ROWS take one row, ``(d)``, for that of all learners of a fleet.
     takes_one_row = True
+    # Whether a step can run on NumPy views.
+    runs_on_arrays = True
     # Rounds with less noise than this are refused.
     smallest_noise_scale = 0.0
     # The longest features that a round may have.
@@ -110,7 +112,8 @@ class Estimator(Learner):
         self.restart_every = None if restart_every is None else checks.positive_integer("restart_every", restart_every)
         self.features_shape = (*self.batch_shape, self.dim)
         self.response_shape = (*self.batch_shape, *output_shape)
-        self.is_small = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1) < SMALL_STEP
+        size = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1)
+        self.is_small = self.runs_on_arrays and size < SMALL_STEP
         # A float32 sum of many outer products needs compensation.
         self.compensated = dtype == torch.float32
 

@@ -18,7 +18,7 @@ class Exploration(Policy):
     A subclass says with which probabilities, in :meth:`distribution`. Draws follow torch's global seed.
     """
 
-    is_random = True
+    is_random, uses_widths = True, False
 
     def extra_repr(self) -> str:
         return described(self, vars(self))

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from torchonline.bandits.composed import as_policy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB, Greedy, Policy, drawn_with_probability
 from torchonline.bandits.policy_learner import PolicyLearner
-from torchonline.core.backend import autocasts, exactly, in_python, is_readable, may_hold, on_arrays
+from torchonline.core.backend import PLAIN, autocasts, exactly, in_python, is_readable, may_hold, on_arrays
 from torchonline.core.checks import check_values, refusal, shape_text
 from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor, integer_at_hand
 from torchonline.core.ops import (
@@ -87,8 +86,8 @@ class FixedArms(PolicyLearner):
         - ``arms``, as above; scores, ``(*B, K)``; action and reward, ``(*B)``, or ``(*B, n)`` for n rounds.
         - ``squares``, ``(*B, K)``, and ``image``, Mz, ``(*B, d)``. Both are None if the policy uses no widths.
 
-    The state dict holds the arms, the squares and the image. The squares could be computed from the estimator, but with other last
-    bits, which may break a tie. With them, a run that is resumed continues bit for bit. A load brings the arms of the saved
+    The state dict holds the arms, the squares and the image. The squares could be computed from the estimator, but with other
+    last bits, which may break a tie. With them, a run that is resumed continues bit for bit. A load brings the arms of the saved
     policy; their number must be that of the arms here.
 
     Example:
@@ -111,12 +110,15 @@ class FixedArms(PolicyLearner):
     def __init__(self, policy: Policy | Estimator, arms: ArrayLike) -> None:
         chosen = as_policy("policy", policy)
         check_scores(chosen)
-        super().__init__(chosen, chosen.estimator.batch_shape, chosen.estimator.dim)
+        one = chosen.estimator
+        super().__init__(chosen, one.batch_shape, one.dim)
+        # Products with vectors take NumPy less time at any size.
+        self.is_small |= one.runs_on_arrays and not one.batch_shape
         self.__dict__["_known"] = None
         self.register_buffer("arms", self._checked_arms("arms", arms))
         self._create_buffers()
         self.unchanging = (*self.unchanging, "arms")  # by steps
-        with torch.no_grad():
+        with torch.no_grad(), self._exactly():
             self._renew_()
 
     def extra_repr(self) -> str:
@@ -125,7 +127,11 @@ class FixedArms(PolicyLearner):
     def _initial_state(self) -> dict[str, Tensor | None]:
         if not self.policy.uses_widths:
             return dict.fromkeys(("squares", "image", "largest_image"))
-        sizes: dict[str, tuple[int, ...]] = {"squares": (self.arms.size(-2),), "image": (self.dim,), "largest_image": ()}
+        sizes: dict[str, tuple[int, ...]] = {
+            "squares": (self.arms.size(-2),),
+            "image": (self.dim,),
+            "largest_image": (),
+        }
         return {name: torch.zeros(size, dtype=torch.float64) for name, size in sizes.items()}
 
     def _tables(self) -> dict[str, Tensor]:
@@ -195,7 +201,7 @@ class FixedArms(PolicyLearner):
         self.__dict__["_known"] = None
         x = self._rows_of(action)
         x, reward, scale, is_one = checked_rounds(self, self.arms, x, reward, noise_scale)
-        view = self.view_for(x) if self.is_small or not self.batch_dims else None
+        view = self._small_view()
         is_block = not is_one and BLOCK * x.size(-2) >= self.dim
         try:
             if view is not None:
@@ -363,11 +369,15 @@ class FixedArms(PolicyLearner):
         is_on_arrays = type(own).scores_of in ON_ARRAYS and "scores_of" not in vars(own)
         with torch.no_grad(), self._exactly():
             squares = self._known_squares()
-            view = self.view_for(self.arms) if is_on_arrays else None
+            view = self._small_view() if is_on_arrays else None
             if view is None:
                 return self._scores(squares)
             scores = view.run(view.learner._scores, None if squares is None else squares.numpy())
             return torch.from_numpy(np.asarray(scores))
+
+    def _small_view(self) -> Any:
+        """Return the view, on the CPU and if no large fleet; or None."""
+        return self.view_for(self.arms) if self.is_small else None
 
     def _known_squares(self) -> Tensor | None:
         """Return :meth:`_right_squares`, which are known if M was not written since the last call."""
@@ -382,7 +392,7 @@ class FixedArms(PolicyLearner):
 
     def _remember(self, matrix: Tensor, squares: Tensor | None) -> None:
         """Note that some squares are those of M as it is."""
-        is_counted = squares is not None and is_readable(matrix) and not matrix.is_inference()
+        is_counted = squares is not None and type(matrix) in PLAIN and is_readable(matrix) and not matrix.is_inference()
         self.__dict__["_known"] = _Known(matrix, squares) if is_counted else None
 
     def _checked_arms(self, name: str, arms: Any) -> Tensor:
@@ -429,9 +439,7 @@ class FixedArms(PolicyLearner):
             if squares is not None:
                 matrix = self._one().width_matrix()
                 squares = torch.cat([squares.index_select(-1, old), exact_squares(added, matrix)], -1)
-                image, largest = rows_times(matrix, self.probe), self._buffers["largest_image"]
-                largest = maximum(norms(image, math.inf)[..., 0], largest)
-                buffers |= {"squares": squares, "image": image, "largest_image": largest}
+                buffers |= {"squares": squares, "image": rows_times(matrix, self.probe)}
         # In this order: an exception in between leaves no view of other arms.
         self.__dict__.update(_known=None, _view=None)
         self._buffers.update(buffers)
@@ -534,9 +542,7 @@ def _with_some_exact_arrays(squares: Any, arms: Any, matrix: Any, rounds: Any, e
 
 
 @on_arrays(_with_some_exact_arrays)
-def with_some_exact(
-    squares: Tensor, arms: Tensor, matrix: Tensor, rounds: Tensor, every: int = REFINE_EVERY
-) -> Tensor:
+def with_some_exact(squares: Tensor, arms: Tensor, matrix: Tensor, rounds: Tensor, every: int = REFINE_EVERY) -> Tensor:
     """Return new squares, of which those of the next K / d arms are exact."""
     count = (arms.size(-2) + arms.size(-1) - 1) // arms.size(-1)
     first = (rounds // every * count).unsqueeze(-1)

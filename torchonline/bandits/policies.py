@@ -84,7 +84,7 @@ class Policy(nn.Module):
     # Whether choices are drawn from `distribution`, not the arms with the highest scores.
     is_random = False
     # Whether `scores_of` uses the widths.
-    uses_widths = False
+    uses_widths = True
     # Draws of the scores that `probabilities` averages over, where scores are random.
     draws = 1
     # Why it was recommended, for its repr.
@@ -290,8 +290,6 @@ class UCB(Policy):
         (tensor([1.8183, 1.8644], dtype=torch.float64), tensor(1))
     """
 
-    uses_widths = True
-
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:
         """Return the upper confidence bounds: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
@@ -359,6 +357,8 @@ class Greedy(Policy):
         >>> policy.select(torch.eye(2, dtype=torch.float64))
         tensor(1)
     """
+
+    uses_widths = False
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ class PolicyLearner(Learner):
         self.__dict__["_arguments"] = {}
         self.noise_scale = estimator.noise_scale
         self.features_shape, self.response_shape = (*batch_shape, dim), batch_shape
-        self.is_small = math.prod(batch_shape) * estimator.dim**2 < SMALL_STEP
+        self.is_small = estimator.runs_on_arrays and math.prod(batch_shape) * estimator.dim**2 < SMALL_STEP
 
     # TorchScript compiles no property.
     __jit_unused_properties__: tuple[str, ...] = ("estimator",)

@@ -194,8 +194,8 @@ class FixedTrial(Trial):
 
     def agree_on_choice(self, scores: Tensor, ours: Tensor, theirs: Tensor) -> None:
         """Raise where choices differ, unless rounding decides: arms of one length have equal scores at first."""
-        chosen = [of_chosen(scores, choice) for choice in (ours, theirs)]
-        agree("a choice", *(torch.where(ours == theirs, 0.0, score) for score in chosen), self.tolerance)
+        one, other = (torch.where(ours == theirs, 0.0, of_chosen(scores, choice)) for choice in (ours, theirs))
+        agree("a choice", one, other, self.tolerance)
 
     def decisions(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield masks and rewards, the same each time."""
