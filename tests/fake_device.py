@@ -15,10 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 from tests import composed_policies, convex_learners, learners
 from tests.learners import DIM, estimator_of
+from torchonline import OFUL, EpsilonGreedy, FixedArms, HeavyTailUCB, RidgeRegression
 from torchonline.bandits.composed import ComposedPolicy
 from torchonline.convex.learner import ConvexLearner
 
@@ -102,6 +104,20 @@ def use_bandit(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -
     return seen
 
 
+def use_fixed(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
+    """Ask fixed arms everything and teach them, with tensors of the device; the answers."""
+    like = {"device": DEVICE, "dtype": dtype}
+    action = torch.zeros(batch_shape, dtype=torch.int64, device=DEVICE)
+    learner.step(action, torch.zeros(batch_shape, **like))
+    several = action.unsqueeze(-1).expand(*batch_shape, 2)
+    learner.step(several, torch.zeros(several.shape, **like), torch.ones(several.shape, **like))
+    mask = torch.ones(*batch_shape, 5, dtype=torch.bool, device=DEVICE)
+    seen = [learner(), learner.select(), learner.select(mask), learner.probabilities(mask), *learner.decide()]
+    learner.add_arms(torch.randn(2, DIM, **like))
+    learner.reset()
+    return seen
+
+
 def use_convex(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
     """Ask a convex learner everything and teach it, with tensors of the device; the answers."""
     for kind in (dtype, torch.bfloat16):
@@ -121,6 +137,8 @@ def use(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -> None:
     ask = use_convex if isinstance(learner, ConvexLearner) else use_bandit
     if isinstance(learner, ComposedPolicy):
         ask = functools.partial(composed_policies.use, device=DEVICE)
+    if isinstance(learner, FixedArms):
+        ask = use_fixed
     seen = ask(learner, batch_shape, dtype)
     strangers = {str(tensor.device) for tensor in [*seen, *learner.buffers()]} - {f"{DEVICE}:0"}
     if strangers:
@@ -151,6 +169,19 @@ def problems(build: Any) -> Iterator[str]:
             yield f"{batch_shape} {dtype}: {type(error).__name__}: {str(error).splitlines()[0]}"
 
 
+def fixed_arms(over: Any) -> Any:
+    """What builds fixed arms over a policy."""
+    return lambda **options: FixedArms(over(**options), np.random.default_rng(0).standard_normal((5, DIM)))
+
+
+# Policies under fixed arms, by the name that tests ask for.
+UNDER_FIXED_ARMS = {
+    "FixedArms(OFUL)": lambda **options: OFUL(DIM, **options),
+    "FixedArms(HeavyTailUCB)": lambda **options: HeavyTailUCB(DIM, restart_every=3, **options),
+    "FixedArms(EpsilonGreedy)": lambda **options: EpsilonGreedy(RidgeRegression(DIM, **options)),
+}
+
+
 def class_of(place: str) -> Any:
     """The class at ``path/to/file.py:Class``."""
     path, name = place.rsplit(":", 1)
@@ -168,6 +199,9 @@ def main() -> None:
     cases = {str(case): case for case in (*learners.CASES, *convex_learners.CASES, *composed_policies.CASES)}
     for line in sys.stdin:
         name = line.rstrip()
+        if name in UNDER_FIXED_ARMS:
+            print(json.dumps(list(problems(fixed_arms(UNDER_FIXED_ARMS[name])))), flush=True)
+            continue
         case = learners.Case(class_of(name)) if ".py:" in name else cases[name]
         print(json.dumps(list(problems(case.build))), flush=True)
 

@@ -12,6 +12,7 @@ from torchonline.bandits.adaptive import AdaptiveRidgeRegression, RobustRidgeReg
 from torchonline.bandits.discounted import DiscountedHeavyTailRegression, DiscountedRidgeRegression
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.exploration import EpsilonGreedy, Softmax, SquareCB
+from torchonline.bandits.fixed_arms import FixedArms
 from torchonline.bandits.glm.local import LocalGLB, LocalGLMRegression
 from torchonline.bandits.glm.mirror_descent import GLBOMD, GLMRegression
 from torchonline.bandits.heavy_tail import HeavyTailRegression, HeavyTailUCB
@@ -41,7 +42,8 @@ from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
 __version__ = "0.1.0"
 
 __all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
-__all__ += ["DisjointArms", "RadiusMaster", "RunningScaler", "ScaledPolicy", "SharedRadiusMaster", "bandit"]
+__all__ += ["DisjointArms", "FixedArms", "RunningScaler", "ScaledPolicy"]
+__all__ += ["RadiusMaster", "SharedRadiusMaster", "bandit"]
 __all__ += ["EpsilonGreedy", "Softmax", "SquareCB"]
 __all__ += ["AdaptiveRidgeRegression", "DiscountedHeavyTailRegression", "DiscountedRidgeRegression", "GLMRegression"]
 __all__ += ["HeavyTailRegression", "HuberRegression", "LocalGLMRegression", "NormalizedLMS", "RidgeRegression"]

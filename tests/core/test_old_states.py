@@ -82,7 +82,13 @@ def test_a_state_of_0_1_0_loads_and_goes_on(entry: dict[str, Any]) -> None:
 def test_every_public_learner_has_an_old_state() -> None:
     """But for those that did not exist in 0.1.0."""
     new = {"CustomLink", "DisjointArms", "RadiusMaster", "RunningScaler", "ScaledPolicy", "SharedRadiusMaster"}
-    new |= {"AdaptiveRidgeRegression", "DiscountedRidgeRegression", "NormalizedLMS", "RobustRidgeRegression"}
+    new |= {
+        "AdaptiveRidgeRegression",
+        "DiscountedRidgeRegression",
+        "FixedArms",
+        "NormalizedLMS",
+        "RobustRidgeRegression",
+    }
     covered = {entry["class"] for entry in STATES}
     for package in (torchonline, baselines):
         for name in package.__all__:

@@ -1,24 +1,21 @@
 """Base of the learners made of a policy and a scaler."""
 
 import math
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import as_reward, checked_actions, rounds_of_arrays, rounds_of_tensors
+from torchonline.bandits.arguments import checked_actions, rounds_of_arrays
 from torchonline.bandits.early_rounds import EarlyRounds
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, drawn_with_probability
+from torchonline.bandits.policy_learner import PolicyLearner
 from torchonline.bandits.scaler import RunningScaler, check_scaler
 from torchonline.core.backend import (
     SMALL_PRODUCT,
-    SMALL_STEP,
     as_array,
-    autocasts,
-    exactly,
     in_python,
     is_readable,
     may_hold,
@@ -31,7 +28,7 @@ from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
 
 
-class ComposedPolicy(Learner):
+class ComposedPolicy(PolicyLearner):
     """Base of the learners made of a policy and, if wanted, a scaler of its features.
 
     The scaler, the estimator and the count of rounds change together or not at all. A subclass says how contexts are scored, in
@@ -42,47 +39,30 @@ class ComposedPolicy(Learner):
     """
 
     if TYPE_CHECKING:
-        _learn_round: Any  # of a subclass: learns from a round of each learner
-        policy: Policy
         scaler: RunningScaler | None
         early: EarlyRounds | None
     rounds: Tensor
 
-    response, output_shape = "reward", ()
     # What errors call the context, and what stands in its shape before d.
     context_name, item_dims = "context", 1
     __constants__ = ("item_dims",)
 
     def __init__(self, policy: Policy, scaler: RunningScaler | None, batch_shape: tuple[int, ...], dim: int) -> None:
-        state, estimator = policy.estimator.theta_hat, policy.estimator
-        options: Any = {"dtype": state.dtype, "device": state.device, "validate": estimator.validate}
-        super().__init__(dim, batch_shape=batch_shape, **options)
+        super().__init__(policy, batch_shape, dim)
+        estimator, state = policy.estimator, policy.estimator.theta_hat
         check_scaler(scaler, estimator.dim, batch_shape, state)
-        self.policy = policy
         self.scaler = scaler
         # A guarantee after a freeze, and an epoch, are about rounds in coordinates that stay.
         moves = scaler is not None and scaler.freeze_after is None and estimator.restart_every is None
+        options: Any = {"dtype": state.dtype, "device": state.device, "validate": estimator.validate}
         can_renew = moves and estimator.can_replace
         self.early = EarlyRounds(dim, estimator.dim, batch_shape=batch_shape, **options) if can_renew else None
-        # A file would hold the parts twice.
-        self.__dict__["_arguments"] = {}
-        self.noise_scale = estimator.noise_scale
         # Whether `learn` learns from many rounds at once, while features do not move.
         self.has_blocks = estimator.has_blocks and self._blocks_are_rounds()
         # Why this policy was recommended, for its repr.
         self.note = ""
-        self.features_shape, self.response_shape = (*batch_shape, dim), batch_shape
-        self.is_small = math.prod(batch_shape) * estimator.dim**2 < SMALL_STEP
         # Of a decision, for each number of its context.
         self.multiplications: int = estimator.dim * math.prod(estimator.batch_shape[len(batch_shape) :])
-
-    # TorchScript compiles no property.
-    __jit_unused_properties__: tuple[str, ...] = ("estimator",)
-
-    @property
-    def estimator(self) -> Estimator:
-        """The policy's estimator. Python only."""
-        return self.policy.estimator
 
     def extra_repr(self) -> str:
         """Return the sizes, and why the policy was recommended."""
@@ -93,9 +73,8 @@ class ComposedPolicy(Learner):
         return {"rounds": torch.zeros((), dtype=torch.int64)}
 
     def parts(self) -> dict[str, Learner]:
-        own: dict[str, Learner] = {"policy.estimator": self.policy.estimator}
         more = {"scaler": self.scaler, "early": self.early}
-        return own | {name: part for name, part in more.items() if part is not None}
+        return super().parts() | {name: part for name, part in more.items() if part is not None}
 
     def _scores(self, context: Tensor) -> Tensor:
         """Return the policy's score of each arm: ``(*B, ..., K)``."""
@@ -280,10 +259,6 @@ class ComposedPolicy(Learner):
             scaler.rounds += count
         self.rounds += count
 
-    def _own_scale(self, reward: Tensor) -> Tensor:
-        """Return the estimator's noise scale, shaped as rewards."""
-        return torch.full_like(reward, self.noise_scale)
-
     # TorchScript does not compile the methods below.
 
     def _blocks_are_rounds(self) -> bool:
@@ -306,21 +281,6 @@ class ComposedPolicy(Learner):
         """Learn from rounds in order, all or nothing."""
         chosen = [(x, k, *rest) for (x, *rest), k in zip(rounds, actions, strict=True)]
         self._run(view, view.learner._learn_round, chosen)
-
-    def _learn_tensors(self, name: str, rounds: tuple[Any, ...], action: Tensor | None = None) -> None:
-        """Learn from the results of ``checked_rounds``, and the actions if there are any."""
-        x, reward, noise_scale, is_one = rounds
-        reward = as_reward(reward)
-        if is_readable(reward):
-            self._check_rewards(reward, noise_scale)
-            if self.validate:
-                check_values(name, x)
-        with torch.no_grad(), exactly(x) if autocasts(x) else nullcontext():
-            arguments = rounds_of_tensors(self, x, reward, noise_scale, is_one)
-            if action is not None:
-                actions = [action] if is_one else action.unbind(self.batch_dims)
-                arguments = [(x, k, *rest) for (x, *rest), k in zip(arguments, actions, strict=True)]
-            self._run(None, self._learn_round, arguments)
 
     def _to_score(self, context: Tensor, mask: Tensor | None) -> Tensor:
         """Return what :meth:`_scores` gets where some arms are unavailable."""
@@ -351,23 +311,9 @@ class ComposedPolicy(Learner):
             mask = check_mask("mask", mask, sizes, context, self.validate)
         return context, mask
 
-    def _one(self) -> Any:
-        """Return the estimator, in a fifth of the time of ``self.policy.estimator``."""
-        return self._modules["policy"]._modules["estimator"]  # type: ignore[union-attr]
-
-    def _state(self) -> Any:
-        """Return a tensor of the state's type and device."""
-        return self._one()._buffers["theta_hat"]
-
-    def _is_ordinary(self, reward: Any) -> bool:
-        return self._one()._is_ordinary(reward)
-
     def _check_features(self, name: str, x: Tensor) -> None:
         if self.validate:
             check_values(name, x)
-
-    def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
-        self.policy.estimator._check_rewards(reward, noise_scale)
 
 
 def as_policy(name: str, value: Any) -> Policy:

@@ -153,6 +153,11 @@ class DiscountedRidgeRegression(Estimator):
         """Return P of ``width(x) = sqrt(x'Px)``, ``(*B, d, d)``."""
         return self.P
 
+    def moves_of_width(self, x: Tensor) -> list[Tensor]:
+        e = coordinate_vector(self.rounds % self.dim, x)
+        P, V_inv = self.P, self.V_inv
+        return [matvec(P, x), matvec(V_inv, x), matvec(P, e), matvec(V_inv, e)]
+
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, weight, fading = self.theta_hat, self.noise_scale / noise_scale, self.discount
         a, target = weighted(x, weight), weight * reward
@@ -242,6 +247,11 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         self.discount = checked_discount(dim, discount)
         super().__init__(**inherited)
         self.turn_weight = math.sqrt(dim * (1.0 - self.discount) * self.ridge)
+
+    def moves_of_width(self, x: Tensor) -> list[Tensor]:
+        e = coordinate_vector((self.rounds + 1) % self.dim, x)
+        P, V_inv = self.P, self.V_inv
+        return [matvec(P, x), matvec(V_inv, x), matvec(P, e), matvec(V_inv, e)]
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         self._observe(x, reward, noise_scale)

@@ -36,7 +36,7 @@ from torchonline.core.ops import (
 )
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import REFINE_EVERY, add_outer_, is_time_to_refine, refine_, start_of
-from torchonline.linalg import diagonal
+from torchonline.linalg import add_diagonal, diagonal
 
 # A reward in [0, 1] is 1/2-sub-Gaussian around its mean (Hoeffding's lemma), with a p-norm of at most 1/2 for p up to 2.
 NOISE_OF_UNIT_REWARDS = 0.5
@@ -97,6 +97,8 @@ class Estimator(Learner):
     can_replace = False
     # Whether, on NumPy views, the methods in ON_ROWS take one row, ``(d)``, for that of all learners of a fleet.
     takes_one_row = True
+    # Whether a step can run on NumPy views.
+    runs_on_arrays = True
     # Rounds with less noise than this are refused.
     smallest_noise_scale = 0.0
     # The longest features that a round may have.
@@ -134,7 +136,8 @@ class Estimator(Learner):
         self.has_blocks = has_form and learns_at_once(type(self), "_observe_block", ("_observe", "_learn_round"))
         self.features_shape = (*self.batch_shape, self.dim)
         self.response_shape = (*self.batch_shape, *output_shape)
-        self.is_small = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1) < SMALL_STEP
+        size = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1)
+        self.is_small = self.runs_on_arrays and size < SMALL_STEP
         # A float32 sum of many outer products needs compensation.
         self.compensated = dtype == torch.float32
 
@@ -187,6 +190,19 @@ class Estimator(Learner):
     def width_matrix(self) -> Tensor:
         """Return M of ``width(x) = sqrt(x'Mx)``, ``(*B, d, d)``; by default ``V_inv``."""
         return self.V_inv
+
+    def width_allowance(self) -> Tensor | None:
+        """Return what widths add to M's diagonal against rounding, ``(*B)``, or None."""
+        return None
+
+    def moves_of_width(self, x: Tensor) -> list[Tensor]:
+        """Return vectors in whose span a round at x will move M, ``(*B, d)`` each.
+
+        That is, M moves by a sum of multiples of products ``u v'`` of them, to rounding. FixedArms follows such moves, and
+        notices others.
+        """
+        # V grows by a multiple of xx'.
+        return [matvec(self.width_matrix(), x)]
 
     def _response(self, predictor: Tensor) -> Tensor:
         """Return the mean reward at a predictor: by default, the predictor itself."""
@@ -255,7 +271,10 @@ class Estimator(Learner):
 
         Shapes: ``(..., d)`` of one learner; ``(*B, n, d)``; or ``(d)``, one row for all learners.
         """
-        return row_dots(rows_times(x, self.width_matrix()), x)
+        matrix, allowance = self.width_matrix(), self.width_allowance()
+        if allowance is not None:
+            matrix = add_diagonal(matrix, allowance)
+        return row_dots(rows_times(x, matrix), x)
 
     def _is_shared(self, x: Tensor) -> bool:
         """Return whether all learners get one row, ``(d)``: on NumPy views alone."""

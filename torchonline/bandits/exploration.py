@@ -18,7 +18,7 @@ class Exploration(Policy):
     A subclass says with which probabilities, in :meth:`distribution`. Draws follow torch's global seed.
     """
 
-    is_random = True
+    is_random, uses_widths = True, False
 
     def extra_repr(self) -> str:
         return described(self, vars(self))
@@ -27,6 +27,9 @@ class Exploration(Policy):
     def forward(self, arms: Tensor) -> Tensor:
         """Return the estimated mean rewards: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         return self.estimator.forward(arms)
+
+    def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
+        return self.estimator._response(predictor)
 
 
 class EpsilonGreedy(Exploration):

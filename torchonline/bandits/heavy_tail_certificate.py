@@ -23,8 +23,6 @@ from torchonline.core.ops import (
     number,
     real,
     roundoff,
-    row_dots,
-    rows_times,
     sqrt,
     trace,
     where,
@@ -39,7 +37,6 @@ from torchonline.core.precision_matrix import (
     start_of,
     subtract_outers_,
 )
-from torchonline.linalg import add_diagonal
 
 
 class Forecast(NamedTuple):
@@ -72,7 +69,6 @@ class HeavyTailCertificate(Estimator):
     logdet: Tensor
     bias: Tensor
     positive_definite = ("V", "V_inv", "A", "A_inv", "P")
-    takes_one_row = True
 
     def _set_certificate(self, moment_order: float, delta: float) -> None:
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
@@ -90,10 +86,12 @@ class HeavyTailCertificate(Estimator):
     def width_matrix(self) -> Tensor:
         return self.P
 
-    def _squared_width(self, x: Tensor) -> Tensor:
-        # The diagonal gives back most of what rounding may have taken from P.
-        matrix = add_diagonal(self.P, 8.0 * roundoff(x) * trace(self.P))
-        return row_dots(rows_times(x, matrix), x)
+    def width_allowance(self) -> Tensor | None:
+        # It gives back most of what rounding may have taken from P.
+        return 8.0 * roundoff(self.P) * trace(self.P)
+
+    def moves_of_width(self, x: Tensor) -> list[Tensor]:
+        return [matvec(self.P, x), matvec(self.V_inv, x)]
 
     def _forecast(self, x: Tensor) -> Forecast:
         Wx, Px = matvec(self.V_inv, x), matvec(self.P, x)

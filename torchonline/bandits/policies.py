@@ -83,6 +83,8 @@ class Policy(nn.Module):
     is_view = False
     # Whether choices are drawn from `distribution`, not the arms with the highest scores.
     is_random = False
+    # Whether `scores_of` uses the widths.
+    uses_widths = True
     # Draws of the scores that `probabilities` averages over, where scores are random.
     draws = 1
     # Why it was recommended, for its repr.
@@ -110,6 +112,13 @@ class Policy(nn.Module):
 
     def forward(self, arms: Tensor) -> Tensor:
         """Return the score of each arm: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        raise NotImplementedError
+
+    def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
+        """Return the scores of arms with known predictors and widths: ``(*B, K)`` thrice.
+
+        :class:`~torchonline.bandits.fixed_arms.FixedArms` asks for them. A subclass without such scores has none of these arms.
+        """
         raise NotImplementedError
 
     def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
@@ -318,6 +327,10 @@ class UCB(Policy):
         estimate, error = self.estimator.estimate_and_bonus(arms)
         return estimate + error
 
+    def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
+        estimate = self.estimator.raised(predictor)
+        return estimate + along(self.estimator.radius(), estimate) * width
+
 
 class ThompsonSampling(Policy):
     r"""Posterior sampling: draw a parameter from the ellipsoid and play its best arm.
@@ -376,6 +389,8 @@ class Greedy(Policy):
         tensor(1)
     """
 
+    uses_widths = False
+
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:
         """Return the predictors, which rank arms as the estimated means do.
@@ -383,6 +398,9 @@ class Greedy(Policy):
         Shapes: ``(*B, ..., K, d)`` to ``(*B, ..., K)``.
         """
         return self.estimator.predictor(arms)
+
+    def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
+        return predictor
 
 
 # The scores that are written against torchonline.core.ops, and so run on NumPy views.

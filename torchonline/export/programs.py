@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.bandits.composed import ComposedPolicy, learner_of
+from torchonline.bandits.fixed_arms import FixedArms
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.convex.learner import ConvexLearner
@@ -54,6 +55,25 @@ class HeadRound(nn.Module):
         with torch.no_grad(), only_where(learn, *self.learners):
             self.head.step(past, action, reward)
         return self.head.select(inputs, mask)
+
+
+class FixedRound(nn.Module):
+    """One round of a fixed catalogue of arms in one call.
+
+    Shape:
+        - action: the arm chosen earlier, ``(*B)``; reward and learn are those of :class:`Round`.
+        - mask: ``(*B, K)``, bool, True where an arm is available.
+        - Output: the choice, ``(*B)``.
+    """
+
+    def __init__(self, arms: FixedArms) -> None:
+        super().__init__()
+        self.arms = arms
+
+    def forward(self, action: Tensor, reward: Tensor, learn: Tensor, mask: Tensor) -> Tensor:
+        with torch.no_grad(), only_where(learn, self.arms):
+            self.arms.step(action, torch.where(learn, reward, 0.0))
+        return self.arms.select(mask)
 
 
 class ConvexRound(nn.Module):

@@ -9,13 +9,14 @@ from torch.export import Dim
 
 from torchonline.bandits.composed import ComposedPolicy, learner_of
 from torchonline.bandits.disjoint import DisjointArms
+from torchonline.bandits.fixed_arms import FixedArms
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.learner import Learner
 from torchonline.core.ops import of_chosen
-from torchonline.export.programs import ConvexRound, HeadRound, Round
+from torchonline.export.programs import ConvexRound, FixedRound, HeadRound, Round
 
 # Tolerances relative to the scale of what is compared: all in double precision, or with a part in a lower one.
 DOUBLE, LOWER = 1e-8, 1e-2
@@ -166,6 +167,54 @@ class HeadTrial(PolicyTrial):
         return ({first: Dim("past_arms", min=1)}, {}, {}, {}, free, free)
 
 
+class FixedTrial(Trial):
+    """Rounds for a fixed catalogue of arms."""
+
+    round = FixedRound
+
+    def __init__(self, arms: FixedArms) -> None:
+        super().__init__(arms, arms.arms)
+        self.count, self.estimator = arms.arms.size(-2), arms.estimator
+
+    def compare(self, eager: Any, exported: Any) -> None:
+        for mask, reward in self.decisions():
+            choice = seeded(eager.select, mask)
+            agree("a score", eager(), exported(), self.tolerance)
+            self.agree_on_choice(eager(), choice, seeded(exported.select, mask))
+            for module in (eager, exported):
+                module.step(choice, reward)
+
+    def compare_rounds(self, eager: Any, program: Any) -> None:
+        choice = self.round_arguments()[0]
+        for number, (mask, reward) in enumerate(self.decisions()):
+            learn = self.learns(number)
+            arguments = (choice, reward, learn, mask)
+            choice = seeded(eager, *arguments)
+            self.agree_on_choice(eager.arms(), choice, played(program, learn, *arguments))
+
+    def agree_on_choice(self, scores: Tensor, ours: Tensor, theirs: Tensor) -> None:
+        """Raise where choices differ, unless rounding decides: arms of one length have equal scores at first."""
+        one, other = (torch.where(ours == theirs, 0.0, of_chosen(scores, choice)) for choice in (ours, theirs))
+        agree("a choice", one, other, self.tolerance)
+
+    def decisions(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield masks and rewards, the same each time."""
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(ROUNDS_CHECKED):
+            mask = torch.rand((*self.batch, self.count), generator=generator) < 0.8
+            mask[..., 0] = True
+            reward = torch.randn(self.batch, generator=generator, dtype=torch.float64)
+            yield mask.to(self.device), self.estimator.possible_reward(reward).to(**self.options)
+
+    def round_arguments(self) -> tuple[Tensor, ...]:
+        """Return arguments to export the round with."""
+        mask, reward = next(self.decisions())
+        return torch.zeros(self.batch, dtype=torch.int64, device=self.device), reward, self.learns(), mask
+
+    def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
+        return ({}, {}, {}, {})
+
+
 class ConvexTrial(Trial):
     """Rounds for a convex learner: quadratic losses about random points."""
 
@@ -212,7 +261,7 @@ class ConvexTrial(Trial):
         return ({}, {}, {})
 
 
-def trial_of(module: nn.Module, example: Tensor | None) -> PolicyTrial | ConvexTrial:
+def trial_of(module: nn.Module, example: Tensor | None) -> PolicyTrial | FixedTrial | ConvexTrial:
     """Return the trial for a module. A head needs ``example``, a decision's inputs."""
     if isinstance(module, (Policy, ScaledPolicy)):
         return PolicyTrial(module)
@@ -222,6 +271,8 @@ def trial_of(module: nn.Module, example: Tensor | None) -> PolicyTrial | ConvexT
     if isinstance(module, SharedRadiusMaster):
         arms = torch.ones((*module.batch_shape, 3, module.dim), dtype=module.estimator.theta_hat.dtype)
         return HeadTrial(module, arms.to(module.rounds.device) if example is None else example, None)
+    if isinstance(module, FixedArms):
+        return FixedTrial(module)
     if isinstance(module, ConvexLearner):
         return ConvexTrial(module)
     head: Any = module

@@ -99,6 +99,7 @@ class EpochEstimator(HorizonEstimator):
     ``epoch_pulls`` the rewards in this one. The ``noise_scale`` of ``step`` is not used.
     """
 
+    runs_on_arrays = False  # sorting, medians and distances
     renamed = {"epoch_reward": "epoch_rewards", "pulls": "epoch_pulls"}
     epoch_x: Tensor
     epoch_rewards: Tensor
@@ -108,8 +109,6 @@ class EpochEstimator(HorizonEstimator):
     def _set_repeats(self, repeats: int | None, usual: float) -> None:
         """Set the length of an epoch; ``usual``, rounded up, for None."""
         self.repeats = math.ceil(usual) if repeats is None else positive_integer("repeats", repeats)
-        # Sorting, medians and distances run on tensors.
-        self.is_small = False
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {

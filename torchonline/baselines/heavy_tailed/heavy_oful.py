@@ -71,6 +71,7 @@ class HeavyOFULRegression(HorizonEstimator):
 
     statistics_depend_on: tuple[str, ...] = ("horizon", "moment_order", "theta_bound", "feature_bound", "ridge")
     statistics_depend_on += ("delta", "minimum_scale", "scale_factor", "linear_factor")
+    runs_on_arrays = False  # passes over the history
     renamed = {"centre": "expansion_point", "pull": "linear_term", "room": "expansion_radius"}
     positive_definite = ("V", "V_inv", "hessian")
     is_exportable = False
@@ -105,8 +106,6 @@ class HeavyOFULRegression(HorizonEstimator):
         delta = 1.0 / (8.0 * positive_integer("horizon", horizon)) if delta is None else delta
         super().__init__(dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, **options)
         self.feature_bound = positive("feature_bound", feature_bound)
-        # Passes over the history run on tensors.
-        self.is_small = False
         self.minimum_scale = horizon**-0.5 if minimum_scale is None else positive("minimum_scale", minimum_scale)
         self.scale_factor = positive("scale_factor", scale_factor)
         self.linear_factor = positive("linear_factor", linear_factor)

@@ -55,6 +55,7 @@ class TOFURegression(HorizonEstimator):
     """
 
     statistics_depend_on = ("horizon", "moment_order", "noise_scale", "theta_bound", "feature_bound", "ridge", "delta")
+    runs_on_arrays = False  # passes over the history
     renamed = {"centre": "checked_rows", "kept": "kept_sums", "room": "checked_radius"}
     history: Tensor
     checked_rows: Tensor
@@ -71,8 +72,6 @@ class TOFURegression(HorizonEstimator):
         **options: Unpack[HorizonOptions],
     ) -> None:
         super().__init__(dim, horizon, **options)
-        # Passes over the history run on tensors.
-        self.is_small = False
         self._set_truncation(feature_bound, radius_factor)
         self.threshold = self.moment_norm * self.log_factor
         self._create_buffers()

@@ -1,0 +1,586 @@
+"""A catalogue of arms that stay, whose widths are kept from round to round."""
+
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from torchonline.bandits.arguments import checked_actions, checked_rounds, rounds_of_arrays
+from torchonline.bandits.composed import as_policy
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.policies import UCB, Greedy, Policy, drawn_with_probability
+from torchonline.bandits.policy_learner import PolicyLearner
+from torchonline.core.backend import PLAIN, autocasts, exactly, in_python, is_readable, may_hold, on_arrays
+from torchonline.core.checks import check_values, refusal, shape_text
+from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor, integer_at_hand
+from torchonline.core.ops import (
+    along,
+    assign_,
+    at_least,
+    dot,
+    matvec,
+    maximum,
+    norms,
+    number,
+    or_one,
+    roundoff,
+    row_dots,
+    rows_times,
+    sqrt,
+    where,
+)
+from torchonline.core.precision_matrix import REFINE_EVERY, is_time_to_refine
+from torchonline.core.stepping import one_at_a_time
+
+# The methods of an estimator whose results are computed here in another way.
+OF_ROWS = ("predictor", "width", "forward", "estimate_and_bonus", "_squared_width")
+# The scores that run on NumPy views.
+ON_ARRAYS = (UCB.scores_of, Greedy.scores_of)
+# After a block of at least d / 8 rounds, exact squares cost less than to follow each round.
+BLOCK = 8
+
+
+def in_turn(method: Any) -> Any:
+    """Decorate a method so that threads call it and the estimator's methods in turn."""
+    return one_at_a_time(one_at_a_time(method, owner='self._modules["policy"]._modules["estimator"]'))
+
+
+class FixedArms(PolicyLearner):
+    r"""A policy for a fixed catalogue of arms: widths are followed, not computed anew.
+
+    A round::
+
+        k = fixed.select()
+        fixed.step(k, reward)
+
+    The choices are those of ``policy.select(arms)``, up to rounding. The squares :math:`x_k^\top Mx_k` of all arms are kept,
+    where M is the estimator's ``width_matrix()``. In a step, M moves within the span of a few vectors, such as
+    :math:`V^{-1}x`. With an orthonormal basis Q of it,
+
+    .. math:: x_k^\top Mx_k \leftarrow x_k^\top Mx_k + (Q^\top x_k)^\top C\,(Q^\top x_k),\qquad
+              C = Q^\top(M_\text{new} - M_\text{old})\,Q.
+
+    Two things keep the squares right (proofs: docs/fixed_arms.md):
+
+    - A step compares the new :math:`Mz` of a random vector z with what follows from the old one. If they differ by more than
+      rounding, M has moved otherwise: by a restart, in an estimator of another kind, or because someone has stepped, loaded or
+      reset the estimator itself. Then all squares are computed anew. A decision makes the same comparison if M was written since
+      the last.
+    - In every eighth round, the next K / d arms get exact squares.
+
+    Cost: O(K d) for a decision, and O(K d + d^2) for a step, where a policy needs O(K d^2) for a decision. To compute all squares
+    anew costs O(K d^2). For an estimator whose M moves in other directions than its ``moves_of_width`` says, that is every step.
+
+    Args:
+        policy: a :class:`UCB`, :class:`Greedy`, :class:`EpsilonGreedy`, :class:`SquareCB` or :class:`Softmax`, or a policy of
+            your own with ``scores_of``; or an estimator, to play by :class:`UCB`. It is not copied.
+        arms: features of the K arms, ``(K, d)``; or ``(*B, K, d)``, for learners of a fleet that have arms of their own. A copy
+            is kept.
+
+    Shape:
+        - ``arms``, as above; scores, ``(*B, K)``; action and reward, ``(*B)``, or ``(*B, n)`` for n rounds.
+        - ``squares``, ``(*B, K)``, and ``image``, Mz, ``(*B, d)``. Both are None if the policy uses no widths.
+
+    The state dict holds the arms, the squares and the image. The squares could be computed from the estimator, but with other
+    last bits, which may break a tie. With them, a run that is resumed continues bit for bit. A load brings the arms of the saved
+    policy; their number must be that of the arms here.
+
+    Example:
+        >>> fixed = FixedArms(OFUL(2), [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+        >>> for _ in range(50):
+        ...     k = fixed.select()
+        ...     fixed.step(k, 1.0 if k == 1 else 0.0)
+        >>> fixed.select(), fixed.select(mask=[True, False, True])
+        (tensor(1), tensor(2))
+    """
+
+    if TYPE_CHECKING:  # an annotation of None would hide the buffers from TorchScript
+        squares: Tensor | None
+        image: Tensor | None
+        largest_image: Tensor | None
+    arms: Tensor
+    square_lengths: Tensor
+    probe: Tensor
+
+    def __init__(self, policy: Policy | Estimator, arms: ArrayLike) -> None:
+        chosen = as_policy("policy", policy)
+        check_scores(chosen)
+        one = chosen.estimator
+        super().__init__(chosen, one.batch_shape, one.dim)
+        # Products with vectors take NumPy less time at any size.
+        self.is_small |= one.runs_on_arrays and not one.batch_shape
+        self.__dict__["_known"] = None
+        self.register_buffer("arms", self._checked_arms("arms", arms))
+        self._create_buffers()
+        self.unchanging = (*self.unchanging, "arms")  # by steps
+        with torch.no_grad(), self._exactly():
+            self._renew_()
+
+    def extra_repr(self) -> str:
+        return f"arms={self.arms.size(-2)}, dim={self.dim}, batch_shape={self.batch_shape}"
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        if not self.policy.uses_widths:
+            return dict.fromkeys(("squares", "image", "largest_image"))
+        sizes: dict[str, tuple[int, ...]] = {
+            "squares": (self.arms.size(-2),),
+            "image": (self.dim,),
+            "largest_image": (),
+        }
+        return {name: torch.zeros(size, dtype=torch.float64) for name, size in sizes.items()}
+
+    def _tables(self) -> dict[str, Tensor]:
+        probe = torch.from_numpy(np.random.default_rng(0).standard_normal(self.dim))
+        return {"probe": probe, "square_lengths": row_dots(self.arms, self.arms)}
+
+    @in_turn
+    def _forward_in_python(self) -> Tensor:
+        return self._scores_now()
+
+    @in_python(_forward_in_python)
+    def forward(self) -> Tensor:
+        """Return the policy's score of each arm, ``(*B, K)``. Changes no state."""
+        with torch.no_grad():
+            return self._scores(self._right_squares())
+
+    @in_turn
+    def _select_in_python(self, mask: ArrayLike | None = None) -> Tensor:
+        return self.policy.choice(masked(self._scores_now(), self._checked_mask(mask)), self._one().rounds)
+
+    @torch.jit.export
+    @in_python(_select_in_python)
+    def select(self, mask: Tensor | None = None) -> Tensor:
+        """Return the index of the chosen arm: int64, ``(*B)``.
+
+        Changes no state.
+
+        Args:
+            mask: True where an arm is available, ``(*B, K)``; None if all are.
+
+        Raises:
+            TypeError: ``mask`` holds no booleans.
+            ValueError: its shape or device is wrong, or no arm is available.
+        """
+        with torch.no_grad():
+            return self.policy.choice(masked(self._scores(self._right_squares()), mask), self.policy.estimator.rounds)
+
+    @in_turn
+    def _probabilities_in_python(self, mask: ArrayLike | None = None) -> Tensor:
+        return self.policy.distribution(masked(self._scores_now(), self._checked_mask(mask)), self._one().rounds)
+
+    @torch.jit.export
+    @in_python(_probabilities_in_python)
+    def probabilities(self, mask: Tensor | None = None) -> Tensor:
+        """Return the probability with which each arm is chosen, ``(*B, K)``.
+
+        See :meth:`Policy.probabilities`; argument and errors are those of :meth:`select`.
+        """
+        with torch.no_grad():
+            scores = masked(self._scores(self._right_squares()), mask)
+            return self.policy.distribution(scores, self.policy.estimator.rounds)
+
+    def _decide_in_python(self, mask: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
+        return drawn_with_probability(self.probabilities(mask))
+
+    @torch.jit.export
+    @in_python(_decide_in_python)
+    def decide(self, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Choose an arm, and return its probability too, for a log: ``(*B)`` twice.
+
+        See :meth:`Policy.decide`; argument and errors are those of :meth:`select`.
+        """
+        return drawn_with_probability(self.probabilities(mask))
+
+    @in_turn
+    def _step_in_python(self, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
+        self.__dict__["_known"] = None
+        x = self._rows_of(action)
+        x, reward, scale, is_one = checked_rounds(self, self.arms, x, reward, noise_scale)
+        view = self._small_view()
+        is_block = not is_one and BLOCK * x.size(-2) >= self.dim
+        try:
+            if view is not None:
+                rounds = rounds_of_arrays(self, view.learner, x, reward, scale, is_one, "arms")
+                learn = view.learner._learn_last if is_block else view.learner._learn_round
+                self._run(view, learn, with_last(rounds) if is_block else rounds)
+            else:
+                self._learn_tensors("arms", (x, reward, scale, is_one))
+        except ValueError as error:  # of a round that the estimator refuses for its features
+            name, colon, rest = str(error).partition(": ")
+            if name != "x" or not colon:
+                raise
+            raise refusal(f"arms: {rest}") from error
+        finally:
+            # Of an interrupted step, the estimator is as torn as this.
+            self._one().__dict__["_is_torn"] |= self._is_torn
+        self._remember(self._one().width_matrix(), self.squares)
+
+    @torch.jit.export
+    @in_python(_step_in_python)
+    def step(self, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
+        """Learn from the rewards of decisions, in order.
+
+        Args:
+            action: the chosen arm, ``(*B)`` or ``(*B, n)``; an integer, a list or an int64 tensor.
+            reward: shaped like ``action``, in the units of the estimator's ``noise_scale``.
+            noise_scale: see :meth:`Estimator.step`; shaped like ``action``.
+
+        Raises:
+            TypeError: ``action`` holds no integers, or another argument no real numbers.
+            ValueError: a shape, device or value is wrong, or the estimator refuses the arm's features (``arms: ...``). No buffer
+                has changed.
+        """
+        with torch.no_grad():
+            rows, reward = self.batch_dims, reward.detach().to(self.arms.dtype)
+            scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(reward.dtype)
+            if action.dim() == rows:
+                self._learn_round(rows_of(self.arms, action.unsqueeze(-1)).squeeze(-2), reward, scale)
+            else:
+                x = rows_of(self.arms, action)
+                for i in range(action.size(rows)):
+                    self._learn_round(x.select(rows, i), reward.select(rows, i), scale.select(rows, i))
+
+    def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Learn from a round of each learner, and let the squares follow."""
+        estimator = self.policy.estimator
+        if self.squares is None:
+            estimator._learn_round(x, reward, noise_scale)
+        else:
+            basis = orthonormal(estimator.moves_of_width(x))
+            before = [matvec(estimator.width_matrix(), q) for q in basis]
+            estimator._learn_round(x, reward, noise_scale)
+            self._follow_(basis, before)
+
+    def _follow_(self, basis: list[Tensor], before: list[Tensor]) -> None:
+        """Move the squares after a step, given the columns of Q and of MQ before it."""
+        squares, image, largest = self.squares, self.image, self.largest_image
+        if squares is not None and image is not None and largest is not None:
+            matrix, probe, rounds = self.policy.estimator.width_matrix(), self.probe, self.policy.estimator.rounds
+            arms = [matvec(self.arms, q) for q in basis]
+            new, expected = squares, image
+            for i in range(len(basis)):
+                moved = matvec(matrix, basis[i]) - before[i]
+                # Column i of C, and its products with Q, and with the arms' Q'x.
+                column = [dot(q, moved) for q in basis]
+                move, at_arms = 0.0 * moved, 0.0 * arms[i]
+                for j in range(len(basis)):
+                    move = move + along(column[j], move) * basis[j]
+                    at_arms = at_arms + along(column[j], at_arms) * arms[j]
+                new = new + arms[i] * at_arms
+                expected = expected + along(dot(basis[i], probe), move) * move
+            seen = rows_times(matrix, probe)
+            size = norms(seen, math.inf)[..., 0]
+            # For a much smaller M, the rounding errors from before would be more than rounding.
+            is_off = are_off(seen, expected) | (8.0 * size < largest)
+            new = squares_or_exact(is_off, new, self.arms, matrix, self.validate)
+            if is_time_to_refine(rounds):
+                new = with_some_exact(new, self.arms, matrix, rounds)
+            assign_(squares, new)
+            assign_(image, seen)
+            assign_(largest, where(is_off, size, maximum(size, number(largest))))
+
+    def _renew_(self) -> None:
+        """Compute all squares anew."""
+        squares, image, largest = self.squares, self.image, self.largest_image
+        if squares is not None and image is not None and largest is not None:
+            matrix = self.policy.estimator.width_matrix()
+            assign_(squares, exact_squares(self.arms, matrix))
+            assign_(image, rows_times(matrix, self.probe))
+            assign_(largest, norms(image, math.inf)[..., 0])
+
+    def _right_squares(self) -> Tensor | None:
+        """Return the kept squares, or exact ones if someone else has moved M."""
+        squares, image = self.squares, self.image
+        if squares is None or image is None:
+            return None
+        matrix = self.policy.estimator.width_matrix()
+        is_off = are_off(rows_times(matrix, self.probe), image)
+        return squares_or_exact(is_off, squares, self.arms, matrix, self.validate)
+
+    def _scores(self, squares: Tensor | None) -> Tensor:
+        """Return the scores that go with some squares, ``(*B, K)`` twice."""
+        estimator = self.policy.estimator
+        predictor = matvec(self.arms, estimator.theta_hat)
+        if squares is None:  # the policy uses no widths
+            return self.policy.scores_of(predictor, predictor)
+        allowance = estimator.width_allowance()
+        if allowance is not None:
+            squares = squares + along(allowance, squares) * self.square_lengths
+        return self.policy.scores_of(predictor, sqrt(at_least(squares, 1e-38)))
+
+    # TorchScript does not compile the methods below.
+
+    def add_arms(self, features: ArrayLike) -> None:
+        """Add arms at the end, at O(d^2) for each. The others keep their squares.
+
+        Args:
+            features: ``(n, d)``, or ``(*B, n, d)`` if the learners of a fleet have arms of their own.
+
+        Raises:
+            TypeError, ValueError: ``features`` is something else. Nothing has changed.
+        """
+        rows = self._checked_arms("features", features)
+        if rows.dim() != self.arms.dim():
+            wanted = shape_text((*self.arms.shape[:-2], "n", self.dim))
+            raise ValueError(f"features: expected shape {wanted}, got {shape_text(rows.shape)}")
+        self._rearrange(range(self.arms.size(-2)), rows)
+
+    def remove_arms(self, indices: Iterable[int]) -> None:
+        """Remove arms. The others move up and keep their squares.
+
+        Args:
+            indices: of the arms to remove, from 0 to K - 1, without repetition and not all of them.
+
+        Raises:
+            TypeError, ValueError: ``indices`` is something else. Nothing has changed.
+        """
+        if not isinstance(indices, Iterable):
+            raise TypeError(f"indices: expected indices of arms, got {type(indices).__name__}")
+        listed = as_indices("indices", indices if isinstance(indices, Tensor) else list(indices), torch.device("cpu"))
+        removed, count = listed.reshape(-1).tolist(), self.arms.size(-2)
+        if not set(removed) <= set(range(count)) or len(set(removed)) < len(removed) or len(removed) >= count:
+            raise ValueError(f"indices: expected some of the indices 0 to {count - 1}, each once, got {removed}")
+        self._rearrange([k for k in range(count) if k not in removed], self.arms.narrow(-2, 0, 0))
+
+    def reset(self) -> None:
+        """Put the estimator back to its state before the first round, in place."""
+        with self._lock, self._one()._lock:
+            super().reset()
+            self._one().__dict__["_is_torn"] = False
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._renew_()
+
+    def _learn_last(self, x: Tensor, reward: Tensor, noise_scale: Tensor, is_last: bool) -> None:
+        """Learn from a round of a block, and renew the squares after the last."""
+        self.policy.estimator._learn_round(x, reward, noise_scale)
+        if is_last:
+            self._renew_()
+
+    def _scores_now(self) -> Tensor:
+        """Return the scores, on NumPy views where the policy's can be computed there."""
+        own: Any = self._modules["policy"]
+        is_on_arrays = type(own).scores_of in ON_ARRAYS and "scores_of" not in vars(own)
+        with torch.no_grad(), self._exactly():
+            squares = self._known_squares()
+            view = self._small_view() if is_on_arrays else None
+            if view is None:
+                return self._scores(squares)
+            scores = view.run(view.learner._scores, None if squares is None else squares.numpy())
+            return torch.from_numpy(np.asarray(scores))
+
+    def _small_view(self) -> Any:
+        """Return the view, on the CPU and if no large fleet; or None."""
+        return self.view_for(self.arms) if self.is_small else None
+
+    def _known_squares(self) -> Tensor | None:
+        """Return :meth:`_right_squares`, which are known if M was not written since the last call."""
+        if self.squares is None:
+            return None
+        known, matrix = self.__dict__["_known"], self._one().width_matrix()
+        if known is not None and known.is_of(matrix):
+            return known.squares
+        squares = self._right_squares()
+        self._remember(matrix, squares)
+        return squares
+
+    def _remember(self, matrix: Tensor, squares: Tensor | None) -> None:
+        """Note that some squares are those of M as it is."""
+        is_counted = squares is not None and type(matrix) in PLAIN and is_readable(matrix) and not matrix.is_inference()
+        self.__dict__["_known"] = _Known(matrix, squares) if is_counted else None
+
+    def _checked_arms(self, name: str, arms: Any) -> Tensor:
+        """Return a copy of the features of arms, or raise."""
+        rows = check_tensor(name, arms, self._state())
+        is_own = self.batch_dims > 0 and rows.dim() > 2
+        lead = rows.shape[:-2] if rows.dim() > 1 else None
+        if lead != (self.batch_shape if is_own else ()) or rows.size(-1) != self.dim or rows.size(-2) == 0:
+            own = f" or {shape_text((*self.batch_shape, 'K', self.dim))}" if self.batch_dims else ""
+            wanted = f"{shape_text(('K', self.dim))}{own} with K > 0"
+            raise ValueError(f"{name}: expected shape {wanted}, got {shape_text(rows.shape)}")
+        if self.validate and is_readable(rows) and not rows.is_meta:
+            check_values(name, rows)
+        return rows.detach().clone(memory_format=torch.contiguous_format)
+
+    def _checked_mask(self, mask: Any) -> Tensor | None:
+        """Return a mask as a tensor, or raise."""
+        if mask is None:
+            return None
+        return check_mask("mask", mask, (*self.batch_shape, self.arms.size(-2)), self.arms, self.validate)
+
+    def _rows_of(self, action: Any) -> Tensor:
+        """Return the features of the chosen arms, ``(*B, d)`` or ``(*B, n, d)``, or raise."""
+        arms, dims = self.arms, self.batch_dims
+        one = integer_at_hand(action) if not dims and arms.is_cpu else None
+        index = action if one is not None else as_indices("action", action, arms.device)
+        shape = torch.Size() if one is not None else index.shape
+        if shape[:dims] != self.batch_shape or len(shape) > dims + 1:
+            wanted = f"{shape_text(self.batch_shape)} or {shape_text((*self.batch_shape, 'n'))}"
+            raise ValueError(f"action: expected shape {wanted}, got {shape_text(shape)}")
+        checked_actions(index, shape, arms.device, arms.size(-2), self.validate)
+        if one is not None:
+            return arms[one]
+        return rows_of(arms, index) if len(shape) > dims else rows_of(arms, index.unsqueeze(-1)).squeeze(-2)
+
+    @in_turn
+    def _rearrange(self, kept: Iterable[int], added: Tensor) -> None:
+        """Replace the arms by some of them, and new ones."""
+        old = torch.tensor(list(kept), device=self.arms.device)
+        with torch.no_grad(), self._exactly():
+            arms = torch.cat([self.arms.index_select(-2, old), added], -2)
+            buffers: dict[str, Any] = {"arms": arms, "square_lengths": row_dots(arms, arms)}
+            squares = self._right_squares()
+            if squares is not None:
+                matrix = self._one().width_matrix()
+                squares = torch.cat([squares.index_select(-1, old), exact_squares(added, matrix)], -1)
+                buffers |= {"squares": squares, "image": rows_times(matrix, self.probe)}
+        # In this order: an exception in between leaves no view of other arms.
+        self.__dict__.update(_known=None, _view=None)
+        self._buffers.update(buffers)
+
+    def _exactly(self) -> AbstractContextManager[Any]:
+        """Return a context without automatic mixed precision."""
+        return exactly(self.arms) if autocasts(self.arms) else nullcontext()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        with self._lock, self._one()._lock:
+            super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+    def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
+        problems = super()._load_problems(state_dict, prefix)
+        arms = state_dict.get(f"{prefix}arms")
+        if not problems and arms is not None and is_readable(arms) and not arms.is_meta:
+            if not bool(torch.isfinite(arms).all()):
+                problems.append(f"{prefix}arms: expected finite values, got infinity")
+        return problems
+
+    def _refuse_change(self, cls: Any, name: str, value: Any) -> None:
+        if name in self._buffers and "constants" in self._buffers:
+            raise AttributeError(f"{name}: expected no assignment, got one; use add_arms and remove_arms")
+        super()._refuse_change(cls, name, value)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.__dict__["_known"] = None
+
+
+class _Known:
+    """The squares of an M that has not been written since."""
+
+    def __init__(self, matrix: Tensor, squares: Any) -> None:
+        self.matrix, self.version, self.address, self.squares = matrix, matrix._version, matrix.data_ptr(), squares
+
+    def is_of(self, matrix: Tensor) -> bool:
+        """Return whether a tensor is this M, as it was."""
+        return matrix is self.matrix and matrix._version == self.version and matrix.data_ptr() == self.address
+
+    def __reduce__(self) -> tuple[Any, ...]:  # copies and files do without
+        return (type(None), ())
+
+
+def check_scores(policy: Policy) -> None:
+    """Refuse a policy whose scores are not made of predictors and widths alone."""
+    cls, one = type(policy), type(policy.estimator)
+    owners = {_owner(cls, name) for name in ("forward", "scores_of")}
+    if len(owners) > 1 or owners == {Policy} or "forward" in vars(policy):
+        wanted = "one whose class has scores_of() beside forward(), such as UCB, Greedy or EpsilonGreedy"
+        raise TypeError(f"policy: expected {wanted}, got {cls.__name__}")
+    own = [name for name in OF_ROWS if getattr(one, name) is not getattr(Estimator, name)]
+    if own:
+        wanted = "an estimator that takes these methods from Estimator"
+        raise TypeError(f"policy: expected {wanted}, got {one.__name__} with its own {', '.join(own)}")
+
+
+def _owner(cls: type, name: str) -> type:
+    """Return the class that a method is inherited from."""
+    return next(base for base in cls.__mro__ if name in vars(base))
+
+
+def with_last(rounds: list[Any]) -> list[Any]:
+    """Append to the arguments of each round whether it is the last."""
+    return [(*arguments, i == len(rounds) - 1) for i, arguments in enumerate(rounds)]
+
+
+def orthonormal(vectors: list[Tensor]) -> list[Tensor]:
+    """Return an orthonormal basis of some vectors, ``(*B, d)`` each, by Gram and Schmidt.
+
+    A vector that depends on those before it adds a vector of another direction, or 0.
+    """
+    basis: list[Tensor] = []
+    for vector in vectors:
+        for _ in range(2):  # which is enough, whatever the vectors
+            for q in basis:
+                vector = vector - along(dot(q, vector), vector) * q
+        basis.append(vector / along(or_one(sqrt(dot(vector, vector))), vector))
+    return basis
+
+
+def exact_squares(arms: Tensor, matrix: Tensor) -> Tensor:
+    """Return ``x'Mx`` of rows: ``(K, d)`` or ``(*B, K, d)``, and ``(*B, d, d)``, to ``(*B, K)``."""
+    return row_dots(rows_times(arms, matrix), arms)
+
+
+@on_arrays(lambda arms, index: arms[index] if arms.ndim == 2 else np.take_along_axis(arms, index[..., None], -2))
+def rows_of(arms: Tensor, index: Tensor) -> Tensor:
+    """Return the features of some arms: ``(K, d)`` or ``(*B, K, d)``, and ``(*B, n)``, to ``(*B, n, d)``."""
+    if arms.dim() == 2:
+        return arms.index_select(0, index.reshape(-1)).reshape(index.shape + (arms.size(-1),))
+    return arms.gather(-2, index.unsqueeze(-1).expand(index.shape + (arms.size(-1),)))
+
+
+def _with_some_exact_arrays(squares: Any, arms: Any, matrix: Any, rounds: Any, every: int) -> Any:
+    count = -(-arms.shape[-2] // arms.shape[-1])
+    index = (np.asarray(rounds)[..., None] // every * count + np.arange(count)) % arms.shape[-2]
+    np.put_along_axis(squares, index, exact_squares(rows_of(arms, index), matrix), -1)
+    return squares
+
+
+@on_arrays(_with_some_exact_arrays)
+def with_some_exact(squares: Tensor, arms: Tensor, matrix: Tensor, rounds: Tensor, every: int = REFINE_EVERY) -> Tensor:
+    """Return new squares, of which those of the next K / d arms are exact."""
+    count = (arms.size(-2) + arms.size(-1) - 1) // arms.size(-1)
+    first = (rounds // every * count).unsqueeze(-1)
+    index = (first + torch.arange(count, device=rounds.device)) % arms.size(-2)
+    return squares.scatter(-1, index, exact_squares(rows_of(arms, index), matrix))
+
+
+def are_off(seen: Tensor, expected: Tensor) -> Tensor:
+    """Return whether two images Mz differ by more than rounding, ``(*B)``; True for NaN."""
+    limit = 64.0 * math.sqrt(seen.shape[-1]) * roundoff(seen)
+    is_near = norms(seen - expected, math.inf) <= limit * norms(seen, math.inf)
+    return ~is_near[..., 0]
+
+
+def _squares_or_exact_in_python(is_off: Any, squares: Any, arms: Any, matrix: Any, may_wait: bool) -> Any:
+    if is_compiling():
+        return torch.cond(is_off.any(), _exact, lambda s, x, m: s.clone(), (squares, arms, matrix))
+    is_known = may_wait and isinstance(is_off, Tensor) and is_readable(is_off)
+    if bool(is_off.any()) if is_known else may_hold(is_off):
+        return exact_squares(arms, matrix)
+    return squares
+
+
+@in_python(_squares_or_exact_in_python)
+def squares_or_exact(is_off: Tensor, squares: Tensor, arms: Tensor, matrix: Tensor, may_wait: bool) -> Tensor:
+    """Return the squares, or exact ones if those of a learner may be off, ``(*B)``.
+
+    The host waits for an accelerator only with ``may_wait``. Without it, the squares are exact there.
+    """
+    if bool(is_off.any()):
+        return exact_squares(arms, matrix)
+    return squares
+
+
+def _exact(squares: Tensor, arms: Tensor, matrix: Tensor) -> Tensor:
+    return exact_squares(arms, matrix)
+
+
+def masked(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return scores that are -inf where a mask is False."""
+    return scores if mask is None else scores.masked_fill(~mask, -math.inf)
