@@ -23,6 +23,7 @@ from torchonline.core.ops import (
     number,
     real,
     roundoff,
+    row_dots,
     sqrt,
     trace,
     where,
