@@ -1,5 +1,6 @@
 """Blocks of rounds that are learnt at once, from one state."""
 
+import math
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,8 +15,9 @@ from torchonline.core.inputs import array_of, as_dense, as_indices, as_tensor, c
 from torchonline.core.ops import joined
 from torchonline.core.stepping import all_or_nothing, in_order, one_at_a_time
 
-# Rounding moves an inverse by the roundoff times d times its largest inflation factor. This much is allowed.
-MOST_ROUNDING = 1e-3
+# Rounding moves an inverse by the roundoff times d times its largest inflation factor. So much is allowed in float64, in which
+# Cholesky factors are computed; and so much in the type of the state, which holds the inverse. Nothing is proved of float32.
+MOST_ROUNDING, MOST_ROUNDING_OF_STATE = 1e-3, 1.0
 
 
 def rows_of_block(learnt: int, dim: int) -> int:
@@ -26,14 +28,19 @@ def rows_of_block(learnt: int, dim: int) -> int:
 
 def can_learn_blocks(cls: Any) -> bool:
     """Return whether a class has a block form of the very update that its rounds make."""
-    order = cls.__mro__
-
-    def depth(name: str) -> int:
-        return next(i for i, base in enumerate(order) if name in base.__dict__)
-
     # A subclass with another update may not know of its parent's blocks. The base class has none.
-    base = next(i for i, one in enumerate(order) if "_learn_rows" in one.__dict__)
-    return depth("_observe_block") < base and depth("_observe_block") <= min(depth("_observe"), depth("_learn_round"))
+    block = _depth(cls, "_observe_block")
+    return block < _depth(cls, "_learn_rows") and block <= min(_depth(cls, "_observe"), _depth(cls, "_learn_round"))
+
+
+def can_compose_blocks(cls: Any) -> bool:
+    """Return whether a class of composed policies has a block form of the rounds that it learns."""
+    return min(_depth(cls, "_learn_block"), _depth(cls, "_learn_actions_block")) <= _depth(cls, "_learn_round")
+
+
+def _depth(cls: Any, name: str) -> float:
+    """Return how far up a class has a method from; infinity for none."""
+    return next((i for i, base in enumerate(cls.__mro__) if name in base.__dict__), math.inf)
 
 
 def totals_of_workers(self: Any, sums: list[Tensor]) -> list[Tensor]:
@@ -55,16 +62,18 @@ def first_worker_says(self: Any, condition: bool) -> bool:
     return condition if workers is None else workers.first_says(condition)
 
 
-def check_block(self: Any, inflation: Tensor) -> None:
+def check_block(self: Any, inflation: Tensor, is_response: bool = False) -> None:
     """Refuse a block after which rounding would decide on the inverse."""
     if not self.validate or not is_readable(inflation):
         return
-    most = MOST_ROUNDING / (2.0**-52 * self.dim)
+    dtype = self._state().dtype
+    most = min(MOST_ROUNDING / 2.0**-52, MOST_ROUNDING_OF_STATE / torch.finfo(dtype).eps) / self.dim
     largest = float(inflation.max())
     if not largest < most:
+        name, matrix = (self.response, "A") if is_response else (self.features_name, "V")
         raise refusal(
-            f"{self.features_name}: expected rounds that float64 can resolve together, with an inflation factor of V below "
-            f"{most:.1e}, got a factor of {largest:.1e}; scale the features down, raise ridge or noise_scale, or call step()"
+            f"{name}: expected rounds that {dtype} can resolve together, with an inflation factor of {matrix} below {most:.1e}, "
+            f"got a factor of {largest:.1e}; scale the features down, raise ridge or noise_scale, or call step()"
         )
 
 
@@ -112,6 +121,8 @@ class Log:
     def __init__(self, learner: Any, x: Any, reward: Any, noise_scale: Any, mask: Any, action: Any, name: str) -> None:
         self.learner, self.state, self.name = learner, learner._state(), name
         self.dims = dims = learner.batch_dims
+        # An array of integers is converted, as `step` does; a tensor of integers is an index by mistake.
+        self.is_array = not isinstance(x, Tensor)
         x, reward = self._rows(name, x), self._rows(learner.response, reward)
         scales = None if noise_scale is None else self._rows("noise_scale", noise_scale)
         is_one = x.shape == learner.features_shape
@@ -133,15 +144,14 @@ class Log:
             x, reward, scales, mask, action = (
                 None if value is None else value.unsqueeze(dims) for value in (x, reward, scales, mask, action)
             )
-        self.x, self.reward, self.scales, self.mask, self.action = x, reward, scales, mask, action
+        self.x, self.reward, self.scales, self.mask, self.action = map(self._apart, (x, reward, scales, mask, action))
         self.rounds: int = x.shape[dims]
+        self._blocks(0, 0)  # refuses types and devices before anything is learnt
 
     def learn_(self, first: int, rows: int, block_size: int | None) -> None:
         """Let the learner learn from some rounds, of which it makes one block if it has a size of blocks."""
         learner = self.learner
-        x = self._block(self.name, self.x, first, rows, False)
-        reward = self._block(learner.response, self.reward, first, rows, True)
-        scales = None if self.scales is None else self._block("noise_scale", self.scales, first, rows, True)
+        x, reward, scales = self._blocks(first, rows)
         mask = None if self.mask is None else self.mask.narrow(self.dims, first, rows)
         action = None if self.action is None else self.action.narrow(self.dims, first, rows)
         if is_readable(x):
@@ -169,13 +179,37 @@ class Log:
     def _rows(self, name: str, value: Any) -> Tensor:
         """Return an argument as a tensor, if possible without a copy."""
         if type(value) is np.ndarray and self.state.is_cpu and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
-            if value.flags.writeable and value.dtype.isnative and min(value.strides, default=0) >= 0:
+            is_plain = value.flags.writeable and value.dtype.isnative
+            if is_plain and all(step >= 0 and step % value.itemsize == 0 for step in value.strides):
                 return torch.from_numpy(value)
         return as_dense(name, as_tensor(name, value, self.state.device))
+
+    def _apart(self, values: Any) -> Any:
+        """Return an argument, or a copy of one that lies in memory that learning from the first rounds writes."""
+        if values is None or not is_readable(values) or not values.numel():
+            return values
+        written = (*self.learner.state().values(), *self.learner.scratch())
+        return values.clone() if any(share_memory(values, each) for each in written) else values
+
+    def _blocks(self, first: int, rows: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return features, responses and noise scales of some rounds in the type of the state; or raise."""
+        x = self._block(self.name, self.x, first, rows, self.is_array)
+        reward = self._block(self.learner.response, self.reward, first, rows, True)
+        return x, reward, None if self.scales is None else self._block("noise_scale", self.scales, first, rows, True)
 
     def _block(self, name: str, values: Tensor, first: int, rows: int, is_real: bool) -> Tensor:
         """Return some rounds of an argument in the type of the state."""
         return check_tensor(name, values.narrow(self.dims, first, rows).detach(), self.state, is_real=is_real)
+
+
+def share_memory(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors with values lie in the same memory, at least in part."""
+    if one.device != other.device or not is_readable(other):
+        return False
+    (first, size), (second, other_size) = (
+        (storage.data_ptr(), storage.nbytes()) for storage in (one.untyped_storage(), other.untyped_storage())
+    )
+    return first < second + other_size and second < first + size
 
 
 def check_learners(mask: Any, shape: tuple[int, ...], state: Tensor) -> Tensor:

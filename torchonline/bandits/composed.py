@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import as_reward, checked_actions, rounds_of_arrays, rounds_of_tensors
+from torchonline.bandits.blocks import can_compose_blocks
 from torchonline.bandits.early_rounds import EarlyRounds
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, drawn_with_probability
@@ -67,6 +68,8 @@ class ComposedPolicy(Learner):
         # A file would hold the parts twice.
         self.__dict__["_arguments"] = {}
         self.noise_scale = estimator.noise_scale
+        # Whether `learn` learns from many rounds at once, while features do not move.
+        self.has_blocks = estimator.has_blocks and can_compose_blocks(type(self))
         # Why this policy was recommended, for its repr.
         self.note = ""
         self.features_shape, self.response_shape = (*batch_shape, dim), batch_shape
@@ -260,7 +263,7 @@ class ComposedPolicy(Learner):
 
     def _learns_blocks_now(self) -> bool:
         """Return whether the next rounds can be learnt at once: the features must not move."""
-        return self.policy.estimator.has_blocks and self._rounds_until_freeze() == 0
+        return self.has_blocks and self._rounds_until_freeze() == 0
 
     def _rounds_until_freeze(self) -> int:
         """Return the number of rounds after which features stay as they are, or a large number."""

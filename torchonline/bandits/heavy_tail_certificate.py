@@ -214,7 +214,7 @@ class HeavyTailCertificate(Estimator):
         V_factor, inflation = add_squares_(self._precision(), squares)
         self._check_block(inflation)
         A_factor, inflation = add_squares_(self._weighted_precision(), weighted)
-        self._check_block(inflation)
+        self._check_block(inflation, True)
         # P = V^-1 A V^-1 from its root: W A W would lose digits.
         root = torch.cholesky_solve(A_factor, V_factor)
         self.P.copy_(root @ root.mT)
