@@ -17,7 +17,7 @@ from torchonline.core.stepping import all_or_nothing, in_order, one_at_a_time
 
 # Rounding moves an inverse by the roundoff times d times its largest inflation factor. So much is allowed in float64, in which
 # Cholesky factors are computed; and so much in the type of the state, which holds the inverse. Nothing is proved of float32.
-MOST_ROUNDING, MOST_ROUNDING_OF_STATE = 1e-3, 1.0
+MOST_ROUNDING, MOST_ROUNDING_OF_STATE = 1e-3, 0.1
 
 
 def rows_of_block(learnt: int, dim: int) -> int:

@@ -36,6 +36,7 @@ from torchonline.core.precision_matrix import (
     gram,
     log_det,
     refine_,
+    solved,
     start_of,
     subtract_outers_,
 )
@@ -221,7 +222,7 @@ class HeavyTailCertificate(Estimator):
         bias.copy_(minimum(near, far))
         self.logdet.copy_(at_least(log_det(A_factor) - self.dim * math.log(self.ridge), 0.0))
         self.rounds += count
-        move = self.V_inv @ moved
+        move = solved(V_factor, moved)
         return move if pull.dim() > rho.dim() else move.squeeze(-1)
 
     def _weighted_precision(self) -> PrecisionMatrix:
