@@ -266,6 +266,8 @@ class BanditHead(nn.Module):
             policy.learn(inputs, action, reward, noise_scale, block_size=block_size)
             return
         if self.scaler is not None:
+            if block_size is not None:
+                positive_integer("block_size", block_size)
             step_together(self, self.scaler, inputs, action, reward, noise_scale)
             return
         action = self._checked_action(action, inputs)

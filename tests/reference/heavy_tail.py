@@ -61,10 +61,16 @@ class HeavyTailReference:
         return arms @ self.theta + self.radius() * self.width(arms)
 
     def step(self, x: np.ndarray, reward: float, noise_scale: float | None = None) -> None:
-        nu = self.noise_scale if noise_scale is None else noise_scale
         self.rounds += 1
         if not x.any():
             return
+        a, target, rho, b = self.weigh(x, reward, noise_scale)
+        self._absorb(a, rho, b)
+        self.moment = self.moment + a * target
+
+    def weigh(self, x: np.ndarray, reward: float, noise_scale: float | None, least: float = 0.0) -> tuple:
+        """x / sigma, what it is to predict, rho and b, of a round that is counted already; nu is at least ``least`` B."""
+        nu = self.noise_scale if noise_scale is None else noise_scale
         mean, w = float(x @ self.theta), self.radius() * float(self.width(x))
         B = self.S * float(np.linalg.norm(x))
         z = float(np.clip((max(mean - w, -B) + min(mean + w, B)) / 2.0, -B, B))
@@ -74,13 +80,10 @@ class HeavyTailReference:
             sigma, psi, b = 1.0, reward - z, 0.0
             rho = (abs(psi) + c) ** 2
         else:
-            sigma, tau, v, b = self._clip_level(x, nu, B, c)
+            sigma, tau, v, b = self._clip_level(x, max(nu, least * B), B, c)
             psi = float(np.clip((reward - z) / sigma, -tau, tau))
             rho = psi**2 / 3.0 + 2.0 * v / 3.0
-
-        a = x / sigma
-        self._absorb(a, rho, b)
-        self.moment = self.moment + a * (psi + z / sigma)
+        return x / sigma, psi + z / sigma, rho, b
 
     def _clip_level(self, x: np.ndarray, nu: float, B: float, c: float) -> tuple[float, float, float, float]:
         """sigma, tau, and the bounds v and b of what is left when it is clipped."""

@@ -56,16 +56,21 @@ class SystemIdentificationReference(HeavyTailReference):
         return np.maximum(mean - error, -bound), np.minimum(mean + error, bound)
 
     def step(self, x: np.ndarray, next_state: np.ndarray, noise_scale: np.ndarray | None = None) -> None:
-        y = next_state / self.nu
-        nu = 1.0 if noise_scale is None else float((noise_scale / self.nu).max())
         self.rounds += 1
         if not x.any():
             return
+        a, target, rho, b = self.weigh(x, next_state, noise_scale)
+        self._absorb(a, rho, b)
+        self.moment = self.moment + np.outer(a, target)
+
+    def weigh(self, x: np.ndarray, next_state: np.ndarray, noise_scale: np.ndarray | None, least: float = 0.0) -> tuple:
+        """As in one output, with the largest of the outputs' numbers where one counts for all."""
+        y = next_state / self.nu
+        nu = 1.0 if noise_scale is None else float((noise_scale / self.nu).max())
         mean, w = x @ self.scaled_theta, self.scaled_radius() * float(self.width(x))
         B = self.S * float(np.linalg.norm(x))
         z = np.clip((np.maximum(mean - w, -B) + np.minimum(mean + w, B)) / 2.0, -B, B)
-        sigma, tau, v, b = self._clip_level(x, nu, float(B.max()), float(np.minimum(w, B).max()))
+        most, c = float(B.max()), float(np.minimum(w, B).max())
+        sigma, tau, v, b = self._clip_level(x, max(nu, least * most), most, c)
         psi = np.clip((y - z) / sigma, -tau, tau)
-        a = x / sigma
-        self._absorb(a, max(each**2 / 3.0 + 2.0 * v / 3.0 for each in psi), b)
-        self.moment = self.moment + np.outer(a, psi + z / sigma)
+        return x / sigma, psi + z / sigma, max(each**2 / 3.0 + 2.0 * v / 3.0 for each in psi), b

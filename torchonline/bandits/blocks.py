@@ -14,8 +14,9 @@ from torchonline.core.inputs import array_of, as_dense, as_indices, as_tensor, c
 from torchonline.core.ops import joined
 from torchonline.core.stepping import all_or_nothing, in_order, one_at_a_time
 
-# Rounding moves an inverse by the roundoff times d times its largest inflation factor. This much is allowed.
-MOST_ROUNDING = 1e-3
+# Rounding moves an inverse by the roundoff times d times its largest inflation factor. So much is allowed in float64, in which
+# Cholesky factors are computed; and so much in the type of the state, which holds the inverse. Nothing is proved of float32.
+MOST_ROUNDING, MOST_ROUNDING_OF_STATE = 1e-3, 0.1
 
 
 def rows_of_block(learnt: int, dim: int) -> int:
@@ -56,16 +57,18 @@ def first_worker_says(self: Any, condition: bool) -> bool:
     return condition if workers is None else workers.first_says(condition)
 
 
-def check_block(self: Any, inflation: Tensor) -> None:
+def check_block(self: Any, inflation: Tensor, is_response: bool = False) -> None:
     """Refuse a block after which rounding would decide on the inverse."""
     if not self.validate or not is_readable(inflation):
         return
-    most = MOST_ROUNDING / (2.0**-52 * self.dim)
+    dtype = self._state().dtype
+    most = min(MOST_ROUNDING / 2.0**-52, MOST_ROUNDING_OF_STATE / torch.finfo(dtype).eps) / self.dim
     largest = float(inflation.max())
     if first_worker_says(self, not largest < most):
+        name, matrix = (self.response, "A") if is_response else (self.features_name, "V")
         raise refusal(
-            f"{self.features_name}: expected rounds that float64 can resolve together, with an inflation factor of V below "
-            f"{most:.1e}, got a factor of {largest:.1e}; scale the features down, raise ridge or noise_scale, or call step()"
+            f"{name}: expected rounds that {dtype} can resolve together, with an inflation factor of {matrix} below {most:.1e}, "
+            f"got a factor of {largest:.1e}; scale the features down, raise ridge or noise_scale, or call step()"
         )
 
 
@@ -113,6 +116,8 @@ class Log:
     def __init__(self, learner: Any, x: Any, reward: Any, noise_scale: Any, mask: Any, action: Any, name: str) -> None:
         self.learner, self.state, self.name = learner, learner._state(), name
         self.dims = dims = learner.batch_dims
+        # An array of integers is converted, as `step` does; a tensor of integers is an index by mistake.
+        self.is_array = not isinstance(x, Tensor)
         x, reward = self._rows(name, x), self._rows(learner.response, reward)
         scales = None if noise_scale is None else self._rows("noise_scale", noise_scale)
         is_one = x.shape == learner.features_shape
@@ -134,15 +139,14 @@ class Log:
             x, reward, scales, mask, action = (
                 None if value is None else value.unsqueeze(dims) for value in (x, reward, scales, mask, action)
             )
-        self.x, self.reward, self.scales, self.mask, self.action = x, reward, scales, mask, action
+        self.x, self.reward, self.scales, self.mask, self.action = map(self._apart, (x, reward, scales, mask, action))
         self.rounds: int = x.shape[dims]
+        self._converted(0, 0)  # refuses types and devices before anything is learnt
 
     def block(self, first: int, rows: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """Return some rounds in the type of the state, checked: features, rewards, noise scales, actions and mask."""
         learner = self.learner
-        x = self._converted(self.name, self.x, first, rows, False)
-        reward = self._converted(learner.response, self.reward, first, rows, True)
-        scales = None if self.scales is None else self._converted("noise_scale", self.scales, first, rows, True)
+        x, reward, scales = self._converted(first, rows)
         if is_readable(x):
             learner._check_rewards(reward, scales)
             learner._check_features(self.name, x)
@@ -177,11 +181,26 @@ class Log:
     def _rows(self, name: str, value: Any) -> Tensor:
         """Return an argument as a tensor, if possible without a copy."""
         if type(value) is np.ndarray and self.state.is_cpu and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
-            if value.flags.writeable and value.dtype.isnative and min(value.strides, default=0) >= 0:
+            is_plain = value.flags.writeable and value.dtype.isnative
+            if is_plain and all(step >= 0 and step % value.itemsize == 0 for step in value.strides):
                 return torch.from_numpy(value)
         return as_dense(name, as_tensor(name, value, self.state.device))
 
-    def _converted(self, name: str, values: Tensor, first: int, rows: int, is_real: bool) -> Tensor:
+    def _apart(self, values: Any) -> Any:
+        """Return an argument, or a copy of one that lies in memory that learning from the first rounds writes."""
+        if values is None or not is_readable(values) or not values.numel():
+            return values
+        written = (*self.learner.state().values(), *self.learner.scratch())
+        return values.clone() if any(share_memory(values, each) for each in written) else values
+
+    def _converted(self, first: int, rows: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return features, responses and noise scales of some rounds in the type of the state; or raise."""
+        x = self._converted_one(self.name, self.x, first, rows, self.is_array)
+        reward = self._converted_one(self.learner.response, self.reward, first, rows, True)
+        scales = self.scales
+        return x, reward, None if scales is None else self._converted_one("noise_scale", scales, first, rows, True)
+
+    def _converted_one(self, name: str, values: Tensor, first: int, rows: int, is_real: bool) -> Tensor:
         """Return some rounds of an argument in the type of the state."""
         return check_tensor(name, values.narrow(self.dims, first, rows).detach(), self.state, is_real=is_real)
 
@@ -189,6 +208,16 @@ class Log:
 def check_log(log: Log) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Check all values of a log at once; return its features, rewards, noise scales and actions."""
     return log.block(0, log.rounds)[:4]
+
+
+def share_memory(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors with values lie in the same memory, at least in part."""
+    if one.device != other.device or not is_readable(other):
+        return False
+    (first, size), (second, other_size) = (
+        (storage.data_ptr(), storage.nbytes()) for storage in (one.untyped_storage(), other.untyped_storage())
+    )
+    return first < second + other_size and second < first + size
 
 
 def check_learners(mask: Any, shape: tuple[int, ...], state: Tensor) -> Tensor:

@@ -212,7 +212,7 @@ class DisjointArms(ComposedPolicy):
         if moving > 0:
             return min(moving, 8192)
         if block_size is not None:
-            return block_size
+            return max(block_size, 1)
         # One arm may have all of the rounds, and each arm has room for as many: 64 MiB at most, if not for 256 rounds.
         numbers = self.policy.estimator.dim * self.policy.estimator.rounds.numel()
         return max(min(8192, (1 << 23) // numbers), 256)

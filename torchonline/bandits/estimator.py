@@ -390,6 +390,8 @@ class Estimator(Learner):
         return self._at_most_an_epoch(rows_of_block(learnt, self.dim))
 
     def _at_most_an_epoch(self, size: int) -> int:
+        # A file does not check its arguments, and must not wait for ever.
+        size = max(size, 1)
         return size if self.restart_every is None else min(size, self.restart_every)
 
     def _can_ask_in_python(self, value: Tensor) -> bool:
@@ -490,8 +492,9 @@ class Estimator(Learner):
         return bool(condition.any())
 
     @in_python(check_block)
-    def _check_block(self, inflation: Tensor) -> None:
+    def _check_block(self, inflation: Tensor, is_response: bool = False) -> None:
         """Refuse a block whose sums the dtype cannot resolve, by :func:`add_squares_`."""
+        # ``is_response`` blames the response, not x.
         return
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:

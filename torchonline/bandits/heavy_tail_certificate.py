@@ -35,6 +35,7 @@ from torchonline.core.precision_matrix import (
     gram,
     log_det,
     refine_,
+    solved,
     start_of,
     subtract_outers_,
 )
@@ -213,14 +214,14 @@ class HeavyTailCertificate(Estimator):
         V_factor, inflation = add_squares_(self._precision(), squares)
         self._check_block(inflation)
         A_factor, inflation = add_squares_(self._weighted_precision(), weighted)
-        self._check_block(inflation)
+        self._check_block(inflation, True)
         # P = V^-1 A V^-1 from its root: W A W would lose digits.
         root = torch.cholesky_solve(A_factor, V_factor)
         self.P.copy_(root @ root.mT)
         bias.copy_(minimum(near, far))
         self.logdet.copy_(at_least(log_det(A_factor) - self.dim * math.log(self.ridge), 0.0))
         self.rounds += count
-        move = self.V_inv @ moved
+        move = solved(V_factor, moved)
         return move if pull.dim() > rho.dim() else move.squeeze(-1)
 
     def _weighted_precision(self) -> PrecisionMatrix:

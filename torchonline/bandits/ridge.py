@@ -11,7 +11,7 @@ from torchonline.bandits.policies import UCB
 from torchonline.core.checks import one_of, positive, within
 from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, number, sqrt, weighted
 from torchonline.core.options import LearnerOptions, arguments_of
-from torchonline.core.precision_matrix import add_squares_, gram, log_det
+from torchonline.core.precision_matrix import add_squares_, gram, log_det, solved
 
 
 class RidgeRegression(Estimator):
@@ -107,7 +107,7 @@ class RidgeRegression(Estimator):
         squares, moved = self._totals([gram(a, a), gram(a, residual.unsqueeze(-1))])
         factor, inflation = add_squares_(self._precision(), squares)
         self._check_block(inflation)
-        self.theta_hat += matvec(self.V_inv, moved.squeeze(-1))
+        self.theta_hat += solved(factor, moved).squeeze(-1)
         self.logdet.copy_(at_least(log_det(factor) - self.dim * math.log(self.ridge), 0.0))
         self.rounds += count
 

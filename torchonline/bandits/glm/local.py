@@ -165,8 +165,8 @@ class LocalGLMRegression(MixtureEstimator):
             G_move = matvec(G, move)
             residual = gradient.squeeze(-1) + G_move
             length = sqrt(at_least(dot(residual, matvec(self.V_inv, residual)), 0.0))
-            # What the confidence set pays for stopping here.
-            price = length * (sqrt(at_least(dot(move, G_move), 0.0)) + radius)
+            # What the confidence set pays for stopping here. A radius of 0 must not stop the learning.
+            price = length * (sqrt(at_least(dot(move, G_move), 0.0)) + at_least(radius, 1.0))
             if i == steps or not self._is_any(price > self.tolerance * at_least(radius * radius, 1.0)):
                 break
             step = torch.cholesky_solve(residual.unsqueeze(-1), torch.linalg.cholesky_ex(G + hessian)[0]).squeeze(-1)
