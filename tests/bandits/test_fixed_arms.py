@@ -46,7 +46,7 @@ from torchonline.export import to_program, to_torchscript
 pytestmark = pytest.mark.fast
 
 D = torch.float64
-DIM, ARMS = 4, 9
+DIM, ARMS = 6, 9
 MAKERS: dict[str, Callable[..., Any]] = {
     "OFUL": lambda **o: OFUL(DIM, **o),
     "HeavyTailUCB": lambda **o: HeavyTailUCB(DIM, **o),
@@ -205,6 +205,20 @@ def test_squares_are_seldom_computed_anew(name: str, monkeypatch: pytest.MonkeyP
     agrees(fixed)
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("count", [ARMS, 2])
+def test_errors_are_gone_after_8d_rounds(count: int, batch: tuple[int, ...]) -> None:
+    """Every arm gets an exact square in turn, so that what rounding has done to the squares is forgotten."""
+    fixed = FixedArms(OFUL(DIM, batch_shape=batch), some_arms(count))
+    play(fixed, clicks(11, *batch))
+    with torch.no_grad():
+        fixed.squares.mul_(1.001)
+    before = fixed.policy(fixed.arms.expand(*batch, *fixed.arms.shape))
+    assert not torch.allclose(fixed(), before, rtol=1e-6)
+    play(fixed, clicks(8 * DIM, *batch))
+    agrees(fixed)
+
+
 @pytest.mark.parametrize("is_one_hot", [False, True])
 def test_an_estimator_that_moves_otherwise_is_right_too(is_one_hot: bool) -> None:
     arms = torch.eye(DIM, dtype=D) if is_one_hot else some_arms()
@@ -280,8 +294,8 @@ def load_another(fixed: FixedArms) -> None:
     other, rounds = copy.deepcopy(fixed.estimator), int(fixed.estimator.rounds)
     fixed.estimator.reset()
     other.reset()
-    fixed.estimator.step(torch.tensor([[0.5, 0.5, 0.0, 0.0]] * rounds, dtype=D), torch.zeros(rounds))
-    other.step(torch.tensor([[0.5, -0.5, 0.0, 0.0]] * rounds, dtype=D), torch.zeros(rounds))
+    fixed.estimator.step(torch.tensor([[0.5, 0.5] + [0.0] * 4] * rounds, dtype=D), torch.zeros(rounds))
+    other.step(torch.tensor([[0.5, -0.5] + [0.0] * 4] * rounds, dtype=D), torch.zeros(rounds))
     fixed.select()
     fixed.estimator.load_state_dict(other.state_dict())
 
@@ -358,7 +372,7 @@ def test_a_resumed_run_continues_bit_for_bit(name: str, batch: tuple[int, ...]) 
 def test_a_state_of_other_arms_is_refused() -> None:
     fixed, other = FixedArms(OFUL(DIM), some_arms()), FixedArms(OFUL(DIM), some_arms(5))
     before, state = snapshot(fixed), snapshot(fixed)
-    with pytest.raises(RuntimeError, match=r"arms: expected shape \(9, 4\), got \(5, 4\)"):
+    with pytest.raises(RuntimeError, match=r"arms: expected shape \(9, 6\), got \(5, 6\)"):
         fixed.load_state_dict(other.state_dict())
     state["arms"][0, 0] = torch.inf
     with pytest.raises(RuntimeError, match="arms: expected finite values, got infinity"):
@@ -649,7 +663,7 @@ def test_people_s_values_are_welcome() -> None:
         twin.step(action, reward)
         close(twin(), twins[0](), 1e-12)
     fixed.step([1, 2], torch.tensor([0.5, 1.0]).numpy(), [1.0, 2])
-    assert repr(fixed).startswith("FixedArms(\n  arms=9, dim=4, batch_shape=()\n")
+    assert repr(fixed).startswith("FixedArms(\n  arms=9, dim=6, batch_shape=()\n")
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
