@@ -1,6 +1,6 @@
 """Blocks of rounds that are learnt at once: coverage, width, regret, time, and what breaks them.
 
-- coverage: 2000 runs are fleets of 500. A run has failed if its set missed the parameter after any block. Features are the
+- coverage, of 2000 runs. A run has failed if its set missed the parameter after any block. Features are the
   policy's own choices among 5 new unit arms in each round ("own choices"), the unit vector along which the set is worst, known
   only to an adversary ("against it"), or random directions that grow ("growing": linear rewards have features of any length,
   so a block's squared widths add up to 0.2; with a link, lengths grow to 1 over the run). A block has 1 round, an eighth of the
@@ -60,9 +60,13 @@ from torchonline.environments import (
 from torchonline.links import Link
 from torchonline.metrics import has_missed
 
-DELTAS, ARMS, MEMBERS = (0.5, 0.1, 0.05), 5, 500
-# Of each size of blocks: its name, and the rounds of a run.
-SIZES: dict[int | None, tuple[str, int]] = {1: ("1", 400), None: ("1/8", 3000), 1000: ("1000", 5000)}
+DELTAS, ARMS = (0.5, 0.1, 0.05), 5
+# Of each size of blocks: its name, the rounds of a run, and the runs that are one fleet, whose arrays have a moderate size.
+SIZES: dict[int | None, tuple[str, int, int]] = {
+    1: ("1", 200, 2000),
+    None: ("1/8", 1000, 2000),
+    1000: ("1000", 3000, 500),
+}
 FEATURES = ("own choices", "against it", "growing")
 # A share of the radius that promises nothing.
 TOO_LITTLE = 2.0 / 3.0
@@ -165,9 +169,9 @@ def missed(estimator: Estimator, theta: Tensor) -> Tensor:
     return torch.stack([has_missed(estimator, theta), has_missed(estimator, farther)])
 
 
-def in_fleets(count: Callable[..., tuple[int, ...]], runs: int) -> tuple[int, ...]:
-    """Sum counts over fleets of at most 500 runs, whose arrays have a moderate size."""
-    sizes = [min(MEMBERS, runs - first) for first in range(0, runs, MEMBERS)]
+def in_fleets(count: Callable[..., tuple[int, ...]], runs: int, most: int) -> tuple[int, ...]:
+    """Sum counts over fleets of at most ``most`` runs."""
+    sizes = [min(most, runs - first) for first in range(0, runs, most)]
     return tuple(map(sum, zip(*(count(runs=size, seed=i) for i, size in enumerate(sizes)), strict=True)))
 
 
@@ -178,7 +182,7 @@ def allowed(delta: float, runs: int) -> float:
 
 def coverage(smoke: bool) -> Iterator[str]:
     runs, shrink = (4, 100) if smoke else (2000, 1)
-    headers = [f"{name}: {delta:g}" for name, _ in SIZES.values() for delta in DELTAS]
+    headers = [f"{name}: {delta:g}" for name, *_ in SIZES.values() for delta in DELTAS]
     for dim, deltas in ((2, DELTAS), (5, DELTAS[:1])):
         chosen = [header for header in headers if float(header.split()[-1]) in deltas]
         most, power = dict.fromkeys(deltas, 0), dict.fromkeys(LAWS, 0)
@@ -186,10 +190,10 @@ def coverage(smoke: bool) -> Iterator[str]:
         for name, rewards in LAWS.items():
             for kind in FEATURES:
                 cells = []
-                for size, (_, rounds) in SIZES.items():
+                for size, (_, rounds, members) in SIZES.items():
                     for delta in deltas:
                         one = partial(failures, rewards, kind, size, delta, max(1, rounds // shrink), dim=dim)
-                        full, part = in_fleets(one, runs)
+                        full, part = in_fleets(one, runs, members)
                         cells.append(str(full))
                         most[delta] = max(most[delta], full)
                         # At a large delta, 2/3 of the radius may be too little before the first round.
@@ -252,7 +256,7 @@ def broken(smoke: bool) -> Iterator[str]:
     rows = []
     for fault in FAULTS:
         counts = [
-            in_fleets(partial(broken_failures, name, fault, delta, rounds), runs)[0]
+            in_fleets(partial(broken_failures, name, fault, delta, rounds), runs, 2000)[0]
             for name in SHOCKED
             for delta in DELTAS
         ]
