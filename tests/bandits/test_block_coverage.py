@@ -3,12 +3,15 @@
 Two thirds of a radius fail in the same count, and so do rounds that break a condition of the theorem.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from tests.docs.script_modules import script_modules
+from torchonline import HeavyTailRegression, LocalGLMRegression
 
 RUNS, DELTA = 200, 0.05
 LAWS = (
@@ -59,3 +62,19 @@ def test_every_law_is_counted(blocks: SimpleNamespace) -> None:
 def test_rounds_that_break_a_condition_are_seen(blocks: SimpleNamespace, law: str, rounds: int, fault: str) -> None:
     (failed,) = blocks.broken_failures(law, fault, DELTA, rounds, RUNS)
     assert (failed <= blocks.allowed(DELTA, RUNS)) == (fault == "none")
+
+
+@pytest.mark.parametrize("make", [HeavyTailRegression, LocalGLMRegression])
+def test_blocks_of_a_fleet_do_not_look_ahead(make: Callable[..., Any]) -> None:
+    """A learner's blocks end by its own rounds: whether another one has rounds to come may depend on rewards of this block."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.nn.functional.normalize(torch.randn(2, 400, 3, generator=generator, dtype=torch.float64), dim=-1)
+    reward = torch.randint(2, (2, 400), generator=generator).double()
+    mask = torch.rand(2, 400, generator=generator) < torch.tensor([[0.8], [0.2]])
+    fleet, single = make(3, batch_shape=(2,)), [make(3), make(3)]
+    fleet.learn(x, reward, mask=mask)
+    for i, one in enumerate(single):
+        one.learn(x[i, mask[i]], reward[i, mask[i]])
+        assert int(fleet.rounds[i]) == int(one.rounds) == int(mask[i].sum())
+        torch.testing.assert_close(fleet.theta_hat[i], one.theta_hat, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(fleet.radius()[i], one.radius(), rtol=1e-9, atol=1e-9)
