@@ -167,8 +167,10 @@ class Log:
             view.mark_written()
             return
         scales = learner._own_scale(reward) if scales is None else scales
-        if action is None:
-            learner._learn_block(x, reward, scales, mask)
+        if action is None and mask is not None:
+            learner._learn_masked(x, reward, scales, mask, block_size)
+        elif action is None:
+            learner._learn_block(x, reward, scales, None)
         else:
             learner._learn_actions_block(x, action, reward, scales, block_size)
 

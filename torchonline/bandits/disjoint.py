@@ -213,9 +213,8 @@ class DisjointArms(ComposedPolicy):
             return min(moving, 8192)
         if block_size is not None:
             return max(block_size, 1)
-        # One arm may have all of the rounds, and each arm has room for as many: 64 MiB at most, if not for 256 rounds.
-        numbers = self.policy.estimator.dim * self.policy.estimator.rounds.numel()
-        return max(min(8192, (1 << 23) // numbers), 256)
+        # One arm may have all of the rounds, and each arm has room for as many.
+        return self.policy.estimator._rows_at_once()
 
     def _learn_actions_block(
         self, context: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None
@@ -230,18 +229,19 @@ class DisjointArms(ComposedPolicy):
             return
         fleet = self.policy.estimator
         x, rewards, scales, mask = self._by_arm(self._features(context), action, reward, noise_scale)
-        done, most = 0, x.size(-2)
-        is_first = True
-        while done < most or is_first:  # once without rounds too, for the sums of other workers
-            size = most if block_size is not None else fleet._rows_of_next_block(done, None, mask)
-            size, is_first = min(fleet._at_most_an_epoch(size), most - done), False
-            fleet._learn_block(
-                x.narrow(-2, done, size),
-                rewards.narrow(-1, done, size),
-                scales.narrow(-1, done, size),
-                mask.narrow(-1, done, size),
-            )
-            done += size
+        if block_size is None:
+            fleet._learn_own_blocks(x, rewards, scales, mask)
+        else:
+            done, most, is_first = 0, x.size(-2), True
+            while done < most or is_first:  # once without rounds too, for the sums of other workers
+                size, is_first = min(fleet._at_most_an_epoch(most), most - done), False
+                fleet._learn_block(
+                    x.narrow(-2, done, size),
+                    rewards.narrow(-1, done, size),
+                    scales.narrow(-1, done, size),
+                    mask.narrow(-1, done, size),
+                )
+                done += size
         self._count_block_(context.size(rows))
 
     def _by_arm(

@@ -372,22 +372,25 @@ class Estimator(Learner):
                 scale = self._own_scale(r)
                 if noise_scale is not None:
                     scale = noise_scale.narrow(rows, done, size).detach().to(dtype)
-                taken = None if mask is None else mask.narrow(rows, done, size)
-                self._learn_block(x.narrow(rows, done, size).detach().to(dtype), r, scale, taken)
+                some = x.narrow(rows, done, size).detach().to(dtype)
+                if mask is None:
+                    self._learn_block(some, r, scale, None)
+                else:
+                    self._learn_masked(some, r, scale, mask.narrow(rows, done, size), block_size)
                 done += size
 
     def _rows_of_next_block(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
-        """Return the size of the next block of a batch of which ``done`` rounds are learnt."""
+        """Return how many rounds of a batch, of which ``done`` are learnt, are next: a block, or under a mask several."""
         if block_size is not None:
             return self._at_most_an_epoch(block_size)
-        learnt, rounds = done, self.rounds
-        if self._can_ask(rounds):
-            if mask is not None:
-                # The fleet's learners that have rounds to come decide.
-                has_rounds = mask.narrow(-1, done, mask.size(-1) - done).any(-1)
-                rounds = torch.where(has_rounds, rounds, rounds.max())
-            learnt = int(rounds.min())
+        if mask is not None and self._learns_blocks_now():
+            return self._rows_at_once()
+        learnt = int(self.rounds.min()) if self._can_ask(self.rounds) else done
         return self._at_most_an_epoch(rows_of_block(learnt, self.dim))
+
+    def _rows_at_once(self) -> int:
+        """Return how many rounds of all learners of a fleet have room: 64 MiB at most, if not for 256 rounds."""
+        return max(min(8192, (1 << 23) // (self.dim * self.rounds.numel())), 256)
 
     def _at_most_an_epoch(self, size: int) -> int:
         # A file does not check its arguments, and must not wait for ever.
@@ -401,6 +404,45 @@ class Estimator(Learner):
     def _can_ask(self, value: Tensor) -> bool:
         """Return whether the host may wait for a value."""
         return True
+
+    def _learn_masked(
+        self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor, block_size: int | None
+    ) -> None:
+        """Learn the rounds in a mask: one block of the given size, or blocks of each learner's own."""
+        if block_size is None and self._learns_blocks_now():
+            self._learn_own_blocks(x, reward, noise_scale, mask)
+        else:
+            self._learn_block(x, reward, noise_scale, mask)
+
+    def _learn_own_blocks(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
+        """Learn the rounds in a mask, in blocks that end by each learner's own count of rounds.
+
+        Blocks that ended by the counts of others would look ahead: whether another learner has rounds to come may depend on
+        rewards of this block (docs/blocks.md).
+        """
+        # Places of each learner's own rounds, in order, then those of the others.
+        places = (~mask).to(torch.uint8).argsort(dim=-1, stable=True)
+        count, most, asks = mask.sum(-1), mask.size(-1), self._can_ask(self.rounds)
+        start = torch.zeros_like(count)
+        left = self._longest(count) if asks else most
+        while left > 0:
+            # Where the host cannot ask, all learners count as new.
+            size = torch.clamp((self.rounds if asks else start) // 8, min=self.dim).clamp(
+                max=self._at_most_an_epoch(8192)
+            )
+            end = torch.minimum(start + size, count)
+            rows = int((end - start).max()) if asks else min(rows_of_block(most - left, self.dim), left)
+            slot = start.unsqueeze(-1) + torch.arange(rows, device=count.device)
+            place = places.take_along_dim(slot.clamp(max=most - 1), -1)
+            self._learn_block(
+                rounds_at(x, place), rounds_at(reward, place), rounds_at(noise_scale, place), slot < end.unsqueeze(-1)
+            )
+            start = end
+            left = self._longest(count - start) if asks else left - rows
+
+    def _longest(self, count: Tensor) -> int:
+        """Return the largest count of any learner, on any worker: ``(*B)``."""
+        return int(self._most(count.unsqueeze(-1)).max())
 
     def _learn_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
         """Learn from n rounds of each learner, and start anew where they end an epoch."""
@@ -605,6 +647,12 @@ class Estimator(Learner):
     def _is_ordinary(self, reward: Any) -> bool:
         """Return whether an array or a float surely passes :meth:`_check_rewards`."""
         return checks.is_ordinary(reward)
+
+
+def rounds_at(values: Tensor, place: Tensor) -> Tensor:
+    """Return the rounds at some places: ``(*B, n, ...)`` and ``(*B, m)`` to ``(*B, m, ...)``."""
+    rows = place if values.dim() == place.dim() else place.unsqueeze(-1)
+    return values.take_along_dim(rows, place.dim() - 1)
 
 
 def _start(name: str, value: Tensor | None) -> tuple[str, float, bool] | None:
