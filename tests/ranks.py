@@ -16,7 +16,8 @@ from torch import Tensor, distributed
 
 import torchonline
 from tests.learners import MODELS, Case, estimator_of, public_classes
-from torchonline.distributed import SharedLearner, digest
+from torchonline.distributed import SharedLearner
+from torchonline.distributed.ranks import digest
 from torchonline.privacy.learners.base import PrivateLearner
 
 D = torch.float64

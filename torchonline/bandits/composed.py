@@ -275,10 +275,10 @@ class ComposedPolicy(Learner):
 
     def _count_block_(self, rounds: int) -> None:
         """Count rounds that were learnt at once, while the features did not move."""
-        count, scaler = self.policy.estimator._totals([torch.zeros_like(self.rounds) + rounds])[0], self.scaler
+        scaler = self.scaler
         if scaler is not None:
-            scaler.rounds += count
-        self.rounds += count
+            scaler.rounds += rounds
+        self.rounds += rounds
 
     def _own_scale(self, reward: Tensor) -> Tensor:
         """Return the estimator's noise scale, shaped as rewards."""
