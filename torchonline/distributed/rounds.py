@@ -13,6 +13,7 @@ from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaled import ScaledPolicy
+from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.stepping import all_or_nothing_with
 from torchonline.distributed.ranks import told
@@ -35,8 +36,8 @@ class Steps:
     def __init__(self, policy: Any, learner: Any) -> None:
         self.policy, self.learner = policy, learner
         self.always_one = isinstance(learner, (ConvexLearner, PrivateLearner))
-        # The dimensions of the first argument of one round.
-        self.dims: int = learner.batch_dims + getattr(policy, "item_dims", 1)
+        # The dimensions of the first argument of one round: features, or all arms.
+        self.dims: int = learner.batch_dims + (2 if isinstance(policy, SharedRadiusMaster) else 1)
 
     def count(self, arguments: Arguments) -> int:
         """Return the number of rounds in some arguments, as far as their shapes tell."""
@@ -58,10 +59,10 @@ class Steps:
         Return the first error of what was refused and has taken its step all the same; None for none.
         """
         state = list(self.learner.state().values())
-        all_or_nothing_with(self.learner, self, state, self._step_all, of_ranks)
+        all_or_nothing_with(self.learner, self, state, self._learn_all, of_ranks, block_size)
         return None
 
-    def _step_all(self, of_ranks: list[list[Arguments]]) -> None:
+    def _learn_all(self, of_ranks: list[Any], block_size: int | None) -> None:
         for rank, queue in enumerate(of_ranks):
             for arguments in queue:
                 self._step(rank, arguments)
@@ -142,8 +143,7 @@ class Logs(Steps):
         """Return the rounds in one piece, or raise."""
         return self.joined(self._log(**arguments) for arguments in _stacked(queue, self.learner))
 
-    def learn(self, of_ranks: list[Any], block_size: int | None) -> None:
-        """Learn what all ranks have sent, in order, all or nothing."""
+    def _learn_all(self, of_ranks: list[Any], block_size: int | None) -> None:
         device = self.learner.constants.device
         x, reward, scale, action = self.joined(part.to(device) for part in of_ranks)
         actions = () if action is None else (action,)
@@ -209,15 +209,17 @@ def _stacked(queue: list[Arguments], learner: Any) -> Iterator[Arguments]:
 
 def _form(arguments: Arguments, learner: Any) -> Any:
     """Return what single rounds that can be stacked have in common; None for another round."""
-    found = []
+    found: list[Any] = []
+    shape = learner.features_shape
     for name, value in arguments.items():
-        if type(value) is Tensor:
-            found.append((name, value.shape, value.dtype, value.device))
-        elif not learner.batch_dims and (type(value) is float or (type(value) is int and abs(value) < 2**53)):
-            found.append((name, type(value)))  # type: ignore[arg-type]
+        if type(value) is Tensor and value.shape == shape:
+            found.append((name, value.dtype, value.device))
+        elif shape == () and (type(value) is float or (type(value) is int and abs(value) < 2**53)):
+            found.append((name, type(value)))
         else:
             return None
-    return found if found[0][1] == learner.features_shape else None
+        shape = learner.response_shape
+    return found
 
 
 def _column(values: list[Any], dims: int) -> Tensor:

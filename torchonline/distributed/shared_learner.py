@@ -183,10 +183,8 @@ class SharedLearner(nn.Module):
                 f"RuntimeError: state: expected the same on all ranks, got another on rank {other} than on rank 0; call "
                 "broadcast() on all ranks to go on from that of rank 0"
             )
-        if error is not None:
-            raise error_of(f"{error}; no rank has learnt anything, and discard() drops a rank's queued rounds")
-        outcome = _Outcome()
-        if sum(counts) > 0:
+        outcome = _Outcome() if error is None else _Outcome(error, False, False)
+        if error is None and sum(counts) > 0:
             self._is_in_doubt = own > 0
             outcome = self._learn_together(rounds, message, counts, sizes)
             self._is_in_doubt = False
@@ -218,7 +216,7 @@ class SharedLearner(nn.Module):
         if error is None and _first_other(states) is not None:
             error = (
                 "RuntimeError: state: expected the same on all ranks after learning the same rounds, got others, since "
-                'processors of different kinds round differently; use learn_on="leader"; no rank has learnt anything'
+                'processors of different kinds round differently; use learn_on="leader"'
             )
         if error is not None:
             raise _UndoneError(_Outcome(error, False, False, outcome.failure))
@@ -325,7 +323,8 @@ class _Outcome(NamedTuple):
         if self.failure is not None and not isinstance(self.failure, Exception):
             raise self.failure
         if self.error is not None:
-            raise error_of(self.error) from self.failure
+            what = "" if self.is_over else "; no rank has learnt anything, and discard() drops a rank's queued rounds"
+            raise error_of(f"{self.error}{what}") from self.failure
 
     def as_note(self) -> Tensor:
         """Return all but the failure, in as many bytes as all outcomes have."""

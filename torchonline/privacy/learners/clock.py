@@ -178,11 +178,14 @@ class ClockedLearner(Learner):
             destination[prefix + "tag"].fill_(FOLLOWED)
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
+        tag = state_dict.get(f"{prefix}tag")
+        if isinstance(tag, Tensor) and tag.numel() == 1 and int(tag) == FOLLOWED:
+            return [
+                f"{prefix}tag: expected the state of the process that takes the steps, got that of one that follows it"
+            ]
         problems = super()._load_problems(state_dict, prefix)
         if problems:
             return problems
-        if int(state_dict[f"{prefix}tag"]) == FOLLOWED:
-            return [f"{prefix}tag: expected the state of the rank that takes the steps, got that of another"]
         for name, buffer in self._buffers.items():
             if buffer is not None and (got := state_dict[prefix + name].dtype) is not buffer.dtype:
                 problems.append(f"{prefix}{name}: expected {buffer.dtype}, got {got}")
