@@ -212,13 +212,13 @@ def strangers(rank: int, world: int) -> dict[str, Any]:
 
 @contextmanager
 def learning(policy: Any, learn: Callable[..., None]) -> Iterator[None]:
-    """Give a policy another ``learn``, which gets its own first."""
-    own = policy.learn
-    policy.learn = lambda *arguments, **named: learn(own, *arguments, **named)
+    """Give a policy another ``step``, which gets its own first."""
+    own = policy.step
+    policy.step = lambda *arguments: learn(own, *arguments)
     try:
         yield
     finally:
-        del policy.learn
+        del policy.step
 
 
 def other_processors(rank: int, world: int) -> dict[str, Any]:
@@ -229,8 +229,8 @@ def other_processors(rank: int, world: int) -> dict[str, Any]:
         good_round(shared)
         shared.sync()
 
-        def learn(own: Any, *arguments: Any, shared: SharedLearner = shared, who: int = who, **named: Any) -> None:
-            own(*arguments, **named)
+        def learn(own: Any, *arguments: Any, shared: SharedLearner = shared, who: int = who) -> None:
+            own(*arguments)
             if rank == who:
                 theta = shared.learner.theta_hat
                 theta.copy_(torch.nextafter(theta, theta + 1.0))
@@ -274,8 +274,8 @@ def interrupts(rank: int, world: int) -> dict[str, Any]:
         good_round(shared)
         shared.sync()
 
-        def learn(own: Any, *arguments: Any, who: int = who, **named: Any) -> None:
-            own(*arguments, **named)
+        def learn(own: Any, *arguments: Any, who: int = who) -> None:
+            own(*arguments)
             if rank == who:
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(10.0)  # the signal ends it
@@ -653,10 +653,10 @@ def dying(rank: int, world: int) -> dict[str, Any]:
         good_round(shared)
         Path(f"{sys.argv[3]}.{rank}").write_text(json.dumps({"dying": found}))
 
-        def learn(own: Any, *arguments: Any, victim: int = victim, **named: Any) -> None:
+        def learn(own: Any, *arguments: Any, victim: int = victim) -> None:
             if rank == victim:
                 os._exit(3)
-            own(*arguments, **named)
+            own(*arguments)
 
         start = time.monotonic()
         with learning(shared.policy, learn):

@@ -14,6 +14,7 @@ from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.distributed import SharedLearner
+from torchonline.distributed.rounds import FEW
 from torchonline.distributed.sums import shares_of
 
 D = torch.float64
@@ -74,7 +75,8 @@ def alone(case: Shared, world: int, batch_shape: tuple[int, ...] = (), **options
     for sync, shares in enumerate(SHARES):
         parts = [case.rounds(sync, rank, shares[rank], batch_shape) for rank in range(world)]
         if case.is_log:
-            policy.learn(**joined(policy, parts, dims))
+            learn = policy.step if sum(shares[:world]) <= FEW else policy.learn
+            learn(**joined(policy, parts, dims))
             continue
         for part in parts:
             for arguments in calls(case, part, dims):
