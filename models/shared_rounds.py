@@ -42,7 +42,8 @@ class SharedRounds:
         If a batch of some rank has failed, or the learner refuses the rounds, all ranks raise the error and nothing is learnt.
         """
         own = None if self.error else _joined([part for part in self.queue if len(part[1])])
-        gathered = self.ranks.gather((_on(own, "cpu"), told(self.error, self.ranks.rank)))
+        text = None if self.error is None else told(self.error, self.ranks.rank)
+        gathered = self.ranks.gather((_on(own, "cpu"), text))
         answer, failure = (None, None) if gathered is None else self._learnt(learn, gathered, state[0].device)
         answer = self.ranks.broadcast_object(answer)
         if failure is not None and not isinstance(failure, Exception):

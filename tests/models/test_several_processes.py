@@ -17,7 +17,7 @@ from torch import Tensor, distributed, nn
 from tests.process_groups import on_ranks
 from torchonline import OFUL, DisjointArms, HeavyTailRegression, RidgeRegression, ThompsonSampling, bandit
 from torchonline.callbacks import RegretLogger
-from torchonline.distributed import digest
+from torchonline.distributed.ranks import digest
 from torchonline.models import BanditHead, LearnerStrategy, LoggedRounds, NeuralLinearBandit, RoundLoader
 
 FEATURES, ARMS = 4, 3

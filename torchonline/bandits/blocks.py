@@ -51,10 +51,24 @@ def most_of_workers(self: Any, values: Tensor) -> Tensor:
     return most if workers is None else workers.most(most)
 
 
+def rows_of_workers(self: Any, x: Tensor) -> int:
+    """Return the number of a block's rounds, of all workers together: ``(*B, n, d)``."""
+    workers = self.__dict__.get("_workers")
+    return x.size(-2) if workers is None else int(workers.rows)
+
+
 def first_worker_says(self: Any, condition: bool) -> bool:
     """Return the first worker's condition: rounding may tell those of the others apart."""
     workers = self.__dict__.get("_workers")
     return condition if workers is None else workers.first_says(condition)
+
+
+def refuse_block(self: Any, error: ValueError) -> None:
+    """Raise an error; or, with several workers, note it: the first worker's decides in the end."""
+    workers = self.__dict__.get("_workers")
+    if workers is None:
+        raise error
+    workers.refuse(error)
 
 
 def check_block(self: Any, inflation: Tensor, is_response: bool = False) -> None:
@@ -64,12 +78,13 @@ def check_block(self: Any, inflation: Tensor, is_response: bool = False) -> None
     dtype = self._state().dtype
     most = min(MOST_ROUNDING / 2.0**-52, MOST_ROUNDING_OF_STATE / torch.finfo(dtype).eps) / self.dim
     largest = float(inflation.max())
-    if first_worker_says(self, not largest < most):
+    if not largest < most:
         name, matrix = (self.response, "A") if is_response else (self.features_name, "V")
-        raise refusal(
+        text = (
             f"{name}: expected rounds that {dtype} can resolve together, with an inflation factor of {matrix} below {most:.1e}, "
             f"got a factor of {largest:.1e}; scale the features down, raise ridge or noise_scale, or call step()"
         )
+        refuse_block(self, refusal(text))
 
 
 @one_at_a_time

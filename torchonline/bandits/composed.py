@@ -254,10 +254,10 @@ class ComposedPolicy(PolicyLearner):
 
     def _count_block_(self, rounds: int) -> None:
         """Count rounds that were learnt at once, while the features did not move."""
-        count, scaler = self.policy.estimator._totals([torch.zeros_like(self.rounds) + rounds])[0], self.scaler
+        scaler = self.scaler
         if scaler is not None:
-            scaler.rounds += count
-        self.rounds += count
+            scaler.rounds += rounds
+        self.rounds += rounds
 
     # TorchScript does not compile the methods below.
 

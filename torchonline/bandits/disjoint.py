@@ -242,7 +242,7 @@ class DisjointArms(ComposedPolicy):
                     mask.narrow(-1, done, size),
                 )
                 done += size
-        self._count_block_(context.size(rows))
+        self._count_block_(fleet._rows(context))
 
     def _by_arm(
         self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor

@@ -16,6 +16,7 @@ from torchonline.bandits.blocks import (
     learns_at_once,
     most_of_workers,
     rows_of_block,
+    rows_of_workers,
     totals_of_workers,
 )
 from torchonline.core import checks
@@ -474,8 +475,7 @@ class Estimator(Learner):
     def _learn_rows(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
         """Learn from rounds at once, of which each learner takes those in its mask."""
         if mask is None:
-            count = torch.zeros_like(self.rounds) + x.size(-2)
-            self._observe_block(x, reward, noise_scale, self._totals([count])[0])
+            self._observe_block(x, reward, noise_scale, torch.zeros_like(self.rounds) + self._rows(x))
             return
         count = self._totals([mask.sum(-1)])[0]
         before = self._copies()
@@ -519,6 +519,11 @@ class Estimator(Learner):
         There is one worker, unless a :class:`~torchonline.distributed.SharedLearner` says otherwise.
         """
         return sums
+
+    @in_python(rows_of_workers)
+    def _rows(self, x: Tensor) -> int:
+        """Return the number of a block's rounds, ``(*B, n, d)``, of all workers together."""
+        return x.size(-2)
 
     @in_python(most_of_workers)
     def _most(self, values: Tensor) -> Tensor:

@@ -123,7 +123,7 @@ class ScaledPolicy(ComposedPolicy):
         rows = self.batch_dims
         if self._learns_blocks_now():
             self.policy.estimator._learn_block(self._features(x), reward, noise_scale, None)
-            self._count_block_(x.size(rows))
+            self._count_block_(self.policy.estimator._rows(x))
         else:
             for i in range(x.size(rows)):
                 self._learn_round(x.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i))

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.bandits.blocks import refuse_block
 from torchonline.bandits.estimator import Estimator
 from torchonline.core import checks
 from torchonline.core.backend import in_python
@@ -147,7 +148,8 @@ class GeneralizedEstimator(Estimator):
     def _check_cost_in_python(self, cost: Any) -> None:
         most = self._largest(abs(cost))
         if not most < math.inf:
-            raise checks.refusal(f"reward: expected one whose cost the state's dtype can hold, got one of {most:g}")
+            text = f"reward: expected one whose cost the state's dtype can hold, got one of {most:g}"
+            refuse_block(self, checks.refusal(text))
 
     @in_python(_check_cost_in_python)
     def _check_cost(self, cost: Tensor) -> None:
@@ -159,7 +161,8 @@ class GeneralizedEstimator(Estimator):
         if largest > (self.longest * (1.0 + 1e-6)) ** 2:
             allowed, way_out = f"{self.longest:g}, the feature_bound", "scale the features or raise feature_bound"
             got = f"got {math.sqrt(largest):.9g}"
-            raise checks.refusal(f"{self.features_name}: expected features of norm at most {allowed}, {got}; {way_out}")
+            text = f"{self.features_name}: expected features of norm at most {allowed}, {got}; {way_out}"
+            refuse_block(self, checks.refusal(text))
 
     @in_python(_check_length_in_python)
     def _check_length(self, square: Tensor) -> None:

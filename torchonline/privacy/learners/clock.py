@@ -19,6 +19,8 @@ from torchonline.privacy.noise import NoiseSource, this_process
 # Compiling a learner is harmless. An exported file would hold its secret buffers.
 is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 TAG_BITS = 63
+# The tag of a state dict without the secret state, which no learner loads.
+FOLLOWED = -1
 # Whether the caller sees to it that no other rank steps.
 _ONE_RANK_STEPS: ContextVar[bool] = ContextVar("one_rank_steps", default=False)
 
@@ -32,6 +34,7 @@ class Clock(NamedTuple):
     continuations: int
     process: object  # that draws the noise
     seeded: bool  # whether noise in the state was drawn from a seed
+    follows: bool = False  # whether the state is the public part of another process's learner
 
 
 class ClockedLearner(Learner):
@@ -55,6 +58,11 @@ class ClockedLearner(Learner):
         """Return the number of the next step, from 1 on, up to the horizon."""
         self._refuse_tracing()
         refuse_several_ranks()
+        if self._memory.follows:
+            raise RuntimeError(
+                f"state: expected one with its secret part, got the public part of a {type(self).__name__} that another process "
+                "steps; call load_state_dict() with the other one's state, which counts one more run"
+            )
         if self._is_written():
             # Its secret memory need not be that of its clock, and would be released in a way that no ledger books.
             raise RuntimeError(
@@ -115,6 +123,18 @@ class ClockedLearner(Learner):
         another = is_other and max(rounds, memory.rounds) > 0
         return rounds, furthest, max(int(self.continuations), memory.continuations) + another
 
+    def _follow(self, rounds: int, furthest: int, runs: int) -> None:
+        """Note that the public buffers are now those of another process's learner.
+
+        It releases nothing of its own, so the ledger is the other one's. The counts are those before; a learner that had taken
+        steps itself has a run more.
+        """
+        if not self._memory.follows and rounds > 0:
+            furthest, runs = max(rounds, furthest), max(runs, int(self.continuations)) + 1
+        self.__dict__["_memory"] = self._memory._replace(
+            rounds=int(self.rounds), tag=int(self.tag), furthest=furthest, continuations=runs, follows=True
+        )
+
     def _resume(self, rounds: int, furthest: int, runs: int) -> None:
         """Go on from a copied or loaded state: one more run, if any step was taken."""
         furthest = max(rounds, furthest, int(self.rounds), int(self.furthest))
@@ -153,7 +173,17 @@ class ClockedLearner(Learner):
         memory = self._memory
         self._resume(memory.rounds, memory.furthest, memory.continuations)
 
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._memory.follows and not keep_vars:
+            destination[prefix + "tag"].fill_(FOLLOWED)
+
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
+        tag = state_dict.get(f"{prefix}tag")
+        if isinstance(tag, Tensor) and tag.numel() == 1 and int(tag) == FOLLOWED:
+            return [
+                f"{prefix}tag: expected the state of the process that takes the steps, got that of one that follows it"
+            ]
         problems = super()._load_problems(state_dict, prefix)
         if problems:
             return problems
@@ -177,6 +207,7 @@ class ClockedLearner(Learner):
             super()._load_own({**state_dict, **copies}, prefix, *arguments)
             self.seeded.fill_(int(seeded or bool(self.seeded)))
             self._resume(*before)
+            self.__dict__["_memory"] = self._memory._replace(follows=False)
 
 
 @contextmanager

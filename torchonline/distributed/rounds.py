@@ -1,0 +1,238 @@
+"""The rounds that a rank queues: how they are counted, checked, sent and learnt."""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.bandits.blocks import Log, check_log, learns_at_once
+from torchonline.bandits.disjoint import DisjointArms
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.policies import Policy
+from torchonline.bandits.scaled import ScaledPolicy
+from torchonline.bandits.shared_radius_master import SharedRadiusMaster
+from torchonline.convex.learner import ConvexLearner
+from torchonline.core.stepping import all_or_nothing_with
+from torchonline.distributed.ranks import told
+from torchonline.privacy.learners.base import PrivateLearner
+from torchonline.privacy.learners.clock import one_rank_steps
+from torchonline.privacy.records import record_actions, record_values
+
+# So many rounds are learnt in less time by steps than as a block, whose cost has a part of d^3.
+FEW = 15
+
+# The arguments of a call of `step`, by name.
+Arguments = dict[str, Any]
+
+
+class Steps:
+    """Rounds that are learnt by one call of ``step`` after another.
+
+    Args:
+        policy: what has ``step``.
+        learner: the learner that it changes: its estimator, or itself.
+    """
+
+    def __init__(self, policy: Any, learner: Any) -> None:
+        self.policy, self.learner = policy, learner
+        self.always_one = isinstance(learner, (ConvexLearner, PrivateLearner))
+        # The dimensions of the first argument of one round: features, or all arms.
+        self.dims: int = learner.batch_dims + (2 if isinstance(policy, SharedRadiusMaster) else 1)
+
+    def count(self, arguments: Arguments) -> int:
+        """Return the number of rounds in some arguments, as far as their shapes tell."""
+        if self.always_one:
+            return 1
+        try:
+            shape = np.shape(next(iter(arguments.values())))
+        except ValueError:  # a ragged list, which is refused later
+            return 1
+        return int(shape[self.learner.batch_dims]) if len(shape) > self.dims else 1
+
+    def checked(self, queue: list[Arguments], rank: int) -> Any:
+        """Return what a rank sends of its queue, or raise."""
+        return queue
+
+    def learn(self, of_ranks: list[Any], block_size: int | None) -> str | None:
+        """Learn what all ranks have sent, in order, all or nothing.
+
+        Return the first error of what was refused and has taken its step all the same; None for none.
+        """
+        state = list(self.learner.state().values())
+        all_or_nothing_with(self.learner, self, state, self._learn_all, of_ranks, block_size)
+        return None
+
+    def _learn_all(self, of_ranks: list[Any], block_size: int | None) -> None:
+        for rank, queue in enumerate(of_ranks):
+            for arguments in queue:
+                self._step(rank, arguments)
+
+    def _step(self, rank: int, arguments: Arguments) -> None:
+        """Take a step, whose errors name the rank that observed the round."""
+        device = self.learner.constants.device
+        here = {name: v.to(device) if isinstance(v, Tensor) else v for name, v in arguments.items()}
+        try:
+            self.policy.step(**here)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"rank {rank}: {error}") from error
+
+
+class Records(Steps):
+    """Rounds of a private learner: each takes its step, whatever it holds."""
+
+    def checked(self, queue: list[Arguments], rank: int) -> Any:
+        """Return the records as tensors, so that messages tell shapes only; or as errors, each a text."""
+        return [self._record(arguments, rank) for arguments in queue]
+
+    def learn(self, of_ranks: list[Any], block_size: int | None) -> str | None:
+        """Let each record take its step. Not all or nothing: a release cannot be undone."""
+        refused = None
+        with one_rank_steps():
+            for rank, queue in enumerate(of_ranks):
+                for record in queue:
+                    if (error := self._refusal(rank, record)) is not None:
+                        refused = refused or error
+                        self.policy.step(None)
+        return refused
+
+    def _refusal(self, rank: int, record: Any) -> str | None:
+        """Take a step, or return why the record is refused."""
+        if isinstance(record, str):
+            return record
+        try:
+            self._step(rank, record)
+        except (TypeError, ValueError) as error:
+            return told(error)
+        return None
+
+    def _record(self, arguments: Arguments, rank: int) -> Any:
+        state = self.learner.constants
+
+        def converted(name: str, value: Any) -> Any:
+            if value is None:
+                return None
+            return record_actions(name, value, state.device) if name == "action" else record_values(name, value, state)
+
+        try:
+            return {name: converted(name, value) for name, value in arguments.items()}
+        except (TypeError, ValueError) as error:
+            return told(error, rank)
+
+
+class Rows(NamedTuple):
+    """Rounds of a bandit in one piece: ``(*B, n, d)``, and ``(*B, n)`` for the rest."""
+
+    x: Tensor
+    reward: Tensor
+    noise_scale: Tensor | None
+    action: Tensor | None
+
+    def part(self, dim: int, first: int, rows: int) -> "Rows":
+        """Return some rounds."""
+        return _rows(None if each is None else each.narrow(dim, first, rows) for each in self)
+
+    def to(self, device: torch.device) -> "Rows":
+        """Return the rounds on a device."""
+        return _rows(None if each is None else each.to(device) for each in self)
+
+
+class Logs(Steps):
+    """Rounds of a bandit whose rows of features can be joined, and learnt by ``learn``.
+
+    Up to :data:`FEW` of them, without a size of blocks, are learnt by ``step``.
+    """
+
+    def checked(self, queue: list[Arguments], rank: int) -> Rows:
+        """Return the rounds in one piece, or raise."""
+        return self.joined(self._log(**arguments) for arguments in _stacked(queue, self.learner))
+
+    def _learn_all(self, of_ranks: list[Any], block_size: int | None) -> None:
+        device = self.learner.constants.device
+        x, reward, scale, action = self.joined(part.to(device) for part in of_ranks)
+        arguments = (x, reward, scale) if action is None else (x, action, reward, scale)
+        if block_size is None and x.size(self.learner.batch_dims) <= FEW:
+            self.policy.step(*arguments)
+        else:
+            self.policy.learn(*arguments, block_size=block_size)
+
+    def joined(self, parts: Iterable[Rows]) -> Rows:
+        """Return the rounds of several queues or ranks in order."""
+        learner = self.learner
+        x, rewards, scales, actions = map(list, zip(self._none(), *parts, strict=True))
+        if all(scale is None for scale in scales):
+            scales = []
+        else:
+            pairs = zip(scales, rewards, strict=True)
+            scales = [learner._own_scale(reward) if scale is None else scale for scale, reward in pairs]
+        columns = (x, rewards, scales, [] if actions[0] is None else actions)
+        return _rows(torch.cat(column, learner.batch_dims) if column else None for column in columns)
+
+    def _none(self) -> Rows:
+        learner, state = self.learner, self.learner._state()
+        shape = (*learner.batch_shape, 0)
+        reward = state.new_empty((*shape, *learner.output_shape))
+        action = reward.to(torch.int64) if isinstance(learner, DisjointArms) else None
+        return Rows(state.new_empty((*shape, learner.dim)), reward, None, action)
+
+    def _log(self, action: Any = None, noise_scale: Any = None, **rest: Any) -> Rows:
+        (x, reward), name = rest.values(), "context" if isinstance(self.learner, DisjointArms) else "x"
+        return Rows(*check_log(Log(self.learner, x, reward, noise_scale, None, action, name)))
+
+
+def rounds_for(policy: Any, learner: Any) -> Steps:
+    """Return how a policy's rounds are counted, checked and learnt."""
+    if isinstance(learner, PrivateLearner):
+        return Records(policy, learner)
+    has_rows = isinstance(policy, (Policy, Estimator, ScaledPolicy, DisjointArms))
+    # A subclass with a step of its own learns by it.
+    if has_rows and learns_at_once(type(policy), "learn", ("step",)):
+        return Logs(policy, learner)
+    return Steps(policy, learner)
+
+
+def copy_of(value: Any) -> Any:
+    """Return a copy of what a caller may write into before the sync."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, (list, tuple)):
+        return list(map(copy_of, value))
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _rows(columns: Iterable[Any]) -> Rows:
+    return Rows(*columns)
+
+
+def _stacked(queue: list[Arguments], learner: Any) -> Iterator[Arguments]:
+    """Yield a queue with stretches of single rounds of one form in one piece, which is faster to check."""
+    for form, stretch in itertools.groupby(queue, lambda arguments: _form(arguments, learner)):
+        if form is None:
+            yield from stretch
+        else:
+            rounds = list(stretch)
+            yield {name: _column([one[name] for one in rounds], learner.batch_dims) for name in rounds[0]}
+
+
+def _form(arguments: Arguments, learner: Any) -> Any:
+    """Return what single rounds that can be stacked have in common; None for another round."""
+    found: list[Any] = []
+    shape = learner.features_shape
+    for name, value in arguments.items():
+        if type(value) is Tensor and value.shape == shape:
+            found.append((name, value.dtype, value.device))
+        elif shape == () and (type(value) is float or (type(value) is int and abs(value) < 2**53)):
+            found.append((name, type(value)))
+        else:
+            return None
+        shape = learner.response_shape
+    return found
+
+
+def _column(values: list[Any], dims: int) -> Tensor:
+    """Return the values of an argument in several rounds as one tensor."""
+    if isinstance(values[0], Tensor):
+        return torch.stack(values, dims)
+    return torch.tensor(values, dtype=torch.int64 if type(values[0]) is int else torch.float64)

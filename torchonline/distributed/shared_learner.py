@@ -1,0 +1,379 @@
+"""One learner over several processes."""
+
+import functools
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from torchonline.bandits.composed import ComposedPolicy
+from torchonline.bandits.disjoint import DisjointArms
+from torchonline.bandits.policies import Policy
+from torchonline.core.checks import one_of, positive_integer
+from torchonline.core.inputs import ArrayLike
+from torchonline.core.learner import Learner
+from torchonline.core.stepping import all_or_nothing, all_or_nothing_with, torn_error
+from torchonline.distributed.ranks import Ranks, digest, digest_of_text, error_of, packed, told, unpacked
+from torchonline.distributed.rounds import Arguments, Logs, copy_of, rounds_for
+from torchonline.distributed.sums import learn_shares
+from torchonline.privacy.learners.base import PrivateLearner
+from torchonline.privacy.learners.clock import ClockedLearner
+
+WAYS = ("leader", "all", "sums")
+# Of what the first rank says of a sync.
+NOTE_BYTES = 1024
+
+
+class SharedLearner(nn.Module):
+    r"""One learner over several processes: each decides and observes, and all learn together.
+
+    A round of a rank, and now and then a sync of all ranks::
+
+        k = shared.select(arms)             # from the state of the last sync
+        shared.observe(arms[k], reward)     # queued
+        shared.sync()                       # collective: all ranks learn all queued rounds
+
+    After each sync, all ranks have the same state, bit for bit. Ranks exchange rounds, or sums over rounds, and never differences
+    of states: a confidence set holds for rounds that are learnt once each. How :meth:`sync` learns:
+
+    - ``"leader"``: the first rank gets the rounds of all ranks, learns them in the order of the ranks, and sends its state to the
+      others. For every learner, and for processors of different kinds. Up to 15 rounds are learnt by ``policy.step``, more by
+      ``policy.learn``.
+    - ``"all"``: every rank gets and learns all rounds in the same order. The ranks compare digests of their new states, because
+      processors of different kinds round differently. If they differ, all ranks raise, and nothing has been learnt.
+    - ``"sums"``: each rank sums what its own rounds add, block by block from a common state, and the sums are added. A block
+      costs one message of 2 d^2 + d + 2 numbers (d^2 + d for ridge regression, several messages for links), whatever the number
+      of ranks and rounds. For learners with blocks (``has_blocks``), in coordinates that do not move.
+
+    Guarantee: that of :meth:`Estimator.learn`, of all rounds of all ranks in one order. Conditions, besides those of the learner:
+    no row of data goes to two ranks; the noise of a round is independent of the rounds before it in this order, those of other
+    ranks included; nobody decides by a reward of another rank before it is learnt, nor when to sync by rewards that are not
+    learnt; and no round is dropped because of its reward. Proof and traps: docs/distributed.md.
+
+    A private learner learns on the first rank alone, and draws its noise there. Records go to that rank. What comes back is its
+    :meth:`~torchonline.privacy.learners.base.PrivateLearner.public_state`. Each queued record takes its step, one that is refused
+    as ``step(None)``; the sync then raises after all have taken their steps. :meth:`state_dict` of another rank holds no secret
+    state, and no learner loads it.
+
+    Errors in the rounds of one rank are raised by the sync of all ranks and name the rank. No state has changed then, and all
+    rounds stay queued; :meth:`discard` drops those of a rank. If a rank dies or does not come, the sync of the others raises when
+    the connection breaks, or after the timeout of the process group. Constructor, :meth:`broadcast` and :meth:`sync` are
+    collective: all ranks call them in the same order, from one thread. Without a process group there is one rank.
+
+    Cost of a sync: docs/distributed.md has a model and measurements.
+
+    Args:
+        policy: any learner of the library: a policy, an estimator, arms with a model each, a convex or a private learner, made
+            alike on each rank. The constructor sends the first rank's state to all.
+        learn_on: ``"leader"``, ``"all"`` or ``"sums"``.
+        block_size: rounds in a block, of all ranks together, as in :meth:`Estimator.learn`.
+        group: a process group; None for the default group.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong, the learner cannot learn in this way, or the ranks' learners differ.
+
+    Example:
+        >>> from torchonline import OFUL
+        >>> shared = SharedLearner(OFUL(2))
+        >>> shared.observe(torch.tensor([0.0, 1.0]), 1.0)
+        >>> shared.sync(), shared.pending
+        (1, 0)
+        >>> shared.select(torch.eye(2))
+        tensor(0)
+    """
+
+    def __init__(
+        self, policy: nn.Module, *, learn_on: str = "leader", block_size: int | None = None, group: Any = None
+    ) -> None:
+        super().__init__()
+        if not isinstance(policy, (Policy, Learner)):
+            raise TypeError(f"policy: expected a policy or another learner, got {type(policy).__name__}")
+        self.policy: Any = policy
+        self.learn_on = one_of("learn_on", learn_on, WAYS)
+        self.block_size = None if block_size is None else positive_integer("block_size", block_size)
+        self.ranks = Ranks(group)
+        self._rounds = rounds_for(policy, self.learner)
+        self._queue: list[Arguments] = []
+        # Whether the rounds of an interrupted sync may have been learnt.
+        self._is_in_doubt = False
+        self.broadcast()
+
+    def extra_repr(self) -> str:
+        return f"learn_on={self.learn_on!r}, rank={self.ranks.rank} of {self.ranks.size}, pending={self.pending}"
+
+    @property
+    def learner(self) -> Any:
+        """The learner whose buffers are the state: the policy's estimator, or the policy."""
+        return self.policy.estimator if isinstance(self.policy, Policy) else self.policy
+
+    @property
+    def pending(self) -> int:
+        """The number of this rank's rounds that wait for a sync, as far as their shapes tell."""
+        return sum(map(self._rounds.count, self._queue))
+
+    def forward(self, *arguments: Any) -> Any:
+        """Return the policy's scores, or a convex learner's decision, from the state of the last sync."""
+        return self.policy(*arguments)
+
+    def select(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
+        """Return the index of the chosen arm, from the state of the last sync: see :meth:`Policy.select`."""
+        index: Tensor = self.policy.select(arms, mask)
+        return index
+
+    def decide(self, arms: ArrayLike, mask: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
+        """Choose an arm, and return its probability too: see :meth:`Policy.decide`."""
+        decision: tuple[Tensor, Tensor] = self.policy.decide(arms, mask)
+        return decision
+
+    def observe(self, *arguments: Any, **named: Any) -> None:
+        """Queue a round, or several in order, with the arguments of the policy's ``step``.
+
+        They are copied. Values are checked by :meth:`sync`, so that all ranks hear of a wrong one.
+
+        Raises:
+            TypeError: the arguments are not those of ``step``.
+        """
+        try:
+            bound = _signature_of_step(type(self.policy)).bind(self.policy, *arguments, **named)
+        except TypeError as error:
+            raise TypeError(f"observe() {error}") from None
+        self._queue.append({name: copy_of(value) for name, value in list(bound.arguments.items())[1:]})
+
+    def discard(self) -> int:
+        """Drop this rank's queued rounds, and return how many there were."""
+        dropped = self.pending
+        self._queue.clear()
+        self._is_in_doubt = False
+        return dropped
+
+    def broadcast(self) -> None:
+        """Send the first rank's state to all ranks, as after a load on that rank alone. Collective.
+
+        Raises:
+            ValueError: the ranks' learners differ in class, options or sizes, or the learner cannot learn in this way.
+        """
+        error = self._why_not() if self.ranks.rank == 0 else None
+        error, rows = self.ranks.agree(error, digest_of_text(self._description()))
+        if error is None and (other := _first_other(rows)) is not None:
+            error = (
+                "ValueError: policy: expected the same class, options and sizes on all ranks, and the same learn_on and "
+                f"block_size, got others on rank {other} than on rank 0"
+            )
+        if error is not None:
+            raise error_of(error)
+        self._hear(_Outcome())
+
+    def sync(self) -> int:
+        """Let all ranks learn all queued rounds, and return how many there were. Collective.
+
+        Raises:
+            TypeError, ValueError: a queued round of some rank is wrong. All ranks raise, and no state has changed.
+            RuntimeError: the ranks' states differ, because one was written from outside or learnt with other rounding; or the
+                privacy budget is spent; or a rank was interrupted. All ranks raise. Or the connection to another rank is lost:
+                then rounds of this rank may have been learnt, and are refused until :meth:`discard`.
+        """
+        queue, own = list(self._queue), self.pending
+        rounds, message, error = self._checked(queue)
+        error, rows = self.ranks.agree(error, digest(self._shared_state()), own, message.numel())
+        states, counts, sizes = ([row[i] for row in rows] for i in range(3))
+        if error is None and (other := _first_other(states)) is not None:
+            error = (
+                f"RuntimeError: state: expected the same on all ranks, got another on rank {other} than on rank 0; call "
+                "broadcast() on all ranks to go on from that of rank 0"
+            )
+        outcome = _Outcome() if error is None else _Outcome(error, False, False)
+        if error is None and sum(counts) > 0:
+            self._is_in_doubt = own > 0
+            outcome = self._learn_together(rounds, message, counts, sizes)
+            self._is_in_doubt = False
+        if outcome.is_over:
+            del self._queue[: len(queue)]
+        outcome.raise_error()
+        return sum(counts)
+
+    def _learn_together(self, rounds: Any, message: Tensor, counts: list[int], sizes: list[int]) -> "_Outcome":
+        """Learn the rounds of all ranks, or nothing, in the way that was asked for."""
+        if self.learn_on == "leader":
+            messages = self.ranks.gather_messages(message, sizes)
+            return self._hear(_Outcome() if messages is None else self._attempt(messages))
+        state = self._shared_state()
+        try:
+            with torch.no_grad(), _locks(self.policy):
+                if self.learn_on == "sums":
+                    all_or_nothing(self.learner, state, True, self._learn_shares, rounds, counts)
+                else:  # the learner steps, and would refuse to if it were marked as torn
+                    all_or_nothing_with(self.learner, self._rounds, state, self._learn_alike, message, sizes)
+        except _UndoneError as undone:
+            return undone.outcome
+        return _Outcome()
+
+    def _learn_alike(self, message: Tensor, sizes: list[int]) -> None:
+        """Learn the rounds of all ranks on each, and compare the states."""
+        outcome = self._attempt(self.ranks.all_gather_messages(message, sizes))
+        error, states = self.ranks.agree(outcome.error, digest(self._shared_state()))
+        if error is None and _first_other(states) is not None:
+            error = (
+                "RuntimeError: state: expected the same on all ranks after learning the same rounds, got others, since "
+                'processors of different kinds round differently; use learn_on="leader"'
+            )
+        if error is not None:
+            raise _UndoneError(_Outcome(error, False, False, outcome.failure))
+
+    def _learn_shares(self, rounds: Any, counts: list[int]) -> None:
+        """Learn the rounds of this rank, in sums with those of the others."""
+        logs: Any = self._rounds
+        refused = learn_shares(logs, self.ranks, rounds, counts, self.block_size)
+        outcome = self._hear(_Outcome() if refused is None else _Outcome(told(refused), False, False, refused))
+        if outcome.error is not None:
+            raise _UndoneError(outcome)
+
+    def _attempt(self, messages: list[Tensor]) -> "_Outcome":
+        """Learn the rounds of all ranks, and return what has come of it."""
+        failure: BaseException | None = None
+        try:
+            error = self._rounds.learn([unpacked(message) for message in messages], self.block_size)
+        except Exception as caught:
+            failure, error = caught, told(caught)
+        except BaseException as caught:  # an interrupt, of which the other ranks have to hear
+            failure, error = caught, told(caught, self.ranks.rank)
+        is_over = error is None or isinstance(self.learner, PrivateLearner)
+        return _Outcome(error, is_over and not self.learner._is_torn, is_over, failure)
+
+    def _hear(self, outcome: "_Outcome") -> "_Outcome":
+        """Return the first rank's outcome, with its state if that has moved. One message."""
+        state = self._shared_state()
+        # A state that is not whole stays where it is.
+        sent = state if outcome.is_learnt else list(map(torch.zeros_like, state))
+        note, *values = self.ranks.broadcast([outcome.as_note(), *sent])
+        if self.ranks.rank == 0:
+            return outcome
+        heard = _Outcome.of_note(note)
+        if heard.is_learnt:
+            self._take_over(state, values)
+        return heard
+
+    def _take_over(self, state: list[Tensor], values: list[Tensor]) -> None:
+        """Write the first rank's state over this rank's."""
+        with torch.no_grad(), _locks(self.policy):
+            clocks = [part for part in self.learner.modules() if isinstance(part, ClockedLearner)]
+            before = [clock._counts() for clock in clocks]
+            all_or_nothing(self.learner, state, True, _write, state, values)
+            for clock, counts in zip(clocks, before, strict=True):
+                clock._follow(*counts)
+
+    def _shared_state(self) -> list[Tensor]:
+        """Return the tensors that all ranks have in common."""
+        learner = self.learner
+        return list((learner.public_buffers() if isinstance(learner, PrivateLearner) else learner.state()).values())
+
+    def _description(self) -> str:
+        """Return what has to be the same on all ranks: classes, options, sizes and types."""
+        parts = [part for part in self.learner.modules() if isinstance(part, Learner)]
+        options = [(type(part).__qualname__, *_plain(part._arguments)) for part in parts]
+        buffers = [(tuple(tensor.shape), tensor.dtype) for tensor in self._shared_state()]
+        return repr((self.learn_on, self.block_size, options, buffers))
+
+    def _why_not(self) -> str | None:
+        """Return why the learner cannot learn in the way that is asked for, or None."""
+        learner, way = self.learner, self.learn_on
+        allowed, why = '"leader" or "all"', None
+        if learner._is_torn:
+            return told(torn_error(learner), self.ranks.rank)
+        if isinstance(learner, PrivateLearner):
+            allowed, why = '"leader"', None if way == "leader" else "whose noise one rank draws once"
+        elif way == "sums":
+            if not (isinstance(self._rounds, Logs) and learner.has_blocks):
+                why = "which has no sums over rounds to add"
+            elif isinstance(learner, ComposedPolicy) and not learner._learns_blocks_now():
+                why = "whose features move"
+            elif isinstance(learner, DisjointArms) and learner.estimator.restart_every is not None:
+                why = "whose arms start anew at rounds of their own"
+        name = type(learner).__name__
+        return None if why is None else f"ValueError: learn_on: expected {allowed} for {name}, {why}, got {way!r}"
+
+    def _checked(self, queue: list[Arguments]) -> tuple[Any, Tensor, str | None]:
+        """Return this rank's rounds and their message, and what is wrong with them, if anything."""
+        rounds, message, error = None, torch.empty(0, dtype=torch.uint8), self._why_not()
+        if self._is_in_doubt:
+            error = (
+                f"RuntimeError: rank {self.ranks.rank}: queue: expected rounds that wait for a sync, got some that an "
+                "interrupted sync may have learnt"
+            )
+        if error is None:
+            try:
+                rounds = self._rounds.checked(queue, self.ranks.rank)
+                message = message if self.learn_on == "sums" else packed(rounds)
+            except Exception as caught:
+                error = told(caught, self.ranks.rank)
+        return rounds, message, error
+
+
+class _Outcome(NamedTuple):
+    """What has come of a sync."""
+
+    error: str | None = None
+    is_learnt: bool = True  # whether the state has moved
+    is_over: bool = True  # whether the rounds leave the queues
+    failure: BaseException | None = None  # of this rank
+
+    def raise_error(self) -> None:
+        """Raise the error, if there is one; an interrupt of this rank as it came."""
+        if self.failure is not None and not isinstance(self.failure, Exception):
+            raise self.failure
+        if self.error is not None:
+            what = "" if self.is_over else "; no rank has learnt anything, and discard() drops a rank's queued rounds"
+            raise error_of(f"{self.error}{what}") from self.failure
+
+    def as_note(self) -> Tensor:
+        """Return all but the failure, in as many bytes as all outcomes have."""
+        text = (self.error or "").encode()[: NOTE_BYTES - 2]
+        note = bytes([self.is_learnt, self.is_over]) + text.ljust(NOTE_BYTES - 2, b"\0")
+        return torch.frombuffer(bytearray(note), dtype=torch.uint8)
+
+    @classmethod
+    def of_note(cls, note: Tensor) -> Self:
+        """Return the outcome of a note."""
+        is_learnt, is_over, *text = note.tolist()
+        error = bytes(text).rstrip(b"\0").decode(errors="ignore")
+        return cls(error or None, bool(is_learnt), bool(is_over))
+
+
+class _UndoneError(Exception):
+    """Report that a sync has been undone, and its outcome."""
+
+    def __init__(self, outcome: _Outcome) -> None:
+        super().__init__(outcome.error)
+        self.outcome = outcome
+
+
+@functools.cache
+def _signature_of_step(cls: Any) -> inspect.Signature:
+    return inspect.signature(cls.step)
+
+
+def _first_other(values: Sequence[Any]) -> int | None:
+    """Return the first rank whose value is not that of rank 0."""
+    return next((rank for rank, value in enumerate(values) if value != values[0]), None)
+
+
+def _plain(arguments: Any) -> list[tuple[str, Any]]:
+    """Return the arguments that are plain numbers and words, which read alike in all processes."""
+    plain = (int, float, str, bool, tuple, type(None))
+    return sorted((name, value) for name, value in arguments.items() if type(value) in plain and name != "device")
+
+
+def _write(tensors: list[Tensor], values: list[Tensor]) -> None:
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)
+
+
+@contextmanager
+def _locks(policy: Any) -> Iterator[None]:
+    """Hold the locks of a policy's learners."""
+    with ExitStack() as stack:
+        for learner in (part for part in policy.modules() if isinstance(part, Learner)):
+            stack.enter_context(learner._lock)
+        yield

@@ -1,0 +1,115 @@
+"""Blocks of rounds whose sums several ranks add."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchonline.bandits.composed import ComposedPolicy
+from torchonline.bandits.disjoint import DisjointArms
+from torchonline.bandits.scaled import ScaledPolicy
+from torchonline.core.backend import autocasts, exactly
+from torchonline.distributed.ranks import Ranks
+from torchonline.distributed.rounds import Logs, Rows
+
+
+class Workers:
+    """The ranks that learn a block together: what an estimator asks of its ``_workers``.
+
+    Args:
+        ranks: of the learner.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.rows = 0  # of the block, of all ranks together
+        self.refused: ValueError | None = None
+
+    def totals(self, sums: list[Tensor]) -> list[Tensor]:
+        """Return sums over the rounds of all ranks. One message."""
+        flat = self.ranks.sum(torch.cat([part.reshape(-1).to(torch.float64) for part in sums]))
+        pieces = zip(flat.split([part.numel() for part in sums]), sums, strict=True)
+        return [piece.reshape(part.shape).to(part.dtype) for piece, part in pieces]
+
+    def most(self, values: Tensor) -> Tensor:
+        """Return the largest values of all ranks."""
+        return self.ranks.largest(values)
+
+    def first_says(self, condition: bool) -> bool:
+        """Return the first rank's condition."""
+        (said,) = self.ranks.broadcast([torch.tensor([condition])])
+        return bool(said)
+
+    def refuse(self, error: ValueError) -> None:
+        """Note why a block is refused: a rank that raised now would leave the others waiting."""
+        self.refused = self.refused or error
+
+
+def learn_shares(logs: Logs, ranks: Ranks, rounds: Rows, counts: Sequence[int], block_size: int | None) -> Any:
+    """Learn this rank's share of each block, while its sums are added to those of the others.
+
+    Return the error of a block that was refused, or None. The first rank's error counts: rounding may tell ranks apart. A state
+    after a refusal is of no use.
+
+    Args:
+        logs: of the learner.
+        ranks: that learn together. All have the same state.
+        rounds: of this rank, checked.
+        counts: the number of rounds of each rank.
+        block_size: rounds in a block, of all ranks together; None for the learner's choice.
+    """
+    learner, left, first = logs.learner, list(counts), 0
+    with _summing(learner, ranks) as workers, exactly(rounds.x) if autocasts(rounds.x) else nullcontext():
+        while (rest := sum(left)) > 0:
+            workers.rows = min(_rows_of_next_block(learner, sum(counts) - rest, block_size), rest)
+            shares = shares_of(left, workers.rows)
+            own = shares[ranks.rank]
+            _learn_block(learner, rounds.part(learner.batch_dims, first, own), workers.rows)
+            first += own
+            left = [before - share for before, share in zip(left, shares, strict=True)]
+    return workers.refused
+
+
+def shares_of(left: Sequence[int], size: int) -> list[int]:
+    """Return how many of a block's ``size`` rounds each rank has, about in proportion to what it has left."""
+    shares = [size * rest // sum(left) for rest in left]
+    for rank, rest in enumerate(left):
+        if sum(shares) < size and shares[rank] < rest:
+            shares[rank] += 1
+    return shares
+
+
+def _learn_block(learner: Any, rounds: Rows, size: int) -> None:
+    """Learn this rank's share of a block of so many rounds."""
+    x, reward, scale, action = rounds
+    scale = learner._own_scale(reward) if scale is None else scale
+    if action is None:
+        learner._learn_block(x, reward, scale, None)
+    else:
+        learner._learn_actions_block(x, action, reward, scale, size)
+
+
+def _rows_of_next_block(learner: Any, done: int, block_size: int | None) -> int:
+    """Return the size of the next block of all ranks, which ends no later than an epoch."""
+    if isinstance(learner, DisjointArms):
+        # Each arm gets a part of the block.
+        most, numbers = learner._rows_of_next_block(done, None, None), learner.estimator.dim * learner.actions
+        return block_size or min(max(numbers, int(learner.rounds.min()) // 8), most)
+    estimator = learner.estimator if isinstance(learner, ScaledPolicy) else learner
+    size: int = estimator._rows_of_next_block(done, block_size, None)
+    if estimator.restart_every is not None:
+        size = min(size, estimator.restart_every - int(estimator.rounds.max()))
+    return size
+
+
+@contextmanager
+def _summing(learner: Any, ranks: Ranks) -> Iterator[Workers]:
+    """Let a learner add the sums of its blocks to those of the other ranks."""
+    estimator = learner.estimator if isinstance(learner, ComposedPolicy) else learner
+    workers = estimator.__dict__["_workers"] = Workers(ranks)
+    try:
+        yield workers
+    finally:
+        del estimator.__dict__["_workers"]
