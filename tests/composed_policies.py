@@ -212,6 +212,8 @@ def use(policy: Any, batch_shape: tuple[int, ...], dtype: torch.dtype, device: s
     if has_models:
         policy.step(one, action, reward)
         policy.step(several, actions, two, two + 1.0)
+        policy.learn(several, actions, two)
+        policy.learn(several, actions, two, two + 1.0, block_size=1)
         context, many = one, torch.randn(*batch_shape, 6, DIM, **like)
     elif isinstance(policy, SharedRadiusMaster):
         policy.step(context, action, reward)
@@ -219,6 +221,8 @@ def use(policy: Any, batch_shape: tuple[int, ...], dtype: torch.dtype, device: s
     else:
         policy.step(one, reward)
         policy.step(several, two, two + 1.0)
+        policy.learn(several, two)
+        policy.learn(several, two, two + 1.0, block_size=1)
     mask = torch.ones((*batch_shape, ARMS), dtype=torch.bool, device=device)
     seen = [policy(context), policy.select(context, mask), policy.select(many), policy.probabilities(context, mask)]
     seen += policy.decide(context)

@@ -90,6 +90,9 @@ def use_bandit(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -
     like = {"device": DEVICE, "dtype": dtype}
     arms, outputs = torch.randn(*batch_shape, 5, DIM, **like), estimator_of(learner).output_shape
     learner.step(arms[..., 0, :], torch.zeros((*batch_shape, *outputs), **like))
+    log, learnt = torch.zeros(*batch_shape, 2, *outputs, **like), torch.ones(*batch_shape, 2, device=DEVICE) > 0.0
+    learner.learn(arms[..., :2, :], log)
+    learner.learn(arms[..., :2, :], log, log + 1.0, block_size=1, mask=learnt)
     seen = [learner(arms)]
     if hasattr(learner, "select"):
         mask = torch.ones(arms.shape[:-1], dtype=torch.bool, device=DEVICE)

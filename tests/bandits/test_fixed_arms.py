@@ -36,7 +36,7 @@ from torchonline import (
     SquareCB,
     ThompsonSampling,
 )
-from torchonline.bandits import fixed_arms
+from torchonline.bandits import moving_squares
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import on_arms
 from torchonline.baselines import GLMUCB, RSGLinCB
@@ -198,8 +198,8 @@ def test_squares_are_seldom_computed_anew(name: str, monkeypatch: pytest.MonkeyP
         products.append(arms.shape[-2] == ARMS)
         return exact(arms, matrix)
 
-    exact = fixed_arms.exact_squares
-    monkeypatch.setattr(fixed_arms, "exact_squares", counted)
+    exact = moving_squares.exact_squares
+    monkeypatch.setattr(moving_squares, "exact_squares", counted)
     play(fixed, clicks(400))
     assert sum(products) < 40
     agrees(fixed)
@@ -236,7 +236,7 @@ def test_squares_shrink_without_the_errors_of_large_ones() -> None:
         for t, reward in enumerate(clicks(100)):
             fixed.step(7 * t % 40, reward)
             if t > 40:
-                exact = fixed_arms.exact_squares(fixed.arms.double(), fixed.estimator.width_matrix().double())
+                exact = moving_squares.exact_squares(fixed.arms.double(), fixed.estimator.width_matrix().double())
                 close(fixed.squares.double() / exact, torch.ones(40, dtype=D), 2e-3)
 
 
@@ -257,7 +257,7 @@ def test_an_estimator_is_played_by_ucb() -> None:
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
-@pytest.mark.parametrize("name", [*MAKERS, *RANDOM])
+@pytest.mark.parametrize("name", ["HeavyTailUCB", "raised", "Greedy", *RANDOM])
 def test_masks_and_probabilities_are_those_of_the_policy(name: str, batch: tuple[int, ...]) -> None:
     arms = some_arms(ARMS, *batch)
     fixed = FixedArms((MAKERS | RANDOM)[name](batch_shape=batch), arms)
@@ -569,6 +569,7 @@ def test_a_round_that_the_estimator_refuses_blames_the_arms() -> None:
     assert differences(before, snapshot(long)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("name", ["OFUL", "HeavyTailUCB"])
 def test_an_interrupted_step_is_all_or_nothing(name: str, rows: int) -> None:
@@ -590,6 +591,7 @@ def test_an_interrupted_step_is_all_or_nothing(name: str, rows: int) -> None:
     assert differences(after, snapshot(fixed)) == []
 
 
+@pytest.mark.slow
 def test_without_a_snapshot_an_interrupted_policy_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     """It refuses everything by name, its estimator too, until it is reset or loaded, unless nothing was written or all was."""
     monkeypatch.setattr(core, "SNAPSHOT_BYTES", 0)
@@ -695,8 +697,10 @@ def test_arms_come_and_go(name: str, batch: tuple[int, ...]) -> None:
 # Files, devices, threads.
 
 
-@pytest.mark.parametrize("batch", [(), (2,)])
-@pytest.mark.parametrize("name", [*MAKERS, *RANDOM])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "batch"), [*((name, ()) for name in MAKERS | RANDOM), ("OFUL", (2,)), ("SquareCB", (2,))]
+)
 def test_files_go_on_learning(name: str, batch: tuple[int, ...]) -> None:
     fixed = FixedArms((MAKERS | RANDOM)[name](batch_shape=batch), some_arms())
     play(fixed, clicks(9, *batch))
@@ -730,6 +734,7 @@ def test_files_go_on_learning(name: str, batch: tuple[int, ...]) -> None:
     close(script(), fixed(), 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "batch"), [("OFUL", ()), ("HeavyTailUCB", (2,)), ("restarts", ()), ("Greedy", ())])
 def test_programs_agree_over_100_rounds(name: str, batch: tuple[int, ...]) -> None:
     fixed = FixedArms(MAKERS[name](batch_shape=batch), some_arms())
@@ -754,6 +759,7 @@ def test_a_file_holds_the_statistics_once() -> None:
     assert len(file.getvalue()) < 2.5 * 64 * 64 * 8 + 200_000
 
 
+@pytest.mark.slow
 def test_runs_on_a_device_of_its_own() -> None:
     for name in ("FixedArms(OFUL)", "FixedArms(HeavyTailUCB)", "FixedArms(EpsilonGreedy)"):
         assert fake_device.failures(name) == []

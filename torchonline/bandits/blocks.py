@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import checked_actions, rounds_of_arrays
-from torchonline.core.backend import autocasts, exactly, is_readable
+from torchonline.core.backend import PLAIN, autocasts, exactly, is_readable
 from torchonline.core.checks import check_shape, kind, positive_integer, refusal, shape_text
 from torchonline.core.inputs import array_of, as_dense, as_indices, as_tensor, check_tensor
 from torchonline.core.ops import joined
@@ -205,7 +205,7 @@ class Log:
 
     def _apart(self, values: Any) -> Any:
         """Return an argument, or a copy of one that lies in memory that learning from the first rounds writes."""
-        if values is None or not is_readable(values) or not values.numel():
+        if type(values) not in PLAIN or not is_readable(values) or not values.numel():  # None, fake or traced
             return values
         written = (*self.learner.state().values(), *self.learner.scratch())
         return values.clone() if any(share_memory(values, each) for each in written) else values
@@ -229,7 +229,7 @@ def check_log(log: Log) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
 
 def share_memory(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors with values lie in the same memory, at least in part."""
-    if one.device != other.device or not is_readable(other):
+    if one.device != other.device or type(other) not in PLAIN:
         return False
     (first, size), (second, other_size) = (
         (storage.data_ptr(), storage.nbytes()) for storage in (one.untyped_storage(), other.untyped_storage())

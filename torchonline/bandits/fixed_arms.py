@@ -8,33 +8,38 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
 
 from torchonline.bandits.arguments import checked_actions, checked_rounds, rounds_of_arrays
 from torchonline.bandits.composed import as_policy
 from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.moving_squares import (
+    are_off,
+    exact_squares,
+    moved,
+    orthonormal,
+    rows_of,
+    squares_or_exact,
+    with_some_exact,
+)
 from torchonline.bandits.policies import UCB, Greedy, Policy, drawn_with_probability
 from torchonline.bandits.policy_learner import PolicyLearner
-from torchonline.core.backend import PLAIN, autocasts, exactly, in_python, is_readable, may_hold, on_arrays
+from torchonline.core.backend import PLAIN, autocasts, exactly, in_python, is_readable
 from torchonline.core.checks import check_values, refusal, shape_text
 from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor, integer_at_hand
 from torchonline.core.ops import (
     along,
     assign_,
     at_least,
-    dot,
     matvec,
     maximum,
     norms,
     number,
-    or_one,
-    roundoff,
     row_dots,
     rows_times,
     sqrt,
     where,
 )
-from torchonline.core.precision_matrix import REFINE_EVERY, is_time_to_refine
+from torchonline.core.precision_matrix import is_time_to_refine
 from torchonline.core.stepping import one_at_a_time
 
 # The methods of an estimator whose results are computed here in another way.
@@ -260,20 +265,9 @@ class FixedArms(PolicyLearner):
         """Move the squares after a step, given the columns of Q and of MQ before it."""
         squares, image, largest = self.squares, self.image, self.largest_image
         if squares is not None and image is not None and largest is not None:
-            matrix, probe, rounds = self.policy.estimator.width_matrix(), self.probe, self.policy.estimator.rounds
-            arms = [matvec(self.arms, q) for q in basis]
-            new, expected = squares, image
-            for i in range(len(basis)):
-                moved = matvec(matrix, basis[i]) - before[i]
-                # Column i of C, and its products with Q, and with the arms' Q'x.
-                column = [dot(q, moved) for q in basis]
-                move, at_arms = 0.0 * moved, 0.0 * arms[i]
-                for j in range(len(basis)):
-                    move = move + along(column[j], move) * basis[j]
-                    at_arms = at_arms + along(column[j], at_arms) * arms[j]
-                new = new + arms[i] * at_arms
-                expected = expected + along(dot(basis[i], probe), move) * move
-            seen = rows_times(matrix, probe)
+            rounds, matrix = self.policy.estimator.rounds, self.policy.estimator.width_matrix()
+            new, expected = moved(squares, image, self.arms, self.probe, matrix, basis, before)
+            seen = rows_times(matrix, self.probe)
             size = norms(seen, math.inf)[..., 0]
             # For a much smaller M, the rounding errors from before would be more than rounding.
             is_off = are_off(seen, expected) | (8.0 * size < largest)
@@ -505,80 +499,6 @@ def _owner(cls: type, name: str) -> type:
 def with_last(rounds: list[Any]) -> list[Any]:
     """Append to the arguments of each round whether it is the last."""
     return [(*arguments, i == len(rounds) - 1) for i, arguments in enumerate(rounds)]
-
-
-def orthonormal(vectors: list[Tensor]) -> list[Tensor]:
-    """Return an orthonormal basis of some vectors, ``(*B, d)`` each, by Gram and Schmidt.
-
-    A vector that depends on those before it adds a vector of another direction, or 0.
-    """
-    basis: list[Tensor] = []
-    for vector in vectors:
-        for _ in range(2):  # which is enough, whatever the vectors
-            for q in basis:
-                vector = vector - along(dot(q, vector), vector) * q
-        basis.append(vector / along(or_one(sqrt(dot(vector, vector))), vector))
-    return basis
-
-
-def exact_squares(arms: Tensor, matrix: Tensor) -> Tensor:
-    """Return ``x'Mx`` of rows: ``(K, d)`` or ``(*B, K, d)``, and ``(*B, d, d)``, to ``(*B, K)``."""
-    return row_dots(rows_times(arms, matrix), arms)
-
-
-@on_arrays(lambda arms, index: arms[index] if arms.ndim == 2 else np.take_along_axis(arms, index[..., None], -2))
-def rows_of(arms: Tensor, index: Tensor) -> Tensor:
-    """Return the features of some arms: ``(K, d)`` or ``(*B, K, d)``, and ``(*B, n)``, to ``(*B, n, d)``."""
-    if arms.dim() == 2:
-        return arms.index_select(0, index.reshape(-1)).reshape(index.shape + (arms.size(-1),))
-    return arms.gather(-2, index.unsqueeze(-1).expand(index.shape + (arms.size(-1),)))
-
-
-def _with_some_exact_arrays(squares: Any, arms: Any, matrix: Any, rounds: Any, every: int) -> Any:
-    count = -(-arms.shape[-2] // arms.shape[-1])
-    index = (np.asarray(rounds)[..., None] // every * count + np.arange(count)) % arms.shape[-2]
-    np.put_along_axis(squares, index, exact_squares(rows_of(arms, index), matrix), -1)
-    return squares
-
-
-@on_arrays(_with_some_exact_arrays)
-def with_some_exact(squares: Tensor, arms: Tensor, matrix: Tensor, rounds: Tensor, every: int = REFINE_EVERY) -> Tensor:
-    """Return new squares, of which those of the next K / d arms are exact."""
-    count = (arms.size(-2) + arms.size(-1) - 1) // arms.size(-1)
-    first = (rounds // every * count).unsqueeze(-1)
-    index = (first + torch.arange(count, device=rounds.device)) % arms.size(-2)
-    return squares.scatter(-1, index, exact_squares(rows_of(arms, index), matrix))
-
-
-def are_off(seen: Tensor, expected: Tensor) -> Tensor:
-    """Return whether two images Mz differ by more than rounding, ``(*B)``; True for NaN."""
-    limit = 64.0 * math.sqrt(seen.shape[-1]) * roundoff(seen)
-    is_near = norms(seen - expected, math.inf) <= limit * norms(seen, math.inf)
-    return ~is_near[..., 0]
-
-
-def _squares_or_exact_in_python(is_off: Any, squares: Any, arms: Any, matrix: Any, may_wait: bool) -> Any:
-    if is_compiling():
-        return torch.cond(is_off.any(), _exact, lambda s, x, m: s.clone(), (squares, arms, matrix))
-    is_known = may_wait and isinstance(is_off, Tensor) and is_readable(is_off)
-    if bool(is_off.any()) if is_known else may_hold(is_off):
-        return exact_squares(arms, matrix)
-    return squares
-
-
-@in_python(_squares_or_exact_in_python)
-def squares_or_exact(is_off: Tensor, squares: Tensor, arms: Tensor, matrix: Tensor, may_wait: bool) -> Tensor:
-    """Return the squares, or exact ones if those of a learner may be off, ``(*B)``.
-
-    The host waits for an accelerator only with ``may_wait``. Without it, the squares are exact there.
-    """
-    if bool(is_off.any()):
-        return exact_squares(arms, matrix)
-    return squares
-
-
-def _exact(squares: Tensor, arms: Tensor, matrix: Tensor) -> Tensor:
-    return exact_squares(arms, matrix)
 
 
 def masked(scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,0 +1,123 @@
+"""Squares x'Mx of many rows, which follow a matrix M that moves within the span of a few vectors."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from torchonline.core.backend import in_python, is_readable, may_hold, on_arrays
+from torchonline.core.ops import along, dot, matvec, norms, or_one, roundoff, row_dots, rows_times, sqrt
+from torchonline.core.precision_matrix import REFINE_EVERY
+
+
+def orthonormal(vectors: list[Tensor]) -> list[Tensor]:
+    """Return an orthonormal basis of some vectors, ``(*B, d)`` each, by Gram and Schmidt.
+
+    A vector that depends on those before it adds a vector of another direction, or 0.
+    """
+    basis: list[Tensor] = []
+    for vector in vectors:
+        for _ in range(2):  # which is enough, whatever the vectors
+            for q in basis:
+                vector = vector - along(dot(q, vector), vector) * q
+        basis.append(vector / along(or_one(sqrt(dot(vector, vector))), vector))
+    return basis
+
+
+def moved(
+    squares: Tensor,
+    image: Tensor,
+    rows: Tensor,
+    probe: Tensor,
+    matrix: Tensor,
+    basis: list[Tensor],
+    before: list[Tensor],
+) -> tuple[Tensor, Tensor]:
+    r"""Return the squares, and Mz, of an M that has moved by :math:`QCQ^\top`.
+
+    :math:`C = Q^\top(M - M_\text{old})Q`, for an orthonormal Q.
+
+    Args:
+        squares: of the rows for the old M, ``(*B, K)``.
+        image: the old Mz, ``(*B, d)``.
+        rows: ``(K, d)`` or ``(*B, K, d)``.
+        probe: z, ``(d)``.
+        matrix: the new M, ``(*B, d, d)``.
+        basis: the columns of Q, ``(*B, d)`` each.
+        before: the columns of the old MQ.
+    """
+    products = [matvec(rows, q) for q in basis]
+    for i in range(len(basis)):
+        change = matvec(matrix, basis[i]) - before[i]
+        # Column i of C, times Q, and times the rows' products with Q.
+        column = [dot(q, change) for q in basis]
+        move, at_rows = 0.0 * change, 0.0 * products[i]
+        for j in range(len(basis)):
+            move = move + along(column[j], move) * basis[j]
+            at_rows = at_rows + along(column[j], at_rows) * products[j]
+        squares = squares + products[i] * at_rows
+        image = image + along(dot(basis[i], probe), move) * move
+    return squares, image
+
+
+def exact_squares(arms: Tensor, matrix: Tensor) -> Tensor:
+    """Return ``x'Mx`` of rows: ``(K, d)`` or ``(*B, K, d)``, and ``(*B, d, d)``, to ``(*B, K)``."""
+    return row_dots(rows_times(arms, matrix), arms)
+
+
+@on_arrays(lambda arms, index: arms[index] if arms.ndim == 2 else np.take_along_axis(arms, index[..., None], -2))
+def rows_of(arms: Tensor, index: Tensor) -> Tensor:
+    """Return the features of some arms: ``(K, d)`` or ``(*B, K, d)``, and ``(*B, n)``, to ``(*B, n, d)``."""
+    if arms.dim() == 2:
+        return arms.index_select(0, index.reshape(-1)).reshape(index.shape + (arms.size(-1),))
+    return arms.gather(-2, index.unsqueeze(-1).expand(index.shape + (arms.size(-1),)))
+
+
+def _with_some_exact_arrays(squares: Any, arms: Any, matrix: Any, rounds: Any, every: int) -> Any:
+    count = -(-arms.shape[-2] // arms.shape[-1])
+    index = (np.asarray(rounds)[..., None] // every * count + np.arange(count)) % arms.shape[-2]
+    np.put_along_axis(squares, index, exact_squares(rows_of(arms, index), matrix), -1)
+    return squares
+
+
+@on_arrays(_with_some_exact_arrays)
+def with_some_exact(squares: Tensor, arms: Tensor, matrix: Tensor, rounds: Tensor, every: int = REFINE_EVERY) -> Tensor:
+    """Return new squares, of which those of the next K / d arms are exact."""
+    count = (arms.size(-2) + arms.size(-1) - 1) // arms.size(-1)
+    first = (rounds // every * count).unsqueeze(-1)
+    index = (first + torch.arange(count, device=rounds.device)) % arms.size(-2)
+    return squares.scatter(-1, index, exact_squares(rows_of(arms, index), matrix))
+
+
+def are_off(seen: Tensor, expected: Tensor) -> Tensor:
+    """Return whether two images Mz differ by more than rounding, ``(*B)``; True for NaN."""
+    limit = 64.0 * math.sqrt(seen.shape[-1]) * roundoff(seen)
+    is_near = norms(seen - expected, math.inf) <= limit * norms(seen, math.inf)
+    return ~is_near[..., 0]
+
+
+def _squares_or_exact_in_python(is_off: Any, squares: Any, arms: Any, matrix: Any, may_wait: bool) -> Any:
+    if is_compiling():
+        return torch.cond(is_off.any(), _exact, lambda s, x, m: s.clone(), (squares, arms, matrix))
+    is_known = may_wait and isinstance(is_off, Tensor) and is_readable(is_off)
+    if bool(is_off.any()) if is_known else may_hold(is_off):
+        return exact_squares(arms, matrix)
+    return squares
+
+
+@in_python(_squares_or_exact_in_python)
+def squares_or_exact(is_off: Tensor, squares: Tensor, arms: Tensor, matrix: Tensor, may_wait: bool) -> Tensor:
+    """Return the squares, or exact ones if those of a learner may be off, ``(*B)``.
+
+    The host waits for an accelerator only with ``may_wait``. Without it, the squares are exact there.
+    """
+    if bool(is_off.any()):
+        return exact_squares(arms, matrix)
+    return squares
+
+
+def _exact(squares: Tensor, arms: Tensor, matrix: Tensor) -> Tensor:
+    return exact_squares(arms, matrix)
