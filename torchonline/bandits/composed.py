@@ -273,12 +273,18 @@ class ComposedPolicy(Learner):
             return 8192
         return max(scaler.freeze_after - int(scaler.rounds.min()), 0)
 
-    def _count_block_(self, rounds: int) -> None:
-        """Count rounds that were learnt at once, while the features did not move."""
-        count, scaler = self.policy.estimator._totals([torch.zeros_like(self.rounds) + rounds])[0], self.scaler
+    def _count_block_(self, learnt: int, mask: Tensor | None) -> None:
+        """Count rounds that were learnt at once, while the features did not move.
+
+        They are ``learnt`` rounds of each learner, or those in its mask, ``(*B, n)``.
+        """
+        rounds, scaler = self.rounds, self.scaler
+        count = torch.zeros_like(rounds) + learnt if mask is None else mask.sum(-1)
+        count = self.policy.estimator._totals([count])[0]
         if scaler is not None:
-            scaler.rounds += count
-        self.rounds += count
+            rows = scaler.rounds
+            rows += count
+        rounds += count
 
     def _own_scale(self, reward: Tensor) -> Tensor:
         """Return the estimator's noise scale, shaped as rewards."""

@@ -371,7 +371,9 @@ class Estimator(Learner):
         return self._at_most_an_epoch(rows_of_block(learnt, self.dim))
 
     def _at_most_an_epoch(self, size: int) -> int:
-        return size if self.restart_every is None else min(size, self.restart_every)
+        epoch = size if self.restart_every is None else self.restart_every
+        # Not min(): torch.export would keep it, although it knows which of the two is smaller.
+        return epoch if size > epoch else size
 
     def _can_ask_in_python(self, value: Tensor) -> bool:
         return is_readable(value) and (value.is_cpu or self.validate)

@@ -208,7 +208,7 @@ class HeavyTailCertificate(Estimator):
         squares, weighted, moved, biases = self._totals(
             [gram(a, a), gram(rho.unsqueeze(-1) * a, a), gram(a, moves), torch.stack([near, far], -1)]
         )
-        bias = self.bias
+        bias, rounds = self.bias, self.rounds
         near, far = sqrt(bias * bias + biases[..., 0]), bias + biases[..., 1]
 
         V_factor, inflation = add_squares_(self._precision(), squares)
@@ -220,7 +220,7 @@ class HeavyTailCertificate(Estimator):
         self.P.copy_(root @ root.mT)
         bias.copy_(minimum(near, far))
         self.logdet.copy_(at_least(log_det(A_factor) - self.dim * math.log(self.ridge), 0.0))
-        self.rounds += count
+        rounds += count
         move = self.V_inv @ moved
         return move if pull.dim() > rho.dim() else move.squeeze(-1)
 
