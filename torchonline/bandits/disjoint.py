@@ -17,7 +17,7 @@ from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import in_python, on_arrays
 from torchonline.core.checks import positive_integer
 from torchonline.core.inputs import ArrayLike, as_indices
-from torchonline.core.ops import column, number
+from torchonline.core.ops import assign_, column, number
 from torchonline.core.options import rebuilt
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, one_at_a_time
 from torchonline.core.views import NumpyView
@@ -321,7 +321,7 @@ class DisjointArms(ComposedPolicy):
         index = index + fleet.rounds.shape[-1] * torch.arange(index.size(0), device=index.device)
         statistics = self.arm._statistics(self.copied)
         for name, chosen in fleet._of_chosen(index, self.copied).items():
-            statistics[name].copy_(chosen.reshape(statistics[name].shape))
+            assign_(statistics[name], chosen.reshape(statistics[name].shape))
         return index
 
     def _replace_in_python(self, arm: Any, old: Any, new: Any, target: Any) -> Any:

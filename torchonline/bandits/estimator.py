@@ -23,6 +23,7 @@ from torchonline.core.backend import SMALL_STEP, in_python, is_readable, may_hol
 from torchonline.core.learner import Learner
 from torchonline.core.ops import (
     along,
+    assign_,
     at_least,
     converted,
     fill_,
@@ -449,7 +450,7 @@ class Estimator(Learner):
         """Put the statistics back to what they were, where ``(*B)``."""
         for name, buffer in self.named_buffers():
             if buffer is not None and name in before:
-                buffer.copy_(torch.where(along(where, buffer), before[name], buffer))
+                assign_(buffer, torch.where(along(where, buffer), before[name], buffer))
 
     @in_python(totals_of_workers)
     def _totals(self, sums: list[Tensor]) -> list[Tensor]:

@@ -10,6 +10,7 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.core.checks import within
 from torchonline.core.ops import (
     along,
+    assign_,
     at_least,
     at_most,
     dot,
@@ -218,8 +219,8 @@ class HeavyTailCertificate(Estimator):
         # P = V^-1 A V^-1 from its root: W A W would lose digits.
         root = torch.cholesky_solve(A_factor, V_factor)
         self.P.copy_(root @ root.mT)
-        bias.copy_(minimum(near, far))
-        self.logdet.copy_(at_least(log_det(A_factor) - self.dim * math.log(self.ridge), 0.0))
+        assign_(bias, minimum(near, far))
+        assign_(self.logdet, at_least(log_det(A_factor) - self.dim * math.log(self.ridge), 0.0))
         rounds += count
         move = self.V_inv @ moved
         return move if pull.dim() > rho.dim() else move.squeeze(-1)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import one_of, positive, within
-from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, number, sqrt
+from torchonline.core.ops import along, assign_, at_least, dot, increase_, log1p, matvec, number, sqrt
 from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.core.precision_matrix import add_squares_, gram, log_det
 
@@ -108,7 +108,7 @@ class RidgeRegression(Estimator):
         factor, inflation = add_squares_(self._precision(), squares)
         self._check_block(inflation)
         theta_hat += matvec(self.V_inv, moved.squeeze(-1))
-        self.logdet.copy_(at_least(log_det(factor) - self.dim * math.log(self.ridge), 0.0))
+        assign_(self.logdet, at_least(log_det(factor) - self.dim * math.log(self.ridge), 0.0))
         rounds += count
 
 
