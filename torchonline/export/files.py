@@ -81,21 +81,21 @@ def to_program(
     call. The program checks no arguments, takes them in the dtype of the state (of ``example``, for a head), and counts each
     round with the learner's own ``noise_scale``.
 
-    With ``blocks=True``, a call learns a block of n rounds at once, as ``learn`` with ``block_size=n`` does: ``BlockRound`` or
-    ``BlockHeadRound``. The number n may vary too, from 1 to the estimator's ``restart_every``. The time of a call is that of n rows
-    for each model, learnt or not. :class:`~torchonline.LocalGLMRegression` makes 12 steps of Newton's method in each call. What
-    they leave over costs radius, but not the guarantee.
+    With ``blocks=True``, a call learns n earlier rounds at once, as ``learn`` with ``block_size=n`` does, and then decides:
+    ``BlockRound`` or ``BlockHeadRound``. The number n may vary too, from 1 to ``restart_every``. A call costs n rows for each
+    model, whether they are learnt or not. :class:`~torchonline.LocalGLMRegression` makes 12 steps of Newton's method in each
+    call. A minimum that they have not reached costs radius, but not the guarantee.
 
     Args:
         module: as in :func:`to_torchscript`. The program of a private learner is its decision, or the scores of N contexts.
         path: where to write the file, which must end in ``.pt2``; nothing is written if None.
             ``torch.export.load(path).module()`` runs it without torchonline; :func:`compile_program` compiles it.
         example: as in :func:`to_torchscript`.
-        blocks: whether a call learns a block of rounds, and not one round.
+        blocks: whether a call learns a block of rounds, ``(*B, n)``, in the place of one round.
 
     Raises:
-        ValueError: ``module`` has a learner that torch.export cannot follow. Or ``blocks`` is True, and ``module`` would learn
-            rounds in order: its learner's ``has_blocks`` is False, its scaler still moves, or it is a head with a scaler.
+        ValueError: ``module`` has a learner that torch.export cannot follow; or ``blocks`` is True and ``module`` learns rounds
+            in order, because its ``has_blocks`` is False, its scaler has not frozen, or it is a head with a scaler.
         RuntimeError: the program differs from ``module``; nothing is written.
 
     Example:
@@ -139,7 +139,8 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
     """Compile a program to machine code with AOTInductor.
 
     The package is the fastest way to play small rounds one by one. At d of some tens it makes a round a few times faster than
-    eager mode; where a round is matrix products it gains nothing. Needs torch 2.6 or later, a C++ compiler, and half a minute.
+    eager mode; where a round is matrix products it gains nothing. Needs torch 2.6 or later, a C++ compiler, and half a minute; a
+    program of blocks takes a minute or two.
     Returns the loaded package, with a state of its own: ``choices = package(x, reward, learn, arms, mask)``.
 
     Args:
