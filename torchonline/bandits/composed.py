@@ -252,12 +252,17 @@ class ComposedPolicy(PolicyLearner):
             return 8192
         return max(scaler.freeze_after - int(scaler.rounds.min()), 0)
 
-    def _count_block_(self, rounds: int) -> None:
-        """Count rounds that were learnt at once, while the features did not move."""
-        scaler = self.scaler
+    def _count_block_(self, learnt: int, mask: Tensor | None) -> None:
+        """Count rounds that were learnt at once, while the features did not move.
+
+        They are ``learnt`` rounds of each learner, of all workers together, or those in its mask, ``(*B, n)``.
+        """
+        rounds, scaler = self.rounds, self.scaler
+        count = torch.zeros_like(rounds) + learnt if mask is None else mask.sum(-1)
         if scaler is not None:
-            scaler.rounds += rounds
-        self.rounds += rounds
+            rows = scaler.rounds
+            rows += count
+        rounds += count
 
     # TorchScript does not compile the methods below.
 

@@ -17,7 +17,7 @@ from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import in_python, on_arrays
 from torchonline.core.checks import positive_integer
 from torchonline.core.inputs import ArrayLike, as_indices
-from torchonline.core.ops import column, number
+from torchonline.core.ops import assign_, column, number
 from torchonline.core.options import rebuilt
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, one_at_a_time
 from torchonline.core.views import NumpyView
@@ -221,16 +221,28 @@ class DisjointArms(ComposedPolicy):
     ) -> None:
         """Learn from n rounds of each learner: at once, or in order while features move."""
         rows = self.batch_dims
-        if not self._learns_blocks_now():
+        if self._learns_blocks_now():
+            self._learn_at_once(context, action, reward, noise_scale, block_size, None)
+        else:
             for i in range(context.size(rows)):
                 self._learn_round(
                     context.select(rows, i), action.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i)
                 )
-            return
-        fleet = self.policy.estimator
-        x, rewards, scales, mask = self._by_arm(self._features(context), action, reward, noise_scale)
+
+    def _learn_at_once(
+        self,
+        context: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor,
+        block_size: int | None,
+        mask: Tensor | None,
+    ) -> None:
+        """Learn from n rounds of each learner, or from those in a mask, ``(*B, n)``: features do not move."""
+        fleet, features = self.policy.estimator, self._features(context)
+        x, rewards, scales, taken = self._by_arm(features, action, reward, noise_scale, mask)
         if block_size is None:
-            fleet._learn_own_blocks(x, rewards, scales, mask)
+            fleet._learn_own_blocks(x, rewards, scales, taken)
         else:
             done, most, is_first = 0, x.size(-2), True
             while done < most or is_first:  # once without rounds too, for the sums of other workers
@@ -239,17 +251,18 @@ class DisjointArms(ComposedPolicy):
                     x.narrow(-2, done, size),
                     rewards.narrow(-1, done, size),
                     scales.narrow(-1, done, size),
-                    mask.narrow(-1, done, size),
+                    taken.narrow(-1, done, size),
                 )
                 done += size
-        self._count_block_(fleet._rows(context))
+        self._count_block_(fleet._rows(context), mask)
 
     def _by_arm(
-        self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor
+        self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Sort rounds by their arms, in order: ``(*B, n, m)`` to ``(*B, K, most, m)``, and the rest alike.
 
-        ``most`` is the largest number of rounds that an arm has. The last result is True where there is a round.
+        ``most`` is the largest number of rounds that an arm has. The last result is True where there is a round, of the mask if
+        one is given.
         """
         fleet, n = self.policy.estimator, x.size(-2)
         sizes, arms = list(fleet.rounds.shape), fleet.rounds.numel()
@@ -265,9 +278,11 @@ class DisjointArms(ComposedPolicy):
         rows = x.new_zeros((arms * most, x.size(-1))).index_copy(0, slot, x.flatten(0, -2)[order])
         rewards = room.index_copy(0, slot, reward.reshape(-1)[order])
         scales = (room + 1.0).index_copy(0, slot, noise_scale.reshape(-1)[order])
-        mask = torch.arange(most, device=arm.device) < count.unsqueeze(-1)
+        taken = torch.arange(most, device=arm.device) < count.unsqueeze(-1)
+        if mask is not None:
+            taken = torch.zeros_like(room, dtype=torch.bool).index_copy(0, slot, mask.reshape(-1)[order])
         sizes = sizes + [most]
-        return rows.reshape(sizes + [x.size(-1)]), rewards.reshape(sizes), scales.reshape(sizes), mask.reshape(sizes)
+        return rows.reshape(sizes + [x.size(-1)]), rewards.reshape(sizes), scales.reshape(sizes), taken.reshape(sizes)
 
     def _scores(self, context: Tensor) -> Tensor:
         arms = self.policy.estimator.rounds.shape[-1]
@@ -306,7 +321,7 @@ class DisjointArms(ComposedPolicy):
         index = index + fleet.rounds.shape[-1] * torch.arange(index.size(0), device=index.device)
         statistics = self.arm._statistics(self.copied)
         for name, chosen in fleet._of_chosen(index, self.copied).items():
-            statistics[name].copy_(chosen.reshape(statistics[name].shape))
+            assign_(statistics[name], chosen.reshape(statistics[name].shape))
         return index
 
     def _replace_in_python(self, arm: Any, old: Any, new: Any, target: Any) -> Any:

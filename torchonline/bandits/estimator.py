@@ -24,6 +24,7 @@ from torchonline.core.backend import SMALL_STEP, in_python, is_readable, may_hol
 from torchonline.core.learner import Learner
 from torchonline.core.ops import (
     along,
+    assign_,
     at_least,
     converted,
     fill_,
@@ -394,9 +395,11 @@ class Estimator(Learner):
         return max(min(8192, (1 << 23) // (self.dim * self.rounds.numel())), 256)
 
     def _at_most_an_epoch(self, size: int) -> int:
-        # A file does not check its arguments, and must not wait for ever.
-        size = max(size, 1)
-        return size if self.restart_every is None else min(size, self.restart_every)
+        if size < 1:  # a file does not check its arguments, and must not wait for ever
+            size = 1
+        epoch = size if self.restart_every is None else self.restart_every
+        # Not min(): torch.export would keep it, although it knows which of the two is smaller.
+        return epoch if size > epoch else size
 
     def _can_ask_in_python(self, value: Tensor) -> bool:
         return is_readable(value) and (value.is_cpu or self.validate)
@@ -510,7 +513,7 @@ class Estimator(Learner):
         """Put the statistics back to what they were, where ``(*B)``."""
         for name, buffer in self.named_buffers():
             if buffer is not None and name in before:
-                buffer.copy_(torch.where(along(where, buffer), before[name], buffer))
+                assign_(buffer, torch.where(along(where, buffer), before[name], buffer))
 
     @in_python(totals_of_workers)
     def _totals(self, sums: list[Tensor]) -> list[Tensor]:

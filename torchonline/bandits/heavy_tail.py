@@ -111,12 +111,12 @@ class HeavyTailRegression(HeavyTailCertificate):
         theta_hat += along(pull, x) * h
 
     def _observe_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, count: Tensor) -> None:
-        forecast = self._forecast_rows(x)
-        mean = matvec(x, self.theta_hat)
+        theta_hat, forecast = self.theta_hat, self._forecast_rows(x)
+        mean = matvec(x, theta_hat)
         # Rounding is worse than in a round, because the block's rounds are weighed before any of them is learnt.
         least = self._least_noise(self.rounds + count, mean, 1e-6)
         scale, rho, b, pull = self._weigh(forecast, mean, reward, noise_scale, least)
-        self.theta_hat += self._absorb_block_(forecast, scale, rho, b, pull, count)
+        theta_hat += self._absorb_block_(forecast, scale, rho, b, pull, count)
 
     def _weigh(
         self, forecast: Forecast, mean: Tensor, reward: Tensor, noise_scale: Tensor, least: Tensor

@@ -10,6 +10,7 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.core.checks import within
 from torchonline.core.ops import (
     along,
+    assign_,
     at_least,
     at_most,
     dot,
@@ -208,7 +209,7 @@ class HeavyTailCertificate(Estimator):
         squares, weighted, moved, biases = self._totals(
             [gram(a, a), gram(rho.unsqueeze(-1) * a, a), gram(a, moves), torch.stack([near, far], -1)]
         )
-        bias = self.bias
+        bias, rounds = self.bias, self.rounds
         near, far = sqrt(bias * bias + biases[..., 0]), bias + biases[..., 1]
 
         V_factor, inflation = add_squares_(self._precision(), squares)
@@ -218,9 +219,9 @@ class HeavyTailCertificate(Estimator):
         # P = V^-1 A V^-1 from its root: W A W would lose digits.
         root = torch.cholesky_solve(A_factor, V_factor)
         self.P.copy_(root @ root.mT)
-        bias.copy_(minimum(near, far))
-        self.logdet.copy_(at_least(log_det(A_factor) - self.dim * math.log(self.ridge), 0.0))
-        self.rounds += count
+        assign_(bias, minimum(near, far))
+        assign_(self.logdet, at_least(log_det(A_factor) - self.dim * math.log(self.ridge), 0.0))
+        rounds += count
         move = solved(V_factor, moved)
         return move if pull.dim() > rho.dim() else move.squeeze(-1)
 

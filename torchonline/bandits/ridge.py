@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.core.checks import one_of, positive, within
-from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, number, sqrt, weighted
+from torchonline.core.ops import along, assign_, at_least, dot, increase_, log1p, matvec, number, sqrt, weighted
 from torchonline.core.options import LearnerOptions, arguments_of
 from torchonline.core.precision_matrix import add_squares_, gram, log_det, solved
 
@@ -101,15 +101,15 @@ class RidgeRegression(Estimator):
         self._add_outer_(a, V_inv_a, quadratic)
 
     def _observe_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, count: Tensor) -> None:
-        weight = self.noise_scale / noise_scale
+        theta_hat, rounds, weight = self.theta_hat, self.rounds, self.noise_scale / noise_scale
         a = weight.unsqueeze(-1) * x
-        residual = weight * reward - matvec(a, self.theta_hat)
+        residual = weight * reward - matvec(a, theta_hat)
         squares, moved = self._totals([gram(a, a), gram(a, residual.unsqueeze(-1))])
         factor, inflation = add_squares_(self._precision(), squares)
         self._check_block(inflation)
-        self.theta_hat += solved(factor, moved).squeeze(-1)
-        self.logdet.copy_(at_least(log_det(factor) - self.dim * math.log(self.ridge), 0.0))
-        self.rounds += count
+        theta_hat += solved(factor, moved).squeeze(-1)
+        assign_(self.logdet, at_least(log_det(factor) - self.dim * math.log(self.ridge), 0.0))
+        rounds += count
 
 
 class OFUL(UCB):

@@ -122,11 +122,15 @@ class ScaledPolicy(ComposedPolicy):
         """Learn from n rounds of each learner, at once where the scaler has frozen."""
         rows = self.batch_dims
         if self._learns_blocks_now():
-            self.policy.estimator._learn_block(self._features(x), reward, noise_scale, None)
-            self._count_block_(self.policy.estimator._rows(x))
+            self._learn_at_once(x, reward, noise_scale, mask)
         else:
             for i in range(x.size(rows)):
                 self._learn_round(x.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i))
+
+    def _learn_at_once(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
+        """Learn from n rounds of each learner, or from those in a mask: the scaler has frozen."""
+        self.policy.estimator._learn_block(self._features(x), reward, noise_scale, mask)
+        self._count_block_(self.policy.estimator._rows(x), mask)
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from a round of each learner; start anew where the scaler freezes."""

@@ -219,13 +219,11 @@ class SystemIdentification(HeavyTailCertificate):
         add_outer_product_(theta_hat, h, pull)
 
     def _observe_block(self, x: Tensor, next_state: Tensor, noise_scale: Tensor, count: Tensor) -> None:
-        forecast = self._forecast_rows(x)
+        theta_hat, forecast = self.theta_hat, self._forecast_rows(x)
         least = self._least_noise(self.rounds + count, forecast.square, 1e-6)
         own, bounds, radii = self.noise_scale[..., None, :], self.theta_bound[..., None, :], self.radius()[..., None, :]
-        scale, rho, b, pull = self._weigh(
-            forecast, x @ self.theta_hat, next_state, noise_scale, least, own, bounds, radii
-        )
-        self.theta_hat += self._absorb_block_(forecast, scale, rho, b, pull, count)
+        scale, rho, b, pull = self._weigh(forecast, x @ theta_hat, next_state, noise_scale, least, own, bounds, radii)
+        theta_hat += self._absorb_block_(forecast, scale, rho, b, pull, count)
 
     def _weigh(
         self,

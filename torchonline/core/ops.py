@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from torchonline.core.backend import ARRAY_TYPES, in_python, on_arrays
 
@@ -389,6 +390,19 @@ def started_power(count: Tensor, power: float) -> Tensor:
 # Writes. A trailing underscore marks a function that writes its first argument in place.
 
 
+def _written_in_python(x: Tensor) -> Tensor:
+    return x.unsqueeze(0) if is_dynamo_compiling() and x.dim() == 0 else x
+
+
+@in_python(_written_in_python)
+def written(x: Tensor) -> Tensor:
+    """Return a tensor to write to. For one number under torch.compile, it is a view.
+
+    torch 2.13 loses what compiled code writes to a float64 number on the CPU. It keeps what goes through a view.
+    """
+    return x
+
+
 def _assign_array_(x: Any, y: Any) -> None:
     x[...] = y
 
@@ -396,7 +410,7 @@ def _assign_array_(x: Any, y: Any) -> None:
 @on_arrays(_assign_array_)
 def assign_(x: Tensor, y: Tensor) -> None:
     """Write ``y`` over ``x``, of the same shape."""
-    x.copy_(y)
+    written(x).copy_(y)
 
 
 def _put_array_(x: Any, index: Any, value: Any) -> None:
@@ -433,7 +447,7 @@ def _increase_array_(x: Any, y: Any) -> None:
 @on_arrays(_increase_array_)
 def increase_(x: Tensor, y: Tensor) -> None:
     """Add ``y`` to ``x`` in place, for one number of each learner."""
-    x += y
+    written(x).add_(y)
 
 
 def _count_array_(x: Any) -> None:
@@ -449,4 +463,4 @@ def count_(x: Tensor) -> None:
 @on_arrays(lambda x, mask, value: np.copyto(x, value, where=mask, casting="unsafe"))
 def fill_(x: Tensor, mask: Tensor, value: float) -> None:
     """Write ``value`` where a mask, shaped to go with ``x``, is True."""
-    x.masked_fill_(mask, value)
+    written(x).masked_fill_(mask, value)

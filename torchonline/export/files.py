@@ -23,6 +23,7 @@ from torchonline.core.checks import instance_of
 from torchonline.core.learner import Learner
 from torchonline.export.compiled import CompiledProgram, place_in_cache
 from torchonline.export.copies import uncompiled, uncompiled_copy
+from torchonline.export.programs import no_blocks
 from torchonline.export.verification import PolicyTrial, agree, agree_on_state, trial_of
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
@@ -33,7 +34,7 @@ def to_torchscript(
 ) -> torch.jit.ScriptModule:
     """Compile a copy of a module, with its present state, to TorchScript.
 
-    The result is verified, then written to ``path``. The file has ``forward`` (scores), ``select`` and ``step``, or
+    The result is verified, then written to ``path``. The file has ``forward`` (scores), ``select``, ``step`` and ``learn``, or
     ``predict``, ``queries`` and ``step``, and needs nothing but torch (or libtorch) to load. It checks no arguments. To put a
     learner's newer state into it: ``scripted.load_state_dict(module.state_dict(), strict=False)``, not strict, because the
     file's state has constant tables.
@@ -72,7 +73,7 @@ def to_torchscript(
 
 
 def to_program(
-    module: nn.Module, path: str | Path | None = None, *, example: Tensor | None = None
+    module: nn.Module, path: str | Path | None = None, *, example: Tensor | None = None, blocks: bool = False
 ) -> torch.export.ExportedProgram:
     """Export a learn-then-decide round as a ``torch.export`` program.
 
@@ -82,14 +83,21 @@ def to_program(
     call. The program checks no arguments, takes them in the dtype of the state (of ``example``, for a head), and counts each
     round with the learner's own ``noise_scale``.
 
+    With ``blocks=True``, a call learns n earlier rounds at once, as ``learn`` with ``block_size=n`` does, and then decides:
+    ``BlockRound`` or ``BlockHeadRound``. The number n may vary too, from 1 to ``restart_every``. A call costs n rows for each
+    model, whether they are learnt or not. :class:`~torchonline.LocalGLMRegression` makes 12 steps of Newton's method in each
+    call. A minimum that they have not reached costs radius, but not the guarantee.
+
     Args:
         module: as in :func:`to_torchscript`. The program of a private learner is its decision, or the scores of N contexts.
         path: where to write the file, which must end in ``.pt2``; nothing is written if None.
             ``torch.export.load(path).module()`` runs it without torchonline; :func:`compile_program` compiles it.
         example: as in :func:`to_torchscript`.
+        blocks: whether a call learns a block of rounds, ``(*B, n)``, in the place of one round.
 
     Raises:
-        ValueError: ``module`` has a learner that torch.export cannot follow.
+        ValueError: ``module`` has a learner that torch.export cannot follow; or ``blocks`` is True and ``module`` learns rounds
+            in order, because its ``has_blocks`` is False, its scaler has not frozen, or it is a head with a scaler.
         RuntimeError: the program differs from ``module``; nothing is written.
 
     Example:
@@ -98,22 +106,29 @@ def to_program(
         >>> arms, mask = torch.eye(2).double().expand(3, 2, 2), torch.ones(3, 2, dtype=torch.bool)
         >>> program(x, reward, learn, arms, mask)
         tensor([0, 0, 0])
+        >>> program = to_program(OFUL(2), blocks=True).module()
+        >>> x, reward, learn = arms[0].repeat(50, 1), torch.tensor([0.0, 1.0]).double().repeat(50), torch.ones(100).bool()
+        >>> program(x, reward, learn, arms, mask)
+        tensor([1, 1, 1])
     """
+    instance_of("blocks", blocks, bool, "True or False")
     if path is not None:
         _check_suffix(path)
     module = uncompiled(module)
     if isinstance(module, PrivateLearner):
+        _refuse_blocks(module, blocks)
         public: Any = _released(module, example)
         inputs = public.example()
         shapes = tuple({x.dim() - 2: torch.export.Dim("decisions", min=1)} for x in inputs)
         program, file = _as_program(public, inputs, shapes)
-        _agree_on_released(public, torch.export.load(file).module())
+        _agree_on_released(public, _loaded(file))
         _write(path, file)
         return program
     _refuse_python(module, "module", is_program=True)
-    trial = trial_of(module, example)
+    trial = trial_of(module, example, blocks)
+    _refuse_blocks(module, blocks)
     program, file = _as_program(trial.round(_copy(module)), trial.round_arguments(), trial.dynamic_shapes())
-    loaded, eager = torch.export.load(file).module(), trial.round(_copy(module))
+    loaded, eager = _loaded(file), trial.round(_copy(module))
     # A buffer that no round reads or writes may be left out of the program.
     unused = {name: buffer.clone() for name, buffer in eager.named_buffers()}
     trial.compare_rounds(eager, loaded)
@@ -129,7 +144,10 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
     than eager mode; where a round is matrix products it gains nothing. Needs torch 2.6 or later and a C++ compiler.
 
     Compiling takes half a minute, and minutes on a busy machine. The package is kept in torch's cache of compiled code, in the
-    folder ``TORCHINDUCTOR_CACHE_DIR``: to compile the same program in the same state once more takes a second.
+    folder ``TORCHINDUCTOR_CACHE_DIR``: to compile the same program in the same state once more takes a second. A program of
+    blocks takes a minute or two.
+
+    Returns the loaded package, with a state of its own: ``choices = package(x, reward, learn, arms, mask)``.
 
     Args:
         program: what :func:`to_program` returned.
@@ -226,6 +244,15 @@ def released(module: nn.Module) -> Any:
     return copy.deepcopy(module, memo)
 
 
+def _loaded(file: io.BytesIO) -> Any:
+    """Return the module of a program in a file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "The given buffer is not writable", UserWarning
+        )  # torch 2.11, of its own buffers
+        return torch.export.load(file).module()
+
+
 @contextmanager
 def _torch_warns_about_itself() -> Iterator[None]:
     """Keep warnings of torch's compilers about their own code from the user."""
@@ -304,6 +331,12 @@ def _refuse_python(module: Any, name: str, is_program: bool = False) -> None:
             raise ValueError(f"{name}: expected learners that torch.export can follow, got {got}; {way_out}")
         if not part.is_scriptable:
             raise ValueError(f"{name}: expected learners that can be compiled, got {got}, Python alone")
+
+
+def _refuse_blocks(module: nn.Module, blocks: bool) -> None:
+    """Refuse blocks of a module that learns rounds in order."""
+    if blocks and (why := no_blocks(module)) is not None:
+        raise ValueError(f"blocks: expected False, got True, but {why}")
 
 
 def _copy(module: nn.Module) -> Any:

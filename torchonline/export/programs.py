@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.bandits.composed import ComposedPolicy, learner_of
+from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.fixed_arms import FixedArms
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along
+from torchonline.core.ops import along, converted
 
 
 class Round(nn.Module):
@@ -76,6 +77,55 @@ class FixedRound(nn.Module):
         return self.arms.select(mask)
 
 
+class BlockRound(nn.Module):
+    """Many rounds of a policy in one call: learn a block of earlier ones, then choose.
+
+    The n earlier rounds of a call are one block: they are learnt at once, as by ``learn`` with ``block_size=n``.
+
+    Shape:
+        - x: features of arms chosen earlier, ``(*B, n, d)``; reward: what they paid, ``(*B, n)``; learn: ``(*B, n)``, bool.
+          Where ``learn`` is False, there is no round, whatever x and reward hold. A learner without a round does not change.
+        - arms, mask and output are those of :class:`Round`.
+    """
+
+    def __init__(self, policy: Policy | ScaledPolicy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, x: Tensor, reward: Tensor, learn: Tensor, arms: Tensor, mask: Tensor) -> Tensor:
+        with torch.no_grad():
+            learn_block_where(learn, self.policy, x, None, reward)
+        return self.policy.select(arms, mask)
+
+
+class BlockHeadRound(nn.Module):
+    """Many rounds of a policy on an encoder, or of arms with a model each, in one call.
+
+    The encoder of the head is in evaluation mode.
+
+    Shape:
+        - past: the inputs of n earlier decisions, ``(*B, n, ...)``; action: the chosen arms, ``(*B, n)``, any number where
+          ``learn`` is False; reward and learn are those of :class:`BlockRound`.
+        - inputs, mask and output are those of :class:`HeadRound`.
+    """
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.head: Any = head
+
+    def forward(
+        self, past: Tensor, action: Tensor, reward: Tensor, learn: Tensor, inputs: Tensor, mask: Tensor
+    ) -> Tensor:
+        head = self.head
+        with torch.no_grad():
+            action = torch.where(learn, action, 0)
+            if isinstance(head, ComposedPolicy):
+                learn_block_where(learn, head, past, action, reward)
+            else:
+                learn_block_where(learn, head.policy, head.chosen_features(past, action), action, reward)
+        return head.select(inputs, mask)
+
+
 class ConvexRound(nn.Module):
     """One round of a convex learner in one call: learn from gradients, then decide.
 
@@ -110,6 +160,36 @@ def step_where(learn: Tensor, policy: Policy | ScaledPolicy, x: Tensor, reward: 
     # The other learners get a round of zeros, and forget it.
     with only_where(learn, learner_of(policy)):
         policy.step(torch.where(learn.unsqueeze(-1), x, 0.0), torch.where(learn, reward, 0.0))
+
+
+def learn_block_where(learn: Tensor, policy: Any, x: Tensor, action: Tensor | None, reward: Tensor) -> None:
+    """Learn as one block from the rounds where ``learn``, ``(*B, n)``, is True.
+
+    Features must not move, and the estimator must have a block form: see :func:`no_blocks`. ``action`` is of use to arms with a
+    model each alone.
+    """
+    state = policy.estimator.theta_hat
+    x, reward = converted(x, state), converted(reward, state)
+    scale = policy.estimator._own_scale(reward)
+    if isinstance(policy, DisjointArms):
+        policy._learn_at_once(x, action, reward, scale, x.size(-2), learn)
+    elif isinstance(policy, ScaledPolicy):
+        policy._learn_at_once(x, reward, scale, learn)
+    else:
+        policy.estimator._learn_block(x, reward, scale, learn)
+
+
+def no_blocks(module: nn.Module) -> str | None:
+    """Return why a module does not learn blocks now, or None if it does."""
+    policy = module if isinstance(module, (Policy, ComposedPolicy)) else getattr(module, "policy", None)
+    if not isinstance(policy, (Policy, ComposedPolicy)):
+        return f"{type(module).__name__} has no block form"
+    for learner in (policy.estimator, learner_of(policy)):
+        if not learner.has_blocks:
+            return f"{type(learner).__name__} has no block form"
+    if module is not policy and getattr(module, "scaler", None) is not None:
+        return "a head with a scaler learns rounds in order"
+    return None if learner._learns_blocks_now() else "rounds are learnt in order until the scaler freezes"
 
 
 @contextmanager

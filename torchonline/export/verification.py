@@ -10,13 +10,14 @@ from torch.export import Dim
 from torchonline.bandits.composed import ComposedPolicy, learner_of
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.fixed_arms import FixedArms
+from torchonline.bandits.glm.local import LocalGLMRegression
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.learner import Learner
 from torchonline.core.ops import of_chosen
-from torchonline.export.programs import ConvexRound, FixedRound, HeadRound, Round
+from torchonline.export.programs import BlockHeadRound, BlockRound, ConvexRound, FixedRound, HeadRound, Round
 
 # Tolerances relative to the scale of what is compared: all in double precision, or with a part in a lower one.
 DOUBLE, LOWER = 1e-8, 1e-2
@@ -24,7 +25,7 @@ ROUNDS_CHECKED = 12
 
 
 class Decision(NamedTuple):
-    """Decisions ``(*B, N, ...)`` for ``select``, and the first one's reward ``(*B)``."""
+    """Decisions ``(*B, N, ...)`` for ``select``, and their rewards ``(*B, N)``."""
 
     inputs: Tensor
     mask: Tensor
@@ -45,88 +46,135 @@ class Trial:
 
 
 class PolicyTrial(Trial):
-    """Rounds for a policy: random arms, of varying number."""
+    """Rounds for a policy: random arms, of varying number.
 
-    round: type[nn.Module] = Round  # the module of one round
+    Args:
+        policy: the policy.
+        blocks: whether programs learn a block of rounds in a call.
+    """
 
-    def __init__(self, policy: Policy | ComposedPolicy) -> None:
+    rounds: tuple[type[nn.Module], type[nn.Module]] = (Round, BlockRound)
+
+    def __init__(self, policy: Policy | ComposedPolicy, blocks: bool = False) -> None:
         super().__init__(learner_of(policy), policy.estimator.theta_hat)
-        self.estimator = policy.estimator
+        self.estimator, self.blocks = policy.estimator, blocks
+        self.round = self.rounds[blocks]  # the module of a call
+        # A program restarts at most once in a call.
+        self.longest_block = policy.estimator.restart_every
 
     def compare(self, eager: Any, exported: Any) -> None:
         """Play both modules, and raise a RuntimeError where their results differ."""
-        for decision in self.decisions():
+        for number, decision in enumerate(self.decisions()):
             choice = seeded(eager.select, decision.inputs, decision.mask)
             agree("a choice", choice, seeded(exported.select, decision.inputs, decision.mask))
+            past = self.past(decision, choice)
             for module in (eager, exported):
-                module.step(*self.past(decision, choice), decision.reward)
+                module.step(*self.first(past))
+                # Any module with a policy may be a head.
+                if number % 2 and hasattr(exported, "learn"):
+                    module.learn(*past)
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
         """Play an eager round module and its program, and raise where they differ."""
-        past = self.no_past()
+        for part in eager.modules():
+            if isinstance(part, LocalGLMRegression):
+                # The program makes no more steps of Newton's method, which may be too few far from the minimum.
+                part.block_steps = part.blind_steps
+        past = self.no_past(1)
         for number, decision in enumerate(self.decisions()):
-            learn = self.learns(number)
-            arguments = (*past, decision.reward, learn, decision.inputs, decision.mask)
+            learn = self.learns(number, past[-1])
+            arguments = (*past, learn, decision.inputs, decision.mask)
             choice = seeded(eager, *arguments)
             agree("a choice", choice, played(program, learn, *arguments))
             past = self.past(decision, choice)
+            past = self.most(past) if self.blocks else self.first(past)
 
     def decisions(self) -> Iterator[Decision]:
         """Yield the decisions of the trial, the same each time."""
         generator = torch.Generator().manual_seed(0)
         for number in range(ROUNDS_CHECKED):
-            sizes = (*self.batch, 1 + number % 3, 2 + number % 4)
+            sizes = (*self.batch, 1 + (7 if self.blocks else 1) * (number % 3), 2 + number % 4)
             arms = torch.randn(*sizes, self.dim, generator=generator, dtype=torch.float64)
             arms = (arms * min(1.0, self.estimator.longest / float(arms.norm(dim=-1).max()))).to(**self.options)
             mask = torch.rand(sizes, generator=generator) < 0.8
             mask[..., 0] = True
-            reward = torch.randn(self.batch, generator=generator, dtype=torch.float64)
+            reward = torch.randn(sizes[:-1], generator=generator, dtype=torch.float64)
             reward = self.estimator.possible_reward(reward).to(**self.options)
             yield Decision(arms, mask.to(self.device), reward)
 
-    def past(self, decision: Decision, choice: Tensor) -> tuple[Tensor, ...]:
-        """Return the arguments of ``step`` but the reward, for the first decision."""
-        first = len(self.batch)
-        return (of_chosen(decision.inputs.select(first, 0), choice.select(first, 0)),)
+    def learns(self, number: int = 1, reward: Tensor | None = None) -> Tensor:
+        """Return whether to learn in a round, shaped as the rewards: ``(*B)`` if they are None."""
+        learn = super().learns(number)
+        if reward is None or not self.blocks:
+            return learn
+        generator = torch.Generator().manual_seed(number)
+        return learn.unsqueeze(-1) & (torch.rand(reward.shape, generator=generator) < 0.8).to(self.device)
 
-    def no_past(self) -> tuple[Tensor, ...]:
+    def past(self, decision: Decision, choice: Tensor) -> tuple[Tensor, ...]:
+        """Return the arguments of ``learn``, for all decisions."""
+        return of_chosen(decision.inputs, choice), decision.reward
+
+    def first(self, past: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the first round of some: the arguments of ``step``."""
+        return tuple(value.select(len(self.batch), 0) for value in past)
+
+    def most(self, past: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return as many rounds of some as a block may have."""
+        first = len(self.batch)
+        rows = min(past[-1].size(-1), self.longest_block or past[-1].size(-1))
+        return tuple(value.narrow(first, 0, rows) for value in past)
+
+    def no_past(self, rounds: int) -> tuple[Tensor, ...]:
         """Return such arguments where nothing is to be learnt."""
-        return (torch.zeros(*self.batch, self.dim, **self.options),)
+        sizes = (*self.batch, rounds) if self.blocks else self.batch
+        return torch.zeros(*sizes, self.dim, **self.options), torch.zeros(sizes, **self.options)
 
     def round_arguments(self) -> tuple[Tensor, ...]:
         """Return arguments to export the round with."""
         decision = next(decision for decision in self.decisions() if decision.mask.size(-2) > 1)
-        return (*self.no_past(), decision.reward, self.learns(), decision.inputs, decision.mask)
+        past = self.no_past(7)
+        past = self.most(past) if self.blocks else past
+        return (*past, self.learns(1, past[-1]), decision.inputs, decision.mask)
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         """Return which of the arguments' dimensions vary from call to call."""
         first = len(self.batch)
         free = {first: Dim("decisions", min=1), first + 1: Dim("arms", min=1)}
-        return ({}, {}, {}, free, free)
+        return (*self.past_shapes(), free, free)
+
+    def past_shapes(self) -> tuple[dict[int, Any], ...]:
+        """Return which dimensions of the earlier rounds vary."""
+        return 3 * (self.rounds_vary(),)
+
+    def rounds_vary(self) -> dict[int, Any]:
+        """Return the dimension of a block's rounds if it varies."""
+        varies = self.blocks and self.longest_block != 1
+        return {len(self.batch): Dim("rounds", min=1, max=self.longest_block)} if varies else {}
 
 
 class HeadTrial(PolicyTrial):
     """Rounds for a policy on raw inputs: variations of an example decision.
 
     Args:
-        policy: the policy.
+        policy, blocks: as in :class:`PolicyTrial`.
         example: the inputs of a decision.
         actions: K, where inputs are contexts; None where they are inputs for each arm.
         feature_dims: number of trailing dimensions that form one input.
         dtypes: of all that is computed with besides the policy.
     """
 
-    round = HeadRound
+    rounds = (HeadRound, BlockHeadRound)
 
     def __init__(
         self,
         policy: Policy | ComposedPolicy,
+        blocks: bool,
         example: Tensor,
         actions: int | None,
         feature_dims: int = 1,
         dtypes: Iterable[torch.dtype] = (),
     ) -> None:
-        super().__init__(policy)
+        super().__init__(policy, blocks)
         if any(dtype != torch.float64 for dtype in (example.dtype, *dtypes)):
             self.tolerance = LOWER
         self.actions = actions
@@ -153,18 +201,23 @@ class HeadTrial(PolicyTrial):
             yield Decision(inputs, mask, decision.reward)
 
     def past(self, decision: Decision, choice: Tensor) -> tuple[Tensor, ...]:
-        first = len(self.batch)
-        return decision.inputs.select(first, 0), choice.select(first, 0)
+        return decision.inputs, choice, decision.reward
 
-    def no_past(self) -> tuple[Tensor, ...]:
-        return torch.zeros_like(self.example), torch.zeros(self.batch, dtype=torch.int64, device=self.device)
+    def no_past(self, rounds: int) -> tuple[Tensor, ...]:
+        past, first, reward = torch.zeros_like(self.example), len(self.batch), super().no_past(rounds)[-1]
+        if self.blocks:
+            past = past.unsqueeze(first).repeat_interleave(rounds, first)
+        return past, torch.zeros_like(reward, dtype=torch.int64), reward
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         first, decisions = len(self.batch), Dim("decisions", min=1)
-        if self.actions is not None:
-            return ({}, {}, {}, {}, {first: decisions}, {first: decisions})
-        free = {first: decisions, first + 1: Dim("arms", min=1)}
-        return ({first: Dim("past_arms", min=1)}, {}, {}, {}, free, free)
+        if self.actions is None:
+            return super().dynamic_shapes()
+        return (*self.past_shapes(), {first: decisions}, {first: decisions})
+
+    def past_shapes(self) -> tuple[dict[int, Any], ...]:
+        past = {} if self.actions is not None else {len(self.batch) + self.blocks: Dim("past_arms", min=1)}
+        return (self.rounds_vary() | past, *3 * (self.rounds_vary(),))
 
 
 class FixedTrial(Trial):
@@ -261,16 +314,17 @@ class ConvexTrial(Trial):
         return ({}, {}, {})
 
 
-def trial_of(module: nn.Module, example: Tensor | None) -> PolicyTrial | FixedTrial | ConvexTrial:
+def trial_of(module: nn.Module, example: Tensor | None, blocks: bool = False) -> PolicyTrial | FixedTrial | ConvexTrial:
     """Return the trial for a module. A head needs ``example``, a decision's inputs."""
     if isinstance(module, (Policy, ScaledPolicy)):
-        return PolicyTrial(module)
+        return PolicyTrial(module, blocks)
     if isinstance(module, DisjointArms):
         context = torch.ones((*module.batch_shape, module.dim), dtype=module.estimator.theta_hat.dtype)
-        return HeadTrial(module, context.to(module.rounds.device) if example is None else example, module.actions)
+        example = context.to(module.rounds.device) if example is None else example
+        return HeadTrial(module, blocks, example, module.actions)
     if isinstance(module, SharedRadiusMaster):
         arms = torch.ones((*module.batch_shape, 3, module.dim), dtype=module.estimator.theta_hat.dtype)
-        return HeadTrial(module, arms.to(module.rounds.device) if example is None else example, None)
+        return HeadTrial(module, blocks, arms.to(module.rounds.device) if example is None else example, None)
     if isinstance(module, FixedArms):
         return FixedTrial(module)
     if isinstance(module, ConvexLearner):
@@ -285,7 +339,7 @@ def trial_of(module: nn.Module, example: Tensor | None) -> PolicyTrial | FixedTr
     if isinstance(head.policy, DisjointArms):
         actions = head.policy.actions
     dtypes = [parameter.dtype for parameter in head.encoder.parameters()]
-    return HeadTrial(head.policy, example, actions, head.feature_dims, dtypes)
+    return HeadTrial(head.policy, blocks, example, actions, head.feature_dims, dtypes)
 
 
 def seeded(function: Any, *arguments: Tensor) -> Any:

@@ -482,6 +482,20 @@ def test_what_contradicts_the_model_is_flagged(cls: Any) -> None:
     assert not bool(wrong.misspecified.any())
 
 
+@pytest.mark.parametrize("form", ["eager", "script"])
+def test_a_misspecified_set_does_not_keep_blocks_from_moving_the_estimate(form: str) -> None:
+    """At radius 0 the confidence set pays nothing for staying, but the minimum of a block is elsewhere."""
+    learner = LocalGLMRegression(2, feature_bound=10.0)
+    learner.squared_radius.fill_(-1.0)
+    compiled: Any = torch.jit.script(learner) if form == "script" else learner
+    x, reward = torch.randn(40, 2, dtype=D), torch.ones(40, dtype=D)
+    reward[x[:, 0] < 0.0] = 0.0
+    compiled.learn(x, reward, block_size=40)
+    theta = learner.theta_hat
+    gradient = (torch.sigmoid(x @ theta) - reward) @ x + learner.ridge * theta
+    assert float(gradient.norm()) < 1e-9 < 0.1 < float(theta.norm())
+
+
 def test_costs_that_are_no_numbers_are_refused() -> None:
     """In single precision a count of a trillion in a round of great weight; and a guess too far away to be squared."""
     learner = GLMRegression(1, link=Poisson(), dtype=torch.float32, ridge=1e4, batch_shape=(1,))

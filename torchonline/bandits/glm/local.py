@@ -124,7 +124,7 @@ class LocalGLMRegression(MixtureEstimator):
 
     def _observe_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, count: Tensor) -> None:
         # The prior of each round's predictor, and the interval that has the true one, are those before the block.
-        theta_hat, G = self.theta_hat, self.V
+        theta_hat, rounds, G = self.theta_hat, self.rounds, self.V
         weight, square = 1.0 / (noise_scale * noise_scale), row_dots(x, x)
         self._check_length(square)
         q = at_least(row_dots(x @ self.V_inv, x), 1e-30)
@@ -142,8 +142,8 @@ class LocalGLMRegression(MixtureEstimator):
         self._check_cost(cost)
         self._check_block(add_squares_(self._precision(), squares)[1])
         self._count_cost_(cost)
-        self.theta_hat += move
-        self.rounds += count
+        theta_hat += move
+        rounds += count
 
     def _fit_block(
         self, x: Tensor, z: Tensor, reward: Tensor, weight: Tensor, G: Tensor, radius: Tensor
