@@ -345,8 +345,8 @@ class Estimator(Learner):
                 converted block by block.
             reward: ``(*B, n)``, in the units of ``noise_scale``.
             noise_scale: of each round, if it is known before the reward, shaped like ``reward``; None for the constructor's.
-            block_size: rounds in a block. None, also for rewards that came together, for blocks of an eighth of the rounds learnt,
-                but at least d and at most 8192. A first block that is much longer than d makes the set wider.
+            block_size: rounds in a block. None, also for rewards that came together, for blocks of an eighth of the rounds
+                learnt, but at least d and at most 8192. A first block that is much longer than d makes the set wider.
             mask: True where a learner of a fleet learns the round, ``(*B, n)``; None for all.
 
         Raises:
