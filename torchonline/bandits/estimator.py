@@ -346,8 +346,8 @@ class Estimator(Learner):
                 converted block by block.
             reward: ``(*B, n)``, in the units of ``noise_scale``.
             noise_scale: of each round, if it is known before the reward, shaped like ``reward``; None for the constructor's.
-            block_size: rounds in a block, for rewards that came together. None for blocks of an eighth of the rounds learnt, but
-                at least d and at most 8192. A first block that is much longer than d makes the set wider.
+            block_size: rounds in a block. None, also for rewards that came together, for blocks of an eighth of the rounds
+                learnt, but at least d and at most 8192. A first block that is much longer than d makes the set wider.
             mask: True where a learner of a fleet learns the round, ``(*B, n)``; None for all.
 
         Raises:
@@ -382,7 +382,10 @@ class Estimator(Learner):
                 done += size
 
     def _rows_of_next_block(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
-        """Return how many rounds of a batch, of which ``done`` are learnt, are next: a block, or under a mask several."""
+        """Return how many rounds are next in a batch of which ``done`` are learnt.
+
+        They are one block, or under a mask those of several.
+        """
         if block_size is not None:
             return self._at_most_an_epoch(block_size)
         if mask is not None and self._learns_blocks_now():
@@ -391,7 +394,8 @@ class Estimator(Learner):
         return self._at_most_an_epoch(rows_of_block(learnt, self.dim))
 
     def _rows_at_once(self) -> int:
-        """Return how many rounds of all learners of a fleet have room: 64 MiB at most, if not for 256 rounds."""
+        """Return how many rounds of all learners of a fleet have room at once."""
+        # 64 MiB at most, if not for 256 rounds.
         return max(min(8192, (1 << 23) // (self.dim * self.rounds.numel())), 256)
 
     def _at_most_an_epoch(self, size: int) -> int:
@@ -412,14 +416,14 @@ class Estimator(Learner):
     def _learn_masked(
         self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor, block_size: int | None
     ) -> None:
-        """Learn the rounds in a mask: one block of the given size, or blocks of each learner's own."""
+        """Learn the rounds in a mask: one block of a given size, or each learner's own."""
         if block_size is None and self._learns_blocks_now():
             self._learn_own_blocks(x, reward, noise_scale, mask)
         else:
             self._learn_block(x, reward, noise_scale, mask)
 
     def _learn_own_blocks(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
-        """Learn the rounds in a mask, in blocks that end by each learner's own count of rounds.
+        """Learn the rounds in a mask, in blocks that end by each learner's own rounds.
 
         Blocks that ended by the counts of others would look ahead: whether another learner has rounds to come may depend on
         rewards of this block (docs/blocks.md).
@@ -658,7 +662,7 @@ class Estimator(Learner):
 
 
 def rounds_at(values: Tensor, place: Tensor) -> Tensor:
-    """Return the rounds at some places: ``(*B, n, ...)`` and ``(*B, m)`` to ``(*B, m, ...)``."""
+    """Return rounds by place: ``(*B, n, ...)`` and ``(*B, m)`` to ``(*B, m, ...)``."""
     rows = place if values.dim() == place.dim() else place.unsqueeze(-1)
     return values.take_along_dim(rows, place.dim() - 1)
 
