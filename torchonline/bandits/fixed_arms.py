@@ -63,7 +63,7 @@ class FixedArms(PolicyLearner):
         k = fixed.select()
         fixed.step(k, reward)
 
-    The choices are those of ``policy.select(arms)``, up to rounding. The squares :math:`x_k^\top Mx_k` of all arms are kept, where
+    The choices are those of ``policy.select(arms)``, up to rounding. The squares :math:`x_k^\top Mx_k` of all arms are kept.
     M is the estimator's ``width_matrix()``. In a step, M moves within the span of a few vectors, such as :math:`V^{-1}x`. With an
     orthonormal basis Q of it,
 
