@@ -17,7 +17,17 @@ import numpy as np
 import pytest
 import torch
 
-from torchonline import GLBOMD, OFUL, Greedy, HeavyTailUCB, HvtUCB, LocalGLB, RidgeRegression, ThompsonSampling
+from torchonline import (
+    GLBOMD,
+    OFUL,
+    FixedArms,
+    Greedy,
+    HeavyTailUCB,
+    HvtUCB,
+    LocalGLB,
+    RidgeRegression,
+    ThompsonSampling,
+)
 from torchonline.bandits.policies import Policy
 from torchonline.export import compile_program, to_program, to_torchscript
 
@@ -74,6 +84,16 @@ def single(policy: Any, dim: int, count: int) -> Round:
 
     def play() -> None:
         policy.step(x[policy.select(x)], reward)
+
+    return play
+
+
+def fixed(policy: Policy, count: int) -> Round:
+    """A learner that keeps the widths of its arms."""
+    policy_on_arms = FixedArms(policy, arms(policy.estimator.dim, count))
+
+    def play() -> None:
+        policy_on_arms.step(policy_on_arms.select(), REWARD)
 
     return play
 
@@ -161,6 +181,9 @@ LIBRARY: dict[str, Callable[[int, int], Round]] = {
     "HvtUCB": lambda d, k: single(HvtUCB(d, horizon=10**5, radius_scale=1e-3), d, k),
     "Thompson": lambda d, k: single(ThompsonSampling(RidgeRegression(d)), d, k),
     "Greedy": lambda d, k: single(Greedy(RidgeRegression(d)), d, k),
+    "OFUL, fixed arms": lambda d, k: fixed(OFUL(d), k),
+    "HeavyTailUCB, fixed arms": lambda d, k: fixed(HeavyTailUCB(d), k),
+    "LocalGLB, fixed arms": lambda d, k: fixed(LocalGLB(d), k),
     "OFUL, fleet of 64": lambda d, k: fleet(OFUL(d, batch_shape=(FLEET,)), k),
     "LocalGLB, fleet of 64": lambda d, k: fleet(LocalGLB(d, batch_shape=(FLEET,)), k),
     "HeavyTailUCB, fleet of 64": lambda d, k: fleet(HeavyTailUCB(d, batch_shape=(FLEET,)), k),

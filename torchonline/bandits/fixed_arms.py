@@ -56,16 +56,16 @@ def in_turn(method: Any) -> Any:
 
 
 class FixedArms(PolicyLearner):
-    r"""A policy for a fixed catalogue of arms: widths are followed, not computed anew.
+    r"""A policy for arms that stay: their widths follow each step.
 
     A round::
 
         k = fixed.select()
         fixed.step(k, reward)
 
-    The choices are those of ``policy.select(arms)``, up to rounding. The squares :math:`x_k^\top Mx_k` of all arms are kept,
-    where M is the estimator's ``width_matrix()``. In a step, M moves within the span of a few vectors, such as
-    :math:`V^{-1}x`. With an orthonormal basis Q of it,
+    The choices are those of ``policy.select(arms)``, up to rounding. The squares :math:`x_k^\top Mx_k` of all arms are kept.
+    M is the estimator's ``width_matrix()``. In a step, M moves within the span of a few vectors, such as :math:`V^{-1}x`. With an
+    orthonormal basis Q of it,
 
     .. math:: x_k^\top Mx_k \leftarrow x_k^\top Mx_k + (Q^\top x_k)^\top C\,(Q^\top x_k),\qquad
               C = Q^\top(M_\text{new} - M_\text{old})\,Q.
@@ -74,9 +74,9 @@ class FixedArms(PolicyLearner):
 
     - A step compares the new :math:`Mz` of a random vector z with what follows from the old one. If they differ by more than
       rounding, M has moved otherwise: by a restart, in an estimator of another kind, or because someone has stepped, loaded or
-      reset the estimator itself. Then all squares are computed anew. A decision makes the same comparison if M was written since
-      the last.
-    - In every eighth round, the next K / d arms get exact squares.
+      reset the estimator itself. Then all squares are computed anew. A decision makes the same comparison where M has been
+      written since the last.
+    - In every eighth round, the next K / d arms get squares that are computed anew. All arms do when M has shrunk to an eighth.
 
     Cost: O(K d) for a decision, and O(K d + d^2) for a step, where a policy needs O(K d^2) for a decision. To compute all squares
     anew costs O(K d^2). For an estimator whose M moves in other directions than its ``moves_of_width`` says, that is every step.
@@ -89,18 +89,19 @@ class FixedArms(PolicyLearner):
 
     Shape:
         - ``arms``, as above; scores, ``(*B, K)``; action and reward, ``(*B)``, or ``(*B, n)`` for n rounds.
-        - ``squares``, ``(*B, K)``, and ``image``, Mz, ``(*B, d)``. Both are None if the policy uses no widths.
+        - ``squares``, ``(*B, K)``; ``image``, Mz, ``(*B, d)``; ``largest_image``, its largest component since all squares were
+          computed anew, ``(*B)``. They are None if the policy uses no widths.
 
-    The state dict holds the arms, the squares and the image. The squares could be computed from the estimator, but with other
-    last bits, which may break a tie. With them, a run that is resumed continues bit for bit. A load brings the arms of the saved
-    policy; their number must be that of the arms here.
+    The state dict holds all of these. The squares could be computed from the estimator, but with other last bits, which may break
+    a tie. With them, a run that is resumed continues bit for bit. A load brings the arms of the saved policy; their number must
+    be that of the arms here.
 
     Example:
         >>> fixed = FixedArms(OFUL(2), [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
         >>> for _ in range(50):
         ...     k = fixed.select()
         ...     fixed.step(k, 1.0 if k == 1 else 0.0)
-        >>> fixed.select(), fixed.select(mask=[True, False, True])
+        >>> fixed.select(), fixed.select(mask=[False, False, True])
         (tensor(1), tensor(2))
     """
 
@@ -374,7 +375,7 @@ class FixedArms(PolicyLearner):
         return self.view_for(self.arms) if self.is_small else None
 
     def _known_squares(self) -> Tensor | None:
-        """Return :meth:`_right_squares`, which are known if M was not written since the last call."""
+        """Return :meth:`_right_squares`, as they were if M has not been written since."""
         if self.squares is None:
             return None
         known, matrix = self.__dict__["_known"], self._one().width_matrix()
@@ -409,7 +410,7 @@ class FixedArms(PolicyLearner):
         return check_mask("mask", mask, (*self.batch_shape, self.arms.size(-2)), self.arms, self.validate)
 
     def _rows_of(self, action: Any) -> Tensor:
-        """Return the features of the chosen arms, ``(*B, d)`` or ``(*B, n, d)``, or raise."""
+        """Return the chosen arms' features, ``(*B, d)`` or ``(*B, n, d)``, or raise."""
         arms, dims = self.arms, self.batch_dims
         one = integer_at_hand(action) if not dims and arms.is_cpu else None
         index = action if one is not None else as_indices("action", action, arms.device)

@@ -1,4 +1,4 @@
-"""Squares x'Mx of many rows, which follow a matrix M that moves within the span of a few vectors."""
+"""Squares x'Mx of many rows, for a matrix M that moves along a few vectors."""
 
 import math
 from typing import Any
@@ -14,9 +14,9 @@ from torchonline.core.precision_matrix import REFINE_EVERY
 
 
 def orthonormal(vectors: list[Tensor]) -> list[Tensor]:
-    """Return an orthonormal basis of some vectors, ``(*B, d)`` each, by Gram and Schmidt.
+    """Return an orthonormal basis of some vectors, ``(*B, d)`` each.
 
-    A vector that depends on those before it adds a vector of another direction, or 0.
+    It is that of Gram and Schmidt. A vector that depends on those before it adds one of another direction, or 0.
     """
     basis: list[Tensor] = []
     for vector in vectors:
@@ -53,24 +53,28 @@ def moved(
     for i in range(len(basis)):
         change = matvec(matrix, basis[i]) - before[i]
         # Column i of C, times Q, and times the rows' products with Q.
-        column = [dot(q, change) for q in basis]
-        move, at_rows = 0.0 * change, 0.0 * products[i]
-        for j in range(len(basis)):
-            move = move + along(column[j], move) * basis[j]
-            at_rows = at_rows + along(column[j], at_rows) * products[j]
+        first = dot(basis[0], change)
+        move, at_rows = along(first, change) * basis[0], along(first, products[0]) * products[0]
+        for j in range(1, len(basis)):
+            entry = dot(basis[j], change)
+            move = move + along(entry, move) * basis[j]
+            at_rows = at_rows + along(entry, at_rows) * products[j]
         squares = squares + products[i] * at_rows
         image = image + along(dot(basis[i], probe), move) * move
     return squares, image
 
 
 def exact_squares(arms: Tensor, matrix: Tensor) -> Tensor:
-    """Return ``x'Mx`` of rows: ``(K, d)`` or ``(*B, K, d)``, and ``(*B, d, d)``, to ``(*B, K)``."""
+    """Return ``x'Mx`` of rows, ``(*B, K)``, computed in one go.
+
+    Rows are ``(K, d)`` or ``(*B, K, d)``; M is ``(*B, d, d)``.
+    """
     return row_dots(rows_times(arms, matrix), arms)
 
 
 @on_arrays(lambda arms, index: arms[index] if arms.ndim == 2 else np.take_along_axis(arms, index[..., None], -2))
 def rows_of(arms: Tensor, index: Tensor) -> Tensor:
-    """Return the features of some arms: ``(K, d)`` or ``(*B, K, d)``, and ``(*B, n)``, to ``(*B, n, d)``."""
+    """Return some rows of ``(K, d)`` or ``(*B, K, d)``: ``(*B, n)`` to ``(*B, n, d)``."""
     if arms.dim() == 2:
         return arms.index_select(0, index.reshape(-1)).reshape(index.shape + (arms.size(-1),))
     return arms.gather(-2, index.unsqueeze(-1).expand(index.shape + (arms.size(-1),)))
@@ -93,7 +97,7 @@ def with_some_exact(squares: Tensor, arms: Tensor, matrix: Tensor, rounds: Tenso
 
 
 def are_off(seen: Tensor, expected: Tensor) -> Tensor:
-    """Return whether two images Mz differ by more than rounding, ``(*B)``; True for NaN."""
+    """Return whether images Mz differ by more than rounding, ``(*B)``; True for NaN."""
     limit = 64.0 * math.sqrt(seen.shape[-1]) * roundoff(seen)
     is_near = norms(seen - expected, math.inf) <= limit * norms(seen, math.inf)
     return ~is_near[..., 0]

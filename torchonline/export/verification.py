@@ -246,7 +246,8 @@ class FixedTrial(Trial):
             self.agree_on_choice(eager.arms(), choice, played(program, learn, *arguments))
 
     def agree_on_choice(self, scores: Tensor, ours: Tensor, theirs: Tensor) -> None:
-        """Raise where choices differ, unless rounding decides: arms of one length have equal scores at first."""
+        """Raise where choices differ, unless rounding decides between them."""
+        # Arms of one length have equal scores at first.
         one, other = (torch.where(ours == theirs, 0.0, of_chosen(scores, choice)) for choice in (ours, theirs))
         agree("a choice", one, other, self.tolerance)
 
