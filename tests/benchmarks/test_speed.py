@@ -214,8 +214,8 @@ def test_round(benchmark: Any, size: tuple[int, int], name: str, make: Callable[
     benchmark.pedantic(play, rounds=5)
 
 
-def in_turn(first: Round, second: Round, blocks: int = 15, seconds: float = 0.02) -> tuple[float, float]:
-    """The best time of each over many short blocks that take turns, so that both meet the same state of the machine."""
+def in_turn(first: Round, second: Round, blocks: int = 200, seconds: float = 0.002) -> tuple[float, float]:
+    """The best time of each over many blocks that take turns, so short that some meet a machine that does nothing else."""
     best, counts = [math.inf, math.inf], []
     for play in (first, second):
         for _ in range(3):

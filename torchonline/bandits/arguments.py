@@ -57,7 +57,7 @@ def are_rows(estimator: Any, shape: tuple[int, ...], is_decision: bool) -> bool:
 def plain_arms(estimator: Any, arms: Any) -> Any:
     """Return arms as an array if they need no conversion and surely pass all checks; or None.
 
-    Other arms, and so all errors, take the long way.
+    Other arms, and so all errors, take the long way. ``estimator`` is on NumPy views.
     """
     rows = plain_array(arms, estimator._buffers["theta_hat"])
     if rows is None or not are_rows(estimator, rows.shape, True):
@@ -71,7 +71,7 @@ def learn(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | N
     own = self.__dict__  # a fifth of the time of self.name
     view = self.view_for(x) if own["is_small"] else None
     if view is not None and noise_scale is None:
-        one = plain_round(self, view.learner, x, reward)
+        one = plain_round(view.learner, x, reward)
         if one is not None:
             self._run(view, view.learner._learn_round, [one])
             return
@@ -91,10 +91,11 @@ def learn(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | N
         self._run(None, self._learn_round, rounds_of_tensors(self, x, reward, noise_scale, is_one))
 
 
-def plain_round(learner: Any, view: Any, x: Any, reward: Any) -> tuple[Any, float, float] | None:
+def plain_round(learner: Any, x: Any, reward: Any) -> tuple[Any, float, float] | None:
     """Return a round of one learner as :func:`rounds_of_arrays` does, if it is plain; or None.
 
-    A plain round needs no conversion and surely passes all checks. Other rounds, and so all errors, take the long way.
+    A plain round needs no conversion and surely passes all checks. Other rounds, and so all errors, take the long way. ``learner``
+    is on NumPy views.
     """
     state = learner._buffers["theta_hat"]
     rows, number = plain_array(x, state), plain_number(reward, state)
@@ -102,7 +103,7 @@ def plain_round(learner: Any, view: Any, x: Any, reward: Any) -> tuple[Any, floa
         return None
     if learner.validate and not (is_ordinary(rows) and learner._is_ordinary(number)):
         return None
-    return rows, number, view.noise_scale
+    return rows, number, learner.noise_scale
 
 
 def checked_rounds(

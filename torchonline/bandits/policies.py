@@ -142,7 +142,7 @@ class Policy(nn.Module):
         is_on_arrays = forward in ON_ARRAYS
         view = estimator.view_for(arms) if is_on_arrays else None
         if view is not None and mask is None:
-            rows = plain_arms(estimator, arms)
+            rows = plain_arms(view.learner, arms)
             if rows is not None and rows.size * estimator.dim < SMALL_PRODUCT:
                 return self._choice_of_arrays(view, rows, None)
         arms = checked_rows(estimator, arms, "arms", True)
