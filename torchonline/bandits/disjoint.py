@@ -213,6 +213,8 @@ class DisjointArms(ComposedPolicy):
             return min(moving, 8192)
         if block_size is not None:
             return max(block_size, 1)
+        if self._can_count():
+            return 8192
         # One arm may have all of the rounds, and each arm has room for as many: 64 MiB at most, if not for 256 rounds.
         numbers = self.policy.estimator.dim * self.policy.estimator.rounds.numel()
         return max(min(8192, (1 << 23) // numbers), 256)
@@ -228,8 +230,60 @@ class DisjointArms(ComposedPolicy):
                     context.select(rows, i), action.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i)
                 )
             return
+        x = self._features(context)
+        if self._can_count():
+            self._learn_by_counts(x, action, reward, noise_scale, block_size)
+        else:
+            self._learn_beside(x, action, reward, noise_scale, block_size)
+        self._count_block_(context.size(rows))
+
+    def _can_count_in_python(self) -> bool:
         fleet = self.policy.estimator
-        x, rewards, scales, mask = self._by_arm(self._features(context), action, reward, noise_scale)
+        return not self.batch_dims and fleet._can_ask(fleet.rounds) and fleet.__dict__.get("_workers") is None
+
+    @in_python(_can_count_in_python)
+    def _can_count(self) -> bool:
+        """Return whether the host knows how many rounds each arm has, for a single learner."""
+        return self.batch_dims == 0
+
+    def _learn_by_counts(
+        self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None
+    ) -> None:
+        """Let arms learn their rounds in blocks, ``(n, m)`` and ``(n)``: those with many in turn, the others at once.
+
+        To learn at once costs time for every arm, and room for the longest block.
+        """
+        fleet, arm = self.policy.estimator, self.arm
+        arms, n = fleet.rounds.size(0), action.size(0)
+        counts = torch.bincount(action, minlength=arms)
+        has_few = (counts > 0) & (counts * arms <= 4 * n)
+        if 4 * int(has_few.sum()) < arms:
+            has_few = torch.zeros_like(has_few)
+        order, first = action.argsort(stable=True), 0
+        numbers: list[int] = counts.tolist()
+        in_turn: list[bool] = (~has_few).tolist()
+        for k in range(arms):
+            count, done = numbers[k], 0
+            if count > 0 and in_turn[k]:
+                index = self._copy_chosen_(action[order[first]])
+                while done < count:
+                    size = count if block_size is not None else arm._rows_of_next_block(done, None, None)
+                    size = min(arm._at_most_an_epoch(size), count - done)
+                    rows = order.narrow(0, first + done, size)
+                    arm._learn_block(x[rows], reward[rows], noise_scale[rows], None)
+                    done += size
+                fleet._write_chosen_(index, arm._statistics(self.copied), self.pooled)
+            first += count
+        rows = torch.nonzero(has_few[action]).squeeze(-1)
+        if rows.size(0) > 0:
+            self._learn_beside(x[rows], action[rows], reward[rows], noise_scale[rows], block_size)
+
+    def _learn_beside(
+        self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None
+    ) -> None:
+        """Let all arms learn blocks at once, each its own rounds: ``(*B, n, m)`` and ``(*B, n)``."""
+        fleet = self.policy.estimator
+        x, rewards, scales, mask = self._by_arm(x, action, reward, noise_scale)
         done, most = 0, x.size(-2)
         while done < most:
             size = most if block_size is not None else fleet._rows_of_next_block(done, None, mask)
@@ -241,7 +295,6 @@ class DisjointArms(ComposedPolicy):
                 mask.narrow(-1, done, size),
             )
             done += size
-        self._count_block_(context.size(rows))
 
     def _by_arm(
         self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor
