@@ -882,15 +882,19 @@ class Allocations(TorchDispatchMode):
         self.bytes -= 0 if self.users[place] else size
 
 
-@pytest.mark.parametrize("name", [*MAKERS, "arms"])
+ARMS = {"arms": (3, 3), "arms of which few play": (100, 2), "arms of which many play": (100, 100)}
+
+
+@pytest.mark.parametrize("name", [*MAKERS, *ARMS])
 def test_memory_is_that_of_a_few_blocks(name: str) -> None:
     """A log in single precision, for a state in double: no copy of it is made, but some arrays of 8192 rows at most."""
     dim, count = 32, 100_000 if name != "adaptive" else 10_000
-    learner = DisjointArms(RidgeRegression(dim), 3) if name == "arms" else MAKERS[name](dim)
+    arms, played = ARMS.get(name, (0, 1))
+    learner = DisjointArms(RidgeRegression(dim), arms) if arms else MAKERS[name](dim)
     generator = torch.Generator().manual_seed(0)
     x = 0.2 * torch.randn(count, dim, generator=generator)
     response = (torch.rand(count, *learner.output_shape, generator=generator) < 0.5).to(torch.uint8)
-    arguments = [x, torch.randint(3, (count,), generator=generator), response] if name == "arms" else [x, response]
+    arguments = [x, *([torch.randint(played, (count,), generator=generator)] if arms else []), response]
     learner.learn(*(values[:9] for values in arguments))
     with Allocations([*arguments, *learner.buffers()]) as allocations:
         learner.learn(*arguments)
