@@ -3,9 +3,10 @@
 import copy
 import json
 import math
-import subprocess
 import sys
 import threading
+import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchonline
+from tests.contract.gradients import collect
 from tests.core.test_threads import together
-from tests.fake_device import environment
 from tests.interruption import interrupted, lines_of
 from tests.learners import MODELS, VARIANTS, close, differences, estimator_of, public_classes, snapshot
 from tests.reference.blocks import HeavyTailBlocks, LocalGLBBlocks, SystemIdentificationBlocks
@@ -25,6 +27,7 @@ from tests.reference.ridge import RidgeReference
 from torchonline import (
     UCB,
     AdaptiveRidgeRegression,
+    DisjointArms,
     HeavyTailRegression,
     LocalGLMRegression,
     RidgeRegression,
@@ -779,3 +782,129 @@ def test_single_precision_stays_exact_over_many_blocks(name: str) -> None:
         torch.testing.assert_close(single.radius().double(), double.radius(), rtol=1e-3, atol=0.0)
         error = (single(x[:500]).double() - double(x[:500])).abs()
         assert float((error / (double.radius() * double.width(x[:500]))).max()) < 1e-2
+
+
+# Interrupts, threads and memory.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["blocks", "mask", "epochs"])
+@pytest.mark.parametrize("name", MAKERS)
+def test_an_interrupted_log_is_all_or_nothing(name: str, kind: str) -> None:
+    """At lines of all blocks: bit for bit the state before, or that after. Then the learner goes on."""
+    if kind == "epochs" and name in ("local", "system"):
+        return
+    options: dict[str, Any] = {"epochs": {"restart_every": 4}, "mask": {"batch_shape": (2,)}}.get(kind, {})
+    learner, done = MAKERS[name](3, **options), MAKERS[name](3, **options)
+    given: dict[str, Any] = {"block_size": 3}
+    if kind == "mask":
+        given["mask"] = torch.tensor([[True] * 7, [False, True] * 3 + [False]])
+    for each in (learner, done):
+        each.learn(*rounds_of(learner, 7, seed=1))
+    start, log = snapshot(learner), rounds_of(learner, 7)
+    done.learn(*log, **given)
+    after, line = snapshot(done), 0
+    step = max(1, lines_of(lambda: copy.deepcopy(learner).learn(*log, **given)) // 60)
+    while interrupted(lambda: learner.learn(*log, **given), line):
+        now = snapshot(learner)
+        assert differences(start, now) == [] or differences(after, now) == [], f"torn at line {line}"
+        learner.load_state_dict(start)
+        line += step
+    assert line > 50
+    assert differences(after, snapshot(learner)) == []
+
+
+def test_threads_lose_no_round_of_a_log() -> None:
+    """Logs, single steps and choices of four threads follow one another."""
+    policy = UCB(RidgeRegression(4))
+    twin = RidgeRegression(4)
+    logs = [rounds_of(policy.estimator, 60, seed) for seed in range(4)]
+
+    def learn(log: list[Tensor]) -> Callable[[], None]:
+        def run() -> None:
+            policy.learn(*(values[:30] for values in log))
+            for x, reward, scale in zip(*(values[30:] for values in log), strict=True):
+                policy.select(torch.stack([x, -x]))
+                policy.step(x, reward, scale)
+
+        return run
+
+    together(*map(learn, logs))
+    for log in logs:
+        twin.step(*log)
+    assert_close_state(policy.estimator, twin)
+
+
+def test_a_log_waits_for_a_thread_that_learns() -> None:
+    learner, log = RidgeRegression(3), rounds_of(RidgeRegression(3), 10)
+    thread = threading.Thread(target=lambda: learner.learn(*log))
+    with learner._lock:
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+        assert int(learner.rounds) == 0
+    thread.join()
+    assert int(learner.rounds) == 10
+
+
+def test_blocks_leave_nothing_behind() -> None:
+    """A hundred logs leave no more of Python's memory behind than its own free lists."""
+    for name, make in MAKERS.items():
+        learner = make(3)
+        log = [values.requires_grad_() for values in rounds_of(learner, 6)]
+
+        def logs(count: int, learner: Any = learner, log: Any = log) -> int:
+            for _ in range(count):
+                learner.learn(*(1.0 * values for values in log), block_size=3)
+            collect()
+            return sys.getallocatedblocks()
+
+        before = logs(30)
+        assert logs(150) - before < 75, name
+
+
+class Allocations(TorchDispatchMode):
+    """Counts the bytes of tensors that live at once, of storages that operations make."""
+
+    def __init__(self, known: list[Tensor]) -> None:
+        super().__init__()
+        self.known = {each.untyped_storage().data_ptr() for each in known}
+        self.users: Counter[int] = Counter()
+        self.bytes, self.most = 0, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for each in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(each, Tensor) and (place := each.untyped_storage().data_ptr()) not in self.known:
+                size = each.untyped_storage().nbytes()
+                self.bytes += 0 if self.users[place] else size
+                self.users[place] += 1
+                self.most = max(self.most, self.bytes)
+                weakref.finalize(each, self.release, place, size)
+        return result
+
+    def release(self, place: int, size: int) -> None:
+        self.users[place] -= 1
+        self.bytes -= 0 if self.users[place] else size
+
+
+ARMS = {"arms": (3, 3), "arms of which few play": (100, 2), "arms of which many play": (100, 100)}
+
+
+@pytest.mark.parametrize("name", [*MAKERS, *ARMS])
+def test_memory_is_that_of_a_few_blocks(name: str) -> None:
+    """A log in single precision, for a state in double: no copy of it is made, but some arrays of 8192 rows at most."""
+    dim, count = 32, 100_000 if name != "adaptive" else 10_000
+    arms, played = ARMS.get(name, (0, 1))
+    learner = DisjointArms(RidgeRegression(dim), arms) if arms else MAKERS[name](dim)
+    generator = torch.Generator().manual_seed(0)
+    x = 0.2 * torch.randn(count, dim, generator=generator)
+    response = (torch.rand(count, *learner.output_shape, generator=generator) < 0.5).to(torch.uint8)
+    arguments = [x, *([torch.randint(played, (count,), generator=generator)] if arms else []), response]
+    learner.learn(*(values[:9] for values in arguments))
+    with Allocations([*arguments, *learner.buffers()]) as allocations:
+        learner.learn(*arguments)
+    block = 8192 * dim * 8
+    assert allocations.most > 0
+    assert allocations.most < 10 * block
+    assert 10 * block < count * dim * 8 or name == "adaptive"

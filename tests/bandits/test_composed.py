@@ -20,7 +20,7 @@ from tests.contract.cost import WINDOW, calls, operations
 from tests.contract.gradients import Encoder, collect
 from tests.contract.state import addresses, numbers
 from tests.core.test_threads import together
-from tests.interruption import interrupted
+from tests.interruption import interrupted, lines_of
 from tests.learners import BATCH_SHAPES, close, differences, same, snapshot
 from torchonline import DisjointArms, GLMRegression, RidgeRegression, RunningScaler, ScaledPolicy
 from torchonline.bandits import disjoint
@@ -720,3 +720,192 @@ def test_wrong_parts_are_named() -> None:
     for name in ("policy", "scaler"):
         with pytest.raises(AttributeError, match=f"^{name}: expected "):
             setattr(policy, name, None)
+
+
+# Logs: all of the rules, for `learn`.
+
+
+LEARNING = [case for case in CASES if hasattr(case.cls, "learn")]
+every_learning_case = pytest.mark.parametrize("case", LEARNING, ids=str)
+
+
+def log_of(case: Case, count: int = 13, batch_shape: tuple[int, ...] = (), seed: int = 0) -> dict[str, Tensor]:
+    """What `learn` gets: rounds of the usual stream, of arms that are drawn."""
+    rounds = case.stream(count, batch_shape=batch_shape, seed=seed)
+    return case.several(rounds, [torch.randint(2, batch_shape) for _ in rounds])
+
+
+def part(log: dict[str, Tensor], at: int, first: int, last: int | None) -> dict[str, Tensor]:
+    return {name: value.movedim(at, 0)[first:last].movedim(0, at) for name, value in log.items()}
+
+
+@every_learning_case
+def test_logs_are_learnt_in_order_while_features_move(case: Case) -> None:
+    """Bit for bit what `step` learns: without blocks, while a scaler moves, and by masters, which credit multiples round by round."""
+    for batch_shape in BATCH_SHAPES:
+        for size in (None, 4):
+            policy, twin = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
+            log, at = log_of(case, batch_shape=batch_shape), len(batch_shape)
+            frozen = None if policy.scaler is None else policy.scaler.freeze_after
+            in_order = 13 if not policy.has_blocks or (policy.scaler is not None and frozen is None) else frozen or 0
+            policy.learn(**part(log, at, 0, in_order), block_size=size)
+            twin.step(**part(log, at, 0, in_order))
+            assert differences(snapshot(twin), snapshot(policy)) == []
+            # From the freeze on, one call does what calls from there on do.
+            whole = case.build(batch_shape=batch_shape)
+            whole.learn(**log, block_size=size)
+            policy.learn(**part(log, at, in_order, None), block_size=size)
+            for name, value in snapshot(whole).items():
+                close(value, snapshot(policy)[name], 1e-12)
+            assert bool((whole.rounds == 13).all())
+            assert whole.scaler is None or bool((whole.scaler.rounds == 13).all())
+            before = snapshot(whole)
+            whole.learn(**part(log, at, 0, 0), block_size=size)
+            assert differences(before, snapshot(whole)) == []
+
+
+@every_learning_case
+def test_a_bad_row_in_the_last_block_changes_nothing(case: Case) -> None:
+    for batch_shape in BATCH_SHAPES:
+        policy, twin = taught(case, batch_shape=batch_shape), taught(case, batch_shape=batch_shape)
+        before, good = snapshot(policy), log_of(case, batch_shape=batch_shape, seed=1)
+        for name in good:
+            bad = good | {name: good[name].clone()}
+            bad[name].select(len(batch_shape), -1)[...] = -1 if name == "action" else torch.nan
+            with pytest.raises(ValueError, match=f"^{name}: expected "):
+                policy.learn(**bad, block_size=3)
+            assert differences(before, snapshot(policy)) == [], name
+        for each in (policy, twin):
+            each.learn(**good, block_size=3)
+        assert differences(snapshot(twin), snapshot(policy)) == []
+
+
+@pytest.mark.slow
+@every_learning_case
+def test_bad_logs_are_refused_by_name(case: Case) -> None:
+    for batch_shape in BATCH_SHAPES:
+        policy, wrong = taught(case, batch_shape=batch_shape), []
+        before, log = snapshot(policy), log_of(case, batch_shape=batch_shape)
+        for rows in ((), (3,)):
+            for kind, name, arguments in bad_steps(case, batch_shape, rows):
+                label = f"{name} {kind} {batch_shape} {rows}"
+                wrong += complaint(label, name, lambda a=arguments, on=policy: on.learn(**a, block_size=2))
+        for size in (0, -1, True, 2.5, "3"):
+            wrong += complaint(f"{size!r}", "block_size", lambda n=size, on=policy, a=log: on.learn(**a, block_size=n))
+        assert wrong == []
+        assert differences(before, snapshot(policy)) == []
+
+
+@every_learning_case
+def test_logs_may_lie_in_a_policy_s_own_memory(case: Case) -> None:
+    """Also the counts of rounds, which are integers as indices of arms are."""
+    if case.name in ("local", "floor"):  # which may refuse such rewards
+        return
+    policy, twin = taught(case), taught(case)
+    rows = len(policy.estimator.theta_hat.reshape(-1)[:DIM])
+    for each, copied in ((policy, Tensor.detach), (twin, Tensor.clone)):
+        own = each.estimator
+        x = copied(own.V_inv.reshape(-1, own.dim, own.dim)[0, :rows, :DIM])
+        reward = copied(own.theta_hat.reshape(-1)[:rows])
+        counts = own.rounds.reshape(-1)[:rows]
+        counts.clamp_(0, ARMS - 1)
+        action = {"action": copied(counts)} if case.has_action else {}
+        each.learn(**{case.item[0]: x}, **action, reward=reward, block_size=1)
+    assert differences(snapshot(twin), snapshot(policy)) == []
+
+
+@every_learning_case
+def test_a_loaded_state_learns_logs_bit_for_bit(case: Case) -> None:
+    for batch_shape in BATCH_SHAPES:
+        for dtype in (torch.float64, torch.float32):
+            policy, fresh = (case.build(batch_shape=batch_shape, dtype=dtype) for _ in range(2))
+            policy.learn(**log_of(case, batch_shape=batch_shape), block_size=5)
+            where = addresses(policy)
+            fresh.load_state_dict(policy.state_dict())
+            others = [fresh, copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))]
+            log = log_of(case, batch_shape=batch_shape, seed=1)
+            for each in (policy, *others):
+                each.learn(**log)
+            assert all(differences(snapshot(policy), snapshot(each)) == [] for each in others)
+            assert addresses(policy) == where
+            policy.reset()
+            assert differences(snapshot(case.build(batch_shape=batch_shape, dtype=dtype)), snapshot(policy)) == []
+
+
+@every_learning_case
+def test_logs_of_people_graphs_and_other_types_are_welcome(case: Case) -> None:
+    """Arrays, lists, graphs and other types do what tensors do; autocast stays outside; half precision is refused."""
+    ways: list[Any] = [Tensor.numpy, Tensor.tolist, lambda value: value.numpy()[::-1].copy()[::-1]]
+    log, wanted = log_of(case), case.build()
+    wanted.learn(**log, block_size=4)
+    for way in ways:
+        policy = case.build()
+        policy.learn(**{name: way(value) for name, value in log.items()}, block_size=4)
+        assert differences(snapshot(wanted), snapshot(policy)) == []
+    policy = case.build()
+    policy.learn(
+        **{name: value.requires_grad_() * 1.0 if value.is_floating_point() else value for name, value in log.items()},
+        block_size=4,
+    )
+    assert differences(snapshot(wanted), snapshot(policy)) == []
+    assert not any(buffer.requires_grad for buffer in policy.buffers())
+    single = {name: value.detach().float() if name != "action" else value for name, value in log.items()}
+    for state in (torch.float64, torch.float32):
+        policy, twin = case.build(dtype=state), case.build(dtype=state)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            policy.learn(**single, block_size=4)
+        twin.learn(
+            **{name: value.to(state) if name != "action" else value for name, value in single.items()}, block_size=4
+        )
+        assert differences(snapshot(twin), snapshot(policy)) == []
+    with pytest.raises(ValueError, match="dtype"):
+        case.build().half().learn(**log)
+
+
+@pytest.mark.slow
+@every_learning_case
+@pytest.mark.parametrize("batch_shape", [(2,), (2, 3)])
+def test_a_log_of_a_fleet_is_so_many_logs(case: Case, batch_shape: tuple[int, ...]) -> None:
+    fleet, log = case.build(batch_shape=batch_shape), log_of(case, batch_shape=batch_shape)
+    fleet.learn(**log, block_size=4)
+    whole = snapshot(fleet)
+    for member in np.ndindex(*batch_shape):
+        single = case.build()
+        single.learn(**{name: value[member] for name, value in log.items()}, block_size=4)
+        for name, value in snapshot(single).items():
+            close(value, whole[name][member] if whole[name].dim() > value.dim() else whole[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in LEARNING if case in FEW], ids=str)
+def test_script_learns_logs_like_eager(case: Case) -> None:
+    for batch_shape in BATCH_SHAPES:
+        policy = case.build(batch_shape=batch_shape)
+        script: Any = copy.deepcopy(torch.jit.script(policy))
+        for seed, size in enumerate((None, 4, None, 1000)):
+            log = log_of(case, 30, batch_shape, seed)
+            policy.learn(**log, block_size=size)
+            script.learn(*log.values(), size)
+            for name, value in state_of_script(script, policy).items():
+                close(value, snapshot(policy)[name], 1e-8)
+        script.learn(*log.values(), 0)
+        assert bool((script.rounds == 150).all())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+@pytest.mark.parametrize("case", [case for case in LEARNING if case in FEW], ids=str)
+def test_an_interrupted_log_is_all_or_nothing(case: Case, batch_shape: tuple[int, ...]) -> None:
+    """Across the freeze of the scaler, and in blocks."""
+    policy, done = taught(case, 4, batch_shape=batch_shape), taught(case, 4, batch_shape=batch_shape)
+    start, log = snapshot(policy), log_of(case, 9, batch_shape, 1)
+    done.learn(**log, block_size=3)
+    after, line = snapshot(done), 0
+    step = max(1, lines_of(lambda: copy.deepcopy(policy).learn(**log, block_size=3)) // 80)
+    while interrupted(lambda: policy.learn(**log, block_size=3), line):
+        now = snapshot(policy)
+        assert differences(start, now) == [] or differences(after, now) == [], f"torn at line {line}"
+        policy.load_state_dict(start)
+        line += step
+    assert line > 60
+    assert differences(after, snapshot(policy)) == []

@@ -511,3 +511,166 @@ def test_extreme_rewards_raise_no_warning() -> None:
             arms.probabilities([1e-200, 1e90])
             arms(torch.full((DIM,), 1e60, dtype=D))
         assert all(bool(torch.isfinite(value).all()) for value in snapshot(arms).values())
+
+
+# Logs.
+
+
+def log_of_arms(build: Any, arms: int, count: int, played: str, seed: int = 0) -> list[Tensor]:
+    """Contexts, actions, rewards and noise scales, of arms that are played alike, one above all, or one alone."""
+    context, _, reward, scale = rounds(count, build().possible_reward, seed)
+    random = np.random.default_rng(seed)
+    alike = random.integers(0, arms - 1, count)  # the last arm has no round
+    chosen = {"alike": alike, "above all": np.where(random.uniform(size=count) < 0.7, 1, alike), "alone": 0 * alike + 1}
+    return [context, torch.from_numpy(chosen[played]), reward, scale]
+
+
+def singles_of(build: Any, arms: int) -> list[Any]:
+    """An estimator for each arm, with its share of delta."""
+    delta = getattr(build(), "delta", None)
+    return [build(**({} if delta is None else {"delta": delta / arms})) for _ in range(arms)]
+
+
+def assert_arms_are(arms: DisjointArms, singles: list[Any], start: dict[str, Tensor]) -> None:
+    """Each arm is in the state of its single; and one without rounds, in that of the start, bit for bit."""
+    state = snapshot(arms)
+    for k, single in enumerate(singles):
+        for name, value in snapshot(single).items():
+            if name != "constants":
+                mine = state[f"policy.estimator.{name}"][k]
+                close(mine, value)
+                if not int(single.rounds) and not single.restart_every:
+                    assert torch.equal(mine, start[f"policy.estimator.{name}"][k])
+
+
+@pytest.mark.parametrize("is_counted", [True, False], ids=["counted", "beside each other"])
+@pytest.mark.parametrize("played", ["alike", "above all", "alone"])
+@pytest.mark.parametrize("build", ESTIMATORS.values(), ids=ESTIMATORS)
+def test_arms_learn_logs_as_if_alone(
+    build: Any, played: str, is_counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In blocks of 30 rounds of all arms together; also where the host may not ask how many rounds each arm has."""
+    if not is_counted:
+        monkeypatch.setattr(DisjointArms, "_can_count", lambda self: False)
+    for count in (3, 12):
+        arms, singles = DisjointArms(build(), count), singles_of(build, count)
+        start = snapshot(arms)
+        for seed in (0, 1):
+            log = log_of_arms(build, count, 70, played, seed)
+            arms.learn(*log, block_size=30)
+            for first in range(0, 70, 30):
+                context, action, reward, scale = (values[first : first + 30] for values in log)
+                for k, single in enumerate(singles):
+                    own = action == k
+                    if single.restart_every is None:
+                        single.learn(context[own], reward[own], scale[own], block_size=30)
+                    else:
+                        single.step(context[own], reward[own], scale[own])
+        assert_arms_are(arms, singles, start)
+        assert int(arms.rounds) == 140
+
+
+@pytest.mark.parametrize("played", ["alike", "above all", "alone"])
+@pytest.mark.parametrize("name", ["ridge", "ridge, restarted", "links", "discounted", "LMS"])
+def test_sizes_of_blocks_do_not_matter_to_arms_that_are_the_same_in_any(name: str, played: str) -> None:
+    """Ridge regression in blocks of any size, and what has no blocks: as after steps."""
+    build = ESTIMATORS[name]
+    for block_size in (None, 1, 7, 1000):
+        arms, twin = DisjointArms(build(), 12), DisjointArms(build(), 12)
+        log = log_of_arms(build, 12, 150, played)
+        arms.learn(*log, block_size=block_size)
+        twin.step(*log)
+        for key, value in snapshot(twin).items():
+            close(snapshot(arms)[key], value)
+
+
+def test_an_arm_with_many_rounds_does_not_wait_for_the_others() -> None:
+    """Its blocks follow from its own rounds: a log of one arm among others is that of the arm alone."""
+    for K in (5, 40):
+        arms, single = DisjointArms(HeavyTailRegression(DIM), K), HeavyTailRegression(DIM, delta=0.01 / K)
+        context, _, reward, _ = rounds(300)
+        arms.learn(context, [2] * 300, reward)
+        single.learn(context, reward)
+        for name, value in arm(arms, 2).items():
+            close(value, snapshot(single)[name])
+
+
+@pytest.mark.parametrize("batch_shape", [(2,), (2, 3)])
+def test_each_learner_of_a_fleet_has_arms_with_rounds_of_its_own(batch_shape: tuple[int, ...]) -> None:
+    fleet = DisjointArms(HeavyTailRegression(DIM, batch_shape=batch_shape), ARMS)
+    generator = torch.Generator().manual_seed(0)
+    context, reward = (torch.randn(*batch_shape, 25, *shape, generator=generator, dtype=D) for shape in ((DIM,), ()))
+    action = torch.randint(0, ARMS, (*batch_shape, 25), generator=generator)
+    action[0] = 1
+    fleet.learn(context, action, reward, block_size=10)
+    for member in np.ndindex(*batch_shape):
+        single = DisjointArms(HeavyTailRegression(DIM), ARMS)
+        single.learn(context[member], action[member], reward[member], block_size=10)
+        for name, value in snapshot(single).items():
+            whole = snapshot(fleet)[name]
+            close(whole[member] if whole.dim() > value.dim() else whole, value)
+
+
+@pytest.mark.parametrize("name", ["ridge", "robust"])
+def test_arms_that_come_learn_logs_and_those_that_go_are_refused(name: str) -> None:
+    arms = MAKERS[name]()
+    play(arms, 6)
+    arms.add_actions(2)
+    twin = copy.deepcopy(arms)
+    context, _, reward, _ = rounds(20)
+    action = torch.arange(20) % 5
+    for count in (5, 3):
+        arms.learn(context, action % count, reward)
+        twin.step(context, action % count, reward)
+        for key, value in snapshot(twin).items():
+            close(snapshot(arms)[key], value)
+        if count == 5:
+            for each in (arms, twin):
+                each.remove_actions([0, 3])
+    before = snapshot(arms)
+    with pytest.raises(ValueError, match=r"^action: expected indices from 0 to 2, got 3"):
+        arms.learn(context, action, reward, block_size=2)
+    assert differences(before, snapshot(arms)) == []
+
+
+def test_blocks_begin_when_the_scaler_has_frozen() -> None:
+    """Up to there, rounds are learnt in order; from there on, arms learn blocks of features that stay as they are."""
+    arms = DisjointArms(HeavyTailRegression(DIM + 1), ARMS, scaler=RunningScaler(DIM, freeze_after=10))
+    bare, stepped = DisjointArms(HeavyTailRegression(DIM + 1), ARMS), copy.deepcopy(arms)
+    context, action, reward, scale = rounds(40)
+    arms.learn(context[:9], action[:9], reward[:9], scale[:9])
+    stepped.step(context[:9], action[:9], reward[:9], scale[:9])
+    assert differences(snapshot(stepped), snapshot(arms)) == []
+    arms.learn(context[9:], action[9:], reward[9:], scale[9:], block_size=6)
+    bare.learn(arms.scaler(context[10:]), action[10:], reward[10:], scale[10:], block_size=6)
+    for k in range(ARMS):
+        for name, value in arm(bare, k).items():
+            close(value, arm(arms, k)[name])
+    assert int(arms.rounds) == int(arms.scaler.rounds) == 40
+    assert int(arms.estimator.rounds.sum()) == 30
+
+
+def test_a_log_of_arms_may_be_one_round_or_none() -> None:
+    arms, twin = DisjointArms(RidgeRegression(DIM), 1), DisjointArms(RidgeRegression(DIM), 1)
+    arms.learn([1.0, 2.0], 0, 0.5)
+    twin.step([1.0, 2.0], 0, 0.5)
+    for name, value in snapshot(twin).items():
+        close(snapshot(arms)[name], value)
+    before = snapshot(arms)
+    arms.learn(torch.zeros(0, DIM), torch.zeros(0, dtype=torch.int64), torch.zeros(0))
+    assert differences(before, snapshot(arms)) == []
+    arms.learn(np.ones((3, DIM), dtype=np.int64), [0, 0, 0], [True, False, True])
+    assert int(arms.estimator.rounds) == 4
+
+
+def test_what_an_arm_cannot_resolve_is_refused_and_the_others_forget_it_too() -> None:
+    """The arm that refuses comes last: those before have learnt, and are put back."""
+    arms = DisjointArms(RidgeRegression(DIM, ridge=1e-14), ARMS)
+    before = snapshot(arms)
+    context = torch.cat([torch.eye(DIM, dtype=D).repeat(6, 1), torch.ones(30, DIM, dtype=D)])
+    action = torch.tensor([0, 0, 1, 1] * 3 + [2] * 30)
+    with pytest.raises(ValueError, match=r"^context: expected rounds that torch.float64 can resolve together"):
+        arms.learn(context, action, torch.zeros(42))
+    assert differences(before, snapshot(arms)) == []
+    arms.learn(context[:12], action[:12], torch.zeros(12))
+    assert arms.estimator.rounds.tolist() == [6, 6, 0]

@@ -147,7 +147,7 @@ class Log:
             check_shape("noise_scale", scales, wanted)
         if mask is not None:
             mask = check_learners(mask, wanted[: len(wanted) - len(learner.output_shape)], self.state)
-        if action is not None:
+        if hasattr(learner, "_learn_actions_block"):
             checked_actions(action, torch.Size(wanted), self.state.device, learner._arms_of(x), learner.validate)
             action = as_indices("action", action, self.state.device)
         if is_one:

@@ -14,7 +14,7 @@ from torchonline.bandits.composed import ComposedPolicy, as_policy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.backend import in_python, on_arrays
+from torchonline.core.backend import in_python, is_readable, on_arrays
 from torchonline.core.checks import positive_integer
 from torchonline.core.inputs import ArrayLike, as_indices
 from torchonline.core.ops import assign_, column, number
@@ -213,6 +213,8 @@ class DisjointArms(ComposedPolicy):
             return min(moving, 8192)
         if block_size is not None:
             return max(block_size, 1)
+        if self._can_count():
+            return 8192
         # One arm may have all of the rounds, and each arm has room for as many.
         return self.policy.estimator._rows_at_once()
 
@@ -239,22 +241,80 @@ class DisjointArms(ComposedPolicy):
         mask: Tensor | None,
     ) -> None:
         """Learn from n rounds of each learner, or from those in a mask, ``(*B, n)``: features do not move."""
-        fleet, features = self.policy.estimator, self._features(context)
-        x, rewards, scales, taken = self._by_arm(features, action, reward, noise_scale, mask)
+        x = self._features(context)
+        if mask is None and self._can_count():
+            self._learn_by_counts(x, action, reward, noise_scale, block_size)
+        else:
+            self._learn_beside(x, action, reward, noise_scale, block_size, mask)
+        self._count_block_(self.policy.estimator._rows(context), mask)
+
+    def _can_count_in_python(self) -> bool:
+        fleet = self.policy.estimator
+        is_known = is_readable(fleet.rounds) and fleet.rounds.is_cpu
+        return not self.batch_dims and is_known and fleet.__dict__.get("_workers") is None
+
+    @in_python(_can_count_in_python)
+    def _can_count(self) -> bool:
+        """Return whether the host knows how many rounds each arm has, for a single learner."""
+        return self.batch_dims == 0
+
+    def _learn_by_counts(
+        self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None
+    ) -> None:
+        """Let arms learn their rounds in blocks, ``(n, m)`` and ``(n)``: those with many in turn, the others at once.
+
+        To learn at once costs time for every arm, and room for the longest block.
+        """
+        fleet, arm = self.policy.estimator, self.arm
+        arms, n = fleet.rounds.size(0), action.size(0)
+        counts = torch.bincount(action, minlength=arms)
+        has_few = (counts > 0) & (counts * arms <= 4 * n)
+        if 4 * int(has_few.sum()) < arms:
+            has_few = torch.zeros_like(has_few)
+        order, first = action.argsort(stable=True), 0
+        numbers: list[int] = counts.tolist()
+        in_turn: list[bool] = (~has_few).tolist()
+        for k in range(arms):
+            count, done = numbers[k], 0
+            if count > 0 and in_turn[k]:
+                index = self._copy_chosen_(action[order[first]])
+                while done < count:
+                    size = count if block_size is not None else arm._rows_of_next_block(done, None, None)
+                    size = min(arm._at_most_an_epoch(size), count - done)
+                    rows = order.narrow(0, first + done, size)
+                    arm._learn_block(x[rows], reward[rows], noise_scale[rows], None)
+                    done += size
+                self.policy.estimator._write_chosen_(index, arm._statistics(self.copied), self.pooled)
+            first += count
+        rows = torch.nonzero(has_few[action]).squeeze(-1)
+        if rows.size(0) > 0:
+            self._learn_beside(x[rows], action[rows], reward[rows], noise_scale[rows], block_size, None)
+
+    def _learn_beside(
+        self,
+        x: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor,
+        block_size: int | None,
+        mask: Tensor | None,
+    ) -> None:
+        """Let all arms learn blocks at once, each its own rounds: ``(*B, n, m)`` and ``(*B, n)``."""
+        fleet = self.policy.estimator
+        x, rewards, scales, taken = self._by_arm(x, action, reward, noise_scale, mask)
         if block_size is None:
             fleet._learn_own_blocks(x, rewards, scales, taken)
-        else:
-            done, most, is_first = 0, x.size(-2), True
-            while done < most or is_first:  # once without rounds too, for the sums of other workers
-                size, is_first = min(fleet._at_most_an_epoch(most), most - done), False
-                fleet._learn_block(
-                    x.narrow(-2, done, size),
-                    rewards.narrow(-1, done, size),
-                    scales.narrow(-1, done, size),
-                    taken.narrow(-1, done, size),
-                )
-                done += size
-        self._count_block_(fleet._rows(context), mask)
+            return
+        done, most, is_first = 0, x.size(-2), True
+        while done < most or is_first:  # once without rounds too, for the sums of other workers
+            size, is_first = min(fleet._at_most_an_epoch(most), most - done), False
+            fleet._learn_block(
+                x.narrow(-2, done, size),
+                rewards.narrow(-1, done, size),
+                scales.narrow(-1, done, size),
+                taken.narrow(-1, done, size),
+            )
+            done += size
 
     def _by_arm(
         self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None
