@@ -319,10 +319,10 @@ class DisjointArms(ComposedPolicy):
     def _by_arm(
         self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Sort rounds by their arms, in order: ``(*B, n, m)`` to ``(*B, K, most, m)``, and the rest alike.
+        """Sort rounds by their arms, in order.
 
-        ``most`` is the largest number of rounds that an arm has. The last result is True where there is a round, of the mask if
-        one is given.
+        Features ``(*B, n, m)`` come back as ``(*B, K, most, m)``, and the rest alike. ``most`` is the largest number of rounds
+        that an arm has. The last result is True where there is a round, of the mask if one is given.
         """
         fleet, n = self.policy.estimator, x.size(-2)
         sizes, arms = list(fleet.rounds.shape), fleet.rounds.numel()

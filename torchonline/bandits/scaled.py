@@ -128,7 +128,10 @@ class ScaledPolicy(ComposedPolicy):
                 self._learn_round(x.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i))
 
     def _learn_at_once(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
-        """Learn from n rounds of each learner, or from those in a mask: the scaler has frozen."""
+        """Learn from n rounds of each learner at once, or from those in a mask.
+
+        The scaler must have frozen.
+        """
         self.policy.estimator._learn_block(self._features(x), reward, noise_scale, mask)
         self._count_block_(self.policy.estimator._rows(x), mask)
 

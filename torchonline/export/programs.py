@@ -78,9 +78,9 @@ class FixedRound(nn.Module):
 
 
 class BlockRound(nn.Module):
-    """Many rounds of a policy in one call: learn a block of earlier ones, then choose.
+    """A block of a policy in one call: learn earlier rounds at once, then choose.
 
-    The n earlier rounds of a call are one block: they are learnt at once, as by ``learn`` with ``block_size=n``.
+    The n rounds are learnt as by ``learn`` with ``block_size=n``.
 
     Shape:
         - x: features of arms chosen earlier, ``(*B, n, d)``; reward: what they paid, ``(*B, n)``; learn: ``(*B, n)``, bool.
@@ -99,7 +99,7 @@ class BlockRound(nn.Module):
 
 
 class BlockHeadRound(nn.Module):
-    """Many rounds of a policy on an encoder, or of arms with a model each, in one call.
+    """A block of a policy on an encoder, or of arms with a model each, in one call.
 
     The encoder of the head is in evaluation mode.
 
@@ -180,8 +180,8 @@ def learn_block_where(learn: Tensor, policy: Any, x: Tensor, action: Tensor | No
 
 
 def no_blocks(module: nn.Module) -> str | None:
-    """Return why a module does not learn blocks now, or None if it does."""
-    policy = module if isinstance(module, (Policy, ComposedPolicy)) else getattr(module, "policy", None)
+    """Return why a module has no program that learns blocks, or None if it has one."""
+    policy = module if isinstance(module, (Policy, Learner)) else getattr(module, "policy", None)
     if not isinstance(policy, (Policy, ComposedPolicy)):
         return f"{type(module).__name__} has no block form"
     for learner in (policy.estimator, learner_of(policy)):

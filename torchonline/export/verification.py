@@ -103,7 +103,7 @@ class PolicyTrial(Trial):
             yield Decision(arms, mask.to(self.device), reward)
 
     def learns(self, number: int = 1, reward: Tensor | None = None) -> Tensor:
-        """Return whether to learn in a round, shaped as the rewards: ``(*B)`` if they are None."""
+        """Return whether to learn in a round, shaped as its rewards if it is a block."""
         learn = super().learns(number)
         if reward is None or not self.blocks:
             return learn
