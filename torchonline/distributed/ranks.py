@@ -158,7 +158,8 @@ def digest(tensors: Sequence[Tensor]) -> int:
     """Return 64 bits that differ if bits of some tensors differ, but for odds of 2^-64."""
     found = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
-        found.update(as_bytes(tensor).cpu().numpy())
+        memory: Any = as_bytes(tensor).cpu().numpy()
+        found.update(memory)
     return int.from_bytes(found.digest(), "little", signed=True)
 
 
@@ -181,7 +182,8 @@ def packed(value: Any) -> Tensor:
 
 def unpacked(message: Tensor) -> Any:
     """Return the value of a message, its tensors on the CPU."""
-    return pickle.loads(message.cpu().numpy())
+    memory: Any = message.cpu().numpy()
+    return pickle.loads(memory)
 
 
 class _Pickler(pickle.Pickler):

@@ -137,7 +137,7 @@ class SharedLearner(nn.Module):
             TypeError: the arguments are not those of ``step``.
         """
         try:
-            bound = _signature_of_step(type(self.policy)).bind(self.policy, *arguments, **named)
+            bound = _signature_of_step(self.policy.__class__).bind(self.policy, *arguments, **named)
         except TypeError as error:
             raise TypeError(f"observe() {error}") from None
         self._queue.append({name: copy_of(value) for name, value in list(bound.arguments.items())[1:]})
