@@ -96,6 +96,8 @@ def test_imports_point_one_way(name: str, path: Path) -> None:
     if not name.startswith(OUTSIDE):
         assert not any(module.startswith(OUTSIDE) for module in inside)
         assert "torchonline" not in inside, "import from the module that defines the name"
+        of_processes = [module for module in inside if module.startswith("torchonline.distributed")]
+        assert of_processes == [] or name.startswith("torchonline.distributed"), "learners know nothing of processes"
     of_no_learner = ("environments", "metrics", "diagnostics", "datasets")
     if name.startswith(tuple(f"torchonline.{part}" for part in of_no_learner)):
         assert not any(module.startswith("torchonline.bandits") for module in inside), "know learners by the contract"

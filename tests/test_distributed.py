@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,6 @@ from torchonline import (
     DisjointArms,
     FreeGrad,
     HeavyTailUCB,
-    LocalGLB,
     RidgeRegression,
     RunningScaler,
     ScaledPolicy,
@@ -434,10 +434,6 @@ def test_confidence_sets_hold_in_sums(world: int) -> None:
 # One process, with and without a group.
 
 
-def click_policy() -> LocalGLB:
-    return LocalGLB(3)
-
-
 ONES = torch.ones(3, dtype=D)
 ALONE = {
     "OFUL": (lambda: OFUL(3), (ONES, 1.0)),
@@ -767,6 +763,26 @@ def test_a_group_of_one_rank_learns_alone(tmp_path: Path) -> None:
         assert private.sync() == 1
     finally:
         torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("way", ["leader", "sums"])
+def test_the_example_runs_under_torchrun(way: str, tmp_path: Path) -> None:
+    example = Path(__file__).parents[1] / "examples" / "distributed" / "bandit.py"
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(example)]
+    command = [sys.executable, *launch, "--smoke", "--learn-on", way, "--output", str(tmp_path)]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=single_threaded(), start_new_session=True)
+    try:
+        code = process.wait(LIMIT)
+    finally:
+        if process.poll() is None:  # with the ranks that it has started
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    said = (tmp_path / "log").read_text()
+    assert code == 0, said[-3000:]
+    assert f"2 processes, 200 rounds each, learn_on={way!r}: 400 learnt" in said
+    assert "one state on all processes: True; the confidence set holds the truth: True" in said
+    assert set(torch.load(tmp_path / "bandit.pt")) == set(HeavyTailUCB(16).state_dict())
 
 
 def test_threads_choose_while_a_process_syncs() -> None:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 # Packages with `__all__`, and modules in which every name without an underscore is public.
 PACKAGES = (
     "torchonline",
-    *(f"torchonline.{name}" for name in ("baselines", "environments", "privacy", "models", "callbacks")),
+    *(f"torchonline.{name}" for name in ("baselines", "distributed", "environments", "privacy", "models", "callbacks")),
 )
 MODULES = tuple(f"torchonline.{name}" for name in ("links", "metrics", "diagnostics", "datasets"))
 

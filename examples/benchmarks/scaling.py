@@ -1,9 +1,10 @@
-"""What a shared learner costs: rounds a second by number of processes, bytes on the wire, and a model of 1000 ranks.
+"""What a shared learner costs: processor time of decisions and syncs, bytes on the wire, and a model of 1000 ranks.
 
 The first table is measured, on one machine and gloo. Each process decides among ten arms by HeavyTailUCB, one decision after the
 other, and queues what it observes. All sync every hundred rounds of a process. Every process has one thread. All settings take
-turns, ``--repeats`` times, and each shows the fastest of its turns. One process has no group. Ratios say more than rounds a
-second, and neither says much with more processes than idle cores.
+turns, ``--repeats`` times, and each shows the fastest of its turns. Times are processor times, so that it matters little how many
+cores there are and who else uses them. Rounds a second are those of all processes, if each had a core of its own and the network
+took no time: the first process's decisions and sync, one after the other.
 
 The second table is computed: the time of one sync of 1000 ranks with ten rounds each, after a million rounds. What a round and a
 block cost to learn is measured here, on one thread. The network is assumed, see ``LATENCY`` and ``BANDWIDTH``.
@@ -54,19 +55,20 @@ class Counter:
         return call
 
 
-def play(shared: SharedLearner, arms: Tensor, noise: Tensor) -> float:
-    """Play a hundred rounds and sync; return the seconds of the sync."""
+def play(shared: SharedLearner, arms: Tensor, noise: Tensor) -> tuple[float, float]:
+    """Play a hundred rounds and sync; return the processor time of the decisions and of the sync."""
+    start = time.process_time()
     for each, error in zip(arms, noise.tolist(), strict=True):
         k = shared.select(each)
         shared.observe(each[k], float(each[k, 0]) + error)
-    start = time.perf_counter()
+    middle = time.process_time()
     shared.sync()
-    return time.perf_counter() - start
+    return middle - start, time.process_time() - middle
 
 
-def measure(dim: int, way: str, syncs: int, counter: Counter) -> dict[str, float]:
-    """Measure this process's part of a setting."""
-    shared = SharedLearner(HeavyTailUCB(dim, noise_scale=0.5), learn_on=way)
+def measure(dim: int, way: str, syncs: int, group: Any, counter: Counter) -> list[float]:
+    """Return seconds of decisions and of a sync, collectives and bytes of a sync, of this process."""
+    shared = SharedLearner(HeavyTailUCB(dim, noise_scale=0.5), learn_on=way, group=group)
     generator = torch.Generator().manual_seed(shared.ranks.rank)
     rows = torch.nn.functional.normalize(
         torch.randn(EVERY, ARMS, dim, generator=generator, dtype=torch.float64), dim=-1
@@ -75,37 +77,34 @@ def measure(dim: int, way: str, syncs: int, counter: Counter) -> dict[str, float
     for _ in range(3):
         play(shared, rows, noise)
     counter.calls = counter.bytes = 0
-    start = time.perf_counter()
-    in_sync = sum(play(shared, rows, noise) for _ in range(syncs))
-    seconds = time.perf_counter() - start
-    return {
-        "seconds": seconds,
-        "sync": in_sync / seconds,
-        "calls": counter.calls / syncs,
-        "bytes": counter.bytes / syncs,
-    }
+    times = [play(shared, rows, noise) for _ in range(syncs)]
+    return [*(sum(each) / syncs for each in zip(*times, strict=True)), counter.calls / syncs, counter.bytes / syncs]
 
 
-def one_rank(rank: int, world: int, folder: Path, settings: list[tuple[int, str]], syncs: int, repeats: int) -> None:
-    """Measure all settings in turn, in one of so many processes."""
+def one_rank(rank: int, folder: Path, worlds: list[int], dims: list[int], syncs: int, repeats: int) -> None:
+    """Measure all settings in turn, with the first so many processes. The others wait."""
     torch.set_num_threads(1)
-    if world > 1:
-        place = f"file://{folder}/store"
-        distributed.init_process_group(
-            "gloo", init_method=place, rank=rank, world_size=world, timeout=timedelta(minutes=5)
-        )
-    counter = Counter()
-    found: list[Any] = [[dim, way, measure(dim, way, syncs, counter)] for _ in range(repeats) for dim, way in settings]
+    place, limit = f"file://{folder}/store", timedelta(seconds=LIMIT)
+    distributed.init_process_group("gloo", init_method=place, rank=rank, world_size=max(worlds), timeout=limit)
+    groups = [(world, distributed.new_group(list(range(world)))) for world in worlds]
+    counter, found = Counter(), []
+    for _ in range(repeats):
+        for dim in dims:
+            for way in WAYS:
+                for world, group in groups:
+                    if rank < world:
+                        found.append([dim, way, world, measure(dim, way, syncs, group, counter)])
+                    distributed.barrier()
     (folder / f"{rank}.json").write_text(json.dumps(found))
-    if world > 1:
-        distributed.destroy_process_group()
+    distributed.destroy_process_group()
 
 
-def processes(world: int, syncs: int, repeats: int, dims: tuple[int, ...]) -> dict[tuple[int, str], dict[str, float]]:
-    """Start so many processes; return what the fastest turn of each setting has measured, on the first rank."""
+def measured(worlds: list[int], dims: list[int], syncs: int, repeats: int) -> list[list[str]]:
+    """Start the processes, and return the rows of the first table."""
     with tempfile.TemporaryDirectory() as folder:
-        numbers = [str(world), folder, str(syncs), str(repeats), ",".join(map(str, dims))]
-        started = [subprocess.Popen([sys.executable, __file__, "--rank", str(rank), *numbers]) for rank in range(world)]
+        arguments = json.dumps([folder, worlds, dims, syncs, repeats])
+        command = [sys.executable, __file__, "--rank"]
+        started = [subprocess.Popen([*command, str(rank), arguments]) for rank in range(max(worlds))]
         try:
             for process in started:
                 process.wait(LIMIT)
@@ -113,38 +112,50 @@ def processes(world: int, syncs: int, repeats: int, dims: tuple[int, ...]) -> di
             for process in started:
                 process.kill()
                 process.wait()
-        turns = json.loads((Path(folder) / "0.json").read_text())
-    best: dict[tuple[int, str], dict[str, float]] = {}
-    for dim, way, found in turns:
-        if (dim, way) not in best or found["seconds"] < best[dim, way]["seconds"]:
-            best[dim, way] = found
-    return best
-
-
-def measured(worlds: tuple[int, ...], syncs: int, repeats: int, dims: tuple[int, ...]) -> list[list[str]]:
-    """Return the rows of the first table."""
-    results = {world: processes(world, syncs, repeats, dims) for world in worlds}
-    head = ["d", "way", *(f"{world} process{'es' * (world > 1)}" for world in worlds)]
-    head += [f"ratio at {world}" for world in worlds[1:]] + ["in sync", "messages", "bytes of a rank"]
+        turns = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(max(worlds))]
+    best = [fastest(found) for found in turns]
+    head = [
+        "d",
+        "way",
+        "processes",
+        "decisions",
+        "sync, first",
+        "sync, last",
+        "rounds a second",
+        "ratio",
+        "messages",
+        "bytes",
+    ]
     rows = [head, ["---"] * len(head)]
     for dim in dims:
         for way in WAYS:
-            found = [results[world][dim, way] for world in worlds]
-            rates = [world * EVERY * syncs / each["seconds"] for world, each in zip(worlds, found, strict=True)]
-            row = [str(dim), f'`"{way}"`', *(f"{rate:,.0f}" for rate in rates)]
-            row += [f"{rate / rates[0]:.2f}" for rate in rates[1:]]
-            last = found[-1]
-            rows.append([*row, f"{100 * last['sync']:.0f} %", f"{last['calls']:.0f}", f"{last['bytes']:,.0f}"])
+            alone = 0.0
+            for world in worlds:
+                (decisions, sync, calls, sent), (_, last, *_) = (best[rank][dim, way, world] for rank in (0, world - 1))
+                rate = world * EVERY / (decisions + sync)
+                alone = alone or rate
+                times = (f"{1e3 * value:.1f}" for value in (decisions, sync, last))
+                row = [str(dim), f'`"{way}"`', str(world), *times, f"{rate:,.0f}", f"{rate / alone:.2f}"]
+                rows.append([*row, f"{calls:.1f}", f"{sent:,.0f}"])
     return rows
 
 
+def fastest(turns: list[Any]) -> dict[tuple[int, str, int], list[float]]:
+    """Return the smallest of each number of each setting."""
+    best: dict[tuple[int, str, int], list[float]] = {}
+    for dim, way, world, found in turns:
+        before = best.get((dim, way, world), found)
+        best[dim, way, world] = list(map(min, before, found))
+    return best
+
+
 def seconds_of(call: Callable[[], object], repeats: int) -> float:
-    """Return the fastest of some calls."""
+    """Return the processor time of the fastest of some calls."""
     best = math.inf
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         call()
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     return best
 
 
@@ -159,7 +170,7 @@ def learning_costs(dim: int, rows: int, repeats: int) -> tuple[float, float]:
     return block, max(whole - block, 0.0) / (rows - 1)
 
 
-def modelled(dims: tuple[int, ...], rows: int, repeats: int) -> list[list[str]]:
+def modelled(dims: list[int], rows: int, repeats: int) -> list[list[str]]:
     """Return the rows of the second table, in milliseconds."""
     table = [["d", "way", "network", "learning", "a sync", "rounds a second"], ["---"] * 6]
     total, hops = RANKS * ROUNDS, math.ceil(math.log2(RANKS))
@@ -188,14 +199,15 @@ def text_of(rows: list[list[str]]) -> str:
 
 def main() -> None:
     if sys.argv[1:2] == ["--rank"]:
-        rank, world, folder, syncs, repeats, dims = sys.argv[2:]
-        settings = [(int(dim), way) for dim in dims.split(",") for way in WAYS]
-        one_rank(int(rank), int(world), Path(folder), settings, int(syncs), int(repeats))
+        folder, *rest = json.loads(sys.argv[3])
+        one_rank(int(sys.argv[2]), Path(folder), *rest)
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worlds", type=int, nargs="+", default=[1, 2], help="numbers of processes")
-    parser.add_argument("--syncs", type=int, default=30, help="of a setting and turn")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument(
+        "--worlds", type=int, nargs="+", default=[1, 2, 4], help="numbers of processes, from small to large"
+    )
+    parser.add_argument("--syncs", type=int, default=20, help="of a setting and turn")
+    parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--smoke", action="store_true", help="two syncs of each, to see that it runs")
     options = parser.parse_args()
@@ -203,11 +215,11 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     syncs, repeats = (2, 1) if options.smoke else (options.syncs, options.repeats)
-    dims, far, rows = ((4,), (4, 8), 64) if options.smoke else ((32, 128), (32, 128, 512), MOST)
+    dims, far, rows = ([4], [4, 8], 64) if options.smoke else ([32, 128], [32, 128, 512], MOST)
 
-    first = text_of(measured(tuple(options.worlds), syncs, repeats, dims))
-    print(f"Rounds a second of all processes, a sync every {EVERY} rounds of a process:\n\n{first}")
-    second = text_of(modelled(far, rows, repeats))
+    first = text_of(measured(options.worlds, dims, syncs, repeats))
+    print(f"Milliseconds of {EVERY} decisions and of the sync after them, by process:\n\n{first}")
+    second = text_of(modelled(far, rows, min(repeats, 5)))
     print(f"Milliseconds of a sync of {RANKS} ranks with {ROUNDS} rounds each, modelled:\n\n{second}")
     (options.output / "scaling.md").write_text(f"{first}\n{second}")
 

@@ -1,8 +1,8 @@
 """One bandit that several processes share: each serves its own visitors, and all learn from all.
 
-A visitor may see one of ten arms with sixteen features. Rewards have Student-t noise with 2.1 degrees of freedom, whose variance is
-finite and whose fourth moment is not. Each process has visitors of its own (another seed), decides from the state of the last
-sync, and queues what it observes. Every ``--every`` rounds all processes learn the rounds of all.
+A visitor may see one of ten arms with sixteen features. Rewards have Student-t noise with 2.1 degrees of freedom, which has a
+variance and no fourth moment. Each process has visitors of its own (another seed), decides from the state of the last sync, and
+queues what it observes. Every ``--every`` rounds all processes learn the rounds of all.
 
 The script plays the same visitors twice: with one learner for all processes, and with a learner of each process's own. It prints
 the mean regret of a process, whether all processes hold one state, bit for bit, and whether its confidence set holds the truth.
@@ -86,13 +86,12 @@ def main() -> None:
     if ranks.rank == 0:
         mean_together, mean_alone = (sum(each) / ranks.size for each in zip(*regrets, strict=True))
         theta = units(torch.Generator().manual_seed(0), DIM)
-        print(
-            f"{ranks.size} processes, {rounds} rounds each, learn_on={options.learn_on!r}: {int(policy.estimator.rounds)} learnt"
-        )
+        count = "1 process" if ranks.size == 1 else f"{ranks.size} processes"
+        learnt = int(policy.estimator.rounds)
+        print(f"{count}, {rounds} rounds each, learn_on={options.learn_on!r}: {learnt} learnt")
         print(f"mean regret of a process: {mean_together:.1f} with the shared learner, {mean_alone:.1f} alone")
-        print(
-            f"one state on all processes: {is_one}; the confidence set holds the truth: {not has_missed(policy.estimator, theta)}"
-        )
+        is_covered = not has_missed(policy.estimator, theta)
+        print(f"one state on all processes: {is_one}; the confidence set holds the truth: {is_covered}")
         options.output.mkdir(parents=True, exist_ok=True)
         torch.save(policy.state_dict(), options.output / "bandit.pt")
     if distributed.is_initialized():

@@ -25,6 +25,8 @@ WRITTEN = {
     "examples/benchmarks/run.py": ["runs.jsonl", "tables.md", "benchmark.png"],
     "examples/benchmarks/promises.py": ["promises.md"],
     "examples/benchmarks/drift_real.py": ["drift_real.md"],
+    "examples/benchmarks/scaling.py": ["scaling.md"],
+    "examples/distributed/bandit.py": ["bandit.pt"],
     "examples/benchmarks/full_information.py": ["full_information.md"],
     "examples/distributed/sweep.py": [
         f"sweep/{learner}_{scale}_{ridge}_2.pt"
@@ -115,6 +117,17 @@ SAID = {
         "DiscountedRidgeRegression",
         "NormalizedLMS",
         "SGD",
+    ],
+    "examples/benchmarks/scaling.py": [
+        "Milliseconds of 100 decisions and of the sync after them",
+        '| 4 | `"sums"` | 4 |',
+        "a sync of 1000 ranks with 10 rounds each",
+        '| 8 | `"leader"` |',
+    ],
+    "examples/distributed/bandit.py": [
+        "1 process, 200 rounds each, learn_on='leader': 200 learnt",
+        "mean regret of a process: ",
+        "one state on all processes: True; the confidence set holds the truth: True",
     ],
     "examples/benchmarks/full_information.py": [
         "over 2 seeds",

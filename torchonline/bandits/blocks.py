@@ -64,7 +64,7 @@ def first_worker_says(self: Any, condition: bool) -> bool:
 
 
 def refuse_block(self: Any, error: ValueError) -> None:
-    """Raise an error; or, with several workers, note it: the first worker's decides in the end."""
+    """Raise an error, or note it: of several workers, the first one decides later."""
     workers = self.__dict__.get("_workers")
     if workers is None:
         raise error

@@ -14,8 +14,9 @@ NUMPY_TYPES = (torch.float64, torch.float32, torch.int64, torch.int32, torch.boo
 
 
 class Ranks:
-    """The ranks of a process group, the first of which is the leader; or one rank without a group.
+    """The ranks of a process group, or one rank without a group.
 
+    The first rank is the leader.
     All methods are collective: all ranks call them in the same order. Values travel as pickles, as those of torch's own object
     collectives do, so the ranks have to trust one another.
 
@@ -47,7 +48,7 @@ class Ranks:
         )
 
     def agree(self, error: str | None, *numbers: int) -> tuple[str | None, list[list[int]]]:
-        """Return the first rank's error, if any rank has one, and the numbers of all ranks.
+        """Return the first error of any rank, and the numbers of all ranks.
 
         One message of a few bytes, if no rank has an error. Numbers are taken modulo 2^64.
         """
@@ -74,7 +75,7 @@ class Ranks:
         return [unpacked(part) for part in self.all_gather_messages(message, self._sizes(message))]
 
     def gather_messages(self, message: Tensor, sizes: Sequence[int]) -> list[Tensor] | None:
-        """Return the messages of all ranks, of these sizes, on the leader; None on the others."""
+        """Return the messages of all ranks, of these sizes, on the leader; else None."""
         if self.size == 1:
             return [message]
         own, room = self._padded(message, max(sizes)), None
@@ -102,7 +103,7 @@ class Ranks:
         return unpacked(self.broadcast([room])[0])
 
     def broadcast(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the leader's tensors, of the same shapes and types, bit for bit. One message."""
+        """Return the leader's tensors, of the same shapes and types. One message."""
         if self.size == 1:
             return list(tensors)
         parts = [as_bytes(tensor).to(self.device) for tensor in tensors]
@@ -141,7 +142,7 @@ class Ranks:
 
 
 def told(error: BaseException, rank: int | None = None) -> str:
-    """Return what a rank tells the others of an error: the reverse of :func:`error_of`."""
+    """Return an error as a text, the reverse of :func:`error_of`."""
     name = type(error).__name__
     text = str(error) if isinstance(error, Exception) else f"interrupted by {name}"
     return f"{name}: {text}" if rank is None else f"{name}: rank {rank}: {text}"
@@ -155,15 +156,16 @@ def error_of(text: str) -> Exception:
 
 
 def digest(tensors: Sequence[Tensor]) -> int:
-    """Return 64 bits that differ if bits of some tensors differ, but for odds of 2^-64."""
+    """Return 64 bits that differ, but for odds of 2^-64, if some tensors differ."""
     found = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
-        found.update(as_bytes(tensor).cpu().numpy())
+        memory: Any = as_bytes(tensor).cpu().numpy()
+        found.update(memory)
     return int.from_bytes(found.digest(), "little", signed=True)
 
 
 def digest_of_text(text: str) -> int:
-    """Return 64 bits that differ if a text differs, but for odds of 2^-64."""
+    """Return 64 bits that differ, but for odds of 2^-64, if a text differs."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 
@@ -181,7 +183,8 @@ def packed(value: Any) -> Tensor:
 
 def unpacked(message: Tensor) -> Any:
     """Return the value of a message, its tensors on the CPU."""
-    return pickle.loads(message.cpu().numpy())
+    memory: Any = message.cpu().numpy()
+    return pickle.loads(memory)
 
 
 class _Pickler(pickle.Pickler):

@@ -46,8 +46,9 @@ class Steps:
         """Return the number of rounds in some arguments, as far as their shapes tell."""
         if self.always_one:
             return 1
+        first = next(iter(arguments.values()))
         try:
-            shape = np.shape(next(iter(arguments.values())))
+            shape = first.shape if isinstance(first, Tensor) else np.shape(first)
         except ValueError:  # a ragged list, which is refused later
             return 1
         return int(shape[self.learner.batch_dims]) if len(shape) > self.dims else 1
@@ -84,7 +85,10 @@ class Records(Steps):
     """Rounds of a private learner: each takes its step, whatever it holds."""
 
     def checked(self, queue: list[Arguments], rank: int) -> Any:
-        """Return the records as tensors, so that messages tell shapes only; or as errors, each a text."""
+        """Return each record as tensors, or as the text of its error.
+
+        The size of a message then depends on shapes and types alone.
+        """
         return [self._record(arguments, rank) for arguments in queue]
 
     def learn(self, of_ranks: list[Any], block_size: int | None) -> str | None:
@@ -140,9 +144,9 @@ class Rows(NamedTuple):
 
 
 class Logs(Steps):
-    """Rounds of a bandit whose rows of features can be joined, and learnt by ``learn``.
+    """Rounds of a bandit that are rows of features, which can be joined.
 
-    Up to :data:`FEW` of them, without a size of blocks, are learnt by ``step``.
+    They are learnt by ``learn``, or up to :data:`FEW` of them, without a size of blocks, by ``step``.
     """
 
     def checked(self, queue: list[Arguments], rank: int) -> Rows:
@@ -207,7 +211,7 @@ def _rows(columns: Iterable[Any]) -> Rows:
 
 
 def _stacked(queue: list[Arguments], learner: Any) -> Iterator[Arguments]:
-    """Yield a queue with stretches of single rounds of one form in one piece, which is faster to check."""
+    """Yield a queue, with single rounds of one form stacked: faster to check."""
     for form, stretch in itertools.groupby(queue, lambda arguments: _form(arguments, learner)):
         if form is None:
             yield from stretch
@@ -217,7 +221,7 @@ def _stacked(queue: list[Arguments], learner: Any) -> Iterator[Arguments]:
 
 
 def _form(arguments: Arguments, learner: Any) -> Any:
-    """Return what single rounds that can be stacked have in common; None for another round."""
+    """Return what single rounds have in common that can be stacked, or None."""
     found: list[Any] = []
     shape = learner.features_shape
     for name, value in arguments.items():

@@ -28,7 +28,7 @@ NOTE_BYTES = 1024
 
 
 class SharedLearner(nn.Module):
-    r"""One learner over several processes: each decides and observes, and all learn together.
+    r"""One learner over several processes, which all decide, observe and learn.
 
     A round of a rank, and now and then a sync of all ranks::
 
@@ -48,10 +48,10 @@ class SharedLearner(nn.Module):
       costs one message of 2 d^2 + d + 2 numbers (d^2 + d for ridge regression, several messages for links), whatever the number
       of ranks and rounds. For learners with blocks (``has_blocks``), in coordinates that do not move.
 
-    Guarantee: that of :meth:`Estimator.learn`, of all rounds of all ranks in one order. Conditions, besides those of the learner:
-    no row of data goes to two ranks; the noise of a round is independent of the rounds before it in this order, those of other
-    ranks included; nobody decides by a reward of another rank before it is learnt, nor when to sync by rewards that are not
-    learnt; and no round is dropped because of its reward. Proof and traps: docs/distributed.md.
+    Guarantee: that of :meth:`Estimator.learn`, for all rounds of all ranks in one order. Besides the learner's conditions: no row
+    of data goes to two ranks; the noise of a round is independent of all other rounds; no arm depends on a reward of another rank
+    before it is learnt, and when ranks sync depends on no reward that is not learnt; and no round is dropped because of its
+    reward. Proof and traps: docs/distributed.md.
 
     A private learner learns on the first rank alone, and draws its noise there. Records go to that rank. What comes back is its
     :meth:`~torchonline.privacy.learners.base.PrivateLearner.public_state`. Each queued record takes its step, one that is refused
@@ -111,25 +111,31 @@ class SharedLearner(nn.Module):
 
     @property
     def pending(self) -> int:
-        """The number of this rank's rounds that wait for a sync, as far as their shapes tell."""
+        """The number of this rank's queued rounds, as far as their shapes tell."""
         return sum(map(self._rounds.count, self._queue))
 
     def forward(self, *arguments: Any) -> Any:
-        """Return the policy's scores, or a convex learner's decision, from the state of the last sync."""
+        """Return the policy's scores, or a convex learner's decision."""
         return self.policy(*arguments)
 
     def select(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
-        """Return the index of the chosen arm, from the state of the last sync: see :meth:`Policy.select`."""
+        """Return the index of the chosen arm, by the state of the last sync.
+
+        See :meth:`~torchonline.bandits.policies.Policy.select`.
+        """
         index: Tensor = self.policy.select(arms, mask)
         return index
 
     def decide(self, arms: ArrayLike, mask: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
-        """Choose an arm, and return its probability too: see :meth:`Policy.decide`."""
+        """Choose an arm, and return its probability too.
+
+        See :meth:`~torchonline.bandits.policies.Policy.decide`.
+        """
         decision: tuple[Tensor, Tensor] = self.policy.decide(arms, mask)
         return decision
 
     def observe(self, *arguments: Any, **named: Any) -> None:
-        """Queue a round, or several in order, with the arguments of the policy's ``step``.
+        """Queue a round, or several in order, with the arguments of ``policy.step``.
 
         They are copied. Values are checked by :meth:`sync`, so that all ranks hear of a wrong one.
 
@@ -137,7 +143,7 @@ class SharedLearner(nn.Module):
             TypeError: the arguments are not those of ``step``.
         """
         try:
-            bound = _signature_of_step(type(self.policy)).bind(self.policy, *arguments, **named)
+            bound = _signature_of_step(self.policy.__class__).bind(self.policy, *arguments, **named)
         except TypeError as error:
             raise TypeError(f"observe() {error}") from None
         self._queue.append({name: copy_of(value) for name, value in list(bound.arguments.items())[1:]})
@@ -150,7 +156,9 @@ class SharedLearner(nn.Module):
         return dropped
 
     def broadcast(self) -> None:
-        """Send the first rank's state to all ranks, as after a load on that rank alone. Collective.
+        """Send the first rank's state to all ranks. Collective.
+
+        Call it after a load on the first rank alone.
 
         Raises:
             ValueError: the ranks' learners differ in class, options or sizes, or the learner cannot learn in this way.
@@ -167,7 +175,7 @@ class SharedLearner(nn.Module):
         self._hear(_Outcome())
 
     def sync(self) -> int:
-        """Let all ranks learn all queued rounds, and return how many there were. Collective.
+        """Learn the queued rounds of all ranks, and return their number. Collective.
 
         Raises:
             TypeError, ValueError: a queued round of some rank is wrong. All ranks raise, and no state has changed.
@@ -295,7 +303,7 @@ class SharedLearner(nn.Module):
         return None if why is None else f"ValueError: learn_on: expected {allowed} for {name}, {why}, got {way!r}"
 
     def _checked(self, queue: list[Arguments]) -> tuple[Any, Tensor, str | None]:
-        """Return this rank's rounds and their message, and what is wrong with them, if anything."""
+        """Return this rank's rounds, their message, and what is wrong with them."""
         rounds, message, error = None, torch.empty(0, dtype=torch.uint8), self._why_not()
         if self._is_in_doubt:
             error = (
@@ -360,7 +368,7 @@ def _first_other(values: Sequence[Any]) -> int | None:
 
 
 def _plain(arguments: Any) -> list[tuple[str, Any]]:
-    """Return the arguments that are plain numbers and words, which read alike in all processes."""
+    """Return the arguments that are numbers and words, alike in all processes."""
     plain = (int, float, str, bool, tuple, type(None))
     return sorted((name, value) for name, value in arguments.items() if type(value) in plain and name != "device")
 

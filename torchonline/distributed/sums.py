@@ -16,7 +16,7 @@ from torchonline.distributed.rounds import Logs, Rows
 
 
 class Workers:
-    """The ranks that learn a block together: what an estimator asks of its ``_workers``.
+    """The ranks that learn a block together, as an estimator's ``_workers``.
 
     Args:
         ranks: of the learner.
@@ -43,12 +43,12 @@ class Workers:
         return bool(said)
 
     def refuse(self, error: ValueError) -> None:
-        """Note why a block is refused: a rank that raised now would leave the others waiting."""
+        """Note why a block is refused. To raise would leave the other ranks waiting."""
         self.refused = self.refused or error
 
 
 def learn_shares(logs: Logs, ranks: Ranks, rounds: Rows, counts: Sequence[int], block_size: int | None) -> Any:
-    """Learn this rank's share of each block, while its sums are added to those of the others.
+    """Learn this rank's share of each block, in sums with other ranks.
 
     Return the error of a block that was refused, or None. The first rank's error counts: rounding may tell ranks apart. A state
     after a refusal is of no use.
@@ -73,7 +73,7 @@ def learn_shares(logs: Logs, ranks: Ranks, rounds: Rows, counts: Sequence[int], 
 
 
 def shares_of(left: Sequence[int], size: int) -> list[int]:
-    """Return how many of a block's ``size`` rounds each rank has, about in proportion to what it has left."""
+    """Return each rank's part of a block's ``size`` rounds, in proportion to ``left``."""
     shares = [size * rest // sum(left) for rest in left]
     for rank, rest in enumerate(left):
         if sum(shares) < size and shares[rank] < rest:
@@ -92,7 +92,7 @@ def _learn_block(learner: Any, rounds: Rows, size: int) -> None:
 
 
 def _rows_of_next_block(learner: Any, done: int, block_size: int | None) -> int:
-    """Return the size of the next block of all ranks, which ends no later than an epoch."""
+    """Return the size of the next block of all ranks, at most the rest of an epoch."""
     if isinstance(learner, DisjointArms):
         # Each arm gets a part of the block.
         most, numbers = learner._rows_of_next_block(done, None, None), learner.estimator.dim * learner.actions

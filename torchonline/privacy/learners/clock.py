@@ -212,7 +212,7 @@ class ClockedLearner(Learner):
 
 @contextmanager
 def one_rank_steps() -> Iterator[None]:
-    """Allow steps in a process group of several ranks, for a caller that lets one of them step."""
+    """Allow steps in a process group, for a caller that lets one rank step."""
     token = _ONE_RANK_STEPS.set(True)
     try:
         yield
