@@ -154,8 +154,7 @@ def test_choices_are_those_of_the_policy_over_10000_rounds(name: str) -> None:
     agrees(fixed, tolerance)
 
 
-@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
-@pytest.mark.parametrize("has_own", [False, True])
+@pytest.mark.parametrize(("batch", "has_own"), [((), False), ((3,), False), ((2, 3), True)])
 @every_maker
 def test_scores_are_those_of_the_policy(name: str, batch: tuple[int, ...], has_own: bool) -> None:
     fixed = FixedArms(MAKERS[name](batch_shape=batch), some_arms(ARMS, *(batch if has_own else ())))
@@ -625,6 +624,7 @@ def test_without_a_snapshot_an_interrupted_policy_knows(monkeypatch: pytest.Monk
 # Several rounds, other values, other arms.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [(), (2,)])
 @pytest.mark.parametrize("rows", [0, 1, 3, 40])
 @every_maker

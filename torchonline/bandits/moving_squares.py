@@ -74,7 +74,7 @@ def exact_squares(arms: Tensor, matrix: Tensor) -> Tensor:
 
 @on_arrays(lambda arms, index: arms[index] if arms.ndim == 2 else np.take_along_axis(arms, index[..., None], -2))
 def rows_of(arms: Tensor, index: Tensor) -> Tensor:
-    """Return some rows of ``(K, d)`` or ``(*B, K, d)``: ``(*B, n)`` to ``(*B, n, d)``."""
+    """Return rows of ``(K, d)`` or ``(*B, K, d)``: ``(*B, n)`` to ``(*B, n, d)``."""
     if arms.dim() == 2:
         return arms.index_select(0, index.reshape(-1)).reshape(index.shape + (arms.size(-1),))
     return arms.gather(-2, index.unsqueeze(-1).expand(index.shape + (arms.size(-1),)))
