@@ -191,19 +191,20 @@ def test_round(benchmark: Any, size: tuple[int, int], name: str, make: Callable[
     benchmark.pedantic(play, rounds=5)
 
 
-def in_turn(first: Round, second: Round, blocks: int = 200, seconds: float = 0.002) -> tuple[float, float]:
+def in_turn(first: Round, second: Round, blocks: int = 400, seconds: float = 0.001) -> tuple[float, float]:
     """The best time of each over many blocks that take turns, so short that some meet a machine that does nothing else."""
-    best, counts = [math.inf, math.inf], []
-    for play in (first, second):
-        for _ in range(3):
-            start = time.perf_counter()
-            play()
-            once = time.perf_counter() - start
-        counts.append(max(1, int(seconds / once)))
+    plays = (first, second)
+    counts = [max(1, int(seconds / min(timed(play, 1) for _ in range(9)))) for play in plays]
+    best = [math.inf, math.inf]
     for _ in range(blocks):
-        for i, play in enumerate((first, second)):
-            start = time.perf_counter()
-            for _ in range(counts[i]):
-                play()
-            best[i] = min(best[i], (time.perf_counter() - start) / counts[i])
+        for i, play in enumerate(plays):
+            best[i] = min(best[i], timed(play, counts[i]))
     return best[0], best[1]
+
+
+def timed(play: Round, count: int) -> float:
+    """The seconds that a round takes, as the mean of some."""
+    start = time.perf_counter()
+    for _ in range(count):
+        play()
+    return (time.perf_counter() - start) / count

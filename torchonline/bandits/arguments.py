@@ -94,8 +94,8 @@ def learn(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | N
 def plain_round(learner: Any, x: Any, reward: Any) -> tuple[Any, float, float] | None:
     """Return a round of one learner as :func:`rounds_of_arrays` does, if it is plain; or None.
 
-    A plain round needs no conversion and surely passes all checks. Other rounds, and so all errors, take the long way. ``learner``
-    is on NumPy views.
+    A plain round needs no conversion and surely passes all checks. Other rounds, and so all errors, take the long way.
+    ``learner`` is on NumPy views.
     """
     state = learner._buffers["theta_hat"]
     rows, number = plain_array(x, state), plain_number(reward, state)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchonline.bandits.arguments import as_reward, checked_actions, rounds_of_arrays, rounds_of_tensors
 from torchonline.bandits.early_rounds import EarlyRounds
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, drawn_with_probability
+from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, best_of, drawn_with_probability
 from torchonline.bandits.scaler import RunningScaler, check_scaler
 from torchonline.core.backend import (
     SMALL_PRODUCT,
@@ -125,7 +125,7 @@ class ComposedPolicy(Learner):
             if available is not None:
                 scores = np.where(as_array(available), scores, -math.inf)
             if not policy.is_random:
-                return torch.from_numpy(np.asarray(scores.argmax(-1)))
+                return best_of(scores)
             return policy.choice(torch.from_numpy(scores), self.rounds)
         if self.validate and is_readable(context):
             check_values(self.context_name, context)
