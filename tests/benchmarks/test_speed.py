@@ -78,6 +78,18 @@ def single(policy: Any, dim: int, count: int) -> Round:
     return play
 
 
+def calls_alone(policy: Policy, dim: int, count: int) -> Round:
+    """The two calls of a round, without torch's lookup of the chosen arm."""
+    x, reward = torch.from_numpy(arms(dim, count)), torch.tensor(REWARD, dtype=torch.float64)
+    chosen = x[0]
+
+    def play() -> None:
+        policy.select(x)
+        policy.step(chosen, reward)
+
+    return play
+
+
 def fleet(policy: Policy, count: int) -> Round:
     """A round of 64 learners in one module."""
     dim = policy.estimator.dim
@@ -153,6 +165,7 @@ LIBRARY: dict[str, Callable[[int, int], Round]] = {
     "NumPy": numpy_oful,
     "BLAS calls": blas,
     "OFUL": lambda d, k: single(OFUL(d), d, k),
+    "OFUL, calls alone": lambda d, k: calls_alone(OFUL(d), d, k),
     "OFUL float32": lambda d, k: single(OFUL(d, dtype=torch.float32), d, k),
     "OFUL TorchScript": lambda d, k: single(to_torchscript(OFUL(d)), d, k),
     "HeavyTailUCB": lambda d, k: single(HeavyTailUCB(d), d, k),
@@ -173,9 +186,11 @@ COMPILED: dict[str, Callable[[int, int], Round]] = {
 PEERS = {"mabwiser": mabwiser, "contextualbandits": contextualbandits, "river": river}
 INSTALLED = {name: make for name, make in PEERS.items() if importlib.util.find_spec(name) is not None}
 CASES = [
-    *((size, name, make) for size in SIZES for name, make in LIBRARY.items()),
-    *((size, name, make) for size in SIZES[:3] for name, make in COMPILED.items()),
-    *((size, name, make) for size in SIZES[:4] for name, make in INSTALLED.items()),
+    (size, name, make)
+    for size in SIZES
+    for rows, sizes in ((LIBRARY, SIZES), (COMPILED, SIZES[:3]), (INSTALLED, SIZES[:4]))
+    if size in sizes
+    for name, make in rows.items()
 ]
 
 
