@@ -98,6 +98,18 @@ def fixed(policy: Policy, count: int) -> Round:
     return play
 
 
+def calls_alone(policy: Policy, dim: int, count: int) -> Round:
+    """The two calls of a round, without torch's lookup of the chosen arm."""
+    x, reward = torch.from_numpy(arms(dim, count)), torch.tensor(REWARD, dtype=torch.float64)
+    chosen = x[0]
+
+    def play() -> None:
+        policy.select(x)
+        policy.step(chosen, reward)
+
+    return play
+
+
 def fleet(policy: Policy, count: int) -> Round:
     """A round of 64 learners in one module."""
     dim = policy.estimator.dim
@@ -173,6 +185,7 @@ LIBRARY: dict[str, Callable[[int, int], Round]] = {
     "NumPy": numpy_oful,
     "BLAS calls": blas,
     "OFUL": lambda d, k: single(OFUL(d), d, k),
+    "OFUL, calls alone": lambda d, k: calls_alone(OFUL(d), d, k),
     "OFUL float32": lambda d, k: single(OFUL(d, dtype=torch.float32), d, k),
     "OFUL TorchScript": lambda d, k: single(to_torchscript(OFUL(d)), d, k),
     "HeavyTailUCB": lambda d, k: single(HeavyTailUCB(d), d, k),
@@ -196,9 +209,11 @@ COMPILED: dict[str, Callable[[int, int], Round]] = {
 PEERS = {"mabwiser": mabwiser, "contextualbandits": contextualbandits, "river": river}
 INSTALLED = {name: make for name, make in PEERS.items() if importlib.util.find_spec(name) is not None}
 CASES = [
-    *((size, name, make) for size in SIZES for name, make in LIBRARY.items()),
-    *((size, name, make) for size in SIZES[:3] for name, make in COMPILED.items()),
-    *((size, name, make) for size in SIZES[:4] for name, make in INSTALLED.items()),
+    (size, name, make)
+    for size in SIZES
+    for rows, sizes in ((LIBRARY, SIZES), (COMPILED, SIZES[:3]), (INSTALLED, SIZES[:4]))
+    if size in sizes
+    for name, make in rows.items()
 ]
 
 
@@ -214,19 +229,20 @@ def test_round(benchmark: Any, size: tuple[int, int], name: str, make: Callable[
     benchmark.pedantic(play, rounds=5)
 
 
-def in_turn(first: Round, second: Round, blocks: int = 200, seconds: float = 0.002) -> tuple[float, float]:
+def in_turn(first: Round, second: Round, blocks: int = 400, seconds: float = 0.001) -> tuple[float, float]:
     """The best time of each over many blocks that take turns, so short that some meet a machine that does nothing else."""
-    best, counts = [math.inf, math.inf], []
-    for play in (first, second):
-        for _ in range(3):
-            start = time.perf_counter()
-            play()
-            once = time.perf_counter() - start
-        counts.append(max(1, int(seconds / once)))
+    plays = (first, second)
+    counts = [max(1, int(seconds / min(timed(play, 1) for _ in range(9)))) for play in plays]
+    best = [math.inf, math.inf]
     for _ in range(blocks):
-        for i, play in enumerate((first, second)):
-            start = time.perf_counter()
-            for _ in range(counts[i]):
-                play()
-            best[i] = min(best[i], (time.perf_counter() - start) / counts[i])
+        for i, play in enumerate(plays):
+            best[i] = min(best[i], timed(play, counts[i]))
     return best[0], best[1]
+
+
+def timed(play: Round, count: int) -> float:
+    """The seconds that a round takes, as the mean of some."""
+    start = time.perf_counter()
+    for _ in range(count):
+        play()
+    return (time.perf_counter() - start) / count

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchonline.bandits.arguments import checked_actions, rounds_of_arrays
 from torchonline.bandits.early_rounds import EarlyRounds
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, drawn_with_probability
+from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, best_of, drawn_with_probability
 from torchonline.bandits.policy_learner import PolicyLearner
 from torchonline.bandits.scaler import RunningScaler, check_scaler
 from torchonline.core.backend import (
@@ -106,7 +106,7 @@ class ComposedPolicy(PolicyLearner):
             if available is not None:
                 scores = np.where(as_array(available), scores, -math.inf)
             if not policy.is_random:
-                return torch.from_numpy(np.asarray(scores.argmax(-1)))
+                return best_of(scores)
             return policy.choice(torch.from_numpy(scores), self.rounds)
         if self.validate and is_readable(context):
             check_values(self.context_name, context)

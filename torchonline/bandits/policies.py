@@ -279,8 +279,13 @@ class Policy(nn.Module):
         if mask is not None:
             scores = np.where(as_array(mask), scores, -math.inf)
         if not self.is_random:
-            return torch.from_numpy(np.asarray(scores.argmax(-1)))
+            return best_of(scores)
         return self.choice(torch.from_numpy(scores), self.estimator.rounds)
+
+
+def best_of(scores: Any) -> Tensor:
+    """Return the index of the largest score of each row of an array: ``(..., K)`` to ``(...)``."""
+    return torch.from_numpy(scores.argmax(-1, keepdims=True)[..., 0])
 
 
 def one_hot(scores: Tensor) -> Tensor:

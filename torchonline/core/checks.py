@@ -218,7 +218,7 @@ def is_ordinary(value: Any) -> bool:
     if isinstance(value, float):
         return abs(value) <= ORDINARY
     # A sum of squares takes a third of the time of a maximum and a minimum. vdot overflows without a warning. NaN fails.
-    return value.size < LONG and bool(np.vdot(value, value) <= ORDINARY_SQUARE)
+    return value.size < LONG and float(np.vdot(value, value)) <= ORDINARY_SQUARE
 
 
 def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
