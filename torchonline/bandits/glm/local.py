@@ -150,8 +150,8 @@ class LocalGLMRegression(MixtureEstimator):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Minimise the block's loss plus half the squared move in the norm of G, by Newton's method.
 
-        Return the move, ``(*B, d)``; the gradient there, ``(*B, d)``; and its norm in ``G^-1``, ``(*B)``, which the confidence set
-        pays for.
+        Return the move, ``(*B, d)``; the gradient there, ``(*B, d)``; and its norm in ``G^-1``, ``(*B)``, for which the
+        confidence set pays.
         """
         link, R = self.link, self.concordance
         move = torch.zeros_like(self.theta_hat)
