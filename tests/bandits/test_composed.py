@@ -741,7 +741,7 @@ def part(log: dict[str, Tensor], at: int, first: int, last: int | None) -> dict[
 
 @every_learning_case
 def test_logs_are_learnt_in_order_while_features_move(case: Case) -> None:
-    """Bit for bit what `step` learns: without blocks, while a scaler moves, and by masters, which credit multiples round by round."""
+    """Bit for bit what `step` learns: without blocks, while a scaler moves, and by masters, which credit each round."""
     for batch_shape in BATCH_SHAPES:
         for size in (None, 4):
             policy, twin = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)

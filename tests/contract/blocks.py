@@ -1,9 +1,8 @@
-"""Rules of `learn`, under the numbers of those of `step`: many rounds that are learnt at once, or in order where there are no blocks."""
+"""Rules of `learn`, under the numbers of those of `step`: many rounds, learnt at once, or in order where there are no blocks."""
 
 import copy
 import io
 import pickle
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,7 +77,7 @@ def a_log_without_blocks_is_its_rounds_in_order(case: Case) -> None:
 
 @rule(7)
 def a_log_of_a_fleet_is_so_many_logs(case: Case) -> None:
-    """Each learner of a fleet does as it would alone; with a mask, as it would with its own rounds, and without any keeps all bits."""
+    """Each learner of a fleet does as it would alone; with a mask, as with its own rounds; without a round it keeps all bits."""
     log, fleet, masked = log_of(case, (3,)), case.build(batch_shape=(3,)), case.build(batch_shape=(3,))
     mask = torch.rand(3, ROUNDS) < 0.6
     mask[0], mask[2] = True, False
@@ -231,7 +230,7 @@ def a_loaded_state_learns_on_bit_for_bit(case: Case) -> None:
 
 @rule(4)
 def no_gradient_enters_with_a_log(case: Case) -> None:
-    """Fed from a graph, a learner keeps none of it and learns the same; and logs leave no more behind than Python's free lists."""
+    """Fed from a graph, a learner keeps none of it and learns the same."""
     for batch_shape in BATCH_SHAPES:
         learner, twin = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
         log = log_of(case, batch_shape)

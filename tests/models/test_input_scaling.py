@@ -79,6 +79,24 @@ def test_several_rounds_are_rounds_in_order(kind: str) -> None:
 
 
 @every_kind
+def test_logs_are_learnt_in_order(kind: str) -> None:
+    """The scaler moves with each round, so there are no blocks; arrays and lists are converted as in a step."""
+    one, many = head_of(kind), taught(kind, 20)
+    inputs, action, reward = rounds(kind, 20)
+    one.learn(inputs.double().numpy(), action.tolist(), reward.numpy(), block_size=7)
+    many_of_doubles = head_of(kind)
+    many_of_doubles.step(inputs.double(), action, reward)
+    assert differences(state(many_of_doubles), state(one)) == []
+    two = head_of(kind)
+    two.learn(inputs, action, reward)
+    assert differences(state(many), state(two)) == []
+    before = state(two)
+    with pytest.raises(ValueError, match=r"^reward: expected finite"):
+        two.learn(inputs, action, reward.index_fill(0, torch.tensor([19]), math.nan))
+    assert differences(before, state(two)) == []
+
+
+@every_kind
 def test_units_do_not_matter(kind: str) -> None:
     """Powers of two round nothing; the origin stays, since moving it rounds."""
     one, other = head_of(kind), head_of(kind)

@@ -13,12 +13,22 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 
 import torchonline
-from torchonline import OFUL, UCB, Greedy, HeavyTailUCB, HvtUCB, RidgeRegression, ThompsonSampling
+from torchonline import (
+    OFUL,
+    UCB,
+    DisjointArms,
+    Greedy,
+    HeavyTailUCB,
+    HvtUCB,
+    RidgeRegression,
+    RunningScaler,
+    ThompsonSampling,
+)
 from torchonline.bandits.policies import Policy
 from torchonline.callbacks import RegretLogger
 from torchonline.core.ops import of_chosen
 from torchonline.export import to_program, to_torchscript
-from torchonline.models import BanditHead, LoggedRounds, NeuralLinearBandit, RoundLoader
+from torchonline.models import BanditHead, LoggedRounds, NeuralLinearBandit, RoundLoader, bandit_head
 from torchonline.models.replay import Replay
 
 # Lightning 2.6 itself uses what torch 2.13 has deprecated.
@@ -122,6 +132,93 @@ class TestBanditHead:
             policy.step(x.reshape(*lead, -1), rewards, scale)
             head.step(inputs, action, rewards, scale)
             assert_close_state(head.policy, policy)
+
+    @pytest.mark.parametrize("make", HEADS)
+    @pytest.mark.parametrize("batch", [(), (2,)])
+    def test_logs_teach_the_chosen_arms_features_in_blocks(self, make: Any, batch: tuple[int, ...]) -> None:
+        head = make(HeavyTailUCB(DIM, batch_shape=batch)) if make is arms_head else make(batch_shape=batch)
+        head.train()
+        policy, modes = copy.deepcopy(head.policy), [part.training for part in head.modules()]
+        for lead, size in ((batch, None), ((*batch, 40), None), ((*batch, 40), 16), ((*batch, 0), None)):
+            inputs, rewards = inputs_for(head, *lead), torch.randn(lead)
+            action, scale = torch.randint(ARMS, lead), torch.rand(lead) + 0.5
+            arms = head.encode(inputs).detach()
+            x = arms.reshape(-1, ARMS, arms.size(-1))[torch.arange(action.numel()), action.reshape(-1)]
+            policy.learn(x.reshape(*lead, arms.size(-1)), rewards, scale, block_size=size)
+            head.learn(inputs, action, rewards, scale, block_size=size)
+            assert_close_state(head.policy, policy)
+        assert [part.training for part in head.modules()] == modes
+
+    @pytest.mark.parametrize("batch", [(), (2,)])
+    @pytest.mark.parametrize("kind", ["arms", "embeddings", "models"])
+    def test_a_long_log_is_encoded_in_parts(
+        self, kind: str, batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        head = {"arms": arms_head, "embeddings": product_head}.get(
+            kind, lambda **o: BanditHead(encoder(), DisjointArms(RidgeRegression(DIM, **o), ARMS))
+        )(batch_shape=batch)
+        whole, sizes = copy.deepcopy(head), []
+        inputs, action, reward = (
+            inputs_for(head, *batch, 30),
+            torch.randint(ARMS, (*batch, 30)),
+            torch.randn(*batch, 30),
+        )
+        if kind == "models":
+            inputs = torch.randn(*batch, 30, FEATURES)
+        whole.learn(inputs, action, reward)
+        monkeypatch.setattr(bandit_head, "ENCODED_AT_ONCE", 8)
+        head.encoder.register_forward_pre_hook(lambda _, items: sizes.append(len(items[0])))
+        head.learn(inputs, action, reward)
+        assert_close_state(head.policy, whole.policy)
+        assert sizes == [8 * len(torch.zeros(batch).reshape(-1)), *sizes[1:3], sizes[0] * 6 // 8]
+
+    def test_log_errors_change_nothing(self) -> None:
+        """In the last block of many; and sizes of blocks that are none, for each kind of head."""
+        head = arms_head(batch_shape=(2,))
+        before = copy.deepcopy(head)
+        rewards = torch.zeros(2, 30)
+        rewards[1, 29] = torch.nan
+        inputs = torch.ones(2, 30, 5, 4)
+        wrong = inputs.clone()
+        wrong[1, 29] = torch.inf
+        action = torch.zeros(2, 30, dtype=torch.int64)
+        bad = action.clone()
+        bad[1, 29] = 5
+        for error, text, change in (
+            (ValueError, "^reward: expected finite", {"reward": rewards}),
+            (ValueError, "^x: expected finite", {"inputs": wrong}),
+            (ValueError, "^action: expected indices from 0 to 4, got 5", {"action": bad}),
+            (ValueError, r"^action: expected shape \(2, 30\)", {"action": action[:, 1:]}),
+            (ValueError, r"^reward: expected shape \(2, 30\)", {"reward": rewards[:, 1:]}),
+            (ValueError, "^inputs: expected shape", {"inputs": inputs[0]}),
+            (TypeError, "^noise_scale: expected a torch.Tensor", {"noise_scale": "1.0"}),
+            (ValueError, "^block_size: expected an integer above 0, got 0", {"block_size": 0}),
+            (TypeError, "^block_size: expected an integer, got float", {"block_size": 2.0}),
+        ):
+            good: dict[str, Any] = {"inputs": inputs, "action": action, "reward": torch.ones(2, 30), "block_size": 4}
+            with pytest.raises(error, match=text):
+                head.learn(**(good | change))
+            assert same_state(head, before)
+        models = BanditHead(nn.Identity(), DisjointArms(RidgeRegression(DIM), ARMS))
+        for other in (models, BanditHead(encoder(), OFUL(DIM), scaler=RunningScaler(FEATURES, intercept=False))):
+            item = (DIM,) if other is models else (ARMS, FEATURES)
+            with pytest.raises(ValueError, match=r"^block_size: expected an integer above 0, got -1"):
+                other.learn(torch.ones(3, *item), [0, 1, 2], torch.ones(3), block_size=-1)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("kind", ["arms", "embeddings", "models"])
+    def test_a_script_learns_logs(self, kind: str) -> None:
+        head = {"arms": arms_head, "embeddings": product_head}.get(
+            kind, lambda: BanditHead(encoder(), DisjointArms(RidgeRegression(DIM), ARMS))
+        )()
+        scripted = torch.jit.script(copy.deepcopy(head).eval())
+        for size in (None, 7):
+            inputs = inputs_for(head, 40) if kind != "models" else torch.randn(40, FEATURES)
+            action, rewards = torch.randint(ARMS, (40,)), torch.randn(40)
+            head.learn(inputs, action, rewards, block_size=size)
+            scripted.learn(inputs, action, rewards, None, size)
+            for name, value in head.policy.state_dict().items():
+                torch.testing.assert_close(scripted.policy.state_dict()[name], value, rtol=1e-4, atol=1e-4)
 
     @pytest.mark.parametrize("make", HEADS)
     def test_scores_and_choices_are_the_policys(self, make: Any) -> None:
@@ -540,6 +637,31 @@ class TestNeuralLinearBandit:
         assert torch.equal(recorder["action"], torch.stack(actions))
         assert_close_state(head, by_hand)
         assert not torch.equal(recorder["action"], play_by_hand(arms_head(batch_shape=batch), inputs, rewards))
+
+    @pytest.mark.parametrize("batch", [(), (2,)])
+    def test_the_rewards_of_a_batch_are_learnt_in_blocks(self, batch: tuple[int, ...]) -> None:
+        """With ``feedback="batch"``, and from a log: as the policy learns the features of the chosen arms."""
+        head = arms_head(HeavyTailUCB(DIM, batch_shape=batch))
+        by_hand, logged = copy.deepcopy(head), copy.deepcopy(head)
+        inputs, rewards, means = rounds_for(head, 80, *batch)
+        recorder, lead = Recorder(), len(batch)
+        bandit = NeuralLinearBandit(head, feedback="batch", train_encoder_every=None)
+        trainer(recorder, max_epochs=1).fit(bandit, RoundLoader(inputs, rewards, means, batch_size=40))
+        action = recorder["action"]
+        for rows in (slice(0, 40), slice(40, 80)):
+            assert torch.equal(by_hand.select(inputs[rows].movedim(0, lead)).movedim(lead, 0), action[rows])
+            log = (inputs[rows], action[rows], of_chosen(rewards[rows], action[rows]))
+            by_hand.learn(*(values.movedim(0, lead) for values in log))
+        assert_close_state(head, by_hand)
+        log = LoggedRounds(inputs, action, of_chosen(rewards, action))
+        module = NeuralLinearBandit(logged, train_encoder_every=None)
+        trainer(max_epochs=1).fit(module, RoundLoader(log, batch_size=40))
+        assert_close_state(logged, by_hand)
+        stepped = arms_head(HeavyTailUCB(DIM, batch_shape=batch))
+        stepped.encoder.load_state_dict(head.encoder.state_dict())
+        stepped.step(*(values.movedim(0, lead) for values in log[:3]))
+        states = (each.policy.estimator.bias for each in (stepped, logged))
+        assert not torch.equal(*states)  # which a step and a block bound each in its own way
 
     def test_regret_without_means_is_of_the_rewards(self) -> None:
         head = arms_head()

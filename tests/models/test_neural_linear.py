@@ -22,6 +22,7 @@ from torchonline import (
     AdaptiveRidgeRegression,
     DisjointArms,
     EpsilonGreedy,
+    HeavyTailRegression,
     RidgeRegression,
     RunningScaler,
     ThompsonSampling,
@@ -177,6 +178,23 @@ class TestRefit:
             fresh.step(inputs[t], action[t], rewards[t, action[t]])
         torch.testing.assert_close(dict(head.state_dict()), dict(fresh.state_dict()), rtol=1e-5, atol=1e-5)
         assert head.policy.rounds == 30
+
+    @pytest.mark.parametrize("kind", ["arms", "models"])
+    def test_the_replay_is_relearnt_in_blocks(self, kind: str) -> None:
+        """Part by part, each as a log of its own, from features of the encoder in evaluation mode."""
+        actions = ARMS if kind == "models" else None
+        head = BanditHead(nn.Sequential(layers(), nn.Dropout(0.5)), UCB(HeavyTailRegression(DIM)), actions=actions)
+        fresh = copy.deepcopy(head)
+        inputs, rewards, _ = rounds_for(kind, 90)
+        action = torch.randint(ARMS, (90,))
+        reward = of_chosen(rewards, action)
+        head.learn(inputs[:7], action[:7], reward[:7])
+        relearn(head, (inputs, action, reward), 40)
+        for first in range(0, 90, 40):
+            rows = slice(first, first + 40)
+            fresh.learn(inputs[rows], action[rows], reward[rows])
+        torch.testing.assert_close(dict(head.state_dict()), dict(fresh.state_dict()), rtol=1e-5, atol=1e-5)
+        assert int(head.policy.estimator.rounds.sum()) == 90
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("batch", [(), (2,)])

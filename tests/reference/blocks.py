@@ -1,4 +1,4 @@
-"""Blocks of rounds that are learnt from one state: every row is weighed by the state at the start, and sums are summed row by row."""
+"""Blocks of rounds that are learnt from one state: the state at the start weighs every row, and sums are summed row by row."""
 
 import copy
 import math

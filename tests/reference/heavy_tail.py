@@ -69,7 +69,7 @@ class HeavyTailReference:
         self.moment = self.moment + a * target
 
     def weigh(self, x: np.ndarray, reward: float, noise_scale: float | None, least: float = 0.0) -> tuple:
-        """x / sigma, what it is to predict, rho and b, of a round that is counted already; nu is at least ``least`` B."""
+        """Return x / sigma, what it is to predict, rho and b of a round that is counted already; nu is at least ``least`` B."""
         nu = self.noise_scale if noise_scale is None else noise_scale
         mean, w = float(x @ self.theta), self.radius() * float(self.width(x))
         B = self.S * float(np.linalg.norm(x))
