@@ -361,11 +361,14 @@ TIMED: dict[str, Rewards] = {
 
 
 def rows_and_rewards(rewards: Rewards, dim: int, rounds: int) -> tuple[Tensor, Tensor]:
+    """Return features and rewards, drawn in small parts, so that their temporary arrays are small."""
     random = torch.Generator().manual_seed(0)
-    theta, x = rewards.norm * units((dim,), random), torch.empty(rounds, dim, dtype=torch.float64)
-    for part in x.split(10_000):
-        part.copy_(units(tuple(part.shape), random))
-    return x, rewards.draw(x @ theta, random)
+    theta = rewards.norm * units((dim,), random)
+    x, reward = torch.empty(rounds, dim, dtype=torch.float64), torch.empty(rounds, dtype=torch.float64)
+    for rows, part in zip(x.split(1000), reward.split(1000), strict=True):
+        rows.copy_(units(tuple(rows.shape), random))
+        part.copy_(rewards.draw(rows @ theta, random))
+    return x, reward
 
 
 def seconds(work: Callable[[], None]) -> float:
