@@ -162,11 +162,11 @@ def step_where(learn: Tensor, policy: Policy | ScaledPolicy, x: Tensor, reward: 
         policy.step(torch.where(learn.unsqueeze(-1), x, 0.0), torch.where(learn, reward, 0.0))
 
 
-def learn_block_where(learn: Tensor, policy: Any, x: Tensor, action: Tensor | None, reward: Tensor) -> None:
+def learn_block_where(learn: Tensor, policy: Any, x: Tensor, action: Any, reward: Tensor) -> None:
     """Learn as one block from the rounds where ``learn``, ``(*B, n)``, is True.
 
-    Features must not move, and the estimator must have a block form: see :func:`no_blocks`. ``action`` is of use to arms with a
-    model each alone.
+    Features must not move, and the estimator must have a block form: see :func:`no_blocks`. Only arms with a model each use
+    ``action``, ``(*B, n)``; for others it may be None.
     """
     state = policy.estimator.theta_hat
     x, reward = converted(x, state), converted(reward, state)
@@ -184,9 +184,10 @@ def no_blocks(module: nn.Module) -> str | None:
     policy = module if isinstance(module, (Policy, Learner)) else getattr(module, "policy", None)
     if not isinstance(policy, (Policy, ComposedPolicy)):
         return f"{type(module).__name__} has no block form"
-    for learner in (policy.estimator, learner_of(policy)):
-        if not learner.has_blocks:
-            return f"{type(learner).__name__} has no block form"
+    learner: Any = learner_of(policy)
+    for part in (policy.estimator, learner):
+        if not part.has_blocks:
+            return f"{type(part).__name__} has no block form"
     if module is not policy and getattr(module, "scaler", None) is not None:
         return "a head with a scaler learns rounds in order"
     return None if learner._learns_blocks_now() else "rounds are learnt in order until the scaler freezes"
