@@ -594,7 +594,7 @@ def with_threads(way: str) -> Any:
 
 def late(rank: int, world: int) -> dict[str, Any]:
     """A rank that does not come: the others raise after the timeout of their group, and nothing has changed."""
-    group = distributed.new_group([0, 1], timeout=timedelta(seconds=2))
+    group = distributed.new_group([0, 1], timeout=timedelta(seconds=10))
     found: dict[str, Any] = {}
     if rank < 2:
         shared = SharedLearner(OFUL(3), group=group)
@@ -603,7 +603,7 @@ def late(rank: int, world: int) -> dict[str, Any]:
         if rank == 0:
             error = raised(shared.sync)
             found["error"] = error is not None and error[0]
-            found["time"] = time.monotonic() - start < 30.0
+            found["time"] = time.monotonic() - start < 90.0
             found["state"] = (int(shared.learner.rounds), shared.pending)
     distributed.barrier()
     return found
@@ -668,7 +668,7 @@ def dying(rank: int, world: int) -> dict[str, Any]:
         again = raised(shared.sync)
         found[name] = {
             "error": error is not None and error[0],
-            "time": time.monotonic() - start < 60.0,
+            "time": time.monotonic() - start < 100.0,
             "is_same": digest(shared._shared_state()) == before and shared.pending == 1,
             "again": again is not None,
         }
