@@ -16,6 +16,7 @@ from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.distributed import SharedLearner
 from torchonline.distributed.rounds import FEW
 from torchonline.distributed.sums import shares_of
+from torchonline.privacy import prefix_sum
 
 D = torch.float64
 # The numbers of rounds of four ranks between syncs: equal, unequal, some without, all without, one alone, many.
@@ -238,6 +239,8 @@ SCALER = Shared("RunningScaler", lambda **options: RunningScaler(3, **options), 
 def record_of(learner: Any, seed: int) -> Arguments:
     """The arguments of a private learner's step."""
     generator = torch.Generator().manual_seed(seed)
+    if hasattr(learner, "shape"):
+        return {"summand": torch.randn(learner.shape, generator=generator, dtype=D)}
     if hasattr(learner, "select"):
         x = torch.randn(learner.dim, generator=generator, dtype=D)
         action = torch.randint(learner.arm_count, (), generator=generator)
@@ -245,7 +248,20 @@ def record_of(learner: Any, seed: int) -> Arguments:
     return {"gradients": torch.randn(learner.points, learner.dim, generator=generator, dtype=D)}
 
 
-PRIVATE = private_learners.CASES
+@dataclass(frozen=True)
+class Sums:
+    """A private prefix sum, as the private cases build it."""
+
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def build(self, **common: Any) -> Any:
+        return prefix_sum("tree", 30, (3,), clip=1.0, epsilon=1.0, delta=1e-3, **common)
+
+    def __str__(self) -> str:
+        return "prefix_sum(tree)"
+
+
+PRIVATE: list[Any] = [*private_learners.CASES, Sums()]
 
 
 def has_blocks(policy: Any) -> bool:

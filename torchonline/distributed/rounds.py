@@ -17,8 +17,10 @@ from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.stepping import all_or_nothing_with
 from torchonline.distributed.ranks import told
+from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateLearner
 from torchonline.privacy.learners.clock import one_rank_steps
+from torchonline.privacy.mechanisms.prefix_sums import PrefixSum
 from torchonline.privacy.records import record_actions, record_values
 
 # So many rounds are learnt in less time by steps than as a block, whose cost has a part of d^3.
@@ -87,7 +89,7 @@ class Records(Steps):
     def checked(self, queue: list[Arguments], rank: int) -> Any:
         """Return each record as tensors, or as the text of its error.
 
-        The size of a message then depends on shapes and types alone.
+        The size of a message then depends on shapes and types alone. A missing record is one of zeros, which is the same step.
         """
         return [self._record(arguments, rank) for arguments in queue]
 
@@ -120,10 +122,23 @@ class Records(Steps):
                 return None
             return record_actions(name, value, state.device) if name == "action" else record_values(name, value, state)
 
+        if all(value is None for value in arguments.values()):
+            return self._missing(next(iter(arguments)))
         try:
             return {name: converted(name, value) for name, value in arguments.items()}
         except (TypeError, ValueError) as error:
             return told(error, rank)
+
+    def _missing(self, name: str) -> Arguments:
+        """Return the record that ``step(None)`` makes, under the name of its first argument."""
+        learner = self.learner
+        if isinstance(learner, PrivateBandit):
+            x = learner.constants.new_zeros((*learner.batch_shape, learner.dim))
+            return {name: x, "action": x[..., 0].to(torch.int64), "reward": x[..., 0]}
+        if isinstance(learner, PrefixSum):
+            return {name: learner.constants.new_zeros(learner.shape)}
+        rows = () if learner.records_a_step == 1 else (learner.records_a_step,)
+        return {name: learner.constants.new_zeros((*learner.batch_shape, *rows, learner.points, learner.dim))}
 
 
 class Rows(NamedTuple):

@@ -183,7 +183,8 @@ class SharedLearner(nn.Module):
                 privacy budget is spent; or a rank was interrupted. All ranks raise. Or the connection to another rank is lost:
                 then rounds of this rank may have been learnt, and are refused until :meth:`discard`.
         """
-        queue, own = list(self._queue), self.pending
+        queue = list(self._queue)
+        own = sum(map(self._rounds.count, queue))
         rounds, message, error = self._checked(queue)
         error, rows = self.ranks.agree(error, digest(self._shared_state()), own, message.numel())
         states, counts, sizes = ([row[i] for row in rows] for i in range(3))
@@ -196,9 +197,10 @@ class SharedLearner(nn.Module):
         if error is None and sum(counts) > 0:
             self._is_in_doubt = own > 0
             outcome = self._learn_together(rounds, message, counts, sizes)
-            self._is_in_doubt = False
         if outcome.is_over:
             del self._queue[: len(queue)]
+        if error is None:
+            self._is_in_doubt = False
         outcome.raise_error()
         return sum(counts)
 
@@ -207,20 +209,21 @@ class SharedLearner(nn.Module):
         if self.learn_on == "leader":
             messages = self.ranks.gather_messages(message, sizes)
             return self._hear(_Outcome() if messages is None else self._attempt(messages))
+        messages = self.ranks.all_gather_messages(message, sizes) if self.learn_on == "all" else []
         state = self._shared_state()
         try:
             with torch.no_grad(), _locks(self.policy):
                 if self.learn_on == "sums":
                     all_or_nothing(self.learner, state, True, self._learn_shares, rounds, counts)
                 else:  # the learner steps, and would refuse to if it were marked as torn
-                    all_or_nothing_with(self.learner, self._rounds, state, self._learn_alike, message, sizes)
+                    all_or_nothing_with(self.learner, self._rounds, state, self._learn_alike, messages)
         except _UndoneError as undone:
             return undone.outcome
         return _Outcome()
 
-    def _learn_alike(self, message: Tensor, sizes: list[int]) -> None:
+    def _learn_alike(self, messages: list[Tensor]) -> None:
         """Learn the rounds of all ranks on each, and compare the states."""
-        outcome = self._attempt(self.ranks.all_gather_messages(message, sizes))
+        outcome = self._attempt(messages)
         error, states = self.ranks.agree(outcome.error, digest(self._shared_state()))
         if error is None and _first_other(states) is not None:
             error = (
@@ -280,7 +283,7 @@ class SharedLearner(nn.Module):
     def _description(self) -> str:
         """Return what has to be the same on all ranks: classes, options, sizes and types."""
         parts = [part for part in self.learner.modules() if isinstance(part, Learner)]
-        options = [(type(part).__qualname__, *_plain(part._arguments)) for part in parts]
+        options = [(type(part).__qualname__, *_described(part._arguments)) for part in parts]
         buffers = [(tuple(tensor.shape), tensor.dtype) for tensor in self._shared_state()]
         return repr((self.learn_on, self.block_size, options, buffers))
 
@@ -367,10 +370,11 @@ def _first_other(values: Sequence[Any]) -> int | None:
     return next((rank for rank, value in enumerate(values) if value != values[0]), None)
 
 
-def _plain(arguments: Any) -> list[tuple[str, Any]]:
-    """Return the arguments that are numbers and words, alike in all processes."""
+def _described(arguments: Any) -> list[tuple[str, Any]]:
+    """Return arguments as numbers, words and names of classes, alike in all processes."""
     plain = (int, float, str, bool, tuple, type(None))
-    return sorted((name, value) for name, value in arguments.items() if type(value) in plain and name != "device")
+    named = sorted((name, value) for name, value in arguments.items() if name != "device")
+    return [(name, value if type(value) in plain else type(value).__name__) for name, value in named]
 
 
 def _write(tensors: list[Tensor], values: list[Tensor]) -> None:
