@@ -423,7 +423,8 @@ def test_a_host_that_may_not_wait_goes_by_the_log(monkeypatch: pytest.MonkeyPatc
 def test_no_parameter_in_the_set_is_lost_but_by_its_rewards(name: str, steps: int) -> None:
     """The inequality of the proof, at random parameters: also where Newton's method stops early, and pays.
 
-    |theta+ - theta|_V+^2 <= |theta_hat - theta|_V^2 + (growth of the squared radius) - 2 sum (loss of the mixture - loss at theta).
+    |theta+ - theta|_V+^2 <= |theta_hat - theta|_V^2 + (growth of the squared radius)
+                             - 2 sum (loss of the mixture - loss at theta).
     """
     link = LINKS[name]
     learner = LocalGLMRegression(3, link=link, theta_bound=2.0, feature_bound=2.0)
