@@ -110,7 +110,8 @@ class Learner(WithOptions, nn.Module):
         tables = self._tables()
         self.unchanging = ("constants", *tables)
         for name, value in tables.items():
-            value = value.to(dtype=options["dtype"], device=options["device"])
+            # Where the others are: without an option, that is torch's default device, of which a NumPy table knows nothing.
+            value = value.to(dtype=options["dtype"], device=self.constants.device)
             self.register_buffer(name, value.clone(memory_format=torch.contiguous_format), persistent=False)
 
     def _dtype_of(self, name: str) -> torch.dtype:
