@@ -290,7 +290,7 @@ class BanditHead(nn.Module):
         noise_scale: Tensor | None = None,
         block_size: int | None = None,
     ) -> None:
-        """Learn from the rewards of many decisions, in blocks: see :meth:`torchonline.bandits.estimator.Estimator.learn`.
+        """Learn from many rewards, in blocks: see :meth:`Estimator.learn`.
 
         Under a scaler of the head, the rounds are learnt in order. Arguments are those of :meth:`step`, and ``block_size``.
         """

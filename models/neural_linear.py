@@ -200,7 +200,7 @@ class NeuralLinearBandit(pl.LightningModule):
         self._shared = SharedRounds(Ranks())
 
     def on_fit_start(self) -> None:
-        """Begin with the first rank's state, and with the rounds that a checkpoint has left to learn."""
+        """Begin with the first rank's state and a checkpoint's waiting rounds."""
         waiting, self._waiting = self._waiting, []
         if self._shared is not None:
             self._shared.take(waiting, self.device)
@@ -411,7 +411,7 @@ class NeuralLinearBandit(pl.LightningModule):
         return action
 
     def _share(self, shared: SharedRounds, batch: Any) -> dict[str, Tensor]:
-        """Play a batch of this rank from the state of the last sync, and sync if it is time."""
+        """Play a batch from the state of the last sync, and sync if it is time."""
         outputs: dict[str, Tensor] = {}
         try:
             rounds = unpacked(batch)
@@ -432,7 +432,7 @@ class NeuralLinearBandit(pl.LightningModule):
         return {"loss": 0.0 * self._clock} | outputs
 
     def _decided(self, inputs: Tensor, rewards: Tensor) -> Tensor:
-        """Return the actions of n rounds, all decided from the present state, ``(n, *B)``."""
+        """Return the actions of n rounds decided from one state, ``(n, *B)``."""
         self._check_table(inputs, rewards)
         if len(inputs) == 0:
             return self._no_actions(inputs)
@@ -454,7 +454,7 @@ class NeuralLinearBandit(pl.LightningModule):
             self._train_if_due(before)
 
     def _state_of_all_ranks(self) -> list[Tensor]:
-        """Return the tensors that the ranks have in common. The replay is the first rank's."""
+        """Return the tensors that the ranks have in common: not the replay."""
         own = [self.rounds, self.seed, *([] if self.readout is None else [self.readout])]
         return [*own, *self.head.parameters(), *self.head.buffers()]
 

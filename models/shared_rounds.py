@@ -37,7 +37,7 @@ class SharedRounds:
         self.error = self.error or error
 
     def sync(self, learn: Callable[[Rounds], None], state: Sequence[Tensor]) -> None:
-        """Let the first rank learn the rounds of all ranks, in their order, and send its state. Collective.
+        """Let the first rank learn all ranks' rounds and send its state. Collective.
 
         If a batch of some rank has failed, or the learner refuses the rounds, all ranks raise the error and nothing is learnt.
         """
@@ -65,7 +65,7 @@ class SharedRounds:
         return self.ranks.all_gather((self.batches, [_on(part, "cpu") for part in self.queue]))
 
     def take(self, queues: list[Any], device: torch.device) -> None:
-        """Go on from the queues of a checkpoint. The first rank takes those of other numbers of ranks."""
+        """Go on from a checkpoint's queues, on the first rank if their number differs."""
         if len(queues) == self.ranks.size:
             self.batches, queue = queues[self.ranks.rank]
         else:

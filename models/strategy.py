@@ -6,7 +6,7 @@ from pytorch_lightning.strategies import DDPStrategy, StrategyRegistry
 
 
 class LearnerStrategy(DDPStrategy):
-    """Processes as in DDP, without its wrapper: learners bring their states together themselves.
+    """DDP without its wrapper, for learners that share their rounds themselves.
 
     DDP averages gradients, which no learner has, and before each batch sends the first rank's buffers to all, by which the rounds
     of the other ranks are lost. Under this strategy it does neither. Use it with

@@ -55,7 +55,7 @@ def are_rows(estimator: Any, shape: tuple[int, ...], is_decision: bool) -> bool:
 
 
 def plain_arms(estimator: Any, arms: Any) -> Any:
-    """Return arms as an array if they need no conversion and surely pass all checks; or None.
+    """Return arms that surely pass all checks as an array; or None.
 
     Other arms, and so all errors, take the long way. ``estimator`` is on NumPy views.
     """
@@ -92,7 +92,7 @@ def learn(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | N
 
 
 def plain_round(learner: Any, x: Any, reward: Any) -> tuple[Any, float, float] | None:
-    """Return a round of one learner as :func:`rounds_of_arrays` does, if it is plain; or None.
+    """Return a plain round as :func:`rounds_of_arrays` does; or None.
 
     A plain round needs no conversion and surely passes all checks. Other rounds, and so all errors, take the long way.
     ``learner`` is on NumPy views.

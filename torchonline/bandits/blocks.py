@@ -20,13 +20,13 @@ MOST_ROUNDING, MOST_ROUNDING_OF_STATE = 1e-3, 0.1
 
 
 def rows_of_block(learnt: int, dim: int) -> int:
-    """Return the size of the block that follows so many rounds, where no size is given."""
+    """Return the usual size of the block that follows so many rounds."""
     # Information is never older than an eighth of the rounds, and no temporary array has more than 8192 rows.
     return min(max(dim, learnt // 8), 8192)
 
 
 def learns_at_once(cls: Any, at_once: str, in_order: tuple[str, ...]) -> bool:
-    """Return whether a class learns many rounds at once by the very update that it makes in order.
+    """Return whether a class learns many rounds by the update of single ones.
 
     A subclass with an update of its own may not know of its parent's blocks. ``at_once`` names the method for many rounds,
     ``in_order`` those for one.
@@ -58,7 +58,7 @@ def rows_of_workers(self: Any, x: Tensor) -> int:
 
 
 def first_worker_says(self: Any, condition: bool) -> bool:
-    """Return the first worker's condition: rounding may tell those of the others apart."""
+    """Return the first worker's condition, which rounding may not change."""
     workers = self.__dict__.get("_workers")
     return condition if workers is None else workers.first_says(condition)
 
@@ -98,7 +98,7 @@ def learn_blocks(
     action: Any = None,
     name: str = "x",
 ) -> None:
-    """Check the arguments of ``learn``, then learn from them block by block, all or nothing.
+    """Check the arguments of ``learn``, then learn all blocks or nothing.
 
     ``name`` is what errors call the features, of which a learner with actions has each round's too.
     """
@@ -159,7 +159,10 @@ class Log:
         self._converted(0, 0)  # refuses types and devices before anything is learnt
 
     def block(self, first: int, rows: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """Return some rounds in the type of the state, checked: features, rewards, noise scales, actions and mask."""
+        """Return some rounds in the type of the state, checked.
+
+        They are features, rewards, noise scales, actions and mask.
+        """
         learner = self.learner
         x, reward, scales = self._converted(first, rows)
         if is_readable(x):
@@ -171,7 +174,7 @@ class Log:
         return x, reward, scales, action, mask
 
     def learn_(self, first: int, rows: int, block_size: int | None) -> None:
-        """Let the learner learn from some rounds, of which it makes one block if it has a size of blocks."""
+        """Let the learner learn from some rounds: one block if it has blocks."""
         learner = self.learner
         x, reward, scales, action, mask = self.block(first, rows)
         if not learner._learns_blocks_now() and mask is None and (view := self._view(x)) is not None:
@@ -204,14 +207,14 @@ class Log:
         return as_dense(name, as_tensor(name, value, self.state.device))
 
     def _apart(self, values: Any) -> Any:
-        """Return an argument, or a copy of one that lies in memory that learning from the first rounds writes."""
+        """Return an argument, as a copy if learning writes its memory."""
         if type(values) not in PLAIN or not is_readable(values) or not values.numel():  # None, fake or traced
             return values
         written = (*self.learner.state().values(), *self.learner.scratch())
         return values.clone() if any(share_memory(values, each) for each in written) else values
 
     def _converted(self, first: int, rows: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return features, responses and noise scales of some rounds in the type of the state; or raise."""
+        """Return features, responses and noise scales in the state's type; or raise."""
         x = self._converted_one(self.name, self.x, first, rows, self.is_array)
         reward = self._converted_one(self.learner.response, self.reward, first, rows, True)
         scales = self.scales
@@ -223,12 +226,12 @@ class Log:
 
 
 def check_log(log: Log) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Check all values of a log at once; return its features, rewards, noise scales and actions."""
+    """Check a log; return features, rewards, noise scales and actions."""
     return log.block(0, log.rounds)[:4]
 
 
 def share_memory(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors with values lie in the same memory, at least in part."""
+    """Return whether two tensors lie in the same memory, at least in part."""
     if one.device != other.device or type(other) not in PLAIN:
         return False
     (first, size), (second, other_size) = (
@@ -238,7 +241,7 @@ def share_memory(one: Tensor, other: Tensor) -> bool:
 
 
 def check_learners(mask: Any, shape: tuple[int, ...], state: Tensor) -> Tensor:
-    """Return which learners learn which rounds, as a tensor on the device of ``state``; or raise."""
+    """Return which learners learn which rounds, as a tensor; or raise."""
     wanted = "booleans, True where a round is learnt"
     if not isinstance(mask, Tensor):
         array = array_of("mask", mask, wanted)

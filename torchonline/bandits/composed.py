@@ -240,11 +240,11 @@ class ComposedPolicy(PolicyLearner):
                     )
 
     def _learns_blocks_now(self) -> bool:
-        """Return whether the next rounds can be learnt at once: the features must not move."""
+        """Return whether rounds can be learnt at once: features must not move."""
         return self.has_blocks and self._rounds_until_freeze() == 0
 
     def _rounds_until_freeze(self) -> int:
-        """Return the number of rounds after which features stay as they are, or a large number."""
+        """Return after how many rounds features stay as they are, at most 8192."""
         scaler = self.scaler
         if scaler is None:
             return 0

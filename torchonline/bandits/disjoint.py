@@ -185,7 +185,7 @@ class DisjointArms(ComposedPolicy):
         noise_scale: Tensor | None = None,
         block_size: int | None = None,
     ) -> None:
-        """Learn from the rewards of many decisions, in blocks: see :meth:`Estimator.learn`.
+        """Learn from many rewards, in blocks: see :meth:`Estimator.learn`.
 
         Each arm learns its own rounds in blocks. With ``block_size``, a block holds so many rounds of all arms together. While a
         scaler moves, the rounds are learnt in order, as by :meth:`step`. Arguments are those of :meth:`step`.
@@ -207,7 +207,7 @@ class DisjointArms(ComposedPolicy):
                 done += size
 
     def _rows_of_next_block(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
-        """Return how many rounds are learnt next: a block of the given size, or a part of the log for all arms."""
+        """Return how many rounds of all arms are learnt next."""
         moving = self._rounds_until_freeze()
         if moving > 0:
             return min(moving, 8192)
@@ -240,7 +240,7 @@ class DisjointArms(ComposedPolicy):
         block_size: int | None,
         mask: Tensor | None,
     ) -> None:
-        """Learn from n rounds of each learner, or from those in a mask, ``(*B, n)``: features do not move."""
+        """Learn from n rounds of each learner, or those in a mask, ``(*B, n)``."""
         x = self._features(context)
         if mask is None and self._can_count():
             self._learn_by_counts(x, action, reward, noise_scale, block_size)
@@ -255,13 +255,13 @@ class DisjointArms(ComposedPolicy):
 
     @in_python(_can_count_in_python)
     def _can_count(self) -> bool:
-        """Return whether the host knows how many rounds each arm has, for a single learner."""
+        """Return whether the host knows how many rounds each arm has."""
         return self.batch_dims == 0
 
     def _learn_by_counts(
         self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None
     ) -> None:
-        """Let arms learn their rounds in blocks, ``(n, m)`` and ``(n)``: those with many in turn, the others at once.
+        """Let arms with many rounds learn in turn, and the others at once.
 
         To learn at once costs time for every arm, and room for the longest block.
         """
@@ -299,7 +299,7 @@ class DisjointArms(ComposedPolicy):
         block_size: int | None,
         mask: Tensor | None,
     ) -> None:
-        """Let all arms learn blocks at once, each its own rounds: ``(*B, n, m)`` and ``(*B, n)``."""
+        """Let all arms learn blocks of their own rounds at once."""
         fleet = self.policy.estimator
         x, rewards, scales, taken = self._by_arm(x, action, reward, noise_scale, mask)
         if block_size is None:

@@ -333,7 +333,7 @@ class Estimator(Learner):
         block_size: int | None = None,
         mask: Tensor | None = None,
     ) -> None:
-        """Learn from many rounds, in blocks: each block at once, from the statistics before it.
+        """Learn from many rounds, in blocks that are learnt at once.
 
         A block is a few matrix products and a Cholesky factor, at O(n d^2 + d^3) for n rounds, where :meth:`step` makes n passes
         over matrices of d^2 entries. The confidence set keeps its guarantee, under the conditions in docs/blocks.md: rounds come
@@ -360,7 +360,7 @@ class Estimator(Learner):
     def _learn_log(
         self, x: Tensor, reward: Tensor, noise_scale: Tensor | None, block_size: int | None, mask: Tensor | None
     ) -> None:
-        """Learn from one round or several, in blocks, in TorchScript; Python has :func:`learn_blocks`."""
+        """Learn in blocks in TorchScript; Python has :func:`learn_blocks`."""
         rows = self.batch_dims
         if x.dim() == rows + 1:
             x, reward = x.unsqueeze(rows), reward.unsqueeze(rows)
@@ -521,7 +521,7 @@ class Estimator(Learner):
 
     @in_python(totals_of_workers)
     def _totals(self, sums: list[Tensor]) -> list[Tensor]:
-        """Return sums over a block's rounds, ``(*B, ...)`` each, as sums over the rounds of all workers.
+        """Return sums over a block's rounds, ``(*B, ...)``, of all workers.
 
         There is one worker, unless a :class:`~torchonline.distributed.SharedLearner` says otherwise.
         """
@@ -534,7 +534,7 @@ class Estimator(Learner):
 
     @in_python(most_of_workers)
     def _most(self, values: Tensor) -> Tensor:
-        """Return the largest value, at least 0, of a block's rounds of all workers: ``(*B, n)`` to ``(*B)``."""
+        """Return the largest value, at least 0, of all workers: ``(*B, n)``, ``(*B)``."""
         return joined(values, torch.zeros_like(self.rounds).to(values.dtype)).amax(-1)
 
     def _is_any_in_python(self, condition: Tensor) -> bool:
@@ -542,7 +542,7 @@ class Estimator(Learner):
 
     @in_python(_is_any_in_python)
     def _is_any(self, condition: Tensor) -> bool:
-        """Return whether any of ``(*B)`` holds, by the first worker; True if the host cannot ask."""
+        """Return whether any of ``(*B)`` holds, or the host cannot ask."""
         return bool(condition.any())
 
     @in_python(check_block)
@@ -633,7 +633,7 @@ class Estimator(Learner):
         return
 
     def _largest(self, value: Any) -> float:
-        """Return the largest entry, or -inf if there is none, unchecked or unreadable. Python only."""
+        """Return the largest entry, or -inf if none can be read. Python only."""
         if not self.validate or (isinstance(value, Tensor) and not (is_readable(value) and value.numel())):
             return -math.inf
         if isinstance(value, np.ndarray):

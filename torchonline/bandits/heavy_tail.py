@@ -121,7 +121,7 @@ class HeavyTailRegression(HeavyTailCertificate):
     def _weigh(
         self, forecast: Forecast, mean: Tensor, reward: Tensor, noise_scale: Tensor, least: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return what is learnt from rounds: sigma, rho, b, and the factor of a in theta_hat's move.
+        """Return sigma, rho, b, and the factor of a in theta_hat's move.
 
         Shapes are ``(*B)``, or ``(*B, n)`` for a block. ``least`` is that of :meth:`_least_noise`.
         """

@@ -108,7 +108,7 @@ class HeavyTailCertificate(Estimator):
         return Forecast(x, Wx, Px, row_dots(x, Wx), row_dots(x, Px), square, 8.0 * roundoff(x) * square)
 
     def _least_noise(self, rounds: Tensor, like: Tensor, factor: float) -> Tensor:
-        """Return the noise scale below which rounding decides, in units of the bound of a mean.
+        """Return the least noise scale, in units of the bound of a mean.
 
         ``rounds``, ``(*B)``, counts those that will have been learnt.
         """
@@ -121,7 +121,7 @@ class HeavyTailCertificate(Estimator):
         return sqrt(at_least(forecast.xPx, 0.0) + slack * along(trace(self.P), slack))
 
     def _clip_level(self, nu: Tensor, error: Tensor, forecast: Forecast) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Choose scale and clip level for noise of scale nu and a mean known to ``error``.
+        """Choose scale and clip level for noise nu and a mean known to ``error``.
 
         Shapes are ``(*B)``, or ``(*B, n)`` for a block of rounds. nu is not below :meth:`_least_noise`. Return sigma, in units of
         the response; and in units of sigma, the clip level tau of the residual, a bound v on the second moment of the clipped

@@ -265,7 +265,7 @@ class Policy(nn.Module):
         block_size: int | None = None,
         mask: Tensor | None = None,
     ) -> None:
-        """Learn from the rewards of many decisions, in blocks: see :meth:`Estimator.learn`."""
+        """Learn from many rewards, in blocks: see :meth:`Estimator.learn`."""
         self.estimator.learn(x, reward, noise_scale, block_size=block_size, mask=mask)
 
     def _choice_of_arrays(self, view: NumpyView, rows: Any, mask: Tensor | None) -> Tensor:
@@ -284,7 +284,7 @@ class Policy(nn.Module):
 
 
 def best_of(scores: Any) -> Tensor:
-    """Return the index of the largest score of each row of an array: ``(..., K)`` to ``(...)``."""
+    """Return the index of the largest score of each row of an array."""
     return torch.from_numpy(scores.argmax(-1, keepdims=True)[..., 0])
 
 

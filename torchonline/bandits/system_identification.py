@@ -236,7 +236,7 @@ class SystemIdentification(HeavyTailCertificate):
         bounds: Tensor,
         radii: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return what is learnt from rounds: sigma, rho, b, and the factors of a in theta_hat's move.
+        """Return sigma, rho, b, and the factors of a in theta_hat's move.
 
         Shapes are ``(*B)``, or ``(*B, n)`` for a block, and one dimension more for what each output has. ``least`` is that of
         :meth:`_least_noise`. ``own``, ``bounds`` and ``radii`` are noise scales, bounds and radii of the outputs.

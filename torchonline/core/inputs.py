@@ -48,7 +48,7 @@ def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False)
 
 
 def plain_array(value: Any, state: Tensor) -> Any:
-    """Return a tensor as an array if :func:`check_tensor` surely returns it as it is; or None.
+    """Return a tensor as an array if it needs no conversion; or None.
 
     ``state`` is on the CPU. A tensor that requires a gradient is None too.
     """
@@ -61,7 +61,7 @@ def plain_array(value: Any, state: Tensor) -> Any:
 
 
 def plain_number(value: Any, state: Tensor) -> float | None:
-    """Return a float, or a tensor of one number in the state's type, as a float; or None."""
+    """Return a float, or one number in the state's type, as a float; or None."""
     if type(value) is Tensor:
         is_one = value.dtype is state.dtype and value.is_cpu and value.layout is STRIDED and not value.dim()
         return value.item() if is_one else None

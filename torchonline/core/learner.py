@@ -170,7 +170,7 @@ class Learner(WithOptions, nn.Module):
         self.constants.copy_(self._constants())
 
     def numpy_view(self) -> NumpyView | None:
-        """Return this learner on NumPy views of its buffers; None if they cannot be viewed.
+        """Return this learner on NumPy views of its buffers, or None.
 
         A view costs more to make than to use, so it is kept until a buffer or its memory moves or an attribute is set.
         """

@@ -344,7 +344,7 @@ def _weighted_array(x: Any, weight: Any) -> Any:
 
 @on_arrays(_weighted_array)
 def weighted(x: Tensor, weight: Tensor) -> Tensor:
-    """Return each learner's features times a weight, as a copy: ``(*B, d)``, ``(*B)``."""
+    """Return a copy of features times weights: ``(*B, d)``, ``(*B)``."""
     return along(weight, x) * x
 
 

@@ -71,7 +71,7 @@ def _add_outer_anywhere_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadrat
 
 
 def add_squares_(V: PrecisionMatrix, squares: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Add a sum of terms ``aa'``, ``(*B, d, d)``, to V, and invert V anew. Not on arrays.
+    r"""Add a sum of terms ``aa'`` to V, and invert V anew. Not on arrays.
 
     Return the Cholesky factor of V, float64 ``(*B, d, d)``, and the largest variance inflation factor
     :math:`V_{ii}(V^{-1})_{ii}`, ``(*B)``. Rounding moves the inverse by about :data:`~torch.float64`'s roundoff times d times
@@ -96,12 +96,12 @@ def log_det(factor: Tensor) -> Tensor:
 
 
 def solved(factor: Tensor, b: Tensor) -> Tensor:
-    """Return ``V^-1 b``, ``(*B, d, m)`` twice, by V's Cholesky factor: V's inverse would lose more digits."""
+    """Return ``V^-1 b``, ``(*B, d, m)``, by V's Cholesky factor."""
     return torch.cholesky_solve(b.to(factor.dtype), factor).to(b.dtype)
 
 
 def gram(a: Tensor, b: Tensor) -> Tensor:
-    """Return the sum of ``a_i b_i'`` over rows: ``(*B, n, d)``, ``(*B, n, m)`` to ``(*B, d, m)``."""
+    """Return the sum of ``a_i b_i'`` over rows, ``(*B, d, m)``."""
     return a.mT @ b
 
 

@@ -26,7 +26,7 @@ TWINS: dict[tuple[int, ...], type] = {}
 
 
 def can_be_viewed(buffer: Tensor | None) -> bool:
-    """Return whether a buffer is plain, dense and in a type that learners compute in; None is."""
+    """Return whether a buffer is plain, dense and of a learner's type, or None."""
     if buffer is None:
         return True
     is_half = buffer.is_floating_point() and buffer.dtype not in (torch.float64, torch.float32)
@@ -110,7 +110,7 @@ class NumpyView:
 
 
 def plain_twin(module: nn.Module) -> Any:
-    """Return an empty object with the methods of a module that are not ``nn.Module``'s own.
+    """Return an empty object with a module's methods, without nn.Module's own.
 
     ``nn.Module`` has a ``__getattr__``, which makes each attribute that a method reads five times as slow. Methods that check
     their arguments come without the checks.

@@ -130,7 +130,7 @@ class Records(Steps):
             return told(error, rank)
 
     def _missing(self, name: str) -> Arguments:
-        """Return the record that ``step(None)`` makes, under the name of its first argument."""
+        """Return the record of ``step(None)``, under its argument's name."""
         learner = self.learner
         if isinstance(learner, PrivateBandit):
             x = learner.constants.new_zeros((*learner.batch_shape, learner.dim))

@@ -371,7 +371,7 @@ def _first_other(values: Sequence[Any]) -> int | None:
 
 
 def _described(arguments: Any) -> list[tuple[str, Any]]:
-    """Return arguments as numbers, words and names of classes, alike in all processes."""
+    """Return arguments as plain values that are alike in all processes."""
     plain = (int, float, str, bool, tuple, type(None))
     named = sorted((name, value) for name, value in arguments.items() if name != "device")
     return [(name, value if type(value) in plain else type(value).__name__) for name, value in named]

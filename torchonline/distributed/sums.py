@@ -73,7 +73,7 @@ def learn_shares(logs: Logs, ranks: Ranks, rounds: Rows, counts: Sequence[int], 
 
 
 def shares_of(left: Sequence[int], size: int) -> list[int]:
-    """Return each rank's part of a block's ``size`` rounds, in proportion to ``left``."""
+    """Return each rank's part of ``size`` rounds, in proportion to ``left``."""
     shares = [size * rest // sum(left) for rest in left]
     for rank, rest in enumerate(left):
         if sum(shares) < size and shares[rank] < rest:

@@ -34,7 +34,7 @@ class CompiledProgram:
 
 
 def place_in_cache(program: torch.export.ExportedProgram, options: dict[str, Any]) -> Path:
-    """Return where the package of a program, with its state, lies in torch's cache of compiled code.
+    """Return where a program's package lies in torch's cache.
 
     The name is a hash of all that the package depends on: the program, torch, the processor, the number of threads, and the
     compiler's options.

@@ -148,7 +148,7 @@ class LocalGLMRegression(MixtureEstimator):
     def _fit_block(
         self, x: Tensor, z: Tensor, reward: Tensor, weight: Tensor, G: Tensor, radius: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Minimise the block's loss plus half the squared norm of the move, by Newton's method.
+        """Minimise a block's loss plus half the squared norm of the move.
 
         The norm is that of G. Return the move and the gradient there, ``(*B, d)``, and the gradient's norm in ``G^-1``, ``(*B)``,
         which the confidence set pays for.
