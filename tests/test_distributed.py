@@ -31,6 +31,7 @@ from torchonline import (
     OFUL,
     OONS,
     DisjointArms,
+    FixedArms,
     FreeGrad,
     HeavyTailUCB,
     RidgeRegression,
@@ -232,7 +233,7 @@ def test_a_block_that_no_float_resolves_is_refused_by_all(world: int) -> None:
         assert all(each[name] == found for each in all_ranks)
         (kind, text), is_same, learnt, are_equal = found
         assert kind == "ValueError"
-        assert "expected rounds that float64 can resolve together" in text
+        assert "expected rounds that torch.float64 can resolve together" in text
         assert text.endswith(NOTHING)
         assert is_same
         assert are_equal
@@ -466,6 +467,20 @@ def test_one_process_needs_no_group(name: str) -> None:
     shared.observe(*round_)
     assert shared.discard() == 1
     assert shared.sync() == shared.pending == 0
+
+
+@pytest.mark.fast
+def test_decisions_take_the_arguments_of_the_policy() -> None:
+    """Arms that stay are no argument."""
+    shared = SharedLearner(FixedArms(OFUL(2), torch.eye(2)))
+    shared.observe(0, 1.0)
+    assert shared.sync() == 1
+    policy = shared.policy
+    assert torch.equal(shared.select(), policy.select())
+    assert int(shared.select(mask=[False, True])) == int(shared.select([False, True])) == 1
+    assert shared.decide() == policy.decide()
+    arms = torch.eye(2)
+    assert int(SharedLearner(OFUL(2)).select(arms, mask=[False, True])) == 1
 
 
 @pytest.mark.fast

@@ -586,6 +586,8 @@ def test_a_mask_of_one_learner(name: str) -> None:
     twin.learn(*(values[mask] for values in log), block_size=20)
     assert_close_state(learner, twin)
     before = snapshot(learner)
+    with pytest.raises(TypeError, match=r"^mask: expected booleans, True where a round is learnt, got list of int64$"):
+        learner.learn(*log, mask=mask.int().tolist())
     learner.learn(*log, mask=torch.zeros(20, dtype=torch.bool))
     learner.learn(*(values[:0] for values in log), mask=torch.zeros(0, dtype=torch.bool))
     learner.learn(*(values[0] for values in log), mask=np.zeros((), dtype=bool))

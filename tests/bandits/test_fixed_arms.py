@@ -510,6 +510,7 @@ def test_bad_arms_are_refused_by_name() -> None:
     for indices in (3, "01", [ARMS], [-1], [0, 0], list(range(ARMS)), [0.5], [True]):
         with pytest.raises((ValueError, TypeError), match=r"^indices: expected "):
             fixed.remove_arms(indices)
+    fixed.remove_arms([])
     assert differences(before, snapshot(fixed)) == []
     FixedArms(OFUL(DIM, validate=False), nan)
 

@@ -245,8 +245,10 @@ def check_learners(mask: Any, shape: tuple[int, ...], state: Tensor) -> Tensor:
     wanted = "booleans, True where a round is learnt"
     if not isinstance(mask, Tensor):
         array = array_of("mask", mask, wanted)
-        mask = torch.from_numpy(array.copy()).to(state.device) if array.dtype.kind == "b" else mask
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        if array.dtype.kind != "b":
+            raise TypeError(f"mask: expected {wanted}, got {type(mask).__name__} of {array.dtype}")
+        mask = torch.from_numpy(array.copy()).to(state.device)
+    if mask.dtype != torch.bool:
         raise TypeError(f"mask: expected {wanted}, got {kind(mask)}")
     mask = as_dense("mask", mask)
     check_shape("mask", mask, shape)

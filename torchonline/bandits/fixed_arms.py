@@ -336,8 +336,8 @@ class FixedArms(PolicyLearner):
         """
         if not isinstance(indices, Iterable):
             raise TypeError(f"indices: expected indices of arms, got {type(indices).__name__}")
-        listed = as_indices("indices", indices if isinstance(indices, Tensor) else list(indices), torch.device("cpu"))
-        removed, count = listed.reshape(-1).tolist(), self.arms.size(-2)
+        chosen, count = indices if isinstance(indices, Tensor) else list(indices), self.arms.size(-2)
+        removed = [] if chosen == [] else as_indices("indices", chosen, torch.device("cpu")).reshape(-1).tolist()
         if not set(removed) <= set(range(count)) or len(set(removed)) < len(removed) or len(removed) >= count:
             raise ValueError(f"indices: expected some of the indices 0 to {count - 1}, each once, got {removed}")
         self._rearrange([k for k in range(count) if k not in removed], self.arms.narrow(-2, 0, 0))

@@ -13,7 +13,6 @@ from torchonline.bandits.composed import ComposedPolicy
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.policies import Policy
 from torchonline.core.checks import one_of, positive_integer
-from torchonline.core.inputs import ArrayLike
 from torchonline.core.learner import Learner
 from torchonline.core.stepping import all_or_nothing, all_or_nothing_with, torn_error
 from torchonline.distributed.ranks import Ranks, digest, digest_of_text, error_of, packed, told, unpacked
@@ -118,20 +117,20 @@ class SharedLearner(nn.Module):
         """Return the policy's scores, or a convex learner's decision."""
         return self.policy(*arguments)
 
-    def select(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
+    def select(self, *arguments: Any, **named: Any) -> Tensor:
         """Return the index of the chosen arm, by the state of the last sync.
 
-        See :meth:`~torchonline.bandits.policies.Policy.select`.
+        Arguments are those of the policy's ``select``, such as :meth:`Policy.select` or, without arms, ``FixedArms.select``.
         """
-        index: Tensor = self.policy.select(arms, mask)
+        index: Tensor = self.policy.select(*arguments, **named)
         return index
 
-    def decide(self, arms: ArrayLike, mask: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
+    def decide(self, *arguments: Any, **named: Any) -> tuple[Tensor, Tensor]:
         """Choose an arm, and return its probability too.
 
-        See :meth:`~torchonline.bandits.policies.Policy.decide`.
+        Arguments are those of the policy's ``decide``, as for :meth:`select`.
         """
-        decision: tuple[Tensor, Tensor] = self.policy.decide(arms, mask)
+        decision: tuple[Tensor, Tensor] = self.policy.decide(*arguments, **named)
         return decision
 
     def observe(self, *arguments: Any, **named: Any) -> None:
