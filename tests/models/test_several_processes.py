@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.plugins.environments import LightningEnvironment
-from pytorch_lightning.strategies import DDPStrategy
+from pytorch_lightning.strategies import DDPStrategy, StrategyRegistry
 from torch import Tensor, distributed, nn
 
 from tests.process_groups import on_ranks
@@ -194,3 +194,8 @@ def test_one_process_may_use_the_strategy_too() -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(ValueError, match="sync_every: expected an integer above 0, got 0"):
         NeuralLinearBandit(BanditHead(nn.Linear(2, 2), OFUL(2)), sync_every=0)
+
+
+@pytest.mark.fast
+def test_the_strategy_has_a_name() -> None:
+    assert StrategyRegistry.get("learner").__class__ is LearnerStrategy
