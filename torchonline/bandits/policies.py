@@ -117,7 +117,7 @@ class Policy(nn.Module):
     def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
         """Return the scores of arms with known predictors and widths: ``(*B, K)`` thrice.
 
-        :class:`~torchonline.bandits.fixed_arms.FixedArms` asks for them. A subclass without such scores has none of these arms.
+        They are those of :meth:`forward`. :class:`~torchonline.bandits.fixed_arms.FixedArms` needs this method.
         """
         raise NotImplementedError
 
