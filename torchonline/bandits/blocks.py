@@ -133,8 +133,8 @@ class Log:
         self.dims = dims = learner.batch_dims
         # An array of integers is converted, as `step` does; a tensor of integers is an index by mistake.
         self.is_array = not isinstance(x, Tensor)
-        x, reward = self._rows(name, x), self._rows(learner.response, reward)
-        scales = None if noise_scale is None else self._rows("noise_scale", noise_scale)
+        x, reward = self._as_rows(name, x), self._as_rows(learner.response, reward)
+        scales = None if noise_scale is None else self._as_rows("noise_scale", noise_scale)
         is_one = x.shape == learner.features_shape
         if not is_one and x.shape[:-2] + x.shape[-1:] != learner.features_shape:
             one, several = learner.features_shape, (*learner.batch_shape, "n", learner.dim)
@@ -147,7 +147,7 @@ class Log:
             check_shape("noise_scale", scales, wanted)
         if mask is not None:
             mask = check_learners(mask, wanted[: len(wanted) - len(learner.output_shape)], self.state)
-        if hasattr(learner, "_learn_actions_block"):
+        if learner.takes_actions:
             checked_actions(action, torch.Size(wanted), self.state.device, learner._arms_of(x), learner.validate)
             action = as_indices("action", action, self.state.device)
         if is_one:
@@ -185,12 +185,7 @@ class Log:
             view.mark_written()
             return
         scales = learner._own_scale(reward) if scales is None else scales
-        if action is None and mask is not None:
-            learner._learn_masked(x, reward, scales, mask, block_size)
-        elif action is None:
-            learner._learn_block(x, reward, scales, None)
-        else:
-            learner._learn_actions_block(x, action, reward, scales, block_size)
+        learner._learn_part(x, action, reward, scales, mask, block_size)
 
     def _view(self, x: Tensor) -> Any:
         """Return the NumPy view to learn on in order, or None."""
@@ -198,7 +193,7 @@ class Log:
         on_arrays = learner.is_small and (self.action is None or not learner.batch_dims)
         return learner.view_for(x) if on_arrays else None
 
-    def _rows(self, name: str, value: Any) -> Tensor:
+    def _as_rows(self, name: str, value: Any) -> Tensor:
         """Return an argument as a tensor, if possible without a copy."""
         if type(value) is np.ndarray and self.state.is_cpu and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
             is_plain = value.flags.writeable and value.dtype.isnative

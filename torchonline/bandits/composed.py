@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import checked_actions, rounds_of_arrays
+from torchonline.bandits.block_learner import BlockLearner
 from torchonline.bandits.early_rounds import EarlyRounds
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, best_of, drawn_with_probability
@@ -28,7 +29,7 @@ from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
 
 
-class ComposedPolicy(PolicyLearner):
+class ComposedPolicy(PolicyLearner, BlockLearner):
     """Base of the learners made of a policy and, if wanted, a scaler of its features.
 
     The scaler, the estimator and the count of rounds change together or not at all. A subclass says how contexts are scored, in

@@ -63,6 +63,7 @@ class DisjointArms(ComposedPolicy):
         tensor([1, 1, 0])
     """
 
+    takes_actions = True
     copied: list[str]
     pooled: list[str]
 
@@ -190,24 +191,9 @@ class DisjointArms(ComposedPolicy):
         Each arm learns its own rounds in blocks. With ``block_size``, a block holds so many rounds of all arms together. While a
         scaler moves, the rounds are learnt in order, as by :meth:`step`. Arguments are those of :meth:`step`.
         """
-        rows = self.batch_dims
-        if context.dim() == rows + 1:
-            context, action, reward = context.unsqueeze(rows), action.unsqueeze(rows), reward.unsqueeze(rows)
-            noise_scale = None if noise_scale is None else noise_scale.unsqueeze(rows)
-        with torch.no_grad():
-            done, dtype = 0, self.policy.estimator.theta_hat.dtype
-            while done < context.size(rows):
-                size = min(self._rows_of_next_block(done, block_size, None), context.size(rows) - done)
-                r = reward.narrow(rows, done, size).detach().to(dtype)
-                scale = self._own_scale(r)
-                if noise_scale is not None:
-                    scale = noise_scale.narrow(rows, done, size).detach().to(dtype)
-                x = context.narrow(rows, done, size).detach().to(dtype)
-                self._learn_actions_block(x, action.narrow(rows, done, size), r, scale, block_size)
-                done += size
+        self._learn_log(self.policy.estimator.theta_hat, context, action, reward, noise_scale, None, block_size)
 
     def _rows_of_next_block(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
-        """Return how many rounds of all arms are learnt next."""
         moving = self._rounds_until_freeze()
         if moving > 0:
             return min(moving, 8192)
@@ -218,17 +204,24 @@ class DisjointArms(ComposedPolicy):
         # One arm may have all of the rounds, and each arm has room for as many.
         return self.policy.estimator._rows_at_once()
 
-    def _learn_actions_block(
-        self, context: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None
+    def _learn_part(
+        self,
+        x: Tensor,
+        action: Tensor | None,
+        reward: Tensor,
+        noise_scale: Tensor,
+        mask: Tensor | None,
+        block_size: int | None,
     ) -> None:
-        """Learn from n rounds of each learner: at once, or in order while features move."""
+        if action is None:  # TorchScript must know that it is not
+            raise TypeError("action: expected integers, got None")
         rows = self.batch_dims
         if self._learns_blocks_now():
-            self._learn_at_once(context, action, reward, noise_scale, block_size, None)
+            self._learn_at_once(x, action, reward, noise_scale, block_size, mask)
         else:
-            for i in range(context.size(rows)):
+            for i in range(x.size(rows)):
                 self._learn_round(
-                    context.select(rows, i), action.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i)
+                    x.select(rows, i), action.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i)
                 )
 
     def _learn_at_once(
@@ -246,7 +239,7 @@ class DisjointArms(ComposedPolicy):
             self._learn_by_counts(x, action, reward, noise_scale, block_size)
         else:
             self._learn_beside(x, action, reward, noise_scale, block_size, mask)
-        self._count_block_(self.policy.estimator._rows(context), mask)
+        self._count_block_(self.policy.estimator._count_rows(context), mask)
 
     def _can_count_in_python(self) -> bool:
         fleet = self.policy.estimator
@@ -409,7 +402,7 @@ class DisjointArms(ComposedPolicy):
     # TorchScript does not compile the methods below.
 
     def _blocks_are_rounds(self) -> bool:
-        return learns_at_once(type(self), "_learn_actions_block", ("_learn_round",))
+        return learns_at_once(type(self), "_learn_part", ("_learn_round",))
 
     def scratch(self) -> list[Tensor]:
         return list(self.arm.state().values())

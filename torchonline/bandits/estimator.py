@@ -8,27 +8,16 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from torchonline.bandits.arguments import check_growth, learn, on_rows
-from torchonline.bandits.blocks import (
-    check_block,
-    first_worker_says,
-    learn_blocks,
-    learns_at_once,
-    most_of_workers,
-    rows_of_block,
-    rows_of_workers,
-    totals_of_workers,
-)
+from torchonline.bandits.arguments import check_growth, on_rows, step_rounds
+from torchonline.bandits.block_learner import BlockEstimator
+from torchonline.bandits.blocks import learn_blocks, learns_at_once
 from torchonline.core import checks
 from torchonline.core.backend import SMALL_STEP, in_python, is_readable, may_hold
-from torchonline.core.learner import Learner
 from torchonline.core.ops import (
     along,
-    assign_,
     at_least,
     converted,
     fill_,
-    joined,
     matvec,
     maximum,
     minimum,
@@ -54,7 +43,7 @@ def default_ridge(dim: int, theta_bound: float) -> float:
     return dim / bound**2
 
 
-class Estimator(Learner):
+class Estimator(BlockEstimator):
     r"""Base of all linear estimators: a prediction, a confidence set and an update.
 
     A subclass implements :meth:`radius` and :meth:`_observe`, which run on tensors and on NumPy views. :meth:`_initial_state`
@@ -172,15 +161,6 @@ class Estimator(Learner):
         # Refuse before the first write.
         raise NotImplementedError
 
-    def _observe_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, count: Tensor) -> None:
-        """Learn from n rounds at once, from the statistics before the first of them.
-
-        Shapes are ``(*B, n, d)``, ``(*B, n, *output_shape)`` twice and ``(*B)``. Not on NumPy views. A round of which x is 0
-        must add nothing; ``count`` is the number of rounds to count, which may be less than n. Sums over rounds go through
-        :meth:`_totals`. A subclass without this method learns rounds in order.
-        """
-        raise NotImplementedError
-
     def _replace_(self, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
         """Replace the features of an earlier round: ``(*B, d)`` twice, ``(*B)``.
 
@@ -287,7 +267,7 @@ class Estimator(Learner):
         return x.reshape(list(self.rounds.shape) + [-1, self.dim])
 
     @torch.jit.export
-    @in_python(learn)
+    @in_python(step_rounds)
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
         """Learn from the reward of a decision, or from several in order.
 
@@ -306,7 +286,7 @@ class Estimator(Learner):
         self._learn(x, reward, noise_scale)
 
     def _learn(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
-        """Learn from one round or several in TorchScript; Python has :func:`learn`."""
+        """Learn from one round or several in TorchScript; Python has :func:`step_rounds`."""
         with torch.no_grad():
             x = x.detach().to(self.theta_hat.dtype)
             reward = reward.detach().to(self.theta_hat.dtype)
@@ -355,201 +335,7 @@ class Estimator(Learner):
             ValueError: a shape, device or value is wrong, or the state's dtype cannot resolve what the rounds add. No buffer has
                 changed.
         """
-        self._learn_log(x, reward, noise_scale, block_size, mask)
-
-    def _learn_log(
-        self, x: Tensor, reward: Tensor, noise_scale: Tensor | None, block_size: int | None, mask: Tensor | None
-    ) -> None:
-        """Learn in blocks in TorchScript; Python has :func:`learn_blocks`."""
-        rows = self.batch_dims
-        if x.dim() == rows + 1:
-            x, reward = x.unsqueeze(rows), reward.unsqueeze(rows)
-            noise_scale = None if noise_scale is None else noise_scale.unsqueeze(rows)
-        with torch.no_grad():
-            done, dtype = 0, self.theta_hat.dtype
-            while done < x.size(rows):
-                size = self._rows_of_next_block(done, block_size, mask)
-                size = min(size, x.size(rows) - done)
-                r = reward.narrow(rows, done, size).detach().to(dtype)
-                scale = self._own_scale(r)
-                if noise_scale is not None:
-                    scale = noise_scale.narrow(rows, done, size).detach().to(dtype)
-                some = x.narrow(rows, done, size).detach().to(dtype)
-                if mask is None:
-                    self._learn_block(some, r, scale, None)
-                else:
-                    self._learn_masked(some, r, scale, mask.narrow(rows, done, size), block_size)
-                done += size
-
-    def _rows_of_next_block(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
-        """Return how many rounds are next in a batch of which ``done`` are learnt.
-
-        They are one block, or under a mask those of several.
-        """
-        if block_size is not None:
-            return self._at_most_an_epoch(block_size)
-        if mask is not None and self._learns_blocks_now():
-            return self._rows_at_once()
-        learnt = int(self.rounds.min()) if self._can_ask(self.rounds) else done
-        return self._at_most_an_epoch(rows_of_block(learnt, self.dim))
-
-    def _rows_at_once(self) -> int:
-        """Return how many rounds of all learners of a fleet have room at once."""
-        # 64 MiB at most, if not for 256 rounds.
-        return max(min(8192, (1 << 23) // (self.dim * self.rounds.numel())), 256)
-
-    def _at_most_an_epoch(self, size: int) -> int:
-        if size < 1:  # a file does not check its arguments, and must not wait for ever
-            size = 1
-        epoch = size if self.restart_every is None else self.restart_every
-        # Not min(): torch.export would keep it, although it knows which of the two is smaller.
-        return epoch if size > epoch else size
-
-    def _can_ask_in_python(self, value: Tensor) -> bool:
-        return is_readable(value) and (value.is_cpu or self.validate)
-
-    @in_python(_can_ask_in_python)
-    def _can_ask(self, value: Tensor) -> bool:
-        """Return whether the host may wait for a value."""
-        return True
-
-    def _learn_masked(
-        self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor, block_size: int | None
-    ) -> None:
-        """Learn the rounds in a mask: one block of a given size, or each learner's own."""
-        if block_size is None and self._learns_blocks_now():
-            self._learn_own_blocks(x, reward, noise_scale, mask)
-        else:
-            self._learn_block(x, reward, noise_scale, mask)
-
-    def _learn_own_blocks(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
-        """Learn the rounds in a mask, in blocks that end by each learner's own rounds.
-
-        Blocks that ended by the counts of others would look ahead: whether another learner has rounds to come may depend on
-        rewards of this block (docs/blocks.md).
-        """
-        # Places of each learner's own rounds, in order, then those of the others.
-        places = (~mask).to(torch.uint8).argsort(dim=-1, stable=True)
-        count, most, asks = mask.sum(-1), mask.size(-1), self._can_ask(self.rounds)
-        start = torch.zeros_like(count)
-        left = self._longest(count) if asks else most
-        while left > 0:
-            # Where the host cannot ask, all learners count as new.
-            size = torch.clamp((self.rounds if asks else start) // 8, min=self.dim).clamp(
-                max=self._at_most_an_epoch(8192)
-            )
-            end = torch.minimum(start + size, count)
-            rows = int((end - start).max()) if asks else min(rows_of_block(most - left, self.dim), left)
-            slot = start.unsqueeze(-1) + torch.arange(rows, device=count.device)
-            place = places.take_along_dim(slot.clamp(max=most - 1), -1)
-            self._learn_block(
-                rounds_at(x, place), rounds_at(reward, place), rounds_at(noise_scale, place), slot < end.unsqueeze(-1)
-            )
-            start = end
-            left = self._longest(count - start) if asks else left - rows
-
-    def _longest(self, count: Tensor) -> int:
-        """Return the largest count of any learner, on any worker: ``(*B)``."""
-        return int(self._most(count.unsqueeze(-1)).max())
-
-    def _learn_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
-        """Learn from n rounds of each learner, and start anew where they end an epoch."""
-        if not self._learns_blocks_now():
-            for i in range(x.size(-2)):
-                taken = None if mask is None else mask.select(-1, i)
-                rows = self.batch_dims
-                self._learn_where(taken, x.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i))
-            return
-        if self.restart_every is None:
-            self._learn_rows(x, reward, noise_scale, mask)
-            return
-        # A block is no longer than an epoch, so it ends one epoch at most.
-        taken = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
-        place = self.rounds.unsqueeze(-1) + taken.cumsum(-1)
-        later = taken & (place > self.restart_every)
-        if may_hold(later):
-            self._learn_rows(x, reward, noise_scale, taken & ~later)
-            self._forget_(self.rounds >= self.restart_every)
-            self._learn_rows(x, reward, noise_scale, later)
-        else:
-            self._learn_rows(x, reward, noise_scale, mask)
-        self._forget_(self.rounds >= self.restart_every)
-
-    def _learns_blocks_now(self) -> bool:
-        """Return whether the next rounds can be learnt at once."""
-        return self.has_blocks
-
-    def _learn_rows(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
-        """Learn from rounds at once, of which each learner takes those in its mask."""
-        if mask is None:
-            self._observe_block(x, reward, noise_scale, torch.zeros_like(self.rounds) + self._rows(x))
-            return
-        count = self._totals([mask.sum(-1)])[0]
-        before = self._copies()
-        self._observe_block(
-            torch.where(along(mask, x), x, 0.0),
-            torch.where(along(mask, reward), reward, 0.0),
-            torch.where(along(mask, noise_scale), noise_scale, self._own_scale(noise_scale)),
-            count,
-        )
-        self._put_back_(before, count == 0)
-
-    def _learn_where(self, mask: Tensor | None, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Learn from a round of each learner in a mask, ``(*B)``, and of no other."""
-        if mask is None:
-            self._learn_round(x, reward, noise_scale)
-            return
-        before = self._copies()
-        self._learn_round(
-            torch.where(along(mask, x), x, 0.0), torch.where(along(mask, reward), reward, 0.0), noise_scale
-        )
-        self._put_back_(before, ~mask)
-
-    def _copies(self) -> dict[str, Tensor]:
-        """Return copies of the statistics by name."""
-        found: dict[str, Tensor] = {}
-        for name, buffer in self.named_buffers():
-            if buffer is not None and name in self.evolving:
-                found[name] = buffer.clone()
-        return found
-
-    def _put_back_(self, before: dict[str, Tensor], where: Tensor) -> None:
-        """Put the statistics back to what they were, where ``(*B)``."""
-        for name, buffer in self.named_buffers():
-            if buffer is not None and name in before:
-                assign_(buffer, torch.where(along(where, buffer), before[name], buffer))
-
-    @in_python(totals_of_workers)
-    def _totals(self, sums: list[Tensor]) -> list[Tensor]:
-        """Return sums over a block's rounds, ``(*B, ...)``, of all workers.
-
-        There is one worker, unless a :class:`~torchonline.distributed.SharedLearner` says otherwise.
-        """
-        return sums
-
-    @in_python(rows_of_workers)
-    def _rows(self, x: Tensor) -> int:
-        """Return the number of a block's rounds, ``(*B, n, d)``, of all workers together."""
-        return x.size(-2)
-
-    @in_python(most_of_workers)
-    def _most(self, values: Tensor) -> Tensor:
-        """Return the largest value, at least 0, of all workers: ``(*B, n)``, ``(*B)``."""
-        return joined(values, torch.zeros_like(self.rounds).to(values.dtype)).amax(-1)
-
-    def _is_any_in_python(self, condition: Tensor) -> bool:
-        return not self._can_ask(condition) or first_worker_says(self, bool(condition.any()))
-
-    @in_python(_is_any_in_python)
-    def _is_any(self, condition: Tensor) -> bool:
-        """Return whether any of ``(*B)`` holds, or the host cannot ask."""
-        return bool(condition.any())
-
-    @in_python(check_block)
-    def _check_block(self, inflation: Tensor, is_response: bool = False) -> None:
-        """Refuse a block whose sums the dtype cannot resolve, by :func:`add_squares_`."""
-        # ``is_response`` blames the response, not x.
-        return
+        self._learn_log(self.theta_hat, x, None, reward, noise_scale, mask, block_size)
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from a round of each learner; start anew where it ends an epoch."""
@@ -659,12 +445,6 @@ class Estimator(Learner):
     def _is_ordinary(self, reward: Any) -> bool:
         """Return whether an array or a float surely passes :meth:`_check_rewards`."""
         return checks.is_ordinary(reward)
-
-
-def rounds_at(values: Tensor, place: Tensor) -> Tensor:
-    """Return rounds by place: ``(*B, n, ...)`` and ``(*B, m)`` to ``(*B, m, ...)``."""
-    rows = place if values.dim() == place.dim() else place.unsqueeze(-1)
-    return values.take_along_dim(rows, place.dim() - 1)
 
 
 def _start(name: str, value: Tensor | None) -> tuple[str, float, bool] | None:

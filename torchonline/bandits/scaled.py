@@ -96,30 +96,23 @@ class ScaledPolicy(ComposedPolicy):
 
         While the scaler moves, the rounds are learnt in order, as by :meth:`step`. Blocks begin when the scaler has frozen.
         """
-        rows = self.batch_dims
-        if x.dim() == rows + 1:
-            x, reward = x.unsqueeze(rows), reward.unsqueeze(rows)
-            noise_scale = None if noise_scale is None else noise_scale.unsqueeze(rows)
-        with torch.no_grad():
-            done, dtype = 0, self.policy.estimator.theta_hat.dtype
-            while done < x.size(rows):
-                size = min(self._rows_of_next_block(done, block_size, None), x.size(rows) - done)
-                r = reward.narrow(rows, done, size).detach().to(dtype)
-                scale = self._own_scale(r)
-                if noise_scale is not None:
-                    scale = noise_scale.narrow(rows, done, size).detach().to(dtype)
-                self._learn_block(x.narrow(rows, done, size).detach().to(dtype), r, scale, None)
-                done += size
+        self._learn_log(self.policy.estimator.theta_hat, x, None, reward, noise_scale, None, block_size)
 
     def _rows_of_next_block(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
-        """Return the size of the next block: see :meth:`Estimator._rows_of_next_block`."""
         moving = self._rounds_until_freeze()
         if moving > 0:
             return min(moving, 8192)
         return self.policy.estimator._rows_of_next_block(done, block_size, mask)
 
-    def _learn_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
-        """Learn from n rounds of each learner, at once where the scaler has frozen."""
+    def _learn_part(
+        self,
+        x: Tensor,
+        action: Tensor | None,
+        reward: Tensor,
+        noise_scale: Tensor,
+        mask: Tensor | None,
+        block_size: int | None,
+    ) -> None:
         rows = self.batch_dims
         if self._learns_blocks_now():
             self._learn_at_once(x, reward, noise_scale, mask)
@@ -133,7 +126,7 @@ class ScaledPolicy(ComposedPolicy):
         The scaler must have frozen.
         """
         self.policy.estimator._learn_block(self._features(x), reward, noise_scale, mask)
-        self._count_block_(self.policy.estimator._rows(x), mask)
+        self._count_block_(self.policy.estimator._count_rows(x), mask)
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from a round of each learner; start anew where the scaler freezes."""
@@ -145,7 +138,7 @@ class ScaledPolicy(ComposedPolicy):
     # TorchScript does not compile the methods below.
 
     def _blocks_are_rounds(self) -> bool:
-        return learns_at_once(type(self), "_learn_block", ("_learn_round",))
+        return learns_at_once(type(self), "_learn_part", ("_learn_round",))
 
     def _to_score(self, context: Tensor, mask: Tensor | None) -> Tensor:
         return context.detach() if mask is None else self.policy._arms_to_score(context.detach(), mask)

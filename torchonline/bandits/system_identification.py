@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import learn, on_rows
+from torchonline.bandits.arguments import on_rows, step_rounds
 from torchonline.bandits.blocks import learn_blocks
 from torchonline.bandits.estimator import default_ridge
 from torchonline.bandits.heavy_tail_certificate import Forecast, HeavyTailCertificate
@@ -171,7 +171,7 @@ class SystemIdentification(HeavyTailCertificate):
             return torch.linalg.eigvalsh(self.V)[..., 0]
 
     def _step_in_python(self, x: Any, next_state: Any, noise_scale: Any = None) -> None:
-        learn(self, x, next_state, noise_scale)
+        step_rounds(self, x, next_state, noise_scale)
 
     @torch.jit.export
     @in_python(_step_in_python)
@@ -202,7 +202,7 @@ class SystemIdentification(HeavyTailCertificate):
 
         Shapes are those of :meth:`step`: ``(*B, n, d)`` and ``(*B, n, outputs)``.
         """
-        self._learn_log(x, next_state, noise_scale, block_size, mask)
+        self._learn_log(self.theta_hat, x, None, next_state, noise_scale, mask, block_size)
 
     def _own_scale(self, next_state: Tensor) -> Tensor:
         scale = self.noise_scale

@@ -85,10 +85,7 @@ def _learn_block(learner: Any, rounds: Rows, size: int) -> None:
     """Learn this rank's share of a block of so many rounds."""
     x, reward, scale, action = rounds
     scale = learner._own_scale(reward) if scale is None else scale
-    if action is None:
-        learner._learn_block(x, reward, scale, None)
-    else:
-        learner._learn_actions_block(x, action, reward, scale, size)
+    learner._learn_part(x, action, reward, scale, None, size)
 
 
 def _rows_of_next_block(learner: Any, done: int, block_size: int | None) -> int:
