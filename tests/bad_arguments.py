@@ -177,6 +177,32 @@ def bad_steps(
             yield kind, name, good | {name: bad}
 
 
+def bad_logs(log: dict[str, Tensor], rounds: tuple[int, ...]) -> Iterator[Bad]:
+    """Kinds of bad sizes of blocks and masks of ``learn``, the argument to blame, and the arguments.
+
+    ``log`` is what ``learn`` may be given, of ``rounds`` in shape ``(*B, n)``.
+    """
+    for size in (0, -1, True, 2.5, "3", np.float64(2.0), torch.tensor(3), [3]):
+        yield repr(size), "block_size", log | {"block_size": size}
+    mask = torch.ones(rounds, dtype=torch.bool)
+    masks = {
+        "a string": "all",
+        "a number": 1.0,
+        "True": True,
+        "integers": mask.to(torch.int64),
+        "numbers": mask.to(torch.float64),
+        "a list of integers": mask.int().tolist(),
+        "a NumPy array of bytes": mask.byte().cpu().numpy(),
+        "on another device": mask.to("meta"),
+        "a round too few": mask[..., 1:],
+        "a round too many": torch.cat([mask, mask[..., :1]], -1),
+        "with the features": mask.unsqueeze(-1).expand(*mask.shape, DIM),
+        "no dimension": mask.reshape(-1)[0],
+    }
+    for kind, bad in masks.items():
+        yield kind, "mask", log | {"mask": bad}
+
+
 def bad_looks(batch_shape: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
     """Kinds of what is no features to look at."""
     good = torch.randn(*batch_shape, 4, DIM, dtype=torch.float64)

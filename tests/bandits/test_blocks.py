@@ -71,7 +71,7 @@ def errors(learner: Any, block: dict[str, Any]) -> Iterator[float]:
             yield float(((seen - wanted).abs() / wanted.abs().clamp(min=1.0)).max())
 
 
-@pytest.mark.parametrize("form", ["single", "fleet", "script"])
+@pytest.mark.parametrize("form", ["single", "fleet", pytest.param("script", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", VECTORS, ids=lambda case: f"{case['learner']}-{case.get('link', '')}")
 def test_replay(case: dict[str, Any], form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To 1e-9; links to 1e-7, without the millionth by which `Link.curvature` lowers its quotient, for rounding."""
@@ -145,6 +145,7 @@ def follow(learner: Any, references: list[Any], streams: list[list[Block]], name
             np.testing.assert_allclose(learner.width(both)[i].numpy(), reference.width(probes), rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [1, 3, 8])
 @pytest.mark.parametrize("options", HEAVY.values(), ids=HEAVY)
 def test_heavy_tails_agree_with_reference(dim: int, options: dict[str, Any]) -> None:
@@ -165,6 +166,7 @@ def test_heavy_tails_agree_with_reference(dim: int, options: dict[str, Any]) -> 
         close(value, whole[1] if whole.dim() > value.dim() else whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [1, 3, 8])
 @pytest.mark.parametrize(
     "options",
@@ -197,6 +199,7 @@ def clicks_of(link: Link, seed: int) -> list[Block]:
     return blocks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ridge", [None, 0.2])
 @pytest.mark.parametrize("theta_bound", [1.0, 4.0])
 @pytest.mark.parametrize("name", LINKS)
@@ -276,6 +279,7 @@ ONE_ROUND = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ONE_ROUND, ids=lambda learner: f"{type(learner).__name__}-{learner.extra_repr()}")
 def test_a_block_of_one_round_is_a_step(learner: Any) -> None:
     """But for the bias, of which a block keeps the smaller of two bounds, and a step a bound between them."""
@@ -395,6 +399,7 @@ def test_a_log_is_its_blocks_one_after_another(make: Callable[[int], Any], monke
     assert differences(snapshot(policy.estimator), snapshot(learner)) == []
 
 
+@pytest.mark.slow
 def test_a_host_that_may_not_wait_goes_by_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on an accelerator without checks of values: what the call has learnt decides, and Newton's method makes all steps."""
     monkeypatch.setattr(Estimator, "_can_ask", lambda self, value: False)
@@ -418,6 +423,7 @@ def test_a_host_that_may_not_wait_goes_by_the_log(monkeypatch: pytest.MonkeyPatc
 # What blocks promise.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [20, 2, 1, 0])
 @pytest.mark.parametrize("name", LINKS)
 def test_no_parameter_in_the_set_is_lost_but_by_its_rewards(name: str, steps: int) -> None:
@@ -510,18 +516,21 @@ def noise_of(name: str, scale: float = 1.0) -> Callable[[tuple[int, ...]], Tenso
 SET: dict[str, Any] = {"delta": 0.5, "batch_shape": (500,)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["normal", "student", "jumps"])
 def test_heavy_tails_miss_as_seldom_as_they_claim(name: str) -> None:
     """500 learners with a delta of 1/2."""
     assert misses(HeavyTailRegression(2, noise_scale=1.0, **SET), None, noise_of(name), BLOCKS) < 125
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LINKS)
 def test_links_miss_as_seldom_as_they_claim(name: str) -> None:
     link = LINKS[name]
     assert misses(LocalGLMRegression(2, link=link, **SET), link, noise_of("normal"), BLOCKS) < 165
 
 
+@pytest.mark.slow
 def test_the_count_of_misses_sees_what_is_wrong() -> None:
     """Noise of another scale than claimed, and a shock that the rounds of a block have in common."""
     normal = noise_of("normal")
@@ -550,6 +559,7 @@ def of_member(values: list[Tensor], member: int, rows: Tensor) -> list[Tensor]:
     return [each[member][rows] for each in values]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restart_every", [None, 7, 1])
 @pytest.mark.parametrize("block_size", [1, 5, 40])
 @pytest.mark.parametrize("name", MAKERS)
@@ -597,6 +607,7 @@ def test_a_mask_of_one_learner(name: str) -> None:
     assert_close_state(learner, twin)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_size", [1, 4, 9, 100])
 @pytest.mark.parametrize("name", ["ridge", "heavy", "symmetric", "adaptive"])
 def test_epochs_end_where_they_should(name: str, block_size: int) -> None:
@@ -672,6 +683,7 @@ CORNERS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [1, 4])
 @pytest.mark.parametrize("where", CORNERS)
 @pytest.mark.parametrize("name", ["ridge", "heavy", "symmetric", "local"])
@@ -773,6 +785,7 @@ def test_single_precision_refuses_earlier() -> None:
         assert differences(before, snapshot(learner)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ridge", "heavy", "symmetric", "local"])
 def test_single_precision_stays_exact_over_many_blocks(name: str) -> None:
     """100 000 rounds in directions of which one has a hundredth of the length of another."""
@@ -859,6 +872,7 @@ def test_a_log_waits_for_a_thread_that_learns() -> None:
     assert int(learner.rounds) == 10
 
 
+@pytest.mark.slow
 def test_blocks_leave_nothing_behind() -> None:
     """A hundred logs leave no more of Python's memory behind than its own free lists."""
     for name, make in MAKERS.items():
@@ -903,6 +917,7 @@ class Allocations(TorchDispatchMode):
 ARMS = {"arms": (3, 3), "arms of which few play": (100, 2), "arms of which many play": (100, 100)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*MAKERS, *ARMS])
 def test_memory_is_that_of_a_few_blocks(name: str) -> None:
     """A log in single precision, for a state in double: no copy of it is made, but some arrays of 8192 rows at most."""

@@ -764,6 +764,7 @@ def test_logs_are_learnt_in_order_while_features_move(case: Case) -> None:
             assert differences(before, snapshot(whole)) == []
 
 
+@pytest.mark.slow
 @every_learning_case
 def test_a_bad_row_in_the_last_block_changes_nothing(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
@@ -796,6 +797,7 @@ def test_bad_logs_are_refused_by_name(case: Case) -> None:
         assert differences(before, snapshot(policy)) == []
 
 
+@pytest.mark.slow
 @every_learning_case
 def test_logs_may_lie_in_a_policy_s_own_memory(case: Case) -> None:
     """Also the counts of rounds, which are integers as indices of arms are."""
@@ -816,6 +818,7 @@ def test_logs_may_lie_in_a_policy_s_own_memory(case: Case) -> None:
     assert differences(snapshot(twin), snapshot(policy)) == []
 
 
+@pytest.mark.slow
 @every_learning_case
 def test_a_loaded_state_learns_logs_bit_for_bit(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
@@ -834,6 +837,7 @@ def test_a_loaded_state_learns_logs_bit_for_bit(case: Case) -> None:
             assert differences(snapshot(case.build(batch_shape=batch_shape, dtype=dtype)), snapshot(policy)) == []
 
 
+@pytest.mark.slow
 @every_learning_case
 def test_logs_of_people_graphs_and_other_types_are_welcome(case: Case) -> None:
     """Arrays, lists, graphs and other types do what tensors do; autocast stays outside; half precision is refused."""

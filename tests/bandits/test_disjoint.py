@@ -543,6 +543,7 @@ def assert_arms_are(arms: DisjointArms, singles: list[Any], start: dict[str, Ten
                     assert torch.equal(mine, start[f"policy.estimator.{name}"][k])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_counted", [True, False], ids=["counted", "beside each other"])
 @pytest.mark.parametrize("played", ["alike", "above all", "alone"])
 @pytest.mark.parametrize("build", ESTIMATORS.values(), ids=ESTIMATORS)
@@ -570,6 +571,7 @@ def test_arms_learn_logs_as_if_alone(
         assert int(arms.rounds) == 140
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("played", ["alike", "above all", "alone"])
 @pytest.mark.parametrize("name", ["ridge", "ridge, restarted", "links", "discounted", "LMS"])
 def test_sizes_of_blocks_do_not_matter_to_arms_that_are_the_same_in_any(name: str, played: str) -> None:

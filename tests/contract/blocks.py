@@ -2,6 +2,7 @@
 
 import copy
 import io
+import itertools
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.bad_arguments import bad_steps, complaint
+from tests.bad_arguments import bad_logs, bad_steps, complaint
 from tests.contract.gradients import Encoder, collect
 from tests.contract.matrix import rule
 from tests.contract.script import saved_and_loaded, script
@@ -144,38 +145,12 @@ def bad_logs_are_refused_by_name(case: Case) -> None:
         log = log_of(case, batch_shape)
         learner.learn(**log)
         before, wrong = snapshot(learner), []
-        for kind, name, arguments in bad_logs(case, batch_shape, log):
+        rounds, options = (*batch_shape, ROUNDS), (case.output_shape, case.response, case.possible)
+        steps = [bad_steps(batch_shape, rows, *options) for rows in ((), (3,))]
+        for kind, name, arguments in itertools.chain(*steps, bad_logs(log, rounds)):
             wrong += complaint(f"{name} {kind} {batch_shape}", name, lambda a=arguments, on=learner: on.learn(**a))
         assert wrong == []
         assert differences(before, snapshot(learner)) == []
-
-
-def bad_logs(
-    case: Case, batch_shape: tuple[int, ...], log: dict[str, Tensor]
-) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Kinds of bad input to `learn`, the argument to blame, and the arguments."""
-    for rows in ((), (3,)):
-        for kind, name, arguments in bad_steps(batch_shape, rows, case.output_shape, case.response, case.possible):
-            yield f"{kind} {rows}", name, arguments | {"block_size": 2}
-    for size in (0, -1, True, 2.5, "3", np.float64(2.0), torch.tensor(3), [3]):
-        yield repr(size), "block_size", log | {"block_size": size}
-    mask = torch.ones(*batch_shape, ROUNDS, dtype=torch.bool)
-    masks = {
-        "a string": "all",
-        "a number": 1.0,
-        "integers": mask.to(torch.int64),
-        "numbers": mask.to(torch.float64),
-        "a list of integers": mask.int().tolist(),
-        "a NumPy array of bytes": mask.byte().cpu().numpy(),
-        "on another device": mask.to("meta"),
-        "a round too few": mask[..., 1:],
-        "a round too many": torch.cat([mask, mask[..., :1]], -1),
-        "with the features": mask.unsqueeze(-1).expand(*mask.shape, DIM),
-        "no dimension": mask.reshape(-1)[0],
-        "True": True,
-    }
-    for kind, bad in masks.items():
-        yield kind, "mask", log | {"mask": bad}
 
 
 @rule(2)
