@@ -25,6 +25,7 @@ from tests.learners import (
     close,
     differences,
     estimator_of,
+    same,
     snapshot,
     snapshot_of_script,
 )
@@ -331,3 +332,23 @@ def blocks_need_no_values(case: Case) -> None:
             learner.learn(*log)
             learner.learn(*log, block_size=SIZE, mask=torch.ones(2, 7, dtype=torch.bool))
             assert {name: value.shape for name, value in learner.state_dict().items()} == shapes
+
+
+@rule(4)
+def a_graph_from_before_a_log_is_never_wrong(case: Case) -> None:
+    """A backward pass through buffers that a log has changed since is refused by autograd, or right for the old ones."""
+    for batch_shape in BATCH_SHAPES:
+        learner, log = case.build(batch_shape=batch_shape), log_of(case, batch_shape)
+        learner.learn(**log)
+        estimator = estimator_of(learner)
+        for look in (estimator, estimator.width):
+            x = torch.randn(*batch_shape, 4, DIM, dtype=torch.float64, requires_grad=True)
+            (expected,) = torch.autograd.grad(look(x).sum(), x)
+            seen = look(x)
+            learner.learn(**log, block_size=SIZE)
+            try:
+                seen.sum().backward()
+            except RuntimeError as error:
+                assert "inplace operation" in str(error)  # noqa: PT017 - either outcome is right
+            else:
+                assert same(expected, x.grad)

@@ -113,7 +113,7 @@ def learn_blocks(
             log.learn_(done, rows, size)
             done += rows
 
-    with torch.no_grad(), exactly(log.x) if autocasts(log.x) else nullcontext():
+    with torch.no_grad(), exactly(log.state) if autocasts(log.state) else nullcontext():
         if all(map(is_readable, state)):
             all_or_nothing(self, [*state, *self.scratch()], True, learn)
         else:  # a traced call
@@ -131,8 +131,6 @@ class Log:
     def __init__(self, learner: Any, x: Any, reward: Any, noise_scale: Any, mask: Any, action: Any, name: str) -> None:
         self.learner, self.state, self.name = learner, learner._state(), name
         self.dims = dims = learner.batch_dims
-        # An array of integers is converted, as `step` does; a tensor of integers is an index by mistake.
-        self.is_array = not isinstance(x, Tensor)
         x, reward = self._as_rows(name, x), self._as_rows(learner.response, reward)
         scales = None if noise_scale is None else self._as_rows("noise_scale", noise_scale)
         is_one = x.shape == learner.features_shape
@@ -152,7 +150,8 @@ class Log:
             action = as_indices("action", action, self.state.device)
         if is_one:
             x, reward, scales, mask, action = (
-                None if value is None else value.unsqueeze(dims) for value in (x, reward, scales, mask, action)
+                None if value is None else value.reshape((*value.shape[:dims], 1, *value.shape[dims:]))
+                for value in (x, reward, scales, mask, action)
             )
         self.x, self.reward, self.scales, self.mask, self.action = map(self._apart, (x, reward, scales, mask, action))
         self.rounds: int = x.shape[dims]
@@ -193,30 +192,32 @@ class Log:
         on_arrays = learner.is_small and (self.action is None or not learner.batch_dims)
         return learner.view_for(x) if on_arrays else None
 
-    def _as_rows(self, name: str, value: Any) -> Tensor:
-        """Return an argument as a tensor, if possible without a copy."""
-        if type(value) is np.ndarray and self.state.is_cpu and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
-            is_plain = value.flags.writeable and value.dtype.isnative
-            if is_plain and all(step >= 0 and step % value.itemsize == 0 for step in value.strides):
-                return torch.from_numpy(value)
+    def _as_rows(self, name: str, value: Any) -> Any:
+        """Return an argument as a tensor, or as an array whose blocks become tensors."""
+        if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+            if value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
+                return np.asarray(value)  # of a memory map too, of which blocks alone are read
         return as_dense(name, as_tensor(name, value, self.state.device))
 
     def _apart(self, values: Any) -> Any:
         """Return an argument, as a copy if learning writes its memory."""
-        if type(values) not in PLAIN or not is_readable(values) or not values.numel():  # None, fake or traced
-            return values
         written = (*self.learner.state().values(), *self.learner.scratch())
-        return values.clone() if any(share_memory(values, each) for each in written) else values
+        if not any(share_memory(values, each) for each in written):
+            return values
+        return values.copy() if isinstance(values, np.ndarray) else values.clone()
 
     def _converted(self, first: int, rows: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return features, responses and noise scales in the state's type; or raise."""
-        x = self._converted_one(self.name, self.x, first, rows, self.is_array)
+        x = self._converted_one(self.name, self.x, first, rows, False)
         reward = self._converted_one(self.learner.response, self.reward, first, rows, True)
         scales = self.scales
         return x, reward, None if scales is None else self._converted_one("noise_scale", scales, first, rows, True)
 
-    def _converted_one(self, name: str, values: Tensor, first: int, rows: int, is_real: bool) -> Tensor:
+    def _converted_one(self, name: str, values: Any, first: int, rows: int, is_real: bool) -> Tensor:
         """Return some rounds of an argument in the type of the state."""
+        if isinstance(values, np.ndarray):
+            some = values[(*(slice(None),) * self.dims, slice(first, first + rows))]
+            return check_tensor(name, as_tensor(name, some, self.state.device), self.state)
         return check_tensor(name, values.narrow(self.dims, first, rows).detach(), self.state, is_real=is_real)
 
 
@@ -225,14 +226,18 @@ def check_log(log: Log) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     return log.block(0, log.rounds)[:4]
 
 
-def share_memory(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors lie in the same memory, at least in part."""
-    if one.device != other.device or type(other) not in PLAIN:
+def share_memory(values: Any, written: Tensor) -> bool:
+    """Return whether an argument lies, at least in part, in the memory of a tensor."""
+    if type(written) not in PLAIN or not is_readable(written):
         return False
-    (first, size), (second, other_size) = (
-        (storage.data_ptr(), storage.nbytes()) for storage in (one.untyped_storage(), other.untyped_storage())
+    if isinstance(values, np.ndarray):
+        return written.is_cpu and np.may_share_memory(values, written.detach().numpy())
+    if type(values) not in PLAIN or not is_readable(values) or values.device != written.device:  # None, fake or traced
+        return False
+    (first, size), (second, other) = (
+        (storage.data_ptr(), storage.nbytes()) for storage in (values.untyped_storage(), written.untyped_storage())
     )
-    return first < second + other_size and second < first + size
+    return first < second + other and second < first + size
 
 
 def check_learners(mask: Any, shape: tuple[int, ...], state: Tensor) -> Tensor:
