@@ -422,38 +422,43 @@ def times(smoke: bool) -> Iterator[str]:
 def warm(smoke: bool) -> Iterator[str]:
     logged, rounds, seeds = (500, 20, 2) if smoke else (100_000, 5000, 5)
     log, later = (part.tensors for part in digits(897))
-    noise = GaussianNoise(scale=0.5)
+    noise, fleet = GaussianNoise(scale=0.5), {"batch_shape": (seeds,)}
+    starts: dict[str, tuple[Callable[[], UCB], bool]] = {
+        "HeavyTailUCB, noisy rewards": (
+            partial(HeavyTailUCB, 65, noise_scale=noise.moment_norm(2.0), theta_bound=2.0, **fleet),
+            True,
+        ),
+        "LocalGLB, 1 if right, else 0": (partial(LocalGLB, 65, theta_bound=2.0, feature_bound=1.5, **fleet), False),
+    }
 
     def features(images: Tensor) -> Tensor:
         return pad(images.double(), (0, 1), value=1.0) / 4.0  # of length 1, more or less
 
     def stream(tensors: Any, count: int, seed: int) -> Sequence[tuple[Tensor, Tensor, Tensor]]:
         images, labels = tensors
-        return ClassificationBandit(
-            features(images), labels, 10, rounds=count, noise=noise, batch_shape=(seeds,), seed=seed
-        )
+        options: dict[str, Any] = {"rounds": count, "noise": noise, "batch_shape": (seeds,), "seed": seed}
+        return ClassificationBandit(features(images), labels, 10, **options)
 
-    random = torch.Generator().manual_seed(0)
-    past = stream(log, logged, 1)
-    context, reward, _ = past[torch.arange(logged)]
-    action = torch.randint(10, (logged, seeds), generator=random)
-    reward = reward.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-    contexts, actions, rewards = (value.movedim(0, 1).contiguous() for value in (context, action, reward))
     rows = []
-    for name, is_warm in (("cold", False), ("warm", True)):
-        policy = DisjointArms(
-            HeavyTailUCB(65, noise_scale=noise.moment_norm(2.0), theta_bound=2.0, batch_shape=(seeds,)), 10
-        )
-        taken = seconds(lambda p=policy: p.learn(contexts, actions, rewards)) if is_warm else 0.0
-        total = torch.zeros(seeds, dtype=torch.float64)
-        for inputs, pays, means in stream(later, rounds, 2):
-            k = policy.select(inputs)
-            policy.step(inputs, k, pays.gather(-1, k.unsqueeze(-1)).squeeze(-1))
-            total += 1.0 - means.gather(-1, k.unsqueeze(-1)).squeeze(-1)
-        error = float(total.std()) / math.sqrt(seeds)
-        rows.append([name, f"{logged if is_warm else 0}", f"{taken / seeds:.2f}", f"{total.mean():.0f} ± {error:.0f}"])
-    yield f"Digits: regret of {rounds} rounds on new images, mean ± standard error of {seeds} seeds\n\n" + table(
-        ["start", "rows of the log", "seconds to learn them", "regret"], rows
+    for name, (make, is_noisy) in starts.items():
+        context, reward, mean = stream(log, logged, 1)[torch.arange(logged)]
+        action = torch.randint(10, (logged, seeds), generator=torch.Generator().manual_seed(0))
+        reward = (reward if is_noisy else mean).gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        past = [value.movedim(0, 1).contiguous() for value in (context, action, reward)]
+        for way in ("none", "step", "learn"):
+            policy = DisjointArms(make(), 10)
+            taken = 0.0 if way == "none" else seconds(partial(getattr(policy, way), *past))
+            total = torch.zeros(seeds, dtype=torch.float64)
+            for inputs, pays, means in stream(later, rounds, 2):
+                k = policy.select(inputs)
+                of_choice = [values.gather(-1, k.unsqueeze(-1)).squeeze(-1) for values in (pays, means)]
+                policy.step(inputs, k, of_choice[0 if is_noisy else 1])
+                total += 1.0 - of_choice[1]
+            error = float(total.std()) / math.sqrt(seeds)
+            rows.append([name, way, f"{taken / seeds:.2f}", f"{total.mean():.0f} ± {error:.0f}"])
+    yield (
+        f"Digits: {logged} logged decisions, then the regret of {rounds} rounds on new images, mean ± standard error of "
+        f"{seeds} seeds\n\n" + table(["policy, rewards", "log is learnt by", "seconds", "regret"], rows)
     )
 
 

@@ -239,7 +239,8 @@ class Estimator(BlockEstimator):
     def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return lower and upper confidence bounds of the mean reward, ``(*B, ...)``.
 
-        They are cut to what ``theta_bound`` allows.
+        They are cut to what ``theta_bound`` allows. A lower bound above the upper one says that no parameter of that norm is in
+        the set: ``theta_bound`` is too small, the rewards are not of the family, or the event of probability ``delta`` is here.
         """
         x = converted(x, self.theta_hat)
         predictor = self.predictor(x)
