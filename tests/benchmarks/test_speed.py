@@ -230,9 +230,13 @@ def test_round(benchmark: Any, size: tuple[int, int], name: str, make: Callable[
 
 
 def in_turn(first: Round, second: Round, blocks: int = 400, seconds: float = 0.001) -> tuple[float, float]:
-    """The best time of each over many blocks that take turns, so short that some meet a machine that does nothing else."""
+    """The best time of each over many blocks that take turns, so short that some meet a machine that does nothing else.
+
+    Both have blocks of the same length, so that a fast round is one of a loop, and does not find the other's data in the cache.
+    """
     plays = (first, second)
-    counts = [max(1, int(seconds / min(timed(play, 1) for _ in range(9)))) for play in plays]
+    once = [min(timed(play, 1) for _ in range(9)) for play in plays]
+    counts = [max(1, int(max(seconds, *once) / one)) for one in once]
     best = [math.inf, math.inf]
     for _ in range(blocks):
         for i, play in enumerate(plays):
