@@ -269,6 +269,8 @@ def refused_blocks(rank: int, world: int) -> dict[str, Any]:
 
 def interrupts(rank: int, world: int) -> dict[str, Any]:
     """Ctrl-C on a rank that has just learnt: nothing is, and the next sync goes on."""
+    # A process in the background of a shell ignores Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     found = {}
     for way, who in (("leader", 0), ("all", 0), ("all", 1)):
         shared = SharedLearner(OFUL(3), learn_on=way)

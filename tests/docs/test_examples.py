@@ -73,7 +73,7 @@ WRITTEN = {
 SAID = {
     "examples/blocks.py": [
         "Microseconds of a round, one thread",
-        "| learner | seconds | MiB above the data |",
+        "| learner | learn: seconds | step: seconds | ratio | learn: MiB above the data |",
         "Digits: regret of 20 rounds on new images",
         "Sets that failed, of 4, d = 2, by size of blocks and delta",
     ],
