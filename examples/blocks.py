@@ -346,7 +346,7 @@ def regret(smoke: bool) -> Iterator[str]:
             cells = [f"{one.mean():.1f} ± {float(one.std()) / math.sqrt(trials):.1f}" for one in found]
             cells += [f"{float(one.mean() - found[0].mean()) / error:+.1f}" for one in found[1:]]
             rows.append([name, "redrawn" if redrawn else "fixed", str(rounds), *cells])
-    headers = ["rewards", "arms", "rounds", *WAYS, *(f"{way}: in standard errors of step" for way in WAYS[1:])]
+    headers = ["rewards", "arms", "rounds", *WAYS, "first difference", "second"]
     yield f"Regret, mean ± standard error of {trials} trials\n\n" + table(headers, rows)
 
 
@@ -415,7 +415,7 @@ def times(smoke: bool) -> Iterator[str]:
             taken, in_steps, memory = pool.apply(of_a_million, (name, 64, million))
         rows.append([name, f"{taken:.1f}", f"{in_steps:.0f}", f"{in_steps / taken:.0f}", f"{memory:.0f}"])
     yield f"{million} rounds of 64 features, one thread; steps from the time of 5000\n\n" + table(
-        ["learner", "learn: seconds", "step: seconds", "ratio", "learn: MiB above the data"], rows
+        ["learner", "learn: seconds", "step: seconds", "ratio", "MiB above the data"], rows
     )
 
 

@@ -14,7 +14,7 @@ from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.distributed import SharedLearner
-from torchonline.distributed.rounds import FEW
+from torchonline.distributed.rounds import few
 from torchonline.distributed.sums import shares_of
 from torchonline.privacy import prefix_sum
 
@@ -76,7 +76,9 @@ def alone(case: Shared, world: int, batch_shape: tuple[int, ...] = (), **options
     for sync, shares in enumerate(SHARES):
         parts = [case.rounds(sync, rank, shares[rank], batch_shape) for rank in range(world)]
         if case.is_log:
-            learn = policy.step if sum(shares[:world]) <= FEW else policy.learn
+            learn = (
+                policy.step if sum(shares[:world]) <= few(getattr(policy, "estimator", policy).dim) else policy.learn
+            )
             learn(**joined(policy, parts, dims))
             continue
         for part in parts:

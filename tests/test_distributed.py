@@ -491,6 +491,8 @@ def test_several_rounds_at_once_are_counted() -> None:
         HeavyTailUCB(3, batch_shape=(2,)): (torch.ones(2, 3, 3, dtype=D), torch.ones(2, 3)),
         DisjointArms(RidgeRegression(3), 2): (arms.numpy(), [0, 1, 0], [1.0, 2.0, 3.0]),
         SharedRadiusMaster(RidgeRegression(3)): (arms.expand(3, 3, 3), [0, 1, 2], torch.ones(3)),
+        FixedArms(OFUL(3), arms): ([0, 1, 2], torch.ones(3)),
+        FixedArms(OFUL(3, batch_shape=(2,)), arms): (torch.ones(2, 3, dtype=torch.int64), torch.ones(2, 3)),
         SystemIdentification(3, outputs=2): (arms.tolist(), torch.ones(3, 2)),
         RunningScaler(3): (arms,),
     }.items():

@@ -37,6 +37,7 @@ from torchonline import (
 from torchonline.bandits.blocks import rows_of_block
 from torchonline.bandits.estimator import Estimator
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Link, Logistic, Poisson
+from torchonline.models import BanditHead
 
 pytestmark = pytest.mark.fast
 
@@ -335,6 +336,70 @@ def test_blocks_are_those_of_the_update_itself() -> None:
         learner.learn(*log, block_size=6)
         twin.step(*log)
         assert_close_state(learner, twin)
+
+
+class Halving(RidgeRegression):
+    def step(self, x: Any, reward: Any, noise_scale: Any = None) -> None:
+        super().step(x, 0.5 * torch.as_tensor(reward), noise_scale)
+
+
+class HalvingUCB(UCB):
+    def step(self, x: Any, reward: Any, noise_scale: Any = None) -> None:
+        super().step(x, 0.5 * torch.as_tensor(reward), noise_scale)
+
+
+class HalvingArms(DisjointArms):
+    def step(self, context: Any, action: Any, reward: Any, noise_scale: Any = None) -> None:
+        super().step(context, action, 0.5 * torch.as_tensor(reward), noise_scale)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Halving(2),
+        lambda: HalvingUCB(RidgeRegression(2)),
+        lambda: HalvingArms(RidgeRegression(2), 3),
+        lambda: BanditHead(torch.nn.Identity(), HalvingUCB(RidgeRegression(2))),
+    ],
+    ids=["estimator", "policy", "arms", "head"],
+)
+def test_a_subclass_with_a_step_of_its_own_learns_by_it(make: Callable[[], Any]) -> None:
+    learner, twin = make(), make()
+    x, reward = torch.randn(40, 2, dtype=torch.float64), torch.randn(40, dtype=torch.float64)
+    arguments: tuple[Any, ...] = (x, reward)
+    if isinstance(learner, DisjointArms):
+        assert not learner.has_blocks
+        arguments = (x, torch.arange(40) % 3, reward)
+    elif isinstance(learner, BanditHead):
+        arguments = (x.unsqueeze(1), torch.zeros(40, dtype=torch.int64), reward)
+    learner.learn(*arguments, block_size=8)
+    twin.step(*arguments)
+    assert differences(twin.state_dict(), learner.state_dict()) == []
+    if not isinstance(learner, (DisjointArms, BanditHead)):
+        before = copy.deepcopy(learner.state_dict())
+        with pytest.raises(TypeError, match=f"mask: expected None for {type(learner).__name__}"):
+            learner.learn(*arguments, mask=torch.ones(40, dtype=torch.bool))
+        assert differences(before, learner.state_dict()) == []
+
+
+def test_few_rounds_for_an_arm_are_learnt_in_order() -> None:
+    """Bit for bit: below d / 8 rounds to an arm a block takes more time. A size of blocks is kept."""
+    arms, twin, sized = (DisjointArms(HeavyTailRegression(32), 10) for _ in range(3))
+    log = torch.randn(39, 32, dtype=torch.float64), torch.arange(39) % 10, torch.randn(39, dtype=torch.float64)
+    arms.learn(*log)
+    twin.step(*log)
+    assert differences(snapshot(twin), snapshot(arms)) == []
+    sized.learn(*log, block_size=39)
+    assert differences(snapshot(twin), snapshot(sized)) != []
+
+
+def test_lists_may_be_empty() -> None:
+    arms, learner = DisjointArms(RidgeRegression(2), 4), RidgeRegression(2)
+    before = snapshot(arms), snapshot(learner)
+    arms.learn(np.zeros((0, 2)), [], [])
+    arms.remove_actions(np.zeros(0, dtype=np.int64))
+    learner.learn(np.zeros((0, 2)), [], mask=[])
+    assert differences(before[0], snapshot(arms)) == differences(before[1], snapshot(learner)) == []
 
 
 def test_these_learners_have_blocks() -> None:

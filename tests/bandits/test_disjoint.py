@@ -334,7 +334,6 @@ def test_wrong_arms_are_named_and_change_nothing() -> None:
         3,
         None,
         "01",
-        [],
         [3],
         [-1],
         [0, 0],

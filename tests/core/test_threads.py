@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tests.learners import snapshot
-from torchonline import OFUL, FreeGrad, HeavyTailUCB, LocalGLB, MsMwC, RunningScaler
+from torchonline import OFUL, DisjointArms, FreeGrad, HeavyTailUCB, LocalGLB, MsMwC, RidgeRegression, RunningScaler
 from torchonline.models import BanditHead
 
 pytestmark = pytest.mark.fast
@@ -248,3 +248,27 @@ def test_a_head_with_a_scaler_is_shared() -> None:
 
     together(serve, serve, serve, serve)
     assert int(head.policy.estimator.rounds) == int(head.scaler.rounds) == 200
+
+
+def test_arms_and_their_estimator_take_turns() -> None:
+    """A thread that steps the estimator does not meet one that steps, or learns, through its policy."""
+    arms = DisjointArms(RidgeRegression(5), 3)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 5, generator=generator, dtype=D)
+
+    def step() -> None:
+        for i in range(300):
+            arms.step(x[i], i % 3, 1.0)
+
+    def learn() -> None:
+        for _ in range(20):
+            arms.learn(x, torch.arange(300) % 3, x[:, 0])
+
+    def step_estimator() -> None:
+        for _ in range(300):
+            arms.estimator.step(torch.ones(3, 5, dtype=D), torch.ones(3))
+
+    together(step, learn, step_estimator)
+    assert int(arms.estimator.rounds.sum()) == 300 + 20 * 300 + 3 * 300
+    error = (arms.estimator.V @ arms.estimator.V_inv - torch.eye(5, dtype=D)).abs().max()
+    assert float(error) < 1e-6

@@ -73,8 +73,8 @@ WRITTEN = {
 SAID = {
     "examples/blocks.py": [
         "Microseconds of a round, one thread",
-        "| learner | learn: seconds | step: seconds | ratio | learn: MiB above the data |",
-        "Digits: regret of 20 rounds on new images",
+        "| learner | learn: seconds | step: seconds | ratio | MiB above the data |",
+        "Digits: 500 logged decisions, then the regret of 20 rounds on new images",
         "Sets that failed, of 4, d = 2, by size of blocks and delta",
     ],
     "examples/benchmarks/devices.py": ["GFLOP/s in a matrix product", "learn and step: rounds a second"],

@@ -8,6 +8,7 @@ from torch import Tensor
 from torchonline.bandits.blocks import (
     check_block,
     first_worker_says,
+    has_own_step,
     most_of_workers,
     rows_of_block,
     rows_of_workers,
@@ -21,24 +22,38 @@ from torchonline.core.ops import along, assign_, joined
 class BlockLearner(Learner):
     """Base of the learners that learn a log part by part.
 
-    A subclass says in :meth:`_rows_of_next_block` how many rounds are next, and learns them in :meth:`_learn_part`. Python goes
+    A subclass says in :meth:`_rows_of_next_part` how many rounds are next, and learns them in :meth:`_learn_part`. Python goes
     through :func:`~torchonline.bandits.blocks.learn_blocks`, which checks arguments and learns all or nothing, and TorchScript
     through :meth:`_learn_log`.
     """
 
     # Whether a round has an action beside its features.
     takes_actions = False
+    # Whether a subclass has a step of its own, which `learn` then calls.
+    has_own_step = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.has_own_step = has_own_step(cls)
 
     def _own_scale(self, reward: Tensor) -> Tensor:
         """Return the constructor's noise scale, shaped as responses. Not on NumPy views."""
         raise NotImplementedError
 
-    def _rows_of_next_block(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
-        """Return how many rounds are next in a log of which ``done`` are learnt.
+    def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
+        """Return how many rounds to take next from a log of which ``done`` are learnt.
 
-        They are one block, or under a mask those of several.
+        They are one block where that is right for all learners and arms.
         """
         raise NotImplementedError
+
+    def _learns_blocks_now(self) -> bool:
+        """Return whether the next rounds can be learnt at once."""
+        raise NotImplementedError
+
+    def _is_in_order(self, rows: int, block_size: int | None) -> bool:
+        """Return whether so many rounds are learnt one after another."""
+        return not self._learns_blocks_now()
 
     def _learn_part(
         self,
@@ -75,7 +90,7 @@ class BlockLearner(Learner):
         with torch.no_grad():
             done = 0
             while done < x.size(rows):
-                n = min(self._rows_of_next_block(done, block_size, mask), x.size(rows) - done)
+                n = min(self._rows_of_next_part(done, block_size, mask), x.size(rows) - done)
                 rewards = reward.narrow(rows, done, n).detach().to(like.dtype)
                 scales = self._own_scale(rewards)
                 if noise_scale is not None:
@@ -104,6 +119,7 @@ class BlockEstimator(BlockLearner):
         rounds: Tensor
         _learn_round: Any
         _forget_: Any
+        _statistics: Any
 
     def _observe_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, count: Tensor) -> None:
         """Learn from n rounds at once, from the statistics before the first of them.
@@ -114,7 +130,7 @@ class BlockEstimator(BlockLearner):
         """
         raise NotImplementedError
 
-    def _rows_of_next_block(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
+    def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
         if block_size is not None:
             return self._at_most_an_epoch(block_size)
         if mask is not None and self._learns_blocks_now():
@@ -123,8 +139,7 @@ class BlockEstimator(BlockLearner):
         return self._at_most_an_epoch(rows_of_block(learnt, self.dim))
 
     def _rows_at_once(self) -> int:
-        """Return how many rounds of all learners of a fleet have room at once."""
-        # 64 MiB at most, if not for 256 rounds.
+        """Return how many rounds of each learner fit in 64 MiB, from 256 to 8192."""
         return max(min(8192, (1 << 23) // (self.dim * self.rounds.numel())), 256)
 
     def _at_most_an_epoch(self, size: int) -> int:
@@ -210,7 +225,6 @@ class BlockEstimator(BlockLearner):
         self._forget_(self.rounds >= self.restart_every)
 
     def _learns_blocks_now(self) -> bool:
-        """Return whether the next rounds can be learnt at once."""
         return self.has_blocks
 
     def _learn_rows(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
@@ -242,9 +256,8 @@ class BlockEstimator(BlockLearner):
     def _copies(self) -> dict[str, Tensor]:
         """Return copies of the statistics by name."""
         found: dict[str, Tensor] = {}
-        for name, buffer in self.named_buffers():
-            if buffer is not None and name in self.evolving:
-                found[name] = buffer.clone()
+        for name, buffer in self._statistics(self.evolving).items():
+            found[name] = buffer.clone()
         return found
 
     def _put_back_(self, before: dict[str, Tensor], where: Tensor) -> None:
@@ -276,7 +289,7 @@ class BlockEstimator(BlockLearner):
 
     @in_python(_is_any_in_python)
     def _is_any(self, condition: Tensor) -> bool:
-        """Return whether any of ``(*B)`` holds, or the host cannot ask."""
+        """Return True if any of ``(*B)`` holds, or if the host cannot ask."""
         return bool(condition.any())
 
     @in_python(check_block)

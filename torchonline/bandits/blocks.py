@@ -26,10 +26,10 @@ def rows_of_block(learnt: int, dim: int) -> int:
 
 
 def learns_at_once(cls: Any, at_once: str, in_order: tuple[str, ...]) -> bool:
-    """Return whether a class learns many rounds by the update of single ones.
+    """Return whether no subclass has redefined a method in ``in_order`` alone.
 
-    A subclass with an update of its own may not know of its parent's blocks. ``at_once`` names the method for many rounds,
-    ``in_order`` those for one.
+    ``at_once`` names the method for many rounds, ``in_order`` those for one. A subclass with an update of its own may not know of
+    its parent's method for many.
     """
 
     def depth(name: str) -> int:
@@ -38,8 +38,13 @@ def learns_at_once(cls: Any, at_once: str, in_order: tuple[str, ...]) -> bool:
     return depth(at_once) <= min(map(depth, in_order))
 
 
+def has_own_step(cls: Any) -> bool:
+    """Return whether a class has a ``step`` of its own, and no ``learn``."""
+    return hasattr(cls, "learn") and not learns_at_once(cls, "learn", ("step",))
+
+
 def totals_of_workers(self: Any, sums: list[Tensor]) -> list[Tensor]:
-    """Return a block's sums over all workers, see :class:`Workers`."""
+    """Return a block's sums over all processes that learn it together."""
     workers = self.__dict__.get("_workers")
     return sums if workers is None else workers.totals(sums)
 
@@ -102,15 +107,20 @@ def learn_blocks(
 
     ``name`` is what errors call the features, of which a learner with actions has each round's too.
     """
-    log = Log(self, x, reward, noise_scale, mask, action, name)
     size = None if block_size is None else positive_integer("block_size", block_size)
+    if self.has_own_step:
+        if mask is not None:
+            raise TypeError(f"mask: expected None for {type(self).__name__}, which has a step of its own, and no learn")
+        self.step(x, *((action,) if self.takes_actions else ()), reward, noise_scale)
+        return
+    log = Log(self, x, reward, noise_scale, mask, action, name)
     state = list(self.state().values())
 
     def learn() -> None:
         done = 0
         while done < log.rounds:
-            rows = min(self._rows_of_next_block(done, size, log.mask), log.rounds - done)
-            log.learn_(done, rows, size)
+            rows = min(self._rows_of_next_part(done, size, log.mask), log.rounds - done)
+            log.learn_part(done, rows, size)
             done += rows
 
     with torch.no_grad(), exactly(log.state) if autocasts(log.state) else nullcontext():
@@ -146,8 +156,8 @@ class Log:
         if mask is not None:
             mask = check_learners(mask, wanted[: len(wanted) - len(learner.output_shape)], self.state)
         if learner.takes_actions:
-            checked_actions(action, torch.Size(wanted), self.state.device, learner._arms_of(x), learner.validate)
             action = as_indices("action", action, self.state.device)
+            checked_actions(action, torch.Size(wanted), self.state.device, learner._arms_of(x), learner.validate)
         if is_one:
             x, reward, scales, mask, action = (
                 None if value is None else value.reshape((*value.shape[:dims], 1, *value.shape[dims:]))
@@ -172,11 +182,11 @@ class Log:
         )
         return x, reward, scales, action, mask
 
-    def learn_(self, first: int, rows: int, block_size: int | None) -> None:
-        """Let the learner learn from some rounds: one block if it has blocks."""
+    def learn_part(self, first: int, rows: int, block_size: int | None) -> None:
+        """Let the learner learn from the rounds of a part."""
         learner = self.learner
         x, reward, scales, action, mask = self.block(first, rows)
-        if not learner._learns_blocks_now() and mask is None and (view := self._view(x)) is not None:
+        if learner._is_in_order(rows, block_size) and mask is None and (view := self._view(x)) is not None:
             rounds = rounds_of_arrays(learner, view.learner, x, reward, scales, False, self.name)
             if action is not None:
                 rounds = [(x, k, *rest) for (x, *rest), k in zip(rounds, action.tolist(), strict=True)]
@@ -245,9 +255,9 @@ def check_learners(mask: Any, shape: tuple[int, ...], state: Tensor) -> Tensor:
     wanted = "booleans, True where a round is learnt"
     if not isinstance(mask, Tensor):
         array = array_of("mask", mask, wanted)
-        if array.dtype.kind != "b":
+        if array.dtype.kind != "b" and array.size:
             raise TypeError(f"mask: expected {wanted}, got {type(mask).__name__} of {array.dtype}")
-        mask = torch.from_numpy(array.copy()).to(state.device)
+        mask = torch.from_numpy(array.astype(bool)).to(state.device)
     if mask.dtype != torch.bool:
         raise TypeError(f"mask: expected {wanted}, got {kind(mask)}")
     mask = as_dense("mask", mask)

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from torchonline.bandits.arguments import checked_actions, rounds_of_arrays
 from torchonline.bandits.block_learner import BlockLearner
+from torchonline.bandits.blocks import learn_blocks
 from torchonline.bandits.early_rounds import EarlyRounds
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, best_of, drawn_with_probability
-from torchonline.bandits.policy_learner import PolicyLearner
+from torchonline.bandits.policy_learner import PolicyLearner, in_turn
 from torchonline.bandits.scaler import RunningScaler, check_scaler
 from torchonline.core.backend import (
     SMALL_PRODUCT,
@@ -25,8 +26,10 @@ from torchonline.core.checks import check_array, check_values, shape_text
 from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, count_, number, real, where
-from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
+
+# Of a policy whose estimator other threads may use.
+learn_blocks_in_turn = in_turn(learn_blocks)
 
 
 class ComposedPolicy(PolicyLearner, BlockLearner):
@@ -59,7 +62,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         can_renew = moves and estimator.can_replace
         self.early = EarlyRounds(dim, estimator.dim, batch_shape=batch_shape, **options) if can_renew else None
         # Whether `learn` learns from many rounds at once, while features do not move.
-        self.has_blocks = estimator.has_blocks and self._blocks_are_rounds()
+        self.has_blocks = estimator.has_blocks and self._blocks_are_rounds() and not self.has_own_step
         # Why this policy was recommended, for its repr.
         self.note = ""
         # Of a decision, for each number of its context.
@@ -85,7 +88,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         """Return the features that the policy gets: ``(*B, ..., d)`` to ``(*B, ..., m)``."""
         return x if self.scaler is None else self.scaler._scaled(x)
 
-    @one_at_a_time
+    @in_turn
     def _forward_in_python(self, context: ArrayLike) -> Tensor:
         return self._scores(self._checked(context, None)[0])
 
@@ -94,7 +97,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         """Return the policy's score of each arm, ``(*B, ..., K)``, differentiable."""
         return self._scores(context)
 
-    @one_at_a_time
+    @in_turn
     def _select_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         policy: Any = self._modules["policy"]  # a fifth of the time of self.policy
         context, available = self._checked(context, mask)
@@ -137,7 +140,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
                 scores = scores.masked_fill(~mask, -math.inf)
             return self.policy.choice(scores, self.rounds)
 
-    @one_at_a_time
+    @in_turn
     def _probabilities_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         context, available = self._checked(context, mask)
         if self.validate and is_readable(context):
@@ -245,7 +248,10 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         return self.has_blocks and self._rounds_until_freeze() == 0
 
     def _rounds_until_freeze(self) -> int:
-        """Return after how many rounds features stay as they are, at most 8192."""
+        """Return after how many rounds features stay as they are.
+
+        8192 stands for never, and for what the host cannot know.
+        """
         scaler = self.scaler
         if scaler is None:
             return 0

@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import checked_rounds
-from torchonline.bandits.blocks import learn_blocks, learns_at_once
-from torchonline.bandits.composed import ComposedPolicy, as_policy
+from torchonline.bandits.blocks import learns_at_once
+from torchonline.bandits.composed import ComposedPolicy, as_policy, learn_blocks_in_turn
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
+from torchonline.bandits.policy_learner import in_turn
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import in_python, is_readable, on_arrays
 from torchonline.core.checks import positive_integer
 from torchonline.core.inputs import ArrayLike, as_indices
 from torchonline.core.ops import assign_, column, number
 from torchonline.core.options import rebuilt
-from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, one_at_a_time
+from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing
 from torchonline.core.views import NumpyView
 
 
@@ -141,7 +142,7 @@ class DisjointArms(ComposedPolicy):
             raise ValueError(f"actions: expected some of the indices 0 to {count - 1}, each once, got {removed}")
         self._rearrange([k for k in range(count) if k not in removed], 0)
 
-    @one_at_a_time
+    @in_turn
     def _step_in_python(
         self, context: ArrayLike, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None
     ) -> None:
@@ -174,7 +175,7 @@ class DisjointArms(ComposedPolicy):
         *,
         block_size: int | None = None,
     ) -> None:
-        learn_blocks(self, context, reward, noise_scale, block_size, action=action, name="context")
+        learn_blocks_in_turn(self, context, reward, noise_scale, block_size, action=action, name="context")
 
     @torch.jit.export
     @in_python(_learn_blocks_in_python)
@@ -193,7 +194,7 @@ class DisjointArms(ComposedPolicy):
         """
         self._learn_log(self.policy.estimator.theta_hat, context, action, reward, noise_scale, None, block_size)
 
-    def _rows_of_next_block(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
+    def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
         moving = self._rounds_until_freeze()
         if moving > 0:
             return min(moving, 8192)
@@ -216,13 +217,19 @@ class DisjointArms(ComposedPolicy):
         if action is None:  # TorchScript must know that it is not
             raise TypeError("action: expected integers, got None")
         rows = self.batch_dims
-        if self._learns_blocks_now():
-            self._learn_at_once(x, action, reward, noise_scale, block_size, mask)
-        else:
+        if self._is_in_order(x.size(rows), block_size):
             for i in range(x.size(rows)):
                 self._learn_round(
                     x.select(rows, i), action.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i)
                 )
+        else:
+            self._learn_at_once(x, action, reward, noise_scale, mask, block_size)
+
+    def _is_in_order(self, rows: int, block_size: int | None) -> bool:
+        # Blocks of less than d / 8 rounds to an arm take more time than rounds in order.
+        rounds = self.policy.estimator.rounds
+        is_short = block_size is None and 8 * rows < self.policy.estimator.dim * rounds.size(-1)
+        return is_short or not self._learns_blocks_now()
 
     def _learn_at_once(
         self,
@@ -230,15 +237,15 @@ class DisjointArms(ComposedPolicy):
         action: Tensor,
         reward: Tensor,
         noise_scale: Tensor,
-        block_size: int | None,
         mask: Tensor | None,
+        block_size: int | None,
     ) -> None:
         """Learn from n rounds of each learner, or those in a mask, ``(*B, n)``."""
         x = self._features(context)
         if mask is None and self._can_count():
             self._learn_by_counts(x, action, reward, noise_scale, block_size)
         else:
-            self._learn_beside(x, action, reward, noise_scale, block_size, mask)
+            self._learn_beside(x, action, reward, noise_scale, mask, block_size)
         self._count_block_(self.policy.estimator._count_rows(context), mask)
 
     def _can_count_in_python(self) -> bool:
@@ -266,13 +273,13 @@ class DisjointArms(ComposedPolicy):
             has_few = torch.zeros_like(has_few)
         order, first = action.argsort(stable=True), 0
         numbers: list[int] = counts.tolist()
-        in_turn: list[bool] = (~has_few).tolist()
+        has_many: list[bool] = (~has_few).tolist()
         for k in range(arms):
             count, done = numbers[k], 0
-            if count > 0 and in_turn[k]:
+            if count > 0 and has_many[k]:
                 index = self._copy_chosen_(action[order[first]])
                 while done < count:
-                    size = count if block_size is not None else arm._rows_of_next_block(done, None, None)
+                    size = count if block_size is not None else arm._rows_of_next_part(done, None, None)
                     size = min(arm._at_most_an_epoch(size), count - done)
                     rows = order.narrow(0, first + done, size)
                     arm._learn_block(x[rows], reward[rows], noise_scale[rows], None)
@@ -281,7 +288,7 @@ class DisjointArms(ComposedPolicy):
             first += count
         rows = torch.nonzero(has_few[action]).squeeze(-1)
         if rows.size(0) > 0:
-            self._learn_beside(x[rows], action[rows], reward[rows], noise_scale[rows], block_size, None)
+            self._learn_beside(x[rows], action[rows], reward[rows], noise_scale[rows], None, block_size)
 
     def _learn_beside(
         self,
@@ -289,8 +296,8 @@ class DisjointArms(ComposedPolicy):
         action: Tensor,
         reward: Tensor,
         noise_scale: Tensor,
-        block_size: int | None,
         mask: Tensor | None,
+        block_size: int | None,
     ) -> None:
         """Let all arms learn blocks of their own rounds at once."""
         fleet = self.policy.estimator
@@ -402,7 +409,7 @@ class DisjointArms(ComposedPolicy):
     # TorchScript does not compile the methods below.
 
     def _blocks_are_rounds(self) -> bool:
-        return learns_at_once(type(self), "_learn_part", ("_learn_round",))
+        return learns_at_once(type(self), "_learn_part", ("_learn_round", "_learn_arm"))
 
     def scratch(self) -> list[Tensor]:
         return list(self.arm.state().values())
@@ -435,7 +442,7 @@ class DisjointArms(ComposedPolicy):
     def _arms_of(self, context: Tensor) -> int:
         return self.actions
 
-    @one_at_a_time
+    @in_turn
     def _rearrange(self, kept: Iterable[int], added: int) -> None:
         """Replace the fleet by one with some of its arms, and new ones."""
         fleet, old, dims = self.policy.estimator, list(kept), self.batch_dims

@@ -124,7 +124,8 @@ class Estimator(BlockEstimator):
         self.restart_every = None if restart_every is None else checks.positive_integer("restart_every", restart_every)
         # Whether `learn` learns from many rounds at once. TorchScript sees no class attributes.
         has_form = type(self)._observe_block is not Estimator._observe_block
-        self.has_blocks = has_form and learns_at_once(type(self), "_observe_block", ("_observe", "_learn_round"))
+        is_own = self.has_own_step or not learns_at_once(type(self), "_observe_block", ("_observe", "_learn_round"))
+        self.has_blocks = has_form and not is_own
         self.features_shape = (*self.batch_shape, self.dim)
         self.response_shape = (*self.batch_shape, *output_shape)
         size = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1)

@@ -22,7 +22,7 @@ from torchonline.bandits.moving_squares import (
     with_some_exact,
 )
 from torchonline.bandits.policies import UCB, Greedy, Policy, drawn_with_probability
-from torchonline.bandits.policy_learner import PolicyLearner
+from torchonline.bandits.policy_learner import PolicyLearner, in_turn
 from torchonline.core.backend import PLAIN, autocasts, exactly, in_python, is_readable
 from torchonline.core.checks import check_values, refusal, shape_text
 from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor, integer_at_hand
@@ -40,7 +40,6 @@ from torchonline.core.ops import (
     where,
 )
 from torchonline.core.precision_matrix import is_time_to_refine
-from torchonline.core.stepping import one_at_a_time
 
 # The methods of an estimator whose results are computed here in another way.
 OF_ROWS = ("predictor", "width", "forward", "estimate_and_bonus", "_squared_width")
@@ -48,11 +47,6 @@ OF_ROWS = ("predictor", "width", "forward", "estimate_and_bonus", "_squared_widt
 ON_ARRAYS = (UCB.scores_of, Greedy.scores_of)
 # After a block of at least d / 8 rounds, exact squares cost less than to follow each round.
 BLOCK = 8
-
-
-def in_turn(method: Any) -> Any:
-    """Decorate a method so that threads call it and the estimator's methods in turn."""
-    return one_at_a_time(one_at_a_time(method, owner='self._modules["policy"]._modules["estimator"]'))
 
 
 class FixedArms(PolicyLearner):

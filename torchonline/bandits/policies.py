@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.bandits.arguments import OWNER, checked_rows, on_rows, plain_arms
+from torchonline.bandits.blocks import has_own_step
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, positive_integer
@@ -87,9 +88,15 @@ class Policy(nn.Module):
     uses_widths = True
     # Draws of the scores that `probabilities` averages over, where scores are random.
     draws = 1
+    # Whether a subclass has a step of its own, which `learn` then calls.
+    has_own_step = False
     # Why it was recommended, for its repr.
     note = ""
     __constants__ = ("is_random", "draws")
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.has_own_step = has_own_step(cls)
 
     def __init__(self, estimator: Estimator) -> None:
         super().__init__()
@@ -252,8 +259,13 @@ class Policy(nn.Module):
         block_size: int | None = None,
         mask: ArrayLike | None = None,
     ) -> None:
-        estimator: Any = self._modules["estimator"]
-        estimator.learn(x, reward, noise_scale, block_size=block_size, mask=mask)
+        if not self.has_own_step:
+            estimator: Any = self._modules["estimator"]
+            estimator.learn(x, reward, noise_scale, block_size=block_size, mask=mask)
+            return
+        if mask is not None:
+            raise TypeError(f"mask: expected None for {type(self).__name__}, which has a step of its own, and no learn")
+        self.step(x, reward, noise_scale)
 
     @torch.jit.export
     @in_python(_learn_in_python)

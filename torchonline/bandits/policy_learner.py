@@ -13,6 +13,12 @@ from torchonline.bandits.policies import Policy
 from torchonline.core.backend import SMALL_STEP, autocasts, exactly, is_readable
 from torchonline.core.checks import check_values
 from torchonline.core.learner import Learner
+from torchonline.core.stepping import one_at_a_time
+
+
+def in_turn(method: Any) -> Any:
+    """Decorate a method so that threads call it and the estimator's methods in turn."""
+    return one_at_a_time(one_at_a_time(method, owner='self._modules["policy"]._modules["estimator"]'))
 
 
 class PolicyLearner(Learner):

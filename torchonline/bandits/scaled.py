@@ -4,14 +4,14 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import checked_rounds, rounds_of_arrays
-from torchonline.bandits.blocks import learn_blocks, learns_at_once
-from torchonline.bandits.composed import ComposedPolicy, as_policy
+from torchonline.bandits.blocks import learns_at_once
+from torchonline.bandits.composed import ComposedPolicy, as_policy, learn_blocks_in_turn
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
+from torchonline.bandits.policy_learner import in_turn
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import in_python
 from torchonline.core.inputs import ArrayLike
-from torchonline.core.stepping import one_at_a_time
 
 
 class ScaledPolicy(ComposedPolicy):
@@ -57,7 +57,7 @@ class ScaledPolicy(ComposedPolicy):
     def _scores(self, context: Tensor) -> Tensor:
         return self.policy.forward(self._features(context))
 
-    @one_at_a_time
+    @in_turn
     def _step_in_python(self, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
         x, reward, scale, is_one = checked_rounds(self, self._state(), x, reward, noise_scale)
         view = self.view_for(x) if self.is_small else None
@@ -85,7 +85,7 @@ class ScaledPolicy(ComposedPolicy):
     def _learn_blocks_in_python(
         self, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None, *, block_size: int | None = None
     ) -> None:
-        learn_blocks(self, x, reward, noise_scale, block_size)
+        learn_blocks_in_turn(self, x, reward, noise_scale, block_size)
 
     @torch.jit.export
     @in_python(_learn_blocks_in_python)
@@ -98,11 +98,11 @@ class ScaledPolicy(ComposedPolicy):
         """
         self._learn_log(self.policy.estimator.theta_hat, x, None, reward, noise_scale, None, block_size)
 
-    def _rows_of_next_block(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
+    def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
         moving = self._rounds_until_freeze()
         if moving > 0:
             return min(moving, 8192)
-        return self.policy.estimator._rows_of_next_block(done, block_size, mask)
+        return self.policy.estimator._rows_of_next_part(done, block_size, mask)
 
     def _learn_part(
         self,

@@ -9,13 +9,13 @@ from torchonline.bandits.arguments import checked_responses
 from torchonline.bandits.composed import ComposedPolicy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
+from torchonline.bandits.policy_learner import in_turn
 from torchonline.bandits.radius_multiples import RadiusMultiples
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import in_python
 from torchonline.core.checks import positive_integer, shape_text
 from torchonline.core.inputs import ArrayLike
 from torchonline.core.ops import of_chosen
-from torchonline.core.stepping import one_at_a_time
 
 
 class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
@@ -72,7 +72,7 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
     def _estimates(self, context: Tensor) -> tuple[Tensor, Tensor]:
         return self.policy.estimator.estimate_and_bonus(self._features(context))
 
-    @one_at_a_time
+    @in_turn
     def _step_in_python(
         self, arms: ArrayLike, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None
     ) -> None:
@@ -106,7 +106,7 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
     ) -> None:
         if block_size is not None:
             positive_integer("block_size", block_size)
-        self._step_in_python(arms, action, reward, noise_scale)
+        self.step(arms, action, reward, noise_scale)
 
     @torch.jit.export
     @in_python(_learn_blocks_in_python)

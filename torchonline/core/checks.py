@@ -221,7 +221,7 @@ def is_ordinary(value: Any) -> bool:
     return value.size < LONG and float(np.vdot(value, value)) <= ORDINARY_SQUARE
 
 
-def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
+def check_shape(name: str, value: Any, shape: tuple[int, ...]) -> None:
     """Refuse a tensor of another shape."""
     if value.shape != shape:
         raise ValueError(f"{name}: expected shape {shape_text(shape)}, got {shape_text(value.shape)}")

@@ -98,8 +98,11 @@ def as_indices(name: str, value: Any, device: torch.device) -> Tensor:
         if isinstance(value, bool):
             raise _unexpected(name, wanted, "bool")
         array = array_of(name, value, wanted)
-        if array.dtype.kind not in "iu":
-            raise _unexpected(name, wanted, type(value).__name__)
+        is_empty = isinstance(value, (list, tuple)) and not array.size  # a list without a type
+        if array.dtype.kind not in "iu" and not is_empty:
+            raise _unexpected(name, wanted, f"{type(value).__name__} of {array.dtype}")
+        if array.dtype.kind == "u" and array.size and array.max() > torch.iinfo(torch.int64).max:
+            raise ValueError(f"{name}: expected integers up to {torch.iinfo(torch.int64).max}, got {array.max()}")
         return torch.from_numpy(array.astype(np.int64)).to(device)
     if value.dtype != torch.int64:
         raise TypeError(f"{name}: expected torch.int64, got {value.dtype}")

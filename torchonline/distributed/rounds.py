@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.blocks import Log, check_log, learns_at_once
+from torchonline.bandits.blocks import Log, check_log
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.fixed_arms import FixedArms
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.shared_radius_master import SharedRadiusMaster
@@ -22,9 +23,6 @@ from torchonline.privacy.learners.base import PrivateLearner
 from torchonline.privacy.learners.clock import one_rank_steps
 from torchonline.privacy.mechanisms.prefix_sums import PrefixSum
 from torchonline.privacy.records import record_actions, record_values
-
-# So many rounds are learnt in less time by steps than as a block, whose cost has a part of d^3.
-FEW = 15
 
 # The arguments of a call of `step`, by name.
 Arguments = dict[str, Any]
@@ -41,8 +39,9 @@ class Steps:
     def __init__(self, policy: Any, learner: Any) -> None:
         self.policy, self.learner = policy, learner
         self.always_one = isinstance(learner, (ConvexLearner, PrivateLearner))
-        # The dimensions of the first argument of one round: features, or all arms.
-        self.dims: int = learner.batch_dims + (2 if isinstance(policy, SharedRadiusMaster) else 1)
+        # The dimensions of the first argument of one round: features, all arms, or an action.
+        own = {SharedRadiusMaster: 2, FixedArms: 0}
+        self.dims: int = learner.batch_dims + next((n for cls, n in own.items() if isinstance(policy, cls)), 1)
 
     def count(self, arguments: Arguments) -> int:
         """Return the number of rounds in some arguments, as far as their shapes tell."""
@@ -161,7 +160,7 @@ class Rows(NamedTuple):
 class Logs(Steps):
     """Rounds of a bandit that are rows of features, which can be joined.
 
-    They are learnt by ``learn``, or up to :data:`FEW` of them, without a size of blocks, by ``step``.
+    They are learnt by ``learn``, or a few of them, without a size of blocks, by ``step``.
     """
 
     def checked(self, queue: list[Arguments], rank: int) -> Rows:
@@ -172,7 +171,7 @@ class Logs(Steps):
         device = self.learner.constants.device
         x, reward, scale, action = self.joined(part.to(device) for part in of_ranks)
         arguments = (x, reward, scale) if action is None else (x, action, reward, scale)
-        if block_size is None and x.size(self.learner.batch_dims) <= FEW:
+        if block_size is None and x.size(self.learner.batch_dims) <= few(self.learner.dim):
             self.policy.step(*arguments)
         else:
             self.policy.learn(*arguments, block_size=block_size)
@@ -201,13 +200,17 @@ class Logs(Steps):
         return Rows(*check_log(Log(self.learner, x, reward, noise_scale, None, action, name)))
 
 
+def few(dim: int) -> int:
+    """Return up to how many rounds steps take less time than a block."""
+    return max(15, min(dim // 5, 50))
+
+
 def rounds_for(policy: Any, learner: Any) -> Steps:
     """Return how a policy's rounds are counted, checked and learnt."""
     if isinstance(learner, PrivateLearner):
         return Records(policy, learner)
     has_rows = isinstance(policy, (Policy, Estimator, ScaledPolicy, DisjointArms))
-    # A subclass with a step of its own learns by it.
-    if has_rows and learns_at_once(type(policy), "learn", ("step",)):
+    if has_rows and not policy.has_own_step:
         return Logs(policy, learner)
     return Steps(policy, learner)
 
@@ -218,7 +221,7 @@ def copy_of(value: Any) -> Any:
         return value.detach().clone()
     if isinstance(value, (list, tuple)):
         return list(map(copy_of, value))
-    return value.copy() if isinstance(value, np.ndarray) else value
+    return np.array(value) if hasattr(value, "__array__") else value
 
 
 def _rows(columns: Iterable[Any]) -> Rows:

@@ -39,7 +39,7 @@ class SharedLearner(nn.Module):
     of states: a confidence set holds for rounds that are learnt once each. How :meth:`sync` learns:
 
     - ``"leader"``: the first rank gets the rounds of all ranks, learns them in the order of the ranks, and sends its state to the
-      others. For every learner, and for processors of different kinds. Up to 15 rounds are learnt by ``policy.step``, more by
+      others. For every learner, and for processors of different kinds. A few rounds are learnt by ``policy.step``, more by
       ``policy.learn``.
     - ``"all"``: every rank gets and learns all rounds in the same order. The ranks compare digests of their new states, because
       processors of different kinds round differently. If they differ, all ranks raise, and nothing has been learnt.

@@ -92,10 +92,10 @@ def _rows_of_next_block(learner: Any, done: int, block_size: int | None) -> int:
     """Return the size of the next block of all ranks, at most the rest of an epoch."""
     if isinstance(learner, DisjointArms):
         # Each arm gets a part of the block.
-        most, numbers = learner._rows_of_next_block(done, None, None), learner.estimator.dim * learner.actions
+        most, numbers = learner._rows_of_next_part(done, None, None), learner.estimator.dim * learner.actions
         return block_size or min(max(numbers, int(learner.rounds.min()) // 8), most)
     estimator = learner.estimator if isinstance(learner, ScaledPolicy) else learner
-    size: int = estimator._rows_of_next_block(done, block_size, None)
+    size: int = estimator._rows_of_next_part(done, block_size, None)
     if estimator.restart_every is not None:
         size = min(size, estimator.restart_every - int(estimator.rounds.max()))
     return size

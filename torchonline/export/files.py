@@ -34,14 +34,15 @@ def to_torchscript(
 ) -> torch.jit.ScriptModule:
     """Compile a copy of a module, with its present state, to TorchScript.
 
-    The result is verified, then written to ``path``. The file has ``forward`` (scores), ``select``, ``step`` and ``learn``, or
-    ``predict``, ``queries`` and ``step``, and needs nothing but torch (or libtorch) to load. It checks no arguments. To put a
-    learner's newer state into it: ``scripted.load_state_dict(module.state_dict(), strict=False)``, not strict, because the
-    file's state has constant tables.
+    The result is verified, then written to ``path``. The file has ``forward`` (scores), ``select``, ``step`` and ``learn``
+    (not for :class:`torchonline.FixedArms`), or ``predict``, ``queries`` and ``step``, and needs nothing but torch (or libtorch)
+    to load. It checks no arguments. To put a learner's newer state into it:
+    ``scripted.load_state_dict(module.state_dict(), strict=False)``, not strict, because the file's state has constant tables.
 
     Args:
-        module: a policy, arms with a model each (:class:`torchonline.DisjointArms`), an encoder with one of them on it
-            (:class:`torchonline.models.BanditHead`), a convex learner or a private learner.
+        module: a policy, arms with a model each (:class:`torchonline.DisjointArms`), arms that stay
+            (:class:`torchonline.FixedArms`), an encoder with a policy on it (:class:`torchonline.models.BanditHead`), a convex
+            learner or a private learner.
         path: where to write the file, ``.pt`` by custom; nothing is written if None.
         example: the inputs of a decision as ``select`` takes them. Needed for an encoder with a policy on it.
 

@@ -172,7 +172,7 @@ def learn_block_where(learn: Tensor, policy: Any, x: Tensor, action: Any, reward
     x, reward = converted(x, state), converted(reward, state)
     scale = policy.estimator._own_scale(reward)
     if isinstance(policy, DisjointArms):
-        policy._learn_at_once(x, action, reward, scale, x.size(-2), learn)
+        policy._learn_at_once(x, action, reward, scale, learn, x.size(-2))
     elif isinstance(policy, ScaledPolicy):
         policy._learn_at_once(x, reward, scale, learn)
     else:
@@ -184,13 +184,15 @@ def no_blocks(module: nn.Module) -> str | None:
     policy = module if isinstance(module, (Policy, Learner)) else getattr(module, "policy", None)
     if not isinstance(policy, (Policy, ComposedPolicy)):
         return f"{type(module).__name__} has no block form"
+    if policy.has_own_step:
+        return f"{type(policy).__name__} has a step of its own"
     learner: Any = learner_of(policy)
     for part in (policy.estimator, learner):
         if not part.has_blocks:
             return f"{type(part).__name__} has no block form"
     if module is not policy and getattr(module, "scaler", None) is not None:
         return "a head with a scaler learns rounds in order"
-    return None if learner._learns_blocks_now() else "rounds are learnt in order until the scaler freezes"
+    return None if learner._learns_blocks_now() else "the scaler has not frozen, until when rounds are learnt in order"
 
 
 @contextmanager
