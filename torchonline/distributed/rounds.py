@@ -221,7 +221,10 @@ def copy_of(value: Any) -> Any:
         return value.detach().clone()
     if isinstance(value, (list, tuple)):
         return list(map(copy_of, value))
-    return np.array(value) if hasattr(value, "__array__") or isinstance(value, memoryview) else value
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    # What NumPy takes for an array, such as a table.
+    return np.asarray(value).copy() if hasattr(value, "__array__") or isinstance(value, memoryview) else value
 
 
 def _rows(columns: Iterable[Any]) -> Rows:
