@@ -325,7 +325,7 @@ def play(policy: UCB, environment: Any, rounds: int, way: str) -> Tensor:
 
 
 def regret(smoke: bool) -> Iterator[str]:
-    trials, shrink = (3, 300) if smoke else (100, 1)
+    trials, shrink = (3, 300) if smoke else (400, 1)
     rows = []
     for redrawn in (False, True):
         for name in ("Student-t 2.1", "Gaussian", "logistic, S = 3", "logistic, S = 5", "Poisson, S = 3"):
@@ -346,6 +346,7 @@ def regret(smoke: bool) -> Iterator[str]:
             cells = [f"{one.mean():.1f} ± {float(one.std()) / math.sqrt(trials):.1f}" for one in found]
             cells += [f"{float(one.mean() - found[0].mean()) / error:+.1f}" for one in found[1:]]
             rows.append([name, "redrawn" if redrawn else "fixed", str(rounds), *cells])
+            print("regret", *rows[-1], sep=", ", file=sys.stderr, flush=True)
     headers = ["rewards", "arms", "rounds", *WAYS, "first difference", "second"]
     yield f"Regret, mean ± standard error of {trials} trials\n\n" + table(headers, rows)
 
