@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from torchonline.bandits.arguments import as_actions
 from torchonline.bandits.composed import ComposedPolicy, as_policy, learner_of
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy, drawn_with_probability
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.bandits.shared_radius_master import SharedRadiusMaster
-from torchonline.core.backend import in_python, is_readable
-from torchonline.core.checks import check_shape, check_values, one_of, positive_integer, shape_text
-from torchonline.core.inputs import as_indices, as_tensor, check_tensor
+from torchonline.core.backend import in_python
+from torchonline.core.checks import check_values, one_of, positive_integer, shape_text
+from torchonline.core.inputs import as_tensor, check_tensor
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
 from torchonline.models.encoding import encoder_width, evaluating, typed_like
@@ -438,15 +439,9 @@ class BanditHead(nn.Module):
 
     def _checked_action(self, action: Any, inputs: Tensor) -> Tensor:
         """Return indices of arms, one for each of the inputs, or raise."""
-        action = as_indices("action", action, inputs.device)
-        lead = inputs.dim() - self.item_dims
-        check_shape("action", action, inputs.shape[:lead])
-        arms = self._number_of_arms(inputs)
-        if self.policy.estimator.validate and is_readable(action) and action.numel():
-            low, high = (bound.item() for bound in action.aminmax())
-            if low < 0 or high >= arms:
-                raise ValueError(f"action: expected indices from 0 to {arms - 1}, got {low if low < 0 else high}")
-        return action
+        shape = inputs.shape[: inputs.dim() - self.item_dims]
+        validate = self.policy.estimator.validate
+        return as_actions(action, shape, inputs.device, self._number_of_arms(inputs), validate)
 
     def _number_of_arms(self, inputs: Tensor) -> int:
         """Return K of decisions on checked inputs."""

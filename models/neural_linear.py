@@ -158,7 +158,7 @@ class NeuralLinearBandit(pl.LightningModule):
         self.encoder_batch_size = positive_integer("encoder_batch_size", encoder_batch_size)
         self.encoder_learning_rate = positive("encoder_learning_rate", encoder_learning_rate)
         self.sync_every = positive_integer("sync_every", sync_every)
-        # The rounds of several processes; and those that a loaded checkpoint says have not been learnt.
+        # Rounds that several processes share, and rounds of a loaded checkpoint that wait to be learnt.
         self._shared: SharedRounds | None = None
         self._waiting: list[Any] = []
         self.replay = None if self.train_encoder_every is None else Replay(replay_size)

@@ -154,19 +154,34 @@ def checked_actions(
 ) -> list[int] | None:
     """Return indices of arms below ``count``, or None if unreadable; or raise."""
     one = integer_at_hand(action) if not shape and device.type == "cpu" else None
-    known = [] if one is None else [one]
-    if one is None:
-        index = as_indices("action", action, device)
-        check_shape("action", index, shape)
-        if index.device != device:
-            raise ValueError(f"action: expected a tensor on {device}, got one on {index.device}")
-        if not is_readable(index) or not (index.is_cpu or validate):
-            return None
-        known = index.reshape(-1).tolist()
-    for k in known:
-        if not 0 <= k < count:
-            raise ValueError(f"action: expected indices from 0 to {count - 1}, got {k}")
-    return known
+    if one is not None:
+        if not 0 <= one < count:
+            raise out_of_range(one, count)
+        return [one]
+    may_ask = validate or device.type == "cpu"
+    index = as_actions(action, shape, device, count, may_ask)
+    return index.reshape(-1).tolist() if may_ask and is_readable(index) else None
+
+
+def as_actions(action: Any, shape: tuple[int, ...], device: torch.device, count: int, may_ask: bool) -> Tensor:
+    """Return indices of arms below ``count`` as a tensor, or raise.
+
+    Without ``may_ask``, values are not read.
+    """
+    index = as_indices("action", action, device)
+    check_shape("action", index, shape)
+    if index.device != device:
+        raise ValueError(f"action: expected a tensor on {device}, got one on {index.device}")
+    if may_ask and is_readable(index):
+        is_bad = (index < 0) | (index >= count)
+        if bool(is_bad.any()):
+            raise out_of_range(int(index[is_bad][0]), count)
+    return index
+
+
+def out_of_range(index: int, count: int) -> ValueError:
+    """Return the error of an index of no arm."""
+    return ValueError(f"action: expected indices from 0 to {count - 1}, got {index}")
 
 
 def rounds_of_arrays(

@@ -27,6 +27,9 @@ class BlockLearner(Learner):
     through :meth:`_learn_log`.
     """
 
+    if TYPE_CHECKING:
+        noise_scale: Any
+
     # Whether a round has an action beside its features.
     takes_actions = False
     # Whether a subclass has a step of its own, which `learn` then calls.
@@ -38,7 +41,7 @@ class BlockLearner(Learner):
 
     def _own_scale(self, reward: Tensor) -> Tensor:
         """Return the constructor's noise scale, shaped as responses. Not on NumPy views."""
-        raise NotImplementedError
+        return torch.full_like(reward, self.noise_scale)
 
     def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
         """Return how many rounds to take next from a log of which ``done`` are learnt.

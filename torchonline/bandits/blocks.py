@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import checked_actions, rounds_of_arrays
+from torchonline.bandits.arguments import as_actions, rounds_of_arrays
 from torchonline.core.backend import PLAIN, autocasts, exactly, is_readable
 from torchonline.core.checks import check_shape, kind, positive_integer, refusal, shape_text
-from torchonline.core.inputs import array_of, as_dense, as_indices, as_tensor, check_tensor
+from torchonline.core.inputs import array_of, as_dense, as_tensor, check_tensor
 from torchonline.core.ops import joined
 from torchonline.core.stepping import all_or_nothing, in_order, one_at_a_time
 
@@ -39,8 +39,17 @@ def learns_at_once(cls: Any, at_once: str, in_order: tuple[str, ...]) -> bool:
 
 
 def has_own_step(cls: Any) -> bool:
-    """Return whether a class has a ``step`` of its own, and no ``learn``."""
+    """Return whether a class redefines ``step`` and inherits ``learn``."""
     return hasattr(cls, "learn") and not learns_at_once(cls, "learn", ("step",))
+
+
+def learn_by_step(self: Any, block_size: int | None, mask: Any, *arguments: Any) -> None:
+    """Check the options of ``learn``, then learn by ``step``."""
+    if block_size is not None:
+        positive_integer("block_size", block_size)
+    if mask is not None:
+        raise TypeError(f"mask: expected None for {type(self).__name__}, which has a step of its own, and no learn")
+    self.step(*arguments)
 
 
 def totals_of_workers(self: Any, sums: list[Tensor]) -> list[Tensor]:
@@ -107,12 +116,10 @@ def learn_blocks(
 
     ``name`` is what errors call the features, of which a learner with actions has each round's too.
     """
-    size = None if block_size is None else positive_integer("block_size", block_size)
     if self.has_own_step:
-        if mask is not None:
-            raise TypeError(f"mask: expected None for {type(self).__name__}, which has a step of its own, and no learn")
-        self.step(x, *((action,) if self.takes_actions else ()), reward, noise_scale)
+        learn_by_step(self, block_size, mask, x, *((action,) if self.takes_actions else ()), reward, noise_scale)
         return
+    size = None if block_size is None else positive_integer("block_size", block_size)
     log = Log(self, x, reward, noise_scale, mask, action, name)
     state = list(self.state().values())
 
@@ -156,8 +163,8 @@ class Log:
         if mask is not None:
             mask = check_learners(mask, wanted[: len(wanted) - len(learner.output_shape)], self.state)
         if learner.takes_actions:
-            action = as_indices("action", action, self.state.device)
-            checked_actions(action, torch.Size(wanted), self.state.device, learner._arms_of(x), learner.validate)
+            device = self.state.device
+            action = as_actions(action, wanted, device, learner._arms_of(x), learner.validate or device.type == "cpu")
         if is_one:
             x, reward, scales, mask, action = (
                 None if value is None else value.reshape((*value.shape[:dims], 1, *value.shape[dims:]))

@@ -287,7 +287,9 @@ class DisjointArms(ComposedPolicy):
                 self.policy.estimator._write_chosen_(index, arm._statistics(self.copied), self.pooled)
             first += count
         rows = torch.nonzero(has_few[action]).squeeze(-1)
-        if rows.size(0) > 0:
+        if rows.size(0) == n:  # in the usual case, without copies
+            self._learn_beside(x, action, reward, noise_scale, None, block_size)
+        elif rows.size(0) > 0:
             self._learn_beside(x[rows], action[rows], reward[rows], noise_scale[rows], None, block_size)
 
     def _learn_beside(
@@ -335,7 +337,7 @@ class DisjointArms(ComposedPolicy):
         most = int(count.max()) if fleet._can_ask(count) else n
         slot = most * arm + torch.arange(arm.size(0), device=arm.device) - (count.cumsum(0) - count)[arm]
         room = x.new_zeros(arms * most)
-        rows = x.new_zeros((arms * most, x.size(-1))).index_copy(0, slot, x.flatten(0, -2)[order])
+        rows = x.new_zeros((arms * most, x.size(-1))).index_copy_(0, slot, x.flatten(0, -2)[order])
         rewards = room.index_copy(0, slot, reward.reshape(-1)[order])
         scales = (room + 1.0).index_copy(0, slot, noise_scale.reshape(-1)[order])
         taken = torch.arange(most, device=arm.device) < count.unsqueeze(-1)

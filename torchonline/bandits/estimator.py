@@ -207,10 +207,6 @@ class Estimator(BlockEstimator):
         """Return the possible rewards nearest to some numbers. Python only."""
         return values
 
-    def _own_scale(self, reward: Tensor) -> Tensor:
-        """Return the constructor's noise scale, shaped as responses. Not on NumPy views."""
-        return torch.full_like(reward, self.noise_scale)
-
     def forward(self, x: Tensor) -> Tensor:
         """Return the estimated mean reward: ``(*B, ..., d)`` to ``(*B, ...)``."""
         return self._response(self.predictor(x))

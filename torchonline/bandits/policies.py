@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.bandits.arguments import OWNER, checked_rows, on_rows, plain_arms
-from torchonline.bandits.blocks import has_own_step
+from torchonline.bandits.blocks import has_own_step, learn_by_step
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, positive_integer
@@ -259,13 +259,11 @@ class Policy(nn.Module):
         block_size: int | None = None,
         mask: ArrayLike | None = None,
     ) -> None:
-        if not self.has_own_step:
-            estimator: Any = self._modules["estimator"]
-            estimator.learn(x, reward, noise_scale, block_size=block_size, mask=mask)
+        if self.has_own_step:
+            learn_by_step(self, block_size, mask, x, reward, noise_scale)
             return
-        if mask is not None:
-            raise TypeError(f"mask: expected None for {type(self).__name__}, which has a step of its own, and no learn")
-        self.step(x, reward, noise_scale)
+        estimator: Any = self._modules["estimator"]
+        estimator.learn(x, reward, noise_scale, block_size=block_size, mask=mask)
 
     @torch.jit.export
     @in_python(_learn_in_python)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import checked_responses
+from torchonline.bandits.blocks import learn_by_step
 from torchonline.bandits.composed import ComposedPolicy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
@@ -13,7 +14,7 @@ from torchonline.bandits.policy_learner import in_turn
 from torchonline.bandits.radius_multiples import RadiusMultiples
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import in_python
-from torchonline.core.checks import positive_integer, shape_text
+from torchonline.core.checks import shape_text
 from torchonline.core.inputs import ArrayLike
 from torchonline.core.ops import of_chosen
 
@@ -104,9 +105,7 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
         *,
         block_size: int | None = None,
     ) -> None:
-        if block_size is not None:
-            positive_integer("block_size", block_size)
-        self.step(arms, action, reward, noise_scale)
+        learn_by_step(self, block_size, None, arms, action, reward, noise_scale)
 
     @torch.jit.export
     @in_python(_learn_blocks_in_python)

@@ -78,16 +78,21 @@ def add_squares_(V: PrecisionMatrix, squares: Tensor) -> tuple[Tensor, Tensor]:
     this factor. It does not depend on the units of the features. It is NaN where V has no Cholesky factor.
     """
     matrix, inverse, lost = V
-    increase_compensated_(matrix, lost, 0.5 * (squares + squares.mT))
+    increase_compensated_(matrix, lost, symmetric(squares))
     exact = matrix.to(torch.float64)
     if lost is not None:
         exact = exact - lost.to(torch.float64)
     factor, failed = torch.linalg.cholesky_ex(exact)
-    factor = torch.where((failed != 0).unsqueeze(-1).unsqueeze(-1), float("nan"), factor)
+    factor.masked_fill_((failed != 0).unsqueeze(-1).unsqueeze(-1), float("nan"))
     anew = torch.cholesky_inverse(factor)
-    inverse.copy_(0.5 * (anew + anew.mT))
+    inverse.copy_(symmetric(anew))
     inflation = exact.diagonal(dim1=-2, dim2=-1) * anew.diagonal(dim1=-2, dim2=-1)
     return factor, inflation.amax(-1)
+
+
+def symmetric(matrix: Tensor) -> Tensor:
+    """Return the symmetric part of a matrix, ``(*B, d, d)``."""
+    return (matrix + matrix.mT).mul_(0.5)
 
 
 def log_det(factor: Tensor) -> Tensor:
