@@ -31,7 +31,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,7 @@ class Run:
     missed: int  # trials whose confidence set ever missed the truth
     seconds: float  # processor time of a round of all trials
     options: dict[str, Any]  # chosen by tuning
+    tried: list[dict[str, Any]] = field(default_factory=list)  # the candidates of tuning, and what they came to
 
 
 def make_policy(name: str, setting: Setting, rounds: int, trials: int, **options: Any) -> UCB:
@@ -168,15 +169,15 @@ def run(name: str, setting: Setting) -> Run:
     """Tune if asked for, then play."""
     torch.set_num_threads(1)
     options: dict[str, Any] = {}
+    tried: list[dict[str, Any]] = []
     if setting.tuned:
-        trials = min(10, setting.trials)
-        options = min(
-            candidates(name),
-            key=lambda choice: float(
-                play(name, setting, max(1, setting.rounds // 4), trials, seed=2, **choice).regret[-1].mean()
-            ),
-        )
-    return play(name, setting, setting.rounds, setting.trials, seed=1, **options)
+        trials, rounds = min(10, setting.trials), max(1, setting.rounds // 4)
+        for choice in candidates(name):
+            regret = play(name, setting, rounds, trials, seed=2, **choice).regret[-1]
+            tried.append({"options": choice, "regret": regret.tolist()})
+        options = min(tried, key=lambda one: sum(one["regret"]))["options"]
+    found = play(name, setting, setting.rounds, setting.trials, seed=1, **options)
+    return replace(found, tried=tried)
 
 
 def kept_run(name: str, setting: Setting, folder: Path) -> Run:
