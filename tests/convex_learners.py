@@ -81,7 +81,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "CLAOONS": [
         {},
-        {"gradient_scale": None, "length_scale": 0.5},
+        {"gradient_scale": 1.0, "length_scale": 0.5},
         {"preset": "paper"},
         {"form": "sketch", "sketch_size": 2},
     ],

@@ -30,8 +30,12 @@ class CLAOONS(OptimisticNewton):
         \text{regret} = \tilde O\big((D_1 + \|u\|^2/D_1)\sqrt{\textstyle\sum_t\|g_t - g_{t-1}\|^2} + G\,D_T + G\|u\|^3/D_1^2
         + G\|u\|^2/D_1\big), \qquad D_T \le \max\{D_1, 2D_1\sqrt{S_T}\},
 
-    without knowledge of G or :math:`\|u\|` (Theorem 5.1 of the reference, corrected: docs/parameter_free.md). The
-    logarithms are of T and :math:`G/z_1`. :math:`G\,D_T` is of order :math:`GD_1\sqrt T` unless gradients vanish.
+    without knowledge of G or :math:`\|u\|` (Theorem 4.5 of the reference, corrected: docs/parameter_free.md). The
+    logarithms are of T and :math:`G/z_1`. :math:`G\,D_T` is of order :math:`GD_1\sqrt T` unless gradients vanish. In the
+    stochastically extended adversarial model it is at most :math:`GD_1(1 + 2\sqrt{(\sigma_{1:T} + G_{1:T})/z_1})` in
+    expectation, where :math:`\sigma_{1:T}` and :math:`G_{1:T}` sum the mean lengths of the noise and the lengths of the expected
+    gradients: the reference's :math:`\sqrt{\sigma_{1:T} + G_{1:T}}`, with units. By default :math:`z_1` is the length of the first
+    gradient that is not 0, which costs :math:`z_1\|u\|` more. Then decisions do not depend on the unit of the loss.
     ``form="sketch"`` adds :math:`2D^2` times ``curvature.removed_spectrum`` for each start.
 
     This learner is here because the paper has it. In noise its regret grows almost like T for long: take
@@ -40,8 +44,9 @@ class CLAOONS(OptimisticNewton):
 
     Args:
         dim: number of coordinates d.
-        gradient_scale: :math:`z_1` > 0, below or about the length of a gradient; None for the length of the first
-            gradient that is not 0. That gradient is then not learnt from.
+        gradient_scale: :math:`z_1`. None, the default, takes the length of the first gradient that is not 0, which is then not
+            learnt from. A number > 0 must be below or about the length of a gradient: where gradients are much shorter, the
+            learner hardly moves, and the bound, whose G is at least :math:`z_1`, says nothing.
         length_scale: first radius :math:`D_1` > 0, the unit of length.
         preset: ``"default"``: kappa, cap, look 9, 18, 2.25 and the ridge :math:`z/D_1`; ``"paper"``: 32, 64, 4, the ridge
             :math:`4z^2`, and a :math:`\max\|g\|` of at least 1.
@@ -83,7 +88,7 @@ class CLAOONS(OptimisticNewton):
         self,
         dim: int,
         *,
-        gradient_scale: float | None = 1.0,
+        gradient_scale: float | None = None,
         length_scale: float = 1.0,
         preset: str = "default",
         form: str = "eigen",

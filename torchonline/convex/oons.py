@@ -34,7 +34,7 @@ class OONS(HintedLearner, OptimisticNewton):
     kappa/cap. With the default preset this is of order :math:`d\ln T\,(R\sqrt{\sum_t\|g_t - m_t\|^2} + GR)`. If losses
     are convex, the sum on the left bounds the regret. In rounds that ``clipped_rounds`` counts, the bound is for the
     gradients as cut. docs/parameter_free.md has the proof, and the rate for losses between stochastic and adversarial
-    (Theorem 3.1 of the reference).
+    (Theorem 3.2 of the reference; the bound on every sequence is its Theorem 3.1 with other constants).
 
     Without a ball, ``radius_bound=math.inf``, :math:`\ell` is ``length_scale``, nothing is projected, and :math:`R_t` is
     the largest of :math:`\ell` and all :math:`\|x'_s\| + \|m_s\|/\rho_s` so far. The bound has another last term, and no
