@@ -50,7 +50,8 @@ WRITTEN = {
     "examples/papers/glb_omd_coverage.py": ["glb_omd_coverage.png"],
     "examples/papers/glb_omd_speed.py": ["glb_omd_speed.png"],
     "examples/papers/hvt_ucb.py": [
-        f"hvt_ucb_{name}.png" for name in ("student_t", "gaussian", "wrong_moment", "infinite_variance")
+        "hvt_ucb.json",
+        *(f"hvt_ucb_{name}.png" for name in ("student_t", "gaussian", "wrong_moment", "infinite_variance")),
     ],
     "examples/papers/hvt_ucb_coverage.py": ["hvt_ucb_coverage.png"],
     "examples/papers/hvt_ucb_speed.py": ["hvt_ucb_speed.png"],
@@ -206,9 +207,10 @@ SAID = {
     "examples/papers/glb_omd_speed.py": ["OFUGLB, scipy", "exported program", "LocalGLB: a round at t = 20"],
     "examples/papers/glb_omd_coverage.py": ["logistic, S = 8", "GLBOMD: at most", "LocalGLB: at most"],
     "examples/papers/hvt_ucb.py": [
-        "moment norm 4.388 at order 1.99",
-        "Student-t 2.1 noise, told 1.31, redrawn arms, tuned",
-        "Pareto 1.5 noise, fixed arms, theory",
+        "| Student-t 2.1 | 1.99 | 4.388 |",
+        "Student-t 2.1 noise, told 1.31, redrawn arms, tuned: regret",
+        "Pareto 1.5 noise, fixed arms, theory: regret",
+        "Candidates within two standard errors of the best, in tuning",
         *("HeavyTailUCB, symmetric", "HvtUCB", "OFUL", "HeavyOFUL", "CRTM", "CRMM", "TOFU", "MENU"),
     ],
     "examples/papers/hvt_ucb_coverage.py": ["one-sided Pareto 1.5", "HeavyTailUCB: at most"],
