@@ -191,6 +191,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
+def listed(lines: Iterable[str]) -> str:
+    """Return a list in Markdown."""
+    return "\n".join(f"- {line}" for line in lines)
+
+
 def short(number: float) -> str:
     """Return a number with three digits, or all digits before the point."""
     size = abs(number)

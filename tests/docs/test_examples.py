@@ -225,7 +225,7 @@ SAID = {
         ),
         "CA-OONS, meta paper, preset paper: slope in T",
         "drift to and fro, without noise: regret after 4 rounds",
-        "The additive constant is G sqrt(T) = 3.",
+        "The additive constant is G√T = 3.",
         *("least constant with which it holds", "What CA-OONS pays for", "hindsight"),
         *("OONS, tight", "Optimistic OMD", "OFTRL", "KT", "Mirror descent", "CLA-OONS", "FreeGrad", "AdaGrad, tuned"),
     ],
