@@ -79,7 +79,7 @@ def test_a_run_goes_on_where_it_stopped(
         counting(experiment, log, "a", "fails", "b").main(None, arguments)
     counting(experiment, log, "a", "b").main(None, arguments)
     assert log.read_text().split() == ["a", "fails", "b"]
-    assert "| jobs |\n| --- |\n| 2 |" in capsys.readouterr().out
+    assert "| jobs |\n|---|\n| 2 |" in capsys.readouterr().out
     written = json.loads((tmp_path / "counting.json").read_text())
     assert {name: run["result"] for name, run in written["runs"].items()} == {
         name: {"third": 0.3333333} for name in "ab"
