@@ -29,7 +29,7 @@ class DAdaptation(ConvexLearner):
     :math:`d_t` never exceeds the distance to the optimum of one convex loss without noise, for steps that also shrink as those of
     AdaGrad. The steps here do not shrink, and gradients with noise, or that drift, can make :math:`d_t` too large for good.
 
-    Decisions do not depend on the unit of the loss. Steps, decisions and d are cut at length 1e75 (1e11 in float32), where the
+    Decisions do not depend on the unit of the loss. Steps, decisions and d are cut at length 1e75 (1e9 in float32), where the
     guarantee ends. Cost of a round: O(d).
 
     Args:

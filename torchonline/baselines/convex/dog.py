@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.ops import along, assign_, count_, dot, increase_, maximum, number, or_one, roundoff, sqrt
+from torchonline.core.ops import along, assign_, count_, dot, increase_, maximum, number, or_one, sqrt, squarable
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import in_ball
 
 
 def farthest(x: Tensor) -> float:
     """Return the length at which decisions stop that have no other bound, in the dtype of ``x``."""
-    return 1e11 if roundoff(x) > 1e-12 else 1e75
+    return float(squarable(x) ** 0.5)
 
 
 class DistanceOverGradients(ConvexLearner):
@@ -63,7 +63,7 @@ class DoG(DistanceOverGradients):
     distribution, the paper bounds the loss of the average of the iterates with the weights :math:`r_t`, for a version with
     smaller steps. The decision is the last iterate: averages are the user's affair, and the authors call them crucial.
 
-    Decisions do not depend on the unit of the loss. They stop at length 1e75 (1e11 in float32). Cost of a round: O(d).
+    Decisions do not depend on the unit of the loss. They stop at length 1e75 (1e9 in float32). Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.

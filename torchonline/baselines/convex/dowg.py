@@ -25,7 +25,7 @@ class DoWG(DistanceOverGradients):
     no regret bound follows. For one convex loss, Lipschitz or smooth, the paper bounds the loss of the average of the iterates
     with the weights :math:`r_t^2`, on a bounded domain. The decision is the last iterate: averages are the user's affair.
 
-    Decisions do not depend on the unit of the loss. They stop at length 1e75 (1e11 in float32). Cost of a round: O(d).
+    Decisions do not depend on the unit of the loss. They stop at length 1e75 (1e9 in float32). Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.

@@ -29,7 +29,7 @@ class Prodigy(ConvexLearner):
     Guarantee: none that we can vouch for. The paper bounds the loss of one convex function without noise, for versions of
     dual averaging and gradient descent whose means do not decay.
 
-    Decisions depend on the unit of the loss through :math:`\epsilon` only. The decision, d and d g are cut at 1e75 (1e11 in
+    Decisions depend on the unit of the loss through :math:`\epsilon` only. The decision, d and d g are cut at 1e75 (1e9 in
     float32). Cost of a round: O(d); four vectors of memory.
 
     Args:
