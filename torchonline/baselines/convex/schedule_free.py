@@ -50,6 +50,7 @@ class ScheduleFree(ConvexLearner):
         and queries a test matches. As in that code, the first average leaves out the start, which the paper's does not.
     """
 
+    asks_elsewhere = True
     statistics_depend_on = ("step_size", "momentum")
 
     base: Tensor
