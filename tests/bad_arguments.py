@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import torchonline
 from tests.learners import DIM
 from torchonline.bandits.estimator import Estimator
+from torchonline.convex.domains import Box, NuclearBall, Simplex
 
 Bad = tuple[str, str, dict[str, Any]]
 
@@ -79,6 +80,8 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "per_coordinate": [1, 0, None, "yes"],
     **dict.fromkeys(("meta", "preset", "form", "schedule"), NO_WORD),
     "hint": ["first", "", None, 1.0, True],
+    # Of another dimension, without a projection, of one point.
+    "domain": ["simplex", 1.0, True, torch.ones(3), Simplex(4), NuclearBall(1, 3), Box(torch.ones(3), torch.ones(3))],
 }
 
 
@@ -264,6 +267,15 @@ def bad_rounds(learner: Any) -> Iterator[Bad]:
         kinds = no_floats(value, is_real=name == "values") | no_values(value) | {"None": None}
         kinds |= {"two dimensions too many": value[None, None], "no dimension": value.reshape(-1)[0]}
         kinds |= {"a query too many": torch.cat([value, point], at), "no query": value.narrow(at, 0, 0)}
+        if name == "gradients" and learner.response == "gradients":
+            bits = torch.zeros_like(value)
+            bits[..., 0] = torch.nan
+            del kinds["a sparse tensor"]  # which is made dense
+            kinds |= {
+                "a sparse tensor with NaN": bits.to_sparse(),
+                "a sparse tensor of integers": value.to(torch.int64).to_sparse(),
+                "a sparse tensor of another shape": value[..., 1:].to_sparse(),
+            }
         if name == "gradients":
             kinds |= {
                 "a coordinate too few": value[..., 1:],

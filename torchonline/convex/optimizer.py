@@ -30,6 +30,7 @@ LEARNERS: dict[str, tuple[type[ConvexLearner], dict[str, Any], float]] = {
     "ca-values": (CAOONS, {"meta": "values"}, 512),
 }
 DECIDED = {"dim", "batch_shape", "dtype", "device"}  # arguments of a learner that follow from its group
+NOT_OFFERED = {"domain"}  # a set of the moves, which a state dict of numbers could not hold
 # Entries of a group that are no options of its learner.
 RESERVED = {"params", "param_names", "learner", "lr", "initial_lr"}
 
@@ -330,7 +331,11 @@ def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
     for old, new in former_names(cls).items():
         renamed_option(group, old, new, stacklevel=6)  # the caller of ParameterFree
     parameters = inspect.signature(cls).parameters
-    known = {name: parameter.default for name, parameter in parameters.items() if name not in DECIDED | settled.keys()}
+    known = {
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if name not in DECIDED | NOT_OFFERED | settled.keys()
+    }
     rate_of(group)
     for option in group:
         if option not in known and option not in RESERVED:
