@@ -10,8 +10,8 @@ radius, GLB-OMD with this library's empirical radius, and LocalGLB, for which no
   the paper's experiments, 20 in the unit disk, fixed or redrawn. There the gap to the second best arm, or its law, makes less
   regret possible. The learners do not know T, so one run has all T.
 - **kappa*.** Arms are the circle and a constant, x = (cos, sin, 1) / sqrt(2), and x'theta = cos(angle to the best) + c. The
-  offset c moves kappa* and nothing else. S = 6, T = 8000.
-- **S.** The circle again, with a parameter of norm S = 2 to 9, T = 8000.
+  offset c moves kappa* and nothing else. S = 6, T = 4000.
+- **S.** The circle again, with a parameter of norm S = 2 to 9, T = 4000.
 
 A slope is the mean over trials of each trial's least-squares slope, with the 95 % interval of Student's t. A theorem's bound may
 hold although a slope differs from its exponents: constants and logarithms may rule in the range that is shown.
@@ -111,7 +111,7 @@ def play(
 
 
 def jobs(quick: bool) -> dict[str, Job]:
-    trials, at, rounds = (3, [8, 16], 12) if quick else (40, [500 * 2**k for k in range(7)], 8000)
+    trials, at, rounds = (3, [8, 16], 12) if quick else (40, [500 * 2**k for k in range(7)], 4000)
     norms = NORMS[:2] if quick else NORMS
     found = {}
     for learner in LEARNERS:
