@@ -20,9 +20,13 @@ real visits. LocalGLB chooses, with three values of ``noise_scale`` in ``step``:
 - the square root of the most visits possible, here 77. For counts from 0 to M, noise_scale = sqrt(M) keeps the guarantee
   (docs/generalized_linear.md); draws are cut at M, which moves some means by a few percent.
 
-The table has the number of runs whose set ever lost the truth, those in which ``estimator.misspecified`` became True, and those
-with a warning of NoiseDiagnostic, which tests the promise that the variance is at most noise_scale^2 times the mean. It is given
-the upper confidence bound of the mean, so a kept promise causes a warning with probability alpha + delta at most.
+The table has the number of runs whose set ever lost the truth, and what a user can see, for the real visits too:
+
+- runs in which ``estimator.misspecified`` became True;
+- runs with a warning of NoiseDiagnostic, which tests the promise that the variance is at most noise_scale^2 times the mean. It is
+  given the upper confidence bound of the mean and the error bar of the prediction, so a kept promise causes a warning with
+  probability alpha + delta at most; without error bars, and with the estimated mean, it is sooner and only approximate;
+- the dispersion: the mean of (visits - mean)^2 / mean with each round's own prediction, 1 under Poisson's law.
 
     python examples/counts.py    # a few minutes; seconds with --quick
 """
@@ -178,8 +182,10 @@ def hindsight(data: Visits, rounds: int, trials: int) -> tuple[Tensor, Tensor]:
     return play((lambda: policy, 0.0), data, rounds, trials)
 
 
-def count_sets(a: float, scale: float, cut: float, theta: Tensor, data: Visits, rounds: int, trials: int) -> list[str]:
-    """Return how often sets lost the truth, what noticed, and after how many rounds."""
+def count_sets(
+    a: float | None, scale: float, cut: float, theta: Tensor, data: Visits, rounds: int, trials: int
+) -> tuple[str, ...]:
+    """Return how often sets lost the truth, and what noticed; a is that of ``draw``, None for the real visits."""
     generator = torch.Generator().manual_seed(2)
     policy = LocalGLB(
         len(theta),
@@ -189,31 +195,34 @@ def count_sets(a: float, scale: float, cut: float, theta: Tensor, data: Visits, 
         batch_shape=(trials,),
     )
     estimator: Any = policy.estimator
-    diagnostic = NoiseDiagnostic(2.0, (trials,), ALPHA)
+    diagnostics = [NoiseDiagnostic(2.0, (trials,), ALPHA) for _ in range(2)]
+    firsts = [torch.full((trials,), math.inf) for _ in diagnostics]
     missed, flagged = torch.zeros(trials, dtype=torch.bool), torch.zeros(trials, dtype=torch.bool)
-    first = torch.full((trials,), math.inf)
     scales = torch.full((trials,), scale, dtype=torch.float64)
+    own = torch.zeros(trials, dtype=torch.float64)
     for t in range(rounds):
-        arms = data.features[torch.randint(len(data.features), (trials, ARMS), generator=generator)]
-        x = torch.take_along_dim(arms, policy.select(arms)[:, None, None], 1).squeeze(1)
-        visits = draw((x @ theta).exp(), a, generator).clamp(max=cut)
+        rows = torch.randint(len(data.features), (trials, ARMS), generator=generator)
+        row = rows.gather(1, policy.select(data.features[rows]).unsqueeze(1)).squeeze(1)
+        x = data.features[row]
+        visits = data.visits[row] if a is None else draw((x @ theta).exp(), a, generator).clamp(max=cut)
         low, high = estimator.interval(x)
         mean = estimator(x)
-        error = torch.maximum(high - mean, mean - low)
-        diagnostic.update(visits - mean, scale * high.sqrt(), error)
+        own += (visits - mean).square() / mean / rounds
+        diagnostics[0].update(visits - mean, scale * high.sqrt(), torch.maximum(high - mean, mean - low))
+        diagnostics[1].update(visits - mean, scale * mean.sqrt())
         policy.step(x, visits, scales)
         missed |= has_missed(estimator, theta.expand(trials, -1))
         flagged |= estimator.misspecified
-        warned = diagnostic.compute().noise_scale_is_small
-        first = torch.where(warned & first.isinf(), t + 1.0, first)
+        warned = [diagnostic.compute().noise_scale_is_small for diagnostic in diagnostics]
+        firsts = [torch.where(now & first.isinf(), t + 1.0, first) for now, first in zip(warned, firsts, strict=True)]
+    lost = "" if a is None else str(int(missed.sum()))
+    return (lost, str(int(flagged.sum())), *map(when, firsts), f"{float(own.mean()):.1f}")
+
+
+def when(first: Tensor) -> str:
+    """Return how many runs were warned, and the median round of the first warning."""
     seen = first[~first.isinf()]
-    when = f", after {int(seen.median())} rounds (median)" if len(seen) else ""
-    return [
-        str(int(missed.sum())),
-        str(int(flagged.sum())),
-        f"{len(seen)}{when}",
-        f"{float(estimator.radius().mean()):.1f}",
-    ]
+    return f"{len(seen)} (round {int(seen.median())})" if len(seen) else "0"
 
 
 def markdown(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -244,7 +253,7 @@ def main() -> None:
         f"{told['theta_bound']:.2f}; for lines, sd {told['sd']:.2f} and theta_bound {told['line_bound']:.2f}."
     )
     makers = contenders(data, told, trials)
-    laws = (("Poisson", 0.0), ("negative binomial", a))
+    laws: tuple[tuple[str, float | None], ...] = (("Poisson", 0.0), ("negative binomial", a), ("real visits", None))
     most = float(data.visits.max())
     scales = (("none", 1.0), ("root of the dispersion", math.sqrt(told["dispersion"])), ("root of 77", math.sqrt(most)))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -267,8 +276,10 @@ def main() -> None:
         facts,
         f"Real visits of the chosen of {ARMS}, mean ± standard error of {trials} runs of {rounds} rounds",
         markdown(("learner", "all rounds", "last quarter"), chosen),
-        f"Visits drawn from the fit: of {runs} runs of {rounds // 2} rounds, delta = 0.01",
-        markdown(("law", "noise_scale", "set lost", "misspecified", "diagnostic warned", "radius"), sets),
+        f"Sets and warnings: of {runs} runs of {rounds // 2} rounds, delta = 0.01 (median round of a first warning)",
+        markdown(
+            ("visits", "noise_scale", "set lost", "misspecified", "warned", "warned, no error bars", "dispersion"), sets
+        ),
     )
     console.print("\n\n".join(texts), markup=False, highlight=False)
     path = options.output / "counts.md"
