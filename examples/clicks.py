@@ -237,7 +237,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--quick", "--smoke", action="store_true", help="a few rounds, to see that it runs")
     options = parser.parse_args()
-    rounds, logged, trials, most = (30, 60, 3, 300) if options.quick else (20000, 20000, 10, 10**6)
+    rounds, logged, trials, most = (30, 60, 3, 300) if options.quick else (10000, 20000, 10, 10**6)
     options.output.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     console = Console(soft_wrap=True)
