@@ -69,6 +69,8 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "experts": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
     "sketch_size": [0, -1, 1.5, True, "3", None],
     **dict.fromkeys(("lipschitz", "length_scale", "gradient_scale", "step_size", "initial_wealth"), NOT_POSITIVE),
+    **dict.fromkeys(("step_scale", "initial_distance"), NOT_POSITIVE),
+    "momentum": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
     "radius_bound": [0.0, -1.0, math.nan, -math.inf, *NOT_A_NUMBER, (1.0, 2.0), torch.ones(3)],
     "smoothness": [-1.0, *NOT_FINITE, *NOT_A_NUMBER],
     "rate": [*NOT_POSITIVE, (0.1,), (0.1, 0.0, 0.1), (0.1, math.nan, 0.1), torch.ones(2), torch.ones(3, 1)],

@@ -51,6 +51,9 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "length_scale": (3.0,),
     "gradient_scale": (3.0,),
     "step_size": (3.0,),
+    "step_scale": (3.0,),
+    "initial_distance": (3.0,),
+    "momentum": (0.5,),
     "smoothness": (3.0,),
     "prior": ((1.0, 1.0, 3.0),),
     "restarts": (True, False),
@@ -59,7 +62,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "initial_wealth": (3.0,),
     "preset": ("default", "paper", "scaled", "tight"),
     "meta": ("values", "linear", "paper"),
-    "schedule": ("sqrt", "constant"),
+    "schedule": ("sqrt", "constant", "recursive", "minimum"),
     "form": ("eigen", "frozen", "sketch", "norm", "diagonal"),
 }
 # The options that change the path through the code; a class that is not named comes as it is.
@@ -96,7 +99,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "OGD": [{}, {"schedule": "constant", "radius_bound": 0.5}],
     "AdaGrad": [{}, {"radius_bound": 0.5}, {"form": "diagonal"}, {"form": "diagonal", "radius_bound": 0.5}],
     "OptimisticOMD": [{}, {"smoothness": 1.0}],
-    "OFTRL": [{}, {"smoothness": 1.0}],
+    "OFTRL": [{}, {"smoothness": 1.0}, {"schedule": "minimum"}],
+    "ScaleFreeCoinBetting": [{}, {"lipschitz": 1.0, "radius_bound": 0.5}],
     "ParameterFreeMirrorDescent": [{}, {"hint": "zero", "radius_bound": 0.5}],
 }
 

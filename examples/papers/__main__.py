@@ -19,7 +19,9 @@ FOLDER = Path(__file__).parent
 
 def scripts() -> dict[str, str]:
     """Return the first line of each script's docstring, by its name."""
-    texts = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.py")) if path.stem != "__main__"}
+    texts = {
+        path.stem: path.read_text() for path in sorted(FOLDER.glob("*.py")) if path.stem not in ("__main__", "pages")
+    }
     return {
         name: text.lstrip("r").removeprefix('"""').splitlines()[0]
         for name, text in texts.items()

@@ -207,13 +207,17 @@ def by_setting(results: Results) -> dict[str, dict[str, Any]]:
     }
 
 
+def summary(regret: list[float]) -> tuple[float, float, float, float]:
+    """Return the mean, the standard deviation, the median and the worst."""
+    return statistics.fmean(regret), statistics.stdev(regret), statistics.median(regret), max(regret)
+
+
 def regret_table(runs: dict[str, Any], is_tuned: bool) -> str:
     header = ["algorithm", "mean", "sd", "median", "worst", "radius", "failed", "time"]
     rows = []
     for name, one in runs.items():
         regret = one["regret"]
-        numbers = (statistics.fmean(regret), statistics.stdev(regret), statistics.median(regret), max(regret))
-        row = [name, *(f"{number:.0f}" for number in numbers), f"{one['radius']:.3g}", str(one["missed"])]
+        row = [name, *(f"{number:.0f}" for number in summary(regret)), f"{one['radius']:.3g}", str(one["missed"])]
         row.append(f"{one['seconds'] / runs['OFUL']['seconds']:.1f}")
         if is_tuned:
             row.append(
@@ -241,6 +245,19 @@ def order_table(found: dict[str, dict[str, Any]]) -> str:
     return table(("algorithm", *(setting.replace(" noise", "").removesuffix(", tuned") for setting in found)), rows)
 
 
+def safety_table(found: dict[str, dict[str, Any]]) -> str:
+    """Return what the learners of this library, OFUL and HvtUCB do by theory on arms that are redrawn."""
+    rows = []
+    for law in LAWS:
+        runs = found[f"{law} noise, redrawn arms, theory"]
+        for name in ("HeavyTailUCB", "HeavyTailUCB, symmetric", "OFUL", "HvtUCB"):
+            if name in runs:
+                regret = runs[name]["regret"]
+                failed = f"{runs[name]['missed']} of {len(regret)}"
+                rows.append((law, name, *(f"{number:.0f}" for number in summary(regret)), failed))
+    return table(("noise", "learner", "mean regret", "sd", "median", "worst", "sets that failed"), rows)
+
+
 def norm_table() -> str:
     orders = (("Student-t 2.1", 2.0), ("Student-t 2.1", 1.99), ("Student-t 2.1", 1.0), ("Student-t 1.5", 1.4))
     rows = [(law, f"{p:g}", f"{LAWS[law].moment_norm(p):.3f}") for law, p in (*orders, ("Pareto 1.5", 1.4))]
@@ -252,7 +269,8 @@ def tables(results: Results) -> dict[str, str]:
     made = {f"{setting}: regret": regret_table(runs, "tuned" in setting) for setting, runs in found.items()}
     tuned = {setting: runs for setting, runs in found.items() if "tuned" in setting}
     order = "Candidates within two standard errors of the best, in tuning"
-    return {"Norms of the noise": norm_table()} | made | {order: order_table(tuned)}
+    first = {"Norms of the noise": norm_table(), "Widths of theory, redrawn arms": safety_table(found)}
+    return first | made | {order: order_table(tuned)}
 
 
 FIGURES = {

@@ -7,10 +7,18 @@ recalled or inferred. The docstrings name these constants. Those that are worth 
 
 from torchonline.baselines.convex.adagrad import AdaGrad
 from torchonline.baselines.convex.coin_betting import CoinBetting
+from torchonline.baselines.convex.d_adaptation import DAdaptation
+from torchonline.baselines.convex.dog import DoG
+from torchonline.baselines.convex.dowg import DoWG
+from torchonline.baselines.convex.expert_ensemble import ExpertEnsemble
 from torchonline.baselines.convex.oftrl import OFTRL
 from torchonline.baselines.convex.ogd import OGD
 from torchonline.baselines.convex.optimistic_omd import OptimisticOMD
 from torchonline.baselines.convex.parameter_free_md import ParameterFreeMirrorDescent
+from torchonline.baselines.convex.prodigy import Prodigy
+from torchonline.baselines.convex.scale_free_coin_betting import ScaleFreeCoinBetting
+from torchonline.baselines.convex.schedule_free import ScheduleFree
+from torchonline.baselines.convex.solo_ftrl import SOLOFTRL
 from torchonline.baselines.generalized_linear.ecolog import ECOLog, ECOLogRegression
 from torchonline.baselines.generalized_linear.glm_ucb import GLMUCB, GLMUCBRegression
 from torchonline.baselines.generalized_linear.gloc import GLOC, GLOCRegression
@@ -30,6 +38,16 @@ from torchonline.baselines.private.noisy_sfw import NoisySFW
 from torchonline.baselines.private.noisy_sgd import NoisySGD
 
 __all__ = ["OFTRL", "OGD", "AdaGrad", "CoinBetting", "OptimisticOMD", "ParameterFreeMirrorDescent"]
+__all__ += [
+    "SOLOFTRL",
+    "DAdaptation",
+    "DoG",
+    "DoWG",
+    "ExpertEnsemble",
+    "Prodigy",
+    "ScaleFreeCoinBetting",
+    "ScheduleFree",
+]
 __all__ += ["GLMUCB", "GLOC", "OFUGLB", "ECOLog", "OFULMLogB", "OFULogR", "RSGLinCB"]
 __all__ += ["ECOLogRegression", "GLMUCBRegression", "GLOCRegression", "MLogBRegression"]
 __all__ += ["OFUGLBRegression", "OFULogRRegression", "RSGLinCBRegression"]

@@ -42,6 +42,8 @@ class ConvexLearner(Learner):
     # Whether `step` needs the values of the loss, and what its errors call the gradients.
     needs_values = False
     response = "gradients"
+    # Whether the one query is another point than the decision.
+    asks_elsewhere = False
     # Counts what decisions cost, in a learner that warns where features are not scaled.
     watch: DivergenceWatch | None = None
 
