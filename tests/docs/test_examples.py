@@ -65,6 +65,7 @@ WRITTEN = {
     ],
     "examples/papers/hvt_ucb_coverage.py": ["hvt_ucb_coverage.png"],
     "examples/papers/hvt_ucb_speed.py": ["hvt_ucb_speed.png"],
+    "examples/papers/oons_bounds.py": ["oons_bounds.json"],
     "examples/papers/parameter_free.py": [
         "parameter_free.json",
         *(f"parameter_free_{name}.png" for name in ("growth", "noise", "comparator")),
@@ -249,6 +250,16 @@ SAID = {
     ],
     "examples/papers/hvt_ucb_coverage.py": ["one-sided Pareto 1.5", "HeavyTailUCB: at most"],
     "examples/papers/hvt_ucb_speed.py": ["HEAVY-OFUL, cold gradient descent", "times as long as one at t = 50"],
+    "examples/papers/oons_bounds.py": [
+        "Table 1 as T varies",
+        "| OFTRL, least of two | ",
+        "| largest variance | ",
+        "random order, 32 passes",
+        "Equation (2), explicit and implicit hints",
+        "sleeping / told",
+        "| CLA-OONS, tiny first gradient | ",
+        "The radius of CLA-OONS",
+    ],
     "examples/papers/parameter_free.py": [
         *(
             "fixed noise: regret",
