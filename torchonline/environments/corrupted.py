@@ -10,7 +10,7 @@ from torchonline.environments.sea import SEAStream
 
 
 class CorruptedStream(SEAStream):
-    r"""Stream of independent losses of which an adversary corrupts one in ``spacing`` rounds.
+    r"""Stream of independent losses, of which an adversary corrupts some.
 
     In rounds ``spacing``, 2 ``spacing``, ... the adversary adds :math:`\pm\text{corruption}\cdot\langle u/U, x\rangle` to the
     loss, plus and minus in turn, so that losses point away from the comparator u and back:

@@ -10,7 +10,7 @@ from torchonline.environments.sea import SEAStream
 
 
 class RandomOrderStream(SEAStream):
-    r"""Stream of K losses without replacement: each pass has them all once, in a random order.
+    r"""Stream of K losses without replacement, in passes of random order.
 
     The losses are :math:`h(x) + \langle b_k, x\rangle`, with :math:`b_k` in pairs of opposite vectors of length ``sigma`` and
     random directions, so that a pass sums to K h. The order of a pass is drawn for each trial. In the stochastically extended

@@ -210,11 +210,11 @@ class SEAStream:
         return self.sigma.square()
 
     def largest_variance(self) -> Tensor:
-        r"""Return :math:`\tilde\sigma_t^2 = E\sup_x\|\nabla f_t(x) - \nabla F_t(x)\|^2`, ``(*B)``, float64."""
+        r"""Return :math:`\tilde\sigma_t^2`, the mean of the largest square, ``(*B)``, float64."""
         return self.variance() * (self.cells * (1.0 - (1.0 - 1.0 / self.cells) ** self.cells))
 
     def deviation(self) -> Tensor:
-        r"""Return :math:`\sup_xE\|\nabla f_t(x) - \nabla F_t(x)\|`, ``(*B)``, float64."""
+        r"""Return the largest mean length of the noise at a point, ``(*B)``, float64."""
         return self.sigma / math.sqrt(self.cells)
 
     def _largest_gradient(self, radius: float) -> float:
