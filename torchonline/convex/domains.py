@@ -121,7 +121,9 @@ class LpBall(Domain):
     def project(self, point: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Project onto the ball, for the norms 1, 2 and infinity."""
         if self.norm == 2.0:
-            return project_ball(point, matrix, self.radius)
+            arrays: Any = point, matrix
+            found: Any = project_ball(*arrays, self.radius)
+            return found
         if self.norm == math.inf:
             ends = np.full(self.dim, self.radius)
             return project_between(point, matrix, -ends, ends)
