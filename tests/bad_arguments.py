@@ -76,6 +76,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "restarts": [1, 0, None, "yes"],
     "per_coordinate": [1, 0, None, "yes"],
     **dict.fromkeys(("meta", "preset", "form", "schedule"), NO_WORD),
+    "constants": ["theorem", "", "Program", None, 1.0, True],
     "hint": ["first", "", None, 1.0, True],
 }
 
