@@ -63,7 +63,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     **{name: [-1.0, *NOT_FINITE, *NOT_A_NUMBER] for name in ("decay", "exponent")},
     **dict.fromkeys(("gamma", "temperature", "cut"), NOT_POSITIVE),
     "quantile": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
-    **{name: [0, -1, 1.5, True, "3", None] for name in ("window", "warmup")},
+    **{name: [0, -1, 1.5, True, "3", None] for name in ("window", "warmup", "warm_up_rounds")},
     # Of convex learners.
     "experts": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
     "sketch_size": [0, -1, 1.5, True, "3", None],

@@ -11,6 +11,7 @@ from torchonline.baselines.convex.oftrl import OFTRL
 from torchonline.baselines.convex.ogd import OGD
 from torchonline.baselines.convex.optimistic_omd import OptimisticOMD
 from torchonline.baselines.convex.parameter_free_md import ParameterFreeMirrorDescent
+from torchonline.baselines.generalized_linear.ada_ofu_ecolog import AdaECOLog, AdaECOLogRegression
 from torchonline.baselines.generalized_linear.ecolog import ECOLog, ECOLogRegression
 from torchonline.baselines.generalized_linear.glm_ucb import GLMUCB, GLMUCBRegression
 from torchonline.baselines.generalized_linear.gloc import GLOC, GLOCRegression
@@ -30,8 +31,8 @@ from torchonline.baselines.private.noisy_sfw import NoisySFW
 from torchonline.baselines.private.noisy_sgd import NoisySGD
 
 __all__ = ["OFTRL", "OGD", "AdaGrad", "CoinBetting", "OptimisticOMD", "ParameterFreeMirrorDescent"]
-__all__ += ["GLMUCB", "GLOC", "OFUGLB", "ECOLog", "OFULMLogB", "OFULogR", "RSGLinCB"]
-__all__ += ["ECOLogRegression", "GLMUCBRegression", "GLOCRegression", "MLogBRegression"]
+__all__ += ["GLMUCB", "GLOC", "OFUGLB", "AdaECOLog", "ECOLog", "OFULMLogB", "OFULogR", "RSGLinCB"]
+__all__ += ["AdaECOLogRegression", "ECOLogRegression", "GLMUCBRegression", "GLOCRegression", "MLogBRegression"]
 __all__ += ["OFUGLBRegression", "OFULogRRegression", "RSGLinCBRegression"]
 __all__ += ["CRMM", "CRTM", "MENU", "TOFU", "HeavyOFUL"]
 __all__ += ["CRMMRegression", "CRTMRegression", "HeavyOFULRegression", "MENURegression", "TOFURegression"]
