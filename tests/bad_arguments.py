@@ -64,7 +64,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     **{name: [-1.0, *NOT_FINITE, *NOT_A_NUMBER] for name in ("decay", "exponent")},
     **dict.fromkeys(("gamma", "temperature", "cut"), NOT_POSITIVE),
     "quantile": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
-    **{name: [0, -1, 1.5, True, "3", None] for name in ("window", "warmup")},
+    **{name: [0, -1, 1.5, True, "3", None] for name in ("window", "warmup", "warm_up_rounds")},
     # Of convex learners.
     "experts": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
     "sketch_size": [0, -1, 1.5, True, "3", None],
@@ -79,6 +79,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "restarts": [1, 0, None, "yes"],
     "per_coordinate": [1, 0, None, "yes"],
     **dict.fromkeys(("meta", "preset", "form", "schedule"), NO_WORD),
+    "constants": ["theorem", "", "Program", None, 1.0, True],
     "hint": ["first", "", None, 1.0, True],
     # Of another dimension, without a projection, of one point.
     "domain": ["simplex", 1.0, True, torch.ones(3), Simplex(4), NuclearBall(1, 3), Box(torch.ones(3), torch.ones(3))],

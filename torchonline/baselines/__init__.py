@@ -19,6 +19,7 @@ from torchonline.baselines.convex.prodigy import Prodigy
 from torchonline.baselines.convex.scale_free_coin_betting import ScaleFreeCoinBetting
 from torchonline.baselines.convex.schedule_free import ScheduleFree
 from torchonline.baselines.convex.solo_ftrl import SOLOFTRL
+from torchonline.baselines.generalized_linear.ada_ofu_ecolog import AdaECOLog, AdaECOLogRegression
 from torchonline.baselines.generalized_linear.ecolog import ECOLog, ECOLogRegression
 from torchonline.baselines.generalized_linear.glm_ucb import GLMUCB, GLMUCBRegression
 from torchonline.baselines.generalized_linear.gloc import GLOC, GLOCRegression
@@ -48,8 +49,8 @@ __all__ += [
     "ScaleFreeCoinBetting",
     "ScheduleFree",
 ]
-__all__ += ["GLMUCB", "GLOC", "OFUGLB", "ECOLog", "OFULMLogB", "OFULogR", "RSGLinCB"]
-__all__ += ["ECOLogRegression", "GLMUCBRegression", "GLOCRegression", "MLogBRegression"]
+__all__ += ["GLMUCB", "GLOC", "OFUGLB", "AdaECOLog", "ECOLog", "OFULMLogB", "OFULogR", "RSGLinCB"]
+__all__ += ["AdaECOLogRegression", "ECOLogRegression", "GLMUCBRegression", "GLOCRegression", "MLogBRegression"]
 __all__ += ["OFUGLBRegression", "OFULogRRegression", "RSGLinCBRegression"]
 __all__ += ["CRMM", "CRTM", "MENU", "TOFU", "HeavyOFUL"]
 __all__ += ["CRMMRegression", "CRTMRegression", "HeavyOFULRegression", "MENURegression", "TOFURegression"]
