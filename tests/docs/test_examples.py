@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "examples").rglob("*.py")
-    if 'if __name__ == "__main__":' in path.read_text()
+    if '\nif __name__ == "__main__":' in path.read_text()
 )
 WRITTEN = {
     "examples/blocks.py": ["blocks.md"],
@@ -45,6 +45,7 @@ WRITTEN = {
     "examples/oful_radius.py": ["oful_radius.png"],
     "examples/online_calibration.py": ["online_calibration.png"],
     "examples/online_classifier.py": ["online_classifier.pt"],
+    "examples/papers/__main__.py": [],
     "examples/papers/glb_omd.py": [f"glb_omd_{name}.png" for name in ("logistic", "poisson", "covertype", "time")],
     "examples/papers/glb_omd_coverage.py": ["glb_omd_coverage.png"],
     "examples/papers/glb_omd_speed.py": ["glb_omd_speed.png"],
@@ -183,6 +184,7 @@ SAID = {
         "of 11 rates of SGD have more loss than FreeGrad",
     ],
     "examples/online_classifier.py": ["200 rounds of 30 raw features", "log loss 0.", "first row: probability"],
+    "examples/papers/__main__.py": ["hvt_ucb_coverage", "minutes"],
     "examples/papers/glb_omd.py": [
         "means over 10 trials of fixed arms",
         "Covertype: 400 rows",
