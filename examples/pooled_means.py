@@ -63,7 +63,7 @@ class Visits:
     def form_group(self) -> None:
         """Draw the size of the next group of each trial, ``(trials)``."""
         uniform = torch.rand(self.trials, generator=self.generator, dtype=torch.float64)
-        self.size = (LARGEST_GROUP ** uniform).round()
+        self.size = (LARGEST_GROUP**uniform).round()
 
     def pull(self, plan: Tensor) -> tuple[Tensor, Tensor]:
         """Give each trial's group a plan: reward and regret, ``(trials)``."""

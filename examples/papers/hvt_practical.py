@@ -79,7 +79,7 @@ def tables(results: Results) -> dict[str, str]:
             regret = torch.tensor(one["regret"], dtype=torch.float64)
             row = [name.removesuffix(f", {arms}"), spread(one["regret"])]
             row += [short(float(number)) for number in (regret.std(), regret.median(), regret.max())]
-            rows.append([*row, short(one["radius"]), f"{one['missed']} of {len(regret)}"])
+            rows.append([*row, f"{one['radius']:.3g}", f"{one['missed']} of {len(regret)}"])
         header = ("learner", "regret", "sd", "median", "worst", "radius", "failed")
         found[f"Student-t 2.1 noise, {arms}: regret, mean ± standard error"] = table(header, rows)
     return found

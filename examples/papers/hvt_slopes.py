@@ -30,7 +30,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from experiment import Experiment, Job, Results, short, spread, table
+from experiment import Experiment, Job, Results, spread, table
 
 from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
 from torchonline.baselines import CRTM, TOFU

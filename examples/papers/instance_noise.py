@@ -94,7 +94,9 @@ def play(
     tried = {}
     if radius_scale is None:
         for scale in SCALES:
-            found = play_once(make_policy(learner, rounds, trials // 2, scale), law, told, rounds, trials // 2, seed + 1)
+            found = play_once(
+                make_policy(learner, rounds, trials // 2, scale), law, told, rounds, trials // 2, seed + 1
+            )
             tried[scale] = statistics.fmean(found["regret"])
         radius_scale = min(tried, key=lambda scale: tried[scale])
     policy = make_policy(learner, rounds, trials, radius_scale)
@@ -150,8 +152,17 @@ def tables(results: Results) -> dict[str, str]:
                 row += [f"{each['missed']}, {largest['missed']} of {trials}"]
                 row += [f"{each['radius_scale']:g}, {largest['radius_scale']:g}"] if tuned else []
                 rows.append(row)
-            header = ["learner", *TOLD.values(), "ratio", "worst trials", "failed", *(["radius_scale"] if tuned else [])]
-            title = f"{law} noise of varying scale, {'tuned' if tuned else 'fixed widths'}: regret, mean ± standard error"
+            header = [
+                "learner",
+                *TOLD.values(),
+                "ratio",
+                "worst trials",
+                "failed",
+                *(["radius_scale"] if tuned else []),
+            ]
+            title = (
+                f"{law} noise of varying scale, {'tuned' if tuned else 'fixed widths'}: regret, mean ± standard error"
+            )
             found[title] = table(header, rows)
     return found
 
