@@ -19,7 +19,9 @@ FOLDER = Path(__file__).parent
 
 def scripts() -> dict[str, str]:
     """Return the first line of each script's docstring, by its name."""
-    texts = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.py")) if path.stem != "__main__"}
+    texts = {
+        path.stem: path.read_text() for path in sorted(FOLDER.glob("*.py")) if path.stem not in ("__main__", "pages")
+    }
     return {
         name: text.lstrip("r").removeprefix('"""').splitlines()[0]
         for name, text in texts.items()
@@ -40,7 +42,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to run")
     parser.add_argument("--all", action="store_true", help="run all")
-    options, others = parser.parse_known_args()  # the rest is for the scripts
+    parser.add_argument("--workers", help="processes")
+    parser.add_argument("--output", help="a folder, where finished jobs are kept")
+    parser.add_argument("--quick", "--smoke", action="store_true", help="a little of everything, in a minute")
+    parser.add_argument("--save", action="store_true", help="replace the results that the docs are made of")
+    options = parser.parse_args()
+    given = {name: getattr(options, name) for name in ("workers", "output") if getattr(options, name) is not None}
+    others = [word for name, value in given.items() for word in (f"--{name}", value)]
+    others += [f"--{name}" for name in ("quick", "save") if getattr(options, name)]
     if unknown := [name for name in options.names if name not in found]:
         parser.error(f"expected some of {', '.join(found)}, got {', '.join(unknown)}")
     if not options.names and not options.all:

@@ -187,8 +187,13 @@ def rounded(value: Any) -> Any:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Return a table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+    lines = ["| " + " | ".join(map(str, line)) + " |" for line in (header, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
+
+
+def listed(lines: Iterable[str]) -> str:
+    """Return a list in Markdown."""
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def short(number: float) -> str:

@@ -1,7 +1,6 @@
 """The pages of the papers say what the saved results say, and the experiments go on where they stopped."""
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,26 +14,29 @@ PAGES = sorted((EXAMPLES.parent / "docs").glob("*.md"))
 SAVED = sorted(path.stem for path in (PAPERS / "results").glob("*.json"))
 
 
-def printed(script: str) -> list[tuple[str, str]]:
-    """Return the page and the text of each table or list that a page says a script has printed."""
-    found = []
-    for page in PAGES:
-        pattern = rf"^<!-- printed by examples/papers/{script}\.py -->\n(.*?)(?:\n\n|\Z)"
-        texts = re.findall(pattern, page.read_text(), re.DOTALL | re.MULTILINE)
-        found += [(page.name, text.strip()) for text in texts]
-    return found
+@pytest.fixture(scope="module")
+def pages() -> Iterator[SimpleNamespace]:
+    with script_modules("papers", "pages") as modules:
+        yield modules.pages
 
 
-@pytest.mark.parametrize("script", SAVED)
-def test_pages_say_what_was_saved(script: str) -> None:
-    """Each table of a page is one that its script makes of the saved results."""
-    with script_modules("papers", script) as modules:
-        experiment = vars(modules)[script].EXPERIMENT
-        made = {text.strip() for text in experiment.tables(experiment.saved()).values()}
-    on_pages = printed(script)
-    assert on_pages, f"no page shows a table of {script}"
-    for page, text in on_pages:
-        assert text in made, f"{page} has a table that {script} does not make of its results:\n{text}"
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_tables_of_a_page_are_those_of_the_saved_results(pages: SimpleNamespace, page: Path) -> None:
+    assert page.read_text() == pages.filled(page.read_text())
+
+
+def test_all_saved_results_are_on_a_page(pages: SimpleNamespace) -> None:
+    shown = {script for page in PAGES for script, _, _ in pages.places(page.read_text())}
+    assert set(SAVED) <= shown
+
+
+def test_a_page_is_filled_up_to_the_next_empty_line(pages: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "tables_of", lambda script: {"One: two": "| new |", "Last": "- new"})
+    mark = "<!-- printed by examples/papers/some.py as {} -->"
+    page = f"Before\n\n{mark.format('One: two')}\n| old |\n| older |\n\nBetween\n\n{mark.format('Last')}\n- old\n"
+    assert pages.filled(page) == page.replace("| old |\n| older |", "| new |").replace("- old", "- new")
+    with pytest.raises(KeyError, match="Lost"):
+        pages.filled(mark.format("Lost") + "\n- old\n")
 
 
 @pytest.mark.parametrize("script", SAVED)
@@ -79,7 +81,7 @@ def test_a_run_goes_on_where_it_stopped(
         counting(experiment, log, "a", "fails", "b").main(None, arguments)
     counting(experiment, log, "a", "b").main(None, arguments)
     assert log.read_text().split() == ["a", "fails", "b"]
-    assert "| jobs |\n| --- |\n| 2 |" in capsys.readouterr().out
+    assert "| jobs |\n|---|\n| 2 |" in capsys.readouterr().out
     written = json.loads((tmp_path / "counting.json").read_text())
     assert {name: run["result"] for name, run in written["runs"].items()} == {
         name: {"third": 0.3333333} for name in "ab"
