@@ -9,12 +9,12 @@ HvtUCB and CRTM depend on the horizon: each T is a run of its own. HeavyTailUCB 
 longest. HvtUCB and CRTM play with the width of their theory and with a practical one, 0.001 and 0.03 times as wide: then
 their radii are of the size of HeavyTailUCB's, and no theorem covers them. OFUL has no theorem under this noise. The slope is
 that of a least squares line through log mean regret against log T, with a 95 % interval from resampled trials. A slope
-compares with the exponent of the bound only where the widths are small enough for the learner to learn by T = 1000.
+compares with the exponent of the bound only where the widths are small enough for the learner to learn by T = 500.
 
 Without noise (a norm of 1e-6), the paper's bound does not grow with T. CRTM and TOFU cut rewards by their absolute moments,
 which stay.
 
-    python examples/papers/hvt_slopes.py --workers 2    # ten minutes; half a minute with --quick
+    python examples/papers/hvt_slopes.py --workers 2    # five minutes; half a minute with --quick
 """
 
 import math
@@ -117,7 +117,7 @@ def name_of(learner: str, scale: float, order: float, is_quiet: bool, horizon: i
 
 
 def jobs(quick: bool) -> dict[str, Job]:
-    points, trials = ([10, 20, 40], 3) if quick else ([1000, 4000, 16000], 20)
+    points, trials = ([10, 20, 40], 3) if quick else ([500, 2000, 8000], 20)
     found = {}
     for is_quiet in (False, True):
         lengths = points
