@@ -142,7 +142,9 @@ class AdaOFULRegression(ScaledHistoryEstimator):
         """Return the share of a step, at most 1, at which the loss is lowest, by bisection: ``(*B)``."""
         low = torch.zeros_like(direction[..., 0])
         high = torch.ones_like(low)
-        too_far = (self._slope(high, z, change, thresholds, theta, direction) > 0.0) & ~arrives
+        # A step that leaves the loss's curvature as it is converges, and its slope may be rounding.
+        is_short = (change.abs() <= 1e-3 * thresholds).all(-1)
+        too_far = (self._slope(high, z, change, thresholds, theta, direction) > 0.0) & ~arrives & ~is_short
         if not bool(too_far.any()):
             return high
         for _ in range(40):

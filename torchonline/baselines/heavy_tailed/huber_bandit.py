@@ -93,7 +93,7 @@ class HuberBanditRegression(HistoryEstimator):
         product = matvec(self.V_inv, x)
         quadratic = dot(x, product)
         self._check_growth(x, quadratic)
-        self._store_(x.clone(), product, quadratic, reward)
+        self._store_(x.clone(), product, quadratic, reward.clone())
         self._minimise(torch.ones_like(self.rounds, dtype=torch.bool))
         self._end_round_()
 
