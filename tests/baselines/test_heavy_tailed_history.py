@@ -120,7 +120,7 @@ def test_pseudo_huber_steps_that_are_too_long_are_cut() -> None:
     """Where a whole Newton step would overshoot: rounds far out in their tails, which hardly curve the loss."""
     learner = AdaOFULRegression(1, horizon=50, ridge=1e-3, theta_bound=1e3, noise_scale=1.0, scale_factor=1e-6)
     learner.step(torch.ones(40, 1), torch.linspace(-1.0, 1.0, 40))
-    learner.history_threshold[:40] = 0.1
+    learner.history[:40], learner.history_threshold[:40] = 1.0, 0.1
     stored = (learner.history, learner.history_reward, learner.history_threshold)
     loss = PseudoHuberLoss(*(value[:40].numpy() for value in stored), 1e-3)
     lengths = []
