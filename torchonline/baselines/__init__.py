@@ -27,9 +27,11 @@ from torchonline.baselines.generalized_linear.ofuglb import OFUGLB, OFUGLBRegres
 from torchonline.baselines.generalized_linear.oful_mlogb import MLogBRegression, OFULMLogB
 from torchonline.baselines.generalized_linear.ofulog_r import OFULogR, OFULogRRegression
 from torchonline.baselines.generalized_linear.rs_glincb import RSGLinCB, RSGLinCBRegression
+from torchonline.baselines.heavy_tailed.adaoful import AdaOFUL, AdaOFULRegression
 from torchonline.baselines.heavy_tailed.crmm import CRMM, CRMMRegression
 from torchonline.baselines.heavy_tailed.crtm import CRTM, CRTMRegression
 from torchonline.baselines.heavy_tailed.heavy_oful import HeavyOFUL, HeavyOFULRegression
+from torchonline.baselines.heavy_tailed.huber_bandit import HuberBandit, HuberBanditRegression
 from torchonline.baselines.heavy_tailed.menu import MENU, MENURegression
 from torchonline.baselines.heavy_tailed.tofu import TOFU, TOFURegression
 from torchonline.baselines.private.dp_ftrl import DPFTRL
@@ -52,6 +54,7 @@ __all__ += [
 __all__ += ["GLMUCB", "GLOC", "OFUGLB", "AdaECOLog", "ECOLog", "OFULMLogB", "OFULogR", "RSGLinCB"]
 __all__ += ["AdaECOLogRegression", "ECOLogRegression", "GLMUCBRegression", "GLOCRegression", "MLogBRegression"]
 __all__ += ["OFUGLBRegression", "OFULogRRegression", "RSGLinCBRegression"]
-__all__ += ["CRMM", "CRTM", "MENU", "TOFU", "HeavyOFUL"]
-__all__ += ["CRMMRegression", "CRTMRegression", "HeavyOFULRegression", "MENURegression", "TOFURegression"]
+__all__ += ["CRMM", "CRTM", "MENU", "TOFU", "AdaOFUL", "HeavyOFUL", "HuberBandit"]
+__all__ += ["AdaOFULRegression", "CRMMRegression", "CRTMRegression", "HeavyOFULRegression", "HuberBanditRegression"]
+__all__ += ["MENURegression", "TOFURegression"]
 __all__ += ["DPFTRL", "DPUCB", "LocalMD", "NoisySFW", "NoisySGD"]
