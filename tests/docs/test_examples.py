@@ -69,7 +69,7 @@ WRITTEN = {
         "private_oco_rates.json",
         *(f"private_oco_{name}.png" for name in ("rates", "interior", "hard", "p1", "bandit_dims")),
     ],
-    "examples/papers/private_oco_speed.py": ["private_oco_speed.png"],
+    "examples/papers/private_oco_speed.py": ["private_oco_speed.json", "private_oco_speed.png"],
     "examples/rounding.py": ["rounding.md"],
     "examples/system_identification.py": ["system_identification.png"],
 }
@@ -237,7 +237,7 @@ SAID = {
     ],
     "examples/papers/private_oco_rates.py": [
         "Excess risk against epsilon: mean ± sd of 2 trials",
-        "| against |",
+        "| against | p |",
         "rate: records, noise",
         "Excess at time t within one run, tuned for each t",
         "Regret at time t, tuned for the last t",
@@ -251,7 +251,11 @@ SAID = {
         "Worst excess over linear losses with one entry, p = 1",
         "LocalMD, conditional, has less than DPTOFW in",
     ],
-    "examples/papers/private_oco_speed.py": ["the same in NumPy", "BLT after 1000 steps: "],
+    "examples/papers/private_oco_speed.py": [
+        "| the same in NumPy",
+        "BLT after 1000 steps: ",
+        "How well the time tells a record from None",
+    ],
     "examples/papers/private_oco.py": [
         "p = 1.5: suboptimality after T records, mean ± sd of 2 trials",
         "as printed, NOT PRIVATE",
@@ -259,7 +263,7 @@ SAID = {
         "no privacy",
         "tuned on the",
         "at least",
-        "Audit of as printed, NOT PRIVATE, p = 1.5, T = 40, d = 5",
+        "as printed, NOT PRIVATE, p = 1.5, T = 40, d = 5: AuditResult(",
         *("Risk, mean of 2 trials", "A step takes "),
         *("NoisySFW", "DP-FTRL", "LocalMD"),
         *("UCB, no privacy", "DP-HDB, printed", "DP-HDB, tuned", "DP-UCB, original"),
