@@ -4,12 +4,12 @@ import warnings
 from typing import Any
 
 from torchonline.environments.generalized import GeneralizedLinearBandit
-from torchonline.environments.linear import DriftingBandit, LinearBandit
+from torchonline.environments.linear import DriftingBandit, LinearBandit, VaryingNoiseBandit
 from torchonline.environments.noise import GaussianNoise, Noise, Pareto, StudentT, TwoPoint
 from torchonline.environments.sea import SEAStream
 from torchonline.environments.simulated import Outcome
 
-__all__ = ["DriftingBandit", "GeneralizedLinearBandit", "LinearBandit", "Outcome", "SEAStream"]
+__all__ = ["DriftingBandit", "GeneralizedLinearBandit", "LinearBandit", "Outcome", "SEAStream", "VaryingNoiseBandit"]
 __all__ += ["GaussianNoise", "Noise", "Pareto", "StudentT", "TwoPoint"]
 
 
