@@ -72,6 +72,7 @@ WRITTEN = {
     "examples/papers/hvt_ucb_coverage.py": ["hvt_ucb_coverage.png"],
     "examples/papers/hvt_ucb_speed.py": ["hvt_ucb_speed.png"],
     "examples/papers/instance_noise.py": ["instance_noise.json", "instance_noise.png"],
+    "examples/papers/oons_bounds.py": ["oons_bounds.json"],
     "examples/papers/parameter_free.py": [
         "parameter_free.json",
         *(f"parameter_free_{name}.png" for name in ("growth", "noise", "comparator")),
@@ -282,6 +283,16 @@ SAID = {
     "examples/papers/instance_noise.py": [
         "Student-t 2.1 noise of varying scale, tuned",
         *("| OFUL | ", "| HeavyTailUCB | ", "| HvtUCB x 0.001 | ", "| HeavyOFUL | "),
+    ],
+    "examples/papers/oons_bounds.py": [
+        "Table 1 as T varies",
+        "| OFTRL, least of two | ",
+        "| largest variance | ",
+        "random order, 32 passes",
+        "Equation (2), explicit and implicit hints",
+        "sleeping / told",
+        "| CLA-OONS, tiny first gradient | ",
+        "The radius of CLA-OONS",
     ],
     "examples/papers/parameter_free.py": [
         *(
