@@ -1,4 +1,4 @@
-"""D-Adaptation: steps by an estimate of the distance (Defazio and Mishchenko, ICML 2023)."""
+"""D-Adaptation: steps by an estimated distance (Defazio, Mishchenko, 2023)."""
 
 from typing import Unpack
 

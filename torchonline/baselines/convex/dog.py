@@ -12,7 +12,7 @@ from torchonline.linalg import in_ball
 
 
 def farthest(x: Tensor) -> float:
-    """Return the length at which decisions stop that have no other bound, in the dtype of ``x``."""
+    """Return the length at which unbounded decisions stop, in the type of ``x``."""
     return float(squarable(x) ** 0.5)
 
 

@@ -1,4 +1,4 @@
-"""Prodigy: Adam by an estimate of the distance (Mishchenko and Defazio, ICML 2024)."""
+"""Prodigy: Adam by an estimated distance (Mishchenko and Defazio, ICML 2024)."""
 
 import math
 from typing import Unpack
