@@ -64,7 +64,7 @@ TUNED: dict[str, Callable[..., torch.optim.Optimizer]] = {"SGD": torch.optim.SGD
 
 @dataclass(frozen=True)
 class Rival:
-    """A learner with one number: its class, the number's name and default, and options."""
+    """A learner with one number: class, the number's name and default, options."""
 
     cls: type[ConvexLearner]
     number: str
@@ -277,7 +277,7 @@ def default_of(name: str) -> int:
 
 
 def shown(name: str, runs: dict[str, Run], others: dict[str, Run]) -> dict[str, int]:
-    """Return the indices of a learner's shown runs; ``others`` are those on the other layer."""
+    """Return the indices of a learner's shown runs. ``others`` are on the other layer."""
     return {"default": default_of(name)} | picks(runs[name]) | {"other layer's best": order(others[name])[0]}
 
 
