@@ -12,12 +12,14 @@ from torchonline.baselines.convex.ogd import OGD
 from torchonline.baselines.convex.optimistic_omd import OptimisticOMD
 from torchonline.baselines.convex.parameter_free_md import ParameterFreeMirrorDescent
 from torchonline.baselines.generalized_linear.ada_ofu_ecolog import AdaECOLog, AdaECOLogRegression
+from torchonline.baselines.generalized_linear.capped_glb_omd import CappedGLBOMD
 from torchonline.baselines.generalized_linear.ecolog import ECOLog, ECOLogRegression
 from torchonline.baselines.generalized_linear.glm_ucb import GLMUCB, GLMUCBRegression
 from torchonline.baselines.generalized_linear.gloc import GLOC, GLOCRegression
 from torchonline.baselines.generalized_linear.ofuglb import OFUGLB, OFUGLBRegression
 from torchonline.baselines.generalized_linear.oful_mlogb import MLogBRegression, OFULMLogB
 from torchonline.baselines.generalized_linear.ofulog_r import OFULogR, OFULogRRegression
+from torchonline.baselines.generalized_linear.rarely_switching import RarelySwitchingGLB, RarelySwitchingRegression
 from torchonline.baselines.generalized_linear.rs_glincb import RSGLinCB, RSGLinCBRegression
 from torchonline.baselines.heavy_tailed.crmm import CRMM, CRMMRegression
 from torchonline.baselines.heavy_tailed.crtm import CRTM, CRTMRegression
@@ -31,9 +33,20 @@ from torchonline.baselines.private.noisy_sfw import NoisySFW
 from torchonline.baselines.private.noisy_sgd import NoisySGD
 
 __all__ = ["OFTRL", "OGD", "AdaGrad", "CoinBetting", "OptimisticOMD", "ParameterFreeMirrorDescent"]
-__all__ += ["GLMUCB", "GLOC", "OFUGLB", "AdaECOLog", "ECOLog", "OFULMLogB", "OFULogR", "RSGLinCB"]
+__all__ += [
+    "GLMUCB",
+    "GLOC",
+    "OFUGLB",
+    "AdaECOLog",
+    "CappedGLBOMD",
+    "ECOLog",
+    "OFULMLogB",
+    "OFULogR",
+    "RSGLinCB",
+    "RarelySwitchingGLB",
+]
 __all__ += ["AdaECOLogRegression", "ECOLogRegression", "GLMUCBRegression", "GLOCRegression", "MLogBRegression"]
-__all__ += ["OFUGLBRegression", "OFULogRRegression", "RSGLinCBRegression"]
+__all__ += ["OFUGLBRegression", "OFULogRRegression", "RSGLinCBRegression", "RarelySwitchingRegression"]
 __all__ += ["CRMM", "CRTM", "MENU", "TOFU", "HeavyOFUL"]
 __all__ += ["CRMMRegression", "CRTMRegression", "HeavyOFULRegression", "MENURegression", "TOFURegression"]
 __all__ += ["DPFTRL", "DPUCB", "LocalMD", "NoisySFW", "NoisySGD"]

@@ -30,7 +30,7 @@ from torchonline.core.ops import along, at_least, dot, log, matvec, real, row_do
 
 
 class Region(NamedTuple):
-    r"""A ball and an ellipsoid: all :math:`\|u\| \le S` with :math:`\|u-c\|_U \le \rho`."""
+    r"""A ball and an ellipsoid, :math:`\|u\| \le S` and :math:`\|u-c\|_U \le \rho`."""
 
     bound: float
     centre: Array
@@ -272,7 +272,7 @@ class AdaECOLogRegression(LikelihoodEstimator):
     def _minimum_inside(
         self, region: Region, centre: Array, matrix: Array, x: Array, rate: float, reward: float
     ) -> Array:
-        """Return the same minimum, by Newton's method, where the set is in the way."""
+        """Return the same minimum where the set is in the way."""
         link, theta = self.link, region.minimum(matrix, np.zeros_like(centre), centre)
         for _ in range(NEWTON_STEPS):
             z = x @ theta
