@@ -193,6 +193,7 @@ def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
         "warm_up_factor": 3.0,
         "warm_up_rounds": 4,
         "growth": 3.0,
+        "discount": 0.95,
     }
     mine = {name: value for name, value in values.items() if name in parameters}
     assert set(parameters) - set(mine) <= {"dim", "device", "link", "radius", "constants"}

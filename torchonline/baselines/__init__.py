@@ -13,6 +13,7 @@ from torchonline.baselines.convex.optimistic_omd import OptimisticOMD
 from torchonline.baselines.convex.parameter_free_md import ParameterFreeMirrorDescent
 from torchonline.baselines.generalized_linear.ada_ofu_ecolog import AdaECOLog, AdaECOLogRegression
 from torchonline.baselines.generalized_linear.capped_glb_omd import CappedGLBOMD
+from torchonline.baselines.generalized_linear.discounted_glm import DiscountedGLB, DiscountedGLMRegression
 from torchonline.baselines.generalized_linear.ecolog import ECOLog, ECOLogRegression
 from torchonline.baselines.generalized_linear.glm_ucb import GLMUCB, GLMUCBRegression
 from torchonline.baselines.generalized_linear.gloc import GLOC, GLOCRegression
@@ -33,20 +34,11 @@ from torchonline.baselines.private.noisy_sfw import NoisySFW
 from torchonline.baselines.private.noisy_sgd import NoisySGD
 
 __all__ = ["OFTRL", "OGD", "AdaGrad", "CoinBetting", "OptimisticOMD", "ParameterFreeMirrorDescent"]
-__all__ += [
-    "GLMUCB",
-    "GLOC",
-    "OFUGLB",
-    "AdaECOLog",
-    "CappedGLBOMD",
-    "ECOLog",
-    "OFULMLogB",
-    "OFULogR",
-    "RSGLinCB",
-    "RarelySwitchingGLB",
-]
-__all__ += ["AdaECOLogRegression", "ECOLogRegression", "GLMUCBRegression", "GLOCRegression", "MLogBRegression"]
-__all__ += ["OFUGLBRegression", "OFULogRRegression", "RSGLinCBRegression", "RarelySwitchingRegression"]
+__all__ += ["GLMUCB", "GLOC", "OFUGLB", "ECOLog", "OFULMLogB", "OFULogR", "RSGLinCB"]
+__all__ += ["AdaECOLog", "CappedGLBOMD", "DiscountedGLB", "RarelySwitchingGLB"]
+__all__ += ["AdaECOLogRegression", "DiscountedGLMRegression", "RarelySwitchingRegression"]
+__all__ += ["ECOLogRegression", "GLMUCBRegression", "GLOCRegression", "MLogBRegression"]
+__all__ += ["OFUGLBRegression", "OFULogRRegression", "RSGLinCBRegression"]
 __all__ += ["CRMM", "CRTM", "MENU", "TOFU", "HeavyOFUL"]
 __all__ += ["CRMMRegression", "CRTMRegression", "HeavyOFULRegression", "MENURegression", "TOFURegression"]
 __all__ += ["DPFTRL", "DPUCB", "LocalMD", "NoisySFW", "NoisySGD"]
