@@ -50,6 +50,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
         NOT_POSITIVE,
     ),
     "moment_order": [1.0, 2.1, 0.5, 0.0, *NOT_FINITE, *NOT_A_NUMBER],
+    "growth": [1.0, 0.5, 0.0, -2.0, *NOT_FINITE, *NOT_A_NUMBER],
     "noise": ["gaussian", "", "Moment", None, 1.0],
     "radius": ["theory", "", None, 1.0],
     "radius_scale": NOT_POSITIVE,
