@@ -35,6 +35,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "delta": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
     "alpha": NOT_POSITIVE,
     "minimum_scale": NOT_POSITIVE,
+    "groups": [0, -5, 10.5, True, "9"],
     "repeats": [0, -5, 10.5, True, "9", None],
     **dict.fromkeys(
         (

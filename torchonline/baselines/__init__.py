@@ -32,10 +32,13 @@ from torchonline.baselines.generalized_linear.rarely_switching import RarelySwit
 from torchonline.baselines.generalized_linear.rs_glincb import RSGLinCB, RSGLinCBRegression
 from torchonline.baselines.heavy_tailed.adaoful import AdaOFUL, AdaOFULRegression
 from torchonline.baselines.heavy_tailed.crmm import CRMM, CRMMRegression
+from torchonline.baselines.heavy_tailed.crt import CRT, CRTRegression
 from torchonline.baselines.heavy_tailed.crtm import CRTM, CRTMRegression
 from torchonline.baselines.heavy_tailed.heavy_oful import HeavyOFUL, HeavyOFULRegression
 from torchonline.baselines.heavy_tailed.huber_bandit import HuberBandit, HuberBanditRegression
 from torchonline.baselines.heavy_tailed.menu import MENU, MENURegression
+from torchonline.baselines.heavy_tailed.mom import MoM, MoMRegression
+from torchonline.baselines.heavy_tailed.robust_ucb import RobustUCB, RobustUCBRegression
 from torchonline.baselines.heavy_tailed.tofu import TOFU, TOFURegression
 from torchonline.baselines.private.dp_ftrl import DPFTRL
 from torchonline.baselines.private.dp_ucb import DPUCB
@@ -59,7 +62,7 @@ __all__ += ["AdaECOLogRegression", "ECOLogRegression", "GLMUCBRegression", "GLOC
 __all__ += ["AdaECOLog", "CappedGLBOMD", "DiscountedGLB", "RarelySwitchingGLB"]
 __all__ += ["AdaECOLogRegression", "DiscountedGLMRegression", "RarelySwitchingRegression"]
 __all__ += ["OFUGLBRegression", "OFULogRRegression", "RSGLinCBRegression"]
-__all__ += ["CRMM", "CRTM", "MENU", "TOFU", "AdaOFUL", "HeavyOFUL", "HuberBandit"]
-__all__ += ["AdaOFULRegression", "CRMMRegression", "CRTMRegression", "HeavyOFULRegression", "HuberBanditRegression"]
-__all__ += ["MENURegression", "TOFURegression"]
+__all__ += ["CRMM", "CRT", "CRTM", "MENU", "TOFU", "AdaOFUL", "HeavyOFUL", "HuberBandit", "MoM", "RobustUCB"]
+__all__ += ["AdaOFULRegression", "CRMMRegression", "CRTMRegression", "CRTRegression", "HeavyOFULRegression"]
+__all__ += ["HuberBanditRegression", "MENURegression", "MoMRegression", "RobustUCBRegression", "TOFURegression"]
 __all__ += ["DPFTRL", "DPUCB", "LocalMD", "NoisySFW", "NoisySGD"]
