@@ -121,7 +121,8 @@ class LpBall(Domain):
     def project(self, point: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Project onto the ball, for the norms 1, 2 and infinity."""
         if self.norm == 2.0:
-            return project_ball(point, matrix, self.radius)
+            project: Any = project_ball  # which takes arrays too
+            return project(point, matrix, self.radius)
         if self.norm == math.inf:
             ends = np.full(self.dim, self.radius)
             return project_between(point, matrix, -ends, ends)
