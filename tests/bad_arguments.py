@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import torchonline
 from tests.learners import DIM
 from torchonline.bandits.estimator import Estimator
+from torchonline.convex.domains import Box, NuclearBall, Simplex
 
 Bad = tuple[str, str, dict[str, Any]]
 
@@ -34,6 +35,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "delta": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
     "alpha": NOT_POSITIVE,
     "minimum_scale": NOT_POSITIVE,
+    "groups": [0, -5, 10.5, True, "9"],
     "repeats": [0, -5, 10.5, True, "9", None],
     **dict.fromkeys(
         (
@@ -43,6 +45,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
             "ridge_factor",
             "scale_factor",
             "linear_factor",
+            "threshold_factor",
             "warm_up_factor",
         ),
         NOT_POSITIVE,
@@ -69,16 +72,21 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "experts": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
     "sketch_size": [0, -1, 1.5, True, "3", None],
     **dict.fromkeys(("lipschitz", "length_scale", "gradient_scale", "step_size", "initial_wealth"), NOT_POSITIVE),
+    **dict.fromkeys(("step_scale", "initial_distance"), NOT_POSITIVE),
+    "momentum": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
     "radius_bound": [0.0, -1.0, math.nan, -math.inf, *NOT_A_NUMBER, (1.0, 2.0), torch.ones(3)],
     "smoothness": [-1.0, *NOT_FINITE, *NOT_A_NUMBER],
     "rate": [*NOT_POSITIVE, (0.1,), (0.1, 0.0, 0.1), (0.1, math.nan, 0.1), torch.ones(2), torch.ones(3, 1)],
     "prior": [1.0, "123", (1.0,), (1.0, 0.0, 1.0), (1.0, math.inf, 1.0), torch.ones(4)],
     "ranges": [1.0, None, "123", (), (1.0, 0.0), (1.0, math.inf), (1.0, "1"), torch.ones(()), torch.ones(2, 2)],
+    "recursive_scale": [1, 0, None, "yes"],
     "restarts": [1, 0, None, "yes"],
     "per_coordinate": [1, 0, None, "yes"],
     **dict.fromkeys(("meta", "preset", "form", "schedule"), NO_WORD),
     "constants": ["theorem", "", "Program", None, 1.0, True],
     "hint": ["first", "", None, 1.0, True],
+    # Of another dimension, without a projection, of one point.
+    "domain": ["simplex", 1.0, True, torch.ones(3), Simplex(4), NuclearBall(1, 3), Box(torch.ones(3), torch.ones(3))],
 }
 
 
@@ -264,6 +272,15 @@ def bad_rounds(learner: Any) -> Iterator[Bad]:
         kinds = no_floats(value, is_real=name == "values") | no_values(value) | {"None": None}
         kinds |= {"two dimensions too many": value[None, None], "no dimension": value.reshape(-1)[0]}
         kinds |= {"a query too many": torch.cat([value, point], at), "no query": value.narrow(at, 0, 0)}
+        if name == "gradients" and learner.response == "gradients":
+            bits = torch.zeros_like(value)
+            bits[..., 0] = torch.nan
+            del kinds["a sparse tensor"]  # which is made dense
+            kinds |= {
+                "a sparse tensor with NaN": bits.to_sparse(),
+                "a sparse tensor of integers": value.to(torch.int64).to_sparse(),
+                "a sparse tensor of another shape": value[..., 1:].to_sparse(),
+            }
         if name == "gradients":
             kinds |= {
                 "a coordinate too few": value[..., 1:],
