@@ -115,6 +115,8 @@ class DiscountedGLMRegression(GeneralizedEstimator):
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, weight, fading = self.theta_hat, 1.0 / (noise_scale * noise_scale), self.discount
+        # Copies, because the arguments may be views of buffers that the round changes.
+        x, reward = 1.0 * x, 1.0 * reward
         square = dot(x, x)
         self._check_length(square)
         # Refuse before the first write.

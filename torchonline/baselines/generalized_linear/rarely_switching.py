@@ -94,13 +94,13 @@ class RarelySwitchingRegression(LocalGLMRegression):
             "switches": torch.zeros((), dtype=torch.int64),
         }
 
-    _learn_by_curvature = LocalGLMRegression._observe
-
-    def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+    def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        # A copy, because x may be a view of a buffer that the round changes.
+        row = 1.0 * x
         # det V grows by the factor by which the squared width of x shrinks.
-        before = at_least(dot(x, matvec(self.V_inv, x)), 1e-30)
-        self._learn_by_curvature(x, reward, noise_scale)
-        after = at_least(dot(x, matvec(self.V_inv, x)), 1e-30)
+        before = at_least(dot(row, matvec(self.V_inv, row)), 1e-30)
+        self._observe(x, reward, noise_scale)
+        after = at_least(dot(row, matvec(self.V_inv, row)), 1e-30)
         increase_(self.log_growth, at_least(log(before / after), 0.0))
         due = self.log_growth > self.log_limit
         radius = sqrt(at_least(self.squared_radius, 0.0))
