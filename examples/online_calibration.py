@@ -20,7 +20,7 @@ against fixed layers, which are not the best competitors in this drifting world.
 The script prints logarithmic loss (mean and standard deviation over seeds), accuracy and calibration error. It draws the
 losses over the grid and by round.
 
-    python examples/online_calibration.py    # ten minutes; seconds with --smoke
+    python examples/online_calibration.py    # five minutes; seconds with --smoke
 """
 
 import argparse
