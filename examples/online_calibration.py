@@ -20,7 +20,7 @@ against fixed layers, which are not the best competitors in this drifting world.
 The script prints logarithmic loss (mean and standard deviation over seeds), accuracy and calibration error. It draws the
 losses over the grid and by round.
 
-    python examples/online_calibration.py    # ten minutes; seconds with --smoke
+    python examples/online_calibration.py    # five minutes; seconds with --smoke
 """
 
 import argparse
@@ -302,15 +302,21 @@ def make_table(name: str, results: dict[str, dict[str, Run]]) -> Table:
     return table
 
 
+def cell(losses: Tensor) -> str:
+    """Return the mean of losses over seeds ± their standard deviation."""
+    mean, spread = float(losses.mean()), float(losses.std()) if len(losses) > 1 else 0.0
+    return f"{mean:.3f} ± {spread:.3f}" if mean < 10.0 else f"{mean:.0f} ± {spread:.0f}"
+
+
 def markdown(name: str, results: dict[str, dict[str, Run]]) -> list[str]:
-    """Return the mean losses as a table of a page."""
+    """Return the losses as a table of a page."""
     runs, (other,) = results[name], (task for task in results if task != name)
-    nothing = float(runs["no learning"].losses().mean())
-    heads = ["default", "best", "median", "worst", "other layer's best"]
-    lines = [f"| {name} (without learning {nothing:.3f}) | its number | {' | '.join(heads)} |", "|---" * 7 + "|"]
+    heads = [name, "its number", "default", "best", "median", "worst", "other layer's best"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines.append(f"| no learning | | {cell(runs['no learning'].losses()[0])} | | | | |")
     for learner, (number, default) in NUMBERS.items():
-        means = runs[learner].losses().mean(-1)
-        cells = [f"{means[index]:.3g}" for index in shown(learner, runs, results[other]).values()]
+        losses = runs[learner].losses()
+        cells = [cell(losses[index]) for index in shown(learner, runs, results[other]).values()]
         lines.append(f"| {learner} | `{number}`, {default:g} | {' | '.join(cells)} |")
     return lines
 
