@@ -78,7 +78,8 @@ class RobustUCBRegression(HorizonEstimator):
 
     def _squared_width(self, x: Tensor) -> Tensor:
         square = row_dots(rows_times(x, self.V_inv), x)
-        return at_least(square, 0.0) ** (2.0 * self.width_power)
+        # Not 0, where a root has no slope.
+        return at_least(square, 1e-38) ** (2.0 * self.width_power)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, x = self.theta_hat, 1.0 * x
