@@ -92,7 +92,7 @@ class HorizonEstimator(Estimator):
 
 
 class LinkedEstimator(HorizonEstimator):
-    r"""Base of CRTM and CRMM: online Newton steps for a mean reward that is a link of the predictor.
+    r"""Base of CRTM and CRMM: online Newton steps, with a link.
 
     The mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link, of which only :math:`\mu` is used: the noise is what
     ``noise_scale`` says, and rewards may be any numbers. :math:`\kappa` is the least slope of :math:`\mu` where

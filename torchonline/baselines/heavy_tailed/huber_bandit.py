@@ -1,4 +1,4 @@
-"""HuberBandit: Huber regression with one growing threshold (Kang and Kim, UAI 2023)."""
+"""HuberBandit: Huber regression with one threshold (Kang and Kim, UAI 2023)."""
 
 import math
 from typing import Any, Unpack

@@ -1,4 +1,4 @@
-"""MoM: ridge regression on medians of means of rewards (Medina and Yang, ICML 2016)."""
+"""MoM: ridge regression on medians of means (Medina and Yang, ICML 2016)."""
 
 import math
 from typing import Any, Unpack

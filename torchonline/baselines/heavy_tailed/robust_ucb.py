@@ -1,4 +1,4 @@
-"""RobustUCB: truncated means of arms without features (Bubeck, Cesa-Bianchi and Lugosi, 2013)."""
+"""RobustUCB: truncated means of arms without features (Bubeck et al., 2013)."""
 
 import math
 from typing import Any, Unpack
@@ -95,7 +95,7 @@ class RobustUCBRegression(HorizonEstimator):
 
 
 class RobustUCB(UCB):
-    """RobustUCB: optimism over :class:`RobustUCBRegression`, which says how to play K arms.
+    """RobustUCB: optimism over :class:`RobustUCBRegression`, with its arguments.
 
     Example:
         >>> RobustUCB(3, horizon=1000).select(torch.eye(3))
