@@ -194,7 +194,11 @@ def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
         "warm_up_rounds": 4,
         "growth": 3.0,
         "discount": 0.95,
+        "threshold_factor": 2.5,
+        "groups": 2,
+        "recursive_scale": True,
     }
+    values |= dict.fromkeys(("clip_residuals", "project", "adaptive_scale"), False)
     mine = {name: value for name, value in values.items() if name in parameters}
     assert set(parameters) - set(mine) <= {"dim", "device", "link", "radius", "constants"}
     policy, estimator = cls(4, **mine), type(built.estimator)(4, **mine)

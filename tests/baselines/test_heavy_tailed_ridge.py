@@ -32,6 +32,24 @@ def test_agrees_with_reference(name: str, own: bool, dim: int) -> None:
     follow(cls(dim, **options), reference(dim, **options), rounds)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("law", "order"), [(StudentT(2.1), 2.0), (Pareto(2.5), 2.0), (Pareto(1.6), 1.5)])
+def test_crt_keeps_the_promise_of_its_radius(law: Noise, order: float) -> None:
+    """Skewed noise too, 300 runs on arms that it chooses: misses in any round from T / 4^p to T."""
+    runs, rounds, delta = 300, 2000, 0.05
+    options: dict[str, Any] = {"noise_scale": law.moment_norm(order), "moment_order": order, "delta": delta}
+    policy = CRT(2, batch_shape=(runs,), **options)
+    environment = LinearBandit(2, 10, noise=law, batch_shape=(runs,), seed=4)
+    estimator, missed = policy.estimator, torch.zeros(runs, dtype=torch.bool)
+    for t in range(1, rounds + 1):
+        x, reward, _ = environment.pull(policy.select(environment.arms()))
+        policy.step(x, reward)
+        difference = (estimator.theta_hat - environment.theta).unsqueeze(-1)
+        error = (difference.mT @ estimator.V @ difference).squeeze((-2, -1)).sqrt()
+        missed |= (error > estimator.radius()) & (t >= rounds / 4.0**order)
+    assert float(missed.double().mean()) <= delta + 3.0 * (delta * (1.0 - delta) / runs) ** 0.5
+
+
 @pytest.mark.parametrize(("repeats", "groups"), [(1, 1), (5, 2), (12, 4), (7, 7)])
 @pytest.mark.parametrize("own", [False, True])
 def test_mom_agrees_with_reference(own: bool, repeats: int, groups: int) -> None:

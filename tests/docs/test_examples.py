@@ -278,7 +278,7 @@ SAID = {
     "examples/papers/hvt_ucb_coverage.py": ["one-sided Pareto 1.5", "HeavyTailUCB: at most"],
     "examples/papers/hvt_ucb_speed.py": [
         *("HEAVY-OFUL, cold gradient descent", "times as long as one at t = 50"),
-        *("Median time of a round", "0.001 times", "Iterations of gradient descent, median"),
+        *("Median time of a round", "0.001 times those", "| iterations of gradient descent |"),
     ],
     "examples/papers/instance_noise.py": [
         "Student-t 2.1 noise of varying scale, tuned",

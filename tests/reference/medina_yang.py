@@ -37,7 +37,7 @@ class CRTReference(Optimist):
             return self.scale * self.start
         logdet = float(np.linalg.slogdet(self.V / self.ridge)[1])
         chance = self.c * math.sqrt(2.0 * self.alpha() ** 2 * (0.5 * logdet + math.log(1.0 / self.delta)))
-        bias = math.sqrt(2.0 * (self.u / self.g ** (self.p - 1.0)) ** 2 * math.log(self.rounds))
+        bias = self.u / self.g ** (self.p - 1.0) * math.sqrt(self.p * self.rounds ** (1.0 / self.p))
         return self.scale * (chance + bias + self.start)
 
     def step(self, x: np.ndarray, reward: float, noise_scale: float | None = None) -> None:
@@ -68,7 +68,7 @@ class MoMReference(Optimist):
         self.ridge = float(dim) if ridge is None else ridge
         eps = moment_order - 1.0
         self.eta = (12.0 * noise_scale**moment_order / self.size**eps) ** (1.0 / moment_order)
-        self.log = math.log(math.ceil(horizon / repeats))
+        self.log = math.log(math.ceil(horizon / repeats) / delta)
         self.start = math.sqrt(self.ridge) * theta_bound
         self.V, self.moment, self.theta = self.ridge * np.eye(dim), np.zeros(dim), np.zeros(dim)
         self.arm, self.rewards, self.epochs = np.zeros(dim), [], 0
@@ -77,7 +77,7 @@ class MoMReference(Optimist):
         if self.epochs == 0:
             return self.scale * self.start
         logdet = float(np.linalg.slogdet(self.V / self.ridge)[1])
-        return self.scale * (self.eta * (math.sqrt(2.0 * self.log + logdet) + math.sqrt(self.epochs + 1)) + self.start)
+        return self.scale * (self.eta * (math.sqrt(2.0 * self.log + logdet) + math.sqrt(self.epochs)) + self.start)
 
     def step(self, x: np.ndarray, reward: float, noise_scale: float | None = None) -> None:
         if (x != self.arm).any():

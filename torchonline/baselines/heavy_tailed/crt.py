@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import positive, within
-from torchonline.core.ops import along, at_least, dot, increase_, log, log1p, matvec, number, real, sqrt, where
+from torchonline.core.ops import along, dot, increase_, log1p, matvec, number, real, sqrt, where
 from torchonline.core.options import LearnerOptions
 
 
@@ -23,10 +23,13 @@ class CRTRegression(Estimator):
               \hat\theta \leftarrow \hat\theta + V^{-1}x\,(\tilde r - x^\top\hat\theta)
 
     The radius after t >= 1 rounds is :math:`c\,\alpha_t\sqrt{\log\det(V/\lambda) + 2\log(1/\delta)} +
-    u\,g^{-\varepsilon}\sqrt{2\log t} + \sqrt\lambda S`, and its last term before. The ``noise_scale`` of ``step`` is not used.
+    u\,g^{-\varepsilon}\sqrt{p\,t^{1/p}} + \sqrt\lambda S`, and its last term before. The ``noise_scale`` of ``step`` is not used.
 
-    Guarantee: none that we can vouch for. The paper states regret :math:`\tilde O(T^{1/2+1/(2p)})`. Its second term counts the
-    bias of truncation, of which we can only prove that it is at most :math:`u\,g^{-\varepsilon}\sqrt{p\,t^{1/p}}`.
+    Guarantee. If the noise has mean 0 and :math:`E|\eta|^p \le \nu^p` given the past, :math:`\|x\| \le L`,
+    :math:`\|\theta^*\| \le S` and c is at least 2, then for every T the confidence set holds with probability at least 1 -
+    ``delta`` in all rounds from :math:`T/4^p` to T at once. Proof: up to round T, truncated rewards are
+    :math:`\alpha_T`-sub-Gaussian, and :math:`\alpha_T \le 2\alpha_t` from round :math:`T/4^p` on; the second term bounds the bias
+    of truncation (Proposition 3 of the reference). Regret is :math:`\tilde O(T^{1/2+1/(2p)})`.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), the same in every round.
 
@@ -38,8 +41,8 @@ class CRTRegression(Estimator):
             noise needs a larger number.
         feature_bound: L > 0, a bound on the norm of features.
         delta: in (0, 1).
-        truncation: g > 0, in units of the reward.
-        radius_factor: c > 0.
+        truncation: g > 0, in units of the reward; the paper's 1.
+        radius_factor: c > 0; less than the paper's 2 voids the guarantee.
 
     Shape:
         - ``logdet``, :math:`\log\det(V/\lambda)`, ``(*B)``.
@@ -51,9 +54,9 @@ class CRTRegression(Estimator):
         tensor([0., 0.], dtype=torch.float64)
 
     Reference:
-        Medina and Yang, No-regret Algorithms for Heavy-tailed Linear Bandits, ICML 2016. Constants are those of published code
-        for Zhong, Huang, Yang and Wang, Breaking the Moments Condition Barrier, NeurIPS 2021, which plays CRT with a tenth of
-        this radius.
+        Medina and Yang, No-regret Algorithms for Heavy-tailed Linear Bandits, ICML 2016, Algorithms 1 and 2. We have checked
+        :math:`\alpha_t`, c and the terms of Proposition 3 there. What differs: u bounds the reward and not the noise alone, and
+        the sum in the bias has its exact order, where Theorem 1 has :math:`2v\sqrt{2t^{1/p}\log T}`.
     """
 
     statistics_depend_on = ("ridge", "moment_order", "truncation")
@@ -84,7 +87,7 @@ class CRTRegression(Estimator):
         self.growth_power = 0.5 / p
         self.log_term = -2.0 * math.log(self.delta)
         u = (self.feature_bound * self.theta_bound + self.noise_scale) ** p
-        self.bias_scale = u * self.truncation ** (1.0 - p)
+        self.bias_scale = u * self.truncation ** (1.0 - p) * math.sqrt(p)
         self.radius_start = math.sqrt(self.ridge) * self.theta_bound
         self._create_buffers()
 
@@ -92,13 +95,9 @@ class CRTRegression(Estimator):
         return super()._initial_state() | {"logdet": torch.zeros((), dtype=torch.float64)}
 
     def radius(self) -> Tensor:
-        rounds = real(self.rounds, self.theta_hat)
-        started = rounds / at_least(rounds, 1.0)
-        chance = (
-            self.radius_factor * self.truncation * rounds**self.growth_power * sqrt(number(self.logdet) + self.log_term)
-        )
-        bias = self.bias_scale * sqrt(2.0 * log(at_least(rounds, 1.0)))
-        return self.radius_scale * (started * (chance + bias) + self.radius_start)
+        chance = self.radius_factor * self.truncation * sqrt(number(self.logdet) + self.log_term)
+        growth = real(self.rounds, self.theta_hat) ** self.growth_power  # of chance and bias alike
+        return self.radius_scale * ((chance + self.bias_scale) * growth + self.radius_start)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, x = self.theta_hat, 1.0 * x

@@ -1,4 +1,4 @@
-"""MoM: ridge regression on medians of means of rewards (Medina and Yang, ICML 2016)."""
+"""MoM: ridge regression on medians of means (Medina and Yang, ICML 2016)."""
 
 import math
 from typing import Any, Unpack
@@ -23,13 +23,13 @@ class MoMRegression(EpochEstimator):
 
     With p = ``moment_order`` :math:`= 1+\varepsilon`, :math:`\nu` = ``noise_scale``,
     :math:`\eta = 12^{1/p}\,\nu\,N^{-\varepsilon/p}` and :math:`m = \lceil T/r\rceil`, the radius after n epochs is
-    :math:`\eta\,(\sqrt{2\log m + \log\det(V/\lambda)} + \sqrt{n+1}) + \sqrt\lambda S`, and its last term before the first.
+    :math:`\eta\,(\sqrt{2\log(m/\delta) + \log\det(V/\lambda)} + \sqrt n) + \sqrt\lambda S`, and its last term before the first.
 
     Guarantee. If rewards of an epoch are independent given the past, with noise of mean 0 and :math:`E|\eta|^p \le \nu^p`,
     whether an epoch is interrupted does not depend on its rewards, ``groups`` is at least the default and
     :math:`\|\theta^*\| \le` ``theta_bound``, then the confidence set holds for the first T rounds. Proof: a group's mean is
-    further than :math:`\eta` from the arm's with probability at most 1/4, by the inequalities of von Bahr and Esseen and of
-    Markov. By Hoeffding's inequality no median of m epochs is, with probability at least 1 - ``delta``. Then
+    further than :math:`\eta` from the arm's with probability at most 1/4 (Lemma 3 of the reference). By Hoeffding's inequality
+    no median of m epochs is, with probability at least 1 - ``delta``. Then
     :math:`\|\hat\theta-\theta^*\|_V \le \eta\sqrt n + \sqrt\lambda S`: the first term of the bracket is not needed.
 
     Cost: O(d^2) for a round; O(d^2 + r) at the end of an epoch.
@@ -51,10 +51,9 @@ class MoMRegression(EpochEstimator):
         tensor([0.1000, 0.0000], dtype=torch.float64)
 
     Reference:
-        Medina and Yang, No-regret Algorithms for Heavy-tailed Linear Bandits, ICML 2016. ``repeats``, 12 and the form of the
-        radius are those of published code for Zhong, Huang, Yang and Wang, Breaking the Moments Condition Barrier, NeurIPS 2021,
-        which has :math:`8\log(2/\delta)` groups and plays MoM with a fortieth of the radius. What differs: groups enough for all
-        epochs at once, and N itself in the place of its bound :math:`r/(8\log(2m/\delta))`.
+        Medina and Yang, No-regret Algorithms for Heavy-tailed Linear Bandits, ICML 2016, Algorithms 3 and 4. We have checked
+        ``repeats``, 12, 8 and the radius of Proposition 6 there. What differs: N itself in the place of its bound
+        :math:`r/(8\log(2m/\delta))`, and k is rounded up.
     """
 
     statistics_depend_on = ("ridge", "repeats", "groups")
@@ -79,7 +78,7 @@ class MoMRegression(EpochEstimator):
             raise ValueError(f"groups: expected at most repeats = {self.repeats}, got {groups}")
         self.group_size = self.repeats // self.groups
         self.error = 12.0 ** (1.0 / p) * self.noise_scale * self.group_size ** (1.0 / p - 1.0)
-        self.log_term = 2.0 * math.log(math.ceil(T / self.repeats))
+        self.log_term = 2.0 * math.log(math.ceil(T / self.repeats) / self.delta)
         self.radius_start = math.sqrt(self.ridge) * self.theta_bound
         self._create_buffers()
 
@@ -91,7 +90,7 @@ class MoMRegression(EpochEstimator):
 
     def radius(self) -> Tensor:
         epochs = real(self.epochs, self.theta_hat)
-        growth = sqrt(number(self.logdet) + self.log_term) + sqrt(epochs + 1.0)
+        growth = sqrt(number(self.logdet) + self.log_term) + sqrt(epochs)
         started = epochs / at_least(epochs, 1.0)
         return self.radius_scale * (self.error * growth * started + self.radius_start)
 

@@ -1,4 +1,4 @@
-"""RobustUCB: truncated means of arms without features (Bubeck, Cesa-Bianchi and Lugosi, 2013)."""
+"""RobustUCB: truncated means of arms without features (Bubeck et al., 2013)."""
 
 import math
 from typing import Any, Unpack
@@ -78,7 +78,8 @@ class RobustUCBRegression(HorizonEstimator):
 
     def _squared_width(self, x: Tensor) -> Tensor:
         square = row_dots(rows_times(x, self.V_inv), x)
-        return at_least(square, 0.0) ** (2.0 * self.width_power)
+        # Not 0, where a root has no slope.
+        return at_least(square, 1e-38) ** (2.0 * self.width_power)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, x = self.theta_hat, 1.0 * x
@@ -94,7 +95,7 @@ class RobustUCBRegression(HorizonEstimator):
 
 
 class RobustUCB(UCB):
-    """RobustUCB: optimism over :class:`RobustUCBRegression`, which says how to play K arms.
+    """RobustUCB: optimism over :class:`RobustUCBRegression`, with its arguments.
 
     Example:
         >>> RobustUCB(3, horizon=1000).select(torch.eye(3))
