@@ -35,6 +35,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "delta": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
     "alpha": NOT_POSITIVE,
     "minimum_scale": NOT_POSITIVE,
+    "groups": [0, -5, 10.5, True, "9"],
     "repeats": [0, -5, 10.5, True, "9", None],
     **dict.fromkeys(
         (
@@ -44,11 +45,13 @@ BAD_OPTIONS: dict[str, list[Any]] = {
             "ridge_factor",
             "scale_factor",
             "linear_factor",
+            "threshold_factor",
             "warm_up_factor",
         ),
         NOT_POSITIVE,
     ),
     "moment_order": [1.0, 2.1, 0.5, 0.0, *NOT_FINITE, *NOT_A_NUMBER],
+    "growth": [1.0, 0.5, 0.0, -2.0, *NOT_FINITE, *NOT_A_NUMBER],
     "noise": ["gaussian", "", "Moment", None, 1.0],
     "radius": ["theory", "", None, 1.0],
     "radius_scale": NOT_POSITIVE,
@@ -64,7 +67,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     **{name: [-1.0, *NOT_FINITE, *NOT_A_NUMBER] for name in ("decay", "exponent")},
     **dict.fromkeys(("gamma", "temperature", "cut"), NOT_POSITIVE),
     "quantile": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
-    **{name: [0, -1, 1.5, True, "3", None] for name in ("window", "warmup")},
+    **{name: [0, -1, 1.5, True, "3", None] for name in ("window", "warmup", "warm_up_rounds")},
     # Of convex learners.
     "experts": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
     "sketch_size": [0, -1, 1.5, True, "3", None],
@@ -76,9 +79,11 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "rate": [*NOT_POSITIVE, (0.1,), (0.1, 0.0, 0.1), (0.1, math.nan, 0.1), torch.ones(2), torch.ones(3, 1)],
     "prior": [1.0, "123", (1.0,), (1.0, 0.0, 1.0), (1.0, math.inf, 1.0), torch.ones(4)],
     "ranges": [1.0, None, "123", (), (1.0, 0.0), (1.0, math.inf), (1.0, "1"), torch.ones(()), torch.ones(2, 2)],
+    **{name: [1, 0, None, "yes"] for name in ("recursive_scale", "clip_residuals", "project", "adaptive_scale")},
     "restarts": [1, 0, None, "yes"],
     "per_coordinate": [1, 0, None, "yes"],
     **dict.fromkeys(("meta", "preset", "form", "schedule"), NO_WORD),
+    "constants": ["theorem", "", "Program", None, 1.0, True],
     "hint": ["first", "", None, 1.0, True],
     # Of another dimension, without a projection, of one point.
     "domain": ["simplex", 1.0, True, torch.ones(3), Simplex(4), NuclearBall(1, 3), Box(torch.ones(3), torch.ones(3))],

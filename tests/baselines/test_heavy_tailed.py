@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from torchonline.baselines import (
     MENU,
     TOFU,
     CRMMRegression,
+    CRTMRegression,
     HeavyOFUL,
     HeavyOFULRegression,
     MENURegression,
@@ -33,6 +35,7 @@ from torchonline.baselines import (
 from torchonline.environments import LinearBandit, Noise, Pareto, StudentT
 from torchonline.export import to_program
 from torchonline.export.programs import only_where
+from torchonline.links import Gamma, Gaussian, Link, Logistic
 
 D = torch.float64
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -122,6 +125,81 @@ def test_an_arm_that_differs_in_one_coordinate_interrupts_an_epoch(cls: Any) -> 
     for arm, epochs, pulls in ((0, 0, 1), (1, 0, 1), (0, 0, 1), (0, 1, 0), (0, 1, 1), (1, 1, 1), (1, 2, 0)):
         learner.step(arms[arm], torch.tensor(1.0))
         assert (int(learner.epochs), int(learner.epoch_pulls)) == (epochs, pulls)
+
+
+LINKS: dict[str, tuple[Link, Callable[[float], float], Callable[[float], float]]] = {
+    "logistic": (Logistic(), lambda z: 1.0 / (1.0 + math.exp(-z)), lambda b: math.exp(-b) / (1.0 + math.exp(-b)) ** 2),
+    "gamma": (Gamma(3.0), lambda z: 1.0 / (3.0 - z), lambda b: 1.0 / (3.0 + b) ** 2),
+}
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("name", ["CRTM", "CRMM"])
+def test_links_agree_with_reference(name: str, link: str) -> None:
+    """Means of the link, kappa, and features no longer than L; outliers now and then."""
+    cls, reference = {"CRTM": (CRTMRegression, CRTMReference), "CRMM": (CRMMRegression, CRMMReference)}[name]
+    given, mean, slope = LINKS[link]
+    options: dict[str, Any] = {"horizon": 300, "moment_order": 1.6, "theta_bound": 1.3}
+    options |= {"truncation": 8.0} if name == "CRTM" else {"repeats": 3}
+    learner = cls(3, link=given, feature_bound=2.0, **options)
+    extra = {"feature_bound": 2.0} if name == "CRTM" else {}
+    other = reference(3, mean=mean, kappa=slope(2.6), **extra, **options)
+    random = np.random.default_rng(0)
+    arms = random.standard_normal((5, 3))
+    arms *= random.uniform(0.1, 2.0, (5, 1)) / np.linalg.norm(arms, axis=-1, keepdims=True)
+    for t in range(300):
+        x = arms[(t // 4) % 5]
+        reward = mean(x @ [0.7, -0.8, 0.5]) + 0.3 * random.standard_t(1.7) + (1e6 if t % 41 == 7 else 0.0)
+        scale = float(random.choice([0.1, 1.0]))
+        learner.step(torch.from_numpy(x), torch.tensor(reward, dtype=D), torch.tensor(scale, dtype=D))
+        other.step(x, reward, scale)
+        np.testing.assert_allclose(learner.theta_hat.numpy(), other.theta, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(float(learner.radius()), other.radius(), rtol=1e-9)
+        np.testing.assert_allclose(learner.width(torch.from_numpy(arms)).numpy(), other.width(arms), rtol=1e-9)
+        expected = [mean(z) for z in arms @ other.theta]
+        np.testing.assert_allclose(learner(torch.from_numpy(arms)).numpy(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("cls", [CRTMRegression, CRMMRegression])
+def test_no_link_is_the_identity(cls: Any) -> None:
+    """Bit for bit; and files of one load into the other, but not where the means differ."""
+    one, other = cls(2, horizon=50), cls(2, horizon=50, link=Gaussian(7.0), feature_bound=1.0)
+    x, reward = torch.randn(30, 2, dtype=D), torch.randn(30, dtype=D)
+    for learner in (one, other):
+        learner.step(x, reward)
+    assert differences(snapshot(one), snapshot(other)) == []
+    one.load_state_dict(other.state_dict())
+    with pytest.raises(RuntimeError, match="constants"):
+        cls(2, horizon=50, link=Logistic()).load_state_dict(one.state_dict())
+
+
+def test_a_link_without_slope_is_refused() -> None:
+    for cls in (CRTM, CRMM):
+        with pytest.raises(ValueError, match=r"^theta_bound: expected one within which the link has slopes"):
+            cls(2, horizon=10, link=Logistic(), theta_bound=30.0)
+
+
+@pytest.mark.slow
+def test_crmm_keeps_the_promise_of_its_radius_with_a_link() -> None:
+    """Logistic means and symmetric noise, 300 runs on arms that it chooses; the error comes to a tenth of the radius."""
+    runs, rounds, delta, law = 300, 3000, 0.05, StudentT(2.1)
+    options: dict[str, Any] = {"noise_scale": 0.1 * law.moment_norm(2.0), "delta": delta, "batch_shape": (runs,)}
+    policy = CRMM(2, horizon=rounds, link=Logistic(), theta_bound=2.0, ridge=0.2, **options)
+    generator = torch.Generator().manual_seed(5)
+    arms = torch.nn.functional.normalize(torch.randn(runs, 8, 2, generator=generator, dtype=D), dim=-1)
+    theta = 2.0 * torch.nn.functional.normalize(torch.randn(runs, 2, generator=generator, dtype=D), dim=-1)
+    estimator, missed = policy.estimator, torch.zeros(runs, dtype=torch.bool)
+    closest = 0.0
+    for _ in range(rounds):
+        index = policy.select(arms)
+        x = arms[torch.arange(runs), index]
+        policy.step(x, torch.sigmoid((x * theta).sum(-1)) + 0.1 * law.sample((runs,), generator))
+        difference = (estimator.theta_hat - theta).unsqueeze(-1)
+        ratio = (difference.mT @ estimator.V @ difference).squeeze((-2, -1)).sqrt() / estimator.radius()
+        missed |= ratio > 1.0
+        closest = max(closest, float(ratio.max()))
+    assert float(missed.double().mean()) <= delta + 3.0 * (delta * (1.0 - delta) / runs) ** 0.5
+    assert closest > 0.1
 
 
 def history(seed: int) -> tuple[HeavyOFULRegression, Loss]:

@@ -6,12 +6,21 @@ import pytest
 import torch
 
 from tests.learners import differences, public_classes, snapshot
-from torchonline.baselines import HeavyOFULRegression, TOFURegression
+from torchonline.baselines import AdaOFULRegression, HeavyOFULRegression, HuberBanditRegression, TOFURegression
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator
 from torchonline.core.stepping import SNAPSHOT_BYTES
 
 
-@pytest.mark.parametrize("cls", [HeavyOFULRegression, TOFURegression, *public_classes(LikelihoodEstimator)])
+@pytest.mark.parametrize(
+    "cls",
+    [
+        AdaOFULRegression,
+        HeavyOFULRegression,
+        HuberBanditRegression,
+        TOFURegression,
+        *public_classes(LikelihoodEstimator),
+    ],
+)
 def test_a_full_history_refuses_before_the_first_write(cls: Any) -> None:
     """The state is too large for a snapshot, and the learner is still whole."""
     learner, x, one = cls(2, horizon=5000), torch.tensor([0.6, 0.3], dtype=torch.float64), torch.tensor(1.0)

@@ -31,11 +31,11 @@ EXEMPTIONS: dict[tuple[str, str], str] = {
         name,
         broken,
     ): "it goes over the history of all rounds in each, by definition, and has room for a stated number of them"
-    for name in ("HeavyOFULRegression", "TOFURegression")
+    for name in ("HeavyOFULRegression", "AdaOFULRegression", "HuberBanditRegression", "TOFURegression")
     for broken in ("memory_is_flat", "cost_does_not_depend_on_the_round")
 } | {
     (name, "runs_on_a_device_of_its_own"): "its solver stops when it has arrived, and has to ask for that"
-    for name in ("HeavyOFULRegression",)
+    for name in ("HeavyOFULRegression", "AdaOFULRegression", "HuberBanditRegression")
 }
 EXEMPTIONS |= {
     (
@@ -50,6 +50,8 @@ EXEMPTIONS["GLOCRegression", "cost_does_not_depend_on_the_round"] = (
 EXEMPTIONS |= {
     (name, broken): reason
     for name in (
+        "AdaECOLogRegression",
+        "AdaECOLog",
         "GLMUCBRegression",
         "GLMUCB",
         "OFUGLBRegression",

@@ -44,12 +44,16 @@ WRITTEN = {
     "examples/health_insurance_private.py": ["price.png", "coefficients.png"],
     "examples/neural_linear_digits.py": ["regret.png", "head.pt", "head.pt2", "logs"],
     "examples/linear_mdp.py": ["linear_mdp.png"],
+    "examples/lqr.py": ["lqr.png"],
     "examples/noise_scale.py": ["noise_scale.png"],
     "examples/oful_radius.py": ["oful_radius.png"],
     "examples/online_calibration.py": ["online_calibration.png"],
     "examples/online_classifier.py": ["online_classifier.pt"],
     "examples/papers/__main__.py": [],
-    "examples/papers/glb_omd.py": [f"glb_omd_{name}.png" for name in ("logistic", "poisson", "time")],
+    "examples/papers/glb_omd.py": [
+        "glb_omd.json",
+        *(f"glb_omd_{name}.png" for name in ("logistic", "poisson", "time")),
+    ],
     "examples/papers/glb_omd_coverage.py": ["glb_omd_coverage.png"],
     "examples/papers/glb_omd_covertype.py": [
         "glb_omd_covertype.json",
@@ -59,12 +63,15 @@ WRITTEN = {
     "examples/papers/glb_omd_speed.py": ["glb_omd_speed.png"],
     "examples/papers/glb_omd_time.py": ["glb_omd_time.json", "glb_omd_time_norms.png"],
     "examples/papers/glb_rates.py": ["glb_rates.json", "glb_rates.png"],
+    "examples/papers/hvt_practical.py": ["hvt_practical.json"],
+    "examples/papers/hvt_slopes.py": ["hvt_slopes.json", "hvt_slopes.png"],
     "examples/papers/hvt_ucb.py": [
         "hvt_ucb.json",
         *(f"hvt_ucb_{name}.png" for name in ("student_t", "gaussian", "wrong_moment", "infinite_variance")),
     ],
     "examples/papers/hvt_ucb_coverage.py": ["hvt_ucb_coverage.png"],
     "examples/papers/hvt_ucb_speed.py": ["hvt_ucb_speed.png"],
+    "examples/papers/instance_noise.py": ["instance_noise.json", "instance_noise.png"],
     "examples/papers/oons_bounds.py": ["oons_bounds.json"],
     "examples/papers/parameter_free.py": [
         "parameter_free.json",
@@ -79,7 +86,8 @@ WRITTEN = {
         "private_oco_rates.json",
         *(f"private_oco_{name}.png" for name in ("rates", "interior", "hard", "p1", "bandit_dims")),
     ],
-    "examples/papers/private_oco_speed.py": ["private_oco_speed.png"],
+    "examples/papers/private_oco_speed.py": ["private_oco_speed.json", "private_oco_speed.png"],
+    "examples/pooled_means.py": ["pooled_means.png"],
     "examples/rounding.py": ["rounding.md"],
     "examples/system_identification.py": ["system_identification.png"],
 }
@@ -172,6 +180,7 @@ SAID = {
         "| negative binomial | root of 77 |",
     ],
     "examples/drift.py": ["OFUL, restarted", "HeavyTailUCB, restarted", "discounted (heuristic)", "Regret curves"],
+    "examples/pooled_means.py": ["Largest standard deviation: 4.96", "OFUL, told sigma / sqrt(n)", "0 of 4"],
     "examples/rounding.py": [
         "sets lost of 5 in 10 rounds",
         "| one direction, length 1e+07 |",
@@ -197,7 +206,15 @@ SAID = {
         "program file, in a process without torchonline: 500 of 500 choices are the head's",
         "rounds learnt: 200 when the file was written, 300 now",
     ],
-    "examples/linear_mdp.py": ["HeavyTailRegression", "RidgeRegression", "greedy", "uniform", "no variance"],
+    "examples/linear_mdp.py": [
+        *("HeavyTailRegression", "RidgeRegression", "HuberRegression x 0.001", "greedy", "uniform", "no variance"),
+        "HeavyTailRegression, learnt, optimistic",
+    ],
+    "examples/lqr.py": [
+        "Optimal cost of a round: 4.898",
+        "SystemIdentification, checked",
+        "ridge, certainty equivalence",
+    ],
     "examples/noise_scale.py": ["Student-t, df 2.1", "two-point, q 0.0001", "pure noise"],
     "examples/oful_radius.py": ["own choices", "against it", "classic", "Regret after 50 rounds"],
     "examples/online_calibration.py": [
@@ -212,10 +229,10 @@ SAID = {
     "examples/online_classifier.py": ["200 rounds of 30 raw features", "log loss 0.", "first row: probability"],
     "examples/papers/__main__.py": ["hvt_ucb_coverage", "minutes"],
     "examples/papers/glb_omd.py": [
-        "means over 10 trials of fixed arms",
-        "logistic, S = 3, fixed arms",
-        "Poisson, S = 7, redrawn arms",
-        "For logistic rewards only, and left out: ECOLog, OFUL-MLogB, OFULog-r",
+        "| Poisson | 7 | 0.975 | 929.3 | 1097 |",
+        "logistic, S = 3, fixed arms, 2 trials: regret",
+        "Poisson, S = 7, redrawn arms, 3 trials: regret",
+        "Rivals at least twice as much",
         *(
             "LocalGLB, in the ball",
             "GLB-OMD, theorem",
@@ -241,6 +258,16 @@ SAID = {
     ],
     "examples/papers/glb_omd_speed.py": ["OFUGLB, scipy", "exported program", "LocalGLB: a round at t = 20"],
     "examples/papers/glb_omd_coverage.py": ["logistic, S = 8", "GLBOMD: at most", "LocalGLB: at most"],
+    "examples/papers/hvt_practical.py": [
+        "| HvtUCB x 0.0003 | ",
+        "| OFUL x 0.3 | ",
+        "Student-t 2.1 noise, redrawn arms",
+    ],
+    "examples/papers/hvt_slopes.py": [
+        "Student-t 1.3 noise, order 1.2, bound T^0.83",
+        "No noise, told order 2",
+        *("| HeavyTailUCB | ", "| HvtUCB x 0.001 | ", "| CRTM x 0.03 | ", "| TOFU | "),
+    ],
     "examples/papers/hvt_ucb.py": [
         "| Student-t 2.1 | 1.99 | 4.388 |",
         "Student-t 2.1 noise, told 1.31, redrawn arms, tuned: regret",
@@ -249,7 +276,14 @@ SAID = {
         *("HeavyTailUCB, symmetric", "HvtUCB", "OFUL", "HeavyOFUL", "CRTM", "CRMM", "TOFU", "MENU"),
     ],
     "examples/papers/hvt_ucb_coverage.py": ["one-sided Pareto 1.5", "HeavyTailUCB: at most"],
-    "examples/papers/hvt_ucb_speed.py": ["HEAVY-OFUL, cold gradient descent", "times as long as one at t = 50"],
+    "examples/papers/hvt_ucb_speed.py": [
+        *("HEAVY-OFUL, cold gradient descent", "times as long as one at t = 50"),
+        *("Median time of a round", "0.001 times those", "| iterations of gradient descent |"),
+    ],
+    "examples/papers/instance_noise.py": [
+        "Student-t 2.1 noise of varying scale, tuned",
+        *("| OFUL | ", "| HeavyTailUCB | ", "| HvtUCB x 0.001 | ", "| HeavyOFUL | "),
+    ],
     "examples/papers/oons_bounds.py": [
         "Table 1 as T varies",
         "| OFTRL, least of two | ",
@@ -281,7 +315,7 @@ SAID = {
     ],
     "examples/papers/private_oco_rates.py": [
         "Excess risk against epsilon: mean ± sd of 2 trials",
-        "| against |",
+        "| against | p |",
         "rate: records, noise",
         "Excess at time t within one run, tuned for each t",
         "Regret at time t, tuned for the last t",
@@ -295,7 +329,11 @@ SAID = {
         "Worst excess over linear losses with one entry, p = 1",
         "LocalMD, conditional, has less than DPTOFW in",
     ],
-    "examples/papers/private_oco_speed.py": ["the same in NumPy", "BLT after 1000 steps: "],
+    "examples/papers/private_oco_speed.py": [
+        "| the same in NumPy",
+        "BLT after 1000 steps: ",
+        "How well the time tells a record from None",
+    ],
     "examples/papers/private_oco.py": [
         "p = 1.5: suboptimality after T records, mean ± sd of 2 trials",
         "as printed, NOT PRIVATE",
@@ -303,7 +341,7 @@ SAID = {
         "no privacy",
         "tuned on the",
         "at least",
-        "Audit of as printed, NOT PRIVATE, p = 1.5, T = 40, d = 5",
+        "as printed, NOT PRIVATE, p = 1.5, T = 40, d = 5: AuditResult(",
         *("Risk, mean of 2 trials", "A step takes "),
         *("NoisySFW", "DP-FTRL", "LocalMD"),
         *("UCB, no privacy", "DP-HDB, printed", "DP-HDB, tuned", "DP-UCB, original"),

@@ -1,18 +1,22 @@
 """Bases of the rivals for heavy tails: horizons, and epochs of repeated arms."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
+from torchonline.bandits.glm.base import checked_link, checked_min_slope
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import positive, positive_integer, within
-from torchonline.core.ops import along, dot, matvec, real, started_power
+from torchonline.core.ops import along, at_least, at_most, dot, matvec, real, started_power
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_
 from torchonline.linalg import project_ball_
+from torchonline.links import Gaussian, Link
 
 
 class HorizonOptions(LearnerOptions, total=False):
@@ -31,7 +35,7 @@ class HorizonEstimator(Estimator):
 
     The radius after t >= 1 rounds is ``slope`` :math:`t^e` + ``radius_start``, and ``radius_start`` before, with
     :math:`e = (2-p)/(2p)` = ``power``. A subclass sets ``slope`` and ``radius_start``, or has another radius. What a subclass
-    calls recalled has not been checked against the paper's text. Widths are those of
+    calls recalled has been checked against neither the paper's text nor code. Widths are those of
     :class:`~torchonline.bandits.estimator.Estimator`, which says what it means that the confidence set holds.
 
     Args:
@@ -69,9 +73,13 @@ class HorizonEstimator(Estimator):
     def _set_truncation(self, feature_bound: float, radius_factor: float) -> None:
         """Set what TOFU and CRTM share: radius, norm of rewards, log(2T/delta)^(-1/p)."""
         self.feature_bound = positive("feature_bound", feature_bound)
+        self.largest_mean = self.feature_bound * self.theta_bound
+        self._set_truncation_of(radius_factor)
+
+    def _set_truncation_of(self, radius_factor: float) -> None:
+        """Set them for mean rewards up to ``largest_mean``."""
         self.radius_factor = positive("radius_factor", radius_factor)
         p, eps = self.moment_order, self.moment_order - 1.0
-        self.largest_mean = self.feature_bound * self.theta_bound
         self.moment_norm = self.largest_mean + self.noise_scale
         self.log_factor = math.log(2.0 * self.horizon / self.delta) ** (-1.0 / p)
         log_term = math.log(2.0 * self.dim * self.horizon / self.delta)
@@ -82,10 +90,44 @@ class HorizonEstimator(Estimator):
         rounds = real(self.rounds, self.theta_hat)
         return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
 
+
+class LinkedEstimator(HorizonEstimator):
+    r"""Base of CRTM and CRMM: online Newton steps, with a link.
+
+    The mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link, of which only :math:`\mu` is used: the noise is what
+    ``noise_scale`` says, and rewards may be any numbers. :math:`\kappa` is the least slope of :math:`\mu` where
+    :math:`|z| \le LS`, 1 for the identity. Confidence sets and policies work on the predictor :math:`x^\top\theta`, which orders
+    the arms as their means do; ``forward`` and ``interval`` return mean rewards. With a link other than the identity, predictors
+    beyond :math:`\pm LS` count as the end.
+    """
+
+    def _set_link(self, link: Link | None, feature_bound: float) -> None:
+        """Set link, kappa and L."""
+        self.feature_bound, bound = positive("feature_bound", feature_bound), feature_bound * self.theta_bound
+        link = Gaussian() if link is None else checked_link(link, self.theta_bound, feature_bound)[0]
+        is_identity = isinstance(link, Gaussian)
+        self.smallest_slope = 1.0 if is_identity else checked_min_slope(link, self.theta_bound, bound)
+        ends: Any = np.array([-bound, bound])
+        # A number that is read, also under torch.device("meta") and in fake mode.
+        with torch.device("cpu"), unset_fake_temporarily():
+            self.largest_mean = bound if is_identity else float(abs(link.mean(ends)).max())
+        self.end = math.inf if is_identity else bound
+        self.link = link
+
+    def _options(self) -> list[tuple[str, float]]:
+        # Without a link as in older files, so that they load.
+        is_identity = isinstance(self.link, Gaussian)
+        return super()._options() + (
+            [] if is_identity else [("feature_bound", self.feature_bound), *self.link.signature()]
+        )
+
+    def _response(self, predictor: Tensor) -> Tensor:
+        return self.link.mean(at_least(at_most(predictor, self.end), -self.end))
+
     def _newton_step_(self, x: Tensor, product: Tensor, quadratic: Tensor, residual: Tensor) -> None:
-        """Take CRMM's and CRTM's Newton step, given ``V^-1 x`` and half of ``x'V^-1 x``."""
-        theta_hat, half = self.theta_hat, math.sqrt(0.5)
-        add_outer_(self._precision(), half * x, half * product, quadratic)
+        """Take an online Newton step, given ``V^-1 x`` and kappa/2 times ``x'V^-1 x``."""
+        theta_hat, root = self.theta_hat, math.sqrt(0.5 * self.smallest_slope)
+        add_outer_(self._precision(), root * x, root * product, quadratic)
         theta_hat += along(residual / (1.0 + quadratic), x) * product
         project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
 

@@ -7,34 +7,42 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions
+from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions, LinkedEstimator
 from torchonline.core.ops import dot, increase_, matvec, sqrt
+from torchonline.links import Link
 
 
-class CRMMRegression(EpochEstimator):
+class CRMMRegression(LinkedEstimator, EpochEstimator):
     r"""Online Newton steps on the median reward of an epoch (:class:`EpochEstimator`).
 
-    At the end of an epoch of the arm x, with :math:`\tilde r` the median of its rewards:
+    The mean reward is a link of the predictor, :math:`\mu(x^\top\theta^*)`, by default the predictor itself. At the end of an
+    epoch of the arm x, with :math:`\tilde r` the median of its rewards and :math:`\kappa` the least slope of :math:`\mu` where
+    :math:`|z| \le LS`:
 
-    .. math:: V \leftarrow V + \tfrac12 xx^\top,\qquad
-              \hat\theta \leftarrow \Pi_{\|\theta\|\le S}\bigl(\hat\theta + V^{-1}x\,(\tilde r - x^\top\hat\theta)\bigr)
+    .. math:: V \leftarrow V + \tfrac\kappa2 xx^\top,\qquad
+              \hat\theta \leftarrow \Pi_{\|\theta\|\le S}\bigl(\hat\theta
+              + V^{-1}x\,(\tilde r - \mu(x^\top\hat\theta))\bigr)
 
     with the projection in the norm of V. With p = ``moment_order``, :math:`\nu` = ``noise_scale``, n epochs so far and
     :math:`\hat\theta_s` the estimate before epoch s,
 
-    .. math:: \text{radius}^2 = \lambda S^2 + \tfrac43\,4^{2/p}\nu^2\log\tfrac1\delta
-              + \sum_{s\le n}(\tilde r_s - x_s^\top\hat\theta_s)^2\,\|x_s\|^2_{V_s^{-1}}.
+    .. math:: \text{radius}^2 = \lambda S^2 + \tfrac4{3\kappa}\,4^{2/p}\nu^2\log\tfrac1\delta
+              + \sum_{s\le n}(\tilde r_s - \mu(x_s^\top\hat\theta_s))^2\,\|x_s\|^2_{V_s^{-1}}.
 
     Guarantee. If rewards of an epoch are independent given the past, their noise is symmetric with
     :math:`E|\eta|^p \le \nu^p`, whether an epoch is interrupted does not depend on its rewards, ``repeats`` is at least the
-    default and :math:`\|\theta^*\| \le` ``theta_bound``, then the confidence set holds for the first T rounds, with probability
-    at least 1 - 1.01 ``delta`` (proof: docs/heavy_tail_regression.md). Skewed noise voids it.
+    default, :math:`\|\theta^*\| \le` ``theta_bound`` and, with a link other than the identity, :math:`\|x\| \le L`, then the
+    confidence set holds for the first T rounds, with probability at least 1 - 1.01 ``delta`` (proof:
+    docs/heavy_tail_regression.md). Skewed noise voids it.
 
     Cost: O(d^2) for a round; O(d^2 + repeats log(repeats)) at the end of an epoch, and O(d^3) if its step leaves the ball.
 
     Args:
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
             as in :class:`HorizonEstimator`.
+        link: how the mean reward depends on the predictor, see :class:`LinkedEstimator`: one of :mod:`torchonline.links`; None
+            for the identity. If ``theta_bound`` makes :math:`\kappa` less than 1e-12 it is refused.
+        feature_bound: L > 0, a bound on the norm of features, not used for the identity. Longer ones are not refused.
         repeats: rewards in an epoch; None for :math:`\lceil 8\log(4T/\delta)\rceil`, which is inferred (the paper says
             O(log T)). Fewer void the guarantee.
 
@@ -50,7 +58,8 @@ class CRMMRegression(EpochEstimator):
 
     Reference:
         Xue, Wang, Wan, Yi and Zhang, Efficient Algorithms for Generalized Linear Bandits with Heavy-tailed Rewards, NeurIPS
-        2023 (arXiv:2310.18701), for a linear link. What differs: the radius, because we do not have the paper's constant.
+        2023 (arXiv:2310.18701). We have found neither its text beyond the abstract nor code for it.
+        What differs: the radius, because we do not have the paper's constant.
     """
 
     statistics_depend_on = ("theta_bound", "ridge", "repeats")
@@ -58,12 +67,22 @@ class CRMMRegression(EpochEstimator):
     residual_sum: Tensor
 
     def __init__(
-        self, dim: int, *, horizon: int, repeats: int | None = None, **options: Unpack[HorizonOptions]
+        self,
+        dim: int,
+        *,
+        horizon: int,
+        link: Link | None = None,
+        feature_bound: float = 1.0,
+        repeats: int | None = None,
+        **options: Unpack[HorizonOptions],
     ) -> None:
         super().__init__(dim, horizon, **options)
+        self._set_link(link, feature_bound)
         self._set_repeats(repeats, 8.0 * math.log(4.0 * self.horizon / self.delta))
         bound = 4.0 ** (1.0 / self.moment_order) * self.noise_scale
-        self.start = self.ridge * self.theta_bound**2 - 4.0 / 3.0 * bound**2 * math.log(self.delta)
+        self.start = self.ridge * self.theta_bound**2 - 4.0 / (3.0 * self.smallest_slope) * bound**2 * math.log(
+            self.delta
+        )
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -76,9 +95,9 @@ class CRMMRegression(EpochEstimator):
         rewards = rewards.sort(-1).values
         median = 0.5 * (rewards[..., (self.repeats - 1) // 2] + rewards[..., self.repeats // 2])
         product = matvec(self.V_inv, x)
-        quadratic = 0.5 * dot(x, product)
-        residual = median - dot(x, self.theta_hat)
-        increase_(self.residual_sum, residual * residual * 2.0 * quadratic / (1.0 + quadratic))
+        quadratic = 0.5 * self.smallest_slope * dot(x, product)
+        residual = median - self._response(dot(x, self.theta_hat))
+        increase_(self.residual_sum, residual * residual * (2.0 / self.smallest_slope) * quadratic / (1.0 + quadratic))
         self._newton_step_(x, product, quadratic, residual)
 
 

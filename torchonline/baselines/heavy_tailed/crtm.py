@@ -1,30 +1,37 @@
 """CRTM: one-pass regression on truncated rewards (Xue et al., NeurIPS 2023)."""
 
+import math
 from typing import Any, Unpack
 
 from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.base import HorizonEstimator, HorizonOptions
+from torchonline.baselines.heavy_tailed.base import HorizonOptions, LinkedEstimator
 from torchonline.core.checks import positive
 from torchonline.core.ops import at_least, dot, matvec, real, sqrt, where
+from torchonline.links import Link
 
 
-class CRTMRegression(HorizonEstimator):
+class CRTMRegression(LinkedEstimator):
     r"""Online Newton steps on truncated rewards: a large reward counts as 0.
 
-    Round t, with p = ``moment_order`` :math:`= 1+\varepsilon`, :math:`e = (1-\varepsilon)/(2(1+\varepsilon))` and
-    :math:`u = (LS + \nu)^p`, which bounds the p-th absolute moment of the reward:
+    The mean reward is a link of the predictor, :math:`\mu(x^\top\theta^*)`, by default the predictor itself. Round t, with p =
+    ``moment_order`` :math:`= 1+\varepsilon`, :math:`e = (1-\varepsilon)/(2(1+\varepsilon))`, the least slope :math:`\kappa` of
+    :math:`\mu` where :math:`|z| \le LS`, and :math:`u = (\max_{|z|\le LS}|\mu(z)| + \nu)^p`, which bounds the p-th absolute
+    moment of the reward:
 
     .. math:: \tilde r &= r\;1\{|r|\,\|x\|_{V^{-1}} \le g\,(u/\log(2T/\delta))^{1/p}\,t^e\} \\
-              V &\leftarrow V + \tfrac12 xx^\top,\qquad
-              \hat\theta \leftarrow \Pi_{\|\theta\|\le S}\bigl(\hat\theta + V^{-1}x\,(\tilde r - x^\top\hat\theta)\bigr)
+              V &\leftarrow V + \tfrac\kappa2 xx^\top,\qquad
+              \hat\theta \leftarrow \Pi_{\|\theta\|\le S}\bigl(\hat\theta
+              + V^{-1}x\,(\tilde r - \mu(x^\top\hat\theta))\bigr)
 
-    with the projection in the norm of V. The radius is that of :class:`TOFURegression`. A round's own ``noise_scale`` sets its
-    threshold.
+    with the projection in the norm of V. The radius after t >= 1 rounds is
+    :math:`c\sqrt{d/\kappa}\,u^{1/p}\log(2dT/\delta)^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its second term before. A round's
+    own ``noise_scale`` sets its threshold.
 
-    Guarantee: none that we can vouch for. The update is the paper's, for a linear link. The constants are inferred: the threshold
-    at g = 1 and the form of the radius are TOFU's. Results depend strongly on g. The noise may be skewed.
+    Guarantee: none that we can vouch for. The update is recalled. The constants are inferred: the threshold at g = 1 and, for the
+    identity, the radius are TOFU's; :math:`\kappa^{-1/2}` is how the error of the Newton steps grows. Results depend strongly on
+    g. The noise may be skewed.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
     leaves the ball.
@@ -32,6 +39,8 @@ class CRTMRegression(HorizonEstimator):
     Args:
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
             as in :class:`HorizonEstimator`.
+        link: how the mean reward depends on the predictor, see :class:`LinkedEstimator`: one of :mod:`torchonline.links`; None
+            for the identity. If ``theta_bound`` makes :math:`\kappa` less than 1e-12 it is refused.
         feature_bound: L > 0, a bound on the norm of features.
         truncation, radius_factor: g > 0 and c > 0, inferred.
 
@@ -43,7 +52,7 @@ class CRTMRegression(HorizonEstimator):
 
     Reference:
         Xue, Wang, Wan, Yi and Zhang, Efficient Algorithms for Generalized Linear Bandits with Heavy-tailed Rewards, NeurIPS
-        2023 (arXiv:2310.18701).
+        2023 (arXiv:2310.18701). We have found neither its text beyond the abstract nor code for it.
     """
 
     statistics_depend_on = ("horizon", "moment_order", "theta_bound", "feature_bound", "ridge", "delta", "truncation")
@@ -53,6 +62,7 @@ class CRTMRegression(HorizonEstimator):
         dim: int,
         *,
         horizon: int,
+        link: Link | None = None,
         feature_bound: float = 1.0,
         truncation: float = 1.0,
         radius_factor: float = 4.0,
@@ -60,7 +70,9 @@ class CRTMRegression(HorizonEstimator):
     ) -> None:
         super().__init__(dim, horizon, **options)
         self.truncation = positive("truncation", truncation)
-        self._set_truncation(feature_bound, radius_factor)
+        self._set_link(link, feature_bound)
+        self._set_truncation_of(radius_factor)
+        self.slope /= math.sqrt(self.smallest_slope)
         self.threshold_factor = self.truncation * self.log_factor
         self._create_buffers()
 
@@ -69,11 +81,11 @@ class CRTMRegression(HorizonEstimator):
         growth = real(self.rounds + 1, theta_hat) ** self.power
         product = matvec(self.V_inv, x)
         square = at_least(dot(x, product), 0.0)
-        quadratic = 0.5 * square
+        quadratic = 0.5 * self.smallest_slope * square
         self._check_growth(x, quadratic)
         threshold = self.threshold_factor * (self.largest_mean + noise_scale) * growth
         kept = where(abs(reward) * sqrt(square) <= threshold, reward, 0.0 * reward)
-        self._newton_step_(x, product, quadratic, kept - dot(x, theta_hat))
+        self._newton_step_(x, product, quadratic, kept - self._response(dot(x, theta_hat)))
         self._end_round_()
 
 
