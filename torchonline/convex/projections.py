@@ -121,7 +121,7 @@ def project_hull(point: np.ndarray, matrix: np.ndarray, vertices: np.ndarray) ->
 
 
 def _in_plane(points: np.ndarray) -> np.ndarray:
-    """Return the weights, of sum 1, of the point nearest to 0 in the plane of some points."""
+    """Return weights, of sum 1, of the point nearest to 0 in a plane through points."""
     sides = points[1:] - points[0]
     others = np.linalg.lstsq(sides.T, -points[0], rcond=None)[0]
     return np.concatenate([[1.0 - others.sum()], others])
