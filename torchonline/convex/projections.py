@@ -152,7 +152,7 @@ def project_within(
         return project(centre + np.linalg.solve(moved, matrix @ (point - centre)), moved)
 
     def excess(x: np.ndarray) -> float:
-        """Return radius / distance - 1: below 0 outside the ball, and nearly linear in the multiplier."""
+        """Return radius / distance - 1, below 0 outside the ball."""
         return radius / max(float(np.linalg.norm(x - centre)), 1e-300) - 1.0
 
     x = solution(0.0)
