@@ -17,7 +17,7 @@ Features: a constant; the item's first feature (a number) and two category featu
 item; position; and the user's first feature. All but the constant are scaled to a norm of at most 1.
 
 Learners are told the bound on the length of features, which ``step`` insists on, and nothing else ("default"); or theta_bound =
-12, since click rates near one in two hundred need a parameter of norm 5 at least (the default of 1 promises rates above a fifth);
+12, since click rates near one in two hundred need a parameter of norm 4 at least (the default of 1 promises rates above 19 %);
 or also start at the click rate (``warm_start``); or first learn a log of 20,000 rounds with uniform items (``learn``).
 
     python examples/clicks.py    # some minutes, needs `pip install --no-deps obp`; seconds with --quick
