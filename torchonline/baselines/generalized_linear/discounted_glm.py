@@ -152,7 +152,7 @@ class DiscountedGLMRegression(GeneralizedEstimator):
 
 
 class DiscountedGLB(UCB):
-    """Optimism over :class:`DiscountedGLMRegression`, with the same arguments: a heuristic.
+    """Optimism over :class:`DiscountedGLMRegression`: a heuristic.
 
     Example:
         >>> DiscountedGLB(2, discount=0.99).select(torch.eye(2))
