@@ -26,9 +26,12 @@ What is covered: SystemIdentification's confidence set holds in closed loops, un
 regret, the cost of changing gains, the choice of noise, and everything about certainty equivalence. These are heuristics, and
 ridge regression's set has no theorem under Student-t noise.
 
-RESULT_PARAGRAPH
+Result: certainty equivalence with ridge regression is the best by far under both laws, but its confidence set fails in 8 to
+10 of 50 runs under Student-t noise. SystemIdentification's set never fails. Its price is a slow start: its first estimates are
+poor, so certainty equivalence plays an unstable gain in 10 to 12 of 50 runs, and the check first passes at round 1024, with
+ridge regression's narrower set at round 256. No checked gain was ever unstable.
 
-    python examples/lqr.py    # two minutes; seconds with --smoke
+    python examples/lqr.py    # a minute; seconds with --smoke
 """
 
 import argparse

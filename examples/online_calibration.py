@@ -20,7 +20,7 @@ against fixed layers, which are not the best competitors in this drifting world.
 The script prints logarithmic loss (mean and standard deviation over seeds), accuracy and calibration error. It draws the
 losses over the grid and by round.
 
-    python examples/online_calibration.py    # ten minutes; seconds with --smoke
+    python examples/online_calibration.py    # five minutes; seconds with --smoke
 """
 
 import argparse
@@ -64,7 +64,7 @@ TUNED: dict[str, Callable[..., torch.optim.Optimizer]] = {"SGD": torch.optim.SGD
 
 @dataclass(frozen=True)
 class Rival:
-    """A learner with one number, by name and default. CLA-OONS and KT get further options from :func:`made`."""
+    """A learner with one number: class, the number's name and default, options."""
 
     cls: type[ConvexLearner]
     number: str
@@ -101,7 +101,10 @@ class Task:
 
 @dataclass
 class Run:
-    """Predictions of a layer by round, number and seed, ``(T, R, S)``: those of the grid, then the default if it is not there."""
+    """Predictions of a layer by round, number and seed, ``(T, R, S)``.
+
+    The numbers are those of the grid, and then the default if the grid lacks it.
+    """
 
     loss: Tensor
     confidence: Tensor
@@ -206,7 +209,7 @@ def with_scales(groups: Sequence[nn.Parameter]) -> ParameterFree:
 
 
 def made(name: str, task: Task, seeds: int) -> list[ConvexLearner]:
-    """Return a learner of all seeds for each number of the grid, and one for the default."""
+    """Return a learner of all seeds for each number of the grid, and for the default."""
     rival, options = RIVALS[name], dict(RIVALS[name].options)
     if name == "KT":  # the length of the longest gradient that can come
         options["lipschitz"] = math.sqrt(2.0) * float(task.inputs.norm(dim=-1).max())
@@ -216,7 +219,10 @@ def made(name: str, task: Task, seeds: int) -> list[ConvexLearner]:
 
 
 def step_all(task: Task, labels: Tensor, learners: list[ConvexLearner], advance: Callable[[], None]) -> Run:
-    """Predict with the decisions of learners of all seeds, then learn from gradients at their queries, round by round."""
+    """Predict with the learners' decisions, then learn, round by round.
+
+    A learner has all seeds. It learns from the gradients at its queries.
+    """
     shape = (len(learners), labels.size(1), *task.start.shape)
     start = task.start.double()
     notes: list[tuple[Tensor, ...]] = []
@@ -271,7 +277,7 @@ def default_of(name: str) -> int:
 
 
 def shown(name: str, runs: dict[str, Run], others: dict[str, Run]) -> dict[str, int]:
-    """Return the indices of what is shown of a learner, ``others`` being its runs on the other layer."""
+    """Return the indices of a learner's shown runs. ``others`` are on the other layer."""
     return {"default": default_of(name)} | picks(runs[name]) | {"other layer's best": order(others[name])[0]}
 
 
@@ -296,21 +302,27 @@ def make_table(name: str, results: dict[str, dict[str, Run]]) -> Table:
     return table
 
 
+def cell(losses: Tensor) -> str:
+    """Return the mean of losses over seeds ± their standard deviation."""
+    mean, spread = float(losses.mean()), float(losses.std()) if len(losses) > 1 else 0.0
+    return f"{mean:.3f} ± {spread:.3f}" if mean < 10.0 else f"{mean:.0f} ± {spread:.0f}"
+
+
 def markdown(name: str, results: dict[str, dict[str, Run]]) -> list[str]:
-    """Return the mean losses as a table of a page."""
+    """Return the losses as a table of a page."""
     runs, (other,) = results[name], (task for task in results if task != name)
-    nothing = float(runs["no learning"].losses().mean())
-    heads = ["default", "best", "median", "worst", "other layer's best"]
-    lines = [f"| {name} (without learning {nothing:.3f}) | its number | {' | '.join(heads)} |", "|---" * 7 + "|"]
+    heads = [name, "its number", "default", "best", "median", "worst", "other layer's best"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines.append(f"| no learning | | {cell(runs['no learning'].losses()[0])} | | | | |")
     for learner, (number, default) in NUMBERS.items():
-        means = runs[learner].losses().mean(-1)
-        cells = [f"{means[index]:.3g}" for index in shown(learner, runs, results[other]).values()]
+        losses = runs[learner].losses()
+        cells = [cell(losses[index]) for index in shown(learner, runs, results[other]).values()]
         lines.append(f"| {learner} | `{number}`, {default:g} | {' | '.join(cells)} |")
     return lines
 
 
 def summary(name: str, runs: dict[str, Run]) -> str:
-    """Compare the defaults with the grids of SGD and Adam, and with their best rates, in one sentence."""
+    """Compare two defaults with all rates, and the best, of SGD and Adam."""
     parts = []
     for learner in ("FreeGrad", "CLA-OONS"):
         loss = runs[learner].losses()[default_of(learner)].mean()

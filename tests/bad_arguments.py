@@ -35,6 +35,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "delta": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
     "alpha": NOT_POSITIVE,
     "minimum_scale": NOT_POSITIVE,
+    "groups": [0, -5, 10.5, True, "9"],
     "repeats": [0, -5, 10.5, True, "9", None],
     **dict.fromkeys(
         (
@@ -50,6 +51,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
         NOT_POSITIVE,
     ),
     "moment_order": [1.0, 2.1, 0.5, 0.0, *NOT_FINITE, *NOT_A_NUMBER],
+    "growth": [1.0, 0.5, 0.0, -2.0, *NOT_FINITE, *NOT_A_NUMBER],
     "noise": ["gaussian", "", "Moment", None, 1.0],
     "radius": ["theory", "", None, 1.0],
     "radius_scale": NOT_POSITIVE,
@@ -77,7 +79,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "rate": [*NOT_POSITIVE, (0.1,), (0.1, 0.0, 0.1), (0.1, math.nan, 0.1), torch.ones(2), torch.ones(3, 1)],
     "prior": [1.0, "123", (1.0,), (1.0, 0.0, 1.0), (1.0, math.inf, 1.0), torch.ones(4)],
     "ranges": [1.0, None, "123", (), (1.0, 0.0), (1.0, math.inf), (1.0, "1"), torch.ones(()), torch.ones(2, 2)],
-    "recursive_scale": [1, 0, None, "yes"],
+    **{name: [1, 0, None, "yes"] for name in ("recursive_scale", "clip_residuals", "project", "adaptive_scale")},
     "restarts": [1, 0, None, "yes"],
     "per_coordinate": [1, 0, None, "yes"],
     **dict.fromkeys(("meta", "preset", "form", "schedule"), NO_WORD),

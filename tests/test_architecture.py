@@ -191,9 +191,16 @@ def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
         "scale_factor": 3.0,
         "linear_factor": 7.0,
         "warm_up_factor": 3.0,
+        "warm_up_rounds": 4,
+        "growth": 3.0,
+        "discount": 0.95,
+        "threshold_factor": 2.5,
+        "groups": 2,
+        "recursive_scale": True,
     }
+    values |= dict.fromkeys(("clip_residuals", "project", "adaptive_scale"), False)
     mine = {name: value for name, value in values.items() if name in parameters}
-    assert set(parameters) - set(mine) <= {"dim", "device", "link", "radius"}
+    assert set(parameters) - set(mine) <= {"dim", "device", "link", "radius", "constants"}
     policy, estimator = cls(4, **mine), type(built.estimator)(4, **mine)
     for name, buffer in estimator.named_buffers():
         assert torch.equal(buffer, policy.get_buffer(f"estimator.{name}"))

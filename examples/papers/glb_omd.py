@@ -14,18 +14,14 @@ For these settings the script prints a verdict on LocalGLB.
 
 The script prints tables and draws figures: regret (mean, sd, median), the final radius, the number of trials whose
 confidence set ever missed the truth ("failed"), and the processor time of one learner's round relative to LocalGLB, measured
-in alternation. Finished runs are kept in OUTPUT/glb_omd and not repeated, even if the code has changed: empty that folder to
-start again.
+in alternation.
 
-    python examples/papers/glb_omd.py --workers 2    # two or three hours on two cores; seconds with --quick
+    python examples/papers/glb_omd.py --workers 2    # five hours of processor time; seconds with --quick
 """
 
-import argparse
 import itertools
-import math
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+import statistics
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +31,9 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import torch
+from experiment import Experiment, Job, Results, listed, standard_error, table
 from glb_omd_learners import ALGORITHMS, Game, Problem, in_turn
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from torch import Tensor
 
 from torchonline import Logistic, Poisson
 from torchonline.environments import GeneralizedLinearBandit
@@ -48,10 +41,11 @@ from torchonline.metrics import has_missed
 
 DIM, ARMS, ROUNDS, TRIALS, MANY = 2, 20, 3000, 10, 100
 NORMS = {"logistic": (3, 5, 7, 9), "Poisson": (3, 5, 7, 9)}
-SMOKE_NORMS = {"logistic": (3,), "Poisson": (7,)}
+QUICK_NORMS = {"logistic": (3,), "Poisson": (7,)}
 # Settings of fixed arms in which OFUGLB plays all rounds, and OFUGLB and GLM-UCB all trials, for the verdict.
 COMPARED = {("logistic", 3), ("logistic", 5), ("Poisson", 3)}
 THOROUGH = ("GLM-UCB", "OFUGLB")
+CONSTANTS = "The instances"
 
 
 @dataclass(frozen=True)
@@ -68,26 +62,20 @@ class Setting:
         return (self.rewards, self.norm) in COMPARED and not self.redrawn
 
     def __str__(self) -> str:
-        return f"{self.rewards}, S = {self.norm}, {'redrawn' if self.redrawn else 'fixed'} arms"
+        arms = "redrawn arms" if self.redrawn else "fixed arms"
+        return f"{self.rewards}, S = {self.norm}, {arms}, {self.trials} trials"
 
 
-@dataclass
-class Run:
-    """Result of one algorithm in one setting."""
-
-    rounds: Tensor  # rounds of the regret curve, (points)
-    regret: Tensor  # (points, trials)
-    radius: float
-    missed: int  # trials whose set ever missed the truth; -1 without a set
-    time: float  # processor time of one learner's round, relative to LocalGLB
-
-    def at(self, rounds: int) -> float:
-        """Return the mean regret after a number of rounds."""
-        return float(self.regret[self.rounds >= rounds][0].mean())
+Runs = dict[str, dict[str, Any]]  # the results in one setting, by algorithm
 
 
-def shortest_of(runs: dict[str, Run]) -> int:
-    return min(int(one.rounds[-1]) for one in runs.values())
+def shortest_of(runs: Runs) -> int:
+    return min(one["rounds"][-1] for one in runs.values())
+
+
+def mean_at(one: dict[str, Any], rounds: int) -> float:
+    """Return the mean regret after a number of rounds."""
+    return next(mean for t, (mean, _, _) in zip(one["rounds"], one["curve"], strict=True) if t >= rounds)
 
 
 def problem_for(setting: Setting, rounds: int, trials: tuple[int, ...]) -> Problem:
@@ -110,12 +98,12 @@ def make_game(name: str, setting: Setting, rounds: int, trials: tuple[int, ...],
     return Game(ALGORITHMS[name].build(problem), environment)
 
 
-def play(name: str, setting: Setting, rounds: int, trials: int, seed: int) -> Run:
+def play(name: str, setting: Setting, rounds: int, trials: int, seed: int) -> dict[str, Any]:
     """Play all trials of one learner."""
     torch.manual_seed(seed)
     game = make_game(name, setting, rounds, (trials,), seed)
     checked = ALGORITHMS[name].has_set
-    every = max(1, rounds // 300)
+    every = max(1, rounds // 60)
     total = torch.zeros(trials, dtype=torch.float64)
     missed = torch.zeros(trials, dtype=torch.bool)
     at, curve = [], []
@@ -125,53 +113,46 @@ def play(name: str, setting: Setting, rounds: int, trials: int, seed: int) -> Ru
             missed |= has_missed(game.policy.estimator, game.environment.theta)
         if t % every == 0 or t == rounds:
             at.append(t)
-            curve.append(total.clone())
-    radius = float(game.policy.estimator.radius().mean())
-    return Run(torch.tensor(at), torch.stack(curve), radius, int(missed.sum()) if checked else -1, math.nan)
+            curve.append([float(value) for value in (total.mean(), total.quantile(0.1), total.quantile(0.9))])
+    return {
+        "regret": total.tolist(),
+        "rounds": at,
+        "curve": curve,  # mean, and 10 % and 90 % of trials
+        "radius": float(game.policy.estimator.radius().mean()),
+        "missed": int(missed.sum()) if checked else None,
+    }
 
 
-def run(name: str, setting: Setting) -> Run:
+def run(name: str, **options: Any) -> dict[str, Any]:
     """Play, then measure the time in alternation with LocalGLB over one more trial."""
-    torch.set_num_threads(1)
+    setting = Setting(**options)
     rounds = setting.rounds
     if not (name in THOROUGH and setting.is_compared()):
         rounds = int(min(rounds, ALGORITHMS[name].rounds))
     one = play(name, setting, rounds, setting.trials, 1)
     games = [make_game(each, setting, rounds, (), 3) for each in (name, "LocalGLB")]
-    return replace(one, time=in_turn(games, rounds)[0])
+    return one | {"time": in_turn(games, rounds)[0]}
 
 
-def kept_run(name: str, setting: Setting, folder: Path) -> Run:
-    """Load a run from the folder, or make and save it."""
-    path = folder / f"{name}, {setting}, {setting.rounds} x {setting.trials}.pt"
-    if not path.exists():
-        unfinished = path.with_suffix(".unfinished")
-        torch.save(vars(run(name, setting)), unfinished)
-        unfinished.replace(path)
-    return Run(**torch.load(path))
-
-
-def plays(name: str, setting: Setting) -> bool:
+def plays(name: str, setting: Setting, many: int) -> bool:
     """Return whether an algorithm supports a setting and is cheap enough for it."""
     algorithm = ALGORITHMS[name]
     cheap = algorithm.cheap or (name in THOROUGH and setting.is_compared())
-    return (algorithm.poisson or setting.rewards != "Poisson") and (cheap or setting.trials <= TRIALS)
+    return (algorithm.poisson or setting.rewards != "Poisson") and (cheap or setting.trials < many)
 
 
-def verdict(runs: dict[str, Run], setting: Setting) -> str:
+def verdict(runs: Runs, title: str) -> str:
     """Compare LocalGLB's mean regret with ECOLog, GLOC, GLM-UCB and OFUGLB."""
-    ours = float(runs["LocalGLB"].regret[-1].mean())
-    final = runs["OFUGLB"].regret[-1]
-    error = float(final.std()) / math.sqrt(len(final))
-    others = [name for name in ("ECOLog", "GLOC", "GLM-UCB") if name in runs]
-    multiples = {name: float(runs[name].regret[-1].mean()) / ours for name in others}
+    mean = {name: statistics.fmean(one["regret"]) for name, one in runs.items()}
+    ours, other, error = mean["LocalGLB"], mean["OFUGLB"], standard_error(runs["OFUGLB"]["regret"])
+    multiples = {name: mean[name] / ours for name in ("ECOLog", "GLOC", "GLM-UCB") if name in runs}
     # For counts, where OFUGLB has more to lose, LocalGLB must not exceed OFUGLB's mean at all.
-    allowed = float(final.mean()) + (0.0 if setting.rewards == "Poisson" else error)
-    asked = setting.rewards == "Poisson" or min(multiples.values()) >= 2.0
+    is_count = title.startswith("Poisson")
+    holds = (is_count or min(multiples.values()) >= 2.0) and ours <= other + (0.0 if is_count else error)
     times = "".join(f"; {name} {multiple:.1f} times" for name, multiple in multiples.items())
     return (
-        f"{setting}, {setting.trials} trials: LocalGLB {ours:.1f}{times}; OFUGLB {float(final.mean()):.1f} +- {error:.1f}. "
-        f"Rivals at least twice as much and OFUGLB not less: {'yes' if asked and ours <= allowed else 'NO'}"
+        f"{title}: LocalGLB {ours:.1f}{times}; OFUGLB {other:.1f} ± {error:.1f} (standard error). Rivals at least twice as "
+        f"much, and OFUGLB not less: {'yes' if holds else 'no'}"
     )
 
 
@@ -180,32 +161,34 @@ def short(number: Any) -> str:
     return f"{float(number):.3g}" if size < 10 else f"{float(number):.{1 if size < 1000 else 0}f}"
 
 
-def make_table(runs: dict[str, Run], setting: Setting) -> Table:
-    title = f"{setting}: regret after {setting.rounds} rounds, {setting.trials} trials"
-    if left_out := [name for name, algorithm in ALGORITHMS.items() if not algorithm.poisson]:
-        if setting.rewards == "Poisson":
-            title += f"\nFor logistic rewards only, and left out: {', '.join(left_out)}"
-    table = Table(title=title, title_justify="left")
-    table.add_column("algorithm", no_wrap=True)
-    shortest = shortest_of(runs)
-    early = [f"mean at {shortest}"] if shortest < setting.rounds else []
-    for header in ("rounds", *early, "mean", "sd", "median", "radius", "failed", "time"):
-        table.add_column(header, justify="right", no_wrap=True)
-    for name, one in sorted(runs.items(), key=lambda item: (-item[1].rounds[-1], item[1].regret[-1].mean())):
-        final = one.regret[-1]
-        row = [f"{one.rounds[-1]}", *(short(one.at(shortest)) for _ in early)]
-        row += [*map(short, (final.mean(), final.std(), final.quantile(0.5), one.radius))]
-        row += ["" if one.missed < 0 else f"{one.missed} of {len(final)}", f"{one.time:.1f}"]
-        table.add_row(name, *row)
-    return table
+def regret_table(runs: Runs) -> str:
+    shortest, longest = shortest_of(runs), max(one["rounds"][-1] for one in runs.values())
+    early = [f"mean at {shortest}"] if shortest < longest else []
+    rows = []
+    for name, one in sorted(
+        runs.items(), key=lambda item: (-item[1]["rounds"][-1], statistics.fmean(item[1]["regret"]))
+    ):
+        regret = one["regret"]
+        row = [name, one["rounds"][-1], *(short(mean_at(one, shortest)) for _ in early)]
+        numbers = (statistics.fmean(regret), statistics.stdev(regret), statistics.median(regret), one["radius"])
+        failed = "" if one["missed"] is None else f"{one['missed']} of {len(regret)}"
+        rows.append([*row, *map(short, numbers), failed, f"{one['time']:.1f}"])
+    return table(("learner", "rounds", *early, "mean", "sd", "median", "radius", "failed", "time"), rows)
 
 
-def constants_table() -> Table:
-    """Return a table of the instances' constants and of the radii that follow."""
-    table = Table(title=f"The instances: means over {TRIALS} trials of fixed arms", title_justify="left")
-    headers = ("rewards", "S", "longest arm", "kappa of the arms", "of the ball", "kappa*")
-    for header in (*headers, "ridge of the theorem", "its first radius", "first radius, ridge d", "LocalGLB's"):
-        table.add_column(header, justify="right")
+def mean_table(found: dict[str, Runs], names: list[str]) -> str:
+    """Return the means and standard deviations of some learners, a setting a row."""
+    rows = []
+    for title, runs in found.items():
+        regrets = [runs[name]["regret"] if name in runs else None for name in names]
+        cells = ("" if r is None else f"{short(statistics.fmean(r))} ± {short(statistics.stdev(r))}" for r in regrets)
+        rows.append((title, *cells))
+    return table(("rewards, arms, trials", *names), rows)
+
+
+def constants() -> list[list[Any]]:
+    """Return the instances' constants, means over trials of fixed arms, and the radii that follow."""
+    rows = []
     for rewards, norms in NORMS.items():
         for norm in norms:
             problem = problem_for(Setting(rewards, norm, False, 1, TRIALS), 1, (TRIALS,))
@@ -219,8 +202,14 @@ def constants_table() -> Table:
             ]
             numbers = [of_arms.mean(), environment.kappa(), environment.kappa_star().mean(), estimators[0].ridge]
             numbers += [estimator.radius()[0] for estimator in estimators]
-            table.add_row(rewards, str(norm), f"{longest.mean():.3f}", *map(short, numbers))
-    return table
+            rows.append([rewards, norm, float(longest.mean()), *map(float, numbers)])
+    return rows
+
+
+def constants_table(numbers: list[list[Any]]) -> str:
+    rows = [(rewards, norm, f"{longest:.3f}", *map(short, rest)) for rewards, norm, longest, *rest in numbers]
+    header = ("rewards", "S", "longest arm", "kappa of the arms", "of the ball", "kappa*")
+    return table((*header, "ridge of the theorem", "its first radius", "first radius, ridge d", "LocalGLB's"), rows)
 
 
 COLOURS = plt.get_cmap("tab20").colors  # type: ignore[attr-defined]
@@ -234,17 +223,16 @@ def grid(count: int, rows: int) -> tuple[Any, list[Any]]:
     return figure, list(axes.flat[:count])
 
 
-def plot_curves(results: dict[Setting, dict[str, Run]], path: Path) -> None:
+def plot_curves(results: dict[str, Runs], path: Path) -> None:
     figure, axes = grid(len(results), 2 if len(results) > 2 else 1)
-    for axis, (setting, runs) in zip(axes, results.items(), strict=True):
+    for axis, (title, runs) in zip(axes, results.items(), strict=True):
         for colour, name in zip(COLOURS, ALGORITHMS, strict=False):
             if name in runs:
-                rounds, regret = runs[name].rounds, runs[name].regret
-                low, high = regret.quantile(torch.tensor([0.1, 0.9], dtype=regret.dtype), dim=1)
-                axis.plot(rounds, regret.mean(1), label=name, color=colour)
-                axis.fill_between(rounds, low, high, color=colour, alpha=0.08, linewidth=0)
-        lowest = min(float(one.regret[-1].mean()) for one in runs.values())
-        axis.set(title=str(setting), xlabel="round", yscale="log")
+                mean, low, high = zip(*runs[name]["curve"], strict=True)
+                axis.plot(runs[name]["rounds"], mean, label=name, color=colour)
+                axis.fill_between(runs[name]["rounds"], low, high, color=colour, alpha=0.08, linewidth=0)
+        lowest = min(statistics.fmean(one["regret"]) for one in runs.values())
+        axis.set(title=title, xlabel="round", yscale="log")
         axis.set_ylim(bottom=0.2 * lowest if lowest > 0.0 else None)
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("cumulative regret: mean, 10 % to 90 % of trials")
@@ -253,14 +241,14 @@ def plot_curves(results: dict[Setting, dict[str, Run]], path: Path) -> None:
     plt.close(figure)
 
 
-def plot_time(results: dict[Setting, dict[str, Run]], path: Path) -> None:
+def plot_time(results: dict[str, Runs], path: Path) -> None:
     figure, axes = grid(len(results), 2)
-    for axis, (setting, runs) in zip(axes, results.items(), strict=True):
+    for axis, (title, runs) in zip(axes, results.items(), strict=True):
         shortest = shortest_of(runs)
         for colour, name in zip(COLOURS, ALGORITHMS, strict=False):
             if name in runs:
-                axis.scatter(runs[name].time, runs[name].at(shortest), label=name, color=colour)
-        axis.set(title=str(setting), xlabel="time of a round, LocalGLB = 1", xscale="log", yscale="log")
+                axis.scatter(runs[name]["time"], mean_at(runs[name], shortest), label=name, color=colour)
+        axis.set(title=title, xlabel="time of a round, LocalGLB = 1", xscale="log", yscale="log")
         axis.set_ylabel(f"mean regret after {shortest} rounds")
         axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.xaxis.set_major_formatter(FormatStrFormatter("%g"))
@@ -271,72 +259,67 @@ def plot_time(results: dict[Setting, dict[str, Run]], path: Path) -> None:
     plt.close(figure)
 
 
-def all_settings(norms: dict[str, tuple[int, ...]], rounds: int, many: int) -> list[Setting]:
-    """Return the settings: the paper's, then those with more trials."""
-    found = [
-        Setting(rewards, norm, redrawn, rounds, trials)
-        for trials in (min(TRIALS, many), many)
-        for rewards in norms
-        for redrawn, norm in itertools.product((False, True), norms[rewards])
-    ]
-    return list(dict.fromkeys(found))
+def jobs(quick: bool) -> dict[str, Job]:
+    """Return the jobs in the paper's settings, then those with more trials."""
+    norms, rounds, many = (QUICK_NORMS, 4, 3) if quick else (NORMS, ROUNDS, MANY)
+    found = {CONSTANTS: Job(constants, {})}
+    for trials in (min(TRIALS, many - 1), many):
+        for rewards, of_rewards in norms.items():
+            for redrawn, norm in itertools.product((False, True), of_rewards):
+                setting = Setting(rewards, norm, redrawn, rounds, trials)
+                for name in ALGORITHMS:
+                    if plays(name, setting, many):
+                        found[f"{name}: {setting}"] = Job(run, {"name": name} | asdict(setting))
+    return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--many", type=int, default=MANY, help="trials of the cheap algorithms")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--output", type=Path, default=Path("outputs"))
-    parser.add_argument(
-        "--quick", "--smoke", action="store_true", help="a few rounds of everything, to see that it runs"
+def by_setting(results: Results) -> dict[str, Runs]:
+    found: dict[str, Runs] = {}
+    for job, one in results.items():
+        if job != CONSTANTS:
+            name, setting = job.split(": ", 1)
+            found.setdefault(setting, {})[name] = one
+    return found
+
+
+def split(found: dict[str, Runs]) -> tuple[dict[str, Runs], dict[str, Runs]]:
+    """Return the settings with few trials and those with many."""
+    sizes = {title: len(runs["LocalGLB"]["regret"]) for title, runs in found.items()}
+    few = min(sizes.values())
+    return (
+        {title: runs for title, runs in found.items() if sizes[title] == few},
+        {title: runs for title, runs in found.items() if sizes[title] > few},
     )
-    options = parser.parse_args()
-    for name in ("rounds", "many", "workers"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name}: expected at least 1, got {getattr(options, name)}")
-    norms, rounds, many = (SMOKE_NORMS, 4, 2) if options.quick else (NORMS, options.rounds, options.many)
 
-    console = Console()
-    folder = options.output / "glb_omd"
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = all_settings(norms, rounds, many)
-    jobs = [(name, setting) for setting in settings for name in ALGORITHMS if plays(name, setting)]
-    results: dict[Setting, dict[str, Run]] = {setting: {} for setting in settings}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("runs", total=len(jobs))
-        if options.workers == 1:
-            for name, setting in jobs:
-                results[setting][name] = kept_run(name, setting, folder)
-                progress.advance(task)
-        else:
-            spawn = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(options.workers, mp_context=spawn) as pool:
-                futures = {pool.submit(kept_run, name, setting, folder): (name, setting) for name, setting in jobs}
-                for future in as_completed(futures):
-                    name, setting = futures[future]
-                    results[setting][name] = future.result()
-                    progress.advance(task)
 
-    console.print(constants_table())
-    for setting, runs in results.items():
-        console.print(make_table(runs, setting))
-    for setting, runs in results.items():
-        if setting.is_compared() and setting.trials == many:
-            console.print(verdict(runs, setting))
-    few = [setting for setting in settings if setting.trials == min(TRIALS, many)]
-    figures = {name.lower(): [setting for setting in few if setting.rewards == name] for name in NORMS}
-    for name, shown in figures.items():
-        if shown:
-            path = options.output / f"glb_omd_{name}.png"
-            plot_curves({setting: results[setting] for setting in shown}, path)
-            console.print(f"Regret curves: {path}")
-    path = options.output / "glb_omd_time.png"
-    shown = [setting for setting in few if not setting.redrawn]
-    plot_time({setting: results[setting] for setting in shown}, path)
-    console.print(f"Regret against time: {path}")
+def tables(results: Results) -> dict[str, str]:
+    found = by_setting(results)
+    few, many = split(found)
+    cheap = [name for name, algorithm in ALGORITHMS.items() if algorithm.cheap]
+    others = ["LocalGLB", *(name for name, one in ALGORITHMS.items() if not one.cheap and one.rounds > ROUNDS)]
+    compared = {title: runs for title, runs in many.items() if "OFUGLB" in runs}
+    return {
+        CONSTANTS: constants_table(results[CONSTANTS]),
+        "Many trials, cheap learners": mean_table(many, cheap),
+        "Few trials, learners that keep all rounds": mean_table(few, others),
+        **{f"{title}: regret": regret_table(runs) for title, runs in found.items()},
+        "LocalGLB beside rivals": listed(verdict(runs, title) for title, runs in compared.items()),
+    }
 
+
+def figures(results: Results, folder: Path) -> list[Path]:
+    few = split(by_setting(results))[0]
+    paths = []
+    for rewards in NORMS:
+        shown = {title: runs for title, runs in few.items() if title.startswith(rewards)}
+        paths.append(folder / f"glb_omd_{rewards.lower()}.png")
+        plot_curves(shown, paths[-1])
+    paths.append(folder / "glb_omd_time.png")
+    plot_time({title: runs for title, runs in few.items() if "fixed" in title}, paths[-1])
+    return paths
+
+
+EXPERIMENT = Experiment(__file__, jobs, tables, figures)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.main(__doc__)

@@ -5,8 +5,9 @@ and 18,000 rounds. With the width of its theory, about 5000, HvtUCB does not lea
 0.0003 of that width, on fixed and on redrawn arms, in 40 trials. It is told the moment norm of order 1.99, 4.388.
 
 OFUL plays at the same two scales, and at 1 and 0.3 of its own width, which is about 21 and not 5000. It is told the standard
-deviation, 4.583. All scales but 1 are heuristics, and OFUL has no theorem for this noise. "Failed" counts trials whose confidence set ever missed the truth: |x'(theta_hat - theta)| > radius *
-width(x) for some x. The radius is that of the last round.
+deviation, 4.583. All scales but 1 are heuristics, and OFUL has no theorem for this noise. "Failed" counts trials whose
+confidence set ever missed the truth: |x'(theta_hat - theta)| > radius * width(x) for some x. The radius is that of the last
+round.
 
     python examples/papers/hvt_practical.py --workers 2    # a few minutes; seconds with --quick
 """

@@ -12,8 +12,8 @@ At rounds 1000, 5000 and 18000, rounds (select and step) of all contenders are t
 
 Each contender works on its own copy of the learner, with the same history and, up to the solvers' accuracy, the same
 estimate. With theory's constants hardly any round of this experiment is in the linear part of the loss, so the minimum is
-often that of weighted least squares. The script prints how often all rounds had to be processed. It prints the median time
-of a round relative to HvtUCB, and whether the times of our learners depend on the round.
+often that of weighted least squares. The script prints how often all rounds had to be processed, the median time of a round
+relative to HvtUCB, and whether the times of our learners depend on the round.
 
 All of this comes twice: with HvtUCB and HEAVY-OFUL at the widths of their theory, and at a thousandth of these, the size at
 which both learn. Narrow widths pull the arms of the best direction, so the problem of all rounds is worse conditioned, and
@@ -22,7 +22,6 @@ gradient descent needs more iterations. HeavyTailUCB and OFUL are the same both 
     OMP_NUM_THREADS=1 python examples/papers/hvt_ucb_speed.py    # four minutes; seconds with --quick
 """
 
-import argparse
 import copy
 import math
 import time
@@ -38,9 +37,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
+from experiment import Experiment, Job, Results, listed, table
 from scipy.optimize import minimize
 
 from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
@@ -171,82 +168,91 @@ def compare(
     return times, iterations
 
 
-def report(
-    console: Console,
-    times: dict[int, dict[str, list[float]]],
-    iterations: dict[int, list[int]],
-    passes: int,
-    radius_scale: float,
-) -> None:
-    """Print the times of one width."""
-    widths = "at the widths of theory" if radius_scale == 1.0 else f"at {radius_scale:g} times the widths of theory"
-    table = Table(title=f"Median time of a round, as a multiple of HvtUCB's, {widths}")
-    table.add_column("learner", no_wrap=True)
-    for t in times:
-        table.add_column(f"t = {t}", justify="right")
-    for name in next(iter(times.values())):
-        ratios = [float(np.median(one[name]) / np.median(one["HvtUCB"])) for one in times.values()]
-        table.add_row(name, *(f"{ratio:.1f}" for ratio in ratios))
-    console.print(table)
-    last = list(times)[-1]
-    medians = ", ".join(f"{np.median(count):.0f}" for count in iterations.values())
-    console.print(f"Iterations of gradient descent, median: {medians}")
-    console.print(f"HEAVY-OFUL went over all rounds in {passes} of {last} rounds")
-    console.print(f"HvtUCB at t = {last}: {1e6 * float(np.median(times[last]['HvtUCB'])):.0f} microseconds")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("outputs"))
-    parser.add_argument("--quick", "--smoke", action="store_true", help="a few hundred rounds, to see that it runs")
-    options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
-    rounds, horizon, repeats = ((50, 100, 200), 200, 20) if options.quick else ((1000, 5000, 18000), HORIZON, 400)
-    torch.set_num_threads(1)
-    console = Console()
-    environment = LinearBandit(DIM, ARMS, noise=NOISE, seed=1)
-    times: dict[int, dict[str, list[float]]] = {}
+def by_round(radius_scale: float, rounds: list[int], horizon: int, repeats: int) -> dict[str, Any]:
+    """Return median seconds of a round, iterations of gradient descent and passes over all rounds, at one width."""
+    policies, world = make_policies(horizon, radius_scale), LinearBandit(DIM, ARMS, noise=NOISE, seed=1)
+    times: dict[str, dict[str, float]] = {}
+    counts: dict[str, float] = {}
     kept: dict[int, dict[str, UCB]] = {}
     early, late = rounds[0], rounds[-1] - rounds[0]
-    for radius_scale in (TUNED, 1.0):  # theory last: the rest is about it
-        policies = make_policies(horizon, radius_scale)
-        world = copy.deepcopy(environment)
-        counts: dict[int, list[int]] = {}
-        with Progress(console=console) as progress:
-            task = progress.add_task(f"rounds, {radius_scale:g} times the width of theory", total=rounds[-1])
-            now = passes = 0
-            for t in sorted({*rounds, late}):
-                passes += play(policies, world, t - now)
-                progress.advance(task, t - now)
-                now = t
-                if t in (early, late):
-                    kept[t] = copy.deepcopy({name: policies[name] for name in OURS})
-                if t in rounds:
-                    times[t], counts[t] = compare(policies, horizon, repeats, seed=t)
-        report(console, times, counts, passes, radius_scale)
+    now = passes = 0
+    for t in sorted({*rounds, late}):
+        passes += play(policies, world, t - now)
+        now = t
+        if t in (early, late):
+            kept[t] = copy.deepcopy({name: policies[name] for name in OURS})
+        if t in rounds:
+            seconds_of, iterations = compare(policies, horizon, repeats, seed=t)
+            times[str(t)] = {name: float(np.median(each)) for name, each in seconds_of.items()}
+            counts[str(t)] = float(np.median(iterations))
+    return {"times": times, "iterations": counts, "passes": passes, "late": late_rounds(kept, early, late, repeats)}
 
-    # In alternation, so that other load on the machine affects both.
-    arms = environment.arms()
-    reward = torch.tensor(0.1, dtype=torch.float64)
+
+def late_rounds(kept: dict[int, dict[str, UCB]], early: int, late: int, repeats: int) -> dict[str, float]:
+    """Return the time of a late round over that of an early one, in alternation, by learner."""
+    arms, reward = LinearBandit(DIM, ARMS, noise=NOISE, seed=1).arms(), torch.tensor(0.1, dtype=torch.float64)
+    found = {}
     for name in OURS:
         pairs = [
             [seconds(partial(one_round, kept[t][name], arms, reward)) for t in (late, early)]
             for _ in range(10 * repeats)
         ]
-        ratio = float(np.median([a for a, _ in pairs]) / np.median([b for _, b in pairs]))
-        console.print(f"{name}: a round at t = {late} takes {ratio:.2f} times as long as one at t = {early}")
+        found[name] = float(np.median([a for a, _ in pairs]) / np.median([b for _, b in pairs]))
+    return found
 
-    path = options.output / "hvt_ucb_speed.png"
-    figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for name in times[rounds[0]]:
-        axis.plot(rounds, [1e6 * float(np.median(times[t][name])) for t in rounds], marker="o", label=name)
-    axis.set(xlabel="round", ylabel="microseconds a round, median", xscale="log", yscale="log")
-    axis.grid(alpha=0.3)
-    axis.legend()
+
+WIDTHS = {"theory": 1.0, "tuned": TUNED}
+
+
+def jobs(quick: bool) -> dict[str, Job]:
+    rounds, horizon, repeats = ([50, 100, 200], 200, 20) if quick else ([1000, 5000, 18000], HORIZON, 400)
+    sizes = {"rounds": rounds, "horizon": horizon, "repeats": repeats}
+    return {name: Job(by_round, {"radius_scale": scale} | sizes) for name, scale in WIDTHS.items()}
+
+
+def tables(results: Results) -> dict[str, str]:
+    made, said = {}, []
+    for width, one in results.items():
+        times, stops = one["times"], list(one["times"])
+        rows = [
+            (name, *(f"{times[t][name] / times[t]['HvtUCB']:.1f}" for t in stops))
+            for name in next(iter(times.values()))
+        ]
+        rows.append(("iterations of gradient descent", *(f"{one['iterations'][t]:.0f}" for t in stops)))
+        title = (
+            f"Median time of a round, HvtUCB = 1, {'widths of theory' if width == 'theory' else '0.001 times those'}"
+        )
+        made[title] = table(("learner", *(f"t = {t}" for t in stops)), rows)
+        said.append(f"HEAVY-OFUL, {width}: went over all rounds in {one['passes']} of {stops[-1]}")
+        late, early = int(stops[-1]) - int(stops[0]), stops[0]
+        said += [
+            f"{name}, {width}: a round at t = {late} takes {ratio:.2f} times as long as one at t = {early}"
+            for name, ratio in one["late"].items()
+        ]
+    return made | {"Passes and late rounds": listed(said)}
+
+
+def figures(results: Results, folder: Path) -> list[Path]:
+    figure, axes = plt.subplots(1, len(results), figsize=(13, 4.5), sharey=True, layout="constrained")
+    for axis, (width, one) in zip(axes, results.items(), strict=True):
+        for name in next(iter(one["times"].values())):
+            axis.plot(
+                [int(t) for t in one["times"]],
+                [1e6 * row[name] for row in one["times"].values()],
+                marker="o",
+                label=name,
+            )
+        axis.set(title=width, xlabel="round", xscale="log", yscale="log")
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("microseconds a round, median")
+    axes[0].legend()
+    path = folder / "hvt_ucb_speed.png"
     figure.savefig(path, dpi=120)
     plt.close(figure)
-    console.print(f"Times: {path}")
+    return [path]
 
+
+EXPERIMENT = Experiment(__file__, jobs, tables, figures, is_timed=True)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.main(__doc__)

@@ -63,6 +63,44 @@ def test_is_ridge_regression_where_nothing_is_clipped() -> None:
         close(getattr(huber, name), getattr(ridge, name))
 
 
+SWITCHES = ("clip_residuals", "project", "adaptive_scale")
+
+
+@pytest.mark.parametrize("off", [SWITCHES[:1], SWITCHES[1:2], SWITCHES[2:], SWITCHES])
+def test_switches_agree_with_reference(off: tuple[str, ...]) -> None:
+    options: dict[str, Any] = {"horizon": 300, "radius_scale": 1e-3, "theta_bound": 0.3, "minimum_scale": 0.2}
+    options |= dict.fromkeys(off, False)
+    rounds = data(3, seed=0, noise=(0.0, 0.1, 1.0), outlier=30.0)
+    follow(HvtUCB(3, **options), HuberReference(3, **options), rounds)
+
+
+def test_is_weighted_ridge_regression_without_its_switches() -> None:
+    """With alpha = 1: no condition on rewards, ridge, ball or noise scales."""
+    off = dict.fromkeys(SWITCHES, False)
+    huber = HuberRegression(
+        3, horizon=10_000, alpha=1.0, ridge=0.3, theta_bound=0.1, noise_scale=1.0, minimum_scale=1e-3, **off
+    )
+    ridge = RidgeRegression(3, ridge=0.3, noise_scale=1.0)
+    for _ in range(200):
+        x, reward, scale = (
+            3.0 * torch.randn(3, dtype=D),
+            100.0 * torch.randn((), dtype=D),
+            torch.rand((), dtype=D) + 0.01,
+        )
+        huber.step(x, reward, scale)
+        ridge.step(x, reward, scale)
+    for name in ("theta_hat", "V", "V_inv"):
+        close(getattr(huber, name), getattr(ridge, name))
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_state_of_other_switches_is_refused(name: str) -> None:
+    on, off = HuberRegression(2, horizon=10), HuberRegression(2, horizon=10, **{name: False})
+    for learner, other in ((on, off), (off, on)):
+        with pytest.raises(RuntimeError, match="constants"):
+            learner.load_state_dict(other.state_dict())
+
+
 def learnt(**options: Any) -> HuberRegression:
     """An estimator after 50 ordinary rounds."""
     estimator = HuberRegression(3, horizon=1000, radius_scale=1e-3, **options)

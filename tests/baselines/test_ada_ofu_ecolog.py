@@ -161,7 +161,7 @@ def test_a_nan_without_checks_stays_one() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("warm_up_rounds", [None, 40])
+@pytest.mark.parametrize("warm_up_rounds", [None, 25])
 def test_the_radius_keeps_its_promise(warm_up_rounds: int | None) -> None:
     """200 runs; in the first case with a ridge so small that many rounds are warm-up rounds."""
     options = {
@@ -170,14 +170,14 @@ def test_the_radius_keeps_its_promise(warm_up_rounds: int | None) -> None:
         "batch_shape": (RUNS,),
         "ridge": 0.5 if warm_up_rounds is None else 2.0,
     }
-    policy = AdaECOLog(2, horizon=80, warm_up_rounds=warm_up_rounds, **options)
-    assert share_of_misses(policy, Logistic(), seed=1, rounds=80) <= LIMIT
-    assert int(policy.estimator.warm_ups.sum()) >= 20 * RUNS
+    policy = AdaECOLog(2, horizon=50, warm_up_rounds=warm_up_rounds, **options)
+    assert share_of_misses(policy, Logistic(), seed=1, rounds=50) <= LIMIT
+    assert int(policy.estimator.warm_ups.sum()) >= 10 * RUNS
     assert isinstance(policy, UCB)
 
 
 @pytest.mark.slow
 def test_a_part_of_the_radius_is_seen_to_be_too_little() -> None:
     options = {"theta_bound": 2.0, "delta": DELTA, "batch_shape": (RUNS,), "radius_scale": 0.1, "ridge": 2.0}
-    policy = AdaECOLog(2, horizon=60, **options)
-    assert share_of_misses(policy, Logistic(), seed=1, rounds=50) > LIMIT
+    policy = AdaECOLog(2, horizon=30, **options)
+    assert share_of_misses(policy, Logistic(), seed=1, rounds=30) > LIMIT

@@ -146,9 +146,9 @@ def test_a_round_counts_by_its_own_deviation() -> None:
 
 
 def test_one_growing_threshold() -> None:
-    """HuberBandit cuts all residuals at h nu (t / log(2 d T / delta))^(1/p), those of earlier rounds too."""
+    """HuberBandit cuts all residuals at h nu (t / log(3 t^2 / delta))^(1/p), those of earlier rounds too."""
     learner = HuberBanditRegression(1, horizon=1000, ridge=1e-6, theta_bound=1e6, noise_scale=2.0, moment_order=1.5)
     learner.step(torch.ones(1), torch.tensor(1e4))
     learner.step(torch.ones(99, 1), torch.zeros(99))
-    tau = 2.0 * (100.0 / math.log(2.0 * 1000.0 / 0.01)) ** (1.0 / 1.5)
+    tau = 2.0 * (100.0 / math.log(3.0 * 100.0**2 / 0.01)) ** (1.0 / 1.5)
     assert float(learner.theta_hat) == pytest.approx(tau / 99.0, rel=1e-6)

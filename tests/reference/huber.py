@@ -36,7 +36,11 @@ class HuberReference:
         alpha: float = 4.0,
         minimum_scale: float | None = None,
         radius_scale: float = 1.0,
+        clip_residuals: bool = True,
+        project: bool = True,
+        adaptive_scale: bool = True,
     ) -> None:
+        self.clips, self.projects, self.adapts = clip_residuals, project, adaptive_scale
         T, eps = horizon, moment_order - 1.0
         self.noise_scale, self.bound, self.alpha, self.radius_scale = noise_scale, theta_bound, alpha, radius_scale
         lam = float(dim) if ridge is None else ridge
@@ -69,10 +73,14 @@ class HuberReference:
             return
         growth = self.tau0 * self.rounds**self.p
         root_alpha = math.sqrt(self.alpha)
-        sigma = max(nu, self.sigma_min, 2.0 * math.sqrt(2.0) * q, q * math.sqrt(2.0 * beta / (growth * root_alpha)))
+        sigma = max(nu, self.sigma_min)
+        if self.adapts:
+            sigma = max(sigma, 2.0 * math.sqrt(2.0) * q, q * math.sqrt(2.0 * beta / (growth * root_alpha)))
         w = q / (root_alpha * sigma)
         tau = growth * math.sqrt(1.0 + w**2) / w
-        psi = float(np.clip((reward - x @ self.theta) / sigma, -tau, tau))
+        psi = float((reward - x @ self.theta) / sigma)
+        if self.clips:
+            psi = float(np.clip(psi, -tau, tau))
         self.V = self.V + np.outer(x, x) / (self.alpha * sigma**2)
         moved = self.theta + psi / sigma * np.linalg.solve(self.V, x)
-        self.theta = project(moved, self.V, self.bound)
+        self.theta = project(moved, self.V, self.bound) if self.projects else moved

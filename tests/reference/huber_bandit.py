@@ -27,20 +27,25 @@ class HuberBanditReference(Optimist):
     ) -> None:
         self.p, self.bound, self.scale = moment_order, theta_bound, radius_scale
         self.ridge = float(dim) if ridge is None else ridge
-        self.ell = math.log(2.0 * dim * horizon / delta)
+        self.dim, self.delta = dim, delta
         self.height = threshold_factor * noise_scale
-        self.slope = radius_factor * math.sqrt(dim) * noise_scale * self.ell ** (1.0 - 1.0 / moment_order)
+        self.slope = radius_factor * math.sqrt(dim) * noise_scale
         self.V, self.theta = self.ridge * np.eye(dim), np.zeros(dim)
         self.rows, self.rewards = [], []
 
+    def ell(self) -> float:
+        return math.log(len(self.rows) ** 2 * (2 * self.dim + 1) / self.delta)
+
     def radius(self) -> float:
-        growing = self.slope * len(self.rows) ** power(self.p) if self.rows else 0.0
+        growing = 0.0
+        if self.rows:
+            growing = self.slope * self.ell() ** (1.0 - 1.0 / self.p) * len(self.rows) ** power(self.p)
         return self.scale * (growing + math.sqrt(self.ridge) * self.bound)
 
     def step(self, x: np.ndarray, reward: float, noise_scale: float | None = None) -> None:
         self.V = self.V + np.outer(x, x)
         self.rows.append(x)
         self.rewards.append(reward)
-        tau = self.height * (len(self.rows) / self.ell) ** (1.0 / self.p)
+        tau = self.height * (len(self.rows) / self.ell()) ** (1.0 / self.p)
         loss = Loss(np.array(self.rows), np.array(self.rewards), np.full(len(self.rows), tau), self.ridge)
         self.theta = loss.minimum(self.bound, self.theta)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.bandits.policies import UCB
 from torchonline.core.backend import may_hold
-from torchonline.core.checks import one_of, positive, positive_integer, within
+from torchonline.core.checks import instance_of, one_of, positive, positive_integer, within
 from torchonline.core.ops import (
     along,
     at_least,
@@ -72,6 +72,11 @@ class HuberRegression(Estimator):
         alpha: > 0; the step is 1 / alpha of a Newton step. The paper's theory needs 4.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for the paper's 1 / sqrt(T).
         radius: "paper".
+        clip_residuals: whether residuals are clipped; False for :math:`\tau = \infty`.
+        project: whether the estimate is projected onto the ball.
+        adaptive_scale: whether :math:`\sigma` has its two terms in q; False for :math:`\max(\nu_t, \sigma_{\min})`. With any of
+            the three False no theorem holds. With all three, and ``alpha`` 1, the estimate is that of ridge regression weighted
+            by :math:`1/\sigma^2` (Section 4.1 of the reference).
 
     Shape:
         - Without a horizon, ``epoch_length``, ``tau0``, ``slope`` and ``scale_floor``, ``(*B)``.
@@ -110,6 +115,9 @@ class HuberRegression(Estimator):
         alpha: float = 4.0,
         minimum_scale: float | None = None,
         radius: str = "paper",
+        clip_residuals: bool = True,
+        project: bool = True,
+        adaptive_scale: bool = True,
         radius_scale: float = 1.0,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
@@ -122,6 +130,9 @@ class HuberRegression(Estimator):
         self.alpha = positive("alpha", alpha)
         self.minimum_scale = None if minimum_scale is None else positive("minimum_scale", minimum_scale)
         one_of("radius", radius, ("paper",))
+        self.clip_residuals = instance_of("clip_residuals", clip_residuals, bool, "True or False")
+        self.project = instance_of("project", project, bool, "True or False")
+        self.adaptive_scale = instance_of("adaptive_scale", adaptive_scale, bool, "True or False")
         eps = self.moment_order - 1.0
         self.power = (1.0 - eps) / (2.0 * (1.0 + eps))
         self.radius_start = math.sqrt(self.ridge * (2.0 + 4.0 * self.theta_bound**2))
@@ -133,6 +144,11 @@ class HuberRegression(Estimator):
             T = torch.tensor(float(self.horizon), dtype=torch.float64, device="cpu")
             self.tau0, self.slope, self.scale_floor = map(float, self._constants_for(T))
         self._create_buffers()
+
+    def _options(self) -> list[tuple[str, float]]:
+        # Switches are named where they are off, so that older files load.
+        switches = ("clip_residuals", "project", "adaptive_scale")
+        return super()._options() + [(name, 0.0) for name in switches if not getattr(self, name)]
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         state = super()._initial_state()
@@ -176,20 +192,25 @@ class HuberRegression(Estimator):
         product = matvec(self.V_inv, x)
         q = sqrt(at_least(dot(x, product), 0.0))
         # Eq. (11), with the floor 2 sqrt(2) that Lemmas 4 and 5 need.
-        scale = q * maximum(sqrt(2.0 * self.radius() / (root_alpha * growth)), 0.0 * q + math.sqrt(8.0))
+        scale = 0.0 * q
+        if self.adaptive_scale:
+            scale = q * maximum(sqrt(2.0 * self.radius() / (root_alpha * growth)), 0.0 * q + math.sqrt(8.0))
         scale = maximum(maximum(scale, 0.0 * q + self.scale_floor), noise_scale)
         w = q / (root_alpha * scale)
         quadratic = w * w
         self._check_growth(x, quadratic)
         # The gradient of the Huber loss, which is linear beyond tau = growth sqrt(1 + w^2) / w.
         threshold = growth * sqrt(1.0 + quadratic) / at_least(w, 1e-30)
-        innovation = clip((reward - dot(x, theta_hat)) / scale, threshold)
+        innovation = (reward - dot(x, theta_hat)) / scale
+        if self.clip_residuals:
+            innovation = clip(innovation, threshold)
         inverse = along(1.0 / (root_alpha * scale), x)
         step = along(innovation / (scale * (1.0 + quadratic)), x) * product
 
         self._add_outer_(inverse * x, inverse * product, quadratic)
         theta_hat += step
-        project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
+        if self.project:
+            project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
         if self.horizon is None:
             due = self.rounds >= self.epoch_length
             if may_hold(due):
@@ -221,6 +242,9 @@ class HvtUCB(UCB):
         alpha: float = 4.0,
         minimum_scale: float | None = None,
         radius: str = "paper",
+        clip_residuals: bool = True,
+        project: bool = True,
+        adaptive_scale: bool = True,
         radius_scale: float = 1.0,
         restart_every: int | None = None,
         batch_shape: tuple[int, ...] = (),

@@ -20,19 +20,25 @@ from torchonline.baselines.convex.scale_free_coin_betting import ScaleFreeCoinBe
 from torchonline.baselines.convex.schedule_free import ScheduleFree
 from torchonline.baselines.convex.solo_ftrl import SOLOFTRL
 from torchonline.baselines.generalized_linear.ada_ofu_ecolog import AdaECOLog, AdaECOLogRegression
+from torchonline.baselines.generalized_linear.capped_glb_omd import CappedGLBOMD
+from torchonline.baselines.generalized_linear.discounted_glm import DiscountedGLB, DiscountedGLMRegression
 from torchonline.baselines.generalized_linear.ecolog import ECOLog, ECOLogRegression
 from torchonline.baselines.generalized_linear.glm_ucb import GLMUCB, GLMUCBRegression
 from torchonline.baselines.generalized_linear.gloc import GLOC, GLOCRegression
 from torchonline.baselines.generalized_linear.ofuglb import OFUGLB, OFUGLBRegression
 from torchonline.baselines.generalized_linear.oful_mlogb import MLogBRegression, OFULMLogB
 from torchonline.baselines.generalized_linear.ofulog_r import OFULogR, OFULogRRegression
+from torchonline.baselines.generalized_linear.rarely_switching import RarelySwitchingGLB, RarelySwitchingRegression
 from torchonline.baselines.generalized_linear.rs_glincb import RSGLinCB, RSGLinCBRegression
 from torchonline.baselines.heavy_tailed.adaoful import AdaOFUL, AdaOFULRegression
 from torchonline.baselines.heavy_tailed.crmm import CRMM, CRMMRegression
+from torchonline.baselines.heavy_tailed.crt import CRT, CRTRegression
 from torchonline.baselines.heavy_tailed.crtm import CRTM, CRTMRegression
 from torchonline.baselines.heavy_tailed.heavy_oful import HeavyOFUL, HeavyOFULRegression
 from torchonline.baselines.heavy_tailed.huber_bandit import HuberBandit, HuberBanditRegression
 from torchonline.baselines.heavy_tailed.menu import MENU, MENURegression
+from torchonline.baselines.heavy_tailed.mom import MoM, MoMRegression
+from torchonline.baselines.heavy_tailed.robust_ucb import RobustUCB, RobustUCBRegression
 from torchonline.baselines.heavy_tailed.tofu import TOFU, TOFURegression
 from torchonline.baselines.private.dp_ftrl import DPFTRL
 from torchonline.baselines.private.dp_ucb import DPUCB
@@ -53,8 +59,10 @@ __all__ += [
 ]
 __all__ += ["GLMUCB", "GLOC", "OFUGLB", "AdaECOLog", "ECOLog", "OFULMLogB", "OFULogR", "RSGLinCB"]
 __all__ += ["AdaECOLogRegression", "ECOLogRegression", "GLMUCBRegression", "GLOCRegression", "MLogBRegression"]
+__all__ += ["CappedGLBOMD", "DiscountedGLB", "RarelySwitchingGLB"]
+__all__ += ["DiscountedGLMRegression", "RarelySwitchingRegression"]
 __all__ += ["OFUGLBRegression", "OFULogRRegression", "RSGLinCBRegression"]
-__all__ += ["CRMM", "CRTM", "MENU", "TOFU", "AdaOFUL", "HeavyOFUL", "HuberBandit"]
-__all__ += ["AdaOFULRegression", "CRMMRegression", "CRTMRegression", "HeavyOFULRegression", "HuberBanditRegression"]
-__all__ += ["MENURegression", "TOFURegression"]
+__all__ += ["CRMM", "CRT", "CRTM", "MENU", "TOFU", "AdaOFUL", "HeavyOFUL", "HuberBandit", "MoM", "RobustUCB"]
+__all__ += ["AdaOFULRegression", "CRMMRegression", "CRTMRegression", "CRTRegression", "HeavyOFULRegression"]
+__all__ += ["HuberBanditRegression", "MENURegression", "MoMRegression", "RobustUCBRegression", "TOFURegression"]
 __all__ += ["DPFTRL", "DPUCB", "LocalMD", "NoisySFW", "NoisySGD"]

@@ -1,4 +1,4 @@
-"""Convex domains: linear minimization for Frank-Wolfe methods, projections for Newton steps."""
+"""Convex domains: linear minimization, and projections in the norm of a matrix."""
 
 import hashlib
 import math
@@ -121,7 +121,8 @@ class LpBall(Domain):
     def project(self, point: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Project onto the ball, for the norms 1, 2 and infinity."""
         if self.norm == 2.0:
-            return project_ball(point, matrix, self.radius)
+            project: Any = project_ball  # which takes arrays too
+            return project(point, matrix, self.radius)
         if self.norm == math.inf:
             ends = np.full(self.dim, self.radius)
             return project_between(point, matrix, -ends, ends)
@@ -293,7 +294,7 @@ class Box(Domain):
         return digests("the box", torch.stack([self.lower, self.upper]))
 
     def project(self, point: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-        """Project onto the box by active sets: a clip if the matrix is diagonal, otherwise O(d^3) for each change of a face."""
+        """Project onto the box by active sets. Cost: O(d^3) for each change of a face."""
         return project_between(point, matrix, self.lower.numpy(), self.upper.numpy())
 
     def extent(self) -> float:

@@ -186,7 +186,9 @@ class OptimisticNewton(ConvexLearner):
         )
         found, radii = np.empty_like(points), np.broadcast_to(radii, points.shape[:-1])
         for index in np.ndindex(points.shape[:-1]):
-            if radii[index] < self.extent * (1.0 - 1e-6):  # a radius may have been rounded
+            if not (np.isfinite(points[index]).all() and np.isfinite(matrices[index]).all()):
+                found[index] = math.nan  # without checks of values; a solver might not return
+            elif radii[index] < self.extent * (1.0 - 1e-6):  # a radius may have been rounded
                 found[index] = project_within(
                     domain.project, points[index], matrices[index], origin, float(radii[index])
                 )

@@ -365,7 +365,7 @@ def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
 
 
 def learner_of(chosen: Any) -> tuple[type[ConvexLearner], dict[str, Any], float]:
-    """Return the class of a choice, the options that it fixes and its largest group, or raise."""
+    """Return the class of a choice, the options that it fixes and its largest group."""
     if not (isinstance(chosen, type) and issubclass(chosen, ConvexLearner)):
         return LEARNERS[one_of("learner", chosen, tuple(LEARNERS))]
     if next(iter(inspect.signature(chosen).parameters), None) != "dim":
@@ -379,7 +379,7 @@ def name_of(chosen: str | type) -> str:
 
 
 def needs_closure(learner: ConvexLearner) -> bool:
-    """Return whether a learner needs more of the loss than its gradient at the decision."""
+    """Return whether a learner needs more than the gradient at its decision."""
     return learner.needs_values or learner.points > 1 or learner.asks_elsewhere
 
 

@@ -1,4 +1,4 @@
-"""Projections onto polytopes in the norm of a matrix, by active sets, in NumPy float64."""
+"""Projections onto polytopes in the norm of a matrix, by active sets in NumPy."""
 
 from collections.abc import Callable
 

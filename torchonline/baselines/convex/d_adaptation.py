@@ -1,4 +1,4 @@
-"""D-Adaptation: steps by an estimate of the distance (Defazio and Mishchenko, ICML 2023)."""
+"""D-Adaptation: steps by an estimated distance (Defazio, Mishchenko, 2023)."""
 
 from typing import Unpack
 
@@ -25,9 +25,10 @@ class DAdaptation(ConvexLearner):
 
     .. math:: \sum_{t\le T}\lambda_t\langle g_t, x_t - u\rangle \le \tfrac12\|u\|^2 + \tfrac12\sum_{t\le T}\lambda_t^2\|g_t\|^2,
 
-    because it is gradient descent. That is about rounds weighted by :math:`\lambda_t`: no regret bound follows. In the paper
-    :math:`d_t` never exceeds the distance to the optimum of one convex loss without noise, for steps that also shrink as those of
-    AdaGrad. The steps here do not shrink, and gradients with noise, or that drift, can make :math:`d_t` too large for good.
+    because it is gradient descent. That is about rounds weighted by :math:`\lambda_t`: no regret bound follows. In the paper, as
+    we recall it, :math:`d_t` never exceeds the distance to the optimum of one convex loss without noise, for steps that also
+    shrink as those of AdaGrad. The steps here do not shrink, and gradients with noise, or that drift, can make :math:`d_t` too
+    large for good.
 
     Decisions do not depend on the unit of the loss. Steps, decisions and d are cut at length 1e75 (1e9 in float32), where the
     guarantee ends. Cost of a round: O(d).

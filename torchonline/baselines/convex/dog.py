@@ -12,7 +12,7 @@ from torchonline.linalg import in_ball
 
 
 def farthest(x: Tensor) -> float:
-    """Return the length at which decisions stop that have no other bound, in the dtype of ``x``."""
+    """Return the length at which unbounded decisions stop, in the type of ``x``."""
     return float(squarable(x) ** 0.5)
 
 
@@ -58,7 +58,7 @@ class DoG(DistanceOverGradients):
 
     .. math:: \sum_{t\le T}r_t\langle g_t, x_t - u\rangle \le \Big(\frac{2D}c + cr\Big)r\sqrt{G_T}
 
-    (the reference, Section 3; the proof holds on every sequence). It is about rounds weighted by :math:`r_t`, and D is not
+    (as in the reference, recalled; the proof holds on every sequence). It is about rounds weighted by :math:`r_t`, and D is not
     bounded: an adversary makes it grow without end. So no regret bound follows. For convex losses drawn at random from one
     distribution, the paper bounds the loss of the average of the iterates with the weights :math:`r_t`, for a version with
     smaller steps. The decision is the last iterate: averages are the user's affair, and the authors call them crucial.

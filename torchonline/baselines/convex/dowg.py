@@ -1,4 +1,4 @@
-"""DoWG: distance over weighted gradients (Khaled, Mishchenko and Jin, NeurIPS 2023)."""
+"""DoWG: distance over weighted gradients (Khaled et al., NeurIPS 2023)."""
 
 from typing import Unpack
 

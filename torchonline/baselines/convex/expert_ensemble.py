@@ -1,4 +1,4 @@
-"""Gradient descent on balls of all sizes, weighed by MsMwC-Master (Chen, Luo and Wei, COLT 2021)."""
+"""Gradient descent on balls of all sizes (Chen, Luo and Wei, COLT 2021)."""
 
 import math
 from typing import Unpack

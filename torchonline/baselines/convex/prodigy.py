@@ -1,4 +1,4 @@
-"""Prodigy: Adam by an estimate of the distance (Mishchenko and Defazio, ICML 2024)."""
+"""Prodigy: Adam by an estimated distance (Mishchenko and Defazio, ICML 2024)."""
 
 import math
 from typing import Unpack
@@ -26,8 +26,8 @@ class Prodigy(ConvexLearner):
               d_{t+1} &= \max\{d_t, c\,r_t/\|s_t\|_1\},\qquad
               x_{t+1} = x_t - d_tm_t/(\sqrt{v_t} + d_{t+1}\epsilon),\qquad x_1 = 0.
 
-    Guarantee: none that we can vouch for. The paper bounds the loss of one convex function without noise, for versions of
-    dual averaging and gradient descent whose means do not decay.
+    Guarantee: none that we can vouch for. The paper, as we recall it, bounds the loss of one convex function without
+    noise, for versions of dual averaging and gradient descent whose means do not decay.
 
     Decisions depend on the unit of the loss through :math:`\epsilon` only. The decision, d and d g are cut at 1e75 (1e9 in
     float32). Cost of a round: O(d); four vectors of memory.

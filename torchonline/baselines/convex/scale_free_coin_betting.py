@@ -1,4 +1,4 @@
-"""Coin betting for gradients of unknown length (Cutkosky and Orabona, 2018; Cutkosky, 2019)."""
+"""Coin betting for gradients of unknown length (Cutkosky and Orabona, 2018)."""
 
 import math
 from typing import Unpack

@@ -24,7 +24,7 @@ class ScheduleFree(ConvexLearner):
 
     .. math:: F(x_{T+1}) - F(u) \le \frac1T\Big(\frac{\|z_2 - u\|^2}{2\eta} + \frac\eta2\sum_{t=2}^{T+1}\|g_t\|^2\Big),
 
-    and the same in expectation for gradients with noise of mean 0 (the reference, Theorem 2, from the second round on). It is
+    and the same in expectation for gradients with noise of mean 0 (the reference, recalled, from the second round on). It is
     about the loss of the decision, and not about regret. On sequences of different losses nothing is promised. The step size must
     be chosen. Cost of a round: O(d).
 

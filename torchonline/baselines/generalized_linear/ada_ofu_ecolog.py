@@ -30,7 +30,7 @@ from torchonline.core.ops import along, at_least, dot, log, matvec, real, row_do
 
 
 class Region(NamedTuple):
-    r"""The set of all :math:`\|\theta\| \le S` with :math:`\|\theta - c\|_U \le \rho`."""
+    r"""A ball and an ellipsoid, :math:`\|u\| \le S` and :math:`\|u-c\|_U \le \rho`."""
 
     bound: float
     centre: Array
@@ -38,12 +38,15 @@ class Region(NamedTuple):
     radius: float
 
     def excess(self, theta: Array) -> float:
-        """Return by how much a point is outside the ellipsoid, relative to its size."""
+        """Return by how much a point is outside of the ellipsoid, relatively."""
         move = theta - self.centre
         return math.sqrt(max(0.0, float(move @ self.matrix @ move))) / self.radius - 1.0
 
     def minimum(self, hessian: Array, gradient: Array, at: Array) -> Array:
-        r"""Return the minimum of :math:`g^\top(u-\theta) + \tfrac12\|u-\theta\|_H^2` over the set, for theta = ``at``."""
+        r"""Return the minimum of a quadratic function over the set.
+
+        The function is :math:`g^\top(u-\theta) + \tfrac12\|u-\theta\|_H^2`, for :math:`\theta` = ``at``.
+        """
         found = ball_minimum(hessian, gradient, at, self.bound)
         if self.excess(found) <= 0.0:
             return found
@@ -236,7 +239,10 @@ class AdaECOLogRegression(LikelihoodEstimator):
         self._write("diameter", member, min(2.0 * self.predictor_bound, wide))
 
     def _minimum(self, member: Member, x: Array, rate: float, reward: float) -> Array:
-        r"""Return the minimum of :math:`\|\theta-\hat\theta\|_V^2/2 + \text{rate}\,l(\theta)` over the set."""
+        r"""Return the minimum of a round's problem over the set.
+
+        The problem is to minimise :math:`\tfrac12\|\theta-\hat\theta\|_V^2 + \text{rate}\,l(\theta)`.
+        """
         link, centre, product = self.link, self._read("theta_hat", member), self._read("V_inv", member) @ x
         z, gain = x @ centre, rate * (x @ product)
         # Without the set: a root between the ends of a bracket that Newton's method shortens.
@@ -266,7 +272,7 @@ class AdaECOLogRegression(LikelihoodEstimator):
     def _minimum_inside(
         self, region: Region, centre: Array, matrix: Array, x: Array, rate: float, reward: float
     ) -> Array:
-        """Return the same minimum where the set is in the way, by Newton's method over the set."""
+        """Return the same minimum where the set is in the way."""
         link, theta = self.link, region.minimum(matrix, np.zeros_like(centre), centre)
         for _ in range(NEWTON_STEPS):
             z = x @ theta

@@ -1,4 +1,4 @@
-"""AdaOFUL: adaptive pseudo-Huber regression for finite variances (Li and Sun, 2023)."""
+"""AdaOFUL: adaptive pseudo-Huber regression (Li and Sun, 2023)."""
 
 import math
 from typing import Any, Unpack
@@ -16,7 +16,7 @@ from torchonline.core.options import LearnerOptions
 
 
 class AdaOFULRegression(ScaledHistoryEstimator):
-    r"""Adaptive pseudo-Huber regression over all rounds so far, solved by Newton's method.
+    r"""Adaptive pseudo-Huber regression over all rounds, solved by Newton's method.
 
     Round t, with the noise's standard deviation :math:`\nu_t` = ``noise_scale``, :math:`q = \|x\|_{V^{-1}}` and
     :math:`\ell = \log(2T^2/\delta)`:
@@ -139,7 +139,7 @@ class AdaOFULRegression(ScaledHistoryEstimator):
     def _share(
         self, z: Tensor, change: Tensor, thresholds: Tensor, theta: Tensor, direction: Tensor, arrives: Tensor
     ) -> Tensor:
-        """Return the share of a step, at most 1, at which the loss is lowest, by bisection: ``(*B)``."""
+        """Return the share of a step, at most 1, at which the loss is lowest: ``(*B)``."""
         low = torch.zeros_like(direction[..., 0])
         high = torch.ones_like(low)
         # A step that leaves the loss's curvature as it is converges, and its slope may be rounding.
@@ -163,7 +163,7 @@ class AdaOFULRegression(ScaledHistoryEstimator):
 
 
 def _stretch(z: Tensor, thresholds: Tensor) -> Tensor:
-    """Return sqrt(1 + (z / threshold)^2), 1 for rounds that an empty history does not have."""
+    """Return sqrt(1 + (z / threshold)^2), which is 1 in empty rows."""
     return torch.hypot(torch.ones_like(z), z / thresholds.clamp(min=1e-30))
 
 

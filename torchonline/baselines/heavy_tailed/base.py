@@ -35,7 +35,7 @@ class HorizonEstimator(Estimator):
 
     The radius after t >= 1 rounds is ``slope`` :math:`t^e` + ``radius_start``, and ``radius_start`` before, with
     :math:`e = (2-p)/(2p)` = ``power``. A subclass sets ``slope`` and ``radius_start``, or has another radius. What a subclass
-    calls recalled has not been checked against the paper's text. Widths are those of
+    calls recalled has been checked against neither the paper's text nor code. Widths are those of
     :class:`~torchonline.bandits.estimator.Estimator`, which says what it means that the confidence set holds.
 
     Args:
@@ -92,7 +92,7 @@ class HorizonEstimator(Estimator):
 
 
 class LinkedEstimator(HorizonEstimator):
-    r"""Base of CRTM and CRMM: online Newton steps for a mean reward that is a link of the predictor.
+    r"""Base of CRTM and CRMM: online Newton steps, with a link.
 
     The mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link, of which only :math:`\mu` is used: the noise is what
     ``noise_scale`` says, and rewards may be any numbers. :math:`\kappa` is the least slope of :math:`\mu` where

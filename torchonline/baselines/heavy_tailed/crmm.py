@@ -58,7 +58,8 @@ class CRMMRegression(LinkedEstimator, EpochEstimator):
 
     Reference:
         Xue, Wang, Wan, Yi and Zhang, Efficient Algorithms for Generalized Linear Bandits with Heavy-tailed Rewards, NeurIPS
-        2023 (arXiv:2310.18701). What differs: the radius, because we do not have the paper's constant.
+        2023 (arXiv:2310.18701). We have found neither its text beyond the abstract nor code for it.
+        What differs: the radius, because we do not have the paper's constant.
     """
 
     statistics_depend_on = ("theta_bound", "ridge", "repeats")

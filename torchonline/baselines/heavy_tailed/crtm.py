@@ -52,7 +52,7 @@ class CRTMRegression(LinkedEstimator):
 
     Reference:
         Xue, Wang, Wan, Yi and Zhang, Efficient Algorithms for Generalized Linear Bandits with Heavy-tailed Rewards, NeurIPS
-        2023 (arXiv:2310.18701).
+        2023 (arXiv:2310.18701). We have found neither its text beyond the abstract nor code for it.
     """
 
     statistics_depend_on = ("horizon", "moment_order", "theta_bound", "feature_bound", "ridge", "delta", "truncation")

@@ -46,8 +46,7 @@ class HeavyOFULRegression(ScaledHistoryEstimator):
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: in (0, 1); None for 1 / (8 T), as in :class:`~torchonline.HvtUCB`.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for 1 / sqrt(T).
-        scale_factor, linear_factor: 23 in :math:`c_0 = (23\,\ell)^{-1/2}`, 48 in :math:`c_1 = (\log 3T)^{2e}/(48\,\ell^{2/p})`,
-            as in published code.
+        scale_factor, linear_factor: 23 in :math:`c_0 = (23\,\ell)^{-1/2}`, 48 in :math:`c_1 = (\log 3T)^{2e}/(48\,\ell^{2/p})`.
         ridge_factor, radius_factor: :math:`b_1` and :math:`b_2`.
         recursive_scale: whether the last term of :math:`\sigma_t` is :math:`q\sqrt{2\beta_{t-1}/(\tau_0t^e)}`, with the radius
             :math:`\beta_{t-1}`, as in :class:`~torchonline.HuberRegression` at alpha 1. ``radius_scale`` then changes
@@ -66,8 +65,10 @@ class HeavyOFULRegression(ScaledHistoryEstimator):
 
     Reference:
         Huang, Zhong, Wang and Yang, Tackling Heavy-Tailed Rewards in Reinforcement Learning with Function Approximation:
-        Minimax Optimal and Instance-Dependent Regret Bounds, NeurIPS 2023 (arXiv:2306.06836). What differs: the minimum is
-        found to rounding; papers that time it use gradient descent over all rounds.
+        Minimax Optimal and Instance-Dependent Regret Bounds, NeurIPS 2023 (arXiv:2306.06836). We have not seen its text. All
+        constants are checked against published code, which compares HEAVY-OFUL with MENU and TOFU, but for ``ridge``, d / 100
+        there, and ``delta``. That code plays with a ten-thousandth of the radius. What differs: the minimum is found to
+        rounding; papers that time it use gradient descent over all rounds.
     """
 
     statistics_depend_on: tuple[str, ...] = ("horizon", "moment_order", "theta_bound", "feature_bound", "ridge")

@@ -1,4 +1,4 @@
-"""Base of the rivals that minimise a robust loss over all rounds: their history and Newton's method."""
+"""Base of the rivals that minimise a robust loss over all rounds."""
 
 import math
 import warnings
@@ -15,7 +15,9 @@ from torchonline.linalg import project_ball_
 
 
 class HistoryEstimator(HorizonEstimator):
-    r"""Base of the rivals that store all rounds and minimise over the ball :math:`\|\theta\| \le S`
+    r"""Base of the rivals that store all rounds and minimise a robust loss.
+
+    Over the ball :math:`\|\theta\| \le S`, they minimise
 
     .. math:: \tfrac\lambda2\|\theta\|^2 + \sum_s \rho_{\tau_s}(\tilde r_s - a_s^\top\theta),
 
@@ -141,7 +143,7 @@ class HistoryEstimator(HorizonEstimator):
 
 
 class ScaledHistoryEstimator(HistoryEstimator):
-    r"""Base of HEAVY-OFUL and AdaOFUL, whose rounds have scales and thresholds of their own.
+    r"""Base of HEAVY-OFUL and AdaOFUL, whose rounds have scales and thresholds.
 
     With :math:`q = \|x\|_{V^{-1}}` and :math:`w = q/\sigma`, a round of scale :math:`\sigma` has :math:`a = x/\sigma` and
     :math:`\tilde r = r/\sigma`, adds :math:`aa^\top` to V, and has the threshold :math:`\tau_0 t^e\sqrt{1+w^2}/w`.

@@ -1,4 +1,4 @@
-"""Huber regression with one growing threshold, after Kang and Kim (UAI 2023)."""
+"""HuberBandit: Huber regression with one threshold (Kang and Kim, UAI 2023)."""
 
 import math
 from typing import Any, Unpack
@@ -11,24 +11,26 @@ from torchonline.baselines.heavy_tailed.base import HorizonOptions
 from torchonline.baselines.heavy_tailed.history import HistoryEstimator
 from torchonline.baselines.stored_rounds import check_room
 from torchonline.core.checks import positive
-from torchonline.core.ops import dot, matvec, real
+from torchonline.core.ops import at_least, dot, log, matvec, real, started_power
 
 
 class HuberBanditRegression(HistoryEstimator):
     r"""Huber regression over all rounds so far, with one threshold, which grows.
 
     Round t, with p = ``moment_order`` :math:`= 1+\varepsilon`, :math:`e = (1-\varepsilon)/(2(1+\varepsilon))` and
-    :math:`\ell = \log(2dT/\delta)`:
+    :math:`\ell_t = \log(t^2(2d+1)/\delta)`:
 
-    .. math:: V \leftarrow V + xx^\top,\qquad \tau_t = h\,\nu\,(t/\ell)^{1/p},\qquad
+    .. math:: V \leftarrow V + xx^\top,\qquad \tau_t = h\,\nu\,(t/\ell_t)^{1/p},\qquad
               \hat\theta = \arg\min_{\|\theta\|\le S} \tfrac\lambda2\|\theta\|^2 + \sum_{s\le t} h_{\tau_t}(r_s - x_s^\top\theta)
 
     where :math:`h_\tau` is the Huber loss, quadratic up to :math:`\tau` and linear beyond. The radius after t >= 1 rounds is
-    :math:`c\sqrt d\,\nu\,\ell^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its second term before. The ``noise_scale`` of ``step``
-    is not used.
+    :math:`c\sqrt d\,\nu\,\ell_t^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its second term before. The ``noise_scale`` of
+    ``step`` is not used.
 
-    Guarantee: none that we can vouch for. The paper proves regret of order
-    :math:`\sqrt d\,T^{1/p}(\log dT)^{\varepsilon/p}` where contexts are drawn independently, with a positive definite covariance.
+    Guarantee: none that we can vouch for. Lemma 2 of the reference bounds the error without ridge and ball: with h at least 1,
+    :math:`\|\hat\theta-\theta^*\| \le 4\sqrt d\,h\,\nu\,(\ell_t/t)^{\varepsilon/p}/\gamma` with probability
+    :math:`1-\delta/t^2`, if :math:`V-\lambda I` has no eigenvalue below :math:`\gamma t`. The radius is this bound in the norm of
+    V where all eigenvalues are t. A policy that leaves directions unplayed has no such :math:`\gamma`.
 
     Cost of round t: O(t d^2 + d^3), for each of usually one or two Newton steps; it warns if it ends before the minimum. Memory
     O(T d). The host decides when to stop: on an accelerator it waits for that, and torch.export cannot follow a step;
@@ -38,7 +40,8 @@ class HuberBanditRegression(HistoryEstimator):
     Args:
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
             as in :class:`HorizonEstimator`.
-        threshold_factor, radius_factor: h > 0 and c > 0, inferred.
+        threshold_factor: h > 0; the paper's 1.
+        radius_factor: c > 0; 4 as in the bound above.
 
     Shape:
         - ``history`` of x, ``(*B, T, d)``; ``history_reward``, ``(*B, T)``.
@@ -47,12 +50,14 @@ class HuberBanditRegression(HistoryEstimator):
         >>> learner = HuberBanditRegression(2, horizon=100)
         >>> learner.step(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0.1, 1e9]))
         >>> learner.theta_hat
-        tensor([0.0333, 0.1086], dtype=torch.float64)
+        tensor([0.0333, 0.1282], dtype=torch.float64)
 
     Reference:
-        Kang and Kim, Heavy-tailed Linear Bandit with Huber Regression, UAI 2023. We know its abstract alone. The threshold is
-        that of adaptive Huber regression (Sun, Zhou and Fan, JASA 2020), and gives its order of error; the radius is that error
-        in the norm of V. Ridge, ball and UCB are ours.
+        Kang and Kim, Heavy-tailed Linear Bandit with Huber Regression, UAI 2023 (PMLR 216), Algorithm 1, of which we have checked
+        :math:`\tau_t` and Lemma 2. What differs: the paper's arms have a parameter each, as in
+        ``DisjointArms(HuberBandit(d, horizon=T), K)``. It plays each of them at set times, drops those that a second estimate,
+        from these rounds alone, finds worse by a margin that is known, and is greedy among the others; here UCB explores. Ridge
+        and ball are ours.
     """
 
     statistics_depend_on = (
@@ -78,14 +83,20 @@ class HuberBanditRegression(HistoryEstimator):
         self._set_solver()
         self.threshold_factor = positive("threshold_factor", threshold_factor)
         self.radius_factor = positive("radius_factor", radius_factor)
-        p, ell = self.moment_order, math.log(2.0 * dim * self.horizon / self.delta)
-        self.threshold_scale = self.threshold_factor * self.noise_scale * ell ** (-1.0 / p)
-        self.slope = self.radius_factor * math.sqrt(dim) * self.noise_scale * ell ** ((p - 1.0) / p)
+        self.log_term = math.log((2.0 * dim + 1.0) / self.delta)
+        self.slope = self.radius_factor * math.sqrt(dim) * self.noise_scale
         self.radius_start = math.sqrt(self.ridge) * self.theta_bound
         self._create_buffers()
 
+    def radius(self) -> Tensor:
+        p, rounds = self.moment_order, real(self.rounds, self.theta_hat)
+        logs = (self.log_term + 2.0 * log(at_least(rounds, 1.0))) ** ((p - 1.0) / p)
+        return self.radius_scale * (self.slope * logs * started_power(rounds, self.power) + self.radius_start)
+
     def _thresholds(self, n: int) -> Tensor:
-        threshold = self.threshold_scale * real(self.rounds + 1, self.theta_hat) ** (1.0 / self.moment_order)
+        rounds = real(self.rounds + 1, self.theta_hat)
+        ratio = rounds / (self.log_term + 2.0 * log(rounds))
+        threshold = self.threshold_factor * self.noise_scale * ratio ** (1.0 / self.moment_order)
         return threshold.unsqueeze(-1).expand_as(self.history_reward[..., :n])
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:

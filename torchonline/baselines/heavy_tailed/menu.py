@@ -36,8 +36,8 @@ class MENURegression(EpochEstimator):
     Args:
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
             as in :class:`HorizonEstimator`.
-        repeats: k, rewards in an epoch and regressions; None for :math:`\lceil 24\log(eT/\delta)\rceil`, recalled.
-        moment_factor, radius_factor: m > 0 and c > 0, recalled.
+        repeats: k, rewards in an epoch and regressions; None for :math:`\lceil 24\log(eT/\delta)\rceil`.
+        moment_factor, radius_factor: m > 0 and c > 0.
 
     Shape:
         - ``theta_candidates``, the estimates :math:`\hat\theta_j`, ``(*B, k, d)``.
@@ -51,7 +51,9 @@ class MENURegression(EpochEstimator):
 
     Reference:
         Shao, Yu, King and Lyu, Almost Optimal Algorithms for Linear Stochastic Bandits with Heavy-Tailed Payoffs, NeurIPS
-        2018 (arXiv:1810.10895).
+        2018 (arXiv:1810.10895). We have not seen its proofs. k, m, c and the radius are checked against published code for Zhong,
+        Huang, Yang and Wang, Breaking the Moments Condition Barrier, NeurIPS 2021. That code plays with a fiftieth of the radius
+        and 51 rewards in an epoch.
     """
 
     statistics_depend_on = ("ridge", "repeats")

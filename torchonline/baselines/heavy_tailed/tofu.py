@@ -26,7 +26,7 @@ class TOFURegression(HorizonEstimator):
     The radius after t >= 1 rounds is :math:`c\sqrt d\,u^{1/p}\log(2dT/\delta)^{\varepsilon/p}\,t^e + \sqrt\lambda S`, and its
     second term before. The ``noise_scale`` of ``step`` is not used.
 
-    Guarantee, recalled: the confidence set holds with probability 1 - ``delta``. The two logarithms are recalled too.
+    Guarantee, recalled: the confidence set holds with probability 1 - ``delta``.
 
     Cost of round t: O(d^3) time in most rounds; O(t d^2) where a row of :math:`V^{-1/2}/b_t` has moved further than
     ``checked_radius`` since the last check of all terms, and on an accelerator always. Memory O(T d). ``step`` raises ValueError
@@ -37,7 +37,7 @@ class TOFURegression(HorizonEstimator):
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
             as in :class:`HorizonEstimator`.
         feature_bound: L > 0, a bound on the norm of features.
-        radius_factor: c > 0, recalled.
+        radius_factor: c > 0.
 
     Shape:
         - ``history`` of :math:`rx`, ``(*B, T, d)``; ``checked_rows``, the rows of :math:`V^{-1/2}/b_t` at the last check, and
@@ -51,7 +51,9 @@ class TOFURegression(HorizonEstimator):
 
     Reference:
         Shao, Yu, King and Lyu, Almost Optimal Algorithms for Linear Stochastic Bandits with Heavy-Tailed Payoffs, NeurIPS
-        2018 (arXiv:1810.10895).
+        2018 (arXiv:1810.10895). We have not seen its proofs. :math:`b_t`, c and the logarithms are checked against published code
+        for Zhong, Huang, Yang and Wang, Breaking the Moments Condition Barrier, NeurIPS 2021, where u is the moment of the noise
+        alone and :math:`b_t` has the power 1/2 for 1/p. That code plays with a fifth of the radius.
     """
 
     statistics_depend_on = ("horizon", "moment_order", "noise_scale", "theta_bound", "feature_bound", "ridge", "delta")
