@@ -14,7 +14,7 @@ All learners of ``glb_omd_learners.py`` play
 - by theory: with the radius that their theory has;
 - shrunk: all radii times one factor, as in the paper, which does not state it; here 0.1 and 0.01;
 - tuned: with the best of ten factors for each learner, the same ten for all, by the mean regret over five other trials of a
-  quarter of the length. OFULog-r, whose rounds take ever longer, has three trials, and two for tuning.
+  quarter of the length.
 
 A shrunk or tuned radius is a heuristic: it has nothing to do with a confidence set. Uniform choice is beside them, by its
 expected regret.
@@ -25,7 +25,7 @@ LocalGLB's, in turn with it over one more trial.
 The 60 arms are in ``glb_omd_covertype_arms.json`` beside this script. ``--covertype PATH`` makes them anew from the file of
 ``torchonline.datasets.covertype`` and keeps them in OUTPUT.
 
-    python examples/papers/glb_omd_covertype.py --workers 2    # half an hour; less than a minute with --quick
+    python examples/papers/glb_omd_covertype.py --workers 2    # a quarter of an hour; less than a minute with --quick
 """
 
 import argparse
@@ -55,7 +55,6 @@ CLUSTERS, S, ROUNDS, TRIALS = 60, 6.0, 1000, 10
 LODGEPOLE_PINE = 1
 FACTORS = (1.0, 0.1, 0.01)
 ARMS = Path(__file__).with_name("glb_omd_covertype_arms.json")
-FEW = 3  # trials of OFULog-r
 POINTS = 20  # of a regret curve
 UNIFORM = "uniform choice"
 
@@ -161,9 +160,9 @@ def time_rounds(learner: str, rounds: int, arms: str) -> float:
 
 def jobs(quick: bool, arms: str = ARMS.name) -> dict[str, Job]:
     rounds, trials, scales = (8, 2, (1.0, 0.01)) if quick else (ROUNDS, TRIALS, SCALES)
+    common = {"rounds": rounds, "trials": trials, "arms": arms}
     found = {"arms": Job(describe, {"arms": arms})}
     for name in ALGORITHMS:
-        common = {"rounds": rounds, "trials": min(trials, FEW) if name == "OFULog-r" else trials, "arms": arms}
         found[f"{name}, tuned"] = Job(tune, {"learner": name, "scales": list(scales), **common})
         for factor in FACTORS:
             found[f"{name}, times {factor:g}"] = Job(play, {"learner": name, "scale": factor, "seed": 1, **common})
