@@ -54,7 +54,7 @@ WRITTEN = {
         "glb_omd.json",
         *(f"glb_omd_{name}.png" for name in ("logistic", "poisson", "time")),
     ],
-    "examples/papers/glb_omd_coverage.py": ["glb_omd_coverage.png"],
+    "examples/papers/glb_omd_coverage.py": ["glb_omd_coverage.json", "glb_omd_coverage.png"],
     "examples/papers/glb_omd_covertype.py": [
         "glb_omd_covertype.json",
         "glb_omd_covertype.png",
@@ -69,7 +69,7 @@ WRITTEN = {
         "hvt_ucb.json",
         *(f"hvt_ucb_{name}.png" for name in ("student_t", "gaussian", "wrong_moment", "infinite_variance")),
     ],
-    "examples/papers/hvt_ucb_coverage.py": ["hvt_ucb_coverage.png"],
+    "examples/papers/hvt_ucb_coverage.py": ["hvt_ucb_coverage.json", "hvt_ucb_coverage.png"],
     "examples/papers/hvt_ucb_speed.py": ["hvt_ucb_speed.png"],
     "examples/papers/instance_noise.py": ["instance_noise.json", "instance_noise.png"],
     "examples/papers/oons_bounds.py": ["oons_bounds.json"],
