@@ -14,7 +14,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: help demo test test-fast lint wheel bench clean
+.PHONY: help demo test test-fast lint wheel bench papers clean
 
 help:
 	@echo "make demo      train, serve and export a neural-linear bandit on scikit-learn's digits"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-fast its quick tier: every public class once, in about a minute"
 	@echo "make lint      ruff, and mypy on an installed copy"
 	@echo "make wheel     build the wheel and check what it holds"
+	@echo "make papers    list the experiments of the papers; RUN=\"hvt_ucb --workers 2\" runs one, RUN=--all runs all"
 	@echo "make bench     speed against NumPy and other libraries, as ratios in one run"
 
 # Python compiles a module when it is first imported; compiling all of torch here would take a minute.
@@ -53,6 +54,9 @@ wheel: $(READY)
 bench: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m pytest tests/benchmarks \
 		--benchmark-only --benchmark-disable-gc --benchmark-columns=min,median --benchmark-sort=name -p no:xdist
+
+papers: $(READY)
+	$(ONE_THREAD) $(BIN)/python examples/papers $(RUN)
 
 clean:
 	rm -rf $(VENV) build dist outputs lightning_logs *.egg-info

@@ -8,16 +8,19 @@ images lose 60 % of their contrast. Two layers learn on the same streams:
 - calibration: 10 x 10 weights and 10 biases on the encoder's own logits, from the identity, 110 parameters;
 - new head: weights and biases on its 32 hidden features, from zero, 330 parameters.
 
-ParameterFree, with FreeGrad and with CLA-OONS, has its defaults. SGD and Adam have one run for each of eleven learning rates
-from 1e-4 to 10, on the same streams. The table shows the best, the median and the worst rate in hindsight, and the effect of
-one layer's best rate on the other layer. FreeGrad's unit of length, ``length_scale``, has the same grid, to show its
-influence. The best values are not known before the end. The theorem on ParameterFree bounds the regret against fixed layers,
-which are not the best competitors in this drifting world.
+All learners have one budget: a run with their defaults, and one for each value of the same grid, eleven numbers from 1e-4 to
+10, in the place of their one number. That is a learning rate for SGD, Adam and schedule-free SGD; the length of the first step
+for DoG and DoWG; the factor of all steps that their authors tune for D-Adaptation and Prodigy; the unit of length for FreeGrad
+(by ParameterFree), CLA-OONS, coin betting (KT, which is also told the longest gradient, in hindsight), scale-free coin betting
+and SOLO FTRL; and the unit of wealth for FreeGrad per coordinate. The tables show the default, and the best, the median and the
+worst of the grid in hindsight, with the effect of one layer's best value on the other layer. The best values are not known before
+the end. All play their last iterates, but schedule-free SGD, which plays an average by its nature. The theorems bound the regret
+against fixed layers, which are not the best competitors in this drifting world.
 
 The script prints logarithmic loss (mean and standard deviation over seeds), accuracy and calibration error. It draws the
 losses over the grid and by round.
 
-    python examples/online_calibration.py    # a few minutes; seconds with --smoke
+    python examples/online_calibration.py    # five minutes; seconds with --smoke
 """
 
 import argparse
@@ -39,14 +42,53 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchonline import ParameterFree
+from torchonline import CLAOONS, FreeGrad, ParameterFree
+from torchonline.baselines import (
+    SOLOFTRL,
+    CoinBetting,
+    DAdaptation,
+    DoG,
+    DoWG,
+    Prodigy,
+    ScaleFreeCoinBetting,
+    ScheduleFree,
+)
+from torchonline.convex.learner import ConvexLearner
 from torchonline.datasets import digits
 
 ROUNDS, SEEDS, CLASSES, HIDDEN = 3000, 5, 10, 32
-# Grid of learning rates and of initial scales.
+# Grid of the one number of each learner.
 GRID = [10.0 ** (k / 2) for k in range(-8, 3)]
-DEFAULT = GRID.index(1.0)
 TUNED: dict[str, Callable[..., torch.optim.Optimizer]] = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A learner with one number: class, the number's name and default, options."""
+
+    cls: type[ConvexLearner]
+    number: str
+    default: float
+    options: tuple[tuple[str, object], ...] = ()
+
+
+RIVALS = {
+    "FreeGrad per coordinate": Rival(FreeGrad, "initial_wealth", 1.0, (("per_coordinate", True),)),
+    # The sketch avoids a 330 x 330 eigendecomposition in each round.
+    "CLA-OONS": Rival(CLAOONS, "length_scale", 1.0, (("form", "sketch"),)),
+    "KT": Rival(CoinBetting, "length_scale", 1.0),
+    "scale-free coin betting": Rival(ScaleFreeCoinBetting, "length_scale", 1.0),
+    "SOLO FTRL": Rival(SOLOFTRL, "length_scale", 1.0),
+    "DoG": Rival(DoG, "initial_distance", 1e-6),
+    "DoWG": Rival(DoWG, "initial_distance", 1e-2),
+    "D-Adaptation": Rival(DAdaptation, "step_scale", 1.0),
+    "Prodigy": Rival(Prodigy, "step_scale", 1.0),
+    "schedule-free SGD": Rival(ScheduleFree, "step_size", 1.0),
+}
+# The number of each learner, and its default. The defaults of SGD and Adam are those of torch.
+NUMBERS = {"FreeGrad": ("length_scale", 1.0)}
+NUMBERS |= {name: (rival.number, rival.default) for name, rival in RIVALS.items()}
+NUMBERS |= {"SGD": ("lr", 1e-3), "Adam": ("lr", 1e-3)}
 
 
 @dataclass
@@ -59,7 +101,10 @@ class Task:
 
 @dataclass
 class Run:
-    """Predictions of a layer by round, grid value and seed, ``(T, R, S)``."""
+    """Predictions of a layer by round, number and seed, ``(T, R, S)``.
+
+    The numbers are those of the grid, and then the default if the grid lacks it.
+    """
 
     loss: Tensor
     confidence: Tensor
@@ -163,35 +208,77 @@ def with_scales(groups: Sequence[nn.Parameter]) -> ParameterFree:
     return ParameterFree([{"params": [group], "length_scale": e} for group, e in zip(groups, scales, strict=True)])
 
 
-def second_order(groups: Iterable[nn.Parameter]) -> ParameterFree:
-    """Return CLA-OONS with a group for each seed.
+def made(name: str, task: Task, seeds: int) -> list[ConvexLearner]:
+    """Return a learner of all seeds for each number of the grid, and for the default."""
+    rival, options = RIVALS[name], dict(RIVALS[name].options)
+    if name == "KT":  # the length of the longest gradient that can come
+        options["lipschitz"] = math.sqrt(2.0) * float(task.inputs.norm(dim=-1).max())
+    numbers = GRID if rival.default in GRID else [*GRID, rival.default]
+    dim = task.start.numel()
+    return [rival.cls(dim, batch_shape=(seeds,), **{rival.number: number}, **options) for number in numbers]
 
-    The sketch avoids a 330 x 330 eigendecomposition in each round.
+
+def step_all(task: Task, labels: Tensor, learners: list[ConvexLearner], advance: Callable[[], None]) -> Run:
+    """Predict with the learners' decisions, then learn, round by round.
+
+    A learner has all seeds. It learns from the gradients at its queries.
     """
-    return ParameterFree([{"params": [group]} for group in groups], learner="cla", form="sketch")
+    shape = (len(learners), labels.size(1), *task.start.shape)
+    start = task.start.double()
+    notes: list[tuple[Tensor, ...]] = []
+    for inputs, truth in zip(task.inputs.double(), labels, strict=True):
+        target = functional.one_hot(truth, CLASSES).double()
+
+        def shares(points: list[Tensor], inputs: Tensor = inputs) -> Tensor:
+            """Return the logarithms of the predicted shares at points, ``(R, S, 10)``."""
+            layers = start + torch.stack(points).view(shape)
+            return torch.einsum("rsod,sd->rso", layers, inputs).log_softmax(-1)
+
+        log_shares = shares([learner.predict() for learner in learners])
+        confidence, guess = log_shares.exp().max(-1)
+        # A share of 0 is a loss of infinity, and not of 0 times infinity.
+        loss = -log_shares.gather(-1, truth.expand(shape[:2]).unsqueeze(-1)).squeeze(-1)
+        notes.append((loss.float(), confidence.float(), (guess == truth).float()))
+        residual = shares([learner.queries() for learner in learners]).exp() - target
+        slopes = (residual.unsqueeze(-1) * inputs.unsqueeze(-2)).flatten(2)
+        for learner, gradients in zip(learners, slopes, strict=True):
+            learner.step(gradients)
+        advance()
+    return Run(*(torch.stack(values) for values in zip(*notes, strict=True)))
 
 
 def play_all(task: Task, labels: Tensor, start: Callable[[str], Callable[[], None]]) -> dict[str, Run]:
-    """Play one task with every optimizer and without learning."""
+    """Play one task with every learner and without learning."""
     seeds, grid = labels.size(1), len(GRID)
     kinds: dict[str, tuple[tuple[int, ...], Callable[..., torch.optim.Optimizer | None]]] = {
         "no learning": ((seeds,), lambda groups: None),
         "FreeGrad": ((grid * seeds,), with_scales),
-        "CLA-OONS": ((seeds,), second_order),
     }
     kinds |= {name: ((grid, seeds), partial(with_rates, tuned)) for name, tuned in TUNED.items()}
-    return {name: play(task, labels, shape, make, start(name)) for name, (shape, make) in kinds.items()}
+    runs = {name: play(task, labels, shape, make, start(name)) for name, (shape, make) in kinds.items()}
+    return runs | {name: step_all(task, labels, made(name, task, seeds), start(name)) for name in RIVALS}
 
 
 def order(run: Run) -> list[int]:
     """Return the indices of the grid, from the least mean loss to the largest."""
-    return run.losses().mean(-1).argsort().tolist()
+    return run.losses()[: len(GRID)].mean(-1).argsort().tolist()
 
 
 def picks(run: Run) -> dict[str, int]:
     """Return the indices of the best, the median and the worst grid value."""
     ranked = order(run)
     return {"best": ranked[0], "median": ranked[len(ranked) // 2], "worst": ranked[-1]}
+
+
+def default_of(name: str) -> int:
+    """Return the index of a learner's default among its runs."""
+    default = NUMBERS[name][1]
+    return GRID.index(default) if default in GRID else len(GRID)
+
+
+def shown(name: str, runs: dict[str, Run], others: dict[str, Run]) -> dict[str, int]:
+    """Return the indices of a learner's shown runs. ``others`` are on the other layer."""
+    return {"default": default_of(name)} | picks(runs[name]) | {"other layer's best": order(others[name])[0]}
 
 
 def make_table(name: str, results: dict[str, dict[str, Run]]) -> Table:
@@ -208,22 +295,37 @@ def make_table(name: str, results: dict[str, dict[str, Run]]) -> Table:
 
     runs, (other,) = results[name], (task for task in results if task != name)
     add("no learning", runs["no learning"])
-    add("FreeGrad, default", runs["FreeGrad"], DEFAULT)
-    add("CLA-OONS, default", runs["CLA-OONS"])
-    for label, index in picks(runs["FreeGrad"]).items():
-        add(f"FreeGrad, {label} scale: {GRID[index]:.2g}", runs["FreeGrad"], index)
-    for tuned in TUNED:
-        shown = picks(runs[tuned]) | {f"{other}'s best": order(results[other][tuned])[0]}
-        for label, index in shown.items():
-            add(f"{tuned}, {label} rate: {GRID[index]:.2g}", runs[tuned], index)
+    for learner in NUMBERS:
+        for label, index in shown(learner, runs, results[other]).items():
+            value = [*GRID, NUMBERS[learner][1]][index]
+            add(f"{learner}, {label}: {value:.2g}", runs[learner], index)
     return table
 
 
+def cell(losses: Tensor) -> str:
+    """Return the mean of losses over seeds ± their standard deviation."""
+    mean, spread = float(losses.mean()), float(losses.std()) if len(losses) > 1 else 0.0
+    return f"{mean:.3f} ± {spread:.3f}" if mean < 10.0 else f"{mean:.0f} ± {spread:.0f}"
+
+
+def markdown(name: str, results: dict[str, dict[str, Run]]) -> list[str]:
+    """Return the losses as a table of a page."""
+    runs, (other,) = results[name], (task for task in results if task != name)
+    heads = [name, "its number", "default", "best", "median", "worst", "other layer's best"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines.append(f"| no learning | | {cell(runs['no learning'].losses()[0])} | | | | |")
+    for learner, (number, default) in NUMBERS.items():
+        losses = runs[learner].losses()
+        cells = [cell(losses[index]) for index in shown(learner, runs, results[other]).values()]
+        lines.append(f"| {learner} | `{number}`, {default:g} | {' | '.join(cells)} |")
+    return lines
+
+
 def summary(name: str, runs: dict[str, Run]) -> str:
-    """Compare the defaults with each grid, and with its best rate, in one sentence."""
-    mine = {"FreeGrad": runs["FreeGrad"].losses()[DEFAULT].mean(), "CLA-OONS": runs["CLA-OONS"].losses()[0].mean()}
+    """Compare two defaults with all rates, and the best, of SGD and Adam."""
     parts = []
-    for learner, loss in mine.items():
+    for learner in ("FreeGrad", "CLA-OONS"):
+        loss = runs[learner].losses()[default_of(learner)].mean()
         for tuned in TUNED:
             theirs = runs[tuned].losses().mean(-1)
             more, share = int((theirs > loss).sum()), float(theirs.min() / loss)
@@ -237,25 +339,19 @@ def plot(results: dict[str, dict[str, Run]], path: Path) -> None:
     figure, axes = plt.subplots(2, len(results), figsize=(11, 8), layout="constrained", squeeze=False)
     for column, (name, runs) in enumerate(results.items()):
         by_number, by_round = axes[:, column]
-        for tried, text in (
-            ("SGD", "SGD, by rate"),
-            ("Adam", "Adam, by rate"),
-            ("FreeGrad", "FreeGrad, by initial scale"),
-        ):
-            losses = runs[tried].losses()
-            (line,) = by_number.plot(GRID, losses.mean(-1), "o-", label=text)
+        for tried in ("SGD", "Adam", "FreeGrad", "DoG", "D-Adaptation", "Prodigy", "schedule-free SGD"):
+            losses = runs[tried].losses()[: len(GRID)]
+            (line,) = by_number.plot(GRID, losses.mean(-1), "o-", label=tried)
             by_number.fill_between(
                 GRID, losses.amin(-1), losses.amax(-1), color=line.get_color(), alpha=0.2, linewidth=0
             )
-        for single, style in (("CLA-OONS", "-"), ("no learning", "--")):
-            by_number.axhline(float(runs[single].losses().mean()), color="C3", linestyle=style, label=single)
-        by_number.set(
-            title=name, xlabel="learning rate, or initial scale", ylabel="log loss", xscale="log", yscale="log"
-        )
+        by_number.axhline(float(runs["no learning"].losses().mean()), color="k", linestyle="--", label="no learning")
+        by_number.set(title=name, xlabel="number of the grid", ylabel="log loss", xscale="log", yscale="log")
         window = max(1, len(runs["SGD"].loss) // 15)
-        shown = {f"SGD, {label}": ("SGD", index) for label, index in picks(runs["SGD"]).items() if label != "worst"}
-        shown |= {"FreeGrad": ("FreeGrad", DEFAULT), "CLA-OONS": ("CLA-OONS", 0), "no learning": ("no learning", 0)}
-        for text, (single, index) in shown.items():
+        lines = {f"SGD, {label}": ("SGD", index) for label, index in picks(runs["SGD"]).items() if label != "worst"}
+        lines |= {single: (single, default_of(single)) for single in ("FreeGrad", "CLA-OONS", "DoG", "Prodigy")}
+        lines |= {"no learning": ("no learning", 0)}
+        for text, (single, index) in lines.items():
             means = runs[single].loss[:, index].mean(-1).unfold(0, window, window).mean(-1)
             by_round.plot(window * (torch.arange(len(means)) + 0.5), means, label=text)
         by_round.set(xlabel="round", ylabel=f"log loss, mean of {window} rounds", yscale="log")
@@ -278,7 +374,7 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     rounds, seeds = (40, 2) if options.smoke else (options.rounds, options.seeds)
 
-    console = Console()
+    console = Console(width=100)
     tasks, labels = make_tasks(rounds, seeds)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
@@ -293,6 +389,8 @@ def main() -> None:
     console.print(f"{rounds} rounds, {seeds} seeds, a grid of {len(GRID)} from {GRID[0]:g} to {GRID[-1]:g}")
     for name in results:
         console.print(make_table(name, results))
+    for name in results:
+        print(*markdown(name, results), "", sep="\n")
     for name, runs in results.items():
         console.print(summary(name, runs))
     path = options.output / "online_calibration.png"

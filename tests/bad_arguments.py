@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import torchonline
 from tests.learners import DIM
 from torchonline.bandits.estimator import Estimator
+from torchonline.convex.domains import Box, NuclearBall, Simplex
 
 Bad = tuple[str, str, dict[str, Any]]
 
@@ -50,6 +51,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
         NOT_POSITIVE,
     ),
     "moment_order": [1.0, 2.1, 0.5, 0.0, *NOT_FINITE, *NOT_A_NUMBER],
+    "growth": [1.0, 0.5, 0.0, -2.0, *NOT_FINITE, *NOT_A_NUMBER],
     "noise": ["gaussian", "", "Moment", None, 1.0],
     "radius": ["theory", "", None, 1.0],
     "radius_scale": NOT_POSITIVE,
@@ -65,11 +67,13 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     **{name: [-1.0, *NOT_FINITE, *NOT_A_NUMBER] for name in ("decay", "exponent")},
     **dict.fromkeys(("gamma", "temperature", "cut"), NOT_POSITIVE),
     "quantile": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
-    **{name: [0, -1, 1.5, True, "3", None] for name in ("window", "warmup")},
+    **{name: [0, -1, 1.5, True, "3", None] for name in ("window", "warmup", "warm_up_rounds")},
     # Of convex learners.
     "experts": [0, -1, 1.5, True, "3", None, math.nan, (3,)],
     "sketch_size": [0, -1, 1.5, True, "3", None],
     **dict.fromkeys(("lipschitz", "length_scale", "gradient_scale", "step_size", "initial_wealth"), NOT_POSITIVE),
+    **dict.fromkeys(("step_scale", "initial_distance"), NOT_POSITIVE),
+    "momentum": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
     "radius_bound": [0.0, -1.0, math.nan, -math.inf, *NOT_A_NUMBER, (1.0, 2.0), torch.ones(3)],
     "smoothness": [-1.0, *NOT_FINITE, *NOT_A_NUMBER],
     "rate": [*NOT_POSITIVE, (0.1,), (0.1, 0.0, 0.1), (0.1, math.nan, 0.1), torch.ones(2), torch.ones(3, 1)],
@@ -79,7 +83,10 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "restarts": [1, 0, None, "yes"],
     "per_coordinate": [1, 0, None, "yes"],
     **dict.fromkeys(("meta", "preset", "form", "schedule"), NO_WORD),
+    "constants": ["theorem", "", "Program", None, 1.0, True],
     "hint": ["first", "", None, 1.0, True],
+    # Of another dimension, without a projection, of one point.
+    "domain": ["simplex", 1.0, True, torch.ones(3), Simplex(4), NuclearBall(1, 3), Box(torch.ones(3), torch.ones(3))],
 }
 
 
@@ -265,6 +272,15 @@ def bad_rounds(learner: Any) -> Iterator[Bad]:
         kinds = no_floats(value, is_real=name == "values") | no_values(value) | {"None": None}
         kinds |= {"two dimensions too many": value[None, None], "no dimension": value.reshape(-1)[0]}
         kinds |= {"a query too many": torch.cat([value, point], at), "no query": value.narrow(at, 0, 0)}
+        if name == "gradients" and learner.response == "gradients":
+            bits = torch.zeros_like(value)
+            bits[..., 0] = torch.nan
+            del kinds["a sparse tensor"]  # which is made dense
+            kinds |= {
+                "a sparse tensor with NaN": bits.to_sparse(),
+                "a sparse tensor of integers": value.to(torch.int64).to_sparse(),
+                "a sparse tensor of another shape": value[..., 1:].to_sparse(),
+            }
         if name == "gradients":
             kinds |= {
                 "a coordinate too few": value[..., 1:],

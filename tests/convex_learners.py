@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tests.convex_toys import Descent, Mixture
 from tests.learners import public_classes
+from torchonline.convex.domains import Box, CrossPolytope, Simplex
 from torchonline.convex.learner import ConvexLearner
 
 
@@ -25,6 +26,7 @@ def damped(gradient: Tensor) -> Tensor:
 
 
 DIM = 3
+BOX = Box(torch.tensor([-0.1, -1.0, 0.0], dtype=torch.float64), torch.tensor([0.1, 0.5, 0.3], dtype=torch.float64))
 BATCH_SHAPES: tuple[tuple[int, ...], ...] = ((), (2,))
 # One learner and a fleet on NumPy views, and a fleet on tensors, as large ones run.
 LAYOUTS: list[dict[str, Any]] = [{"batch_shape": ()}, {"batch_shape": (2,)}, {"batch_shape": (2,), "views": False}]
@@ -49,14 +51,18 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "length_scale": (3.0,),
     "gradient_scale": (3.0,),
     "step_size": (3.0,),
+    "step_scale": (3.0,),
+    "initial_distance": (3.0,),
+    "momentum": (0.5,),
     "smoothness": (3.0,),
     "prior": ((1.0, 1.0, 3.0),),
     "restarts": (True, False),
+    "domain": (Simplex(DIM, radius=2.0), None),
     "per_coordinate": (True, False),
     "initial_wealth": (3.0,),
     "preset": ("default", "paper", "scaled", "tight"),
     "meta": ("values", "linear", "paper"),
-    "schedule": ("sqrt", "constant"),
+    "schedule": ("sqrt", "constant", "recursive", "minimum"),
     "form": ("eigen", "frozen", "sketch", "norm", "diagonal"),
 }
 # The options that change the path through the code; a class that is not named comes as it is.
@@ -70,6 +76,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"form": "frozen"},
         {"radius_bound": 0.5, "form": "sketch", "sketch_size": 2},
         {"hint": damped},
+        {"domain": BOX, "form": "frozen"},
+        {"domain": Simplex(DIM)},
     ],
     "MsMwC": [{}, {"rate": (0.02, 0.1, 0.5), "prior": (1.0, 2.0, 3.0), "preset": "paper"}],
     "MsMwCMaster": [{}, {"preset": "paper"}],
@@ -78,18 +86,21 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"horizon": None, "form": "frozen"},
         {"meta": "linear", "preset": "tight", "horizon": None, "form": "sketch", "sketch_size": 2},
         {"meta": "paper", "preset": "paper", "length_scale": 0.25},
+        {"domain": BOX, "length_scale": 0.05},
     ],
     "CLAOONS": [
         {},
-        {"gradient_scale": None, "length_scale": 0.5},
+        {"gradient_scale": 1.0, "length_scale": 0.5},
         {"preset": "paper"},
         {"form": "sketch", "sketch_size": 2},
+        {"domain": CrossPolytope(DIM), "length_scale": 0.05},
     ],
     "FreeGrad": [{}, {"lipschitz": 1.0}, {"restarts": False}, {"per_coordinate": True}],
     "OGD": [{}, {"schedule": "constant", "radius_bound": 0.5}],
     "AdaGrad": [{}, {"radius_bound": 0.5}, {"form": "diagonal"}, {"form": "diagonal", "radius_bound": 0.5}],
     "OptimisticOMD": [{}, {"smoothness": 1.0}],
-    "OFTRL": [{}, {"smoothness": 1.0}],
+    "OFTRL": [{}, {"smoothness": 1.0}, {"schedule": "minimum"}],
+    "ScaleFreeCoinBetting": [{}, {"lipschitz": 1.0, "radius_bound": 0.5}],
     "ParameterFreeMirrorDescent": [{}, {"hint": "zero", "radius_bound": 0.5}],
 }
 

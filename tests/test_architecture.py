@@ -171,8 +171,8 @@ WRAPPERS = [cls for cls in public_classes(Policy) if "estimator" not in inspect.
 def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
     """OFUL, HvtUCB and HeavyTailUCB: the same keywords and defaults, in the same order, and they arrive."""
     assert issubclass(cls, UCB)
-    built = cls(2, **{"horizon": 7} if "horizon" in inspect.signature(cls).parameters else {})
     parameters = inspect.signature(cls).parameters
+    built = cls(2, **{name: value for name, value in {"horizon": 7, "discount": 0.9}.items() if name in parameters})
     assert parameters == inspect.signature(type(built.estimator)).parameters
     values = {"theta_bound": 1.25, "radius_scale": 0.75, "batch_shape": (3,), "dtype": torch.float32, "validate": False}
     values |= {"delta": 0.3, "ridge": 2.5, "noise_scale": 0.4, "moment_order": 1.7, "alpha": 2.0, "minimum_scale": 0.2}
@@ -191,13 +191,16 @@ def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
         "scale_factor": 3.0,
         "linear_factor": 7.0,
         "warm_up_factor": 3.0,
+        "warm_up_rounds": 4,
+        "growth": 3.0,
+        "discount": 0.95,
         "threshold_factor": 2.5,
         "groups": 2,
         "recursive_scale": True,
     }
     values |= dict.fromkeys(("clip_residuals", "project", "adaptive_scale"), False)
     mine = {name: value for name, value in values.items() if name in parameters}
-    assert set(parameters) - set(mine) <= {"dim", "device", "link", "radius"}
+    assert set(parameters) - set(mine) <= {"dim", "device", "link", "radius", "constants"}
     policy, estimator = cls(4, **mine), type(built.estimator)(4, **mine)
     for name, buffer in estimator.named_buffers():
         assert torch.equal(buffer, policy.get_buffer(f"estimator.{name}"))

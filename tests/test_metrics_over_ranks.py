@@ -11,7 +11,8 @@ from torch import Tensor, distributed
 from tests.process_groups import on_ranks
 from torchonline import DPTOFW
 from torchonline.diagnostics import NoiseDiagnostic
-from torchonline.metrics import CumulativeRegret, ExactMetric, GradientVariation, PrivacySpent
+from torchonline.environments import SEAStream
+from torchonline.metrics import CumulativeRegret, ExactMetric, GradientVariation, PrivacySpent, StreamVariation
 
 pytestmark = pytest.mark.fast
 
@@ -161,6 +162,11 @@ def _other_metrics(ledgers: list[dict[str, Tensor]]) -> dict[str, Any]:
     found: dict[str, Any] = {"variation": float(variation.compute())}
     with variation.sync_context(), pytest.raises(RuntimeError, match=r"^update: expected the states of this rank"):
         variation.update(torch.ones(2), torch.zeros(2))
+    measured, stream = StreamVariation(), SEAStream(2, drift=0.5)
+    for _ in range((0, 3)[rank]):
+        measured.update(stream, torch.zeros(2))
+        stream.advance()
+    found["drift"] = round(float(measured.compute()["drift"]), 9)
     spent = PrivacySpent(1e-3)
     if rank == 1:
         spent.load_state_dict(ledgers[0])
@@ -200,7 +206,7 @@ def test_contexts_shapes_and_other_metrics() -> None:
     fresh = PrivacySpent(1e-3)
     fresh.load_state_dict(spent.state_dict())
     for rank, (_, found) in enumerate(results):
-        assert found == {"variation": 6.0, "one": float(fresh.compute()), "noise": (5, 9)[rank]}
+        assert found == {"variation": 6.0, "drift": 0.75, "one": float(fresh.compute()), "noise": (5, 9)[rank]}
 
 
 def _saved(counts: tuple[int, ...], batch: tuple[int, ...]) -> dict[str, Tensor]:

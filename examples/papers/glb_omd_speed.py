@@ -10,10 +10,9 @@ Then GLBOMD and LocalGLB are compared with OFUL at d = 32: one learner, a fleet 
 
 The script prints median times of a round relative to LocalGLB and to OFUL, and draws the former.
 
-    OMP_NUM_THREADS=1 python examples/papers/glb_omd_speed.py    # some minutes; seconds with --smoke
+    OMP_NUM_THREADS=1 python examples/papers/glb_omd_speed.py    # ten minutes; seconds with --quick
 """
 
-import argparse
 import copy
 import time
 from collections.abc import Callable
@@ -28,9 +27,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from experiment import Experiment, Job, Results, listed, table
 from scipy.optimize import minimize
 from torch import Tensor
 
@@ -147,67 +144,66 @@ def beside_oful(repeats: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("outputs"))
-    parser.add_argument("--smoke", action="store_true", help="a few rounds, to see that it runs")
-    options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
-    stops, repeats = ((5, 10, 20), 3) if options.smoke else ((100, 1500, HORIZON), 200)
-    torch.set_num_threads(1)
-    console = Console()
+def by_round(stops: list[int], repeats: int) -> dict[str, Any]:
+    """Return median seconds of a round at some rounds, and LocalGLB's last over its first."""
     policies = make_policies(HORIZON + repeats)
     worlds = {
         name: GeneralizedLinearBandit(DIM, ARMS, link=LINK, theta_norm=S, redraw=name != STAY, seed=1)
         for name in policies
     }
-    times: dict[int, dict[str, float]] = {}
+    times: dict[str, dict[str, float]] = {}
     kept: dict[int, Policy] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("rounds", total=stops[-1])
-        for t in range(1, stops[-1] + 1):
-            for name, policy in policies.items():
-                x, reward, _ = worlds[name].pull(policy.select(worlds[name].arms()))
-                policy.step(x, reward)
-            if t in stops:
-                times[t], kept[t] = compare(policies, worlds, repeats), copy.deepcopy(policies["LocalGLB"])
-            progress.advance(task)
-
-    table = Table(title="Median time of a round, as a multiple of LocalGLB's")
-    table.add_column("learner", no_wrap=True)
-    for t in stops:
-        table.add_column(f"t = {t}", justify="right")
-    for name in times[stops[0]]:
-        table.add_row(name, *(f"{times[t][name] / times[t]['LocalGLB']:.1f}" for t in stops))
-    console.print(table)
+    for t in range(1, stops[-1] + 1):
+        for name, policy in policies.items():
+            x, reward, _ = worlds[name].pull(policy.select(worlds[name].arms()))
+            policy.step(x, reward)
+        if t in stops:
+            times[str(t)], kept[t] = compare(policies, worlds, repeats), copy.deepcopy(policies["LocalGLB"])
     arms, reward = worlds["LocalGLB"].arms(), torch.tensor(1.0, dtype=torch.float64)
     pair = in_turn({str(t): partial(one_round, kept[t], arms, reward) for t in (stops[-1], stops[0])}, 10 * repeats)
     late, early = pair.values()
-    console.print(
-        f"LocalGLB: a round at t = {stops[-1]} takes {late / early:.2f} times as long as one at t = {stops[0]}"
-    )
+    return {"times": times, "late": late / early}
 
-    table = Table(title="Median time of a round at d = 32, K = 20, as a multiple of OFUL's")
-    table.add_column("", no_wrap=True)
-    beside = beside_oful(repeats)
-    for name in ("GLBOMD", "LocalGLB"):
-        table.add_column(name, justify="right")
-    for title, row in beside.items():
-        table.add_row(title, *(f"{row[name] / row['OFUL']:.2f}" for name in ("GLBOMD", "LocalGLB")))
-    console.print(table)
 
-    path = options.output / "glb_omd_speed.png"
+def jobs(quick: bool) -> dict[str, Job]:
+    stops, repeats = ([5, 10, 20], 3) if quick else ([100, 1500, HORIZON], 200)
+    return {
+        "by round": Job(by_round, {"stops": stops, "repeats": repeats}),
+        "d = 32": Job(beside_oful, {"repeats": repeats}),
+    }
+
+
+def tables(results: Results) -> dict[str, str]:
+    times, late = results["by round"]["times"], results["by round"]["late"]
+    stops, contenders = list(times), list(next(iter(times.values())))
+    rows = [(name, *(f"{times[t][name] / times[t]['LocalGLB']:.1f}" for t in stops)) for name in contenders]
+    beside = [
+        (title, *(f"{row[name] / row['OFUL']:.2f}" for name in ("GLBOMD", "LocalGLB")))
+        for title, row in results["d = 32"].items()
+    ]
+    said = f"LocalGLB: a round at t = {stops[-1]} takes {late:.2f} times as long as one at t = {stops[0]}"
+    return {
+        "Median time of a round, LocalGLB = 1": table(("learner", *(f"t = {t}" for t in stops)), rows),
+        "Late rounds": listed([said]),
+        "Median time of a round at d = 32, K = 20, OFUL = 1": table(("", "GLBOMD", "LocalGLB"), beside),
+    }
+
+
+def figures(results: Results, folder: Path) -> list[Path]:
+    times = results["by round"]["times"]
     figure, axis = plt.subplots(figsize=(7, 5), layout="constrained")
-    for name in times[stops[0]]:
-        axis.plot(stops, [1e6 * times[t][name] for t in stops], marker="o", label=name)
+    for name in next(iter(times.values())):
+        axis.plot([int(t) for t in times], [1e6 * row[name] for row in times.values()], marker="o", label=name)
     axis.set(xlabel="round", ylabel="microseconds a round, median", xscale="log", yscale="log")
     axis.grid(alpha=0.3)
     axis.legend(fontsize=7)
+    path = folder / "glb_omd_speed.png"
     figure.savefig(path, dpi=120)
     plt.close(figure)
-    console.print(f"Times: {path}")
+    return [path]
 
+
+EXPERIMENT = Experiment(__file__, jobs, tables, figures, is_timed=True)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.main(__doc__)

@@ -19,19 +19,16 @@ The theories promise different probabilities: HvtUCB and HeavyOFUL have their pa
 0.05.
 
 The script prints tables and draws figures: regret (mean, sd, median, worst trial), the final radius, the number of trials
-whose confidence set ever missed the truth ("failed"), and the processor time of a round relative to OFUL. Finished runs are
-kept in OUTPUT/hvt_ucb and not repeated, even if the code has changed: empty that folder to start again.
+whose confidence set ever missed the truth ("failed"), and the processor time of a round relative to OFUL.
 
-    python examples/papers/hvt_ucb.py --workers 2    # an hour or two on two cores; seconds with --smoke
+    python examples/papers/hvt_ucb.py --workers 2    # two hours of processor time; seconds with --quick
 """
 
-import argparse
 import itertools
-import multiprocessing
+import statistics
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +38,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from torch import Tensor
+from experiment import Experiment, Job, Results, standard_error, table
 
 from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
 from torchonline.baselines import CRMM, CRTM, MENU, TOFU, HeavyOFUL
@@ -83,19 +77,6 @@ class Setting:
         return f"{self.law} noise{told}, {arms}, {'tuned' if self.tuned else 'theory'}"
 
 
-@dataclass
-class Run:
-    """Result of one algorithm in one setting."""
-
-    rounds: Tensor  # rounds of the regret curve, (points)
-    regret: Tensor  # (points, trials)
-    radius: float
-    missed: int  # trials whose confidence set ever missed the truth
-    seconds: float  # processor time of a round of all trials
-    options: dict[str, Any]  # chosen by tuning
-    tried: list[dict[str, Any]] = field(default_factory=list)  # the candidates of tuning, and what they came to
-
-
 def make_policy(name: str, setting: Setting, rounds: int, trials: int, **options: Any) -> UCB:
     """Return a learner for a number of trials."""
     law = LAWS[setting.law]
@@ -129,16 +110,16 @@ def make_policy(name: str, setting: Setting, rounds: int, trials: int, **options
             raise ValueError(f"no algorithm is called {name}")
 
 
-def play(name: str, setting: Setting, rounds: int, trials: int, seed: int, **options: Any) -> Run:
+def play(name: str, setting: Setting, rounds: int, trials: int, seed: int, **options: Any) -> dict[str, Any]:
     """Play all trials of one learner; a seed fixes arms, parameters and noise."""
     policy = make_policy(name, setting, rounds, trials, **options)
     environment = LinearBandit(
         DIM, ARMS, noise=LAWS[setting.law], redraw=setting.redrawn, batch_shape=(trials,), seed=seed
     )
-    every = max(1, rounds // 300)
+    every = max(1, rounds // 60)
     total = torch.zeros(trials, dtype=torch.float64)
     missed = torch.zeros(trials, dtype=torch.bool)
-    curve, seconds = [], 0.0
+    at, curve, seconds = [], [], 0.0
     for t in range(1, rounds + 1):
         start = time.process_time()
         index = policy.select(environment.arms())
@@ -150,10 +131,17 @@ def play(name: str, setting: Setting, rounds: int, trials: int, seed: int, **opt
         total += regret
         missed |= has_missed(policy.estimator, environment.theta)
         if t % every == 0 or t == rounds:
-            curve.append(total.clone())
-    at = torch.tensor([t for t in range(1, rounds + 1) if t % every == 0 or t == rounds])
-    radius = float(policy.estimator.radius().mean())
-    return Run(at, torch.stack(curve), radius, int(missed.sum()), seconds / rounds, options)
+            at.append(t)
+            curve.append([float(value) for value in (total.mean(), total.quantile(0.1), total.quantile(0.9))])
+    return {
+        "regret": total.tolist(),
+        "rounds": at,
+        "curve": curve,  # mean, and 10 % and 90 % of trials
+        "radius": float(policy.estimator.radius().mean()),
+        "missed": int(missed.sum()),
+        "seconds": seconds / rounds,  # processor time of a round of all trials
+        "options": options,
+    }
 
 
 def candidates(name: str) -> Iterator[dict[str, Any]]:
@@ -165,29 +153,17 @@ def candidates(name: str) -> Iterator[dict[str, Any]]:
         yield {"radius_scale": scale, **extra}
 
 
-def run(name: str, setting: Setting) -> Run:
+def run(name: str, **options: Any) -> dict[str, Any]:
     """Tune if asked for, then play."""
-    torch.set_num_threads(1)
-    options: dict[str, Any] = {}
+    setting = Setting(**options)
+    chosen: dict[str, Any] = {}
     tried: list[dict[str, Any]] = []
     if setting.tuned:
         trials, rounds = min(10, setting.trials), max(1, setting.rounds // 4)
         for choice in candidates(name):
-            regret = play(name, setting, rounds, trials, seed=2, **choice).regret[-1]
-            tried.append({"options": choice, "regret": regret.tolist()})
-        options = min(tried, key=lambda one: sum(one["regret"]))["options"]
-    found = play(name, setting, setting.rounds, setting.trials, seed=1, **options)
-    return replace(found, tried=tried)
-
-
-def kept_run(name: str, setting: Setting, folder: Path) -> Run:
-    """Load a run from the folder, or make and save it."""
-    path = folder / f"{name}, {setting}, {setting.rounds} x {setting.trials}.pt"
-    if not path.exists():
-        unfinished = path.with_suffix(".unfinished")
-        torch.save(vars(run(name, setting)), unfinished)
-        unfinished.replace(path)
-    return Run(**torch.load(path))
+            tried.append({"options": choice, "regret": play(name, setting, rounds, trials, 2, **choice)["regret"]})
+        chosen = min(tried, key=lambda one: sum(one["regret"]))["options"]
+    return play(name, setting, setting.rounds, setting.trials, 1, **chosen) | {"tried": tried}
 
 
 def all_settings(rounds: int, trials: int, infinite_trials: int) -> list[Setting]:
@@ -209,97 +185,125 @@ def plays(name: str, setting: Setting) -> bool:
     return name != "HeavyTailUCB, symmetric" or (setting.told is None and setting.law != "Pareto 1.5")
 
 
-def make_table(runs: dict[str, Run], setting: Setting) -> Table:
-    title = f"{setting}: regret after {setting.rounds} rounds, {setting.trials} trials"
-    table = Table(title=title, title_justify="left")
-    table.add_column("algorithm", no_wrap=True)
-    for header in ("mean", "sd", "median", "worst", "radius", "failed", "time"):
-        table.add_column(header, justify="right", no_wrap=True)
-    if setting.tuned:
-        table.add_column("chosen")
-    for name, one in sorted(runs.items(), key=lambda item: float(item[1].regret[-1].mean())):
-        final = one.regret[-1]
-        row = [f"{number:.0f}" for number in (final.mean(), final.std(), final.median(), final.max())]
-        row += [f"{one.radius:.3g}", f"{one.missed} of {len(final)}", f"{one.seconds / runs['OFUL'].seconds:.1f}"]
-        table.add_row(name, *row, *([", ".join(f"{k} {v:g}" for k, v in one.options.items())] if setting.tuned else []))
-    return table
-
-
-def plot(results: dict[Setting, dict[str, Run]], path: Path) -> None:
-    figure, axes = plt.subplots(1, len(results), figsize=(5 * len(results), 4.5), sharey=True, layout="constrained")
-    colours = dict(zip(ALGORITHMS, plt.get_cmap("tab10").colors, strict=False))  # type: ignore[attr-defined]
-    for axis, (setting, runs) in zip(axes, results.items(), strict=True):
-        for name, one in runs.items():
-            low, high = one.regret.quantile(torch.tensor([0.1, 0.9], dtype=one.regret.dtype), dim=1)
-            axis.plot(one.rounds, one.regret.mean(1), label=name, color=colours[name])
-            axis.fill_between(one.rounds, low, high, color=colours[name], alpha=0.15, linewidth=0)
-        axis.set(title=str(setting).replace(", ", "\n", 1), xlabel="round", yscale="log")
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("cumulative regret: mean, 10 % to 90 % of trials")
-    axes[0].legend(fontsize=8)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--trials", type=int, default=40)
-    parser.add_argument("--infinite-trials", type=int, default=100, help="trials under noise without a variance")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--output", type=Path, default=Path("outputs"))
-    parser.add_argument("--smoke", action="store_true", help="a few rounds of everything, to see that it runs")
-    options = parser.parse_args()
-    for name in ("rounds", "trials", "infinite_trials", "workers"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')}: expected at least 1, got {getattr(options, name)}")
-    sizes = (24, 3, 3) if options.smoke else (options.rounds, options.trials, options.infinite_trials)
-
-    console = Console()
-    for law, order in (("Student-t 2.1", 2.0), ("Student-t 2.1", 1.99), ("Student-t 1.5", 1.4), ("Pareto 1.5", 1.4)):
-        console.print(f"{law}: moment norm {LAWS[law].moment_norm(order):.3f} at order {order}")
-    folder = options.output / "hvt_ucb"
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = all_settings(*sizes)
-    jobs = [(name, setting) for name in ALGORITHMS for setting in settings if plays(name, setting)]
-    results: dict[Setting, dict[str, Run]] = {setting: {} for setting in settings}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("runs", total=len(jobs))
-        if options.workers == 1:
-            for name, setting in jobs:
-                results[setting][name] = kept_run(name, setting, folder)
-                progress.advance(task)
-        else:
-            spawn = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(options.workers, mp_context=spawn) as pool:
-                futures = {pool.submit(kept_run, name, setting, folder): (name, setting) for name, setting in jobs}
-                for future in as_completed(futures):
-                    name, setting = futures[future]
-                    results[setting][name] = future.result()
-                    progress.advance(task)
-
-    for setting, runs in results.items():
-        console.print(make_table(runs, setting))
-    for setting in settings:
-        if setting.law in INFINITE_VARIANCE and setting.rounds == ROUNDS:
-            ours, oful = results[setting]["HeavyTailUCB"], results[setting]["OFUL"]
-            worst, other = float(ours.regret[-1].max()), float(oful.regret[-1].max())
-            console.print(
-                f"{setting}: worst of {setting.trials} runs, HeavyTailUCB {worst:.0f}, OFUL {other:.0f}, ours below: "
-                f"{'yes' if worst < other else 'NO'}; sets that failed, HeavyTailUCB {ours.missed}, OFUL {oful.missed}."
-            )
-    figures = {
-        "student_t": [setting for setting in settings if setting.law == "Student-t 2.1" and setting.told is None],
-        "gaussian": [setting for setting in settings if setting.law == "Gaussian"],
-        "wrong_moment": [setting for setting in settings if setting.told is not None],
-        "infinite_variance": [setting for setting in settings if setting.law in INFINITE_VARIANCE],
+def jobs(quick: bool) -> dict[str, Job]:
+    settings = all_settings(*((24, 3, 3) if quick else (ROUNDS, 40, 100)))
+    return {
+        f"{name}, {setting}": Job(run, {"name": name} | asdict(setting))
+        for name in ALGORITHMS
+        for setting in settings
+        if plays(name, setting)
     }
-    for name, shown in figures.items():
-        path = options.output / f"hvt_ucb_{name}.png"
-        plot({setting: dict(sorted(results[setting].items())) for setting in shown}, path)
-        console.print(f"Regret curves: {path}")
 
+
+def by_setting(results: Results) -> dict[str, dict[str, Any]]:
+    """Return the results of each setting by algorithm, in the order of their mean regret."""
+    found: dict[str, dict[str, Any]] = {}
+    for job, one in results.items():
+        name = max((name for name in ALGORITHMS if job.startswith(f"{name}, ")), key=len)
+        found.setdefault(job.removeprefix(f"{name}, "), {})[name] = one
+    return {
+        setting: dict(sorted(runs.items(), key=lambda item: statistics.fmean(item[1]["regret"])))
+        for setting, runs in found.items()
+    }
+
+
+def summary(regret: list[float]) -> tuple[float, float, float, float]:
+    """Return the mean, the standard deviation, the median and the worst."""
+    return statistics.fmean(regret), statistics.stdev(regret), statistics.median(regret), max(regret)
+
+
+def regret_table(runs: dict[str, Any], is_tuned: bool) -> str:
+    header = ["algorithm", "mean", "sd", "median", "worst", "radius", "failed", "time"]
+    rows = []
+    for name, one in runs.items():
+        regret = one["regret"]
+        row = [name, *(f"{number:.0f}" for number in summary(regret)), f"{one['radius']:.3g}", str(one["missed"])]
+        row.append(f"{one['seconds'] / runs['OFUL']['seconds']:.1f}")
+        if is_tuned:
+            row.append(
+                ", ".join(
+                    f"{value:g}" if key == "radius_scale" else f"{key} {value:g}"
+                    for key, value in one["options"].items()
+                )
+            )
+        rows.append(row)
+    return table(header + ["radius_scale"] * is_tuned, rows)
+
+
+def close_to_best(tried: list[dict[str, Any]]) -> str:
+    """Return how many other candidates are within two standard errors of the best, on the trials of tuning."""
+    ranked = sorted((one["regret"] for one in tried), key=statistics.fmean)
+    gaps = [[a - b for a, b in zip(regret, ranked[0], strict=True)] for regret in ranked[1:]]
+    return f"{sum(statistics.fmean(gap) <= 2.0 * standard_error(gap) for gap in gaps)} of {len(gaps)}"
+
+
+def order_table(found: dict[str, dict[str, Any]]) -> str:
+    rows = []
+    for name in ALGORITHMS:
+        chosen = [runs[name]["tried"] if name in runs else None for runs in found.values()]
+        rows.append([name, *("" if tried is None else close_to_best(tried) for tried in chosen)])
+    return table(("algorithm", *(setting.replace(" noise", "").removesuffix(", tuned") for setting in found)), rows)
+
+
+def safety_table(found: dict[str, dict[str, Any]]) -> str:
+    """Return what the learners of this library, OFUL and HvtUCB do by theory on arms that are redrawn."""
+    rows = []
+    for law in LAWS:
+        runs = found[f"{law} noise, redrawn arms, theory"]
+        for name in ("HeavyTailUCB", "HeavyTailUCB, symmetric", "OFUL", "HvtUCB"):
+            if name in runs:
+                regret = runs[name]["regret"]
+                failed = f"{runs[name]['missed']} of {len(regret)}"
+                rows.append((law, name, *(f"{number:.0f}" for number in summary(regret)), failed))
+    return table(("noise", "learner", "mean regret", "sd", "median", "worst", "sets that failed"), rows)
+
+
+def norm_table() -> str:
+    orders = (("Student-t 2.1", 2.0), ("Student-t 2.1", 1.99), ("Student-t 2.1", 1.0), ("Student-t 1.5", 1.4))
+    rows = [(law, f"{p:g}", f"{LAWS[law].moment_norm(p):.3f}") for law, p in (*orders, ("Pareto 1.5", 1.4))]
+    return table(("noise", "order", "norm"), rows)
+
+
+def tables(results: Results) -> dict[str, str]:
+    found = by_setting(results)
+    made = {f"{setting}: regret": regret_table(runs, "tuned" in setting) for setting, runs in found.items()}
+    tuned = {setting: runs for setting, runs in found.items() if "tuned" in setting}
+    order = "Candidates within two standard errors of the best, in tuning"
+    first = {"Norms of the noise": norm_table(), "Widths of theory, redrawn arms": safety_table(found)}
+    return first | made | {order: order_table(tuned)}
+
+
+FIGURES = {
+    "student_t": lambda setting: setting.startswith("Student-t 2.1 noise, ") and "told" not in setting,
+    "gaussian": lambda setting: setting.startswith("Gaussian"),
+    "wrong_moment": lambda setting: "told" in setting,
+    "infinite_variance": lambda setting: setting.startswith(INFINITE_VARIANCE),
+}
+
+
+def figures(results: Results, folder: Path) -> list[Path]:
+    """Draw the regret curves."""
+    colours = dict(zip(ALGORITHMS, plt.get_cmap("tab10").colors, strict=False))  # type: ignore[attr-defined]
+    paths = []
+    for figure_name, is_shown in FIGURES.items():
+        shown = {setting: runs for setting, runs in by_setting(results).items() if is_shown(setting)}
+        figure, axes = plt.subplots(1, len(shown), figsize=(5 * len(shown), 4.5), sharey=True, layout="constrained")
+        for axis, (setting, runs) in zip(axes, shown.items(), strict=True):
+            for name, one in sorted(runs.items()):
+                mean, low, high = zip(*one["curve"], strict=True)
+                axis.plot(one["rounds"], mean, label=name, color=colours[name])
+                axis.fill_between(one["rounds"], low, high, color=colours[name], alpha=0.15, linewidth=0)
+            axis.set(title=setting.replace(", ", "\n", 1), xlabel="round", yscale="log")
+            axis.grid(alpha=0.3)
+        axes[0].set_ylabel("cumulative regret: mean, 10 % to 90 % of trials")
+        axes[0].legend(fontsize=8)
+        paths.append(folder / f"hvt_ucb_{figure_name}.png")
+        figure.savefig(paths[-1], dpi=120)
+        plt.close(figure)
+    return paths
+
+
+EXPERIMENT = Experiment(__file__, jobs, tables, figures)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.main(__doc__)

@@ -9,10 +9,9 @@ failures. HvtUCB has a radius of practical size, 1e-3 times the paper's, which p
 The script prints and draws the failures of 500. At delta = 0.05, 39 failures are three standard errors above the expected
 25.
 
-    python examples/papers/hvt_ucb_coverage.py    # a quarter of an hour; seconds with --smoke
+    python examples/papers/hvt_ucb_coverage.py    # a quarter of an hour; seconds with --quick
 """
 
-import argparse
 import math
 from pathlib import Path
 
@@ -22,15 +21,13 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from experiment import Experiment, Job, Results, listed, table
 
 from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
 from torchonline.environments import GaussianNoise, LinearBandit, Noise, Pareto, StudentT, TwoPoint
 from torchonline.metrics import has_missed
 
-ARMS, DELTA = 20, 0.05
+ARMS, DELTA, DIMS, RUNS = 20, 0.05, (2, 5, 20), 500
 LEARNERS = ("HeavyTailUCB", "OFUL", "HvtUCB x 0.001")
 # Each law with the moment order for the learners.
 LAWS: dict[str, tuple[Noise, float]] = {
@@ -52,9 +49,11 @@ def make_policy(name: str, dim: int, law: Noise, order: float, rounds: int, runs
     return HvtUCB(dim, horizon=rounds, moment_order=order, noise_scale=norm, radius_scale=1e-3, batch_shape=(runs,))
 
 
-def failures(policy: UCB, law: Noise, rounds: int, runs: int, seed: int) -> int:
+def failures(name: str, law: str, dim: int, rounds: int, runs: int, seed: int) -> int:
     """Count the runs whose confidence set missed the truth."""
-    environment = LinearBandit(policy.estimator.dim, ARMS, noise=law, batch_shape=(runs,), seed=seed)
+    noise, order = LAWS[law]
+    policy = make_policy(name, dim, noise, order, rounds, runs)
+    environment = LinearBandit(dim, ARMS, noise=noise, batch_shape=(runs,), seed=seed)
     failed = torch.zeros(runs, dtype=torch.bool)
     for _ in range(rounds):
         x, reward, _ = environment.pull(policy.select(environment.arms()))
@@ -63,55 +62,50 @@ def failures(policy: UCB, law: Noise, rounds: int, runs: int, seed: int) -> int:
     return int(failed.sum())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("outputs"))
-    parser.add_argument("--smoke", action="store_true", help="a few rounds and runs, to see that it runs")
-    options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
-    rounds, runs = (30, 20) if options.smoke else (2000, 500)
-    dims = (2, 5, 20)
-    limit = math.floor(runs * (DELTA + 3.0 * math.sqrt(DELTA * (1.0 - DELTA) / runs)))
-    console = Console()
-    counts: dict[tuple[str, int, str], int] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("fleets", total=len(LAWS) * len(dims) * len(LEARNERS))
-        for i, (title, (law, order)) in enumerate(LAWS.items()):
-            for dim in dims:
-                for name in LEARNERS:
-                    policy = make_policy(name, dim, law, order, rounds, runs)
-                    counts[title, dim, name] = failures(policy, law, rounds, runs, seed=100 * dim + i)
-                    progress.advance(task)
+def key(name: str, law: str, dim: int) -> str:
+    return f"{name}, {law}, d = {dim}"
 
-    table = Table(title=f"Confidence sets that failed, of {runs} ({rounds} rounds; a promise kept allows {limit})")
-    table.add_column("noise")
-    table.add_column("d", justify="right")
-    for name in LEARNERS:
-        table.add_column(name, justify="right")
-    for title in LAWS:
-        for dim in dims:
-            table.add_row(title, str(dim), *(str(counts[title, dim, name]) for name in LEARNERS))
-    console.print(table)
-    most = {name: max(count for key, count in counts.items() if key[2] == name) for name in LEARNERS}
-    kept = most["HeavyTailUCB"] <= limit
-    console.print(f"HeavyTailUCB: at most {most['HeavyTailUCB']}, never above {limit}: {'yes' if kept else 'NO'}")
 
-    path = options.output / "hvt_ucb_coverage.png"
-    figure, axes = plt.subplots(1, len(dims), figsize=(13, 4.5), sharey=True, layout="constrained")
-    for axis, dim in zip(axes, dims, strict=True):
+def jobs(quick: bool) -> dict[str, Job]:
+    rounds, runs = (30, 20) if quick else (2000, RUNS)
+    sizes = {"rounds": rounds, "runs": runs}
+    return {
+        key(name, law, dim): Job(failures, {"name": name, "law": law, "dim": dim, "seed": 100 * dim + i} | sizes)
+        for i, law in enumerate(LAWS)
+        for dim in DIMS
+        for name in LEARNERS
+    }
+
+
+def tables(results: Results) -> dict[str, str]:
+    rows = [(law, dim, *(results[key(name, law, dim)] for name in LEARNERS)) for law in LAWS for dim in DIMS]
+    most = max(results[key("HeavyTailUCB", law, dim)] for law in LAWS for dim in DIMS)
+    limit = math.floor(RUNS * (DELTA + 3.0 * math.sqrt(DELTA * (1.0 - DELTA) / RUNS)))
+    verdict = f"HeavyTailUCB: at most {most}, never above {limit}: {'yes' if most <= limit else 'NO'}"
+    return {
+        "Confidence sets that failed": table(("noise", "d", *LEARNERS), rows),
+        f"A promise kept allows {limit} of {RUNS}": listed([verdict]),
+    }
+
+
+def figures(results: Results, folder: Path) -> list[Path]:
+    figure, axes = plt.subplots(1, len(DIMS), figsize=(13, 4.5), sharey=True, layout="constrained")
+    for axis, dim in zip(axes, DIMS, strict=True):
         for j, name in enumerate(LEARNERS):
-            heights = [counts[title, dim, name] / runs for title in LAWS]
+            heights = [results[key(name, law, dim)] / RUNS for law in LAWS]
             axis.bar([i + 0.28 * (j - 1) for i in range(len(LAWS))], heights, width=0.26, label=name)
         axis.axhline(DELTA, color="black", linewidth=0.8, linestyle="--")
         axis.set(title=f"d = {dim}")
         axis.set_xticks(range(len(LAWS)), list(LAWS), rotation=40, ha="right")
     axes[0].set_ylabel("share of runs whose set failed")
     axes[0].legend()
+    path = folder / "hvt_ucb_coverage.png"
     figure.savefig(path, dpi=120)
     plt.close(figure)
-    console.print(f"Failures: {path}")
+    return [path]
 
+
+EXPERIMENT = Experiment(__file__, jobs, tables, figures)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.main(__doc__)

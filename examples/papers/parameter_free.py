@@ -30,20 +30,16 @@ There are four experiments:
    R_j); and that other learners in a ball of radius 2|u| also have several times the regret of the best OGD, which knows in
    hindsight that the worst case does not occur.
 
-The script prints tables and verdicts, draws figures, and writes all numbers to OUTPUT/parameter_free.json. Finished runs are
-kept in OUTPUT/parameter_free and not repeated, even if the code has changed: empty that folder to start again.
+The script prints tables and verdicts and draws figures.
 
-    python examples/papers/parameter_free.py --workers 2    # some twenty minutes of processor time; seconds with --smoke
+    python examples/papers/parameter_free.py --workers 2    # some twenty minutes of processor time; seconds with --quick
 """
 
-import argparse
-import json
+import functools
 import math
-import multiprocessing
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +50,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from experiment import Experiment, Job, Results, listed, short, table
 
 from torchonline import CAOONS, CLAOONS, OONS, FreeGrad
 from torchonline.baselines import OFTRL, OGD, AdaGrad, CoinBetting, OptimisticOMD, ParameterFreeMirrorDescent
@@ -193,13 +187,13 @@ CONTENDERS = IN_BALL | TOLD_G | TOLD_NOTHING | HINDSIGHT | EXAMPLES
 FREE = ("CA-OONS", "CA-OONS, linear", "KT", "Mirror descent", "CLA-OONS", "FreeGrad")
 SWEPT = ("OONS", "Optimistic OMD", "OFTRL", "OGD", "AdaGrad", *FREE)
 
-# The regret of each trial, by point of the grid. For CA-OONS also the mean regret of each of its learners.
-Run = dict[str, Any]
 
+def play(name: str, trials: int, **options: Any) -> dict[str, Any]:
+    """Play all trials and the whole grid of one contender on one stream.
 
-def play(name: str, setting: Setting, trials: int) -> Run:
-    """Play all trials and the whole grid of one contender on one stream."""
-    torch.set_num_threads(1)
+    Return the regret of each trial by point of the grid, and for CA-OONS also the mean regret of each of its learners.
+    """
+    setting = Setting(**options)
     stream = setting.stream(trials)
     grid = CONTENDERS[name](Told(setting, trials))
     total = {choice: torch.zeros(trials, dtype=torch.float64) for choice in grid}
@@ -212,21 +206,8 @@ def play(name: str, setting: Setting, trials: int) -> Run:
             points = learner.queries()
             learner.step(stream.gradients(points), stream.values(points) if learner.needs_values else None)
         stream.advance()
-    found: Run = {"regret": {choice: regret.tolist() for choice, regret in total.items()}}
+    found: dict[str, Any] = {"regret": {choice: regret.tolist() for choice, regret in total.items()}}
     return found | {"bases": bases.mean(0).tolist()} if isinstance(bases, torch.Tensor) else found
-
-
-def kept(name: str, setting: Setting, trials: int, folder: Path) -> Run:
-    """Load a run from the folder, or make and save it."""
-    path = folder / f"{name}, {setting}, {trials}.json".replace("/", "-")
-    if not path.exists():
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(play(name, setting, trials)))
-        unfinished.replace(path)
-    return json.loads(path.read_text())
-
-
-Results = dict[tuple[str, Setting], Run]
 
 
 class Regrets:
@@ -235,8 +216,11 @@ class Regrets:
     def __init__(self, results: Results) -> None:
         self.results = results
 
+    def run(self, name: str, setting: Setting) -> dict[str, Any]:
+        return self.results[f"{name}, {setting}"]
+
     def grid(self, name: str, setting: Setting) -> dict[str, np.ndarray]:
-        return {choice: np.array(regret) for choice, regret in self.results[name, setting]["regret"].items()}
+        return {choice: np.array(regret) for choice, regret in self.run(name, setting)["regret"].items()}
 
     def choice(self, name: str, setting: Setting) -> str:
         """Return the best point of the grid."""
@@ -256,12 +240,6 @@ class Regrets:
 
     def cell(self, name: str, setting: Setting) -> str:
         return spread(self.of(name, setting))
-
-
-def short(number: float) -> str:
-    """Return a number with about three digits."""
-    size = abs(number)
-    return f"{number:.2f}" if size < 10 else f"{number:.1f}" if size < 100 else f"{number:.0f}"
 
 
 def spread(regret: np.ndarray) -> str:
@@ -336,49 +314,43 @@ def growth_players(growth: str) -> list[str]:
     return [*IN_BALL] if growth == "hardest" else [*IN_BALL, *FREE]
 
 
-def growth_table(regrets: Regrets, growth: str, rounds: Sequence[int]) -> Table:
-    make, theory = GROWTHS[growth]
-    settings = [make(length) for length in rounds]
-    title = f"{growth}: regret after T rounds, mean ± standard error, and its slope, 95 % interval; theory: {theory:g}"
-    table = Table(title=title, title_justify="left")
-    table.add_column("learner", no_wrap=True)
-    for header in (*map(str, rounds), "slope"):
-        table.add_column(header, justify="right", no_wrap=True)
-    for name in growth_players(growth):
-        slope = Slope.fit(rounds, [regrets.of(name, setting) for setting in settings])
-        cells = (regrets.cell(name, setting) for setting in settings)
-        table.add_row(name, *cells, str(slope))
-    return table
+def growth_slope(regrets: Regrets, growth: str, name: str, rounds: Sequence[int]) -> Slope:
+    return Slope.fit(rounds, [regrets.of(name, GROWTHS[growth][0](length)) for length in rounds])
+
+
+def growth_table(regrets: Regrets, growth: str, rounds: Sequence[int]) -> str:
+    make, _ = GROWTHS[growth]
+    rows = [
+        (
+            name,
+            *(regrets.cell(name, make(length)) for length in rounds),
+            growth_slope(regrets, growth, name, rounds),
+        )
+        for name in growth_players(growth)
+    ]
+    return table(("learner", *(f"T = {length}" for length in rounds), "slope"), rows)
 
 
 def growth_verdicts(regrets: Regrets, rounds: Sequence[int]) -> list[str]:
     asked = {"constant noise": (-math.inf, 0.1), "fixed noise": (0.25, 0.5)}
     said = []
     for growth, (low, high) in asked.items():
-        slope = Slope.fit(rounds, [regrets.of("OONS", GROWTHS[growth][0](length)) for length in rounds])
+        slope = growth_slope(regrets, growth, "OONS", rounds)
         limits = f"{low:g} to {high:g}" if low > 0.0 else f"below {high:g}"
         said.append(f"OONS, {growth}: slope in T {slope}; {limits}: {yes(slope.within(low, high))}")
-    for growth, (make, theory) in GROWTHS.items():
-        slopes = {
-            name: Slope.fit(rounds, [regrets.of(name, make(length)) for length in rounds])
-            for name in growth_players(growth)
-        }
+    for growth, (_, theory) in GROWTHS.items():
+        slopes = {name: growth_slope(regrets, growth, name, rounds) for name in growth_players(growth)}
         above = [f"{name} {slope}" for name, slope in slopes.items() if slope.low > theory + 0.1]
         said.append(f"{growth}: slopes that are surely 0.1 above the theory's: {'; '.join(above) or 'none'}")
     return said
 
 
-def example_table(regrets: Regrets, rounds: Sequence[int]) -> Table:
-    table = Table(
-        title="The counter-example to equation (5): regret after T rounds, without noise", title_justify="left"
-    )
-    table.add_column("CA-OONS, meta", no_wrap=True)
-    for header in (*map(str, rounds), "slope"):
-        table.add_column(header, justify="right")
+def example_table(regrets: Regrets, rounds: Sequence[int]) -> str:
+    rows = []
     for name in EXAMPLES:
         found = [regrets.mean(name, example_setting(length)) for length in rounds]
-        table.add_row(name, *map(short, found), f"{example_slope(regrets, name, rounds):.3f}")
-    return table
+        rows.append((name, *map(short, found), f"{example_slope(regrets, name, rounds):.3f}"))
+    return table(("CA-OONS, meta", *rounds, "slope"), rows)
 
 
 def example_slope(regrets: Regrets, name: str, rounds: Sequence[int]) -> float:
@@ -399,34 +371,25 @@ def swept(setting: Setting, sweep: str) -> float:
     return setting.sigma if sweep.startswith("sigma") else setting.drift
 
 
-def sweep_table(regrets: Regrets, sweep: str, settings: Sequence[Setting]) -> Table:
-    title = f"{sweep}: regret after {settings[0].rounds} rounds, mean ± standard error, and its slope from 0.1 on"
-    table = Table(title=f"{title}; that of the bound is 1", title_justify="left")
-    table.add_column("learner", no_wrap=True)
-    for setting in settings:
-        table.add_column(f"{swept(setting, sweep):g}", justify="right", no_wrap=True)
+def sweep_table(regrets: Regrets, sweep: str, settings: Sequence[Setting]) -> str:
     large = [setting for setting in settings if swept(setting, sweep) >= 0.1]
-    table.add_column("slope", justify="right", no_wrap=True)
+    rows = []
     for name in SWEPT:
         slope = Slope.fit([swept(setting, sweep) for setting in large], [regrets.of(name, each) for each in large])
-        table.add_row(name, *(regrets.cell(name, setting) for setting in settings), str(slope))
-    return table
+        rows.append((name, *(regrets.cell(name, setting) for setting in settings), slope))
+    return table(("learner", *(f"{swept(setting, sweep):g}" for setting in settings), "slope from 0.1 on"), rows)
 
 
-def comparator_table(regrets: Regrets, settings: Sequence[Setting]) -> Table:
-    title = f"The comparator: regret after {settings[0].rounds} rounds, mean ± standard error"
-    table = Table(title=f"{title}; of a grid, that of the best, and the median", title_justify="left")
-    table.add_column("learner", no_wrap=True)
-    for header in ("told", *(f"|u| = {setting.norm:g}" for setting in settings)):
-        table.add_column(header, justify="right", no_wrap=True)
+def comparator_table(regrets: Regrets, settings: Sequence[Setting]) -> str:
+    rows = []
     for name in TOLD:
         cells = []
         for setting in settings:
             cells.append(regrets.cell(name, setting))
             if len(regrets.grid(name, setting)) > 1:
-                cells[-1] += f"\nat {regrets.choice(name, setting)}\nmedian {short(regrets.median(name, setting))}"
-        table.add_row(name, TOLD[name], *cells)
-    return table
+                cells[-1] += f"; at {regrets.choice(name, setting)}; median {short(regrets.median(name, setting))}"
+        rows.append((name, TOLD[name], *cells))
+    return table(("learner", "told", *(f"‖u‖ = {setting.norm:g}" for setting in settings)), rows)
 
 
 def allowance(setting: Setting) -> float:
@@ -435,7 +398,7 @@ def allowance(setting: Setting) -> float:
 
 
 def comparator_verdicts(regrets: Regrets, settings: Sequence[Setting]) -> list[str]:
-    said = [f"The additive constant is G sqrt(T) = {allowance(settings[0]):.0f}."]
+    said = [f"The additive constant is G√T = {allowance(settings[0]):.0f}."]
     for name in ("CA-OONS", *FREE[1:]):
         parts, excess = [], []
         for setting in settings:
@@ -450,36 +413,23 @@ def comparator_verdicts(regrets: Regrets, settings: Sequence[Setting]) -> list[s
     return said
 
 
-def why_table(regrets: Regrets, settings: Sequence[Setting]) -> Table:
+def why_table(regrets: Regrets, settings: Sequence[Setting]) -> str:
     """Return a table of CA-OONS's costs: its learners, its weights, and rivals.
 
     Only the meta with values chooses by the learners' own regrets. Linear losses are those at the mean decision.
     """
-    table = Table(
-        title="What CA-OONS pays for, beside those that are told R, and two terms of bounds", title_justify="left"
-    )
-    headers = (
-        "|u|",
-        "CA-OONS",
-        "its best learner's",
-        "of radius",
-        "the weights'",
-        "OONS",
-        "OFTRL",
-        "OGD",
-        "OGD, tuned",
-    )
-    for header in (*headers, "L|u|^2", "G|u| sqrt(T)"):
-        table.add_column(header, justify="right")
+    rivals = ("OONS", "OFTRL", "OGD", "OGD, tuned")
+    rows = []
     for setting in settings:
-        bases = regrets.results["CA-OONS", setting]["bases"]
+        bases = regrets.run("CA-OONS", setting)["bases"]
         ours, best = regrets.mean("CA-OONS", setting), min(bases)
         radius = 2.0 ** (1 + bases.index(best))
-        others = (regrets.mean(rival, setting) for rival in headers[5:])
+        others = (regrets.mean(rival, setting) for rival in rivals)
         bounds = (Told(setting, 1).smoothness * setting.norm**2, setting.norm * allowance(setting))
         numbers = map(short, (*others, *bounds))
-        table.add_row(f"{setting.norm:g}", short(ours), short(best), f"{radius:g}", short(ours - best), *numbers)
-    return table
+        rows.append((f"{setting.norm:g}", short(ours), short(best), f"{radius:g}", short(ours - best), *numbers))
+    header = ("‖u‖", "CA-OONS", "its best learner's", "of radius", "the weights'", *rivals)
+    return table((*header, "L‖u‖²", "G‖u‖√T"), rows)
 
 
 COLOURS = plt.get_cmap("tab20").colors  # type: ignore[attr-defined]
@@ -544,82 +494,69 @@ def plot_comparator(regrets: Regrets, settings: Sequence[Setting], path: Path) -
     finish(figure, [axis], path)
 
 
-def all_jobs(rounds: Sequence[int], sweep_rounds: int, norm_rounds: int) -> list[tuple[str, Setting]]:
+def sizes(quick: bool) -> tuple[int, Sequence[int], int, int]:
+    """Return the trials, the lengths of growth, and the lengths of the sweeps and of the comparators."""
+    return (2, (8, 16), 4, 4) if quick else (TRIALS, ROUNDS, SWEEP_ROUNDS, NORM_ROUNDS)
+
+
+def jobs(quick: bool) -> dict[str, Job]:
     """Return each job once, the longest first."""
+    trials, rounds, sweep_rounds, norm_rounds = sizes(quick)
     growth = [
         (name, GROWTHS[kind][0](length)) for kind in GROWTHS for length in rounds for name in growth_players(kind)
     ]
     example = [(name, example_setting(length)) for length in rounds for name in EXAMPLES]
     noise = [(name, each) for settings in sweeps(sweep_rounds).values() for each in settings for name in SWEPT]
     comparator = [(name, each) for each in comparator_settings(norm_rounds) for name in TOLD]
-    jobs = dict.fromkeys((*growth, *example, *noise, *comparator))
-    return sorted(jobs, key=lambda job: -job[1].rounds)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=TRIALS)
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--output", type=Path, default=Path("outputs"))
-    parser.add_argument("--smoke", action="store_true", help="a few rounds of everything, to see that it runs")
-    options = parser.parse_args()
-    for name in ("trials", "workers"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name}: expected at least 1, got {getattr(options, name)}")
-    trials, rounds, sweep_rounds, norm_rounds = options.trials, ROUNDS, SWEEP_ROUNDS, NORM_ROUNDS
-    if options.smoke:
-        trials, rounds, sweep_rounds, norm_rounds = 2, (8, 16), 4, 4
-
-    console = Console()
-    folder = options.output / "parameter_free"
-    folder.mkdir(parents=True, exist_ok=True)
-    jobs, results = all_jobs(rounds, sweep_rounds, norm_rounds), {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("runs", total=len(jobs))
+    every = dict.fromkeys((*growth, *example, *noise, *comparator))
+    return {
         # Without noise all trials of the counter-example are equal up to the sign.
-        calls = [(*job, 1 if job[0] in EXAMPLES else trials, folder) for job in jobs]
-        if options.workers == 1:
-            for job, call in zip(jobs, calls, strict=True):
-                results[job] = kept(*call)
-                progress.advance(task)
-        else:
-            spawn = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(options.workers, mp_context=spawn) as pool:
-                futures = {pool.submit(kept, *call): job for job, call in zip(jobs, calls, strict=True)}
-                for future in as_completed(futures):
-                    results[futures[future]] = future.result()
-                    progress.advance(task)
+        f"{name}, {setting}": Job(play, {"name": name, "trials": 1 if name in EXAMPLES else trials} | asdict(setting))
+        for name, setting in sorted(every, key=lambda job: -job[1].rounds)
+    }
 
-    regrets, found, settings = Regrets(results), sweeps(sweep_rounds), comparator_settings(norm_rounds)
-    console.print(f"{trials} trials, d = {DIM}. Told: R = 2|u|, or |u| for linear losses; G as it is.")
-    for growth in GROWTHS:
-        console.print(growth_table(regrets, growth, rounds))
-    for line in growth_verdicts(regrets, rounds):
-        console.print(line)
-    console.print(example_table(regrets, rounds))
-    for line in example_verdicts(regrets, rounds):
-        console.print(line)
-    for sweep, swept_settings in found.items():
-        console.print(sweep_table(regrets, sweep, swept_settings))
-    console.print(comparator_table(regrets, settings))
-    for line in comparator_verdicts(regrets, settings):
-        console.print(line)
-    console.print(why_table(regrets, settings))
 
-    path = options.output / "parameter_free.json"
-    path.write_text(json.dumps([{"learner": name, **vars(setting), **run} for (name, setting), run in results.items()]))
-    console.print(f"All numbers: {path}")
-    path = options.output / "parameter_free_growth.png"
-    plot_growth(regrets, rounds, path)
-    console.print(f"Regret against T: {path}")
-    path = options.output / "parameter_free_noise.png"
-    plot_sweeps(regrets, found, path)
-    console.print(f"Regret against noise and drift: {path}")
-    path = options.output / "parameter_free_comparator.png"
-    plot_comparator(regrets, settings, path)
-    console.print(f"Regret against the comparator: {path}")
+def lengths(results: Results) -> tuple[Sequence[int], int, int]:
+    """Return the lengths of growth, of the sweeps and of the comparators that results are of."""
+    is_full = f"OONS, {GROWTHS['fixed noise'][0](ROUNDS[-1])}" in results
+    return sizes(not is_full)[1:]
 
+
+def tables(results: Results) -> dict[str, str]:
+    regrets, (rounds, sweep_rounds, norm_rounds) = Regrets(results), lengths(results)
+    settings = comparator_settings(norm_rounds)
+    made = {}
+    for growth, (_, theory) in GROWTHS.items():
+        made[f"{growth}: regret after T rounds; the slope in theory is {theory:g}"] = growth_table(
+            regrets, growth, rounds
+        )
+    made["Growth in T"] = listed(growth_verdicts(regrets, rounds))
+    made["The counter-example to equation (5): regret after T rounds, without noise"] = example_table(regrets, rounds)
+    made["The counter-example"] = listed(example_verdicts(regrets, rounds))
+    for sweep, swept_settings in sweeps(sweep_rounds).items():
+        title = f"{sweep}: regret after {sweep_rounds} rounds; the slope of the bound is 1"
+        made[title] = sweep_table(regrets, sweep, swept_settings)
+    title = f"The comparator: regret after {norm_rounds} rounds; of a grid, that of the best, and the median"
+    made[title] = comparator_table(regrets, settings)
+    made["The comparator"] = listed(comparator_verdicts(regrets, settings))
+    title = "What CA-OONS pays for, beside those that are told R, and two terms of bounds"
+    return made | {title: why_table(regrets, settings)}
+
+
+def figures(results: Results, folder: Path) -> list[Path]:
+    regrets, (rounds, sweep_rounds, norm_rounds) = Regrets(results), lengths(results)
+    draw_into = {
+        "growth": functools.partial(plot_growth, regrets, rounds),
+        "noise": functools.partial(plot_sweeps, regrets, sweeps(sweep_rounds)),
+        "comparator": functools.partial(plot_comparator, regrets, comparator_settings(norm_rounds)),
+    }
+    paths = {name: folder / f"parameter_free_{name}.png" for name in draw_into}
+    for name, path in paths.items():
+        draw_into[name](path)
+    return list(paths.values())
+
+
+EXPERIMENT = Experiment(__file__, jobs, tables, figures)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.main(__doc__)

@@ -12,10 +12,9 @@ alternation, on one thread, with precomputed gradients. The script prints ratios
 
 It prints tables and verdicts, and draws the times of a step.
 
-    OMP_NUM_THREADS=1 python examples/papers/parameter_free_speed.py    # a minute; seconds with --smoke
+    OMP_NUM_THREADS=1 python examples/papers/parameter_free_speed.py    # two minutes; seconds with --quick
 """
 
-import argparse
 import math
 import time
 from collections.abc import Callable
@@ -29,9 +28,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from experiment import Experiment, Job, Results, listed, table
 
 from torchonline import CAOONS, CLAOONS, OFUL, OONS, FreeGrad, MsMwCMaster
 from torchonline.baselines import OFTRL, OGD, AdaGrad, CoinBetting, OptimisticOMD, ParameterFreeMirrorDescent
@@ -145,7 +142,15 @@ def in_turn(rounds: dict[str, Callable[[], float]], repeats: int) -> dict[str, f
     return dict(zip(rounds, np.median(times[repeats // 10 :], axis=0).tolist(), strict=True))
 
 
-def long_run(steps: int, progress: Progress) -> dict[str, tuple[float, int, int]]:
+def one_size(repeats: int) -> dict[str, float]:
+    return in_turn(at_one_size(), repeats)
+
+
+def experts(dim: int, form: str, repeats: int) -> dict[str, float]:
+    return in_turn(experts_beside_one(dim, form), repeats)
+
+
+def long_run(steps: int) -> dict[str, list[float]]:
     """Return late over early time of a step, and bytes of buffers before and after."""
     told: dict[str, Any] = {"dim": 8, "lipschitz": stream_of(8).lipschitz}
     games = {
@@ -157,8 +162,8 @@ def long_run(steps: int, progress: Progress) -> dict[str, tuple[float, int, int]
         "FreeGrad": Game(FreeGrad(8)),
     }
     held = {name: bytes_of(game) for name, game in games.items()}
-    tenths = [in_turn(games, steps // 10) for _ in progress.track(range(10), description="a long run")]
-    return {name: (tenths[-1][name] / tenths[0][name], held[name], bytes_of(game)) for name, game in games.items()}
+    tenths = [in_turn(games, steps // 10) for _ in range(10)]
+    return {name: [tenths[-1][name] / tenths[0][name], held[name], bytes_of(game)] for name, game in games.items()}
 
 
 def bytes_of(game: Game) -> int:
@@ -169,67 +174,69 @@ def yes(holds: bool) -> str:
     return "yes" if holds else "NO"
 
 
-def main() -> None:
-    """Measure, print, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("outputs"))
-    parser.add_argument("--smoke", action="store_true", help="a few steps")
-    options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
-    repeats, steps = (20, 100) if options.smoke else (2000, 20_000)
-    torch.set_num_threads(1)
-    console = Console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("steps in turn", total=1 + len(DIMS) * len(FORMS))
-        times = in_turn(at_one_size(), repeats)
-        progress.advance(task)
-        experts: dict[tuple[int, str], dict[str, float]] = {}
-        for dim in DIMS:
-            for form in FORMS:
-                experts[dim, form] = in_turn(experts_beside_one(dim, form), repeats)
-                progress.advance(task)
-        flat = long_run(steps, progress)
+def jobs(quick: bool) -> dict[str, Job]:
+    repeats, steps = (20, 100) if quick else (2000, 20_000)
+    return {
+        "one size": Job(one_size, {"repeats": repeats}),
+        **{
+            f"{dim} {form}": Job(experts, {"dim": dim, "form": form, "repeats": repeats})
+            for dim in DIMS
+            for form in FORMS
+        },
+        "long run": Job(long_run, {"steps": steps}),
+    }
 
-    table = Table(title=f"Median time of a step at d = {DIM}")
-    table.add_column("learner", no_wrap=True)
-    for header in ("microseconds", "OFUL = 1", f"{NUMPY} = 1"):
-        table.add_column(header, justify="right")
-    for name, seconds in times.items():
-        table.add_row(name, f"{1e6 * seconds:.0f}", f"{seconds / times['OFUL']:.2f}", f"{seconds / times[NUMPY]:.1f}")
-    console.print(table)
+
+def tables(results: Results) -> dict[str, str]:
+    times = results["one size"]
+    rows = [
+        (name, f"{seconds / times['OFUL']:.2f}", f"{seconds / times[NUMPY]:.1f}") for name, seconds in times.items()
+    ]
+    verdicts = [f"FreeGrad, d = {DIM}: {times['FreeGrad'] / times[NUMPY]:.1f} times {NUMPY}"]
     for name in ("OONS, frozen", "OONS, frozen, no ball"):
         ratio = times[name] / times["OFUL"]
-        console.print(f"{name}, d = {DIM}: {ratio:.2f} OFUL steps; at most 2: {yes(ratio <= 2.0)}")
-    console.print(f"FreeGrad, d = {DIM}: {times['FreeGrad'] / times[NUMPY]:.1f} times {NUMPY}")
+        verdicts.append(f"{name}, d = {DIM}: {ratio:.2f} OFUL steps; at most 2: {yes(ratio <= 2.0)}")
 
-    table = Table(title=f"Median time of a step of CA-OONS with {HORIZON.bit_length() - 1} learners, one OONS = 1")
-    for header in ("d", "form", *METAS, "14 OONS", "weights"):
-        table.add_column(header, justify="right")
-    ratios = {key: {name: seconds / row["OONS"] for name, seconds in row.items()} for key, row in experts.items()}
-    for (dim, form), row in ratios.items():
-        table.add_row(str(dim), form, *(f"{ratio:.2f}" for name, ratio in row.items() if name != "OONS"))
-    console.print(table)
-    for (dim, form), row in ratios.items():
-        for meta in METAS:
-            holds = yes(row[meta] <= 3.0)
-            console.print(f"CA-OONS, {meta}, {form}, d = {dim}: {row[meta]:.2f} steps of OONS; at most 3: {holds}")
+    parts, beside = (*METAS, "14 OONS", "weights"), []
+    for dim in DIMS:
+        for form in FORMS:
+            row = results[f"{dim} {form}"]
+            ratios = {name: row[name] / row["OONS"] for name in parts}
+            beside.append((dim, form, *(f"{ratios[name]:.2f}" for name in parts)))
+            for meta in METAS:
+                holds = yes(ratios[meta] <= 3.0)
+                verdicts.append(
+                    f"CA-OONS, {meta}, {form}, d = {dim}: {ratios[meta]:.2f} steps of OONS; at most 3: {holds}"
+                )
+    late = [
+        (name, f"{ratio:.2f}", f"{before:.0f}", f"{after:.0f}")
+        for name, (ratio, before, after) in results["long run"].items()
+    ]
+    return {
+        f"Median time of a step at d = {DIM}": table(("learner", "OFUL = 1", f"{NUMPY} = 1"), rows),
+        f"Median time of a step of CA-OONS with {HORIZON.bit_length() - 1} learners, one OONS = 1": table(
+            ("d", "form", *METAS, "14 OONS", "weights"), beside
+        ),
+        "The last tenth of a long run's steps against the first, d = 8": table(
+            ("learner", "time, ratio", "bytes of buffers before", "after"), late
+        ),
+        "Targets": listed(verdicts),
+    }
 
-    for name, (ratio, before, after) in flat.items():
-        console.print(
-            f"{name}, d = 8: the last tenth of {steps} steps takes {ratio:.2f} times as long as the first; {after} bytes of "
-            f"buffers, {before} before"
-        )
 
-    path = options.output / "parameter_free_speed.png"
+def figures(results: Results, folder: Path) -> list[Path]:
+    times = results["one size"]
+    path = folder / "parameter_free_speed.png"
     figure, axis = plt.subplots(figsize=(8, 5), layout="constrained")
     axis.barh(list(times)[::-1], [1e6 * seconds for seconds in times.values()][::-1])
     axis.set(xlabel=f"microseconds of a step, median, d = {DIM}", xscale="log")
     axis.grid(alpha=0.3, axis="x")
     figure.savefig(path, dpi=120)
     plt.close(figure)
-    console.print(f"Times: {path}")
+    return [path]
 
+
+EXPERIMENT = Experiment(__file__, jobs, tables, figures, is_timed=True)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.main(__doc__)

@@ -37,21 +37,17 @@ enforces, and its preselection with h = 0.1. Each arm has its own clock, without
 is the best of a few settings, chosen on the data: not covered by epsilon. DP-UCB is told the noise level of the rewards, and
 that no context is longer than sqrt(d).
 
-The script prints tables, draws figures, and writes all numbers to OUTPUT/private_oco.json. Finished runs are kept in
-OUTPUT/private_oco and not repeated, even if the code has changed: empty that folder to start again.
+The script prints tables and draws figures.
 
-    python examples/papers/private_oco.py --workers 2    # seconds with --smoke
+    python examples/papers/private_oco.py --workers 2    # some twenty minutes of processor time; seconds with --quick
 """
 
-import argparse
 import itertools
-import json
 import math
-import multiprocessing
+import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -63,17 +59,15 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from private_streams import NOISE, seed_of
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from experiment import Experiment, Job, Results, listed, table
+from private_streams import NOISE, seed_of, short, spread
 from torch import Tensor
 
 from torchonline import DPHDB, DPTOFW, OFUL
 from torchonline.baselines import DPFTRL, DPUCB, LocalMD, NoisySFW
 from torchonline.core.backend import beside
 from torchonline.privacy.accounting import Event, Ledger, NonPrivateEvent
-from torchonline.privacy.audit import AuditResult, epsilon_lower_bound
+from torchonline.privacy.audit import epsilon_lower_bound
 from torchonline.privacy.mechanisms.trees import Tree
 from torchonline.privacy.noise import noise_source
 
@@ -273,9 +267,9 @@ def gradients(learner: Any, x: Tensor, y: Tensor) -> Tensor:
     return 2.0 * residual.unsqueeze(-1) * x.unsqueeze(-2)
 
 
-def play(name: str, cell: Cell, trials: int) -> list[dict[str, Any]]:
+def play(name: str, trials: int, **options: Any) -> list[dict[str, Any]]:
     """Play all trials and step scales of one algorithm, for each clip."""
-    torch.set_num_threads(1)
+    cell = Cell(**options)
     stream, found = Stream(cell, trials), []
     scales = torch.tensor(STEP_SCALES, dtype=torch.float64)[:, None, None]
     for clip in ALGORITHMS[name].clips:
@@ -301,9 +295,9 @@ def spent_without_seed(learner: Any, delta: float) -> float:
     return Ledger(ledger.adjacency, ledger.events[:1]).epsilon(delta)
 
 
-def play_rival(name: str, cell: Cell, trials: int) -> list[dict[str, Any]]:
+def play_rival(name: str, trials: int, **options: Any) -> list[dict[str, Any]]:
     """Play all trials of a rival, for each step scale."""
-    torch.set_num_threads(1)
+    cell = Cell(**options)
     stream, found = Stream(cell, trials), []
     kind, rate, _ = RIVALS[name]
     for scale in STEP_SCALES:
@@ -318,11 +312,41 @@ def play_rival(name: str, cell: Cell, trials: int) -> list[dict[str, Any]]:
     return found
 
 
-def audit(name: str, cell: Cell, games: int) -> AuditResult:
+def excess_of_0(trials: int, **options: Any) -> list[float]:
+    """Return the risk of the decision 0 above that of theta*, per trial."""
+    stream = Stream(Cell(**options), trials)
+    return (float(stream.x.square().mean()) * stream.theta.square().sum(-1)).tolist()
+
+
+def step_times(steps: int, **options: Any) -> dict[str, float]:
+    """Return the time of a step and its gradients over that of DPTOFW.
+
+    Times are of some steps, the least of five runs that take turns.
+    """
+    cell = Cell(**options)
+    stream, seconds = Stream(cell, 1), dict.fromkeys(ALGORITHMS, math.inf)
+    for _ in range(5):
+        for name, algorithm in ALGORITHMS.items():
+            learner = algorithm.make(cell, algorithm.clips[0], (), 0)
+            start = time.perf_counter()
+            for x, y in zip(stream.x[:steps, 0], stream.y[:steps, 0], strict=True):
+                learner.step(gradients(learner, x, y))
+            seconds[name] = min(seconds[name], time.perf_counter() - start)
+    return {name: seconds[name] / seconds["DPTOFW"] for name in ALGORITHMS if name != "DPTOFW"}
+
+
+def losses(draws: int, **options: Any) -> float:
+    """Return a lower estimate of the epsilon of the algorithm as printed."""
+    cell = Cell(**options)
+    return AsPrinted(cell, seed_of(cell)).epsilon_at_least(cell, draws)
+
+
+def audit(name: str, games: int, **options: Any) -> str:
     """Audit the first record by the decisions; all other records have loss 0.
 
     The statistics are the directions of d_t, which the decisions reveal, at t = 1, 2, 4, ..., where the tree uses one node.
     """
+    cell = Cell(**options)
     record = torch.full((cell.dim,), PROMISED * cell.dim ** (-1.0 / cell.dual), dtype=torch.float64)
     seeds = itertools.count(seed_of("audit", name, cell))
 
@@ -338,7 +362,7 @@ def audit(name: str, cell: Cell, games: int) -> AuditResult:
                 found.append((vertex.sign() * vertex.abs() ** (cell.norm - 1.0)).sum(-1))
         return torch.stack(found, -1)
 
-    return epsilon_lower_bound(play, delta=cell.delta, games=games)
+    return repr(epsilon_lower_bound(play, delta=cell.delta, games=games))
 
 
 @dataclass(frozen=True)
@@ -438,10 +462,9 @@ BANDITS: dict[str, tuple[Callable[..., Any], tuple[dict[str, Any], ...]]] = {
 }
 
 
-def play_bandit(name: str, game: Game) -> list[dict[str, Any]]:
+def play_bandit(name: str, **options: Any) -> list[dict[str, Any]]:
     """Return the pseudo-regret of all trials, for each point of an algorithm's grid."""
-    torch.set_num_threads(1)
-    make, grid = BANDITS[name]
+    game, (make, grid) = Game(**options), BANDITS[name]
     return [{"options": options, **play_game(make(game, seed_of(name, options), **options), game)} for options in grid]
 
 
@@ -464,231 +487,266 @@ def play_game(bandit: Any, game: Game) -> dict[str, Any]:
         total += means.amax(-1) - mean
         if t % max(1, game.rounds // 100) == 0:
             at.append(t)
-            curve.append(total.tolist())
+            curve.append([float(value) for value in (total.mean(), total.quantile(0.1), total.quantile(0.9))])
     epsilon = spent_without_seed(bandit, 1.0 / game.rounds) if isinstance(bandit, (DPHDB, DPUCB)) else math.inf
-    return {"epsilon": epsilon if epsilon < math.inf else None, "rounds": at, "regret": curve}
+    known = {"epsilon": epsilon if epsilon < math.inf else None, "regret": total.tolist()}
+    return known | {"rounds": at, "curve": curve}  # mean, and 10 % and 90 % of trials
 
 
-def kept(path: Path, make: Callable[[], Any]) -> Any:
-    """Load the contents of a file, or make and save them."""
-    if not path.exists():
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(make()))
-        unfinished.replace(path)
-    return json.loads(path.read_text())
+def cells(quick: bool) -> list[Cell]:
+    rounds, dims = ((40,), (5,)) if quick else (ROUNDS, DIMS)
+    return [Cell(norm, length, dim) for norm in NORMS for length in rounds for dim in dims]
 
 
-def run(name: str, cell: Cell, trials: int, folder: Path) -> list[dict[str, Any]]:
-    play_it = play_rival if name in RIVALS else play
-    return kept(folder / f"{name}, {cell}, {trials}.json", lambda: play_it(name, cell, trials))
+def game_of(quick: bool) -> Game:
+    return Game(40, 6, 2) if quick else Game(10000, 50, BANDIT_TRIALS)
 
 
-def run_losses(cell: Cell, draws: int, folder: Path) -> float:
-    def estimate() -> float:
-        return AsPrinted(cell, seed_of(cell)).epsilon_at_least(cell, draws)
-
-    return kept(folder / f"losses, {cell}, {draws}.json", estimate)
+def players(cell: Cell) -> list[str]:
+    """Return the learners of a cell; not every rival supports both norms."""
+    return [*ALGORITHMS, *(name for name, (_, _, norms) in RIVALS.items() if cell.norm in norms)]
 
 
-def run_audit(name: str, cell: Cell, games: int, folder: Path) -> dict[str, Any]:
-    def result() -> dict[str, Any]:
-        found = audit(name, cell, games)
-        return {"said": repr(found), **asdict(found)}
-
-    return kept(folder / f"audit, {name}, {cell}, {games}.json", result)
-
-
-def run_bandit(name: str, game: Game, folder: Path) -> list[dict[str, Any]]:
-    return kept(folder / f"{name}, {game}, {game.trials}.json", lambda: play_bandit(name, game))
-
-
-def mean(run: dict[str, Any]) -> float:
-    return sum(run["suboptimality"]) / len(run["suboptimality"])
-
-
-def spread(run: dict[str, Any]) -> str:
-    numbers = torch.tensor(run["suboptimality"], dtype=torch.float64)
-    return f"{short(numbers.mean())} ± {short(numbers.std())}"
-
-
-def short(number: Any) -> str:
-    """Return a number with three digits."""
-    number = float(number)
-    return f"{number:.3g}" if number < 0.001 else f"{number:.{max(0, 2 - math.floor(math.log10(number)))}f}"
+def jobs(quick: bool) -> dict[str, Job]:
+    trials, draws, games, steps = (2, 1000, 100, 40) if quick else (TRIALS, 300_000, 4000, 300)
+    game, every = game_of(quick), cells(quick)
+    unproved = [cell for cell in every if cell.dual > 2.0]
+    found = {f"{name}, {game}": Job(play_bandit, {"name": name} | asdict(game)) for name in BANDITS}
+    for name in ALGORITHMS:
+        if name != "no privacy":
+            told = {"name": name, "games": games} | asdict(unproved[0])
+            found[f"audit, {name}, {unproved[0]}"] = Job(audit, told)
+    for cell in unproved:
+        found[f"losses, {cell}"] = Job(losses, {"draws": draws} | asdict(cell))
+    for cell in reversed(every):
+        for name in players(cell):
+            do = play_rival if name in RIVALS else play
+            found[f"{name}, {cell}"] = Job(do, {"name": name, "trials": trials} | asdict(cell))
+        found[f"decision 0, {cell}"] = Job(excess_of_0, {"trials": trials} | asdict(cell))
+        found[f"times, {cell}"] = Job(step_times, {"steps": steps} | asdict(cell))
+    return found
 
 
 Runs = list[dict[str, Any]]
-Results = dict[Cell, dict[str, Runs]]
+
+
+class Played:
+    """Results by cell and game."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        is_quick = results.keys() != jobs(False).keys()
+        self.cells = cells(is_quick)
+        self.game = game_of(is_quick)
+
+    def runs(self, name: str, cell: Cell) -> Runs:
+        return self.results[f"{name}, {cell}"]
+
+    def default(self, name: str, cell: Cell) -> list[float]:
+        """Return the suboptimality of the first run, per trial."""
+        return self.runs(name, cell)[0]["suboptimality"]
+
+    def tuned(self, name: str, cell: Cell) -> list[float]:
+        return best(self.runs(name, cell))["suboptimality"]
+
+    def bandits(self) -> dict[str, Runs]:
+        return {name: self.results[f"{name}, {self.game}"] for name in BANDITS}
+
+    @property
+    def trials(self) -> int:
+        return len(self.default("DPTOFW", self.cells[0]))
+
+    def epsilon(self, name: str, cell: Cell) -> str:
+        known = self.runs(name, cell)[0]["epsilon"]
+        return short(known) if known is not None else f"at least {short(self.results[f'losses, {cell}'])}"
+
+    def of_paper(self, name: str, norm: float) -> list[float]:
+        """Return the best mean suboptimality over the paper's number, for each cell that the paper has."""
+        return [
+            statistics.fmean(self.tuned(name, cell)) / paper
+            for cell in self.cells
+            if cell.norm == norm and (paper := cell.paper())
+        ]
+
+    def below_paper(self, norm: float) -> tuple[int, int]:
+        """Count the cells in which DPTOFW has less than the paper, by default and tuned."""
+        known = [(cell, paper) for cell in self.cells if cell.norm == norm and (paper := cell.paper())]
+        default, tuned = (
+            sum(statistics.fmean(of("DPTOFW", cell)) < paper for cell, paper in known)
+            for of in (self.default, self.tuned)
+        )
+        return default, tuned
+
+    def least_regret(self, name: str) -> dict[str, Any]:
+        return min(self.bandits()[name], key=lambda run: sum(run["regret"]))
+
+
+def mean(run: dict[str, Any]) -> float:
+    return statistics.fmean(run["suboptimality"])
 
 
 def best(runs: Runs) -> dict[str, Any]:
     return min(runs, key=mean)
 
 
-def first(runs: Runs) -> dict[str, Any]:
-    """Return the default run."""
-    return runs[0]
+def where(cell: Cell) -> list[str]:
+    return [f"{cell.norm:g}", str(cell.rounds), str(cell.dim)]
 
 
-def scales(run: dict[str, Any]) -> str:
-    return f"{run['step_scale']:g}" + (f", {run['clip']:g}" if run["clip"] else "")
-
-
-def main_table(results: Results, norm: float, trials: int) -> Table:
+def main_table(played: Played, norm: float) -> str:
     """Return a table of the paper's numbers and ours, tuned in the same way."""
-    title = f"p = {norm:g}: suboptimality after T records, mean ± sd of {trials} trials"
-    table = Table(title=title, title_justify="left")
-    for header in ("T", "d", "paper", "as printed, NOT PRIVATE", "equation (3.2)", "no privacy"):
-        table.add_column(header, justify="right")
-    for header in ("default", "tuned on the data", "its step scale, clip", "paper's is less than"):
-        table.add_column(header, justify="right")
-    for cell, runs in results.items():
-        if cell.norm == norm:
-            rivals = [spread(best(runs[name])) for name in list(ALGORITHMS)[:3]]
-            ours, tuned, paper = runs["DPTOFW"][0], best(runs["DPTOFW"]), cell.paper()
-            numbers = (mean(ours), mean(tuned))
-            less = [
-                what for what, number in zip(("default", "tuned"), numbers, strict=True) if paper and paper < number
-            ]
-            row = [str(cell.rounds), str(cell.dim), short(paper) if paper else "", *rivals]
-            table.add_row(*row, spread(ours), spread(tuned), scales(tuned), " and ".join(less) or "neither")
-    return table
+    rows = []
+    for cell in (cell for cell in played.cells if cell.norm == norm):
+        rivals = [spread(played.tuned(name, cell)) for name in list(ALGORITHMS)[:3]]
+        default, tuned, paper = played.default("DPTOFW", cell), best(played.runs("DPTOFW", cell)), cell.paper()
+        numbers = {"default": statistics.fmean(default), "tuned": mean(tuned)}
+        less = [name for name, number in numbers.items() if paper and paper < number]
+        chosen = f"{tuned['step_scale']:g}, {tuned['clip']:g}"
+        row = [*where(cell)[1:], short(paper) if paper else "", *rivals, spread(default)]
+        rows.append([*row, spread(tuned["suboptimality"]), chosen, " and ".join(less) or "neither"])
+    header = ["T", "d", "paper", "as printed, NOT PRIVATE", "equation (3.2)", "no privacy", "default"]
+    return table([*header, "tuned on the data", "its step scale, clip", "paper's is less than"], rows)
 
 
-def untuned_table(results: Results, trials: int) -> Table:
-    table = Table(
-        title=f"All with a step scale of 1, nothing tuned: mean ± sd of {trials} trials", title_justify="left"
-    )
-    for header in ("p", "T", "d", *ALGORITHMS):
-        table.add_column(header, justify="right")
-    for cell, runs in results.items():
-        numbers = [spread(runs[name][0]) for name in ALGORITHMS]
-        table.add_row(f"{cell.norm:g}", str(cell.rounds), str(cell.dim), *numbers)
-    return table
+def comparison(played: Played) -> list[str]:
+    """Compare our runs with the paper's numbers, over all cells."""
+    said = []
+    for norm in NORMS:
+        if not played.of_paper("DPTOFW", norm):
+            continue
+        for name in ("as printed, NOT PRIVATE", "equation (3.2)"):
+            ratios = played.of_paper(name, norm)
+            middle = statistics.median(ratios)
+            said.append(
+                f"p = {norm:g}: {name} / the paper's: {short(min(ratios))} to {short(max(ratios))}, median {short(middle)}"
+            )
+        proved = [statistics.fmean(played.tuned("equation (3.2)", cell)) for cell in played.cells if cell.norm == norm]
+        said.append(f"p = {norm:g}: equation (3.2), all cells: {short(min(proved))} to {short(max(proved))}")
+        count = len(proved)
+        for what, number in zip(("default", "tuned"), played.below_paper(norm), strict=True):
+            said.append(f"p = {norm:g}: DPTOFW, {what}, has less than the paper in {number} of {count} cells")
+    return said
 
 
-def risks_table(results: Results, trials: int) -> Table:
+def untuned_table(played: Played) -> str:
+    rows = [[*where(cell), *(spread(played.default(name, cell)) for name in ALGORITHMS)] for cell in played.cells]
+    return table(["p", "T", "d", *ALGORITHMS], rows)
+
+
+def risks_table(played: Played) -> str:
     """Return a table of risks E (y - x'theta)^2, with the best steps as above."""
-    table = Table(title=f"Risk, mean of {trials} trials", title_justify="left")
-    others = [name for name in ALGORITHMS if name != "DPTOFW"]
-    for header in ("p", "T", "d", "decision 0", *others, "default", "tuned on the data"):
-        table.add_column(header, justify="right")
-    for cell, runs in results.items():
-        stream = Stream(cell, trials)
-        of_0 = float(stream.x.square().mean()) * stream.theta.square().sum(-1)
-        chosen = [*(best(runs[name]) for name in others), runs["DPTOFW"][0], best(runs["DPTOFW"])]
-        parts = [torch.ones(trials), *(torch.tensor(run["suboptimality"]) for run in chosen)]
-        numbers = [short(NOISE**2 + (of_0 * part).mean()) for part in parts]
-        table.add_row(f"{cell.norm:g}", str(cell.rounds), str(cell.dim), *numbers)
-    return table
+    others, rows = [name for name in ALGORITHMS if name != "DPTOFW"], []
+    for cell in played.cells:
+        chosen = [*(played.tuned(name, cell) for name in others), played.default("DPTOFW", cell)]
+        chosen = [[1.0] * played.trials, *chosen, played.tuned("DPTOFW", cell)]
+        zero = played.results[f"decision 0, {cell}"]
+        risks = (NOISE**2 + statistics.fmean(a * b for a, b in zip(zero, part, strict=True)) for part in chosen)
+        rows.append([*where(cell), *map(short, risks)])
+    return table(["p", "T", "d", "decision 0", *others, "default", "tuned on the data"], rows)
 
 
-def time_verdicts(results: Results) -> list[str]:
+def time_verdicts(played: Played) -> list[str]:
     """Return the times of a step, over that of DPTOFW: medians over all cells."""
-    seconds = [times(cell, Stream(cell, 1)) for cell in results]
-    ratios = {
-        name: float(torch.tensor([found[name] / found["DPTOFW"] for found in seconds]).median())
-        for name in ALGORITHMS
-        if name != "DPTOFW"
-    }
-    return [f"A step takes {ratio:.2f} times as long as one of DPTOFW: {name}" for name, ratio in ratios.items()]
+    found = [played.results[f"times, {cell}"] for cell in played.cells]
+    return [
+        f"A step takes {statistics.median(each[name] for each in found):.2f} times as long as one of DPTOFW: {name}"
+        for name in found[0]
+    ]
 
 
-def times(cell: Cell, stream: Stream, steps: int = 300) -> dict[str, float]:
-    """Return the time of some steps and their gradients, the least of five runs that take turns."""
-    seconds = dict.fromkeys(ALGORITHMS, math.inf)
-    for _ in range(5):
-        for name, algorithm in ALGORITHMS.items():
-            learner = algorithm.make(cell, algorithm.clips[0], (), 0)
-            start = time.perf_counter()
-            for x, y in zip(stream.x[:steps, 0], stream.y[:steps, 0], strict=True):
-                learner.step(gradients(learner, x, y))
-            seconds[name] = min(seconds[name], time.perf_counter() - start)
-    return seconds
+def with_clip_1(played: Played, name: str, cell: Cell) -> Runs:
+    """Return the runs in which all private learners are alike."""
+    return [run for run in played.results.get(f"{name}, {cell}", []) if run["clip"] == 1.0]
 
 
-def rivals_table(results: Results, trials: int) -> Table:
+def rivals_table(played: Played) -> str:
     """Return a table of private learners, all with exact accounting."""
-    title = f"Rivals at (1, 1/T)-privacy: mean ± sd of {trials} trials; the second of two has the step scale tuned on the data"
-    table = Table(title=title, title_justify="left")
-    for header in ("p", "T", "d", "DPTOFW", "tuned", *(header for name in RIVALS for header in (name, "tuned"))):
-        table.add_column(header, justify="right")
-    for cell, runs in results.items():
-        row = [f"{cell.norm:g}", str(cell.rounds), str(cell.dim)]
+    rows = []
+    for cell in played.cells:
+        row = where(cell)
         for name in ("DPTOFW", *RIVALS):
-            alike = [run for run in runs.get(name, []) if run["clip"] == 1.0]
-            row += [spread(alike[0]), spread(best(alike))] if alike else ["", ""]
-        table.add_row(*row)
-    return table
+            alike = with_clip_1(played, name, cell)
+            row += [spread(run["suboptimality"]) for run in (alike[0], best(alike))] if alike else ["", ""]
+        rows.append(row)
+    return table(["p", "T", "d", "DPTOFW", "tuned", *(header for name in RIVALS for header in (name, "tuned"))], rows)
 
 
-def rivals_verdicts(results: Results) -> list[str]:
+def rivals_verdicts(played: Played) -> list[str]:
     """Count the cells in which DPTOFW is better, by default and tuned, with clip 1."""
     said = []
     for name in RIVALS:
-        pairs = [(runs["DPTOFW"], runs[name]) for runs in results.values() if name in runs]
-        pairs = [([run for run in ours if run["clip"] == 1.0], theirs) for ours, theirs in pairs]
-        default, tuned = (sum(mean(of(ours)) < mean(of(theirs)) for ours, theirs in pairs) for of in (first, best))
+        known = [cell for cell in played.cells if name in players(cell)]
+        pairs = [(with_clip_1(played, "DPTOFW", cell), with_clip_1(played, name, cell)) for cell in known]
+        default = sum(mean(ours[0]) < mean(theirs[0]) for ours, theirs in pairs)
+        tuned = sum(mean(best(ours)) < mean(best(theirs)) for ours, theirs in pairs)
         said.append(
             f"DPTOFW has less than {name} in {default} of {len(pairs)} cells by default, in {tuned} with step scales tuned"
         )
     return said
 
 
-def privacy_table(results: Results, estimates: dict[Cell, float]) -> Table:
-    table = Table(title="Epsilon at delta = 1/T, where all claim 1", title_justify="left")
+def privacy_table(played: Played) -> str:
     names = [name for name in ALGORITHMS if name != "no privacy"]
-    for header in ("p", "T", "d", *names):
-        table.add_column(header, justify="right")
-    for cell, runs in results.items():
-        row = [f"{cell.norm:g}", str(cell.rounds), str(cell.dim)]
-        for name in names:
-            known = runs[name][0]["epsilon"]
-            row.append(short(known) if known is not None else f"at least {short(estimates[cell])}")
-        table.add_row(*row)
-    return table
+    rows = [[*where(cell), *(played.epsilon(name, cell) for name in names)] for cell in played.cells]
+    return table(["p", "T", "d", *names], rows)
 
 
-def verdicts(results: Results, norm: float) -> list[str]:
-    """Compare our runs with the paper's numbers, over all cells."""
-    cells = [cell for cell in results if cell.norm == norm and cell.paper()]
-    if not cells:
-        return []
-    ratios = {
-        name: torch.tensor([mean(best(results[cell][name])) / (cell.paper() or math.nan) for cell in cells])
-        for name in ("as printed, NOT PRIVATE", "equation (3.2)")
+def audits(played: Played) -> list[str]:
+    """Return what the audits say."""
+    found = {name: text for name, text in played.results.items() if name.startswith("audit, ")}
+    return [f"{name.removeprefix('audit, ')}: {text}" for name, text in found.items()]
+
+
+def bandit_table(played: Played) -> str:
+    rows = []
+    for name, runs in sorted(played.bandits().items(), key=lambda item: sum(played.least_regret(item[0])["regret"])):
+        run = played.least_regret(name)
+        regret = run["regret"]
+        chosen = ", ".join(f"{option} {value:g}" for option, value in run["options"].items()) if len(runs) > 1 else ""
+        numbers = (statistics.fmean(regret), statistics.stdev(regret), statistics.median(regret))
+        epsilon = "" if run["epsilon"] is None else short(run["epsilon"])
+        not_for = f"{epsilon}, not for the choice" if chosen else epsilon
+        rows.append([name, *(f"{number:.0f}" for number in numbers), not_for, chosen])
+    return table(["algorithm", "mean", "sd", "median", "epsilon at delta = 1/T", "chosen on the data"], rows)
+
+
+def tables(results: Results) -> dict[str, str]:
+    played = Played(results)
+    trials = played.trials
+    made = {
+        f"p = {norm:g}: suboptimality after T records, mean ± sd of {trials} trials": main_table(played, norm)
+        for norm in NORMS
     }
-    said = [
-        f"p = {norm:g}: {name} / the paper's: {short(ratio.min())} to {short(ratio.max())}, median {short(ratio.quantile(0.5))}"
-        for name, ratio in ratios.items()
-    ]
-    proved = [mean(best(results[cell]["equation (3.2)"])) for cell in cells]
-    said.append(f"p = {norm:g}: equation (3.2), all cells: {short(min(proved))} to {short(max(proved))}")
-    for what, choose in (("default", first), ("tuned", best)):
-        count = sum(mean(choose(results[cell]["DPTOFW"])) < (cell.paper() or math.nan) for cell in cells)
-        said.append(f"p = {norm:g}: DPTOFW, {what}, has less than the paper in {count} of {len(cells)} cells")
-    return said
+    if said := comparison(played):
+        made["Against the paper's numbers"] = listed(said)
+    made[f"All with a step scale of 1, nothing tuned: mean ± sd of {trials} trials"] = untuned_table(played)
+    made[f"Risk, mean of {trials} trials"] = risks_table(played)
+    made["Time"] = listed(time_verdicts(played))
+    title = f"Rivals at (1, 1/T)-privacy: mean ± sd of {trials} trials; the second of two has the step scale tuned on the data"
+    made[title] = rivals_table(played)
+    made["Cells in which DPTOFW has less"] = listed(rivals_verdicts(played))
+    made["Epsilon at delta = 1/T, where all claim 1"] = privacy_table(played)
+    made["Audit"] = listed(audits(played))
+    game = played.game
+    return made | {f"{game}: pseudo-regret after T rounds, {game.trials} trials": bandit_table(played)}
 
 
-def plot(results: Results, norm: float, path: Path) -> None:
-    dims = sorted({cell.dim for cell in results})
+def plot(played: Played, norm: float, path: Path) -> None:
+    dims = sorted({cell.dim for cell in played.cells})
     figure, axes = plt.subplots(
         1, len(dims), figsize=(4.4 * len(dims), 4.0), squeeze=False, sharey=True, layout="constrained"
     )
     for axis, dim in zip(axes[0], dims, strict=True):
-        cells = [cell for cell in results if (cell.norm, cell.dim) == (norm, dim)]
-        rounds = [cell.rounds for cell in cells]
-        lines = {f"{name}, best step": [best(results[cell][name]) for cell in cells] for name in list(ALGORITHMS)[:3]}
-        lines |= {f"{name}, default": [results[cell][name][0] for cell in cells] for name in list(ALGORITHMS)[3:]}
-        lines |= {
-            f"{name}, tuned on the data": [best(results[cell][name]) for cell in cells] for name in list(ALGORITHMS)[3:]
-        }
-        for name, runs in lines.items():
-            numbers = torch.tensor([run["suboptimality"] for run in runs], dtype=torch.float64)
-            low, high = numbers.quantile(torch.tensor([0.1, 0.9], dtype=numbers.dtype), dim=1)
-            (line,) = axis.plot(rounds, numbers.mean(1), label=name, marker="o", markersize=3)
+        found = [cell for cell in played.cells if (cell.norm, cell.dim) == (norm, dim)]
+        rounds = [cell.rounds for cell in found]
+        lines = {f"{name}, best step": [played.tuned(name, cell) for cell in found] for name in list(ALGORITHMS)[:3]}
+        lines["DPTOFW, default"] = [played.default("DPTOFW", cell) for cell in found]
+        lines["DPTOFW, tuned on the data"] = [played.tuned("DPTOFW", cell) for cell in found]
+        for name, numbers in lines.items():
+            low, high = np.quantile(numbers, (0.1, 0.9), axis=1)
+            (line,) = axis.plot(rounds, np.mean(numbers, axis=1), label=name, marker="o", markersize=3)
             axis.fill_between(rounds, low, high, color=line.get_color(), alpha=0.1, linewidth=0)
-        printed = [(cell.rounds, number) for cell in cells if (number := cell.paper())]
+        printed = [(cell.rounds, number) for cell in found if (number := cell.paper())]
         if printed:
             axis.plot(*zip(*printed, strict=True), "kx--", label="the paper's numbers")
         axis.set(title=f"p = {norm:g}, d = {dim}", xlabel="T", xscale="log", yscale="log")
@@ -701,124 +759,31 @@ def plot(results: Results, norm: float, path: Path) -> None:
     plt.close(figure)
 
 
-def least_regret(runs: Runs) -> dict[str, Any]:
-    return min(runs, key=lambda run: sum(run["regret"][-1]))
-
-
-def bandit_table(results: dict[str, Runs], game: Game) -> Table:
-    table = Table(title=f"{game}: pseudo-regret after T rounds, {game.trials} trials", title_justify="left")
-    table.add_column("algorithm", no_wrap=True)
-    for header in ("mean", "sd", "median", "epsilon at delta = 1/T", "chosen on the data"):
-        table.add_column(header, justify="right")
-    for name, runs in sorted(results.items(), key=lambda item: sum(least_regret(item[1])["regret"][-1])):
-        run = least_regret(runs)
-        final = torch.tensor(run["regret"][-1], dtype=torch.float64)
-        chosen = ", ".join(f"{option} {value:g}" for option, value in run["options"].items()) if len(runs) > 1 else ""
-        numbers = [f"{float(number):.0f}" for number in (final.mean(), final.std(), final.quantile(0.5))]
-        epsilon = "" if run["epsilon"] is None else short(run["epsilon"])
-        table.add_row(name, *numbers, epsilon if not chosen else f"{epsilon}, not for the choice", chosen)
-    return table
-
-
-def plot_bandits(results: dict[str, Runs], game: Game, path: Path) -> None:
+def plot_bandits(played: Played, path: Path) -> None:
     figure, axis = plt.subplots(figsize=(8.0, 4.8), layout="constrained")
-    for name, runs in results.items():
-        run = least_regret(runs)
-        regret = torch.tensor(run["regret"], dtype=torch.float64)
-        low, high = regret.quantile(torch.tensor([0.1, 0.9], dtype=regret.dtype), dim=1)
-        (line,) = axis.plot(run["rounds"], regret.mean(1), label=f"{name} on the data" if len(runs) > 1 else name)
+    for name, runs in played.bandits().items():
+        run = played.least_regret(name)
+        means, low, high = zip(*run["curve"], strict=True)
+        (line,) = axis.plot(run["rounds"], means, label=f"{name} on the data" if len(runs) > 1 else name)
         axis.fill_between(run["rounds"], low, high, color=line.get_color(), alpha=0.1, linewidth=0)
-    axis.set(title=str(game), xlabel="round", ylabel="pseudo-regret: mean, 10 % to 90 % of trials", yscale="log")
+    axis.set(title=str(played.game), xlabel="round", ylabel="pseudo-regret: mean, 10 % to 90 % of trials", yscale="log")
     axis.grid(alpha=0.3)
     figure.legend(fontsize=8, loc="outside right center")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=TRIALS)
-    parser.add_argument("--bandit-trials", type=int, default=BANDIT_TRIALS)
-    parser.add_argument("--draws", type=int, default=300_000, help="of noise, for the epsilon that no theorem gives")
-    parser.add_argument("--games", type=int, default=4000, help="of an audit, in each world")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--output", type=Path, default=Path("outputs"))
-    parser.add_argument("--smoke", action="store_true", help="a few rounds of everything, to see that it runs")
-    options = parser.parse_args()
-    for name in ("trials", "bandit_trials", "draws", "games", "workers"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')}: expected at least 1, got {getattr(options, name)}")
-    trials, draws, games, rounds, dims = options.trials, options.draws, options.games, ROUNDS, DIMS
-    game = Game(10000, 50, options.bandit_trials)
-    if options.smoke:
-        trials, draws, games, rounds, dims = 2, 1000, 100, (40,), (5,)
-        game = Game(40, 6, 2)
+def figures(results: Results, folder: Path) -> list[Path]:
+    played = Played(results)
+    paths = {norm: folder / f"private_oco_{norm:g}.png" for norm in NORMS}
+    for norm, path in paths.items():
+        plot(played, norm, path)
+    bandit = folder / "private_oco_bandit.png"
+    plot_bandits(played, bandit)
+    return [*paths.values(), bandit]
 
-    console = Console()
-    folder = options.output / "private_oco"
-    folder.mkdir(parents=True, exist_ok=True)
-    cells = [Cell(norm, length, dim) for norm in NORMS for length in rounds for dim in dims]
-    results: Results = {cell: {} for cell in cells}
-    bandits: dict[str, Runs] = {}
-    unproved = [cell for cell in cells if cell.dual > 2.0]
-    estimates: dict[Any, float] = {}
-    audits: dict[Any, dict[str, Any]] = {}
-    jobs: list[tuple[dict[Any, Any], Any, tuple[Any, ...]]] = [
-        *((bandits, name, (run_bandit, name, game, folder)) for name in BANDITS),
-        *((audits, name, (run_audit, name, unproved[0], games, folder)) for name in ALGORITHMS if name != "no privacy"),
-        *((estimates, cell, (run_losses, cell, draws, folder)) for cell in unproved),
-        *(
-            (results[cell], name, (run, name, cell, trials, folder))
-            for cell in reversed(cells)
-            for name in (*ALGORITHMS, *(name for name, (_, _, norms) in RIVALS.items() if cell.norm in norms))
-        ),
-    ]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("runs", total=len(jobs))
-        if options.workers == 1:
-            for found, key, (make, *told) in jobs:
-                found[key] = make(*told)
-                progress.advance(task)
-        else:
-            spawn = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(options.workers, mp_context=spawn) as pool:
-                futures = {pool.submit(*call): (found, key) for found, key, call in jobs}
-                for future in as_completed(futures):
-                    found, key = futures[future]
-                    found[key] = future.result()
-                    progress.advance(task)
 
-    for norm in NORMS:
-        console.print(main_table(results, norm, trials))
-        for line in verdicts(results, norm):
-            console.print(line)
-    console.print(untuned_table(results, trials))
-    console.print(risks_table(results, trials))
-    for line in time_verdicts(results):
-        console.print(line)
-    console.print(rivals_table(results, trials))
-    for line in rivals_verdicts(results):
-        console.print(line)
-    console.print(privacy_table(results, estimates))
-    for name in (name for name in ALGORITHMS if name in audits):
-        console.print(f"Audit of {name}, {unproved[0]}: {audits[name]['said']}")
-    console.print(bandit_table({name: bandits[name] for name in BANDITS}, game))
-    path = options.output / "private_oco.json"
-    table = [
-        {"cell": str(cell), "paper": cell.paper(), "epsilon as printed, at least": estimates.get(cell), **runs}
-        for cell, runs in results.items()
-    ]
-    path.write_text(json.dumps({"regression": table, "audits": audits, "bandits": bandits}, indent=1))
-    console.print(f"All numbers: {path}")
-    for norm in NORMS:
-        path = options.output / f"private_oco_{norm:g}.png"
-        plot(results, norm, path)
-        console.print(f"Suboptimality against T: {path}")
-    path = options.output / "private_oco_bandit.png"
-    plot_bandits({name: bandits[name] for name in BANDITS}, game, path)
-    console.print(f"Regret curves: {path}")
-
+EXPERIMENT = Experiment(__file__, jobs, tables, figures)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.main(__doc__)

@@ -1,6 +1,6 @@
 """Private online convex optimisation: rates of the DP-TOFW paper, measured.
 
-The paper is that of ``private_oco.py``. The experiments, each a name for ``--only``:
+The paper is that of ``private_oco.py``. The experiments, with which the names of the jobs begin:
 
 - *rates*: excess risk of ``DPTOFW`` on the paper's linear regression (Section 5.1), against the number n of records, the number d
   of features, epsilon, and the order p of the norm. Features are Gaussian divided by their norm of order q, and theta* has norm 1
@@ -27,12 +27,11 @@ The paper is that of ``private_oco.py``. The experiments, each a name for ``--on
 except Table 5.1 with its 1/n. Noise has seeds here, so that the script repeats; a seeded run is private to nobody. An exponent's
 standard error is by the jackknife over trials.
 
-    python examples/papers/private_oco_rates.py    # some 33 minutes; seconds with --smoke
+    python examples/papers/private_oco_rates.py --workers 2    # half an hour of processor time; seconds with --quick
 """
 
-import argparse
-import json
 import math
+import statistics
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -47,6 +46,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
 from conditional_local_md import ConditionalLocalMD
+from experiment import Experiment, Job, Results, listed, table
 from private_streams import (
     NOISE,
     BoundedStream,
@@ -57,11 +57,9 @@ from private_streams import (
     Stream,
     entries,
     seed_of,
+    short,
+    spread,
 )
-from rich import box
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 from torch import Tensor
 
 from torchonline import DPHDB, DPPOFW, DPTOFW
@@ -69,13 +67,15 @@ from torchonline.baselines import DPFTRL, LocalMD, NoisySFW, NoisySGD
 from torchonline.links import Logistic
 from torchonline.privacy.learners.vertex_choice import NoisyVertex
 
-SPARSITY = 5  # entries of theta* that are not 0, where they are few
-WIDTH = 220  # of the printed tables, in characters
+# Runs are seeded to come again, and delta is 1 / T in Table 5.1: the library warns of both.
+warnings.filterwarnings("ignore", message="seed: expected None|delta: expected less")
+
+TRIALS, SPARSITY = 10, 5  # entries of theta* that are not 0, where they are few
 # The first of each are the defaults.
 STEP_SCALES, CLIPS = (1.0, 0.125, 0.25, 0.5, 2.0), (1.0, 0.5, 2.0)
 NORMS = (1.5, 2.0, math.inf)
 VERTEX_NOISE = ("gumbel", "laplace", "blt")
-RATE_SCALES = (1.0, 0.25, 4.0)  # of the conditional LocalMD
+RATE_SCALES, SGD_SCALES = (1.0, 0.25, 4.0), (1.0, 2.0, 4.0)  # of the conditional LocalMD, of NoisySGD
 # Of the hard instances: entries of the mean over the standard deviation of the noisy mean's entries.
 SIGNALS, HARD_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0), (1.0, 4.0, 8.0)
 HARD_EPSILONS = (math.inf, 4.0, 1.0, 0.25)
@@ -216,8 +216,12 @@ def least_worst_excess(setting: Setting) -> float:
     return float((bias * (1.0 - distance)).max())
 
 
-def slope(values: Sequence[float], runs: Tensor) -> tuple[float, float]:
-    """Fit an exponent to means ``(values, trials)``; return it and its standard error."""
+Runs = Sequence[Sequence[float]]  # numbers by value and trial
+
+
+def slope(values: Sequence[float], numbers: Runs) -> tuple[float, float]:
+    """Fit an exponent to the means over trials; return it and its standard error by the jackknife."""
+    runs = torch.tensor(numbers, dtype=torch.float64)
     x = torch.tensor(values, dtype=torch.float64).log()
     x = x - x.mean()
 
@@ -229,481 +233,12 @@ def slope(values: Sequence[float], runs: Tensor) -> tuple[float, float]:
     return fit(runs), float(left_out.std(correction=0)) * math.sqrt(trials - 1)
 
 
-def short(number: Any) -> str:
-    """Return a number with three digits."""
-    number = float(number)
-    if number == 0.0 or not math.isfinite(number):
-        return f"{number:g}"
-    return f"{number:.{max(0, 2 - math.floor(math.log10(abs(number))))}f}" if abs(number) >= 0.001 else f"{number:.2e}"
-
-
-def spread(numbers: Tensor) -> str:
-    return f"{short(numbers.mean())} ± {short(numbers.std())}"
-
-
-def exponent(values: Sequence[float], runs: Tensor) -> str:
+def exponent(values: Sequence[float], runs: Runs) -> str:
     """Return a fitted exponent with its standard error; nothing for a single value."""
     if len(values) < 2:
         return ""
     fitted, error = slope(values, runs)
     return f"{fitted:.2f} ± {error:.2f}"
-
-
-def new_table(title: str, *headers: str) -> Table:
-    table = Table(title=title, box=box.MARKDOWN)
-    for header in headers:
-        table.add_column(header, justify="right", no_wrap=True)
-    return table
-
-
-class Experiments:
-    """All experiments, their tables, figures and numbers."""
-
-    def __init__(self, console: Console, output: Path, smoke: bool) -> None:
-        self.console, self.output, self.smoke = console, output, smoke
-        self.trials = 2 if smoke else 10
-        self.numbers: dict[str, Any] = {}
-
-    def show(self, table: Table) -> None:
-        title, table.title = table.title, None  # a title is not wrapped to the width of its table
-        self.console.print(f"\n{title}", soft_wrap=True, highlight=False)
-        self.console.print(table)
-
-    def save(self, figure: Any, name: str) -> None:
-        path = self.output / f"private_oco_{name}.png"
-        figure.savefig(path, dpi=110)
-        plt.close(figure)
-        self.console.print(f"Figure: {path}")
-
-    def keep(self, name: str, setting: Any, **runs: Tensor) -> None:
-        found = {key: numbers.tolist() for key, numbers in runs.items()}
-        self.numbers.setdefault(name, []).append({**asdict(setting), **found})
-
-    def rates(self) -> None:
-        """Measure the excess against n, d, epsilon and p."""
-        long, rounds = 5000, [500, 1000, 2000, 4000, 8000, 16000]
-        dims, epsilons = [5, 10, 20, 40, 80], [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
-        if self.smoke:
-            long, rounds, dims, epsilons = 40, [20, 40], [5, 6], [1.0, 4.0]
-        axes: dict[str, list[Setting]] = {
-            "n": [Setting(norm, n, 10, 1.0) for norm in NORMS for n in rounds],
-            "d": [Setting(norm, long, dim, 4.0) for norm in NORMS for dim in dims],
-            "epsilon": [Setting(norm, long, 10, epsilon) for norm in NORMS for epsilon in epsilons],
-            "p": [Setting(norm, long, 20, 4.0) for norm in (1.25, 1.5, 2.0, 3.0, 5.0, math.inf)],
-        }
-        names = {"n": "rounds", "d": "dim", "epsilon": "epsilon", "p": "norm"}
-        settings = list(dict.fromkeys(setting for axis in axes.values() for setting in axis))
-        found = {setting: dptofw(setting, self.trials) for setting in track(settings, "rates", console=self.console)}
-        free = {}
-        for setting in track(
-            list(dict.fromkeys(replace(s, epsilon=math.inf) for s in settings)), "no privacy", console=self.console
-        ):
-            free[setting] = dptofw(setting, self.trials)
-        fits = new_table(
-            "Fitted exponents of the excess, where the tuned one is below half of the decision 0's",
-            *("against", "p", "points", "default", "tuned", "no privacy, tuned", "rate: records, noise", "its square"),
-        )
-        figure, panels = plt.subplots(1, 3, figsize=(13.0, 4.2), layout="constrained")
-        for axis, rows in axes.items():
-            table = new_table(
-                f"Excess risk against {axis}: mean ± sd of {self.trials} trials",
-                *(
-                    "p",
-                    "n",
-                    "d",
-                    "epsilon",
-                    "decision 0",
-                    "default",
-                    "tuned",
-                    "its step scale, clip",
-                    "no privacy, tuned",
-                ),
-            )
-            for setting in rows:
-                run, without = found[setting], free[replace(setting, epsilon=math.inf)]
-                clip, scale = run.choice()
-                zero = self.zero(setting)
-                where = (
-                    f"{setting.norm:g}",
-                    f"{setting.rounds}",
-                    f"{setting.dim}",
-                    f"{setting.epsilon:g}",
-                    short(zero),
-                )
-                chosen = f"{STEP_SCALES[scale]:g}, {CLIPS[clip]:g}"
-                table.add_row(
-                    *where, spread(run.default()[0]), spread(run.tuned()[0]), chosen, spread(without.tuned()[0])
-                )
-                self.keep(
-                    f"rates, {axis}", setting, default=run.default()[0], tuned=run.tuned()[0], free=without.tuned()[0]
-                )
-            self.show(table)
-            if axis == "p":
-                continue
-            panel = panels[list(axes).index(axis)]
-            for color, norm in zip(("C0", "C1", "C2"), NORMS, strict=True):
-                line = [setting for setting in rows if setting.norm == norm]
-                learnt = [s for s in line if float(found[s].tuned()[0].mean()) < 0.5 * self.zero(s)]
-                values = [getattr(setting, names[axis]) for setting in learnt]
-                fitted = []
-                for kind, runs in (
-                    ("default", [found[s].default()[0] for s in learnt]),
-                    ("tuned", [found[s].tuned()[0] for s in learnt]),
-                    ("no privacy", [free[replace(s, epsilon=math.inf)].tuned()[0] for s in learnt]),
-                ):
-                    flat = axis == "epsilon" and kind == "no privacy"
-                    fitted.append("" if flat or not runs else exponent(values, torch.stack(runs)))
-                fits.add_row(axis, f"{norm:g}", f"{len(learnt)} of {len(line)}", *fitted, *claimed(axis, norm))
-                x = [getattr(setting, names[axis]) for setting in line]
-                for style, runs in (
-                    ("-", [found[s].tuned()[0] for s in line]),
-                    (":", [found[s].default()[0] for s in line]),
-                ):
-                    label = f"p = {norm:g}, {'tuned' if style == '-' else 'default'}"
-                    panel.loglog(
-                        x, torch.stack(runs).mean(-1), f"{color}{style}", marker="o", markersize=3, label=label
-                    )
-            panel.set(xlabel=axis, ylabel="excess risk")
-            panel.set_xticks(x, [f"{value:g}" for value in x])
-            panel.minorticks_off()
-            panel.grid(alpha=0.3)
-        figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
-        self.show(fits)
-        self.save(figure, "rates")
-
-    def zero(self, setting: Setting) -> float:
-        """Return the mean excess of the decision 0 over the trials."""
-        stream = Stream(setting, self.trials)
-        return float(stream.excess(torch.zeros_like(stream.theta)).mean())
-
-    def interior(self) -> None:
-        """Measure excess and regret in one run, theta* inside or on the sphere."""
-        times: tuple[int, ...] = (500, 1000, 2000, 4000, 8000, 16000)
-        times = (10, 20, 40) if self.smoke else times
-        settings = [
-            Setting(norm, times[-1], 10, epsilon, radius)
-            for radius in (2.0, 1.0)
-            for norm in NORMS
-            for epsilon in (math.inf, 8.0, 1.0)
-        ]
-        headers = ("theta*", "p", "epsilon", *(f"t = {t}" for t in times), "exponent", "of the last three")
-        excess = new_table(f"Excess at time t within one run, tuned for each t: mean of {self.trials} trials", *headers)
-        regret = new_table(
-            f"Regret at time t, tuned for the last t: mean of {self.trials} trials",
-            *headers,
-            "last increase / the one before",
-        )
-        figure, panels = plt.subplots(1, 2, figsize=(11.0, 4.4), layout="constrained")
-        for setting in track(settings, "interior", console=self.console):
-            run = dptofw(setting, self.trials, times)
-            sums = run.regret[:, *run.choice(what="regret")]
-            where = ("inside" if setting.radius > 1.0 else "on the sphere", f"{setting.norm:g}", f"{setting.epsilon:g}")
-            for table, numbers in ((excess, run.tuned()), (regret, sums)):
-                means = [short(row.mean()) for row in numbers]
-                fits = [exponent(times, numbers), exponent(times[-3:], numbers[-3:])]
-                grown = sums.mean(-1).diff()
-                more = [short(grown[-1] / grown[-2])] if table is regret else []
-                table.add_row(*where, *means, *fits, *more)
-            self.keep("interior", setting, excess=run.tuned(), regret=sums)
-            if setting.norm == 2.0:
-                label = f"theta* {where[0]}, epsilon = {where[2]}"
-                for panel, numbers in zip(panels, (run.tuned(), sums), strict=True):
-                    panel.loglog(times, numbers.mean(-1), marker="o", markersize=3, label=label)
-        for panel, name in zip(panels, ("excess risk, p = 2", "regret, p = 2"), strict=True):
-            panel.set(xlabel="t", ylabel=name)
-            panel.set_xticks(times, list(map(str, times)))
-            panel.minorticks_off()
-            panel.grid(alpha=0.3)
-        figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
-        self.show(excess)
-        self.show(regret)
-        self.save(figure, "interior")
-
-    def hard(self) -> None:
-        """Measure the worst excess over linear losses, against n, d and epsilon."""
-        long, short_run, rounds, trials = 4000, 2000, (500, 1000, 2000, 4000, 8000, 16000), 2 * self.trials
-        dims, epsilons = (5, 10, 20, 40), (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-        if self.smoke:
-            long, short_run, rounds, dims, epsilons = 20, 20, (20, 40), (5, 6), (1.0, 4.0)
-        axes = {
-            "n": [[Setting(norm, n, 10, e, 1.0) for n in rounds] for e in HARD_EPSILONS for norm in NORMS],
-            "d": [[Setting(norm, long, dim, e, 1.0) for dim in dims] for e in (math.inf, 0.5) for norm in NORMS],
-            "epsilon": [[Setting(norm, short_run, 10, e, 1.0) for e in epsilons] for norm in NORMS],
-        }
-        names = {"n": "rounds", "d": "dim", "epsilon": "epsilon"}
-        settings = list(dict.fromkeys(setting for rows in axes.values() for row in rows for setting in row))
-        found = {setting: hardest(setting, trials) for setting in track(settings, "hard", console=self.console)}
-        figure, panels = plt.subplots(1, len(HARD_EPSILONS), figsize=(14.0, 4.4), layout="constrained", sharey=True)
-        for axis, rows in axes.items():
-            values = [getattr(setting, names[axis]) for setting in rows[0]]
-            end, part = ("first", slice(3)) if axis == "epsilon" else ("last", slice(-3, None))
-            table = new_table(
-                f"Worst excess over linear losses against {axis}: mean of {trials} trials",
-                *("p", "steps") if axis == "epsilon" else ("epsilon", "p", "steps"),
-                *(*(f"{axis} = {value:g}" for value in values), "exponent", f"of the {end} three"),
-                *("rate: records, noise", "signals", "step scales"),
-            )
-            for row in rows:
-                first = row[0]
-                where = [f"{first.epsilon:g}", f"{first.norm:g}"][axis == "epsilon" :]
-                for kind in (0, 1):
-                    worst = [found[setting][kind] for setting in row]
-                    runs = torch.stack([one.excess for one in worst])
-                    fits = (exponent(values, runs), exponent(values[part], runs[part]), claimed(axis, first.norm)[0])
-                    means = [short(one.mean()) for one in runs]
-                    chosen = [", ".join(f"{getattr(one, name):g}" for one in worst) for name in ("signal", "scale")]
-                    table.add_row(*where, ("default", "tuned")[kind], *means, *fits, *chosen)
-                    if axis == "n":
-                        self.draw_hard(panels, row, runs.mean(-1), kind)
-                least = torch.tensor([[least_worst_excess(setting)] for setting in row], dtype=torch.float64)
-                if first.epsilon == math.inf:
-                    fitted = f"{round(slope(values, least)[0], 2) + 0.0:.2f}"
-                    table.add_row(*where, "any learner, all losses", *map(short, least), fitted, "", "", "", "")
-                for setting, one in zip(row, least, strict=True):
-                    default, tuned = found[setting]
-                    self.keep(f"hard, {axis}", setting, default=default.excess, tuned=tuned.excess, least=one)
-            self.show(table)
-        figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
-        self.save(figure, "hard")
-
-    def draw_hard(self, panels: Any, row: Sequence[Setting], means: Tensor, kind: int) -> None:
-        """Draw one line of the worst excess against n, and the lower bound."""
-        first, x = row[0], [setting.rounds for setting in row]
-        panel, color = panels[HARD_EPSILONS.index(first.epsilon)], f"C{NORMS.index(first.norm)}"
-        label = f"p = {first.norm:g}, {('default', 'tuned')[kind]}"
-        panel.loglog(x, means, color + ":-"[kind], marker="o", markersize=3, label=label)
-        if kind and first.norm >= 2.0:
-            least = [least_worst_excess(setting) for setting in row]
-            panel.loglog(
-                x, least, "k" + (":" if first.norm > 2.0 else "--"), linewidth=0.8, label=f"least, p = {first.norm:g}"
-            )
-        panel.set(xlabel="n", ylabel="worst excess", title=f"epsilon = {first.epsilon:g}")
-        panel.set_xticks(x, list(map(str, x)))
-        panel.minorticks_off()
-        panel.grid(alpha=0.3)
-
-    def entry(self) -> None:
-        """Measure the worst excess over linear losses of one entry, for p = 1, against d."""
-        n, dims, trials = 4000, (20, 63, 200, 632, 2000), self.trials
-        if self.smoke:
-            n, dims = 20, (5, 6)
-        table = new_table(
-            f"Worst excess over linear losses with one entry, p = 1, n = {n}: mean ± sd of {trials} trials",
-            *("epsilon", "noise", *(f"d = {dim}" for dim in dims), "last / first"),
-        )
-        for epsilon, noise in [(math.inf, "blt"), *((e, noise) for e in (64.0, 16.0) for noise in ("gumbel", "blt"))]:
-            settings = [Setting(1.0, n, dim, epsilon, 1.0) for dim in dims]
-            runs = [hardest_entry(setting, noise, trials) for setting in settings]
-            means = [float(run.mean()) for run in runs]
-            name = "none" if epsilon == math.inf else noise
-            table.add_row(f"{epsilon:g}", name, *map(spread, runs), f"{means[-1] / means[0]:.2f}")
-            for setting, run in zip(settings, runs, strict=True):
-                self.keep("entry", setting, **{name: run})
-        log, root = math.log(2.0 * dims[-1]) / math.log(2.0 * dims[0]), math.sqrt(dims[-1] / dims[0])
-        for name, ratio in {"log(2d)": log, "its root": math.sqrt(log), "root of d": root}.items():
-            table.add_row("", name, *([""] * len(dims)), f"{ratio:.2f}")
-        self.show(table)
-
-    def p1(self) -> None:
-        """Compare noises at p = 1 with many features."""
-        dims, rounds, epsilons = [200, 500, 1000, 2000, 5000], [500, 1000, 2000], [1.0, 4.0, 10.0, 50.0, 200.0]
-        shown = [(2000, 1000), (5000, 2000)]
-        if self.smoke:
-            dims, rounds, epsilons, shown = [20, 50], [20], [10.0, 200.0], [(50, 20)]
-        ratios = new_table(
-            "p = 1: suboptimality with Gumbel noise / with the BLT; * where both have at least 0.9",
-            *("d", "n", "d / n", "trials", "auto", *(f"epsilon = {epsilon:g}" for epsilon in epsilons)),
-        )
-        cells = new_table(
-            "p = 1: suboptimality, the decision 0 has 1: mean ± sd, defaults",
-            *(
-                "entries",
-                "d",
-                "n",
-                "epsilon",
-                "trials",
-                "Gumbel",
-                "Laplace",
-                "BLT",
-                "NoisySFW",
-                "no privacy",
-                "best",
-                "auto",
-            ),
-        )
-        logs: dict[float, list[tuple[float, float]]] = {epsilon: [] for epsilon in epsilons}
-        for dim, n in track([(dim, n) for dim in dims for n in rounds], "p = 1", console=self.console):
-            trials = min(self.trials, 5 if dim <= 2000 else 3)
-            auto, row = DPPOFW(dim, horizon=n, epsilon=1.0, delta=0.1 / n).mechanism, []
-            for epsilon in epsilons:
-                setting = Setting(1.0, n, dim, epsilon, radius=1.0, sparsity=1)
-                found = {noise: self.pofw(setting, noise, trials) for noise in ("gumbel", "blt")}
-                ratio = float(found["gumbel"].mean() / found["blt"].mean())
-                nothing = min(float(numbers.mean()) for numbers in found.values()) >= 0.9
-                row.append(short(ratio) + ("*" if nothing else ""))
-                if not nothing:
-                    logs[epsilon].append((dim / n, ratio))
-                self.keep("p1", setting, **found)
-                if (dim, n) in shown:
-                    self.add_all(cells, setting, trials, auto, found)
-            ratios.add_row(str(dim), str(n), f"{dim / n:g}", str(trials), auto, *row)
-        for dim, n in shown:
-            for epsilon in epsilons[-2:]:
-                setting = Setting(1.0, n, dim, epsilon, radius=1.0, sparsity=SPARSITY)
-                auto = DPPOFW(dim, horizon=n, epsilon=1.0, delta=0.1 / n).mechanism
-                self.add_all(cells, setting, min(self.trials, 3), auto, {})
-        self.show(cells)
-        self.show(ratios)
-        learnt = [point for points in logs.values() for point in points]
-        for least in (1.3, 2.0, 3.0, 4.0, math.inf):
-            right = sum((ratio < 1.0) == (share > least) for share, ratio in learnt)
-            self.console.print(
-                f"Gumbel noise if d > {least:g} n is the better choice in {right} of {len(learnt)} cells without a *"
-            )
-        figure, axis = plt.subplots(figsize=(7.0, 4.4), layout="constrained")
-        for epsilon, points in logs.items():
-            if points:
-                axis.loglog(*zip(*sorted(points), strict=True), "o-", label=f"epsilon = {epsilon:g}")
-        axis.axhline(1.0, color="k", linewidth=0.8)
-        axis.axvline(3.0, color="k", linewidth=0.8, linestyle=":", label="auto changes here")
-        axis.set(xlabel="d / n", ylabel="suboptimality, Gumbel / BLT")
-        axis.legend(fontsize=8)
-        self.save(figure, "p1")
-
-    def add_all(self, table: Table, setting: Setting, trials: int, auto: str, found: dict[str, Tensor]) -> None:
-        """Add a row with all learners, those found already among them."""
-        for noise in VERTEX_NOISE:
-            found[noise] = found[noise] if noise in found else self.pofw(setting, noise, trials)
-        told: Any = {"clip": math.sqrt(setting.dim), "batch_shape": (1, 1, trials), "seed": seed_of("SFW", setting)}
-        rival = NoisySFW(setting.dim, **setting.promise(), **setting.ball(), **told)
-        found["NoisySFW"] = relative(rival, Stream(setting, trials))
-        free = self.pofw(replace(setting, epsilon=math.inf), "blt", trials)
-        best = min(found, key=lambda name: float(found[name].mean()))
-        where = (setting.sparsity, setting.dim, setting.rounds, f"{setting.epsilon:g}", trials)
-        order = [spread(found[name]) for name in (*VERTEX_NOISE, "NoisySFW")]
-        table.add_row(*map(str, where), *order, spread(free), best, auto)
-        self.keep("p1, all", setting, **found, free=free)
-
-    def pofw(self, setting: Setting, noise: str, trials: int) -> Tensor:
-        clip = 1.0 if setting.epsilon < math.inf else math.inf
-        told: Any = {"clip": clip, "mechanism": noise, "batch_shape": (1, 1, trials), "seed": seed_of(noise, setting)}
-        learner = DPPOFW(setting.dim, radius_bound=setting.radius, **setting.promise(), **told)
-        return relative(learner, Stream(setting, trials))
-
-    def smooth(self) -> None:
-        """Compare LocalMD under a promise of smooth losses with learners that need none."""
-        rounds, dims = ((20, 40), (5, 6)) if self.smoke else ((1000, 3000, 10000), (5, 10, 20))
-        rivals: dict[str, Any] = {"DPTOFW": DPTOFW, "DP-FTRL": DPFTRL, "LocalMD": LocalMD}
-        table = new_table(
-            f"p = 2: suboptimality, the decision 0 has 1: mean ± sd of {self.trials} trials, defaults",
-            *("loss", "n", "d", "epsilon", *rivals, "LocalMD, conditional", "the same, no privacy"),
-        )
-        less, best = dict.fromkeys(rivals, 0), 0
-        problems = [("logistic", LogisticStream, 10.0, n, dim) for n in rounds for dim in dims]
-        problems += [("squared", BoundedStream, 2.0, n, dims[1]) for n in rounds]
-        for loss, kind, radius, n, dim in track(problems, "smooth", console=self.console):
-            free = conditional(kind(Setting(2.0, n, dim, math.inf, radius), self.trials))
-            for epsilon in (1.0, 4.0):
-                setting, found = Setting(2.0, n, dim, epsilon, radius), {}
-                for name, rival in rivals.items():
-                    told = {**setting.promise(), **setting.ball(), "batch_shape": (1, 1, self.trials)}
-                    learner = rival(dim, **told, seed=seed_of(name, setting))
-                    found[name] = relative(learner, kind(setting, self.trials))
-                ours = torch.stack([conditional(kind(setting, self.trials), scale) for scale in RATE_SCALES])
-                cells = [spread(numbers) for numbers in (*found.values(), ours[0], free)]
-                table.add_row(loss, str(n), str(dim), f"{epsilon:g}", *cells)
-                less = {name: less[name] + bool(ours[0].mean() < found[name].mean()) for name in rivals}
-                best += int(ours.mean(-1).argmin()) == 0
-                self.keep(f"smooth, {loss}", setting, **found, conditional=ours, free=free)
-        self.show(table)
-        count = 2 * len(problems)
-        for name, number in less.items():
-            self.console.print(f"LocalMD, conditional, has less than {name} in {number} of {count} cells")
-        scales = ", ".join(f"{scale:g}" for scale in sorted(RATE_SCALES))
-        self.console.print(f"Of {scales} times its default rate the default is the best in {best} of {count} cells")
-
-    def bandit(self) -> None:
-        """Measure the regret of DPHDB against d."""
-        dims, rounds = ((10, 12), 40) if self.smoke else ((10, 20, 50, 100, 200, 500), 10000)
-        options: dict[str, dict[str, Any]] = {
-            "DPHDB": {},
-            "DPHDB, Gumbel": {"mechanism": "gumbel"},
-            "no privacy": {"epsilon": math.inf, "clip": math.inf, "reward_clip": math.inf},
-        }
-        title = f"DPHDB: pseudo-regret after T = {rounds} rounds, K = 2, epsilon = 1: mean ± sd of {self.trials} trials"
-        table = new_table(title, "d", "uniform", *options, "DPHDB / uniform")
-        found: dict[str, list[Tensor]] = {name: [] for name in ("uniform", *options)}
-        for dim in track(dims, "bandit", console=self.console):
-            game = Game(rounds, dim, self.trials, 1.0)
-            for name, numbers in found.items():
-                numbers.append(game.play(options.get(name)))
-            share = found["DPHDB"][-1].mean() / found["uniform"][-1].mean()
-            table.add_row(str(dim), *(spread(numbers[-1]) for numbers in found.values()), short(share))
-            self.keep("bandit", game, **{name: numbers[-1] for name, numbers in found.items()})
-        table.add_row("exponent", *(exponent(dims, torch.stack(numbers)) for numbers in found.values()), "")
-        self.show(table)
-        figure, axis = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
-        for name, numbers in found.items():
-            axis.loglog(dims, torch.stack(numbers).mean(-1), "o-", label=name)
-        axis.set(xlabel="d", ylabel="pseudo-regret")
-        axis.set_xticks(dims, list(map(str, dims)))
-        axis.minorticks_off()
-        axis.legend(fontsize=8)
-        axis.grid(alpha=0.3)
-        self.save(figure, "bandit_dims")
-
-    def logistic(self) -> None:
-        """Measure the regret of DPHDB with a logistic link."""
-        rounds = 40 if self.smoke else 10000
-        title = (
-            f"Logistic DPHDB: pseudo-regret after T = {rounds} rounds, K = 2, d = 10: mean ± sd of {self.trials} trials"
-        )
-        table = new_table(title, "epsilon", "DPHDB", "DPHDB, Gumbel", "uniform", "DPHDB / uniform")
-        for epsilon in (1.0, 4.0, math.inf):
-            game = Game(rounds, 10, self.trials, epsilon, binary=True)
-            free: dict[str, Any] = {"clip": math.inf} if epsilon == math.inf else {}
-            told: dict[str, Any] = {"link": Logistic()} | free
-            ours, uniform = game.play(told), game.play(None)
-            gumbel = "" if free else spread(game.play(told | {"mechanism": "gumbel"}))
-            table.add_row(f"{epsilon:g}", spread(ours), gumbel, spread(uniform), short(ours.mean() / uniform.mean()))
-            self.keep("logistic", game, ours=ours, uniform=uniform)
-        self.show(table)
-
-    def sgd(self) -> None:
-        """Compare NoisySGD with DPTOFW in Table 5.1's setting at p = infinity."""
-        rounds = (200,) if self.smoke else (1000, 2000, 5000, 10000)
-        title = "Table 5.1, p = infinity, (1, 1/T): suboptimality, mean ± sd; risk; seconds of a run over DPTOFW's"
-        columns = ("DPTOFW", "tuned", "NoisySGD", "tuned", "its rate")
-        risks = ("risk: DPTOFW", "tuned", "NoisySGD", "tuned")
-        table = new_table(title, "T", "d", "trials", *columns, *risks, "time")
-        for n in track(rounds, "NoisySGD", console=self.console):
-            trials = self.trials if n == rounds[0] else 5
-            for dim in (5,) if self.smoke else (5, 10, 20):
-                setting = Setting(math.inf, n, dim, 1.0)
-                stream = Stream(setting, trials)
-                records = list(stream)
-                zero = stream.excess(torch.zeros_like(stream.theta))
-                run = table_dptofw(setting, stream, records)
-                ours, tuned = run.default()[0], run.tuned()[0]
-                start = time.perf_counter()
-                table_dptofw(setting, stream, records, single=True)
-                time_of_ours = time.perf_counter() - start
-                theirs, times = [], 0.0
-                for scale in (1.0, 2.0, 4.0):
-                    points = []
-                    for i in range(trials):
-                        fitted, seconds = noisy_sgd(setting, records, i, scale)
-                        points.append(fitted)
-                        times += seconds / (3 * trials)
-                    theirs.append(stream.excess(torch.stack(points)))
-                best = min(range(3), key=lambda i: float(theirs[i].mean()))
-                four = (ours, tuned, theirs[0], theirs[best])
-                cells = [spread(numbers / zero) for numbers in four]
-                where = (str(n), str(dim), str(trials))
-                risk = [short(NOISE**2 + numbers.mean()) for numbers in four]
-                table.add_row(*where, *cells, f"{(1, 2, 4)[best]}", *risk, short(times / time_of_ours))
-                self.keep("sgd", setting, ours=ours / zero, tuned=tuned / zero, sgd=torch.stack(theirs) / zero)
-        self.show(table)
 
 
 def claimed(axis: str, norm: float) -> tuple[str, str]:
@@ -763,6 +298,9 @@ class Game:
     epsilon: float
     binary: bool = False
 
+    def __str__(self) -> str:
+        return f"T = {self.rounds}, d = {self.dim}, epsilon = {self.epsilon:g}"
+
     def play(self, options: dict[str, Any] | None) -> Tensor:
         """Return the pseudo-regret of DPHDB, or of arms at random without options."""
         bandit = None
@@ -795,26 +333,594 @@ class Game:
         return total
 
 
-def main() -> None:
-    names = ("rates", "interior", "hard", "entry", "p1", "bandit", "logistic", "sgd", "smooth")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=names, default=names, help="experiments")
-    parser.add_argument("--output", type=Path, default=Path("outputs"))
-    parser.add_argument("--smoke", action="store_true", help="a few rounds of everything, to see that it runs")
-    options = parser.parse_args()
-    warnings.filterwarnings("ignore", message="seed: expected None")
-    warnings.filterwarnings("ignore", message="delta: expected less than 1")  # Table 5.1's delta is 1/T
-    torch.set_num_threads(1)
-    options.output.mkdir(parents=True, exist_ok=True)
-    experiments = Experiments(Console(width=WIDTH), options.output, options.smoke)
-    for name in options.only:
-        start = time.perf_counter()
-        getattr(experiments, name)()
-        experiments.console.print(f"{name}: {time.perf_counter() - start:.0f} s")
-    path = options.output / "private_oco_rates.json"
-    path.write_text(json.dumps(experiments.numbers, indent=1))
-    experiments.console.print(f"All numbers: {path}")
+@dataclass(frozen=True)
+class Plan:
+    """Settings of all experiments, of their full size or small."""
 
+    quick: bool = False
+
+    @property
+    def trials(self) -> int:
+        return 2 if self.quick else TRIALS
+
+    def rates(self) -> dict[str, list[Setting]]:
+        """Return the settings by what they change."""
+        long, rounds = 5000, [500, 1000, 2000, 4000, 8000, 16000]
+        dims, epsilons = [5, 10, 20, 40, 80], [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
+        if self.quick:
+            long, rounds, dims, epsilons = 40, [20, 40], [5, 6], [1.0, 4.0]
+        return {
+            "n": [Setting(norm, n, 10, 1.0) for norm in NORMS for n in rounds],
+            "d": [Setting(norm, long, dim, 4.0) for norm in NORMS for dim in dims],
+            "epsilon": [Setting(norm, long, 10, epsilon) for norm in NORMS for epsilon in epsilons],
+            "p": [Setting(norm, long, 20, 4.0) for norm in (1.25, 1.5, 2.0, 3.0, 5.0, math.inf)],
+        }
+
+    def times(self) -> tuple[int, ...]:
+        return (10, 20, 40) if self.quick else (500, 1000, 2000, 4000, 8000, 16000)
+
+    def interior(self) -> list[Setting]:
+        return [
+            Setting(norm, self.times()[-1], 10, epsilon, radius)
+            for radius in (2.0, 1.0)
+            for norm in NORMS
+            for epsilon in (math.inf, 8.0, 1.0)
+        ]
+
+    def hard(self) -> dict[str, list[list[Setting]]]:
+        """Return rows of settings by what they change."""
+        long, less, rounds = 4000, 2000, (500, 1000, 2000, 4000, 8000, 16000)
+        dims, epsilons = (5, 10, 20, 40), (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+        if self.quick:
+            long, less, rounds, dims, epsilons = 20, 20, (20, 40), (5, 6), (1.0, 4.0)
+        return {
+            "n": [[Setting(norm, n, 10, e, 1.0) for n in rounds] for e in HARD_EPSILONS for norm in NORMS],
+            "d": [[Setting(norm, long, dim, e, 1.0) for dim in dims] for e in (math.inf, 0.5) for norm in NORMS],
+            "epsilon": [[Setting(norm, less, 10, e, 1.0) for e in epsilons] for norm in NORMS],
+        }
+
+    def entry(self) -> dict[tuple[float, str], list[Setting]]:
+        """Return the settings against d by epsilon and noise."""
+        n, dims = (20, (5, 6)) if self.quick else (4000, (20, 63, 200, 632, 2000))
+        rows = [(math.inf, "blt"), *((epsilon, noise) for epsilon in (64.0, 16.0) for noise in ("gumbel", "blt"))]
+        return {(epsilon, noise): [Setting(1.0, n, dim, epsilon, 1.0) for dim in dims] for epsilon, noise in rows}
+
+    def epsilons(self) -> list[float]:
+        return [10.0, 200.0] if self.quick else [1.0, 4.0, 10.0, 50.0, 200.0]
+
+    def vertices(self) -> list[Setting]:
+        """Return the settings with many features and one entry that is not 0."""
+        dims, rounds = ([20, 50], [20]) if self.quick else ([200, 500, 1000, 2000, 5000], [500, 1000, 2000])
+        return [Setting(1.0, n, dim, epsilon, 1.0, 1) for dim in dims for n in rounds for epsilon in self.epsilons()]
+
+    def all_vertices(self) -> list[Setting]:
+        """Return the settings in which all learners play, with one entry and with some."""
+        sizes = [(50, 20)] if self.quick else [(2000, 1000), (5000, 2000)]
+        few = [Setting(1.0, n, dim, epsilon, 1.0, 1) for dim, n in sizes for epsilon in self.epsilons()]
+        some = [Setting(1.0, n, dim, e, 1.0, SPARSITY) for dim, n in sizes for e in self.epsilons()[-2:]]
+        return few + some
+
+    def vertex_trials(self, setting: Setting) -> int:
+        return min(self.trials, 5 if setting.dim <= 2000 and setting.sparsity == 1 else 3)
+
+    def bandit(self) -> list[Game]:
+        rounds, dims = (40, (10, 12)) if self.quick else (10000, (10, 20, 50, 100, 200, 500))
+        return [Game(rounds, dim, self.trials, 1.0) for dim in dims]
+
+    def logistic(self) -> list[Game]:
+        rounds = 40 if self.quick else 10000
+        return [Game(rounds, 10, self.trials, epsilon, binary=True) for epsilon in (1.0, 4.0, math.inf)]
+
+    def sgd(self) -> list[Setting]:
+        rounds, dims = ((200,), (5,)) if self.quick else ((1000, 2000, 5000, 10000), (5, 10, 20))
+        return [Setting(math.inf, n, dim, 1.0) for n in rounds for dim in dims]
+
+    def sgd_trials(self, setting: Setting) -> int:
+        return self.trials if setting.rounds <= 1000 else 5
+
+    def smooth(self) -> list[tuple[str, Setting]]:
+        """Return losses with settings at both epsilons."""
+        rounds, dims = ((20, 40), (5, 6)) if self.quick else ((1000, 3000, 10000), (5, 10, 20))
+        problems = [("logistic", 10.0, n, dim) for n in rounds for dim in dims]
+        problems += [("squared", 2.0, n, dims[1]) for n in rounds]
+        return [(loss, Setting(2.0, n, dim, e, radius)) for loss, radius, n, dim in problems for e in (1.0, 4.0)]
+
+
+def without(setting: Setting) -> Setting:
+    """Return the same setting without privacy."""
+    return replace(setting, epsilon=math.inf)
+
+
+def play_rates(trials: int, **options: Any) -> dict[str, Any]:
+    """Return the excess of DPTOFW at the end, and of the decision 0."""
+    setting = Setting(**options)
+    run, stream = dptofw(setting, trials), Stream(setting, trials)
+    clip, scale = run.choice()
+    return {
+        "zero": float(stream.excess(torch.zeros_like(stream.theta)).mean()),
+        "default": run.default()[0].tolist(),
+        "tuned": run.tuned()[0].tolist(),
+        "step scale": STEP_SCALES[scale],
+        "clip": CLIPS[clip],
+    }
+
+
+def play_interior(trials: int, times: list[int], **options: Any) -> dict[str, Any]:
+    """Return excess and regret of DPTOFW on its way, tuned for each time and for the last."""
+    run = dptofw(Setting(**options), trials, times)
+    return {"excess": run.tuned().tolist(), "regret": run.regret[:, *run.choice(what="regret")].tolist()}
+
+
+def play_hard(trials: int, **options: Any) -> dict[str, Any]:
+    """Return the worst excess over hard linear losses, default and tuned."""
+    found = zip(("default", "tuned"), hardest(Setting(**options), trials), strict=True)
+    return {name: {**vars(worst), "excess": worst.excess.tolist()} for name, worst in found}
+
+
+def play_entry(noise: str, trials: int, **options: Any) -> list[float]:
+    return hardest_entry(Setting(**options), noise, trials).tolist()
+
+
+def play_vertices(learner: str, trials: int, **options: Any) -> list[float]:
+    """Return the relative excess of DPPOFW with a noise, or of NoisySFW, at p = 1."""
+    setting = Setting(**options)
+    told: dict[str, Any] = setting.promise() | {"batch_shape": (1, 1, trials)}
+    if learner == "NoisySFW":
+        told |= setting.ball() | {"clip": math.sqrt(setting.dim), "seed": seed_of("SFW", setting)}
+        return relative(NoisySFW(setting.dim, **told), Stream(setting, trials)).tolist()
+    clip = 1.0 if setting.epsilon < math.inf else math.inf
+    told |= {"radius_bound": setting.radius, "clip": clip, "mechanism": learner, "seed": seed_of(learner, setting)}
+    return relative(DPPOFW(setting.dim, **told), Stream(setting, trials)).tolist()
+
+
+# Options of DPHDB; None for arms at random.
+BANDITS: dict[str, dict[str, Any] | None] = {
+    "uniform": None,
+    "DPHDB": {},
+    "DPHDB, Gumbel": {"mechanism": "gumbel"},
+    "no privacy": {"epsilon": math.inf, "clip": math.inf, "reward_clip": math.inf},
+}
+
+
+def play_game(name: str, **options: Any) -> list[float]:
+    """Return the pseudo-regret of a bandit."""
+    game, told = Game(**options), BANDITS[name]
+    if told is not None and game.binary:
+        told = told | {"link": Logistic()} | ({"clip": math.inf} if game.epsilon == math.inf else {})
+    return game.play(told).tolist()
+
+
+def play_sgd(trials: int, **options: Any) -> dict[str, Any]:
+    """Return the excess of DPTOFW and NoisySGD, that of the decision 0, and the time of NoisySGD over that of DPTOFW."""
+    setting = Setting(**options)
+    stream = Stream(setting, trials)
+    records = list(stream)
+    run = table_dptofw(setting, stream, records)
+    start = time.perf_counter()
+    table_dptofw(setting, stream, records, single=True)
+    time_of_ours = time.perf_counter() - start
+    theirs, times = {}, []
+    for scale in SGD_SCALES:
+        fits = [noisy_sgd(setting, records, i, scale) for i in range(trials)]
+        theirs[f"{scale:g}"] = stream.excess(torch.stack([fitted for fitted, _ in fits])).tolist()
+        times += [seconds for _, seconds in fits]
+    return {
+        "zero": stream.excess(torch.zeros_like(stream.theta)).tolist(),
+        "default": run.default()[0].tolist(),
+        "tuned": run.tuned()[0].tolist(),
+        "NoisySGD": theirs,
+        "time": statistics.fmean(times) / time_of_ours,
+    }
+
+
+LOSSES: dict[str, Any] = {"logistic": LogisticStream, "squared": BoundedStream}
+RIVALS: dict[str, Any] = {"DPTOFW": DPTOFW, "DP-FTRL": DPFTRL, "LocalMD": LocalMD}
+
+
+def play_smooth(loss: str, trials: int, **options: Any) -> dict[str, list[float]]:
+    """Return the relative excess of the conditional LocalMD by its rate, and of its rivals if there is privacy."""
+    setting = Setting(**options)
+    private = setting.epsilon < math.inf
+    scales = RATE_SCALES if private else RATE_SCALES[:1]
+    found = {f"{scale:g}": conditional(LOSSES[loss](setting, trials), scale).tolist() for scale in scales}
+    for name, rival in RIVALS.items() if private else ():
+        told: Any = setting.promise() | setting.ball() | {"batch_shape": (1, 1, trials), "seed": seed_of(name, setting)}
+        found[name] = relative(rival(setting.dim, **told), LOSSES[loss](setting, trials)).tolist()
+    return found
+
+
+def jobs(quick: bool) -> dict[str, Job]:
+    plan = Plan(quick)
+    told = {"trials": plan.trials}
+    found = {}
+    for setting in reversed(plan.sgd()):
+        found[f"sgd, {setting}"] = Job(play_sgd, {"trials": plan.sgd_trials(setting)} | asdict(setting))
+    for game in reversed(plan.bandit()):
+        found |= {f"bandit, {name}, {game}": Job(play_game, {"name": name} | asdict(game)) for name in BANDITS}
+    for game in plan.logistic():
+        for name in ("uniform", "DPHDB", "DPHDB, Gumbel")[: 3 if game.epsilon < math.inf else 2]:
+            found[f"logistic, {name}, {game}"] = Job(play_game, {"name": name} | asdict(game))
+    for setting in plan.interior():
+        found[f"interior, {setting}"] = Job(play_interior, told | {"times": plan.times()} | asdict(setting))
+    for setting in (setting for rows in plan.hard().values() for row in rows for setting in row):
+        found[f"hard, {setting}"] = Job(play_hard, {"trials": 2 * plan.trials} | asdict(setting))
+    for (_, noise), settings in plan.entry().items():
+        for setting in settings:
+            found[f"entry, {noise}, {setting}"] = Job(play_entry, told | {"noise": noise} | asdict(setting))
+    for setting in (setting for axis in plan.rates().values() for setting in axis):
+        for each in (setting, without(setting)):
+            found[f"rates, {each}"] = Job(play_rates, told | asdict(each))
+    for loss, setting in plan.smooth():
+        for each in (setting, without(setting)):
+            found[f"smooth, {loss}, {each}"] = Job(play_smooth, told | {"loss": loss} | asdict(each))
+    shown = [(setting, learner) for setting in plan.vertices() for learner in ("gumbel", "blt")]
+    for setting in plan.all_vertices():
+        shown += [*((setting, learner) for learner in (*VERTEX_NOISE, "NoisySFW")), (without(setting), "blt")]
+    for setting, learner in shown:
+        options = {"learner": learner, "trials": plan.vertex_trials(setting)} | asdict(setting)
+        found[f"p1, {learner}, {setting}"] = Job(play_vertices, options)
+    return found
+
+
+def mean_of(numbers: Runs) -> list[float]:
+    """Return the mean over trials for each value."""
+    return list(map(statistics.fmean, numbers))
+
+
+def setting_of(axis: str, setting: Setting) -> float:
+    """Return the number of a setting that an axis changes."""
+    return getattr(setting, {"n": "rounds", "d": "dim", "epsilon": "epsilon", "p": "norm"}[axis])
+
+
+def rates_table(results: Results, settings: Sequence[Setting]) -> str:
+    rows = []
+    for setting in settings:
+        run, free = results[f"rates, {setting}"], results[f"rates, {without(setting)}"]
+        numbers = [f"{setting.norm:g}", setting.rounds, setting.dim, f"{setting.epsilon:g}", short(run["zero"])]
+        chosen = f"{run['step scale']:g}, {run['clip']:g}"
+        rows.append([*numbers, spread(run["default"]), spread(run["tuned"]), chosen, spread(free["tuned"])])
+    header = ("p", "n", "d", "epsilon", "decision 0", "default", "tuned", "its step scale, clip", "no privacy, tuned")
+    return table(header, rows)
+
+
+def fits_table(results: Results, axes: dict[str, list[Setting]]) -> str:
+    """Return exponents, fitted where the tuned excess is below half of the decision 0's."""
+    rows = []
+    for axis in ("n", "d", "epsilon"):
+        for norm in NORMS:
+            line = [setting for setting in axes[axis] if setting.norm == norm]
+            found = {setting: results[f"rates, {setting}"] for setting in line}
+            learnt = [s for s in line if statistics.fmean(found[s]["tuned"]) < 0.5 * found[s]["zero"]]
+            values = [setting_of(axis, setting) for setting in learnt]
+            fits = [exponent(values, [found[s][kind] for s in learnt]) for kind in ("default", "tuned")]
+            free = [results[f"rates, {without(s)}"]["tuned"] for s in learnt]
+            fits.append("" if axis == "epsilon" else exponent(values, free))
+            rows.append((axis, f"{norm:g}", f"{len(learnt)} of {len(line)}", *fits, *claimed(axis, norm)))
+    header = ("against", "p", "points", "default", "tuned", "no privacy, tuned", "rate: records, noise", "its square")
+    return table(header, rows)
+
+
+def place_of(setting: Setting) -> str:
+    return "inside" if setting.radius > 1.0 else "on the sphere"
+
+
+def interior_table(results: Results, plan: Plan, what: str) -> str:
+    """Return a table of excess or regret at some times."""
+    rows, times = [], plan.times()
+    for setting in plan.interior():
+        numbers = results[f"interior, {setting}"][what]
+        means = mean_of(numbers)
+        row = [place_of(setting), f"{setting.norm:g}", f"{setting.epsilon:g}", *map(short, means)]
+        row += [exponent(times, numbers), exponent(times[-3:], numbers[-3:])]
+        grown = (means[-1] - means[-2]) / (means[-2] - means[-3])
+        rows.append([*row, short(grown)] if what == "regret" else row)
+    header = ["theta*", "p", "epsilon", *(f"t = {t}" for t in times), "exponent", "of the last three"]
+    return table([*header, "last / former increase"] if what == "regret" else header, rows)
+
+
+def hard_table(results: Results, axis: str, lines: list[list[Setting]]) -> str:
+    rows, values = [], [setting_of(axis, setting) for setting in lines[0]]
+    end, part = ("first", slice(3)) if axis == "epsilon" else ("last", slice(-3, None))
+    skip = int(axis == "epsilon")
+    for line in lines:
+        first = line[0]
+        where = [f"{first.epsilon:g}", f"{first.norm:g}"][skip:]
+        for kind in ("default", "tuned"):
+            worst = [results[f"hard, {setting}"][kind] for setting in line]
+            runs = [one["excess"] for one in worst]
+            fits = (exponent(values, runs), exponent(values[part], runs[part]), claimed(axis, first.norm)[0])
+            chosen = [", ".join(f"{one[name]:g}" for one in worst) for name in ("signal", "scale")]
+            rows.append([*where, kind, *map(short, mean_of(runs)), *fits, *chosen])
+        if first.epsilon == math.inf:
+            least = [least_worst_excess(setting) for setting in line]
+            fitted = f"{round(slope(values, [[number] for number in least])[0], 2) + 0.0:.2f}"
+            rows.append([*where, "any learner, all losses", *map(short, least), fitted, "", "", "", ""])
+    header = [*["epsilon", "p"][skip:], "steps", *(f"{axis} = {value:g}" for value in values)]
+    header += ["exponent", f"of the {end} three", "rate: records, noise", "signals", "step scales"]
+    return table(header, rows)
+
+
+def entry_table(results: Results, plan: Plan) -> str:
+    rows, dims = [], [setting.dim for setting in plan.entry()[math.inf, "blt"]]
+    for (epsilon, noise), settings in plan.entry().items():
+        runs = [results[f"entry, {noise}, {setting}"] for setting in settings]
+        means = mean_of(runs)
+        name = "none" if epsilon == math.inf else noise
+        rows.append([f"{epsilon:g}", name, *map(spread, runs), f"{means[-1] / means[0]:.2f}"])
+    log, root = math.log(2.0 * dims[-1]) / math.log(2.0 * dims[0]), math.sqrt(dims[-1] / dims[0])
+    for name, ratio in {"log(2d)": log, "its root": math.sqrt(log), "root of d": root}.items():
+        rows.append(["", name, *[""] * len(dims), f"{ratio:.2f}"])
+    return table(["epsilon", "noise", *(f"d = {dim}" for dim in dims), "last / first"], rows)
+
+
+def automatic(setting: Setting) -> str:
+    """Return the noise that DPPOFW takes by default."""
+    return DPPOFW(setting.dim, horizon=setting.rounds, epsilon=1.0, delta=0.1 / setting.rounds).mechanism
+
+
+def vertices_table(results: Results, plan: Plan) -> str:
+    """Return the table with all learners."""
+    rows = []
+    for setting in plan.all_vertices():
+        found = {learner: results[f"p1, {learner}, {setting}"] for learner in (*VERTEX_NOISE, "NoisySFW")}
+        free = results[f"p1, blt, {without(setting)}"]
+        best = min(found, key=lambda learner: statistics.fmean(found[learner]))
+        numbers = (setting.sparsity, setting.dim, setting.rounds, f"{setting.epsilon:g}", len(free))
+        rows.append([*numbers, *map(spread, found.values()), spread(free), best, automatic(setting)])
+    header = (
+        "entries",
+        "d",
+        "n",
+        "epsilon",
+        "trials",
+        "Gumbel",
+        "Laplace",
+        "BLT",
+        "NoisySFW",
+        "no privacy",
+        "best",
+        "auto",
+    )
+    return table(header, rows)
+
+
+def gumbel_over_blt(results: Results, setting: Setting) -> tuple[float, bool]:
+    """Return a ratio of means, and whether anything was learnt."""
+    gumbel, blt = mean_of([results[f"p1, {noise}, {setting}"] for noise in ("gumbel", "blt")])
+    return gumbel / blt, min(gumbel, blt) < 0.9
+
+
+def ratios_table(results: Results, plan: Plan) -> str:
+    rows: dict[tuple[int, int], list[Any]] = {}
+    for setting in plan.vertices():
+        size = (setting.dim, setting.rounds)
+        if size not in rows:
+            trials = plan.vertex_trials(setting)
+            rows[size] = [*size, f"{setting.dim / setting.rounds:g}", trials, automatic(setting)]
+        ratio, learnt = gumbel_over_blt(results, setting)
+        rows[size].append(short(ratio) + ("" if learnt else "*"))
+    header = ["d", "n", "d / n", "trials", "auto", *(f"epsilon = {epsilon:g}" for epsilon in plan.epsilons())]
+    return table(header, rows.values())
+
+
+def learnt_ratios(results: Results, plan: Plan) -> list[tuple[Setting, float]]:
+    """Return the ratios of Gumbel noise to the BLT where something was learnt."""
+    found = [(setting, *gumbel_over_blt(results, setting)) for setting in plan.vertices()]
+    return [(setting, ratio) for setting, ratio, learnt in found if learnt]
+
+
+def choices(results: Results, plan: Plan) -> list[str]:
+    """Return how often Gumbel noise from a share of d / n on is the better choice."""
+    found, said = learnt_ratios(results, plan), []
+    for least in (1.3, 2.0, 3.0, 4.0, math.inf):
+        right = sum((ratio < 1.0) == (setting.dim / setting.rounds > least) for setting, ratio in found)
+        said.append(
+            f"Gumbel noise if d > {least:g} n is the better choice in {right} of {len(found)} cells without a *"
+        )
+    return said
+
+
+def bandit_table(results: Results, plan: Plan) -> str:
+    games = plan.bandit()
+    found = {name: [results[f"bandit, {name}, {game}"] for game in games] for name in BANDITS}
+    shares = [
+        ours / chance for ours, chance in zip(*(mean_of(found[name]) for name in ("DPHDB", "uniform")), strict=True)
+    ]
+    rows = [
+        [game.dim, *(spread(numbers[i]) for numbers in found.values()), short(shares[i])]
+        for i, game in enumerate(games)
+    ]
+    rows.append(["exponent", *(exponent([game.dim for game in games], numbers) for numbers in found.values()), ""])
+    return table(["d", *BANDITS, "DPHDB / uniform"], rows)
+
+
+def logistic_table(results: Results, plan: Plan) -> str:
+    rows = []
+    for game in plan.logistic():
+        ours, chance = (results[f"logistic, {name}, {game}"] for name in ("DPHDB", "uniform"))
+        gumbel = results.get(f"logistic, DPHDB, Gumbel, {game}")
+        share = short(statistics.fmean(ours) / statistics.fmean(chance))
+        rows.append([f"{game.epsilon:g}", spread(ours), spread(gumbel) if gumbel else "", spread(chance), share])
+    return table(["epsilon", "DPHDB", "DPHDB, Gumbel", "uniform", "DPHDB / uniform"], rows)
+
+
+def sgd_table(results: Results, plan: Plan) -> str:
+    rows = []
+    for setting in plan.sgd():
+        one = results[f"sgd, {setting}"]
+        scale, tuned = min(one["NoisySGD"].items(), key=lambda item: statistics.fmean(item[1]))
+        four = (one["default"], one["tuned"], one["NoisySGD"]["1"], tuned)
+        shares = [spread([a / b for a, b in zip(numbers, one["zero"], strict=True)]) for numbers in four]
+        risks = [short(NOISE**2 + statistics.fmean(numbers)) for numbers in four]
+        rows.append([setting.rounds, setting.dim, len(tuned), *shares, scale, *risks, short(one["time"])])
+    names = ["DPTOFW", "tuned", "NoisySGD", "tuned"]
+    return table(["T", "d", "trials", *names, "its rate", "risk: DPTOFW", *names[1:], "time"], rows)
+
+
+def smooth_table(results: Results, plan: Plan) -> str:
+    rows = []
+    for loss, setting in plan.smooth():
+        found, free = (results[f"smooth, {loss}, {each}"] for each in (setting, without(setting)))
+        numbers = [spread(found[name]) for name in (*RIVALS, "1")]
+        rows.append([loss, setting.rounds, setting.dim, f"{setting.epsilon:g}", *numbers, spread(free["1"])])
+    return table(["loss", "n", "d", "epsilon", *RIVALS, "LocalMD, conditional", "the same, no privacy"], rows)
+
+
+def smooth_verdicts(results: Results, plan: Plan) -> list[str]:
+    found = [
+        {name: statistics.fmean(numbers) for name, numbers in results[f"smooth, {loss}, {setting}"].items()}
+        for loss, setting in plan.smooth()
+    ]
+    said = [
+        f"LocalMD, conditional, has less than {name} in {sum(each['1'] < each[name] for each in found)} of {len(found)} cells"
+        for name in RIVALS
+    ]
+    scales = [f"{scale:g}" for scale in sorted(RATE_SCALES)]
+    best = sum(each["1"] == min(each[scale] for scale in scales) for each in found)
+    said.append(
+        f"Of {', '.join(scales)} times its default rate the default is the best in {best} of {len(found)} cells"
+    )
+    return said
+
+
+def plan_of(results: Results) -> Plan:
+    return Plan(results.keys() != jobs(False).keys())
+
+
+def tables(results: Results) -> dict[str, str]:
+    plan = plan_of(results)
+    trials, axes = plan.trials, plan.rates()
+    rounds, (entry, *_) = plan.bandit()[0].rounds, plan.entry()[math.inf, "blt"]
+    made = {
+        f"Excess risk against {axis}: mean ± sd of {trials} trials": rates_table(results, settings)
+        for axis, settings in axes.items()
+    }
+    title = "Fitted exponents of the excess, where the tuned one is below half of the decision 0's"
+    made[title] = fits_table(results, axes)
+    title = f"Excess at time t within one run, tuned for each t: mean of {trials} trials"
+    made[title] = interior_table(results, plan, "excess")
+    made[f"Regret at time t, tuned for the last t: mean of {trials} trials"] = interior_table(results, plan, "regret")
+    for axis, lines in plan.hard().items():
+        title = f"Worst excess over linear losses against {axis}: mean of {2 * trials} trials"
+        made[title] = hard_table(results, axis, lines)
+    title = f"Worst excess over linear losses with one entry, p = 1, n = {entry.rounds}: mean ± sd of {trials} trials"
+    made[title] = entry_table(results, plan)
+    made["p = 1: suboptimality, the decision 0 has 1: mean ± sd, defaults"] = vertices_table(results, plan)
+    title = "p = 1: suboptimality with Gumbel noise / with the BLT; * where both have at least 0.9"
+    made[title] = ratios_table(results, plan)
+    made["p = 1: Gumbel noise or the BLT"] = listed(choices(results, plan))
+    title = f"DPHDB: pseudo-regret after T = {rounds} rounds, K = 2, epsilon = 1: mean ± sd of {trials} trials"
+    made[title] = bandit_table(results, plan)
+    title = f"Logistic DPHDB: pseudo-regret after T = {rounds} rounds, K = 2, d = 10: mean ± sd of {trials} trials"
+    made[title] = logistic_table(results, plan)
+    title = "Table 5.1, p = infinity, (1, 1/T): suboptimality, mean ± sd; risk; seconds of a run over DPTOFW's"
+    made[title] = sgd_table(results, plan)
+    title = f"p = 2: suboptimality, the decision 0 has 1: mean ± sd of {trials} trials, defaults"
+    made[title] = smooth_table(results, plan)
+    return made | {"p = 2: LocalMD under a promise": listed(smooth_verdicts(results, plan))}
+
+
+def label_ticks(panel: Any, x: Sequence[float]) -> None:
+    panel.set_xticks(x, [f"{value:g}" for value in x])
+    panel.minorticks_off()
+    panel.grid(alpha=0.3)
+
+
+def write(figure: Any, panels: Any, path: Path) -> None:
+    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def plot_rates(results: Results, plan: Plan, path: Path) -> None:
+    figure, panels = plt.subplots(1, 3, figsize=(13.0, 4.2), layout="constrained")
+    for panel, (axis, settings) in zip(panels, plan.rates().items(), strict=False):
+        for color, norm in zip(("C0", "C1", "C2"), NORMS, strict=True):
+            line = [setting for setting in settings if setting.norm == norm]
+            x = [setting_of(axis, setting) for setting in line]
+            for style, kind in (("-", "tuned"), (":", "default")):
+                means = mean_of([results[f"rates, {setting}"][kind] for setting in line])
+                label = f"p = {norm:g}, {kind}"
+                panel.loglog(x, means, f"{color}{style}", marker="o", markersize=3, label=label)
+        panel.set(xlabel=axis, ylabel="excess risk")
+        label_ticks(panel, x)
+    write(figure, panels, path)
+
+
+def plot_interior(results: Results, plan: Plan, path: Path) -> None:
+    figure, panels = plt.subplots(1, 2, figsize=(11.0, 4.4), layout="constrained")
+    for panel, what in zip(panels, ("excess", "regret"), strict=True):
+        for setting in (setting for setting in plan.interior() if setting.norm == 2.0):
+            means = mean_of(results[f"interior, {setting}"][what])
+            label = f"theta* {place_of(setting)}, epsilon = {setting.epsilon:g}"
+            panel.loglog(plan.times(), means, marker="o", markersize=3, label=label)
+        panel.set(xlabel="t", ylabel=f"{'excess risk' if what == 'excess' else what}, p = 2")
+        label_ticks(panel, plan.times())
+    write(figure, panels, path)
+
+
+def plot_hard(results: Results, plan: Plan, path: Path) -> None:
+    """Draw the worst excess against n, and the lower bound."""
+    figure, panels = plt.subplots(1, len(HARD_EPSILONS), figsize=(14.0, 4.4), layout="constrained", sharey=True)
+    lines = plan.hard()["n"]
+    x = [setting.rounds for setting in lines[0]]
+    for line in lines:
+        first = line[0]
+        panel, color = panels[HARD_EPSILONS.index(first.epsilon)], f"C{NORMS.index(first.norm)}"
+        for style, kind in ((":", "default"), ("-", "tuned")):
+            means = mean_of([results[f"hard, {setting}"][kind]["excess"] for setting in line])
+            label = f"p = {first.norm:g}, {kind}"
+            panel.loglog(x, means, color + style, marker="o", markersize=3, label=label)
+        if first.norm >= 2.0:
+            least, style = [least_worst_excess(setting) for setting in line], ":" if first.norm > 2.0 else "--"
+            panel.loglog(x, least, f"k{style}", linewidth=0.8, label=f"least, p = {first.norm:g}")
+        panel.set(xlabel="n", ylabel="worst excess", title=f"epsilon = {first.epsilon:g}")
+        label_ticks(panel, x)
+    write(figure, panels, path)
+
+
+def plot_vertices(results: Results, plan: Plan, path: Path) -> None:
+    figure, axis = plt.subplots(figsize=(7.0, 4.4), layout="constrained")
+    found = learnt_ratios(results, plan)
+    for epsilon in plan.epsilons():
+        points = sorted((s.dim / s.rounds, ratio) for s, ratio in found if s.epsilon == epsilon)
+        if points:
+            axis.loglog(*zip(*points, strict=True), "o-", label=f"epsilon = {epsilon:g}")
+    axis.axhline(1.0, color="k", linewidth=0.8)
+    axis.axvline(3.0, color="k", linewidth=0.8, linestyle=":", label="auto changes here")
+    axis.set(xlabel="d / n", ylabel="suboptimality, Gumbel / BLT")
+    axis.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def plot_bandits(results: Results, plan: Plan, path: Path) -> None:
+    figure, axis = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
+    games = plan.bandit()
+    dims = [game.dim for game in games]
+    for name in BANDITS:
+        axis.loglog(dims, mean_of([results[f"bandit, {name}, {game}"] for game in games]), "o-", label=name)
+    axis.set(xlabel="d", ylabel="pseudo-regret")
+    label_ticks(axis, dims)
+    write(figure, [axis], path)
+
+
+def figures(results: Results, folder: Path) -> list[Path]:
+    plan = plan_of(results)
+    draw = {
+        "rates": plot_rates,
+        "interior": plot_interior,
+        "hard": plot_hard,
+        "p1": plot_vertices,
+        "bandit_dims": plot_bandits,
+    }
+    paths = {name: folder / f"private_oco_{name}.png" for name in draw}
+    for name, path in paths.items():
+        draw[name](results, plan, path)
+    return list(paths.values())
+
+
+EXPERIMENT = Experiment(__file__, jobs, tables, figures)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.main(__doc__)

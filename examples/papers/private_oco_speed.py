@@ -1,15 +1,14 @@
 """Time of a private step, by mechanism, relative to no noise and to plain NumPy.
 
 One DPTOFW of each kind, with 100 features, learns records with given gradients. Blocks of 50 steps of all learners are timed
-in alternation on one thread. The script prints the medians in microseconds and relative to the step without noise. Then one
-learner makes 100,000 steps, during which the script counts the memory of the learner and of Python. Last, learners of all kinds
-take steps with a record or without one, in random order, and the script prints how well the time tells the two apart: the area
-under the ROC curve, 1/2 if not at all.
+in alternation on one thread. The script prints the medians relative to the step without noise. Then one learner makes 100,000
+steps, during which the script counts the memory of the learner and of Python. Last, learners of all kinds take steps with a
+record or without one, in random order, and the script prints how well the time tells the two apart: the area under the ROC
+curve, 1/2 if not at all.
 
-    OMP_NUM_THREADS=1 python examples/papers/private_oco_speed.py    # a minute; seconds with --smoke
+    OMP_NUM_THREADS=1 python examples/papers/private_oco_speed.py    # a minute; seconds with --quick
 """
 
-import argparse
 import math
 import sys
 import time
@@ -24,9 +23,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from experiment import Experiment, Job, Results, listed, table
 
 from torchonline import DPHDB, DPPOFW, DPTOFW
 from torchonline.baselines import DPFTRL, DPUCB, LocalMD, NoisySFW
@@ -77,11 +74,11 @@ def steppers(horizon: int) -> dict[str, tuple[Callable[[], Any], int]]:
     return found
 
 
-def measure(blocks: int, progress: Progress) -> dict[str, float]:
+def measure(blocks: int) -> dict[str, float]:
     """Return median seconds of a step of each contender."""
     contenders = steppers((blocks + 1) * BLOCK)
     times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in progress.track(range(blocks), description="steps in turn"):
+    for _ in range(blocks):
         for name, (step, learners) in contenders.items():
             start = time.perf_counter()
             for _ in range(BLOCK):
@@ -90,11 +87,11 @@ def measure(blocks: int, progress: Progress) -> dict[str, float]:
     return {name: float(np.median(values)) for name, values in times.items()}
 
 
-def long_run(steps: int, progress: Progress) -> list[tuple[int, int, int, float]]:
-    """Return steps, buffer bytes, Python's memory blocks and seconds, ten times."""
+def long_run(steps: int) -> list[tuple[int, int, int, float]]:
+    """Return steps, buffer bytes, Python's memory blocks and seconds of a step, ten times."""
     learner = DPTOFW(DIM, horizon=steps, epsilon=1.0, delta=0.1 / steps)
     gradients, points = torch.zeros(2, DIM, dtype=torch.float64).requires_grad_(), []
-    for _ in progress.track(range(10), description="a long run"):
+    for _ in range(10):
         start = time.perf_counter()
         for _ in range(steps // 10):
             learner.step(1.0 * gradients)
@@ -104,7 +101,7 @@ def long_run(steps: int, progress: Progress) -> list[tuple[int, int, int, float]
     return points
 
 
-def missing_records(steps: int, progress: Progress) -> dict[str, float]:
+def missing_records(steps: int) -> dict[str, float]:
     """Return how well a step's time tells a record from None, for each learner."""
     told: dict[str, Any] = {"horizon": steps, "epsilon": 1.0, "delta": 0.1 / steps}
     learners: dict[str, Any] = {
@@ -117,7 +114,7 @@ def missing_records(steps: int, progress: Progress) -> dict[str, float]:
         "LocalMD": LocalMD(10, **told),
     }
     generator, found = torch.Generator().manual_seed(0), {}
-    for name, learner in progress.track(learners.items(), description="missing records"):
+    for name, learner in learners.items():
         is_there = (torch.rand(steps, generator=generator) < 0.5).tolist()
         times = np.empty(steps)
         for step in range(steps):
@@ -139,49 +136,41 @@ def area(values: np.ndarray, is_positive: np.ndarray) -> float:
     return float((below + up_to).mean() / (2.0 * len(negative)))
 
 
-def main() -> None:
-    """Measure, print, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="a few steps")
-    parser.add_argument(
-        "--output", type=Path, default=Path("outputs/private_oco_speed"), help="where to write the plot"
+def jobs(quick: bool) -> dict[str, Job]:
+    return {
+        "steps in turn": Job(measure, {"blocks": 4 if quick else 60}),
+        "a long run": Job(long_run, {"steps": 1000 if quick else 100_000}),
+        "missing records": Job(missing_records, {"steps": 200 if quick else 10_000}),
+    }
+
+
+def tables(results: Results) -> dict[str, str]:
+    times = results["steps in turn"]
+    ratios = [(name, f"{seconds / times[WITHOUT]:.2f}") for name, seconds in times.items() if name != WITHOUT]
+    (_, early, first, quick), *_, (steps, late, last, slow) = results["a long run"]
+    said = (
+        f"BLT after {steps} steps: {late} bytes of buffers, {early} after the first tenth; {last - first:+d} blocks of "
+        f"Python's since; a step takes {slow / quick:.2f} times as long"
     )
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    console = Console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        times = measure(4 if arguments.smoke else 60, progress)
-        points = long_run(1000 if arguments.smoke else 100_000, progress)
-        areas = missing_records(200 if arguments.smoke else 10_000, progress)
+    areas = [(name, f"{value:.3f}") for name, value in results["missing records"].items()]
+    return {
+        f"Time of a step, {DIM} features: medians": table(("learner", "of the step without noise"), ratios),
+        "A long run": listed([said]),
+        "How well the time tells a record from None": table(("learner", "area under the curve"), areas),
+    }
 
-    table = Table(title=f"one step, {DIM} features: medians")
-    for name in ("learner", "microseconds", "of the step without noise", "noise, microseconds"):
-        table.add_column(name, justify="left" if name == "learner" else "right")
-    for name, seconds in times.items():
-        more = 1e6 * (seconds - times[WITHOUT])
-        table.add_row(
-            name, f"{1e6 * seconds:.0f}", f"{seconds / times[WITHOUT]:.2f}", f"{more:.0f}" if "DP" in name else ""
-        )
-    console.print(table)
-    (_, early, first, quick), (steps, late, last, slow) = points[0], points[-1]
-    console.print(
-        f"BLT after {steps} steps: {late} bytes of buffers, {early} after the first tenth; {last - first:+d} blocks of Python's "
-        f"since; a step takes {slow / quick:.2f} times as long"
-    )
 
-    areas_text = ", ".join(f"{name} {value:.3f}" for name, value in areas.items())
-    console.print(f"The time tells a record from None, area under the curve: {areas_text}")
+def figures(results: Results, folder: Path) -> list[Path]:
+    times, path = results["steps in turn"], folder / "private_oco_speed.png"
+    figure, axis = plt.subplots(figsize=(8, 4), layout="constrained")
+    axis.barh(list(times)[::-1], [seconds / times[WITHOUT] for seconds in times.values()][::-1])
+    axis.set(xlabel=f"time of a step; {WITHOUT} has 1")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return [path]
 
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    figure, axes = plt.subplots(figsize=(8, 4))
-    names = list(times)[::-1]
-    axes.barh(names, [1e6 * times[name] for name in names])
-    axes.set_xlabel("microseconds of a step")
-    figure.tight_layout()
-    figure.savefig(arguments.output / "private_oco_speed.png", dpi=120)
-    console.print(f"Plot: {arguments.output / 'private_oco_speed.png'}")
 
+EXPERIMENT = Experiment(__file__, jobs, tables, figures, is_timed=True)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.main(__doc__)

@@ -1,9 +1,10 @@
 """Streams of records for ``private_oco_rates.py``: settings, records, gradients and excess risks.
 
-``private_oco.py`` has the noise of responses and the seeds from here.
+``private_oco.py`` has the noise of responses, the seeds and the form of numbers from here.
 """
 
 import math
+import statistics
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,11 @@ class Setting:
     def dual(self) -> float:
         """Return the order q of the norm of features and gradients."""
         return {1.0: math.inf, math.inf: 1.0}.get(self.norm) or self.norm / (self.norm - 1.0)
+
+    def __str__(self) -> str:
+        few = f", {self.sparsity} entries" if self.sparsity else ""
+        numbers = f"p = {self.norm:g}, n = {self.rounds}, d = {self.dim}, epsilon = {self.epsilon:g}"
+        return f"{numbers}, radius {self.radius:g}{few}"
 
     def promise(self) -> dict[str, Any]:
         return {"horizon": self.rounds, "epsilon": self.epsilon, "delta": 0.1 / self.rounds}
@@ -119,6 +125,19 @@ class OneEntry(HardStream):
         where = torch.randint(setting.dim, (trials,), generator=self.generator)
         self.bias = self.bias * torch.nn.functional.one_hot(where, setting.dim)
         self.mean = (self.bias * self.signs).flatten(0, 1)
+
+
+def short(number: Any) -> str:
+    """Return a number with three digits."""
+    number = float(number)
+    if number == 0.0 or not math.isfinite(number):
+        return f"{number:g}"
+    return f"{number:.{max(0, 2 - math.floor(math.log10(abs(number))))}f}" if abs(number) >= 0.001 else f"{number:.2e}"
+
+
+def spread(numbers: Sequence[float]) -> str:
+    """Return the mean ± the standard deviation."""
+    return f"{short(statistics.fmean(numbers))} ± {short(statistics.stdev(numbers))}"
 
 
 def seed_of(*key: Any) -> int:

@@ -15,10 +15,13 @@ from tests.reference.likelihood import (
     POISSON,
     Family,
     History,
+    RSGLinCBProgram,
     RSGLinCBReference,
     glm_ucb,
+    growing,
     ofuglb,
     ofulog_r,
+    ofulog_r_of_program,
     width,
 )
 from torchonline import UCB, Binomial, CustomLink, Gamma, Gaussian, Logistic, Poisson
@@ -236,6 +239,53 @@ def test_glm_ucb_agrees_with_reference(name: str) -> None:
     np.testing.assert_allclose(policy(torch.from_numpy(arms)).numpy(), scores, rtol=1e-6)
 
 
+def test_a_growing_ridge_is_that_of_the_rounds_so_far() -> None:
+    """GLM-UCB and OFUGLB-e with d log(1 + t) in round t, at two times; OFULog-r, whose ridge is this one anyway."""
+    options: dict[str, Any] = {"theta_bound": 1.5, "ridge": "growing", "delta": 0.1}
+    likelihood, level = GLMUCB(3, horizon=30, **options), OFUGLBRegression(3, horizon=30, **options)
+    penalised = [OFULogRRegression(3, horizon=30, theta_bound=1.5, delta=0.1, ridge=name) for name in ("growing", None)]
+    history = History(LOGISTIC, 3)
+    assert likelihood.estimator.V[0, 0].item() == pytest.approx(growing(history))
+    for t, (arms, reward, scale) in enumerate(stream(Logistic(), 1.5, 30, 3, seed=1)):
+        for each in (likelihood, level, *penalised):
+            learn(each, arms[0], reward, scale)
+        history.add(arms[0], reward, scale**-2)
+        if t in (4, 29):
+            lam = growing(history)
+            theta, V, radius = glm_ucb(history, 1.5, 1.0, lam, 0.1, 0.5)
+            np.testing.assert_allclose(likelihood.estimator.theta_hat.numpy(), theta, atol=1e-7)
+            np.testing.assert_allclose(likelihood.estimator.V.numpy(), V, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(likelihood.estimator.radius().item(), radius, rtol=1e-9)
+            theta, squared = ofuglb(history, 1.5, 0.1)
+            np.testing.assert_allclose(level.theta_hat.numpy(), theta, atol=1e-7)
+            np.testing.assert_allclose(level.V.numpy(), history.hessian(theta) + lam * np.eye(3), atol=1e-6)
+            radius = math.sqrt(2.0 * (1.0 + 1.5) * squared + 4.0 * lam * 1.5**2)
+            np.testing.assert_allclose(level.radius().item(), radius, rtol=1e-9)
+    for name, value in penalised[0].state().items():
+        assert torch.equal(value, penalised[1].get_buffer(name))
+
+
+@pytest.mark.parametrize("cls", [GLMUCB, OFUGLB, OFULogR, RSGLinCB])
+def test_a_ridge_of_another_name_is_none(cls: Any) -> None:
+    for ridge in ("grows", "growing")[: 1 + (cls is RSGLinCB)]:
+        with pytest.raises(TypeError, match=r"^ridge: expected a number, got str"):
+            cls(2, horizon=5, ridge=ridge)
+
+
+def test_a_checkpoint_of_another_kind_of_ridge_or_constants_is_refused() -> None:
+    fixed = 2 * math.log(2.0)
+    for cls, here, there in (
+        (GLMUCBRegression, {"ridge": fixed}, {"ridge": "growing"}),
+        (RSGLinCBRegression, {"ridge": 1.0, "warm_up_factor": 1.0}, {"ridge": 1.0, "constants": "program"}),
+        (OFULogRRegression, {}, {"constants": "program"}),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            one, other = cls(2, horizon=5, **here), cls(2, horizon=5, **there)
+        with pytest.raises((ValueError, RuntimeError), match=r"grows|is_program"):
+            one.load_state_dict(other.state_dict())
+
+
 def test_glm_ucb_says_where_its_radius_is_a_heuristic() -> None:
     for link in (Poisson(), Gamma(2.0), CustomLink(torch.cosh, torch.sinh, torch.cosh, 1.0)):
         with pytest.warns(
@@ -310,6 +360,21 @@ def test_ofulog_r_agrees_with_reference(ridge: float | None) -> None:
         assert growth == sorted(growth)
 
 
+@pytest.mark.parametrize("bound", [1.0, 2.0])
+def test_ofulog_r_of_the_authors_program(bound: float) -> None:
+    with pytest.warns(UserWarning, match=r"^constants: those of the authors' program; the radius is a heuristic here"):
+        learner = OFULogRRegression(3, horizon=40, theta_bound=1.5, feature_bound=bound, delta=0.3, constants="program")
+    history = History(LOGISTIC, 3)
+    for t, (arms, reward, scale) in enumerate(stream(Logistic(), 1.5, 40, 3, seed=4)):
+        learn(learner, bound * arms[0], reward, scale)
+        history.add(bound * arms[0], reward, scale**-2)
+        if t % 10 == 9:
+            theta, squared = ofulog_r_of_program(history, 1.5, bound, 0.3)
+            np.testing.assert_allclose(learner.theta_hat.numpy(), theta, atol=1e-7)
+            np.testing.assert_allclose(learner.level().item(), squared, rtol=1e-6)
+            assert abs(squared / ofulog_r(history, 1.5, bound, 0.3, None)[1] - 1.0) > 0.1
+
+
 def test_ofulog_r_with_an_estimate_out_of_the_ball() -> None:
     """The estimate has no bound, the set has; where no parameter of the ball is likely enough, the nearest is played."""
     x, one = torch.tensor([1.0, 0.0], dtype=D), torch.tensor(1.0, dtype=D)
@@ -326,7 +391,7 @@ def test_ofulog_r_with_an_estimate_out_of_the_ball() -> None:
 RS = {"warm_up_factor": 0.1, "radius_factor": 0.05}
 
 
-def play_rs(policy: RSGLinCB, reference: RSGLinCBReference, rounds: int) -> tuple[int, int]:
+def play_rs(policy: RSGLinCB, reference: Any, rounds: int) -> tuple[int, int]:
     """Side by side, each with its own choice, which has to be the same; how often arms were ruled out, and fits."""
     random, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
     truth, ruled_out = np.array([2.5, -2.0]), 0
@@ -374,6 +439,42 @@ def test_a_matrix_that_is_only_another_name_would_be_noticed() -> None:
     policy, _ = rs_pair()
     with pytest.raises(AssertionError):
         play_rs(policy, Aliased(LOGISTIC, 2, 400, 3.5, 1.0, 0.1, *RS.values()), 400)
+
+
+def rs_program_pair() -> tuple[RSGLinCB, RSGLinCBProgram]:
+    text = "^constants: those of the program of the paper's experiments; the warm-up and the radius are heuristics"
+    with pytest.warns(UserWarning, match=text):
+        policy = RSGLinCB(2, horizon=400, theta_bound=3.5, delta=0.1, constants="program")
+    return policy, RSGLinCBProgram(LOGISTIC, 2, 400, 3.5, 0.1)
+
+
+def test_rs_glincb_of_the_papers_program() -> None:
+    """Which has few warm-up rounds, where the constants of the theory would have nothing else."""
+    policy, reference = rs_program_pair()
+    assert policy.estimator.warm_up_from == pytest.approx(reference.threshold)
+    assert policy.estimator.warm_up_radius == pytest.approx(reference.gamma * reference.kappa**0.5)
+    assert policy.estimator.constant_radius == pytest.approx(reference.beta)
+    _, fits = play_rs(policy, reference, 400)
+    assert fits >= 5
+    assert 5 <= reference.kinds.count("warm-up") == int(policy.estimator.is_warm_up.sum()) <= 40
+    theory = RSGLinCB(2, horizon=400, theta_bound=3.5, delta=0.1)
+    arms = torch.from_numpy(unit_rows(np.random.default_rng(0), 400, 2))
+    theory.step(arms, torch.ones(400, dtype=D))
+    assert bool(theory.estimator.is_warm_up.all())
+
+
+def test_rs_glincb_scales_its_program_with_the_length_of_features() -> None:
+    """Features twice as long and a parameter half as long are the same round."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one = RSGLinCBRegression(2, horizon=60, theta_bound=3.0, constants="program")
+        other = RSGLinCBRegression(2, horizon=60, theta_bound=1.5, feature_bound=2.0, constants="program")
+    assert one.warm_up_from == pytest.approx(other.warm_up_from)
+    for arms, reward, scale in stream(Logistic(), 3.0, 60, 2, seed=1):
+        learn(one, arms[0], reward, scale)
+        learn(other, 2.0 * arms[0], reward, scale)
+    assert torch.equal(one.is_warm_up, other.is_warm_up)
+    torch.testing.assert_close(2.0 * other.theta_hat, one.theta_hat, rtol=1e-7, atol=1e-7)
 
 
 def test_rs_glincb_fits_when_the_determinant_doubles() -> None:

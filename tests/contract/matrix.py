@@ -50,6 +50,8 @@ EXEMPTIONS["GLOCRegression", "cost_does_not_depend_on_the_round"] = (
 EXEMPTIONS |= {
     (name, broken): reason
     for name in (
+        "AdaECOLogRegression",
+        "AdaECOLog",
         "GLMUCBRegression",
         "GLMUCB",
         "OFUGLBRegression",

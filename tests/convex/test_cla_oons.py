@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tests.reference.cla_oons import CLAOONSReference
-from torchonline import CLAOONS
+from torchonline import CLAOONS, ParameterFree
+from torchonline.environments import SEAStream
 
 
 def slopes(x: np.ndarray, t: int, size: float) -> np.ndarray:
@@ -85,3 +87,58 @@ def test_scale_of_the_losses() -> None:
             change = np.abs(played("default", follows, size, unit) - played("default", scale, 1.0, 1.0)).max()
             assert change < 1e-10
         assert np.abs(played("paper", None, size, unit) - played("paper", None, 1.0, 1.0)).max() > 1e-2
+
+
+def test_a_scale_that_is_told_wrong_costs_much_and_the_default_does_not() -> None:
+    """With gradients of a ten-thousandth, a learner told 1 stays nearly still; the default cannot tell."""
+
+    def regret(factor: float, **options: Any) -> float:
+        stream, learner = SEAStream(3, loss="huber", sigma=0.3, comparator_norm=5.0, seed=2), CLAOONS(3, **options)
+        total = 0.0
+        for _ in range(300):
+            total += float(stream.expected_regret(learner.predict()))
+            learner.step(factor * stream.gradients(learner.predict()))
+            stream.advance()
+        return total
+
+    usual = regret(1.0)
+    assert regret(1e-4) == pytest.approx(usual, rel=1e-6)
+    assert regret(1e-4, gradient_scale=1.0) > 3.0 * usual
+    assert regret(1e-4, gradient_scale=1e-4) < 1.5 * usual
+
+
+def test_a_state_of_the_former_default_is_refused_by_name() -> None:
+    """It loads where the scale is told as it was."""
+    learner = CLAOONS(2, gradient_scale=1.0)
+    learner.step(torch.ones(2))
+    assert CLAOONS(2).gradient_scale is None
+    CLAOONS(2, gradient_scale=1.0).load_state_dict(learner.state_dict())
+    with pytest.raises(RuntimeError, match=r"gradient_scale: the state was learnt with 1, this learner has None"):
+        CLAOONS(2).load_state_dict(learner.state_dict())
+    former = ParameterFree([nn.Parameter(torch.zeros(2))], learner="cla", gradient_scale=1.0)
+    ParameterFree([nn.Parameter(torch.zeros(2))], learner="cla", gradient_scale=1.0).load_state_dict(
+        former.state_dict()
+    )
+    with pytest.raises(
+        ValueError, match=r"gradient_scale: the state of group 0 was learnt with 1.0, this one has None"
+    ):
+        ParameterFree([nn.Parameter(torch.zeros(2))], learner="cla").load_state_dict(former.state_dict())
+
+
+def test_radius_is_within_the_form_of_the_paper() -> None:
+    """Of each trial: ``D_T <= l max{1, 2 sqrt(sum |g_t| / z_1)}``, whose mean equation (9) bounds."""
+    stream, learner = (
+        SEAStream(3, loss="huber", sigma=0.8, batch_shape=(50,)),
+        CLAOONS(3, length_scale=0.5, batch_shape=(50,)),
+    )
+    first, total = None, torch.zeros(50, dtype=torch.float64)
+    for _ in range(200):
+        gradients = stream.gradients(learner.predict())
+        first = gradients.norm(dim=-1) if first is None else first
+        total += gradients.norm(dim=-1)
+        learner.step(gradients)
+        stream.advance()
+    assert (learner.radius <= 0.5 * (2.0 * (total / first).sqrt()).clamp(min=1.0) * (1.0 + 1e-12)).all()
+    # The noise is 0.8 long and an expected gradient at most 1.
+    bound = 0.5 * (1.0 + 2.0 * (200 * 1.8 / first).sqrt())
+    assert float(learner.radius.mean()) <= float(bound.mean())

@@ -43,7 +43,7 @@ from tests.convex_learners import (
 from tests.convex_toys import Descent
 from tests.fake_device import failures
 from tests.learners import close, differences, same, snapshot, snapshot_of_script, takes_none
-from torchonline import DivergenceWarning
+from torchonline import OONS, DivergenceWarning, FreeGrad
 from torchonline.export import to_program, to_torchscript
 from torchonline.export.programs import ConvexRound
 from torchonline.export.verification import ConvexTrial, undetermined
@@ -582,7 +582,13 @@ def without_value_checks_shapes_and_types_still_are(case: ConvexCase) -> None:
 
 @rule(10)
 def runs_on_a_device_of_its_own(case: ConvexCase) -> None:
-    """Nothing meets a tensor of another device, and no value is asked for, on a device that only shapes exist on."""
+    """Nothing meets a tensor of another device, and no value is asked for, on a device that only shapes exist on.
+
+    Projections onto domains are exempt: they ask for values, as they run in NumPy on the host. Such learners are for Python only.
+    """
+    if dict(case.options).get("domain") is not None:
+        assert not case.build().is_scriptable
+        return
     assert failures(str(case)) == []
 
 
@@ -818,3 +824,24 @@ def test_a_learner_may_stay_on_tensors() -> None:
     learner = OnTensors(3)
     learner.step(torch.ones(3))
     torch.testing.assert_close(learner.decision, -torch.tanh(torch.ones(3, dtype=torch.float64)))
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_sparse_gradients_are_as_dense_ones(batch_shape: tuple[int, ...]) -> None:
+    """Bit for bit, of all learners of gradients; with an entry given twice, in another type, and with a graph."""
+    shown = {case.cls: case for case in reversed(CASES) if case.build().response == "gradients"}
+    assert {OONS, FreeGrad} < set(shown)
+    for case in shown.values():
+        dense, sparse = (case.build(batch_shape=batch_shape) for _ in range(2))
+        for t, loss in enumerate(case.stream(9, batch_shape)):
+            gradients, values = loss.gradients(dense.queries())
+            gradients = gradients * (torch.rand(gradients.shape, generator=torch.Generator().manual_seed(t)) < 0.5)
+            gradients = gradients.float() if t == 4 else gradients
+            given = gradients.to_sparse()
+            if t == 5:  # halves add up exactly
+                given = torch.sparse_coo_tensor(
+                    given.indices().repeat(1, 2), 0.5 * given.values().repeat(2), given.shape, check_invariants=True
+                )
+            sparse.step(given.requires_grad_(t == 6), values)
+            dense.step(gradients, values)
+        assert differences(snapshot(dense), snapshot(sparse)) == [], case

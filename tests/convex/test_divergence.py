@@ -19,7 +19,7 @@ from torchonline.convex.learner import ConvexLearner
 D = torch.float64
 LEARNERS: dict[str, Callable[..., Any]] = {
     "CLAOONS": CLAOONS,
-    "CLAOONS, first gradient": lambda dim, **options: CLAOONS(dim, gradient_scale=None, **options),
+    "CLAOONS, told a scale": lambda dim, **options: CLAOONS(dim, gradient_scale=1.0, **options),
     "CLAOONS, sketch": lambda dim, **options: CLAOONS(dim, form="sketch", sketch_size=3, **options),
     "OONS": lambda dim, scale=1.0, **options: OONS(dim, lipschitz=4.0 * scale, **options),
     "OONS, short": lambda dim, scale=1.0, **options: OONS(dim, lipschitz=1.0, **options),

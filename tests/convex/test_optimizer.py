@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tests.interruption import interrupted
 from tests.learners import close
-from torchonline import FreeGrad, ParameterFree
+from torchonline import OONS, FreeGrad, MsMwC, MsMwCMaster, ParameterFree
+from torchonline.baselines import DoG, ScheduleFree
 
 pytestmark = pytest.mark.fast
 
@@ -501,3 +502,69 @@ def test_parameters_stay_finite(dtype: torch.dtype) -> None:
 def test_a_centre_is_finite(value: float) -> None:
     with pytest.raises(ValueError, match=r"^params: expected finite values"):
         ParameterFree([torch.nn.Parameter(torch.tensor([1.0, value]))])
+
+
+def test_it_takes_a_class_of_learners() -> None:
+    """The group is the learner's, its options are checked, and a file of weights goes on with it."""
+    head, options = head_of(), {"learner": DoG, "initial_distance": 0.1}
+    optimizer, centre = ParameterFree(head.parameters(), **options), nn.utils.parameters_to_vector(head.parameters())
+    centre, learner = centre.detach().clone(), DoG(DIM + 1, initial_distance=0.1)
+    x, y, _ = problem()
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss_of(head, x, y).backward()
+        learner.step(torch.cat([p.grad.flatten() for p in head.parameters()]))
+        optimizer.step()
+        assert torch.equal(nn.utils.parameters_to_vector(head.parameters()).detach(), centre + learner.predict())
+    file = io.BytesIO()
+    torch.save((head.state_dict(), optimizer.state_dict()), file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    twin = head_of(seed=1)
+    other = ParameterFree(twin.parameters(), **options)
+    twin.load_state_dict(saved[0])
+    other.load_state_dict(saved[1])
+    train(head, optimizer, 5)
+    train(twin, other, 5)
+    assert same(bits(head, optimizer), bits(twin, other))
+    assert other.param_groups[0]["learner"] is DoG
+    with pytest.raises(
+        ValueError, match=r"learnt with 'torchonline.baselines.convex.dog.DoG', this one has 'freegrad'"
+    ):
+        ParameterFree(twin.parameters()).load_state_dict(saved[1])
+    with pytest.raises(TypeError, match=r"lipschitz: expected an option of learner 'torchonline.*DoG'"):
+        ParameterFree(twin.parameters(), learner=DoG, lipschitz=1.0)
+    with pytest.raises(ValueError, match="params: expected at most 2048 values"):
+        ParameterFree([nn.Parameter(torch.ones(2049))], learner=OONS, lipschitz=1.0)
+    for cls in (MsMwC, MsMwCMaster):
+        with pytest.raises(ValueError, match="learner: expected one whose first argument is dim"):
+            ParameterFree(twin.parameters(), learner=cls)
+    with pytest.raises(TypeError, match="learner: expected one of"):
+        ParameterFree(twin.parameters(), learner=nn.Linear)
+
+
+def test_a_learner_that_asks_elsewhere_takes_a_closure() -> None:
+    """The parameters are at its decision between steps, and the loss that a step returns is there."""
+    head = head_of()
+    centre = nn.utils.parameters_to_vector(head.parameters()).detach().clone()
+    optimizer = ParameterFree(head.parameters(), learner=ScheduleFree, step_size=0.1)
+    learner = ScheduleFree(DIM + 1, step_size=0.1)
+    x, y, _ = problem()
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(head, x, y)
+        loss.backward()
+        return loss
+
+    with pytest.raises(TypeError, match=r"closure: expected a function that returns the loss, which .*ScheduleFree"):
+        optimizer.step()
+    point = head_of()
+    for _ in range(5):
+        before = float(loss_of(head, x, y).detach())
+        assert float(optimizer.step(closure).detach()) == before
+        point.zero_grad()
+        nn.utils.vector_to_parameters(centre + learner.queries()[0], point.parameters())
+        loss_of(point, x, y).backward()
+        learner.step(torch.cat([p.grad.flatten() for p in point.parameters()]))
+        close(nn.utils.parameters_to_vector(head.parameters()).detach(), centre + learner.predict())

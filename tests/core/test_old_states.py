@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import torchonline
-from torchonline import OFUL, HeavyTailUCB, LocalGLMRegression, RidgeRegression, baselines
+from torchonline import CLAOONS, OFUL, HeavyTailUCB, LocalGLMRegression, RidgeRegression, baselines
 from torchonline.privacy import PrivateLearner
 
 pytestmark = pytest.mark.fast
@@ -45,6 +45,8 @@ def built(entry: dict[str, Any]) -> Any:
         options.setdefault("noise_scale", 1.0)  # the default of 0.1.0
     if cls is LocalGLMRegression and "link" not in options:
         options.setdefault("ridge", 3.0 / (1.0 + options.get("feature_bound", 1.0)))  # the default of 0.1.0
+    if cls is CLAOONS:
+        options.setdefault("initial_scale", 1.0)  # the default of 0.1.0
     if issubclass(cls, PrivateLearner):
         options.setdefault("dim", 3)
     with warnings.catch_warnings():

@@ -20,6 +20,7 @@ from torchonline.environments import (
     Pareto,
     StudentT,
     TwoPoint,
+    VaryingNoiseBandit,
 )
 from torchonline.environments.simulated import SimulatedBandit
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Link, Logistic, Poisson
@@ -325,6 +326,86 @@ def test_a_drifting_bandit_starts_as_a_linear_one() -> None:
         DriftingBandit(2, 5, angle=1.0, every=0, noise=GaussianNoise())
 
 
+def two_scales(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    return torch.where(torch.rand(shape, generator=generator, dtype=torch.float64) < 0.9, 0.03125, 1.0)
+
+
+def silence(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    return torch.zeros(shape)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (4,), (2, 3)])
+@pytest.mark.parametrize("redraw", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_noise_of_varying_scale_is_that_of_a_linear_bandit_times_the_scale(batch_shape, redraw: bool, dtype) -> None:
+    options = {"noise": StudentT(2.1), "redraw": redraw, "batch_shape": batch_shape, "seed": 5, "dtype": dtype}
+    plain, varying = LinearBandit(3, 7, **options), VaryingNoiseBandit(3, 7, noise_scales=two_scales, **options)
+    same, quiet = (VaryingNoiseBandit(3, 7, noise_scales=law, **options) for law in (two_scales, silence))
+    before, generator = torch.get_rng_state(), torch.Generator().manual_seed(0)
+    for _ in range(30):
+        told, index = varying.noise_scale, torch.randint(7, batch_shape, generator=generator)
+        assert told.shape == batch_shape
+        assert told.dtype == dtype
+        assert torch.equal(varying.arms(), plain.arms())
+        assert varying.noise_scale is told  # looking changes nothing
+        assert torch.equal(told, same.noise_scale)
+        same.pull(6 - index)  # nor does the choice
+        x, reward, regret = varying.pull(index)
+        standard, silent = plain.pull(index), quiet.pull(index)
+        assert {reward.dtype, regret.dtype} == {dtype}
+        assert torch.equal(regret, standard.regret)
+        torch.testing.assert_close(silent.reward, (x * varying.theta).sum(-1))
+        rounding = {"rtol": 1e-9, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-3, "atol": 1e-5}
+        torch.testing.assert_close(reward - silent.reward, told * (standard.reward - silent.reward), **rounding)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert varying.noise_scale is not told
+
+
+def test_scales_follow_their_law_anew_in_each_round_and_trial() -> None:
+    environment = VaryingNoiseBandit(2, 3, noise=GaussianNoise(), noise_scales=two_scales, batch_shape=(50,), seed=1)
+    other = VaryingNoiseBandit(2, 3, noise=GaussianNoise(), noise_scales=two_scales, batch_shape=(50,), seed=2)
+    seen = []
+    for _ in range(100):
+        seen.append(environment.noise_scale)
+        environment.pull(torch.zeros(50, dtype=torch.int64))
+    scales = torch.stack(seen)
+    assert set(scales.unique().tolist()) == {0.03125, 1.0}
+    assert stats.binomtest(int((scales == 1.0).sum()), scales.numel(), 0.1).pvalue > 1e-3
+    assert not torch.equal(seen[0], other.noise_scale)
+
+
+@pytest.mark.parametrize(
+    ("law", "error"),
+    [
+        (1.0, TypeError),
+        (lambda shape, _: 1.0, TypeError),
+        (lambda shape, _: torch.ones(3), ValueError),
+        (lambda shape, _: -torch.ones(shape), ValueError),
+        (lambda shape, _: torch.full(shape, math.nan), ValueError),
+        (lambda shape, _: torch.full(shape, math.inf), ValueError),
+    ],
+)
+def test_a_law_of_scales_that_is_none_is_refused(law, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"^noise_scales: expected"):
+        VaryingNoiseBandit(2, 3, noise=GaussianNoise(), noise_scales=law, batch_shape=(2,))
+
+
+def test_a_learner_that_is_told_each_scale_has_less_regret() -> None:
+    totals = []
+    for told in (True, False):
+        environment = VaryingNoiseBandit(
+            2, 10, noise=GaussianNoise(), noise_scales=two_scales, redraw=True, batch_shape=(10,), seed=3
+        )
+        policy, total = OFUL(2, noise_scale=1.0, batch_shape=(10,)), torch.zeros(10)
+        for _ in range(200):
+            scale = environment.noise_scale if told else None
+            x, reward, regret = environment.pull(policy.select(environment.arms()))
+            policy.step(x, reward, scale)
+            total += regret
+        totals.append(total)
+    assert (totals[0] < 0.5 * totals[1]).all()
+
+
 @pytest.mark.parametrize(
     ("made", "text"),
     [
@@ -334,6 +415,10 @@ def test_a_drifting_bandit_starts_as_a_linear_one() -> None:
         (Pareto(1.5, symmetric=True), "Pareto(index=1.5, symmetric=True)"),
         (TwoPoint(0.01, scale=1.0), "TwoPoint(probability=0.01)"),
         (LinearBandit(3, 10, noise=StudentT(2.1)), "LinearBandit(dim=3, arms=10, noise=StudentT(df=2.1))"),
+        (
+            VaryingNoiseBandit(2, 5, noise=GaussianNoise(), noise_scales=two_scales, seed=7),
+            "VaryingNoiseBandit(dim=2, arms=5, noise=GaussianNoise(), noise_scales=two_scales, seed=7)",
+        ),
         (
             DriftingBandit(2, 5, noise=GaussianNoise(), angle=0.25, batch_shape=(4,), seed=7, dtype=torch.float32),
             "DriftingBandit(dim=2, arms=5, noise=GaussianNoise(), angle=0.25, batch_shape=(4,), seed=7, "

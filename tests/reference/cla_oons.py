@@ -16,7 +16,7 @@ class CLAOONSReference:
     """
 
     def __init__(
-        self, dim: int, *, gradient_scale: float | None = 1.0, length_scale: float = 1.0, preset: str = "default"
+        self, dim: int, *, gradient_scale: float | None = None, length_scale: float = 1.0, preset: str = "default"
     ) -> None:
         self.dim, self.B, self.D, self.first = dim, gradient_scale or 0.0, length_scale, length_scale
         self.learner = OONSReference(dim, z=self.B, radius=self.D, length=self.first, preset=PRESETS[preset])

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
 from tests.reference.ball import multiplier
+from tests.reference.msmwc import MasterReference
 
 Decide = Callable[[list[np.ndarray], list[np.ndarray]], np.ndarray]
 
@@ -102,8 +104,8 @@ def optimistic_omd(radius_bound: float, lipschitz: float = 1.0, smoothness: floa
     return after_the_first(decide)
 
 
-def oftrl(radius_bound: float, lipschitz: float = 1.0, smoothness: float = 0.0) -> Decide:
-    """Sachs et al. (2022), equation (2) with the step sizes of Theorem 5."""
+def oftrl(radius_bound: float, lipschitz: float = 1.0, smoothness: float = 0.0, schedule: str = "recursive") -> Decide:
+    """Sachs et al. (2022), equation (2) with the step sizes of Theorem 5, or with the least of two."""
 
     def decide(past: list[np.ndarray], decisions: list[np.ndarray]) -> np.ndarray:
         nu = 2.0 * lipschitz * radius_bound + smoothness * radius_bound**2
@@ -111,6 +113,9 @@ def oftrl(radius_bound: float, lipschitz: float = 1.0, smoothness: float = 0.0) 
         for error in errors(past):
             spent += eta * error
             eta = radius_bound**2 / (nu + spent)
+        if schedule == "minimum":
+            root = math.sqrt(sum(errors(past)))
+            eta = min(radius_bound**2 / nu, radius_bound / root if root > 0.0 else math.inf)
         # The stationary point of <linear, x> + |x|^2 / eta; all directions weigh the same, so the ball's is below it.
         return on_ball(-eta / 2.0 * (sum(past) + past[-1]), radius_bound)
 
@@ -144,3 +149,164 @@ def parameter_free_mirror_descent(
         return -min(alpha * math.expm1(depth), radius_bound) * linear / length
 
     return after_the_first(decide)
+
+
+def solo_ftrl(length_scale: float = 1.0, radius_bound: float = math.inf) -> Decide:
+    """Orabona and Pal (2018), with a squared norm, from the condition that the slope is 0."""
+
+    def decide(past: list[np.ndarray], decisions: list[np.ndarray]) -> np.ndarray:
+        weight = math.sqrt(sum(float(g @ g) for g in past)) / length_scale
+        return on_ball(-sum(past) / weight if weight > 0.0 else np.zeros(3), radius_bound)
+
+    return after_the_first(decide)
+
+
+def dog(initial_distance: float = 1e-6, step_scale: float = 1.0) -> Decide:
+    """Ivgi, Hinder and Carmon (2023)."""
+
+    def decide(past: list[np.ndarray], decisions: list[np.ndarray]) -> np.ndarray:
+        r = max([initial_distance, *(float(np.linalg.norm(x)) for x in decisions)])
+        G = sum(float(g @ g) for g in past)
+        return decisions[-1] - (step_scale * r / math.sqrt(G) * past[-1] if G > 0.0 else 0.0)
+
+    return after_the_first(decide)
+
+
+def dowg(initial_distance: float = 0.01, step_scale: float = 1.0) -> Decide:
+    """Khaled, Mishchenko and Jin (2023)."""
+
+    def decide(past: list[np.ndarray], decisions: list[np.ndarray]) -> np.ndarray:
+        lengths = np.maximum.accumulate([initial_distance, *(float(np.linalg.norm(x)) for x in decisions)])[1:]
+        V = sum(float(r**2 * (g @ g)) for r, g in zip(lengths, past, strict=True))
+        return decisions[-1] - (step_scale * lengths[-1] ** 2 / math.sqrt(V) * past[-1] if V > 0.0 else 0.0)
+
+    return after_the_first(decide)
+
+
+def d_adaptation(initial_distance: float = 1e-6, step_scale: float = 1.0) -> Decide:
+    """Defazio and Mishchenko (2023), for gradient descent: all estimates from the start."""
+
+    def decide(past: list[np.ndarray], decisions: list[np.ndarray]) -> np.ndarray:
+        first = next((float(np.linalg.norm(g)) for g in past if g.any()), 1.0)
+        d, lost, x = initial_distance, 0.0, np.zeros(3)
+        for g, before in zip(past, decisions, strict=True):
+            rate = step_scale * d / first
+            lost += rate * float(g @ before)
+            x = before - rate * g
+            d = max(d, -2.0 * lost / float(np.linalg.norm(x))) if x.any() else d
+        return x
+
+    return after_the_first(decide)
+
+
+def prodigy(initial_distance: float = 1e-6, step_scale: float = 1.0) -> Decide:
+    """Mishchenko and Defazio (2024), in the form of Adam: each mean as a sum over the past."""
+
+    def decide(past: list[np.ndarray], decisions: list[np.ndarray]) -> np.ndarray:
+        beta_1, beta_2, epsilon = 0.9, 0.999, 1e-8
+        d = [initial_distance]
+        rows, points = np.array(past), np.array(decisions)
+        for t in range(1, len(past) + 1):
+            decay = beta_2 ** (0.5 * np.arange(t - 1, -1, -1)) * np.square(d)
+            weight = float(np.abs(decay @ rows[:t]).sum())
+            won = -float(decay @ (rows[:t] * points[:t]).sum(1))
+            d.append(max(d[-1], step_scale * won / weight if weight > 0.0 else 0.0))
+        age, known = np.arange(len(past) - 1, -1, -1), np.array(d[:-1])
+        m = (1.0 - beta_1) * (beta_1**age * known) @ rows
+        v = (1.0 - beta_2) * (beta_2**age * known**2) @ rows**2
+        return points[-1] - d[-2] * m / (np.sqrt(v) + d[-1] * epsilon)
+
+    return after_the_first(decide)
+
+
+def schedule_free(step_size: float = 1.0, momentum: float = 0.9) -> Decide:
+    """Defazio et al. (2024): the mean of the points of gradient descent after the first."""
+
+    def decide(past: list[np.ndarray], decisions: list[np.ndarray]) -> np.ndarray:
+        return -step_size * np.cumsum(past, 0).mean(0)
+
+    return after_the_first(decide)
+
+
+class Bets:
+    """Cutkosky and Orabona (2018) and Cutkosky (2019), in the units of the loss, with all that was learnt from."""
+
+    def __init__(
+        self, length_scale: float = 1.0, lipschitz: float | None = None, radius_bound: float = math.inf
+    ) -> None:
+        self.h, self.grows, self.length_scale, self.radius = lipschitz or 0.0, lipschitz is None, length_scale, 0.0
+        self.radius = 0.0 if self.grows else radius_bound
+        self.W, self.A, self.b, self.square, self.ratios = length_scale * self.h, self.h**2, 0.0, 0.0, 0.0
+        self.first, self.y, self.w, self.x = self.h, np.zeros(3), np.zeros(3), np.zeros(3)
+        self.radii: list[float] = []
+        self.cut: list[np.ndarray] = []
+        self.learnt: list[np.ndarray] = []
+
+    def learn(self, gradient: np.ndarray) -> None:
+        beta, length = (2.0 - math.log(3.0)) / 2.0, float(np.linalg.norm(gradient))
+        self.radii.append(self.radius)
+        if self.h == 0.0:
+            self.first = self.h = length
+            self.W, self.A = self.length_scale * length, length**2
+        g = on_ball(gradient, self.h)
+        self.cut.append(g)
+        if np.linalg.norm(self.w) > self.radius:
+            n = self.w / np.linalg.norm(self.w)
+            g = g - min(float(g @ n), 0.0) * n
+        self.learnt.append(g)
+        s = float(g @ self.y)
+        zeta = s / (1.0 - s * self.b)
+        self.W *= 1.0 - s * self.b
+        self.A += zeta**2
+        self.square += float(g @ g)
+        if self.grows:
+            self.h = max(self.h, length)
+        if self.h > 0.0:
+            self.b = float(np.clip(self.b - zeta / (beta * self.A), -0.5 / self.h, 0.5 / self.h))
+            self.ratios += length / self.h
+        if self.square > 0.0:
+            self.y = on_ball(self.y - math.sqrt(2.0 / self.square) * g, 1.0)
+        if self.grows:
+            self.radius = self.length_scale * math.sqrt(self.ratios)
+        self.w = self.b * self.W * self.y
+        self.x = on_ball(self.w, self.radius)
+
+
+def scale_free_coin_betting(**options: Any) -> Decide:
+    """One round more in each call."""
+    bets = Bets(**options)
+
+    def decide(past: list[np.ndarray], decisions: list[np.ndarray]) -> np.ndarray:
+        if past:
+            bets.learn(past[-1])
+        return bets.x
+
+    return decide
+
+
+def expert_ensemble(lipschitz: float = 1.0, horizon: int = 256, length_scale: float = 1.0) -> Decide:
+    """Chen, Luo and Wei (2021): the learners from the start, weighed by the reference of the master."""
+    radii = [length_scale]
+    while radii[-1] < length_scale * horizon:
+        radii.append(2.0 * radii[-1])
+
+    sizes, z = np.array(radii), [np.zeros(3)] * len(radii)
+    master = MasterReference(lipschitz * sizes, horizon)
+    rows = np.zeros((len(radii), 3))
+    V, m = 0.0, np.zeros(3)
+
+    def steps() -> list[float]:
+        return [2.0 * R / math.sqrt(4.0 * lipschitz**2 + V) for R in radii]
+
+    def decide(past: list[np.ndarray], decisions: list[np.ndarray]) -> np.ndarray:
+        """One round more than before; the state is that of the rounds so far."""
+        nonlocal rows, z, V, m
+        if past:
+            g = on_ball(past[-1], lipschitz)
+            master.learn(rows @ g)
+            z = [on_ball(point - eta * g, R) for point, eta, R in zip(z, steps(), radii, strict=True)]
+            V, m = V + float((g - m) @ (g - m)), g
+            rows = np.array([on_ball(point - eta * g, R) for point, eta, R in zip(z, steps(), radii, strict=True)])
+        return master.play(rows @ m) @ rows
+
+    return decide

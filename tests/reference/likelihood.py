@@ -111,6 +111,11 @@ def glm_ucb(history: History, S: float, L: float, ridge: float, delta: float, sc
     )
 
 
+def growing(history: History) -> float:
+    """The ridge d log(1 + t) that round t + 1 finds, after t rounds: d log(2 + t)."""
+    return history.dim * math.log(2 + len(history.r))
+
+
 def ofuglb(history: History, S: float, delta: float) -> tuple[np.ndarray, float]:
     """The estimate, and what the loss may be above its own; the best c is looked for."""
     history.ridge = 0.0
@@ -139,6 +144,21 @@ def ofulog_r(history: History, S: float, L: float, delta: float, ridge: float | 
     for _ in range(500):  # to the one root above 0, from below
         b = gamma * math.sqrt(1.0 + min(L * b / math.sqrt(lam), L * (S + float(np.linalg.norm(theta)))))
     return theta, b * b
+
+
+def ofulog_r_of_program(history: History, S: float, L: float, delta: float) -> tuple[np.ndarray, float]:
+    """The authors' program, which has L = 1: its features are x / L and its parameter is L theta."""
+    d, scaled = history.dim, History(history.family, history.dim, growing(history) / L**2)
+    scaled.x, scaled.r, scaled.w = history.x / L, history.r, history.w
+    theta, lam, S = scaled.minimum(math.inf), scaled.ridge, S * L
+    half = 0.5 * np.linalg.slogdet(scaled.hessian(theta))[1]
+    ratio = math.log(chi2(d).cdf(2 * lam) / chi2(d).cdf(lam))
+    gamma_1 = math.sqrt(lam) * (0.5 + S) + 2 / math.sqrt(lam) * (
+        math.log(1 / delta) + half - 0.5 * d * math.log(lam) + ratio
+    )
+    gamma_2 = math.sqrt(lam) * S + math.log(1 / delta) + ratio + half - 0.5 * d * math.log(lam)
+    gamma = min(gamma_1, gamma_2)
+    return theta / L, (gamma + gamma**2 / lam) ** 2
 
 
 class RSGLinCBReference:
@@ -181,3 +201,43 @@ class RSGLinCBReference:
         else:
             self.rest.add(x, r, w)
             self.H = self.H + w * self.rest.family.slope(x @ self.theta_o) / math.e * np.outer(x, x)
+
+
+class RSGLinCBProgram:
+    """The program of the paper's experiments for R = L = 1, but for a matrix H that has no second name; with dispersions."""
+
+    def __init__(self, family: Family, dim: int, horizon: int, S: float, delta: float) -> None:
+        ell = dim * math.log(horizon / delta)
+        self.S, self.ridge = S, 0.5
+        self.kappa = 1.0 / min(family.slope(S), family.slope(-S))
+        self.gamma, self.beta = S * math.sqrt(ell), 4.0 * math.sqrt(ell)
+        self.threshold = 1.0 / (0.01 * self.kappa * S**2 * dim)
+        self.warm, self.all = History(family, dim, 0.5), History(family, dim, 0.5)
+        self.V, self.H, self.H_tau = 0.5 * np.eye(dim), 0.5 * np.eye(dim), 0.0 * np.eye(dim)
+        self.theta_o = self.theta = np.zeros(dim)
+        self.kinds: list[str] = []
+
+    def choose(self, arms: np.ndarray) -> int:
+        uncertainty = width(arms, self.V)
+        if uncertainty.max() ** 2 > self.threshold:
+            self.kinds.append("warm-up")
+            return int(uncertainty.argmax())
+        kind = "play"
+        if np.linalg.det(self.H) >= 1.5 * np.linalg.det(self.H_tau):
+            self.H_tau, self.theta, kind = self.H, self.all.minimum(self.S), "fit"
+        self.kinds.append(kind)
+        spread = self.gamma * math.sqrt(self.kappa) * uncertainty
+        upper, lower = arms @ self.theta_o + spread, arms @ self.theta_o - spread
+        left = np.flatnonzero(upper >= lower.max())
+        self.ruled_out = len(arms) - len(left)
+        index = arms[left] @ ((self.theta_o + self.theta) / 2) + self.beta * width(arms[left], self.H_tau)
+        return int(left[index.argmax()])
+
+    def learn(self, x: np.ndarray, r: float, w: float) -> None:
+        self.all.add(x, r, w)
+        if self.kinds[-1] == "warm-up":
+            self.warm.add(x, r, w)
+            self.V = self.V + w * np.outer(x, x)
+            self.theta_o = self.warm.minimum(self.S)
+        else:
+            self.H = self.H + w * self.all.family.slope(x @ self.theta_o) * np.outer(x, x)

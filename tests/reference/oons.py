@@ -48,6 +48,7 @@ class OONSReference:
     """One learner: :meth:`play` with a hint, then :meth:`learn` from the gradient.
 
     ``form="frozen"`` keeps the multiple of the identity at its running maximum, rounded up to a power of two times the first.
+    With a domain, ``onto`` projects onto it, in the norm of a matrix, and ``begin`` is where the learner begins.
     """
 
     def __init__(
@@ -60,7 +61,10 @@ class OONSReference:
         preset: str = "default",
         form: str = "eigen",
         guard: bool = True,
+        onto: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
+        begin: np.ndarray | None = None,
     ) -> None:
+        self.onto, self.begin = onto, np.zeros(dim) if begin is None else begin
         self.kappa, self.cap, self.look, self.ridge = PRESETS[preset]
         # Whether an error longer than z is cut to it.
         self.guard = guard
@@ -71,7 +75,7 @@ class OONSReference:
 
     def restart(self, dim: int, z: float) -> None:
         self.z = self.first = z
-        self.centre, self.M, self.energy = np.zeros(dim), np.zeros((dim, dim)), 0.0
+        self.centre, self.M, self.energy = self.begin, np.zeros((dim, dim)), 0.0
         self.start, self.doublings = 0.0, 0
 
     def play(self, hint: np.ndarray) -> np.ndarray:
@@ -97,12 +101,13 @@ class OONSReference:
 
     def argmin(self, linear: np.ndarray) -> np.ndarray:
         """Of ``<x, linear> + ||x - centre||_A^2 / 2`` over the ball."""
-        return project(self.A, self.centre - np.linalg.solve(self.A, linear), self.radius)
+        free = self.centre - np.linalg.solve(self.A, linear)
+        return project(self.A, free, self.radius) if self.onto is None else self.onto(self.A, free)
 
     def learn(self, gradient: np.ndarray) -> None:
         e = shrunk(gradient - self.hint, self.z if self.guard else math.inf)
         self.clipped += bool(np.linalg.norm(gradient - self.hint) > self.z)
-        v = (1.0 + self.kappa * self.eta * (self.x @ e)) * e
+        v = (1.0 + self.kappa * self.eta * ((self.x - self.begin) @ e)) * e
         self.centre = self.argmin(self.hint + v)
         self.M = self.M + self.eta * np.outer(v, v)
         self.energy += float(e @ e)

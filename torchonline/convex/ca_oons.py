@@ -7,10 +7,11 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from torchonline.convex.domains import Domain, projectable
 from torchonline.convex.experts.master import MsMwCMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.oons import OONS
-from torchonline.core.backend import SMALL_STEP
+from torchonline.core.backend import SMALL_STEP, in_python
 from torchonline.core.checks import one_of, positive_size, rounds_at_most
 from torchonline.core.ops import assign_, column, count_, matvec, real, row_dots, where
 from torchonline.core.options import LearnerOptions, with_former_names
@@ -47,6 +48,11 @@ class CAOONS(ConvexLearner):
     :math:`D/\ell`. A loss further from that at the origin than G :math:`D_j` is cut and counted in ``meta.clipped_rounds``. Then
     nothing is promised. For a squared loss on an unbounded domain take ``"linear"``.
 
+    With a ``domain``, learner j plays in what the domain has in the ball of radius :math:`D_j` around the domain's start
+    :math:`x_0`, and :math:`x - x_0`, :math:`u - x_0` and :math:`f_t(x_0)` take the places of x, u and :math:`f_t(0)`.
+    There is no learner beyond the first whose ball holds the domain. A domain of known size needs no CA-OONS: this is for
+    comparators that may be much closer to :math:`x_0` than the domain is large.
+
     Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`. This costs at
     most :math:`3G\|u\|^2/\ell` more; T is :math:`2^{30}` in the logarithms of the weights (proof: docs/parameter_free.md).
     Cost of a round: that of N learners in one batch, and O(N (N + ln T)) for their weights.
@@ -57,6 +63,7 @@ class CAOONS(ConvexLearner):
         horizon: number of rounds T that the guarantee is for; None for any number up to 2^30.
         meta: ``"values"``, ``"linear"`` or ``"paper"``.
         preset, form, sketch_size: those of :class:`~torchonline.OONS`. The preset ``"paper"`` is for the weights too.
+        domain: a convex set for decisions, as for :class:`~torchonline.OONS`; None for the whole space.
         length_scale: :math:`\ell > 0`, half of the smallest radius. Shorter comparators cost as much as one of this length.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
@@ -95,6 +102,7 @@ class CAOONS(ConvexLearner):
         length_scale: float = 1.0,
         form: str = "eigen",
         sketch_size: int = 16,
+        domain: Domain | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         one_of("meta", meta, METAS)
@@ -103,6 +111,10 @@ class CAOONS(ConvexLearner):
             horizon = rounds_at_most("horizon", horizon)
             length_scale = positive_size("length_scale", length_scale, torch.float64)
             levels = max(1, math.ceil(math.log2(horizon / min(1.0, length_scale)) - 1e-9))
+        if domain is not None:  # no learner beyond the first whose ball holds the domain
+            length_scale = positive_size("length_scale", length_scale, torch.float64)
+            extent = projectable(domain, dim).extent()
+            levels = max(1, min(levels, math.ceil(math.log2(extent / length_scale) - 1e-9)))
         points = {"values": levels + 1, "linear": 1, "paper": levels}[meta]
         super().__init__(dim, points=points, **options)
         if meta == "paper":
@@ -114,13 +126,14 @@ class CAOONS(ConvexLearner):
         self._size("lipschitz * length_scale * 2^levels", ranges[-1])  # the largest of the losses
         self.horizon, self.levels, self.grows = horizon, levels, horizon is None
         self.mode, self.mode_number, self.needs_values = meta, METAS.index(meta), meta == "values"
-        of_bases: Any = {"preset": preset, "form": form, "sketch_size": sketch_size}
+        self.domain = domain
+        of_bases: Any = {"preset": preset, "form": form, "sketch_size": sketch_size, "domain": domain}
         of_bases |= options | {"batch_shape": (*self.batch_shape, levels)}
         radius = torch.tensor(radii, dtype=torch.float64).expand(*self.batch_shape, levels)
         self.bases = OONS(dim, lipschitz=lipschitz, radius_bound=radius, **of_bases)
         of_meta = "paper" if preset == "paper" else "default"
         self.meta = MsMwCMaster(ranges, horizon=horizon or 2**LEVELS, preset=of_meta, **options)
-        self.is_exportable = self.bases.is_exportable
+        self.is_exportable, self.is_scriptable = self.bases.is_exportable, self.bases.is_scriptable
         self._create_buffers()
         self.is_small = math.prod(self.batch_shape) * levels * self.dim**2 < SMALL_STEP  # in any form
         self._reset()
@@ -130,8 +143,24 @@ class CAOONS(ConvexLearner):
         if self.grows:  # the learners that are not awake in the first round sleep
             self.meta._set_available_(self._awake().expand_as(self.meta.available))
 
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        start = {} if self.domain is None else {"decision": self.domain.start()}
+        return super()._initial_state() | start
+
     def _tables(self) -> dict[str, Tensor]:
         return {"sleeping_rounds": 2.0 ** torch.arange(self.levels, dtype=torch.float64) - 1.0}
+
+    def _options(self) -> list[tuple[str, float]]:
+        return super()._options() + ([] if self.domain is None else self.domain.parameters())
+
+    def _start_in_python(self) -> Any:
+        zero = torch.zeros_like(self.decision)
+        return zero if self.domain is None else zero + self.bases.origin
+
+    @in_python(_start_in_python)
+    def _start(self) -> Tensor:
+        """Return the origin, or the start of the domain, ``(*B, d)``."""
+        return torch.zeros_like(self.decision)
 
     @torch.jit.export
     @one_at_a_time
@@ -140,7 +169,7 @@ class CAOONS(ConvexLearner):
             return self.decision.unsqueeze(-2).clone()
         points = self.bases.decision
         if self.mode == "values":
-            points = torch.cat([points, torch.zeros_like(self.decision).unsqueeze(-2)], -2)
+            points = torch.cat([points, self._start().unsqueeze(-2)], -2)
         return points.clone()
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
@@ -151,13 +180,13 @@ class CAOONS(ConvexLearner):
             gradients = gradients[..., :-1, :]
             losses = values[..., :-1] - values[..., -1:]
         else:
-            losses = row_dots(gradients, bases.decision)
+            losses = row_dots(gradients, bases._from_start(bases.decision))
         if self.grows:
             awake = self._awake()
             gradients = where(awake[..., None], gradients, 0.0 * gradients)
             losses = where(awake, losses, 0.0 * losses)
         bases._observe(gradients, None)
-        hint = losses if self.mode == "values" else row_dots(bases.hint, bases.decision)
+        hint = losses if self.mode == "values" else row_dots(bases.hint, bases._from_start(bases.decision))
         count_(self.rounds)
         meta._observe_and_expect(losses, hint, self._awake() if self.grows else None)
         assign_(self.decision, matvec(bases.decision.mT, meta.decision))

@@ -1,13 +1,27 @@
 """CLA-OONS: OONS that starts anew when its radius has become too small."""
 
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
+from torchonline.convex.domains import Domain
 from torchonline.convex.optimistic_newton import PRESETS, OptimisticNewton
-from torchonline.core.backend import may_hold
-from torchonline.core.ops import along, assign_, dot, fill_, increase_, maximum, nonzero, number, or_one, sqrt, where
+from torchonline.core.backend import in_python, may_hold
+from torchonline.core.ops import (
+    along,
+    assign_,
+    at_most,
+    dot,
+    fill_,
+    increase_,
+    maximum,
+    nonzero,
+    number,
+    or_one,
+    sqrt,
+    where,
+)
 from torchonline.core.options import LearnerOptions, with_former_names
 
 
@@ -22,7 +36,10 @@ class CLAOONS(OptimisticNewton):
         S_t = \sum_{s \le t}\frac{\|g_s\|}{\max_{r \le s}\|g_r\|} .
 
     Decisions stay in the ball of radius :math:`D_t`. When :math:`D_t < D_1\sqrt{S_t}`, the radius becomes
-    :math:`2D_1\sqrt{S_t}` and the learner starts anew, at the origin.
+    :math:`2D_1\sqrt{S_t}` and the learner starts anew, at the origin. With a ``domain``, the ball is around the domain's start
+    :math:`x_0`, where the learner starts anew, and decisions stay in both. A radius stops growing at R, the largest distance of a
+    point of the domain from :math:`x_0`. Then the guarantee holds for u of the domain, with :math:`u - x_0` for u and
+    :math:`D_T \le \max\{D_1, \min\{R, 2D_1\sqrt{S_T}\}\}`.
 
     Guarantee, with the default preset. For convex losses, every u and any G :math:`\ge z_1` that no gradient exceeds in length,
 
@@ -30,8 +47,12 @@ class CLAOONS(OptimisticNewton):
         \text{regret} = \tilde O\big((D_1 + \|u\|^2/D_1)\sqrt{\textstyle\sum_t\|g_t - g_{t-1}\|^2} + G\,D_T + G\|u\|^3/D_1^2
         + G\|u\|^2/D_1\big), \qquad D_T \le \max\{D_1, 2D_1\sqrt{S_T}\},
 
-    without knowledge of G or :math:`\|u\|` (Theorem 5.1 of the reference, corrected: docs/parameter_free.md). The
-    logarithms are of T and :math:`G/z_1`. :math:`G\,D_T` is of order :math:`GD_1\sqrt T` unless gradients vanish.
+    without knowledge of G or :math:`\|u\|` (Theorem 4.5 of the reference, corrected: docs/parameter_free.md). The
+    logarithms are of T and :math:`G/z_1`. :math:`G\,D_T` is of order :math:`GD_1\sqrt T` unless gradients vanish. In the
+    stochastically extended adversarial model it is at most :math:`GD_1(1 + 2\sqrt{(\sigma_{1:T} + G_{1:T})/z_1})` in
+    expectation, where :math:`\sigma_{1:T}` and :math:`G_{1:T}` sum the mean lengths of the noise and the lengths of the expected
+    gradients: the reference's :math:`\sqrt{\sigma_{1:T} + G_{1:T}}`, with units. By default :math:`z_1` is the length of the
+    first gradient that is not 0, which costs :math:`z_1\|u\|` more. Then decisions do not depend on the unit of the loss.
     ``form="sketch"`` adds :math:`2D^2` times ``curvature.removed_spectrum`` for each start.
 
     This learner is here because the paper has it. In noise its regret grows almost like T for long: take
@@ -40,12 +61,14 @@ class CLAOONS(OptimisticNewton):
 
     Args:
         dim: number of coordinates d.
-        gradient_scale: :math:`z_1` > 0, below or about the length of a gradient; None for the length of the first
-            gradient that is not 0. That gradient is then not learnt from.
+        gradient_scale: :math:`z_1`. None, the default, takes the length of the first gradient that is not 0, which is then not
+            learnt from. A number > 0 must be below or about the length of a gradient: where gradients are much shorter, the
+            learner hardly moves, and the bound, whose G is at least :math:`z_1`, says nothing.
         length_scale: first radius :math:`D_1` > 0, the unit of length.
         preset: ``"default"``: kappa, cap, look 9, 18, 2.25 and the ridge :math:`z/D_1`; ``"paper"``: 32, 64, 4, the ridge
             :math:`4z^2`, and a :math:`\max\|g\|` of at least 1.
         form, sketch_size: those of :class:`~torchonline.OONS`, without ``"frozen"``.
+        domain: a convex set for decisions, as for :class:`~torchonline.OONS`; None for the whole space.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -83,14 +106,18 @@ class CLAOONS(OptimisticNewton):
         self,
         dim: int,
         *,
-        gradient_scale: float | None = 1.0,
+        gradient_scale: float | None = None,
         length_scale: float = 1.0,
         preset: str = "default",
         form: str = "eigen",
         sketch_size: int = 16,
+        domain: Domain | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(dim, length_scale=length_scale, preset=preset, form=form, sketch_size=sketch_size, **options)
+        of_all: Any = {"length_scale": length_scale, "preset": preset, "form": form, "sketch_size": sketch_size}
+        super().__init__(dim, domain=domain, **of_all, **options)
+        # A ball that holds the domain need not grow. The state may have rounded its radius.
+        self.large_enough = self.extent * (1.0 - 1e-6)
         self.gradient_scale = None if gradient_scale is None else self._size("gradient_scale", gradient_scale)
         one = torch.ones(self.batch_shape, dtype=torch.float64)
         self._start_(self.length_scale * one, (self.gradient_scale or 1.0) * one)
@@ -120,16 +147,26 @@ class CLAOONS(OptimisticNewton):
         increase_(self.relative_norm_sum, gradient_norm / nonzero(self.largest_gradient_norm))
         length_unit = number(self.length_unit)
         needed = length_unit * sqrt(self.relative_norm_sum)
-        due = self.radius < needed
+        due = (self.radius < needed) & (self.radius < self.large_enough)
         if may_hold(due):  # begin again at the origin, in a larger ball
-            fill_(self.centre, due[..., None], 0.0)
+            self._go_back_(due)
             fill_(self.error_square_sum, due, 0.0)
             self.curvature.forget_(due)
             assign_(self.first_error_bound, where(due, self.error_bound, self.first_error_bound))
-            assign_(self.radius, where(due, 2.0 * needed, self.radius))
+            assign_(self.radius, where(due, at_most(2.0 * needed, self.extent), self.radius))
             increase_(self.restart_count, due)
         # While all gradients have been 0, any positive number will do for the scale.
         known = or_one(error_bound)
         ridge = self._ridge(where(error_bound > 0.0, self.first_error_bound, known), length_unit)
         radius = number(self.radius)
         self._play_(ridge, known, length_unit, radius, radius)
+
+    def _go_back_in_python_(self, due: Any) -> None:
+        fill_(self.centre, due[..., None], 0.0)
+        if self.domain is not None:
+            assign_(self.centre, where(due[..., None], self.origin, self.centre))
+
+    @in_python(_go_back_in_python_)
+    def _go_back_(self, due: Tensor) -> None:
+        """Put the centre back to the start where ``due``, ``(*B)``."""
+        fill_(self.centre, due[..., None], 0.0)

@@ -1,7 +1,7 @@
 r"""Curvature of the losses so far, :math:`A = cI + \sum_s v_sv_s^\top`."""
 
 import math
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import Tensor
@@ -83,6 +83,10 @@ class Curvature(Learner):
         """Remove all added terms where ``due``, ``(*B)``. The caller sets c afterwards."""
         raise NotImplementedError
 
+    def dense(self) -> Any:
+        """Return A, ``(*B, d, d)``. This method is for Python only."""
+        raise NotImplementedError
+
 
 class EigenCurvature(Curvature):
     """A by its eigenvectors: exact for any c, at O(d^3) a round."""
@@ -124,6 +128,10 @@ class EigenCurvature(Curvature):
         if self.lost is not None:
             fill_(self.lost, due[..., None, None], 0.0)
         fill_(self.eigenvalues, due[..., None], 0.0)
+
+    def dense(self) -> Any:
+        values = self.eigenvalues + column(self.identity_multiple)
+        return (self.eigenvectors * values[..., None, :]) @ self.eigenvectors.mT
 
 
 class FrozenCurvature(Curvature):
@@ -180,6 +188,9 @@ class FrozenCurvature(Curvature):
     def project(self, point: Tensor) -> Tensor:
         project_ball_(point, self.matrix, 1.0, self.validate)
         return point
+
+    def dense(self) -> Any:
+        return self.matrix
 
 
 class SketchCurvature(Curvature):
@@ -249,3 +260,6 @@ class SketchCurvature(Curvature):
         fill_(self.sketch, due[..., None, None], 0.0)
         fill_(self.gram, due[..., None, None], 0.0)
         fill_(self.removed_spectrum, due, 0.0)
+
+    def dense(self) -> Any:
+        return add_diagonal(self.sketch.mT @ self.sketch, self.identity_multiple + self.removed_spectrum)

@@ -1,17 +1,19 @@
-"""Convex domains with a linear minimization oracle, for Frank-Wolfe methods."""
+"""Convex domains: linear minimization, and projections in the norm of a matrix."""
 
 import hashlib
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import positive, positive_integer
+from torchonline.convex.projections import project_between, project_hull
+from torchonline.core.checks import instance_of, kind, positive, positive_integer
 from torchonline.core.inputs import check_floats
 from torchonline.core.ops import at_least, norms, sign
 from torchonline.core.write_once import WriteOnce
-from torchonline.linalg import coordinate_vector
+from torchonline.linalg import coordinate_vector, project_ball
 
 TINY = 1e-300
 
@@ -19,7 +21,8 @@ TINY = 1e-300
 class Domain(WriteOnce):
     """Base class of the domains: convex sets, and where linear functions are least.
 
-    A domain of your own sets ``dim`` and implements the three methods. Nothing of it may depend on data.
+    A domain of your own sets ``dim`` and implements ``start``, ``minimizer`` and ``parameters``; for OONS and its relatives
+    ``start``, ``parameters``, ``project`` and ``extent``. Nothing of it may depend on data.
 
     Example:
         >>> class Ball(Domain):
@@ -43,6 +46,9 @@ class Domain(WriteOnce):
     dim: int
     takes_arrays = False  # whether `minimizer` also takes NumPy arrays, and then returns one
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(dim={self.dim})"
+
     def start(self) -> Tensor:
         """Return a point of the domain to begin at, ``(d)``, float64."""
         raise NotImplementedError
@@ -53,6 +59,17 @@ class Domain(WriteOnce):
 
     def parameters(self) -> list[tuple[str, float]]:
         """Return (name, value) pairs that tell this domain from others."""
+        raise NotImplementedError
+
+    def project(self, point: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        r"""Return the x of the domain that minimises :math:`(x - p)^\top A(x - p)`.
+
+        Arrays are float64: p, ``(d)``, and A, symmetric positive definite, ``(d, d)``. The result is exact but for rounding.
+        """
+        raise NotImplementedError
+
+    def extent(self) -> float:
+        """Return the largest distance of a point of the domain from ``start()``."""
         raise NotImplementedError
 
 
@@ -101,6 +118,22 @@ class LpBall(Domain):
     def parameters(self) -> list[tuple[str, float]]:
         return [("norm", self.norm), ("radius_bound", self.radius)]
 
+    def project(self, point: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Project onto the ball, for the norms 1, 2 and infinity."""
+        if self.norm == 2.0:
+            project: Any = project_ball  # which takes arrays too
+            return project(point, matrix, self.radius)
+        if self.norm == math.inf:
+            ends = np.full(self.dim, self.radius)
+            return project_between(point, matrix, -ends, ends)
+        if self.norm == 1.0:
+            sides = self.radius * np.eye(self.dim)
+            return project_hull(point, matrix, np.concatenate([sides, -sides]))
+        raise NotImplementedError
+
+    def extent(self) -> float:
+        return self.radius * self.dim ** max(0.0, 0.5 - 1.0 / self.norm)
+
 
 class Vertices(Domain):
     """Base class of the polytopes: domains with a list of vertices."""
@@ -119,6 +152,17 @@ class Vertices(Domain):
 
     def minimizer(self, direction: Tensor) -> Tensor:
         return self.vertex(self.scores(direction).argmin(-1))
+
+    def project(self, point: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Project onto the polytope by Wolfe's method. Cost: O(md + d^3) for each change of a face."""
+        return project_hull(point, matrix, self._vertices())
+
+    def extent(self) -> float:
+        return float(np.linalg.norm(self._vertices() - self.start().cpu().numpy(), axis=-1).max())
+
+    def _vertices(self) -> np.ndarray:
+        """Return all vertices, ``(count, d)``."""
+        return self.vertex(torch.arange(self.count, device="cpu")).numpy()
 
 
 class CrossPolytope(LpBall, Vertices):
@@ -208,6 +252,13 @@ class Simplex(Vertices):
     def parameters(self) -> list[tuple[str, float]]:
         return [("radius", self.radius)]
 
+    def project(self, point: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Project onto the simplex by active sets. Cost: O(d^3) for each change of a face."""
+        return project_between(point, matrix, np.zeros(self.dim), np.full(self.dim, math.inf), self.radius)
+
+    def extent(self) -> float:
+        return self.radius * math.sqrt(1.0 - 1.0 / self.dim)
+
 
 class Box(Domain):
     """Each coordinate between two bounds, which must not depend on the data.
@@ -241,6 +292,13 @@ class Box(Domain):
 
     def parameters(self) -> list[tuple[str, float]]:
         return digests("the box", torch.stack([self.lower, self.upper]))
+
+    def project(self, point: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Project onto the box by active sets. Cost: O(d^3) for each change of a face."""
+        return project_between(point, matrix, self.lower.numpy(), self.upper.numpy())
+
+    def extent(self) -> float:
+        return float((0.5 * (self.upper - self.lower)).norm())
 
 
 class NuclearBall(Domain):
@@ -276,6 +334,28 @@ class NuclearBall(Domain):
 
     def parameters(self) -> list[tuple[str, float]]:
         return [("rows", float(self.rows)), ("columns", float(self.columns)), ("radius", self.radius)]
+
+
+def projectable(domain: Any, dim: int) -> Domain:
+    """Return a domain of a dimension that can be projected onto, or raise."""
+    instance_of("domain", domain, Domain, "None or a Domain")
+    if domain.dim != dim:
+        raise ValueError(f"domain: expected one of dimension {dim}, got {domain.dim}")
+    try:
+        start, extent = domain.start(), float(domain.extent())
+        found = domain.project(start.detach().cpu().numpy().astype(np.float64), np.eye(dim))
+    except NotImplementedError:
+        wanted = (
+            "a Box, a Simplex, a polytope, a ball of norm 1, 2 or infinity, or a Domain with project() and extent()"
+        )
+        raise ValueError(f"domain: expected {wanted}, got {type(domain).__name__}") from None
+    if start.dtype != torch.float64 or tuple(start.shape) != (dim,) or not bool(start.isfinite().all()):
+        raise ValueError(f"domain: expected start() to return finite float64 values, ({dim},), got {kind(start)}")
+    if np.shape(found) != (dim,) or not np.isfinite(found).all():
+        raise ValueError(f"domain: expected project() to return finite values, ({dim},), got {found!r}")
+    if not 0.0 < extent < math.inf:
+        raise ValueError(f"domain: expected a bounded one with more than one point, got one of extent {extent}")
+    return domain
 
 
 def digests(name: str, values: Tensor) -> list[tuple[str, float]]:

@@ -42,6 +42,8 @@ class ConvexLearner(Learner):
     # Whether `step` needs the values of the loss, and what its errors call the gradients.
     needs_values = False
     response = "gradients"
+    # Whether the one query is another point than the decision.
+    asks_elsewhere = False
     # Counts what decisions cost, in a learner that warns where features are not scaled.
     watch: DivergenceWatch | None = None
 
@@ -93,6 +95,8 @@ class ConvexLearner(Learner):
     def _step_in_python(self, gradients: ArrayLike, values: ArrayLike | None = None) -> None:
         """Check the types and shapes of a step's arguments, then learn."""
         state: Any = self._buffers["decision"]
+        if isinstance(gradients, Tensor) and gradients.layout is torch.sparse_coo and self.response == "gradients":
+            gradients = gradients.to_dense()
         gradients = self._shaped(self.response, gradients, state, self.gradients_shape, 2)
         if not self.needs_values:
             values = None
@@ -138,7 +142,8 @@ class ConvexLearner(Learner):
         A wrong type, shape, device or value raises TypeError or ValueError, and no buffer has changed.
 
         Args:
-            gradients: ``(*B, N, d)``, or ``(*B, d)`` where N = 1; real numbers, no tensor of integers.
+            gradients: ``(*B, N, d)``, or ``(*B, d)`` where N = 1; real numbers, no tensor of integers. Sparse COO tensors of
+                gradients are made dense, and give the same decisions, bit for bit.
             values: values of the loss at the same points, ``(*B, N)``, or ``(*B)`` where N = 1, if the learner needs them.
         """
         with torch.no_grad():

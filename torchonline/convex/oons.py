@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch import Tensor
 
+from torchonline.convex.domains import Domain
 from torchonline.convex.learner import HintedLearner, checked_hint
 from torchonline.convex.optimistic_newton import OptimisticNewton
 from torchonline.core.backend import as_array, in_python, may_hold
@@ -34,11 +35,18 @@ class OONS(HintedLearner, OptimisticNewton):
     kappa/cap. With the default preset this is of order :math:`d\ln T\,(R\sqrt{\sum_t\|g_t - m_t\|^2} + GR)`. If losses
     are convex, the sum on the left bounds the regret. In rounds that ``clipped_rounds`` counts, the bound is for the
     gradients as cut. docs/parameter_free.md has the proof, and the rate for losses between stochastic and adversarial
-    (Theorem 3.1 of the reference).
+    (Theorem 3.2 of the reference; the bound on every sequence is its Theorem 3.1 with other constants).
 
     Without a ball, ``radius_bound=math.inf``, :math:`\ell` is ``length_scale``, nothing is projected, and :math:`R_t` is
     the largest of :math:`\ell` and all :math:`\|x'_s\| + \|m_s\|/\rho_s` so far. The bound has another last term, and no
     rate in T follows (docs/parameter_free.md).
+
+    With a ``domain``, decisions stay in it: a :class:`~torchonline.convex.domains.Box`, ``Simplex``, ``Polytope``, a ball of norm
+    1, 2 or infinity, or a :class:`~torchonline.convex.domains.Domain` of your own. Let :math:`x_0` be its start, such as the
+    middle of a box, and R the largest distance of a point of it from there. The guarantee holds for every u of the domain, with
+    :math:`u - x_0` for u: its proof needs a convex set in the ball of radius R around :math:`x_0`, and no more
+    (docs/parameter_free.md). A ``radius_bound`` below R also keeps decisions in the ball of that radius around :math:`x_0`. The
+    projections are exact but for rounding, by active sets in NumPy, one learner after the other.
 
     Where features are not scaled, decisions lose in nearly every round, for long: a
     :class:`~torchonline.convex.divergence.DivergenceWarning` says so, once (docs/parameter_free.md).
@@ -48,6 +56,7 @@ class OONS(HintedLearner, OptimisticNewton):
     - ``"eigen"``: O(d^3), one eigendecomposition, exact.
     - ``"frozen"``: O(d^2), and O(d^3) in rounds that leave the ball and some ten more in all. The multiple of I in A is
       held or doubled, which may enlarge the last term of the bound, to :math:`2R^2(2c - c_1)` for the largest multiple c.
+    - with a domain: O(d^3) in any form, times the changes of faces.
     - ``"sketch"``: O(dr + r^3) for r = ``sketch_size``. The bound has :math:`2R^2` times ``curvature.removed_spectrum`` more.
 
     Args:
@@ -63,6 +72,8 @@ class OONS(HintedLearner, OptimisticNewton):
             round's gradient, ``(*B, d)``, to the next hint. :meth:`set_hint` replaces the hint of one round, or, if
             ``hint`` is a tensor or ``"zero"``, of all rounds until its next call.
         form, sketch_size: ``"eigen"``, ``"frozen"`` or ``"sketch"``; the number of directions of the sketch.
+        domain: a convex set for decisions, with ``start``, ``project``, ``extent`` and ``parameters``; None for the ball or the
+            whole space. Such a learner is for Python only: TorchScript and torch.export refuse it.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -78,7 +89,8 @@ class OONS(HintedLearner, OptimisticNewton):
 
     Reference:
         Wang, Barik, Zhao and Tan, Parameter-free algorithms for the Stochastically Extended Adversarial model, Algorithm 1.
-        What differs: smaller constants, which the proof allows; the ridge; :math:`z_t` instead of its last value; the forms.
+        What differs: smaller constants, which the proof allows; the ridge; :math:`z_t` instead of its last value; the forms;
+        domains around a point other than 0.
     """
 
     statistics_depend_on = ("lipschitz", "radius_bound", *OptimisticNewton.statistics_depend_on, "keeps_hint")
@@ -101,18 +113,20 @@ class OONS(HintedLearner, OptimisticNewton):
         hint: str | Tensor | Callable[[Tensor], Tensor] = "last",
         form: str = "eigen",
         sketch_size: int = 16,
+        domain: Domain | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(dim, length_scale=length_scale, preset=preset, form=form, sketch_size=sketch_size, **options)
+        of_all: Any = {"length_scale": length_scale, "preset": preset, "form": form, "sketch_size": sketch_size}
+        super().__init__(dim, domain=domain, **of_all, **options)
         self.lipschitz = self._size("lipschitz", lipschitz)
         also = (math.inf,) if isinstance(radius_bound, float) else ()
         radius = one_for_each(
             "radius_bound", radius_bound, self.batch_shape, lambda name, r: self._size(name, r, *also)
         )
-        self.is_bounded = bool(radius.isfinite().all())
+        self.is_bounded = bool(radius.isfinite().all()) or domain is not None
         self.radius_bound: Any = tuple(radius.flatten().tolist()) if self.batch_shape else radius.item()
         self.start_hint, self._hint_of = self._hints(hint)
-        length_unit = radius if self.is_bounded else torch.full_like(radius, self.length_scale)
+        length_unit = radius.clamp(max=self.extent) if self.is_bounded else torch.full_like(radius, self.length_scale)
         self._start_(length_unit, torch.full_like(radius, 2.0 * self.lipschitz))
         self._reset()
 

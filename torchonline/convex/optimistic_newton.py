@@ -1,14 +1,18 @@
 """Optimistic online Newton step: the part that OONS and CLA-OONS share."""
 
+import math
 from typing import Any, NamedTuple, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchonline.convex.curvature import Curvature, EigenCurvature, FrozenCurvature, SketchCurvature
 from torchonline.convex.divergence import DivergenceWatch
+from torchonline.convex.domains import Domain, projectable
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.backend import may_hold
+from torchonline.convex.projections import project_within
+from torchonline.core.backend import as_array, in_python, may_hold
 from torchonline.core.checks import one_of, positive_integer
 from torchonline.core.ops import along, assign_, column, count_, dot, increase_, maximum, number, sqrt, where
 from torchonline.core.options import LearnerOptions
@@ -51,6 +55,9 @@ class OptimisticNewton(ConvexLearner):
 
     where :math:`\Pi_A` projects onto the ball of radius :math:`R_t` in the norm of A. Both projections use one matrix, which is
     factorised once. A subclass has the options of OONS, supplies :math:`R_t`, :math:`z_t` and hints, and calls :meth:`_start_`.
+
+    With a domain, :math:`\Pi_A` projects onto what the domain has in the ball of radius :math:`R_t` around its point
+    :math:`x_0` = ``domain.start()``, where x and x' begin, and :math:`x_t - x_0` takes the place of :math:`x_t` in :math:`s_t`.
     """
 
     # By name: the constants of the step, and the ways to hold the curvature.
@@ -64,6 +71,7 @@ class OptimisticNewton(ConvexLearner):
     rate: Tensor
     clipped_rounds: Tensor
     length_unit: Tensor
+    origin: Tensor  # x_0, with a domain only
 
     statistics_depend_on: tuple[str, ...] = ("length_scale", "kappa", "cap", "look", "ridge_number")
     renamed = {"center": "centre", "energy": "error_square_sum", "clipped": "clipped_rounds"}
@@ -79,17 +87,23 @@ class OptimisticNewton(ConvexLearner):
         preset: str,
         form: str,
         sketch_size: int,
+        domain: Domain | None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
+        self.domain = None if domain is None else projectable(domain, self.dim)
+        # The largest distance of a decision from the origin, or from the start of the domain.
+        self.extent = math.inf if domain is None else self._size("domain: extent", domain.extent())
         self.form, self.sketch_size = one_of("form", form, self.forms), positive_integer("sketch_size", sketch_size)
         self.length_scale = self._size("length_scale", length_scale)
         self.preset = one_of("preset", preset, tuple(self.presets))
         self.kappa, self.cap, self.look, self.ridge = self.presets[preset]
         self.ridge_number = RIDGES.index(self.ridge)
         # A sketch is compressed every few rounds. An exported program would compress it in each.
-        self.is_exportable = form != "sketch"
-        self.watch = DivergenceWatch()
+        self.is_exportable = form != "sketch" and domain is None
+        self.is_scriptable = domain is None
+        # It compares with the origin, which a domain need not have.
+        self.watch = DivergenceWatch() if domain is None else None
 
     def _start_(self, length_unit: Tensor, error_bound: Tensor) -> None:
         r"""Create the buffers, from :math:`\ell = R_1` and :math:`z_1`, ``(*B)``, float64."""
@@ -106,16 +120,22 @@ class OptimisticNewton(ConvexLearner):
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero, origin = torch.zeros((), dtype=torch.float64), torch.zeros(self.dim, dtype=torch.float64)
         own = {"centre": origin, "hint": origin, "error_square_sum": zero, "rate": self._first["rate"]}
+        if self.domain is not None:
+            own |= dict.fromkeys(("decision", "centre"), self.domain.start())
         return super()._initial_state() | own | {"clipped_rounds": torch.zeros((), dtype=torch.int64)}
 
     def _tables(self) -> dict[str, Tensor]:
-        return {"length_unit": self._first["length_unit"]}
+        origin = {} if self.domain is None else {"origin": self.domain.start()}
+        return {"length_unit": self._first["length_unit"]} | origin
+
+    def _options(self) -> list[tuple[str, float]]:
+        return super()._options() + ([] if self.domain is None else self.domain.parameters())
 
     def _learn_(self, error: Tensor, square: Tensor, radius: Tensor | None) -> None:
         r"""Learn from :math:`e_t`, ``(*B, d)``, its squared norm, and a radius or None."""
         curvature = self.curvature
         rate = number(self.rate)
-        correction = self.kappa * rate * dot(self.decision, error)
+        correction = self.kappa * rate * dot(self._from_start(self.decision), error)
         v = along(1.0 + correction, error) * error
         assign_(self.centre, self._within(self.centre - curvature.solve(self.hint + v), radius))
         curvature.add_(along(sqrt(rate), v) * v)
@@ -141,7 +161,44 @@ class OptimisticNewton(ConvexLearner):
         curvature.set_multiple_(ridge + self.look * rate * error_bound * error_bound)
         assign_(self.decision, self._within(self.centre - curvature.solve(self.hint), radius))
 
+    def _from_start_in_python(self, point: Any) -> Any:
+        return point if self.domain is None else point - self.origin
+
+    @in_python(_from_start_in_python)
+    def _from_start(self, point: Tensor) -> Tensor:
+        """Return points, ``(*B, d)``, less the start of the domain."""
+        return point
+
+    def _within_in_python(self, point: Any, radius: Any) -> Any:
+        return self._in_ball(point, radius) if self.domain is None else self._in_domain(point, radius)
+
+    @in_python(_within_in_python)
     def _within(self, point: Tensor, radius: Tensor | None) -> Tensor:
+        """Project points, ``(*B, d)``, onto the domain and onto balls of radius ``(*B)``."""
+        return self._in_ball(point, radius)
+
+    def _in_domain(self, point: Any, radius: Any) -> Any:
+        """Project points onto what the domain has in balls around its start, one by one."""
+        domain: Any = self.domain
+        points, radii, matrices, origin = (
+            (as_array(x.cpu()) if isinstance(x, Tensor) else np.asarray(x)).astype(np.float64)
+            for x in (point, radius, self.curvature.dense(), self.origin)
+        )
+        found, radii = np.empty_like(points), np.broadcast_to(radii, points.shape[:-1])
+        for index in np.ndindex(points.shape[:-1]):
+            if not (np.isfinite(points[index]).all() and np.isfinite(matrices[index]).all()):
+                found[index] = math.nan  # without checks of values; a solver might not return
+            elif radii[index] < self.extent * (1.0 - 1e-6):  # a radius may have been rounded
+                found[index] = project_within(
+                    domain.project, points[index], matrices[index], origin, float(radii[index])
+                )
+            else:
+                found[index] = domain.project(points[index], matrices[index])
+        if isinstance(point, Tensor):
+            return torch.from_numpy(found).to(point)
+        return found.astype(point.dtype)
+
+    def _in_ball(self, point: Tensor, radius: Tensor | None) -> Tensor:
         """Project points, ``(*B, d)``, onto balls of radius ``(*B)``; not if it is None."""
         if radius is None:
             return point

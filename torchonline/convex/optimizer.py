@@ -30,6 +30,7 @@ LEARNERS: dict[str, tuple[type[ConvexLearner], dict[str, Any], float]] = {
     "ca-values": (CAOONS, {"meta": "values"}, 512),
 }
 DECIDED = {"dim", "batch_shape", "dtype", "device"}  # arguments of a learner that follow from its group
+NOT_OFFERED = {"domain"}  # a set of the moves, which a state dict of numbers could not hold
 # Entries of a group that are no options of its learner.
 RESERVED = {"params", "param_names", "learner", "lr", "initial_lr"}
 
@@ -58,12 +59,14 @@ class ParameterFree(torch.optim.Optimizer):
     that. Sparse gradients, as of ``torch.nn.Embedding(sparse=True)``, are made dense: a step costs what it costs with dense ones.
     With ``per_coordinate=True``, a parameter whose gradient is 0 keeps its value, bit for bit. With ``"ca-values"``, ``step``
     needs a closure that zeroes the gradients, computes the loss, calls ``backward`` and returns the loss; it calls it several
-    times (docs/parameter_free.md).
+    times (docs/parameter_free.md). So it does for every learner that asks for gradients elsewhere than at its decision.
 
     Args:
         params: parameters, or groups of them, as in all optimizers. A group may have its own ``learner`` and options.
         learner: ``"freegrad"``, :class:`FreeGrad`, which needs to know nothing; ``"oons"``, :class:`OONS`; ``"cla"``,
-            :class:`CLAOONS`; ``"ca-linear"`` and ``"ca-values"``, :class:`CAOONS` with that ``meta``.
+            :class:`CLAOONS`; ``"ca-linear"`` and ``"ca-values"``, :class:`CAOONS` with that ``meta``. Or a class of
+            :class:`~torchonline.convex.learner.ConvexLearner` whose first argument is ``dim`` and whose first decision is 0,
+            such as ``torchonline.baselines.DoG``.
         lr: factor of the moves, at least 0, which schedulers may change. Leave it at 1 without one.
         options: options of the learner's constructor, such as ``lipschitz`` or ``length_scale``, the unit of length.
 
@@ -87,11 +90,14 @@ class ParameterFree(torch.optim.Optimizer):
     remedy_of_torn = "load a state dict, and the parameters that were saved with it"
     _is_torn = False
 
-    def __init__(self, params: Any, *, learner: str = "freegrad", lr: float = 1.0, **options: Any) -> None:
+    def __init__(
+        self, params: Any, *, learner: str | type[ConvexLearner] = "freegrad", lr: float = 1.0, **options: Any
+    ) -> None:
         self.learners: list[ConvexLearner] = []
         self.centres: list[Tensor] = []
         self.rates: list[Tensor] = []  # the lr of each group's last step, (), float64, on the CPU
-        super().__init__(params, {"learner": one_of("learner", learner, tuple(LEARNERS)), "lr": lr, **options})
+        learner_of(learner)
+        super().__init__(params, {"learner": learner, "lr": lr, **options})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters. Their present values are its centre."""
@@ -117,9 +123,9 @@ class ParameterFree(torch.optim.Optimizer):
         """
         self._refuse_torn()
         self._move()
-        asking = [index for index, learner in enumerate(self.learners) if learner.needs_values]
+        asking = [index for index, learner in enumerate(self.learners) if needs_closure(learner)]
         if asking and closure is None:
-            name = self.param_groups[asking[0]]["learner"]
+            name = name_of(self.param_groups[asking[0]]["learner"])
             raise TypeError(f"closure: expected a function that returns the loss, which {name!r} needs, got None")
         rounds: dict[int, tuple[Tensor, Tensor | None]] = {}
         loss = None
@@ -250,7 +256,10 @@ class ParameterFree(torch.optim.Optimizer):
             {"centre": centre.clone(), "rate": float(rate), "learner": dict(learner.state_dict())}
             for centre, rate, learner in triples
         ]
-        return super().state_dict() | {"learners": learners}
+        state = super().state_dict()
+        # A name, because files of weights hold no classes.
+        groups = [group | {"learner": name_of(group["learner"])} for group in state["param_groups"]]
+        return state | {"param_groups": groups, "learners": learners}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state, all or nothing.
@@ -292,12 +301,13 @@ class ParameterFree(torch.optim.Optimizer):
         parameters = inspect.signature(type(self.learners[index])).parameters
         defaults = {"lr": 1.0} | {name: parameters[name].default for name in mine if name in parameters}
         theirs = defaults | theirs
+        named = {**mine, "learner": name_of(mine["learner"])}
         for name in ("learner", *(name for name in defaults if name not in ("lr", "validate"))):
-            if not is_same(mine[name], theirs.get(name)):
+            if not is_same(named[name], theirs.get(name)):
                 learnt = f"{name}: the state of group {index} was learnt with {theirs.get(name)!r}"
-                raise ValueError(f"{learnt}, this one has {mine[name]!r}")
+                raise ValueError(f"{learnt}, this one has {named[name]!r}")
         rate_of(theirs)
-        return theirs
+        return {**theirs, "learner": mine["learner"]}
 
     def __getstate__(self) -> dict[str, Any]:
         own = {"learners": self.learners, "centres": self.centres, "rates": self.rates, "_is_torn": self._is_torn}
@@ -316,12 +326,16 @@ class ParameterFree(torch.optim.Optimizer):
 
 def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
     """Check a group's options, add the defaults, and return its centre and learner."""
-    chosen = one_of("learner", group["learner"], tuple(LEARNERS))
-    cls, settled, largest = LEARNERS[chosen]
+    cls, settled, largest = learner_of(group["learner"])
+    chosen = name_of(group["learner"])
     for old, new in former_names(cls).items():
         renamed_option(group, old, new, stacklevel=6)  # the caller of ParameterFree
     parameters = inspect.signature(cls).parameters
-    known = {name: parameter.default for name, parameter in parameters.items() if name not in DECIDED | settled.keys()}
+    known = {
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if name not in DECIDED | NOT_OFFERED | settled.keys()
+    }
     rate_of(group)
     for option in group:
         if option not in known and option not in RESERVED:
@@ -345,7 +359,28 @@ def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
         wanted = f"at most {largest} values in a group of learner {chosen!r}, which keeps matrices"
         raise ValueError(f"params: expected {wanted}, got {dim}; 'freegrad' is O(d), and so is form='sketch'")
     learner = cls(dim, device=device, **settled, **{option: group[option] for option in known})
+    if bool(learner.decision.any()):
+        raise ValueError(f"learner: expected one whose first decision is 0, got {chosen!r}")
     return flat(group["params"]), learner
+
+
+def learner_of(chosen: Any) -> tuple[type[ConvexLearner], dict[str, Any], float]:
+    """Return the class of a choice, the options that it fixes and its largest group."""
+    if not (isinstance(chosen, type) and issubclass(chosen, ConvexLearner)):
+        return LEARNERS[one_of("learner", chosen, tuple(LEARNERS))]
+    if next(iter(inspect.signature(chosen).parameters), None) != "dim":
+        raise ValueError(f"learner: expected one whose first argument is dim, got {name_of(chosen)!r}")
+    return chosen, {}, min((largest for cls, _, largest in LEARNERS.values() if cls is chosen), default=math.inf)
+
+
+def name_of(chosen: str | type) -> str:
+    """Return the name of a choice of learner: its own, or the path of its class."""
+    return chosen if isinstance(chosen, str) else f"{chosen.__module__}.{chosen.__qualname__}"
+
+
+def needs_closure(learner: ConvexLearner) -> bool:
+    """Return whether a learner needs more than the gradient at its decision."""
+    return learner.needs_values or learner.points > 1 or learner.asks_elsewhere
 
 
 def flat(tensors: list[Tensor]) -> Tensor:

@@ -3,13 +3,16 @@
 import warnings
 from typing import Any
 
+from torchonline.environments.corrupted import CorruptedStream
 from torchonline.environments.generalized import GeneralizedLinearBandit
-from torchonline.environments.linear import DriftingBandit, LinearBandit
+from torchonline.environments.linear import DriftingBandit, LinearBandit, VaryingNoiseBandit
 from torchonline.environments.noise import GaussianNoise, Noise, Pareto, StudentT, TwoPoint
+from torchonline.environments.random_order import RandomOrderStream
 from torchonline.environments.sea import SEAStream
 from torchonline.environments.simulated import Outcome
 
-__all__ = ["DriftingBandit", "GeneralizedLinearBandit", "LinearBandit", "Outcome", "SEAStream"]
+__all__ = ["DriftingBandit", "GeneralizedLinearBandit", "LinearBandit", "Outcome", "VaryingNoiseBandit"]
+__all__ += ["CorruptedStream", "RandomOrderStream", "SEAStream"]
 __all__ += ["GaussianNoise", "Noise", "Pareto", "StudentT", "TwoPoint"]
 
 

@@ -1,14 +1,18 @@
 """Linear bandits: the mean reward is linear in the features of the arm."""
 
 import math
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import finite_number, instance_of, positive_integer
+from torchonline.core.checks import check_shape, finite_number, instance_of, kind, positive_integer, seed_number
+from torchonline.core.inputs import as_dense
 from torchonline.environments.noise import Noise
 from torchonline.environments.simulated import BanditOptions, SimulatedBandit
+
+Scales = Callable[[tuple[int, ...], torch.Generator], Tensor]
 
 
 class LinearBandit(SimulatedBandit):
@@ -43,7 +47,72 @@ class LinearBandit(SimulatedBandit):
         return predictor
 
     def _reward(self, predictor: Tensor) -> Tensor:
-        return predictor + self.noise.sample(self.batch_shape, self._generator).to(self.dtype)
+        return predictor + self._noise().to(self.dtype)
+
+    def _noise(self) -> Tensor:
+        """Draw the noise of a round: ``(*B)``, float64."""
+        return self.noise.sample(self.batch_shape, self._generator)
+
+
+class VaryingNoiseBandit(LinearBandit):
+    r"""Linear bandit whose noise has another scale in each round, known before the pull.
+
+    The reward is :math:`r_t = x_t^\top\theta^* + s_t\,\eta_t`, with :math:`\eta_t` of the law ``noise`` and :math:`s_t` the
+    attribute ``noise_scale``. The norm of order p of the round's noise is ``noise_scale * noise.moment_norm(p)``: this is what
+    ``step`` of a learner takes as its ``noise_scale``. A law of norm 1, such as ``StudentT(3.0, scale=3**-0.5)`` for p = 2, makes
+    the two the same.
+
+    The scales have a generator of their own. Environments with the same seed have the same parameters, arms and
+    :math:`\eta_t`, whatever is pulled and whatever the scales, and a :class:`LinearBandit` has the same ones.
+
+    Args:
+        noise_scales: law of the scales: a function ``(batch_shape, generator)`` that returns numbers of at least 0, ``(*B)``,
+            drawn with that generator. It is called once for each round. A scale of 0 is a round without noise.
+        dim, arms, noise, options: those of :class:`LinearBandit`.
+
+    Attributes:
+        noise_scale: :math:`s_t` of this round, ``(*B)``, the same until :meth:`pull`.
+
+    Example:
+        >>> from torchonline import HeavyTailUCB
+        >>> from torchonline.environments import GaussianNoise
+        >>> def scales(shape, generator):
+        ...     return torch.where(torch.rand(shape, generator=generator) < 0.9, 0.02, 1.0)
+        >>> environment = VaryingNoiseBandit(2, 10, noise=GaussianNoise(), noise_scales=scales)
+        >>> policy, total = HeavyTailUCB(2, noise_scale=1.0), 0.0
+        >>> for _ in range(200):
+        ...     told = environment.noise_scale
+        ...     x, reward, regret = environment.pull(policy.select(environment.arms()))
+        ...     policy.step(x, reward, told)
+        ...     total += float(regret)
+        >>> total < 20.0
+        True
+    """
+
+    def __init__(
+        self, dim: int, arms: int, *, noise: Noise, noise_scales: Scales, **options: Unpack[BanditOptions]
+    ) -> None:
+        if not callable(noise_scales):
+            raise TypeError(f"noise_scales: expected a function of a shape and a generator, got {kind(noise_scales)}")
+        self.noise_scales = noise_scales
+        self._scale_generator = torch.Generator().manual_seed(seed_number(options.get("seed", 0)) ^ 0x2545F491)
+        super().__init__(dim, arms, noise=noise, **options)
+        self._draw_scale()
+
+    def _noise(self) -> Tensor:
+        return self.noise_scale.double() * super()._noise()
+
+    def _end_round(self) -> None:
+        super()._end_round()
+        self._draw_scale()
+
+    def _draw_scale(self) -> None:
+        scale = self.noise_scales(self.batch_shape, self._scale_generator)
+        scale = as_dense("noise_scales", instance_of("noise_scales", scale, Tensor, "a function that returns a tensor"))
+        check_shape("noise_scales", scale, self.batch_shape)
+        if not bool((scale.isfinite() & (scale >= 0.0)).all()):
+            raise ValueError("noise_scales: expected finite numbers of at least 0, got others")
+        self.noise_scale = scale.to(self.dtype)
 
 
 class DriftingBandit(LinearBandit):

@@ -41,7 +41,7 @@ class SEAStream:
     .. math:: F_t(x) = h(x) + \langle a_t, x\rangle,\qquad f_t(x) = F_t(x) + \langle\xi_t, x\rangle .
 
     The noise :math:`\xi_t` is uniform on a sphere. The adversary walks round a regular polygon centred at 0. Hence the two
-    quantities of the model are options, exact in every round, the first included, and at every point x:
+    quantities of the model are options, exact in every round, the first included, and at every point x (for ``cells`` = 1):
 
     .. math:: \sigma_t^2 = E\sup_x\|\nabla f_t(x) - \nabla F_t(x)\|^2 = \text{sigma}^2,\qquad
               \Sigma_t = \sup_x\|\nabla F_t(x) - \nabla F_{t-1}(x)\| = \text{drift} .
@@ -57,6 +57,13 @@ class SEAStream:
     ``logistic``   :math:`\log(1 + e^r) + \log(1 + e^{-r}) - 2\log 2` (both labels)      at most 1
     =============  ====================================================================  ===================
 
+    *Noise that depends on the point* (``cells`` = n > 1). In each round a direction :math:`\nu_t` is drawn, and n parallel slabs
+    across it, those at the ends without end, divide the points. Each slab is noisy with probability 1/n, on its own. In a noisy
+    slab the gradient of the noise is :math:`\pm\text{sigma}\sqrt n\,\nu_t`, elsewhere 0. So ``sigma``^2 is
+    :math:`\sigma_t^2 = \sup_xE\|\cdot\|^2`, attained at every x, but
+    :math:`\tilde\sigma_t^2 = E\sup_x\|\cdot\|^2 = n(1 - (1 - 1/n)^n)\sigma_t^2` is larger, and the mean length
+    :math:`\sup_xE\|\cdot\|` is ``sigma`` / sqrt(n). The losses :math:`f_t` are not convex then; their expectations are.
+
     After every whole cycle of the adversary, u minimises the sum of the expected losses so far: for linear losses over the
     ball of radius U, for the others over the whole space. Between whole cycles, no x in that set is better than u by more
     than :math:`\text{drift}\,\|x-u\|/(2\sin^2(\pi/\text{period}))`. No draw depends on the decisions, on ``sigma`` or on
@@ -71,14 +78,16 @@ class SEAStream:
         scale: factor of h, above 0. Over T rounds of linear losses u is hardest to find at a scale of about ``sigma`` / sqrt(T).
         period: rounds of a cycle, which is the number of corners of the polygon, at a distance of ``drift`` /
             (2 sin(pi / ``period``)) from 0. With 2, the only choice in one dimension, the adversary goes to and fro.
+        cells: n, the number of slabs of noise that depends on the point, within a distance of 2U of 0; 1 for the same noise
+            everywhere.
         batch_shape, seed, dtype: as for :class:`~torchonline.environments.simulated.SimulatedBandit`.
 
     Attributes:
         comparator: u, ``(*B, d)``. A learner must not see it.
         shift: :math:`a_t` of this round, ``(*B, d)``, a corner of the polygon.
-        noise: :math:`\xi_t` of this round, ``(*B, d)``.
+        noise: :math:`\xi_t` of this round, ``(*B, d)``; with several cells, the gradient of the noise at 0.
         lipschitz: bound on the length of every gradient in all trials; infinite for quadratic losses (:meth:`lipschitz_on`).
-        smoothness: Lipschitz constant of every gradient.
+        smoothness: Lipschitz constant of every expected gradient, and with one cell of every gradient.
         rounds: number of rounds that have ended.
 
     Example:
@@ -99,7 +108,8 @@ class SEAStream:
     Reference:
         The model: Sachs, Hadiji, van Erven and Guzman, Between stochastic and adversarial online convex optimization: improved
         regret bounds via smoothness, NeurIPS 2022. The streams are our own. :math:`F_0` is the corner of the polygon before the
-        first one; papers that set :math:`F_0 = 0`, or that sum :math:`\Sigma_t^2` from t = 2 on, differ in the first round.
+        first one; papers that set :math:`F_0 = 0`, or that sum :math:`\Sigma_t^2` from t = 2 on, differ in the first round. The
+        cells are those of Proposition A.1 of the paper of :class:`~torchonline.OONS`, on a line that turns.
     """
 
     def __init__(
@@ -112,6 +122,7 @@ class SEAStream:
         comparator_norm: float | Tensor = 1.0,
         scale: float = 1.0,
         period: int = 2,
+        cells: int = 1,
         batch_shape: tuple[int, ...] = (),
         seed: int = 0,
         dtype: torch.dtype = torch.float64,
@@ -123,6 +134,7 @@ class SEAStream:
         self.drift = self._in_each("drift", drift, checks.non_negative)
         self.comparator_norm = self._in_each("comparator_norm", comparator_norm, checks.positive)
         self.scale, self.period = checks.positive("scale", scale), checks.positive_integer("period", period)
+        self.cells = checks.positive_integer("cells", cells)
         if self.period < 2 or (self.period > 2 and self.dim == 1):
             wanted = "2, in one dimension" if self.dim == 1 else "at least 2"
             raise ValueError(f"period: expected {wanted}, got {period}")
@@ -139,6 +151,7 @@ class SEAStream:
         self.lipschitz = self._largest_gradient(math.inf)
         self.smoothness = self.scale * self._profile.smoothness
         self.rounds = 0
+        self._prepare()
         self._begin_round()
 
     def __repr__(self) -> str:
@@ -156,10 +169,14 @@ class SEAStream:
 
     def values(self, points: Tensor) -> Tensor:
         """Return this round's losses :math:`f_t(x)`: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        if self.cells > 1:
+            return self._value(points, self.shift) + self._cell_values(points)
         return self._value(points, self.shift + self.noise)
 
     def gradients(self, points: Tensor) -> Tensor:
         """Return the gradients of :math:`f_t`: ``(*B, ..., d)`` to the same shape."""
+        if self.cells > 1:
+            return self._gradient(points, self.shift) + self._cell_gradients(points)
         return self._gradient(points, self.shift + self.noise)
 
     def expected_values(self, points: Tensor) -> Tensor:
@@ -174,6 +191,10 @@ class SEAStream:
 
     def regret(self, decision: Tensor) -> Tensor:
         """Return :math:`f_t(x) - f_t(u)`: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        if self.cells > 1:
+            expected, noise = self.expected_regret(decision), self._cell_values(self.comparator)
+            along = (*self.batch_shape, *[1] * (decision.dim() - len(self.batch_shape) - 1))
+            return expected + self._cell_values(decision) - noise.reshape(along)
         return self._value(decision, self.shift + self.noise, is_regret=True)
 
     def expected_regret(self, decision: Tensor) -> Tensor:
@@ -184,13 +205,66 @@ class SEAStream:
         """Return a bound on all gradients' lengths in a ball around 0, for all trials."""
         return self._largest_gradient(checks.non_negative("radius", radius))
 
+    def variance(self) -> Tensor:
+        r"""Return :math:`\sigma_t^2` of this round, given the past, ``(*B)``."""
+        return self.sigma.square()
+
+    def largest_variance(self) -> Tensor:
+        r"""Return the mean of the largest square, :math:`\tilde\sigma_t^2`, ``(*B)``."""
+        return self.variance() * (self.cells * (1.0 - (1.0 - 1.0 / self.cells) ** self.cells))
+
+    def deviation(self) -> Tensor:
+        """Return the largest mean length of the noise at a point, ``(*B)``."""
+        return self.sigma / math.sqrt(self.cells)
+
     def _largest_gradient(self, radius: float) -> float:
         slope = self._profile.slope(radius + self.comparator_norm)
-        return float((self.scale * (self._profile.tilt + slope) + self._reach + self.sigma).max())
+        noise = math.sqrt(self.cells) * self.sigma
+        return float((self.scale * (self._profile.tilt + slope) + self._reach + noise).max())
+
+    def _prepare(self) -> None:
+        """Draw what the stream keeps for all rounds."""
 
     def _begin_round(self) -> None:
         self.shift = self._shift_of(self.rounds)
-        self.noise = (self.sigma.unsqueeze(-1) * self._directions()).to(self.dtype)
+        direction = self._directions()
+        if self.cells == 1:
+            self.noise = (self.sigma.unsqueeze(-1) * direction).to(self.dtype)
+            return
+        # Slopes of the noise along the direction, by slab. The direction's own sign has no part in it.
+        shape = (*self.batch_shape, self.cells)
+        draws = torch.rand((2, *shape), generator=self._generator, dtype=torch.float64)
+        sizes = (math.sqrt(self.cells) * self.sigma).unsqueeze(-1) * (draws[0] * self.cells < 1.0)
+        self._slopes, self._across = sizes * torch.where(draws[1] < 0.5, -1.0, 1.0), direction
+        self.noise = self._cell_gradients(torch.zeros_like(self.comparator))
+
+    def _cell_of(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return places along the direction, the slabs there, their slopes, and a slab's width."""
+        along = (*self.batch_shape, *[1] * (points.dim() - len(self.batch_shape) - 1))
+        width = (4.0 * self.comparator_norm / self.cells).reshape(along)
+        left = (-2.0 * self.comparator_norm).reshape(along)
+        place = (points.double() * self._across.reshape(*along, self.dim)).sum(-1) - left
+        slab = (place / width).floor().clamp(0, self.cells - 1).long()
+        slopes = self._slopes.reshape(*along, self.cells).expand(*slab.shape, self.cells)
+        return place, slab, slopes, width
+
+    def _cell_gradients(self, points: Tensor) -> Tensor:
+        """Return the gradients of the noise: ``(*B, ..., d)`` twice."""
+        _, slab, slopes, _ = self._cell_of(points)
+        slope = slopes.gather(-1, slab.unsqueeze(-1))
+        along = (*self.batch_shape, *[1] * (points.dim() - len(self.batch_shape) - 1), self.dim)
+        return (slope * self._across.reshape(along)).to(self.dtype)
+
+    def _cell_values(self, points: Tensor) -> Tensor:
+        """Return the noise, which is 0 at 0: ``(*B, ..., d)`` to ``(*B, ...)``."""
+
+        def climbed(where: Tensor) -> Tensor:
+            place, slab, slopes, width = self._cell_of(where)
+            before = torch.cat([torch.zeros_like(slopes[..., :1]), slopes.cumsum(-1)], -1) * width.unsqueeze(-1)
+            slope, height = (each.gather(-1, slab.unsqueeze(-1)).squeeze(-1) for each in (slopes, before))
+            return height + slope * (place - slab * width)
+
+        return (climbed(points) - climbed(torch.zeros_like(points))).to(self.dtype)
 
     def _shift_of(self, number: int) -> Tensor:
         """Return the corner :math:`a_t` after ``number`` rounds."""

@@ -7,11 +7,11 @@ from typing import Any, Unpack
 import numpy as np
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GLMOptions, checked_min_slope
+from torchonline.bandits.glm.base import checked_min_slope
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
-from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
+from torchonline.baselines.generalized_linear.likelihood import HistoryOptions, LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
-from torchonline.core.ops import along, sqrt
+from torchonline.core.ops import along, log, sqrt
 from torchonline.linalg import logdet
 from torchonline.links import Link
 
@@ -33,14 +33,17 @@ class GLMUCBRegression(LikelihoodEstimator):
     Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, the confidence set of
     :class:`~torchonline.bandits.estimator.Estimator` holds. Gaussian, logistic and binomial rewards have
     :math:`\sigma^2 = \sup\mu'` over the whole line. **For other links** :math:`\sigma^2 = C` **is a heuristic**, and the
-    constructor warns. Proof: docs/generalized_linear.md.
+    constructor warns. Proof: docs/generalized_linear.md. With ``ridge="growing"`` it holds in each single round, not in all at
+    once.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d).
 
     Args:
-        dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
+        dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the history has room for.
+        ridge: :math:`\lambda > 0`; None for d; or "growing" for :math:`\lambda_t = d\log(2+t)` after t rounds, as in the
+            experiments of Zhang, Xu, Zhao and Sugiyama (2025).
 
     Shape:
         - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`.
@@ -57,7 +60,7 @@ class GLMUCBRegression(LikelihoodEstimator):
         self-normalised sums; the paper's, as we recall it, has a further factor :math:`\sqrt{\log t}`.
     """
 
-    def __init__(self, dim: int, *, horizon: int, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
+    def __init__(self, dim: int, *, horizon: int, link: Link | None = None, **options: Unpack[HistoryOptions]) -> None:
         super().__init__(dim, horizon, link, **options)
         link, bound = self.link, self.predictor_bound
         self.slowest, self.steepest = checked_min_slope(link, self.theta_bound, bound), link.max_slope(bound)
@@ -69,15 +72,17 @@ class GLMUCBRegression(LikelihoodEstimator):
         self._create_buffers()
 
     def radius(self) -> Tensor:
-        information = logdet(self.V) - self.dim * math.log(self.ridge)
+        ridge = self.ridge_now()
+        information = logdet(self.V) - self.dim * log(ridge)
         root = sqrt(information - 2.0 * math.log(self.delta))
-        return self.radius_scale * (self.factor * root + math.sqrt(self.ridge) * self.theta_bound)
+        return self.radius_scale * (self.factor * root + sqrt(ridge) * self.theta_bound)
 
     def _fit(self, member: Member) -> None:
-        loss = self._loss(member, self.slowest * self.ridge)
+        ridge = self._ridge_of(member)
+        loss = self._loss(member, self.slowest * ridge)
         self._write("theta_hat", member, minimise(loss, self._read("theta_hat", member), self.theta_bound))
-        matrix = (loss.rows.T * loss.weights) @ loss.rows + self.ridge * np.eye(self.dim)
-        self._write_with_inverse("V", member, matrix, self.ridge)
+        matrix = (loss.rows.T * loss.weights) @ loss.rows + ridge * np.eye(self.dim)
+        self._write_with_inverse("V", member, matrix, ridge)
 
 
 class GLMUCB(UCB):

@@ -1,5 +1,6 @@
 """Bases of the generalized linear models that fit all rounds anew, in NumPy."""
 
+import math
 from typing import Any, Unpack
 
 import numpy as np
@@ -8,18 +9,29 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from torchonline.bandits.estimator import on_rows
-from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
+from torchonline.bandits.glm.base import GeneralizedEstimator
 from torchonline.bandits.policies import UCB, on_arms
 from torchonline.baselines.generalized_linear.solvers import Array, Loss, furthest, inverse, minimise
 from torchonline.baselines.stored_rounds import check_room
 from torchonline.core.backend import beside, on_arrays
 from torchonline.core.checks import positive_integer
-from torchonline.core.ops import assign_, dot, matvec
+from torchonline.core.ops import assign_, dot, log, matvec, real
+from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
 
 HISTORY = ("history", "history_reward", "history_weight")
 # Which learner of a fleet: its index in `batch_shape`, () for a single learner.
 Member = tuple[int, ...]
+
+
+class HistoryOptions(LearnerOptions, total=False):
+    """Options of the models that keep all rounds: see :class:`LikelihoodEstimator`."""
+
+    theta_bound: float
+    feature_bound: float
+    ridge: float | str | None
+    delta: float
+    radius_scale: float
 
 
 @on_arrays(lambda value: np.asarray(value, dtype=np.float64))
@@ -29,27 +41,39 @@ def on_host(value: Tensor) -> Array:
 
 
 class LikelihoodEstimator(GeneralizedEstimator):
-    """Base of the models that keep all rounds and fit them anew by Newton's method.
+    r"""Base of the models that keep all rounds and fit them anew by Newton's method.
 
     A subclass fits one learner of a fleet in :meth:`_fit`; the learners take turns. It runs in eager Python only: TorchScript and
     torch.export cannot compile it, and on an accelerator each round copies the history to the host. ``step`` raises ValueError
     after ``horizon`` rounds, and warns if a solver ends before it reaches its optimum.
+
+    With ``ridge="growing"``, :math:`\lambda_t = d\log(2+t)` after t rounds takes the place of the ridge, in a subclass whose
+    ``can_grow`` is True. This is :math:`d\log(1+t)` in round t.
 
     Shape:
         - ``history``, ``(*B, T, d)``; ``history_reward`` and ``history_weight``, ``(*B, T)``; the others as of
           :class:`~torchonline.bandits.estimator.Estimator`.
     """
 
-    statistics_depend_on: tuple[str, ...] = ("horizon", "theta_bound", "feature_bound", "ridge")
+    statistics_depend_on: tuple[str, ...] = ("horizon", "theta_bound", "feature_bound", "ridge", "grows")
     is_exportable = False
     is_scriptable = False
+    # Whether the ridge may grow, and whether it does where none is given.
+    can_grow, grows_by_default = True, False
     history: Tensor
     history_reward: Tensor
     history_weight: Tensor
 
-    def __init__(self, dim: int, horizon: int, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
+    def __init__(self, dim: int, horizon: int, link: Link | None = None, **options: Unpack[HistoryOptions]) -> None:
         self.horizon = positive_integer("horizon", horizon)
-        super().__init__(dim, link, **options)
+        own: Any = dict(options)
+        ridge = own.get("ridge")
+        self.grows = (
+            self.grows_by_default if ridge is None else self.can_grow and type(ridge) is str and ridge == "growing"
+        )
+        if self.grows:
+            own["ridge"] = positive_integer("dim", dim) * math.log(2.0)
+        super().__init__(dim, link, **own)
         # Fits run on NumPy at any size of the state.
         self.is_small = True
 
@@ -57,6 +81,16 @@ class LikelihoodEstimator(GeneralizedEstimator):
         rows = torch.zeros(self.horizon, self.dim, dtype=torch.float64)
         numbers = torch.zeros(self.horizon, dtype=torch.float64)
         return super()._initial_state() | dict(zip(HISTORY, (rows, numbers, numbers), strict=True))
+
+    def ridge_now(self) -> Tensor:
+        """Return the ridge after the rounds so far: ``(*B)``."""
+        rounds = real(self.rounds, self.theta_hat)
+        return self.dim * log(rounds + 2.0) if self.grows else 0.0 * rounds + self.ridge
+
+    def _ridge_of(self, member: Member) -> float:
+        """Return one learner's ridge after the rounds so far."""
+        rounds = float(self._read("rounds", member))
+        return self.dim * math.log(rounds + 2.0) if self.grows else self.ridge
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         weight = 1.0 / (noise_scale * noise_scale)

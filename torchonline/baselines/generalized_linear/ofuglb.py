@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GLMOptions
 from torchonline.bandits.policies import takes_arguments_of
-from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, LevelSetUCB, Member
+from torchonline.baselines.generalized_linear.likelihood import HistoryOptions, LevelSetEstimator, LevelSetUCB, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import at_least, at_most, dot, increase_, log, maximum, sqrt
 from torchonline.links import Link
@@ -40,7 +39,9 @@ class OFUGLBRegression(LevelSetEstimator):
         dim, link, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the history has room for.
-        ridge: :math:`\lambda > 0`, of the ellipsoid alone; None for :math:`(1+RSL)/(2S^2)`.
+        ridge: :math:`\lambda > 0`, of the ellipsoid alone; None for :math:`(1+RSL)/(2S^2)`; or "growing" for
+            :math:`\lambda_t = d\log(2+t)` after t rounds, as in the experiments of Zhang, Xu, Zhao and Sugiyama (2025). The
+            guarantee holds for any of them.
         radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
 
     Shape:
@@ -64,7 +65,7 @@ class OFUGLBRegression(LevelSetEstimator):
 
     lipschitz: Tensor
 
-    def __init__(self, dim: int, *, horizon: int, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
+    def __init__(self, dim: int, *, horizon: int, link: Link | None = None, **options: Unpack[HistoryOptions]) -> None:
         super().__init__(dim, horizon, link, **options)
         self.spread = 1.0 + self.concordance * self.predictor_bound
         self._create_buffers()
@@ -84,7 +85,7 @@ class OFUGLBRegression(LevelSetEstimator):
         return self.radius_scale**2 * self._squared_level()
 
     def radius(self) -> Tensor:
-        square = 2.0 * self.spread * self._squared_level() + 4.0 * self.ridge * self.theta_bound**2
+        square = 2.0 * self.spread * self._squared_level() + 4.0 * self.theta_bound**2 * self.ridge_now()
         return self.radius_scale * sqrt(square)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -99,8 +100,9 @@ class OFUGLBRegression(LevelSetEstimator):
         loss = self._loss(member, 0.0)
         theta = minimise(loss, self._read("theta_hat", member), self.theta_bound)
         self._write("theta_hat", member, theta)
-        matrix = loss.hessian(loss.predictors(theta)) + self.ridge * np.eye(self.dim)
-        self._write_with_inverse("V", member, matrix, self.ridge)
+        ridge = self._ridge_of(member)
+        matrix = loss.hessian(loss.predictors(theta)) + ridge * np.eye(self.dim)
+        self._write_with_inverse("V", member, matrix, ridge)
 
 
 class OFUGLB(LevelSetUCB):

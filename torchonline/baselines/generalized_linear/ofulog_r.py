@@ -1,17 +1,18 @@
 """OFULog-r: a level set of the penalised logistic loss (Abeille et al., 2021)."""
 
 import math
+import warnings
 from typing import Any, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GLMOptions
 from torchonline.bandits.policies import takes_arguments_of
-from torchonline.baselines.generalized_linear.likelihood import LevelSetEstimator, LevelSetUCB, Member, on_host
+from torchonline.baselines.generalized_linear.likelihood import HistoryOptions, LevelSetEstimator, LevelSetUCB, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
-from torchonline.core.ops import dot, log, minimum, real, sqrt
+from torchonline.core.checks import one_of
+from torchonline.core.ops import dot, minimum, sqrt
 
 
 class OFULogRRegression(LevelSetEstimator):
@@ -35,10 +36,19 @@ class OFULogRRegression(LevelSetEstimator):
     :meth:`upper_bound` is the largest :math:`x^\top\theta` in C; ``radius``, ``width`` and ``interval`` are those of the
     ellipsoid :math:`\|\theta-\hat\theta\|_V \le b\sqrt{1+D}`, for V the Hessian of the loss at its minimum.
 
-    Guarantee. If rewards are in [0, 1] with the logistic mean, or averages of n such with a ``noise_scale`` of
-    :math:`1/\sqrt n`, and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``, :math:`\theta^*` is in C and
-    in the ellipsoid: in all rounds at once for a fixed ``ridge``, and in each single round for the default. A ``noise_scale``
-    above 1 does no harm. Proof: docs/generalized_linear.md.
+    With ``constants="program"``, b is that of the authors' program, which has L = 1. **It is a heuristic**, and the constructor
+    warns:
+
+    .. math:: \iota &= \log\tfrac1\delta + \tfrac12\log\det(V/\lambda_t)
+              + \log\frac{\chi^2_d(2\lambda_t/L^2)}{\chi^2_d(\lambda_t/L^2)}, \qquad
+              \gamma = \sqrt{\lambda_t}S
+              + \min\Bigl(\iota, \frac{\sqrt{\lambda_t}}{2L} + \frac{2L\iota}{\sqrt{\lambda_t}}\Bigr), \qquad
+              b = \gamma + \frac{L^2\gamma^2}{\lambda_t}.
+
+    Guarantee of the default constants. If rewards are in [0, 1] with the logistic mean, or averages of n such with a
+    ``noise_scale`` of :math:`1/\sqrt n`, and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``,
+    :math:`\theta^*` is in C and in the ellipsoid: in all rounds at once for a fixed ``ridge``, and in each single round for the
+    default. A ``noise_scale`` above 1 does no harm. Proof: docs/generalized_linear.md.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d), and O(t d^2) during :meth:`upper_bound`.
 
@@ -46,12 +56,14 @@ class OFULogRRegression(LevelSetEstimator):
         dim, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the history has room for.
-        ridge: :math:`\lambda > 0`, the same in all rounds; None for the paper's growing one, as in its authors' program.
+        ridge: :math:`\lambda > 0`, the same in all rounds; None or "growing" for the paper's growing one, as in its authors'
+            program.
+        constants: "theory", or "program" for the radius of the authors' program.
         radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
 
     Shape:
         - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``logdet``, the
-          logarithm of the determinant above, and ``root_level``, b, ``(*B)``.
+          logarithm of the determinant in :math:`\iota`, and ``root_level``, b, ``(*B)``.
 
     Example:
         >>> learner = OFULogRRegression(2, horizon=100)
@@ -61,42 +73,43 @@ class OFULogRRegression(LevelSetEstimator):
 
     Reference:
         Abeille, Faury and Calauzenes, Instance-Wise Minimax-Optimal Algorithms for Logistic Bandits, AISTATS 2021
-        (arXiv:2010.12642). The form of the radius is from their program. What differs, because the proof needs it: the
-        determinant of the steepest slopes, :math:`\beta`, the second :math:`\chi^2`, and b.
+        (arXiv:2010.12642). The form of the radius is from their program (louisfaury/logistic_bandit, ofulogr.py), where the
+        constants of "program" were checked. What differs by default, because the proof needs it: the determinant of the steepest
+        slopes, :math:`\beta`, the second :math:`\chi^2`, and b. What differs from the program in either case: the program gives
+        each arm at most 20 evaluations of a solver that starts at the estimate, so that its scores end far below the maxima.
     """
 
-    statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "grows", "delta")
+    statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "grows", "delta", "is_program")
+    grows_by_default = True
     renamed = {"information": "logdet"}
     logdet: Tensor
     root_level: Tensor
 
-    def __init__(self, dim: int, *, horizon: int, **options: Unpack[GLMOptions]) -> None:
+    def __init__(self, dim: int, *, horizon: int, constants: str = "theory", **options: Unpack[HistoryOptions]) -> None:
         super().__init__(dim, horizon, None, **options)  # the logistic link, and no other
-        self.grows = options.get("ridge") is None
+        self.is_program = one_of("constants", constants, ("theory", "program")) == "program"
+        if self.is_program:
+            warnings.warn("constants: those of the authors' program; the radius is a heuristic here", stacklevel=2)
         self._create_buffers()
-
-    def _usual_ridge(self) -> float:
-        return self.dim * math.log(2.0)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero = torch.zeros((), dtype=torch.float64)
         return super()._initial_state() | {"logdet": zero, "root_level": zero + self._root_level(self.ridge, 0.0, 0.0)}
-
-    def ridge_now(self) -> Tensor:
-        """Return the ridge after the rounds so far: ``(*B)``."""
-        rounds = real(self.rounds, self.theta_hat)
-        return self.dim * log(rounds + 2.0) if self.grows else 0.0 * rounds + self.ridge
 
     def _root_level(self, ridge: float, logdet: float, length: float) -> float:
         """Return b for an estimate of norm ``length``."""
         L, root = self.feature_bound, math.sqrt(ridge)
         # A chi-squared law is a gamma law.
         half = torch.tensor(0.5 * self.dim, dtype=torch.float64, device="cpu")
-        ends = torch.tensor([1.0, 0.25], dtype=torch.float64, device="cpu") * ridge / L**2
+        second = 0.5 if self.is_program else 0.25
+        ends = torch.tensor([1.0, second], dtype=torch.float64, device="cpu") * ridge / L**2
         wide, narrow = torch.special.gammainc(half, ends).tolist()
         if narrow == 0.0:  # underflow
             return math.inf
         cost = 0.5 * logdet + math.log(wide / narrow) - math.log(self.delta)
+        if self.is_program:
+            gamma = root * self.theta_bound + min(cost, 0.5 * root / L + 2.0 * L * cost / root)
+            return gamma + L**2 * gamma**2 / ridge
         beta = min(math.sqrt(cost), 0.5 * root / L)
         gamma = root * self.theta_bound + beta + cost / beta
         a = L * gamma**2 / root
@@ -112,18 +125,20 @@ class OFULogRRegression(LevelSetEstimator):
         return self.radius_scale * self.root_level * sqrt(stretch)
 
     def _penalty(self, member: Member) -> float:
-        return float(on_host(self.ridge_now())[member])
+        return self._ridge_of(member)
 
     def _fit(self, member: Member) -> None:
         ridge = self._penalty(member)
         loss = self._loss(member, ridge)
         theta = minimise(loss, self._read("theta_hat", member), math.inf)
+        hessian = loss.hessian(loss.predictors(theta))
         gram = (loss.rows.T * (0.25 / ridge * loss.weights)) @ loss.rows
-        logdet = float(np.linalg.slogdet(gram + np.eye(self.dim))[1])
+        within = hessian / ridge if self.is_program else gram + np.eye(self.dim)
+        logdet = float(np.linalg.slogdet(within)[1])
         self._write("theta_hat", member, theta)
         self._write("logdet", member, logdet)
         self._write("root_level", member, self._root_level(ridge, logdet, float(np.linalg.norm(theta))))
-        self._write_with_inverse("V", member, loss.hessian(loss.predictors(theta)), ridge)
+        self._write_with_inverse("V", member, hessian, ridge)
 
 
 class OFULogR(LevelSetUCB):

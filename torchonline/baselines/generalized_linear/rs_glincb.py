@@ -1,6 +1,7 @@
 """RS-GLinCB: warm-up rounds, rare fits, eliminated arms (Sawarni et al., 2024)."""
 
 import math
+import warnings
 from typing import Any, Unpack
 
 import numpy as np
@@ -11,7 +12,7 @@ from torchonline.bandits.glm.base import GLMOptions, checked_min_slope
 from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
-from torchonline.core.checks import positive
+from torchonline.core.checks import one_of, positive
 from torchonline.core.ops import along, at_least, row_dots, rows_times, sqrt
 from torchonline.links import Link
 
@@ -32,8 +33,14 @@ class RSGLinCBRegression(LikelihoodEstimator):
 
     Guarantee: none that we can vouch for. The rules and the constants are recalled, and are those of programs by others. The
     paper's theorems assume bounded rewards of a canonical link. **With these constants, all rounds of a usual horizon are warm-up
-    rounds:** for S = 3 and T = 3000, :math:`\|x\|^2_{V_o^{-1}}` has to fall below 3e-7. The program of the paper's experiments
-    has far smaller constants.
+    rounds:** for S = 3 and T = 3000, :math:`\|x\|^2_{V_o^{-1}}` has to fall below 3e-7.
+
+    ``constants="program"`` takes what the program of the paper's experiments has. **It is a heuristic**, and the constructor
+    warns. In the program, with L = 1: :math:`\lambda = L^2/2`; :math:`\gamma = RSL\sqrt\ell`; a warm-up round has
+    :math:`\|x\|^2_{V_o^{-1}} > 100/(\kappa R^4S^2L^2d)`; V becomes H when :math:`\det H \ge 1.5\det V`; H grows by
+    :math:`w\mu'(x^\top\hat\theta_o)xx^\top`, without e; :math:`\hat\theta` is fitted to all rounds, those of the warm-up
+    included, and is :math:`\hat\theta_o` until there are others; the policy scores arms at
+    :math:`(\hat\theta_o + \hat\theta)/2`; and ``radius`` is :math:`4\sqrt\ell`.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each, in a warm-up round and in the rare rounds that fit; O(d^3)
     in the others. Memory O(T d).
@@ -42,8 +49,11 @@ class RSGLinCBRegression(LikelihoodEstimator):
         dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the constants and the history are for.
-        ridge: :math:`\lambda > 0`; None for :math:`\ell L^2`.
-        warm_up_factor, radius_factor: 25 in :math:`\gamma` and 150 in the radius, recalled.
+        ridge: :math:`\lambda > 0`; None for that of the constants.
+        constants: "theory", or "program" for those of the paper's experiments.
+        warm_up_factor: of :math:`\gamma`, and its square of the bound for warm-up rounds; None for 25 in theory, recalled, and
+            for 1 in the program.
+        radius_factor: of the radius; None for 150 in theory, recalled, and for 4 in the program.
 
     Shape:
         - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``warm_up_theta``,
@@ -59,10 +69,14 @@ class RSGLinCBRegression(LikelihoodEstimator):
     Reference:
         Sawarni, Das, Barman and Sinha, Generalized Linear Bandits with Limited Adaptivity, NeurIPS 2024 (arXiv:2404.06831).
         What differs: minima are over the ball; the paper projects unbounded minima. A fit that is due in a round happens at the
-        end of the round before, from the same rounds.
+        end of the round before, from the same rounds. The constants of "program" were checked in the authors' repository
+        (nirjhar-das/GLBandit_Limited_Adaptivity, rs_glinucb.py). What differs from that program: there, V is the same array as H
+        after the first fit, so that it grows in each round and no second fit ever happens; minima are unbounded; and
+        :math:`\kappa` is that of the true parameter at the arms.
     """
 
-    statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "delta", "warm_up_factor")
+    statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "delta", "warm_up_factor", "is_program")
+    can_grow = False
     renamed = {"warm_theta": "warm_up_theta", "warm_V": "warm_up_V", "warm_V_inv": "warm_up_V_inv"}
     renamed |= {"H": "next_V", "is_warm": "is_warm_up"}
     positive_definite = ("V", "V_inv", "next_V", "warm_up_V", "warm_up_V_inv")
@@ -79,23 +93,36 @@ class RSGLinCBRegression(LikelihoodEstimator):
         *,
         horizon: int,
         link: Link | None = None,
-        warm_up_factor: float = 25.0,
-        radius_factor: float = 150.0,
+        constants: str = "theory",
+        warm_up_factor: float | None = None,
+        radius_factor: float | None = None,
         **options: Unpack[GLMOptions],
     ) -> None:
+        self.is_program = one_of("constants", constants, ("theory", "program")) == "program"
         super().__init__(dim, horizon, link, **options)
+        if self.is_program:
+            text = (
+                "constants: those of the program of the paper's experiments; the warm-up and the radius are heuristics"
+            )
+            warnings.warn(text, stacklevel=2)
         logarithm, bound = self.dim * math.log(self.horizon / self.delta), self.predictor_bound
-        self.warm_up_factor = positive("warm_up_factor", warm_up_factor)
-        self.radius_factor = positive("radius_factor", radius_factor)
+        usual = (1.0, 4.0) if self.is_program else (25.0, 150.0)
+        self.warm_up_factor = positive("warm_up_factor", usual[0] if warm_up_factor is None else warm_up_factor)
+        self.radius_factor = positive("radius_factor", usual[1] if radius_factor is None else radius_factor)
         kappa, R = 1.0 / checked_min_slope(self.link, self.theta_bound, bound), self.concordance
         gamma = self.warm_up_factor * R * bound * math.sqrt(logarithm)
         # A linear model has R = 0 and needs no warm-up.
-        self.warm_up_from = 1.0 / (gamma**2 * kappa * R**2) if R > 0.0 else math.inf
+        # The program has 0.01 d in the place of ell.
+        square = 0.01 * self.dim * (gamma**2 / logarithm) if self.is_program else gamma**2
+        self.warm_up_from = 1.0 / (square * kappa * R**2) if R > 0.0 else math.inf
+        self.switch_factor, self.share = (1.5, 1.0) if self.is_program else (2.0, 1.0 / math.e)
         self.warm_up_radius = gamma * math.sqrt(kappa)
         self.constant_radius = self.radius_factor * math.sqrt(logarithm)
         self._create_buffers()
 
     def _usual_ridge(self) -> float:
+        if self.is_program:
+            return 0.5 * self.feature_bound**2
         return self.dim * math.log(self.horizon / self.delta) * self.feature_bound**2
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -116,18 +143,25 @@ class RSGLinCBRegression(LikelihoodEstimator):
         loss = self._loss(member, self.ridge)
         x, weight, n = loss.rows[-1], loss.weights[-1], len(loss.rows)
         warm_up_theta = self._read("warm_up_theta", member)
-        if x @ self._read("warm_up_V_inv", member) @ x >= self.warm_up_from:
+        square = x @ self._read("warm_up_V_inv", member) @ x
+        if square > self.warm_up_from if self.is_program else square >= self.warm_up_from:
             matrix = self._read("warm_up_V", member) + weight * np.outer(x, x)
             self._write("is_warm_up", (*member, n - 1), True)
             loss = self._loss(member, self.ridge, self._read("is_warm_up", member)[:n] > 0.0)
-            self._write("warm_up_theta", member, minimise(loss, warm_up_theta, self.theta_bound))
+            theta = minimise(loss, warm_up_theta, self.theta_bound)
+            self._write("warm_up_theta", member, theta)
             self._write_with_inverse("warm_up_V", member, matrix, self.ridge)
+            if self.is_program and len(loss.rows) == n:
+                self._write("theta_hat", member, theta)
             return
         slope = float(loss.link.slope(x @ warm_up_theta))
-        matrix = self._read("next_V", member) + weight * slope / math.e * np.outer(x, x)
+        matrix = self._read("next_V", member) + weight * slope * self.share * np.outer(x, x)
         self._write("next_V", member, matrix)
-        if np.linalg.slogdet(matrix)[1] > math.log(2.0) + np.linalg.slogdet(self._read("V", member))[1]:
-            loss = self._loss(member, self.ridge, self._read("is_warm_up", member)[:n] == 0.0)
+        growth = np.linalg.slogdet(matrix)[1] - np.linalg.slogdet(self._read("V", member))[1]
+        limit = math.log(self.switch_factor)
+        if growth >= limit if self.is_program else growth > limit:
+            if not self.is_program:
+                loss = self._loss(member, self.ridge, self._read("is_warm_up", member)[:n] == 0.0)
             self._write("theta_hat", member, minimise(loss, self._read("theta_hat", member), self.theta_bound))
             self._write_with_inverse("V", member, matrix, self.ridge)
             self._write("fits", member, self._read("fits", member) + 1.0)
@@ -143,8 +177,9 @@ class RSGLinCB(UCB):
               x_k^\top\hat\theta_o + \gamma\sqrt\kappa\|x_k\|_{V_o^{-1}}
               < \max_j\bigl(x_j^\top\hat\theta_o - \gamma\sqrt\kappa\|x_j\|_{V_o^{-1}}\bigr),
 
-    for the arms that the warm-up has ruled out. An unavailable arm starts no warm-up and rules out no other arm. The estimator
-    documents the arguments, the status of its constants and the cost.
+    for the arms that the warm-up has ruled out. ``constants="program"`` has :math:`(\hat\theta_o+\hat\theta)/2` in the place of
+    :math:`\hat\theta` in the scores, and the program's bound for a warm-up. An unavailable arm starts no warm-up and rules out no
+    other arm. The estimator documents the arguments, the status of its constants and the cost.
 
     Example:
         >>> RSGLinCB(2, horizon=1000).select(torch.eye(2))
@@ -163,12 +198,16 @@ class RSGLinCB(UCB):
         estimator = self.estimator
         scores = super().forward(arms)
         rows = estimator.grouped(arms)
+        if estimator.is_program:
+            other = rows_times(rows, 0.5 * (estimator.warm_up_theta - estimator.theta_hat).unsqueeze(-1))
+            scores = scores + other.reshape(scores.shape)
         square = row_dots(rows_times(rows, estimator.warm_up_V_inv), rows).reshape(scores.shape)
         width = sqrt(at_least(square, 1e-38))
         centre = rows_times(rows, estimator.warm_up_theta.unsqueeze(-1)).reshape(scores.shape)
         error = estimator.warm_up_radius * width
         is_ruled_out = centre + error < (centre - error).amax(-1, keepdim=True)
-        is_warm_up = (square >= estimator.warm_up_from).any(-1, keepdim=True)
+        bound = estimator.warm_up_from
+        is_warm_up = (square > bound if estimator.is_program else square >= bound).any(-1, keepdim=True)
         return torch.where(is_warm_up, width, scores.masked_fill(is_ruled_out, -math.inf))
 
     def _arms_to_score(self, arms: Tensor, mask: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ class MsMwC(Experts):
 
     Reference:
         Chen, Luo and Wei, Impossible Tuning Made Possible, COLT 2021, as Algorithm 5 of the paper of :class:`~torchonline.OONS`.
-        What differs: kappa; missing experts.
+        The bound is what their Lemma 1 is used for. What differs: kappa; missing experts.
     """
 
     statistics_depend_on = ("rate", "prior", "kappa")

@@ -1,0 +1,225 @@
+"""Generalized linear bandits: regret against rounds, kappa* and S, beside the GLB-OMD paper's Theorem 2.
+
+Theorem 2 of Zhang, Xu, Zhao and Sugiyama (Generalized linear bandits: almost optimal regret with one-pass update, 2025) bounds
+the regret of GLB-OMD by a leading term of order S^2 d sqrt(T / kappa*), up to logarithms. There 1 / kappa* is the mean slope of
+the link at the best arms. So on a hard instance the regret should have the slopes 1/2 in T, 1/2 in 1 / kappa* and at most 2 in
+S (of regret / sqrt(T / kappa*)), on logarithmic scales. This script measures them for GLB-OMD with the theorem's ridge and
+radius, GLB-OMD with this library's empirical radius, and LocalGLB, for which no regret bound is proved.
+
+- **Rounds.** T = 500 to 16000. Arms are 128 points on the unit circle, where regret of order sqrt(T) is unavoidable; or, as in
+  the paper's experiments, 20 in the unit disk, fixed or redrawn. There the gap to the second best arm, or its law, makes less
+  regret possible. The learners do not know T, so one run has all T.
+- **kappa*.** Arms are the circle and a constant, x = (cos, sin, 1) / sqrt(2), and x'theta = cos(angle to the best) + c. The
+  offset c moves kappa* and nothing else. S = 6, T = 4000.
+- **S.** The circle again, with a parameter of norm S = 2 to 9, T = 4000.
+
+The tables show the mean regret ± standard error of 40 trials; against kappa*, means alone. A slope is the least-squares slope of
+the logarithm of the mean regret, with a 95 % interval by the jackknife over trials. A theorem's bound may hold although a slope
+differs from its exponents: constants and logarithms may rule in the range that is shown.
+
+    python examples/papers/glb_rates.py    # 15 minutes of one core; less than a minute with --quick
+"""
+
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import torch
+from experiment import Experiment, Job, Results, short, spread, table
+from glb_omd_learners import ALGORITHMS, Game, Problem
+from scipy.stats import t as student
+from torch import Tensor
+
+from torchonline import Logistic, Poisson
+from torchonline.environments import GeneralizedLinearBandit, Outcome
+from torchonline.links import Link
+
+LEARNERS = ("LocalGLB", "GLB-OMD, empirical", "GLB-OMD, theorem")
+POINTS = 128  # arms on the circle
+LINKS: dict[str, type[Link]] = {"logistic": Logistic, "Poisson": Poisson}
+# Of the runs against T: rewards, arms and S.
+WORLDS = (
+    ("logistic", "circle", 3.0),
+    ("logistic", "fixed disk", 3.0),
+    ("logistic", "redrawn disk", 3.0),
+    ("Poisson", "circle", 2.0),
+)
+OFFSETS = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0)
+# Offsets with which the circle lies on one side of the logistic link's steepest point, so that kappa* grows with c.
+RISING = (0.0, 1.0, 2.0, 3.0, 4.0)
+NORMS = (2.0, 3.0, 5.0, 7.0, 9.0)
+
+
+class CircleBandit:
+    """Arms on a circle, turned at random in each trial; with an offset, a constant is their third feature."""
+
+    def __init__(self, link: Link, norm: float, offsets: list[float], trials: int, seed: int) -> None:
+        self._link, self._generator = link, torch.Generator().manual_seed(seed)
+        shape = (len(offsets), trials) if offsets else (trials,)
+        start = torch.rand(trials, 1, generator=self._generator, dtype=torch.float64)
+        angle = 2.0 * math.pi * (start + torch.arange(POINTS, dtype=torch.float64) / POINTS)
+        arms = torch.stack((angle.cos(), angle.sin()), -1)
+        self.theta = torch.tensor([norm, 0.0], dtype=torch.float64)
+        if offsets:
+            arms = torch.cat((arms, torch.ones(trials, POINTS, 1, dtype=torch.float64)), -1) / math.sqrt(2.0)
+            self.theta = math.sqrt(2.0) * torch.tensor([[[1.0, 0.0, c]] for c in offsets], dtype=torch.float64)
+        self._arms = arms.expand(*shape, *arms.shape[1:])
+        self._predictor = (self._arms @ self.theta.unsqueeze(-1)).squeeze(-1)
+        self._best = self._predictor.amax(-1)
+
+    def kappa_star(self) -> Tensor:
+        return 1.0 / self._link.slope(self._best)
+
+    def arms(self) -> Tensor:
+        return self._arms
+
+    def pull(self, index: Tensor) -> Outcome:
+        x = torch.take_along_dim(self._arms, index[..., None, None], dim=-2).squeeze(-2)
+        z = torch.take_along_dim(self._predictor, index[..., None], dim=-1).squeeze(-1)
+        reward = self._link.sample(z, self._generator)
+        return Outcome(x, reward, self._link.mean(self._best) - self._link.mean(z))
+
+
+def play(
+    learner: str, rewards: str, arms: str, norm: float, offsets: list[float], at: list[int], trials: int, seed: int
+) -> dict[str, Any]:
+    """Return kappa* and the regret at some rounds, by trial: with offsets, that of the last round by offset."""
+    torch.manual_seed(seed)
+    link = LINKS[rewards]()
+    shape = (len(offsets), trials) if offsets else (trials,)
+    environment: Any
+    if arms == "circle":
+        environment = CircleBandit(link, norm, offsets, trials, seed)
+    else:
+        environment = GeneralizedLinearBandit(
+            2, 20, link=link, theta_norm=norm, redraw=arms == "redrawn disk", batch_shape=shape, seed=seed
+        )
+    dim = environment.arms().size(-1)
+    game = Game(ALGORITHMS[learner].build(Problem(dim, link, norm, shape, at[-1])), environment)
+    total, found = torch.zeros(shape, dtype=torch.float64), []
+    for t in range(1, at[-1] + 1):
+        total += game.round()
+        if t in at:
+            found.append(total.tolist())
+    kappa = environment.kappa_star().reshape(len(offsets) or 1, trials).mean(1)
+    return {"kappa": kappa.tolist(), "regret": found[-1] if offsets else found}
+
+
+def jobs(quick: bool) -> dict[str, Job]:
+    trials, at, rounds = (3, [8, 16], 12) if quick else (40, [500 * 2**k for k in range(6)], 4000)
+    norms = NORMS[:2] if quick else NORMS
+    found = {}
+    for learner in LEARNERS:
+        common = {"learner": learner, "trials": trials, "seed": 1}
+        for rewards, arms, norm in WORLDS:
+            told = {"rewards": rewards, "arms": arms, "norm": norm, "offsets": [], "at": at}
+            found[f"T, {rewards}, {arms}, {learner}"] = Job(play, common | told)
+        for rewards in LINKS:
+            told = {"rewards": rewards, "arms": "circle", "norm": 6.0, "offsets": list(OFFSETS), "at": [rounds]}
+            found[f"kappa, {rewards}, {learner}"] = Job(play, common | told)
+        for norm in norms:
+            told = {"rewards": "logistic", "arms": "circle", "norm": norm, "offsets": [], "at": [rounds]}
+            found[f"S = {norm:g}, {learner}"] = Job(play, common | told)
+    return found
+
+
+def slope(x: list[float], regret: list[list[float]]) -> str:
+    """Return the slope of log(mean regret) in log(x) and its 95 % interval; regret is by point, then by trial."""
+    logs = [math.log(value) for value in x]
+    centre = statistics.fmean(logs)
+    square = sum((value - centre) ** 2 for value in logs)
+    trials = len(regret[0])
+
+    def fitted(left_out: int | None) -> float:
+        means = [statistics.fmean([value for i, value in enumerate(each) if i != left_out]) for each in regret]
+        return sum((a - centre) * math.log(mean) for a, mean in zip(logs, means, strict=True)) / square
+
+    whole, parts = fitted(None), [fitted(i) for i in range(trials)]
+    error = math.sqrt((trials - 1) ** 2 / trials * statistics.variance(parts))
+    half = float(student.ppf(0.975, trials - 1)) * error
+    return f"{whole:.2f} ({whole - half:.2f} to {whole + half:.2f})"
+
+
+def against_rounds(results: Results) -> str:
+    first = results[f"T, logistic, circle, {LEARNERS[0]}"]["regret"]
+    at = [500 * 2**k for k in range(6)] if len(first) == 6 else [8, 16]
+    shown = [0, len(at) // 2, len(at) - 1]
+    rows = []
+    for rewards, arms, norm in WORLDS:
+        for learner in LEARNERS:
+            regret = results[f"T, {rewards}, {arms}, {learner}"]["regret"]
+            late = slope([float(t) for t in at[-3:]], regret[-3:])
+            row = (f"{rewards}, {arms}, S = {norm:g}", learner, *(spread(regret[i]) for i in shown))
+            rows.append((*row, slope([float(t) for t in at], regret), late))
+    header = ("world", "learner", *(f"T = {at[i]}" for i in shown), "slope in T", f"from T = {at[-3:][0]}")
+    return table(header, rows)
+
+
+def against_kappa(results: Results) -> str:
+    chosen = [OFFSETS.index(c) for c in RISING]
+    rows = []
+    for rewards in LINKS:
+        kappas = results[f"kappa, {rewards}, {LEARNERS[0]}"]["kappa"]
+        rows.append((f"{rewards}: kappa*", *(f"{value:.3g}" for value in kappas), ""))
+        for learner in LEARNERS:
+            one = results[f"kappa, {rewards}, {learner}"]
+            which = chosen if rewards == "logistic" else range(len(OFFSETS))
+            fitted = slope([1.0 / one["kappa"][i] for i in which], [one["regret"][i] for i in which])
+            rows.append((learner, *(short(statistics.fmean(regret)) for regret in one["regret"]), fitted))
+    return table(("", *(f"c = {c:g}" for c in OFFSETS), "slope in 1 / kappa*"), rows)
+
+
+def against_norm(results: Results) -> str:
+    norms = [norm for norm in NORMS if f"S = {norm:g}, {LEARNERS[0]}" in results]
+    kappas = [results[f"S = {norm:g}, {LEARNERS[0]}"]["kappa"][0] for norm in norms]
+    rows = [("kappa*", *(short(kappa) for kappa in kappas), "")]
+    for learner in LEARNERS:
+        regret = [results[f"S = {norm:g}, {learner}"]["regret"][-1] for norm in norms]
+        scaled = [[value * math.sqrt(k) for value in each] for k, each in zip(kappas, regret, strict=True)]
+        rows.append((learner, *map(spread, regret), slope(norms, scaled)))
+    return table(("", *(f"S = {norm:g}" for norm in norms), "slope in S of regret / sqrt(T / kappa*)"), rows)
+
+
+def tables(results: Results) -> dict[str, str]:
+    return {
+        "Regret against T": against_rounds(results),
+        "Regret against kappa*": against_kappa(results),
+        "Regret against S": against_norm(results),
+    }
+
+
+def figures(results: Results, folder: Path) -> list[Path]:
+    """Draw regret against T and against 1 / kappa*."""
+    figure, axes = plt.subplots(1, 3, figsize=(14, 4.5), layout="constrained")
+    for learner, colour in zip(LEARNERS, ("C0", "C1", "C2"), strict=True):
+        for (rewards, arms, _), style in zip(WORLDS, ("-", "--", ":", "-."), strict=True):
+            means = [statistics.fmean(each) for each in results[f"T, {rewards}, {arms}, {learner}"]["regret"]]
+            at = [500 * 2**k for k in range(len(means))]
+            label = f"{learner}; {rewards}, {arms}"
+            axes[0].plot(at, means, style, color=colour, label=label, marker=".")
+        for axis, rewards in zip(axes[1:], LINKS, strict=True):
+            one = results[f"kappa, {rewards}, {learner}"]
+            axis.plot(
+                [1.0 / k for k in one["kappa"]], [statistics.fmean(each) for each in one["regret"]], ".-", color=colour
+            )
+            axis.set(xlabel="1 / kappa*", title=f"{rewards}, S = 6", xscale="log", yscale="log")
+    axes[0].set(xlabel="T", ylabel="regret", xscale="log", yscale="log")
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    figure.legend(*axes[0].get_legend_handles_labels(), fontsize=7, loc="outside right center")
+    path = folder / "glb_rates.png"
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return [path]
+
+
+EXPERIMENT = Experiment(__file__, jobs, tables, figures)
+
+if __name__ == "__main__":
+    EXPERIMENT.main(__doc__)

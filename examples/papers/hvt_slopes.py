@@ -1,0 +1,193 @@
+"""How regret grows with the number of rounds, by the moment that the noise has, and without noise.
+
+Corollary 1 of the paper of Hvt-UCB (Wang, Zhang, Zhao and Zhou, ICML 2025) bounds the regret by T^(1/p), up to logarithms, if
+the noise has a moment of order p. It has no experiment on this. Here p is 1.2, 1.5 or 2, and the noise is Student-t with p +
+0.1 degrees of freedom, which has hardly more than that moment. It is scaled so that its norm of order p is 1, and all learners
+are told so. There are 2 dimensions, a parameter of norm 1, 20 unit arms redrawn in each round, and 20 trials.
+
+HvtUCB and CRTM depend on the horizon: each T is a run of its own. HeavyTailUCB and OFUL do not: their runs are prefixes of the
+longest. HvtUCB and CRTM play with the width of their theory and with a practical one, 0.001 and 0.03 times as wide: then
+their radii are of the size of HeavyTailUCB's, and no theorem covers them. OFUL has no theorem under this noise. The slope is
+that of a least squares line through log mean regret against log T, with a 95 % interval from resampled trials. A slope
+compares with the exponent of the bound only where the widths are small enough for the learner to learn by T = 500.
+
+Without noise (a norm of 1e-6), the paper's bound does not grow with T. CRTM and TOFU cut rewards by their absolute moments,
+which stay.
+
+    python examples/papers/hvt_slopes.py --workers 2    # five minutes; half a minute with --quick
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from experiment import Experiment, Job, Results, spread, table
+
+from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
+from torchonline.baselines import CRTM, TOFU
+from torchonline.environments import GaussianNoise, LinearBandit, Noise, StudentT
+
+DIM, ARMS, DELTA, QUIET, SEED = 2, 20, 0.05, 1e-6, 1
+ORDERS = (1.2, 1.5, 2.0)
+QUIET_ORDERS = (2.0,)
+# The radius scales of each learner.
+SCALES = {"HeavyTailUCB": (1.0,), "OFUL": (1.0,), "HvtUCB": (1.0, 1e-3), "CRTM": (1.0, 0.03), "TOFU": (1.0, 0.03)}
+NOISY = ("HeavyTailUCB", "OFUL", "HvtUCB", "CRTM")
+ANYTIME = ("HeavyTailUCB", "OFUL")
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Slope of a log-log line with its 95 % interval; NaN where a mean regret is 0."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def fit(cls, x: Sequence[float], regrets: Sequence[Sequence[float]]) -> "Slope":
+        """Fit a line; trials are resampled as a whole, since they share noise at all x."""
+        by_trial = np.stack([np.asarray(regret, dtype=float) for regret in regrets], -1)  # (trials, points)
+        draws = np.random.default_rng(SEED).integers(0, len(by_trial), (2000, len(by_trial)))
+        means = np.concatenate([by_trial.mean(0)[None], by_trial[draws].mean(1)])
+        if not (means > 0.0).all():
+            return cls(math.nan, math.nan, math.nan)
+        offset = np.log(x) - np.mean(np.log(x))
+        slopes = np.log(means) @ offset / (offset @ offset)
+        return cls(float(slopes[0]), *map(float, np.quantile(slopes[1:], (0.025, 0.975))))
+
+    def __str__(self) -> str:
+        return "none" if math.isnan(self.value) else f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+def make_policy(name: str, order: float, norm: float, horizon: int, trials: int, radius_scale: float) -> UCB:
+    common: dict[str, Any] = {"noise_scale": norm, "radius_scale": radius_scale, "batch_shape": (trials,)}
+    match name:
+        case "HeavyTailUCB":
+            return HeavyTailUCB(DIM, moment_order=order, delta=DELTA, **common)
+        case "OFUL":
+            return OFUL(DIM, delta=DELTA, ridge=DIM, **common)
+        case "HvtUCB":
+            return HvtUCB(DIM, horizon=horizon, moment_order=order, **common)
+        case "CRTM":
+            return CRTM(DIM, horizon=horizon, moment_order=order, delta=DELTA, **common)
+        case "TOFU":
+            return TOFU(DIM, horizon=horizon, moment_order=order, delta=DELTA, **common)
+        case _:
+            raise ValueError(f"no learner is called {name}")
+
+
+def play(
+    learner: str, radius_scale: float, order: float, is_quiet: bool, rounds: list[int], trials: int, seed: int
+) -> dict[str, Any]:
+    """Play all trials to the last of ``rounds``, its horizon; return the regret at each."""
+    law: Noise = GaussianNoise(scale=QUIET) if is_quiet else StudentT(order + 0.1)
+    norm = QUIET if is_quiet else 1.0
+    if isinstance(law, StudentT):
+        law = StudentT(law.df, scale=1.0 / law.moment_norm(order))
+    environment = LinearBandit(DIM, ARMS, noise=law, redraw=True, batch_shape=(trials,), seed=seed)
+    policy = make_policy(learner, order, norm, rounds[-1], trials, radius_scale)
+    total, found = torch.zeros(trials, dtype=torch.float64), {}
+    for t in range(1, rounds[-1] + 1):
+        x, reward, regret = environment.pull(policy.select(environment.arms()))
+        policy.step(x, reward)
+        total += regret
+        if t in rounds:
+            found[str(t)] = total.tolist()
+    return {"regret": found, "radius": float(policy.estimator.radius().mean())}
+
+
+def title_of(learner: str, radius_scale: float) -> str:
+    return learner if radius_scale == 1.0 else f"{learner} x {radius_scale:g}"
+
+
+def name_of(learner: str, scale: float, order: float, is_quiet: bool, horizon: int) -> str:
+    kind = "no noise" if is_quiet else "Student-t"
+    length = "" if learner in ANYTIME else f", T = {horizon}"
+    return f"{title_of(learner, scale)}, order {order:g}, {kind}{length}"
+
+
+def jobs(quick: bool) -> dict[str, Job]:
+    points, trials = ([10, 20, 40], 3) if quick else ([500, 2000, 8000], 20)
+    found = {}
+    for is_quiet in (False, True):
+        lengths = points
+        for order in QUIET_ORDERS if is_quiet else ORDERS:
+            for learner in SCALES if is_quiet else NOISY:
+                for scale in SCALES[learner]:
+                    runs = [lengths] if learner in ANYTIME else [[T] for T in reversed(lengths)]
+                    for rounds in runs:
+                        options = {"learner": learner, "radius_scale": scale, "order": order, "is_quiet": is_quiet}
+                        options |= {"rounds": rounds, "trials": trials, "seed": SEED}
+                        found[name_of(learner, scale, order, is_quiet, rounds[-1])] = Job(play, options)
+    return found
+
+
+def regrets(results: Results, learner: str, scale: float, order: float, is_quiet: bool) -> dict[int, list[float]]:
+    """Return the regrets of one learner by T, in order."""
+    start = name_of(learner, scale, order, is_quiet, 0).removesuffix(", T = 0")
+    found = {}
+    for name, one in results.items():
+        if name == start or name.startswith(f"{start}, T = "):
+            found |= {int(T): regret for T, regret in one["regret"].items()}
+    return dict(sorted(found.items()))
+
+
+def tables(results: Results) -> dict[str, str]:
+    found = {}
+    for is_quiet in (False, True):
+        for order in QUIET_ORDERS if is_quiet else ORDERS:
+            rows, points = [], []
+            for learner in SCALES if is_quiet else NOISY:
+                for scale in SCALES[learner]:
+                    by_length = regrets(results, learner, scale, order, is_quiet)
+                    points = list(by_length)
+                    fit = Slope.fit(points, list(by_length.values()))
+                    rows.append([title_of(learner, scale), *map(spread, by_length.values()), str(fit)])
+            header = ["learner", *(f"T = {T}" for T in points), "slope"]
+            if is_quiet:
+                title = f"No noise, told order {order:g} and a norm of {QUIET:g}: regret, mean ± standard error"
+            else:
+                title = f"Student-t {order + 0.1:g} noise, order {order:g}, bound T^{1.0 / order:.2f}: regret, "
+                title += "mean ± standard error"
+            found[title] = table(header, rows)
+    return found
+
+
+def figures(results: Results, folder: Path) -> list[Path]:
+    panels = [(order, False) for order in ORDERS] + [(order, True) for order in QUIET_ORDERS]
+    figure, axes = plt.subplots(1, len(panels), figsize=(4 * len(panels), 4.2), layout="constrained")
+    for axis, (order, is_quiet) in zip(axes, panels, strict=True):
+        points = [1]
+        for learner in SCALES if is_quiet else NOISY:
+            for scale in SCALES[learner]:
+                by_length = regrets(results, learner, scale, order, is_quiet)
+                points = list(by_length)
+                means = [np.mean(regret) for regret in by_length.values()]
+                axis.plot(points, means, marker="o", label=title_of(learner, scale))
+        if not is_quiet:
+            axis.plot(points, [T ** (1.0 / order) for T in points], "k--", label="T^(1/p)")
+        title = f"no noise, order {order:g}" if is_quiet else f"Student-t {order + 0.1:g}, order {order:g}"
+        axis.set(title=title, xlabel="T", xscale="log", yscale="log")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7)
+    axes[0].set_ylabel("mean regret")
+    path = folder / "hvt_slopes.png"
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return [path]
+
+
+EXPERIMENT = Experiment(__file__, jobs, tables, figures)
+
+if __name__ == "__main__":
+    EXPERIMENT.main(__doc__)

@@ -1,0 +1,397 @@
+r"""Bounds of the paper of OONS against measured regret, on streams between stochastic and adversarial.
+
+Table 1 of Wang, Barik, Zhao and Tan (Parameter-free algorithms for the Stochastically Extended Adversarial model) compares
+bounds on the expected regret by their forms, without constants and logarithms:
+
+- OFTRL, optimistic OMD, OONS: :math:`\sqrt{\sigma^2_{1:T}} + \sqrt{\Sigma^2_{1:T}}`, in a known ball;
+- CA-OONS: :math:`\|u\|^2 + \|u\|(\sqrt{\sigma^2_{1:T}} + \sqrt{\Sigma^2_{1:T}})`;
+- CLA-OONS: :math:`\|u\|^2(\sqrt{\sigma^2_{1:T}} + \sqrt{\Sigma^2_{1:T}}) + \|u\|^4 + \sqrt{\sigma_{1:T} + G_{1:T}}`;
+- equation (2), for the parameter-free mirror descent of Jacobsen and Cutkosky with an implicit hint:
+  :math:`\|u\|(\sqrt{\tilde\sigma^2_{1:T}} + \sqrt{\Sigma^2_{1:T}})`.
+
+The script plays Huber losses in 5 dimensions with :math:`\|u\| = 1`, measures the sums on the same streams with
+``StreamVariation``, and divides regret by the form, which has the right unit here, since losses have slope and curvature 1. A
+form that is right up to logarithms has ratios that do not grow. There are five experiments:
+
+1. *Table 1* as T, sigma and the drift vary, one at a time.
+2. *Kinds of streams*: independent losses; drift alone; noise that depends on the point (Proposition A.1 of the paper); a random
+   order, in one pass and in many; corrupted losses.
+3. *Equation (2)*: the hint :math:`m_t = \nabla f_{t-1}(x_t)` at the new point, which x_t itself depends on. It is found by damped
+   iteration, whose remaining error the table shows. Of the errors of the hint it should remove what the movement of x_t adds.
+4. *Doubling* (Remark 4.4): CA-OONS told T; restarted in epochs of 1, 2, 4, ... rounds, each with its own learners; and as
+   ``horizon=None``, whose learners wake one by one.
+5. *CLA-OONS and the scale of gradients*: regret when all gradients are multiplied by a number, and the radius that it grows to
+   beside :math:`1 + 2\sqrt{(\sigma_{1:T} + G_{1:T})/z_1}`.
+
+Regret is measured on expected losses, over the same 10 trials for all; ± is one standard error.
+
+    python examples/papers/oons_bounds.py    # a few minutes of processor time; seconds with --quick
+"""
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from experiment import Experiment, Job, Results, short, spread, table
+from torch import Tensor
+
+from torchonline import CAOONS, CLAOONS, OONS, DivergenceWarning, FreeGrad
+from torchonline.baselines import OFTRL, OptimisticOMD, ParameterFreeMirrorDescent
+from torchonline.environments import CorruptedStream, RandomOrderStream, SEAStream
+from torchonline.metrics import StreamVariation
+
+DIM, TRIALS, SEED, RADIUS = 5, 10, 1, 2.0
+LENGTHS, NOISES, DRIFTS = (256, 1024, 4096), (0.03, 0.1, 0.3, 1.0), (0.03, 0.1, 0.3, 1.0)
+BASE: dict[str, Any] = {"kind": "independent", "sigma": 0.3, "drift": 0.1}
+KINDS: dict[str, dict[str, Any]] = {
+    "independent": {"kind": "independent", "sigma": 0.5},
+    "drift alone": {"kind": "independent", "sigma": 0.0, "drift": 0.3},
+    "independent, 16 cells": {"kind": "independent", "sigma": 0.5, "cells": 16},
+    "random order, one pass": {"kind": "random order", "sigma": 0.5, "passes": 1},
+    "random order, 32 passes": {"kind": "random order", "sigma": 0.5, "passes": 32},
+    "corrupted": {"kind": "corrupted", "sigma": 0.3, "corruption": 2.0, "spacing": 32},
+}
+SCALES = (1e-4, 1.0, 1e4)
+
+
+def stream_of(setting: dict[str, Any], rounds: int, trials: int) -> Any:
+    """Return the stream of a setting, from its first round."""
+    options: dict[str, Any] = {"loss": "huber", "batch_shape": (trials,), "seed": SEED}
+    options |= {name: setting[name] for name in ("sigma", "comparator_norm") if name in setting}
+    if setting["kind"] == "random order":
+        return RandomOrderStream(DIM, losses=max(2, rounds // setting["passes"] // 2 * 2), **options)
+    if setting["kind"] == "corrupted":
+        return CorruptedStream(DIM, corruption=setting["corruption"], spacing=setting["spacing"], **options)
+    return SEAStream(DIM, drift=setting.get("drift", 0.0), cells=setting.get("cells", 1), **options)
+
+
+# By name: a learner by the stream, its length and its trials.
+LEARNERS: dict[str, Callable[[Any, int, int], Any]] = {
+    "OFTRL": lambda s, T, n: OFTRL(DIM, smoothness=1.0, **in_ball(s, n)),
+    "OFTRL, least of two": lambda s, T, n: OFTRL(DIM, smoothness=1.0, schedule="minimum", **in_ball(s, n)),
+    "Optimistic OMD": lambda s, T, n: OptimisticOMD(DIM, smoothness=1.0, **in_ball(s, n)),
+    "OONS": lambda s, T, n: OONS(DIM, **in_ball(s, n)),
+    "CA-OONS": lambda s, T, n: CAOONS(DIM, horizon=T, lipschitz=s.lipschitz, batch_shape=(n,)),
+    "CA-OONS, linear": lambda s, T, n: CAOONS(DIM, horizon=T, meta="linear", lipschitz=s.lipschitz, batch_shape=(n,)),
+    "CLA-OONS": lambda s, T, n: CLAOONS(DIM, batch_shape=(n,)),
+    "Mirror descent": lambda s, T, n: ParameterFreeMirrorDescent(DIM, lipschitz=s.lipschitz, batch_shape=(n,)),
+    "FreeGrad": lambda s, T, n: FreeGrad(DIM, batch_shape=(n,)),
+}
+KNOWN = ("OFTRL", "OFTRL, least of two", "Optimistic OMD", "OONS")
+
+
+def in_ball(stream: Any, trials: int) -> dict[str, Any]:
+    return {"radius_bound": RADIUS, "lipschitz": stream.lipschitz, "batch_shape": (trials,)}
+
+
+def play(learner: str, setting: dict[str, Any], rounds: int, trials: int) -> dict[str, Any]:
+    """Return the regret of each trial."""
+    stream = stream_of(setting, rounds, trials)
+    return {"regret": regret_of(LEARNERS[learner](stream, rounds, trials), stream, rounds).tolist()}
+
+
+def regret_of(player: Any, stream: Any, rounds: int, factor: float = 1.0) -> Tensor:
+    """Return the expected regret of each trial, with gradients multiplied by a factor."""
+    total = torch.zeros(stream.batch_shape, dtype=torch.float64)
+    for _ in range(rounds):
+        total += stream.expected_regret(player.predict())
+        points = player.queries()
+        player.step(factor * stream.gradients(points), stream.values(points) if player.needs_values else None)
+        stream.advance()
+    return total
+
+
+def measure(setting: dict[str, Any], rounds: int, trials: int) -> dict[str, float]:
+    """Return the sums of the noise, the drift and the gradients, at 0, at u, and far from u on both sides of each axis."""
+    stream, axes = stream_of(setting, rounds, trials), torch.eye(DIM, dtype=torch.float64)
+    offsets = torch.cat([3.0 * axes, -3.0 * axes, torch.zeros(1, DIM, dtype=torch.float64)])
+    points = torch.cat([stream.comparator.unsqueeze(-2) + offsets, torch.zeros(trials, 1, DIM)], -2)
+    metric, largest = StreamVariation((trials,), points=points.size(-2)), 0.0
+    variance = deviation = 0.0
+    for _ in range(rounds):
+        metric.update(stream, points)
+        variance += float(stream.variance().mean())
+        deviation += float(stream.deviation().mean())
+        largest += float(stream.largest_variance().mean()) if isinstance(stream, SEAStream) else 0.0
+        stream.advance()
+    found = {name: float(value) for name, value in metric.compute().items()}
+    # The first three are known exactly, and noisy when measured.
+    return found | {
+        "variance": variance,
+        "deviation": deviation,
+        "largest_variance": largest,
+        "measured": found["variance"],
+    }
+
+
+class Implicit:
+    """A learner whose hint is the gradient of the last loss at the new point.
+
+    ``decide`` maps a hint to the decision, and ``tell`` writes both into the learner.
+    """
+
+    needs_values = False
+
+    def __init__(self, learner: Any) -> None:
+        self.learner, self.last, self.left = learner, None, []
+
+    def decide(self, hint: Tensor) -> Tensor:
+        learner: Any = self.learner
+        if isinstance(learner, OONS):
+            learner.set_hint(hint)
+            return learner.predict()
+        V = learner.error_square_sum
+        theta = -(learner.gradient_sum + hint / learner.error_bound)
+        n, alpha = theta.norm(dim=-1), learner.length_scale / (V.sqrt() * V.log() ** 2)
+        exponent = torch.where(n <= 6.0 * V, n * n / (36.0 * V), n / 3.0 - V)
+        return (alpha * exponent.expm1() / n.clamp(min=1e-300)).unsqueeze(-1) * theta
+
+    def round_of(self, stream: Any) -> Tensor:
+        """Return the decision of a round, before the stream has moved on from the last one."""
+        learner: Any = self.learner
+        x = learner.predict()
+        for _ in range(30):
+            found = self.decide(stream.gradients(x))
+            x = 0.5 * (x + found)
+        hint = stream.gradients(x)
+        self.left.append(float((self.decide(hint) - x).norm(dim=-1).mean()))
+        x = self.decide(hint)
+        if not isinstance(learner, OONS):
+            learner.hint.copy_(hint / learner.error_bound)
+            learner.decision.copy_(x)
+        return x
+
+
+def play_hints(learner: str, is_implicit: bool, setting: dict[str, Any], rounds: int, trials: int) -> dict[str, Any]:
+    """Return regret and the sum of the squared errors of the hint, of each trial, and the error left by the iteration."""
+    stream = stream_of(setting, rounds, trials)
+    player = LEARNERS[learner](stream, rounds, trials)
+    implicit, errors = Implicit(player), torch.zeros(trials, dtype=torch.float64)
+    unit = 1.0 if learner == "OONS" else player.error_bound
+    regret = torch.zeros(trials, dtype=torch.float64)
+    x = player.predict()
+    for t in range(rounds):
+        regret += stream.expected_regret(x)
+        gradients = stream.gradients(x)
+        errors += (gradients - unit * player.hint).square().sum(-1)
+        player.step(gradients)
+        x = implicit.round_of(stream) if is_implicit and t < rounds - 1 else player.predict()
+        stream.advance()
+    left = float(np.mean(implicit.left)) if implicit.left else 0.0
+    return {"regret": regret.tolist(), "errors": errors.tolist(), "left": left}
+
+
+def play_epochs(way: str, meta: str, norm: float, rounds: int, trials: int) -> dict[str, Any]:
+    """Return the regret of CA-OONS told T, in epochs, or with sleeping learners."""
+    stream = stream_of(BASE | {"comparator_norm": norm}, rounds, trials)
+    told: dict[str, Any] = {"meta": meta, "lipschitz": stream.lipschitz, "batch_shape": (trials,)}
+    if way != "epochs":
+        player = CAOONS(DIM, horizon=rounds if way == "told T" else None, **told)
+        return {"regret": regret_of(player, stream, rounds).tolist()}
+    total, begun, length = torch.zeros(trials, dtype=torch.float64), 0, 1
+    while begun < rounds:
+        total += regret_of(CAOONS(DIM, horizon=length, **told), stream, min(length, rounds - begun))
+        begun, length = begun + length, 2 * length
+    return {"regret": total.tolist()}
+
+
+def play_scale(learner: str, factor: float, rounds: int, trials: int) -> dict[str, Any]:
+    """Return the regret where gradients are multiplied, and, of CLA-OONS, its last radius and first scale."""
+    stream = stream_of(BASE, rounds, trials)
+    if learner == "FreeGrad":
+        return {"regret": regret_of(FreeGrad(DIM, batch_shape=(trials,)), stream, rounds, factor).tolist()}
+    scale = None if learner == "CLA-OONS" else 1.0
+    player = CLAOONS(DIM, gradient_scale=scale, batch_shape=(trials,))
+    if learner == "CLA-OONS, tiny first gradient":  # a millionth of those to come
+        player = CLAOONS(DIM, batch_shape=(trials,))
+        player.step(1e-6 * factor * stream.gradients(player.predict()))
+    first = factor * stream.gradients(player.predict()).norm(dim=-1)
+    regret = quiet(lambda: regret_of(player, stream, rounds, factor))
+    return {"regret": regret.tolist(), "radius": player.radius.tolist(), "first": first.tolist()}
+
+
+def play_radius(sigma: float, rounds: int, trials: int) -> dict[str, Any]:
+    """Return the radius of CLA-OONS after T rounds, and the length of its first gradient."""
+    stream, player = (
+        stream_of(BASE | {"sigma": sigma, "drift": 0.0}, rounds, trials),
+        CLAOONS(DIM, batch_shape=(trials,)),
+    )
+    first = stream.gradients(player.predict()).norm(dim=-1)
+    regret = quiet(lambda: regret_of(player, stream, rounds))
+    return {"regret": regret.tolist(), "radius": player.radius.tolist(), "first": first.tolist()}
+
+
+def quiet(run: Callable[[], Tensor]) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DivergenceWarning)
+        return run()
+
+
+def settings(quick: bool) -> dict[str, tuple[dict[str, Any], int]]:
+    """Return the settings of Table 1 and of the kinds of streams, with their lengths, by name."""
+    lengths, middle = ((16, 32), 32) if quick else (LENGTHS, 1024)
+    found = {f"T = {rounds}": (BASE, rounds) for rounds in lengths}
+    found |= {f"sigma = {sigma:g}": (BASE | {"sigma": sigma}, middle) for sigma in NOISES}
+    found |= {f"drift = {drift:g}": (BASE | {"drift": drift}, middle) for drift in DRIFTS}
+    return found | {name: (kind, middle) for name, kind in KINDS.items()}
+
+
+def jobs(quick: bool) -> dict[str, Job]:
+    trials = 2 if quick else TRIALS
+    found: dict[str, Job] = {}
+    for name, (setting, rounds) in settings(quick).items():
+        shared = {"setting": setting, "rounds": rounds, "trials": trials}
+        found[f"{name}: sums"] = Job(measure, shared)
+        found |= {f"{name}: {learner}": Job(play, {"learner": learner} | shared) for learner in LEARNERS}
+    middle, few = (32, 16) if quick else (1024, 512)
+    for cells in (1, 16):
+        shared = {"setting": {"kind": "independent", "sigma": 0.3, "cells": cells}, "rounds": few, "trials": trials}
+        found[f"hints, {cells} cells: sums"] = Job(measure, shared)
+        for learner in ("OONS", "Mirror descent"):
+            for kind in ("last", "implicit"):
+                options = {"learner": learner, "is_implicit": kind == "implicit"} | shared
+                found[f"hints, {cells} cells: {learner}, {kind}"] = Job(play_hints, options)
+    for meta in ("values", "linear"):
+        for norm in (1.0, 10.0):
+            for way in ("told T", "epochs", "sleeping"):
+                options = {"way": way, "meta": meta, "norm": norm, "rounds": middle - 1, "trials": trials}
+                found[f"doubling, {meta}, {norm:g}: {way}"] = Job(play_epochs, options)
+    for learner in ("CLA-OONS", "CLA-OONS, tiny first gradient", "CLA-OONS, gradient_scale=1", "FreeGrad"):
+        for factor in SCALES:
+            options = {"learner": learner, "factor": factor, "rounds": middle, "trials": trials}
+            found[f"scale {factor:g}: {learner}"] = Job(play_scale, options)
+    for sigma in (0.0, 0.3):
+        for rounds in (16, 32) if quick else LENGTHS:
+            options = {"sigma": sigma, "rounds": rounds, "trials": trials}
+            found[f"radius, sigma = {sigma:g}, T = {rounds}"] = Job(play_radius, options)
+            setting = BASE | {"sigma": sigma, "drift": 0.0}
+            shared = {"setting": setting, "rounds": rounds, "trials": trials}
+            found[f"radius, sigma = {sigma:g}, T = {rounds}: sums"] = Job(measure, shared)
+    return found
+
+
+def form(learner: str, sums: dict[str, float]) -> float:
+    """Return the form of a learner's bound, with |u| = 1."""
+    root = math.sqrt(sums["variance"]) + math.sqrt(sums["drift"])
+    if learner in KNOWN:
+        return root
+    if learner.startswith("CA-OONS"):
+        return 1.0 + root
+    if learner == "CLA-OONS":
+        return root + 1.0 + math.sqrt(sums["deviation"] + sums["gradients"])
+    return math.sqrt(sums["largest_variance"]) + math.sqrt(sums["drift"])
+
+
+def regret_table(results: Results, names: list[str]) -> str:
+    """Return regret and, in brackets, its ratio to the form of the bound, by setting."""
+    rows = []
+    for learner in LEARNERS:
+        row = [learner]
+        for name in names:
+            regret, sums = results[f"{name}: {learner}"]["regret"], results[f"{name}: sums"]
+            ratio = "" if learner == "FreeGrad" else f" ({short(float(np.mean(regret)) / form(learner, sums))})"
+            row.append(f"{spread(regret)}{ratio}")
+        rows.append(row)
+    return table(["regret (over the form)", *names], rows)
+
+
+def sums_table(results: Results, names: list[str]) -> str:
+    """Return the sums that forms are made of, by setting."""
+    marks = {
+        "variance": "variance",
+        "largest_variance": "largest variance",
+        "deviation": "mean length of the noise",
+        "drift": "drift",
+        "gradients": "length of expected gradients",
+    }
+    rows = [[mark, *(short(results[f"{name}: sums"][key]) for name in names)] for key, mark in marks.items()]
+    return table(["sum of", *names], rows)
+
+
+def groups(results: Results) -> dict[str, list[str]]:
+    """Return the settings of each table."""
+    every = [name.removesuffix(": sums") for name in results if name.endswith(": sums") and name[0] not in "hr"]
+    lengths, noises, drifts = (
+        [name for name in every if name.startswith(start)] for start in ("T", "sigma", "drift =")
+    )
+    return {"T": lengths, "sigma": noises, "the drift": drifts, "the kind of stream": list(KINDS)}
+
+
+def hints_table(results: Results) -> str:
+    rows = []
+    for cells in (1, 16):
+        sums = results[f"hints, {cells} cells: sums"]
+        for learner in ("OONS", "Mirror descent"):
+            for kind in ("last", "implicit"):
+                found = results[f"hints, {cells} cells: {learner}, {kind}"]
+                row = [cells, learner, kind, spread(found["regret"]), spread(found["errors"]), f"{found['left']:.1e}"]
+                rows.append([*row, short(2.0 * sums["variance"] + sums["drift"]), short(sums["largest_variance"])])
+    header = (
+        "cells",
+        "learner",
+        "hint",
+        "regret",
+        "errors of hints",
+        "left by the iteration",
+        "twice variance, and drift",
+        "largest variance",
+    )
+    return table(header, rows)
+
+
+def doubling_table(results: Results) -> str:
+    ways = ("told T", "epochs", "sleeping")
+    rows = []
+    for meta in ("values", "linear"):
+        for norm in ("1", "10"):
+            found = [results[f"doubling, {meta}, {norm}: {way}"]["regret"] for way in ways]
+            share = [f"{float(np.mean(each)) / float(np.mean(found[0])):.2f}" for each in found[1:]]
+            rows.append([meta, norm, *map(spread, found), *share])
+    return table(("meta", "‖u‖", *ways, "epochs / told", "sleeping / told"), rows)
+
+
+def scale_table(results: Results) -> str:
+    learners = ("CLA-OONS", "CLA-OONS, tiny first gradient", "CLA-OONS, gradient_scale=1", "FreeGrad")
+    rows = [
+        [learner, *(spread(results[f"scale {factor:g}: {learner}"]["regret"]) for factor in SCALES)]
+        for learner in learners
+    ]
+    return table(["gradients times", *(f"{factor:g}" for factor in SCALES)], rows)
+
+
+def radius_table(results: Results) -> str:
+    rows = []
+    for name in results:
+        if name.startswith("radius") and not name.endswith("sums"):
+            found, sums = results[name], results[f"{name}: sums"]
+            total = sums["deviation"] + sums["gradients"]
+            bounds = [1.0 + 2.0 * math.sqrt(total / first) for first in found["first"]]
+            numbers = (sums["deviation"], sums["gradients"])
+            row = [
+                name.removeprefix("radius, "),
+                spread(found["regret"]),
+                spread(found["radius"]),
+                short(max(found["radius"])),
+            ]
+            rows.append([*row, short(float(np.mean(bounds))), *map(short, numbers)])
+    return table(("", "regret", "D_T", "largest D_T", "its bound in the mean", "noise", "gradients"), rows)
+
+
+def tables(results: Results) -> dict[str, str]:
+    made = {}
+    for what, names in groups(results).items():
+        made[f"Sums of the streams as {what} varies"] = sums_table(results, names)
+        made[f"Table 1 as {what} varies"] = regret_table(results, names)
+    made["Equation (2), explicit and implicit hints"] = hints_table(results)
+    made["Doubling and sleeping learners (Remark 4.4)"] = doubling_table(results)
+    made["CLA-OONS and FreeGrad by the scale of gradients"] = scale_table(results)
+    return made | {"The radius of CLA-OONS": radius_table(results)}
+
+
+EXPERIMENT = Experiment(__file__, jobs, tables)
+
+if __name__ == "__main__":
+    EXPERIMENT.main(__doc__)

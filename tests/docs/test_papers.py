@@ -1,0 +1,104 @@
+"""The pages of the papers say what the saved results say, and the experiments go on where they stopped."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.docs.script_modules import EXAMPLES, script_modules
+
+PAPERS = EXAMPLES / "papers"
+PAGES = sorted((EXAMPLES.parent / "docs").glob("*.md"))
+SAVED = sorted(path.stem for path in (PAPERS / "results").glob("*.json"))
+
+
+@pytest.fixture(scope="module")
+def pages() -> Iterator[SimpleNamespace]:
+    with script_modules("papers", "pages") as modules:
+        yield modules.pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_tables_of_a_page_are_those_of_the_saved_results(pages: SimpleNamespace, page: Path) -> None:
+    assert page.read_text() == pages.filled(page.read_text())
+
+
+def test_all_saved_results_are_on_a_page(pages: SimpleNamespace) -> None:
+    shown = {script for page in PAGES for script, _, _ in pages.places(page.read_text())}
+    assert set(SAVED) <= shown
+
+
+def test_a_page_is_filled_up_to_the_next_empty_line(pages: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "tables_of", lambda script: {"One: two": "| new |", "Last": "- new"})
+    mark = "<!-- printed by examples/papers/some.py as {} -->"
+    page = f"Before\n\n{mark.format('One: two')}\n| old |\n| older |\n\nBetween\n\n{mark.format('Last')}\n- old\n"
+    assert pages.filled(page) == page.replace("| old |\n| older |", "| new |").replace("- old", "- new")
+    with pytest.raises(KeyError, match="Lost"):
+        pages.filled(mark.format("Lost") + "\n- old\n")
+
+
+@pytest.mark.parametrize("script", SAVED)
+def test_saved_results_are_of_a_full_run(script: str) -> None:
+    """The saved jobs are those that the script names now, with the same options."""
+    with script_modules("papers", "experiment", script) as modules:
+        jobs = vars(modules)[script].EXPERIMENT.jobs(False)
+        wanted = {name: json.loads(json.dumps(modules.experiment.rounded(job.options))) for name, job in jobs.items()}
+        saved = modules.experiment.load(script)
+    assert {name: run["options"] for name, run in saved["runs"].items()} == wanted
+    assert saved["script"] == f"examples/papers/{script}.py"
+    assert {"python", "torch", "numpy", "torchonline"} <= set(saved["versions"])
+
+
+@pytest.fixture
+def experiment() -> Iterator[SimpleNamespace]:
+    with script_modules("papers", "experiment") as modules:
+        yield modules.experiment
+
+
+def count(log: str, name: str) -> dict[str, float]:
+    """Play a job that leaves a line behind."""
+    with Path(log).open("a") as file:
+        file.write(f"{name}\n")
+    if name == "fails":
+        raise RuntimeError("no luck")
+    return {"third": 1.0 / 3.0}
+
+
+def counting(experiment: SimpleNamespace, log: Path, *names: str) -> "SimpleNamespace":
+    jobs = {name: experiment.Job(count, {"log": str(log), "name": name}) for name in names}
+    return experiment.Experiment(
+        "counting.py", lambda quick: jobs, lambda results: {"Counts": experiment.table(["jobs"], [[len(results)]])}
+    )
+
+
+def test_a_run_goes_on_where_it_stopped(
+    experiment: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, arguments = tmp_path / "log", ["--output", str(tmp_path)]
+    with pytest.raises(RuntimeError, match="no luck"):
+        counting(experiment, log, "a", "fails", "b").main(None, arguments)
+    counting(experiment, log, "a", "b").main(None, arguments)
+    assert log.read_text().split() == ["a", "fails", "b"]
+    assert "| jobs |\n|---|\n| 2 |" in capsys.readouterr().out
+    written = json.loads((tmp_path / "counting.json").read_text())
+    assert {name: run["result"] for name, run in written["runs"].items()} == {
+        name: {"third": 0.3333333} for name in "ab"
+    }
+
+
+def test_other_options_are_another_job(experiment: SimpleNamespace, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for name in ("a", "b", "b"):
+        experiment.kept("one", experiment.Job(count, {"log": str(log), "name": name}), tmp_path)
+    assert log.read_text().split() == ["a", "b"]
+
+
+def test_bad_arguments_are_refused(experiment: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--workers", "0"], ["--save", "--quick"]):
+        with pytest.raises(SystemExit):
+            counting(experiment, Path("log"), "a").main(None, arguments)
+    said = capsys.readouterr().err
+    assert "--workers: expected at least 1, got 0" in said
+    assert "--save: expected a full run, got --quick" in said

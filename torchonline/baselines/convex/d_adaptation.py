@@ -1,0 +1,96 @@
+"""D-Adaptation: steps by an estimated distance (Defazio, Mishchenko, 2023)."""
+
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from torchonline.baselines.convex.dog import farthest
+from torchonline.convex.freegrad import euclidean
+from torchonline.convex.learner import ConvexLearner
+from torchonline.core.ops import along, assign_, at_most, count_, dot, increase_, maximum, number, or_one, where
+from torchonline.core.options import LearnerOptions
+from torchonline.linalg import with_length_at_most
+
+
+class DAdaptation(ConvexLearner):
+    r"""D-Adaptation: gradient descent by a lower bound on the distance.
+
+    With the first gradient :math:`g_1` that is not 0, :math:`d_1` = ``initial_distance`` and c = ``step_scale``,
+
+    .. math:: x_{t+1} = x_t - \lambda_tg_t,\qquad \lambda_t = \frac{c\,d_t}{\|g_1\|},\qquad
+              d_{t+1} = \max\Big\{d_t, \frac{-2}{\|x_{t+1}\|}\sum_{s\le t}\lambda_s\langle g_s, x_s\rangle\Big\},\qquad x_1 = 0.
+
+    Guarantee. For any gradients, every u and every T,
+
+    .. math:: \sum_{t\le T}\lambda_t\langle g_t, x_t - u\rangle \le \tfrac12\|u\|^2 + \tfrac12\sum_{t\le T}\lambda_t^2\|g_t\|^2,
+
+    because it is gradient descent. That is about rounds weighted by :math:`\lambda_t`: no regret bound follows. In the paper, as
+    we recall it, :math:`d_t` never exceeds the distance to the optimum of one convex loss without noise, for steps that also
+    shrink as those of AdaGrad. The steps here do not shrink, and gradients with noise, or that drift, can make :math:`d_t` too
+    large for good.
+
+    Decisions do not depend on the unit of the loss. Steps, decisions and d are cut at length 1e75 (1e9 in float32), where the
+    guarantee ends. Cost of a round: O(d).
+
+    Args:
+        dim: number of coordinates d.
+        initial_distance: :math:`d_1 > 0`, less than the comparator's length.
+        step_scale: c > 0, the authors' ``lr``, which they advise to leave at 1.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+
+    Shape:
+        - ``distance`` d, ``first_gradient_norm``, ``numerator`` :math:`-\sum_s\lambda_s\langle g_s, x_s\rangle`: ``(*B)``.
+
+    Example:
+        >>> learner, target = DAdaptation(2), torch.tensor([3.0, 4.0]).double()
+        >>> for _ in range(200):
+        ...     learner.step(learner.predict() - target)  # the gradient of |x - (3, 4)|^2 / 2
+        >>> bool((learner.predict() - target).norm() < 0.01)
+        True
+
+    Reference:
+        Defazio and Mishchenko, Learning-rate-free learning by D-Adaptation, ICML 2023, in the form of the authors'
+        ``DAdaptSGD`` without momentum and decay (github.com/facebookresearch/dadaptation, version 3.2), whose decisions a test
+        matches. What differs: the largest length.
+    """
+
+    statistics_depend_on = ("initial_distance", "step_scale")
+
+    distance: Tensor
+    first_gradient_norm: Tensor
+    numerator: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        initial_distance: float = 1e-6,
+        step_scale: float = 1.0,
+        **options: Unpack[LearnerOptions],
+    ) -> None:
+        super().__init__(dim, **options)
+        self.initial_distance = self._size("initial_distance", initial_distance)
+        self.step_scale = self._size("step_scale", step_scale)
+        self._create_buffers()
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        zero, distance = torch.zeros((), dtype=torch.float64), torch.tensor(self.initial_distance, dtype=torch.float64)
+        return super()._initial_state() | {"distance": distance, "first_gradient_norm": zero, "numerator": zero}
+
+    def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
+        count_(self.rounds)
+        norm, first, d = euclidean(gradients), number(self.first_gradient_norm), number(self.distance)
+        first = where(first > 0.0, first, norm)
+        assign_(self.first_gradient_norm, first)
+        x, largest = self.decision, farthest(gradients)
+        # First the ratio of lengths: d may be large, and the first gradient small.
+        unit = gradients / along(or_one(norm), gradients)
+        step = along(at_most(self.step_scale * d * (norm / or_one(first)), largest), unit) * unit
+        increase_(self.numerator, -dot(step, x))
+        x = x - step
+        length = euclidean(x)
+        x = with_length_at_most(x, length, largest)
+        assign_(self.decision, x)
+        estimate = 2.0 * number(self.numerator) / or_one(length)
+        assign_(self.distance, at_most(maximum(d, estimate), largest))

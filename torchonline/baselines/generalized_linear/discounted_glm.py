@@ -1,0 +1,164 @@
+"""Discounted generalized linear regression, for drift: a heuristic."""
+
+import math
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor
+
+from torchonline.bandits.discounted import checked_discount, learn_weighted_
+from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
+from torchonline.bandits.glm.local import LocalGLMRegression
+from torchonline.bandits.policies import UCB, takes_arguments_of
+from torchonline.core.ops import along, assign_, at_least, dot, largest, log, matvec, number, smallest, sqrt
+from torchonline.core.precision_matrix import add_outer_, scale_
+from torchonline.linalg import coordinate_vector
+from torchonline.links import Link
+
+
+class DiscountedGLMRegression(GeneralizedEstimator):
+    r"""One-pass generalized linear regression that forgets exponentially: a heuristic.
+
+    For clicks and counts whose parameter moves. A round first forgets, with :math:`\gamma` = ``discount``, :math:`\lambda` =
+    ``ridge`` and :math:`j = t \bmod d`, as in :class:`~torchonline.DiscountedRidgeRegression`:
+
+    .. math:: V \leftarrow \gamma V + (1-\gamma)\lambda d\,e_je_j^\top, \qquad
+              \tilde V \leftarrow \gamma^2\tilde V + (1-\gamma^2)\lambda d\,e_je_j^\top, \qquad
+              \hat\theta \leftarrow \hat\theta - (1-\gamma)\lambda d\,\hat\theta_j V^{-1}e_j.
+
+    Then it takes the proximal step of :class:`~torchonline.LocalGLMRegression`, with the mean :math:`\mu = m'` of the link, the
+    dispersion g = ``noise_scale``\ :sup:`2` and :math:`q = x^\top V^{-1}x`:
+
+    .. math:: y &= \arg\min_{|y|\le S\|x\|} \frac{m(y) - ry}g + \frac{(y-x^\top\hat\theta)^2}{2q}, \qquad
+              \hat\theta \leftarrow \hat\theta + \frac{y-x^\top\hat\theta}q\,V^{-1}x, \\
+              V &\leftarrow V + \mu'(y)xx^\top/g, \qquad \tilde V \leftarrow \tilde V + \mu'(y)xx^\top/g.
+
+    A round of age n weighs :math:`\gamma^n`, so the memory is 1 / (1 - ``discount``) rounds. Widths are
+    :math:`\|x\|_{V^{-1}\tilde VV^{-1}}`. With :math:`\Lambda, \tilde\Lambda` for what the ridge has in V and :math:`\tilde V`,
+
+    .. math:: \text{radius} = \sqrt{d\log\frac{\operatorname{tr}\tilde V}{d\min_i\tilde\Lambda_{ii}} + 2\log\tfrac1\delta}
+              + S\max_i\Lambda_{ii}/\tilde\Lambda_{ii}^{1/2},
+
+    the radius of :class:`~torchonline.DiscountedRidgeRegression` in units of the Fisher information.
+
+    Guarantee: none, whether the parameter moves or not. The step is linear in the past, as if losses had been quadratic.
+
+    Cost of a round: O(d^2) time and three d x d matrices (four in float32), the same in every round.
+
+    Args:
+        dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
+        discount: :math:`\gamma`, below 1 and at least 1 - 1/d, which is a memory of d rounds; at least 1/2 for d = 1.
+        ridge: :math:`\lambda > 0`; None for d / (1 + R S), as in :class:`~torchonline.LocalGLMRegression`.
+
+    Shape:
+        - as of :class:`~torchonline.DiscountedRidgeRegression`.
+
+    Example:
+        >>> learner, x = DiscountedGLMRegression(2, discount=0.95, theta_bound=3.0), torch.tensor([1.0, 0.0])
+        >>> for reward in [1.0] * 200 + [0.0] * 60:
+        ...     learner.step(x, reward)
+        >>> bool(learner(x) < 0.2)
+        True
+
+    Reference:
+        Russac, Cappe and Garivier, Algorithms for Non-Stationary Generalized Linear Bandits, 2020 (arXiv:2003.10113, D-GLUCB),
+        and Russac, Faury, Cappe and Garivier, Self-Concordant Analysis of Generalized Linear Bandits with Forgetting, AISTATS
+        2021 (arXiv:2011.00819), recalled: discounts of :math:`\gamma` and :math:`\gamma^2` and widths of this form. What
+        differs: they fit all rounds anew by weighted maximum likelihood, and then project; their radii have a worst slope, or a
+        factor of 1 + 2S; their ridge is renewed in all coordinates at once.
+    """
+
+    statistics_depend_on = ("noise_scale", "theta_bound", "ridge", "discount")
+    positive_definite = (*GeneralizedEstimator.positive_definite, "P")
+    P: Tensor
+    squared_trace: Tensor
+    prior: Tensor
+    squared_prior: Tensor
+
+    def __init__(self, dim: int, *, discount: float, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
+        super().__init__(dim, link, **options)
+        self.discount = checked_discount(dim, discount)
+        self.log_term = -2.0 * math.log(self.delta)
+        self.turn_weight = math.sqrt(dim * (1.0 - self.discount) * self.ridge)
+        self.max_slope = self.link.max_slope(self.predictor_bound)
+        # Of the proximal step: see LocalGLMRegression.
+        self.steepest, R, bound = self.link.steepest, self.concordance, self.predictor_bound
+        farthest = max(R * bound, 8.0 if self.link.is_global and R > 0.0 else 1.0)
+        self.halvings, self.newton_steps = min(10, math.ceil(math.log2(farthest))), 6
+        self._create_buffers()
+
+    def _usual_ridge(self) -> float:
+        return self.dim / (1.0 + self.concordance * self.theta_bound)
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        state = super()._initial_state()
+        prior = torch.full((self.dim,), self.ridge, dtype=torch.float64)
+        return state | {"P": state["V_inv"], "squared_trace": prior.sum(), "prior": prior, "squared_prior": prior}
+
+    def radius(self) -> Tensor:
+        least, bias = number(smallest(self.squared_prior)), largest(self.prior / sqrt(self.squared_prior))
+        growth = self.dim * log(number(self.squared_trace) / (self.dim * least))
+        spread = sqrt(at_least(growth, 0.0) + self.log_term)
+        return self.radius_scale * (spread + self.theta_bound * number(bias))
+
+    def width_matrix(self) -> Tensor:
+        """Return P of ``width(x) = sqrt(x'Px)``, ``(*B, d, d)``."""
+        return self.P
+
+    def moves_of_width(self, x: Tensor) -> list[Tensor]:
+        e = coordinate_vector(self.rounds % self.dim, x)
+        P, V_inv = self.P, self.V_inv
+        return [matvec(P, x), matvec(V_inv, x), matvec(P, e), matvec(V_inv, e)]
+
+    _move = LocalGLMRegression._move
+
+    def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        theta_hat, weight, fading = self.theta_hat, 1.0 / (noise_scale * noise_scale), self.discount
+        # Copies, because the arguments may be views of buffers that the round changes.
+        x, reward = 1.0 * x, 1.0 * reward
+        square = dot(x, x)
+        self._check_length(square)
+        # Refuse before the first write.
+        self._check_growth(x, weight * self.max_slope * dot(x, matvec(self.V_inv, x)) / fading)
+
+        # Forget. P and theta_hat do not depend on the scale.
+        scale_(self._precision(), fading)
+        e = coordinate_vector(self.rounds % self.dim, theta_hat)
+        renewed = self.dim * self.ridge * (1.0 - fading) * e
+        assign_(self.prior, fading * self.prior + renewed)
+        assign_(self.squared_prior, fading * fading * self.squared_prior + (1.0 + fading) * renewed)
+
+        # Observe 0 in the coordinate whose turn it is, with the ridge that all have lost.
+        e = self.turn_weight * e
+        V_inv_e = matvec(self.V_inv, e)
+        quadratic = dot(e, V_inv_e)
+        learn_weighted_(theta_hat, self.P, e, V_inv_e, quadratic, -dot(e, theta_hat), 1.0 + fading)
+        add_outer_(self._precision(), e, V_inv_e, quadratic)
+
+        # Learn, and end the round.
+        product = matvec(self.V_inv, x)
+        q = number(at_least(dot(x, product), 1e-30))
+        z, bound = number(dot(x, theta_hat)), number(self.theta_bound * sqrt(square))
+        move = self._move(z, q * weight, bound, reward)  # type: ignore[misc]
+        curvature = weight * self.link.slope(z + move)
+        root = along(sqrt(curvature), x)
+        a, V_inv_a, quadratic = root * x, root * product, curvature * q
+        learn_weighted_(theta_hat, self.P, a, V_inv_a, quadratic, 0.0 * quadratic, 1.0)
+        theta_hat += along(move / q, x) * product
+        kept = fading * fading * number(self.squared_trace)
+        assign_(self.squared_trace, kept + dot(a, a) + (1.0 + fading) * dot(e, e))
+        self._add_outer_(a, V_inv_a, quadratic)
+
+
+class DiscountedGLB(UCB):
+    """Optimism over :class:`DiscountedGLMRegression`: a heuristic.
+
+    Example:
+        >>> DiscountedGLB(2, discount=0.99).select(torch.eye(2))
+        tensor(0)
+    """
+
+    @takes_arguments_of(DiscountedGLMRegression)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(DiscountedGLMRegression(*arguments, **options))
