@@ -57,7 +57,7 @@ def difference(z: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def sinh_link() -> CustomLink:
-    """Return the link of :func:`difference`, whose log-moments are cosh(z + t) - cosh(z)."""
+    """Return the link of :func:`difference`: log-moments cosh(z + t) - cosh(z)."""
     return CustomLink(torch.cosh, torch.sinh, torch.cosh, R=1.0)
 
 

@@ -337,7 +337,7 @@ class NuclearBall(Domain):
 
 
 def projectable(domain: Any, dim: int) -> Domain:
-    """Return a domain that can be projected onto, of a dimension and with more than one point, or raise."""
+    """Return a domain of a dimension that can be projected onto, or raise."""
     instance_of("domain", domain, Domain, "None or a Domain")
     if domain.dim != dim:
         raise ValueError(f"domain: expected one of dimension {dim}, got {domain.dim}")

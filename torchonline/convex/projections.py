@@ -59,9 +59,9 @@ def project_between(
 
 
 def _answer(matrix: np.ndarray, free: np.ndarray, held: np.ndarray, back: np.ndarray, has_sum: bool) -> np.ndarray:
-    """Return the best place of the free coordinates, less the point, for where the others are held.
+    """Return the best free coordinates, less those of the point.
 
-    ``back`` is the point less x. With a sum, that of x stays.
+    The others stay where they are held. ``back`` is the point less x. With a sum, that of x stays.
     """
     inner, pull = matrix[np.ix_(free, free)], matrix[np.ix_(free, held)] @ back[held]
     if not has_sum:

@@ -117,8 +117,12 @@ def _mismatch(name: str, buffers: Mapping[str, Tensor], loaded: Mapping[str, Any
 
 def _other_options(learner: "Learner", constants: Tensor, prefix: str) -> list[str]:
     """Return an error for each option that differs from the option of a saved state."""
+
+    def said(name: str, value: float) -> str:
+        return "None" if getattr(learner, name, value) is None else f"{value:.12g}"  # None counts as 0
+
     return [
-        f"{prefix}{learner._argument(name)}: the state was learnt with {theirs:.12g}, this learner has {mine:.12g}"
+        f"{prefix}{learner._argument(name)}: the state was learnt with {theirs:.12g}, this learner has {said(name, mine)}"
         for (name, mine), theirs in zip(learner._options(), constants.tolist(), strict=True)
         if not math.isclose(mine, theirs, rel_tol=learner.options_tolerance)
     ]

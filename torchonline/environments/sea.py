@@ -206,15 +206,15 @@ class SEAStream:
         return self._largest_gradient(checks.non_negative("radius", radius))
 
     def variance(self) -> Tensor:
-        r"""Return :math:`\sigma_t^2` of this round, given the past, ``(*B)``, float64."""
+        r"""Return :math:`\sigma_t^2` of this round, given the past, ``(*B)``."""
         return self.sigma.square()
 
     def largest_variance(self) -> Tensor:
-        r"""Return :math:`\tilde\sigma_t^2`, the mean of the largest square, ``(*B)``, float64."""
+        r"""Return the mean of the largest square, :math:`\tilde\sigma_t^2`, ``(*B)``."""
         return self.variance() * (self.cells * (1.0 - (1.0 - 1.0 / self.cells) ** self.cells))
 
     def deviation(self) -> Tensor:
-        r"""Return the largest mean length of the noise at a point, ``(*B)``, float64."""
+        """Return the largest mean length of the noise at a point, ``(*B)``."""
         return self.sigma / math.sqrt(self.cells)
 
     def _largest_gradient(self, radius: float) -> float:
