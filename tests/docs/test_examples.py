@@ -59,6 +59,7 @@ WRITTEN = {
         "glb_omd_covertype.json",
         "glb_omd_covertype.png",
         "glb_omd_covertype_arms.json",
+        "glb_omd_covertype_arms_7.json",
     ],
     "examples/papers/glb_omd_speed.py": ["glb_omd_speed.png"],
     "examples/papers/glb_omd_time.py": ["glb_omd_time.json", "glb_omd_time_norms.png"],
