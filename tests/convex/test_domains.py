@@ -108,6 +108,22 @@ def test_projections_are_those_of_scipy() -> None:
             assert ours >= best.fun - 1e-6
 
 
+@pytest.mark.parametrize("decades", [0.0, 3.0, 8.0])
+def test_needless_vertices_and_points_on_faces_change_nothing(decades: float) -> None:
+    """A cube by active sets, and as the hull of its corners, some of them twice, and of points inside it and on an edge."""
+    for point, matrix, rng in problems(decades, 20, (1, 2, 3, 4)):
+        dim = len(point)
+        cube = np.array(np.meshgrid(*[(-1.0, 1.0)] * dim)).reshape(dim, -1).T
+        hull = np.concatenate([cube, cube[:2], np.zeros((1, dim)), 0.5 * (cube[:1] + cube[-1:])])
+        place = np.round(point) if rng.random() < 0.5 else point
+        ours = project_hull(place, matrix, hull)
+        exact = project_between(place, matrix, np.full(dim, -1.0), np.full(dim, 1.0))
+        distances = [(x - place) @ matrix @ (x - place) for x in (ours, exact)]
+        size = np.linalg.norm(matrix, 2) * (1.0 + place @ place)
+        assert abs(distances[0] - distances[1]) <= 1e-13 * size
+        assert np.abs(ours).max() <= 1.0 + 1e-9
+
+
 @pytest.mark.fast
 @pytest.mark.parametrize("decades", [0.0, 4.0])
 def test_projections_are_those_by_all_faces(decades: float) -> None:

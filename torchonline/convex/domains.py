@@ -154,7 +154,7 @@ class Vertices(Domain):
         return self.vertex(self.scores(direction).argmin(-1))
 
     def project(self, point: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-        """Project onto the polytope by Wolfe's method. Cost: O(md + d^3) for each change of a face."""
+        """Project onto the polytope by Wolfe's method, at O(md + d^3) for each vertex."""
         return project_hull(point, matrix, self._vertices())
 
     def extent(self) -> float:
@@ -253,7 +253,7 @@ class Simplex(Vertices):
         return [("radius", self.radius)]
 
     def project(self, point: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-        """Project onto the simplex by active sets. Cost: O(d^3) for each change of a face."""
+        """Project onto the simplex by active sets, at O(d^3) for each change of a face."""
         return project_between(point, matrix, np.zeros(self.dim), np.full(self.dim, math.inf), self.radius)
 
     def extent(self) -> float:

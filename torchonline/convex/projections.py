@@ -121,7 +121,7 @@ def project_hull(point: np.ndarray, matrix: np.ndarray, vertices: np.ndarray) ->
 
 
 def _in_plane(points: np.ndarray) -> np.ndarray:
-    """Return the weights, of sum 1, of the point nearest to 0 in the plane of some points."""
+    """Return weights, of sum 1, of the point nearest to 0 in a plane through points."""
     sides = points[1:] - points[0]
     others = np.linalg.lstsq(sides.T, -points[0], rcond=None)[0]
     return np.concatenate([[1.0 - others.sum()], others])
@@ -152,7 +152,7 @@ def project_within(
         return project(centre + np.linalg.solve(moved, matrix @ (point - centre)), moved)
 
     def excess(x: np.ndarray) -> float:
-        """Return radius / distance - 1: below 0 outside the ball, and nearly linear in the multiplier."""
+        """Return radius / distance - 1, below 0 outside the ball."""
         return radius / max(float(np.linalg.norm(x - centre)), 1e-300) - 1.0
 
     x = solution(0.0)

@@ -239,7 +239,7 @@ class SEAStream:
         self.noise = self._cell_gradients(torch.zeros_like(self.comparator))
 
     def _cell_of(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return places along the direction, the slabs there, their slopes, and a slab's width."""
+        """Return places along the direction, slabs, their slopes, and a slab's width."""
         along = (*self.batch_shape, *[1] * (points.dim() - len(self.batch_shape) - 1))
         width = (4.0 * self.comparator_norm / self.cells).reshape(along)
         left = (-2.0 * self.comparator_norm).reshape(along)
