@@ -3,14 +3,14 @@
 The experiments are those of Section 5 and Appendix F.2 of Zhang, Xu, Zhao and Sugiyama (Generalized linear bandits: almost
 optimal regret with one-pass update, 2025); ``glb_omd_covertype.py`` has those of Appendix F.3. Rewards are logistic or Poisson,
 with parameters of norm S = 3, 5, 7, 9; a gamma and a custom link have one S each. The dimension is 2. The 20 arms are drawn in
-the unit ball and are fixed or redrawn in each round. There are 3000 rounds and delta = 0.01. All algorithms play the same 10 trials; the cheap ones also play 100 others.
-Each has the width of its theory; ``glb_omd_learners.py`` says what they are.
+the unit ball and are fixed or redrawn in each round. There are 3000 rounds and delta = 0.01. All algorithms play the same 10
+trials; the cheap ones also play 100 others. Each has the width of its theory; ``glb_omd_learners.py`` says what they are.
 
 LocalGLB plays twice: unchanged, and "in the ball", like OFUGLB. This separates the effect of the ball from that of the
-ellipsoid. Some rivals play in several variants. GLM-UCB, RS-GLinCB, OFUGLB-e, OFUGLB and OFULog-r keep all rounds and are not cheap. OFUGLB and OFULog-r solve a
-convex problem for each arm; they end after 1000 rounds, where the tables show the regret of all algorithms. In three settings,
-fixed arms with logistic S = 3 and 5 and Poisson S = 3, OFUGLB plays all rounds, and OFUGLB and GLM-UCB also play the 100 trials.
-For these settings the script prints a verdict on LocalGLB.
+ellipsoid. Some rivals play in several variants. GLM-UCB, RS-GLinCB, OFUGLB-e, OFUGLB and OFULog-r keep all rounds and are not
+cheap. OFUGLB and OFULog-r solve a convex problem for each arm; they end after 1000 rounds, where the tables show the regret of
+all algorithms. In three settings, fixed arms with logistic S = 3 and 5 and Poisson S = 3, OFUGLB plays all rounds, and OFUGLB
+and GLM-UCB also play the 100 trials. For these settings the script prints a verdict on LocalGLB.
 
 The script prints tables and draws figures: regret (mean, sd, median), the final radius, the number of trials whose
 confidence set ever missed the truth ("failed"), and the processor time of one learner's round relative to LocalGLB, measured
