@@ -23,7 +23,10 @@ probability 1 - delta. Then, with known transitions, the planned value is never 
 violations of both. No regret bound is claimed. RidgeRegression gets the same number as its noise scale, but no theorem covers
 it under this noise. HuberRegression has its paper's width, whose constant is not confirmed, or a thousandth, a heuristic.
 
-RESULT_PARAGRAPH
+Result, known transitions: the sets of HeavyTailRegression never failed. Those of RidgeRegression failed in 6 of 40 trials
+under noise with a variance, and in 34 of 40 without. HeavyTailRegression has 1.3 times the mean regret of RidgeRegression with
+a variance, and 2.6 times without, where the worst trial is RidgeRegression's. Planning with plain estimates is best on average
+under both laws, and bad in its worst trials. The other rows were run for fewer episodes: docs/heavy_tail_uses.md.
 
     python examples/linear_mdp.py    # some minutes; seconds with --smoke
 """

@@ -171,8 +171,8 @@ WRAPPERS = [cls for cls in public_classes(Policy) if "estimator" not in inspect.
 def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
     """OFUL, HvtUCB and HeavyTailUCB: the same keywords and defaults, in the same order, and they arrive."""
     assert issubclass(cls, UCB)
-    built = cls(2, **{"horizon": 7} if "horizon" in inspect.signature(cls).parameters else {})
     parameters = inspect.signature(cls).parameters
+    built = cls(2, **{name: value for name, value in {"horizon": 7, "discount": 0.9}.items() if name in parameters})
     assert parameters == inspect.signature(type(built.estimator)).parameters
     values = {"theta_bound": 1.25, "radius_scale": 0.75, "batch_shape": (3,), "dtype": torch.float32, "validate": False}
     values |= {"delta": 0.3, "ridge": 2.5, "noise_scale": 0.4, "moment_order": 1.7, "alpha": 2.0, "minimum_scale": 0.2}

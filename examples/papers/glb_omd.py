@@ -2,15 +2,15 @@
 
 The experiments are those of Section 5 and Appendix F.2 of Zhang, Xu, Zhao and Sugiyama (Generalized linear bandits: almost
 optimal regret with one-pass update, 2025); ``glb_omd_covertype.py`` has those of Appendix F.3. Rewards are logistic or Poisson,
-with parameters of norm S = 3, 5, 7, 9. The dimension is 2. The 20 arms are drawn in the unit ball and are fixed or redrawn in
-each round. There are 3000 rounds and delta = 0.01. All algorithms play the same 10 trials; the cheap ones also play 100 others.
-Each has the width of its theory; ``glb_omd_learners.py`` says what they are.
+with parameters of norm S = 3, 5, 7, 9; a gamma and a custom link have one S each. The dimension is 2. The 20 arms are drawn in
+the unit ball and are fixed or redrawn in each round. There are 3000 rounds and delta = 0.01. All algorithms play the same 10
+trials; the cheap ones also play 100 others. Each has the width of its theory; ``glb_omd_learners.py`` says what they are.
 
 LocalGLB plays twice: unchanged, and "in the ball", like OFUGLB. This separates the effect of the ball from that of the
-ellipsoid. GLM-UCB, RS-GLinCB, OFUGLB-e, OFUGLB and OFULog-r keep all rounds and are not cheap. OFUGLB and OFULog-r solve a
-convex problem for each arm; they end after 1000 rounds, where the tables show the regret of all algorithms. In three settings,
-fixed arms with logistic S = 3 and 5 and Poisson S = 3, OFUGLB plays all rounds, and OFUGLB and GLM-UCB also play the 100 trials.
-For these settings the script prints a verdict on LocalGLB.
+ellipsoid. Some rivals play in several variants. GLM-UCB, RS-GLinCB, OFUGLB-e, OFUGLB and OFULog-r keep all rounds and are not
+cheap. OFUGLB and OFULog-r solve a convex problem for each arm; they end after 1000 rounds, where the tables show the regret of
+all algorithms. In three settings, fixed arms with logistic S = 3 and 5 and Poisson S = 3, OFUGLB plays all rounds, and OFUGLB
+and GLM-UCB also play the 100 trials. For these settings the script prints a verdict on LocalGLB.
 
 The script prints tables and draws figures: regret (mean, sd, median), the final radius, the number of trials whose
 confidence set ever missed the truth ("failed"), and the processor time of one learner's round relative to LocalGLB, measured
@@ -32,20 +32,41 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
 from experiment import Experiment, Job, Results, listed, standard_error, table
-from glb_omd_learners import ALGORITHMS, Game, Problem, in_turn
+from glb_omd_coverage import difference, sinh_link
+from glb_omd_learners import ALGORITHMS, VARIANTS, Game, Problem, in_turn
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
-from torchonline import Logistic, Poisson
+from torchonline import Gamma, Logistic, Poisson
 from torchonline.environments import GeneralizedLinearBandit
+from torchonline.links import Link
 from torchonline.metrics import has_missed
 
 DIM, ARMS, ROUNDS, TRIALS, MANY = 2, 20, 3000, 10, 100
 NORMS = {"logistic": (3, 5, 7, 9), "Poisson": (3, 5, 7, 9)}
 QUICK_NORMS = {"logistic": (3,), "Poisson": (7,)}
+# Two more links, for learners that take any, in the many trials. The rewards of the custom one are differences of two counts.
+MORE = {"Gamma": (1,), "custom (sinh)": (2,)}
+TAKE_ANY = (
+    "LocalGLB",
+    "LocalGLB, in the ball",
+    "GLB-OMD, empirical",
+    "Thompson",
+    "Greedy",
+    "OFUL",
+    "GLOC",
+    "Rarely switching",
+)
+LINKS: dict[str, Link] = {
+    "logistic": Logistic(),
+    "Poisson": Poisson(),
+    "Gamma": Gamma(3.0, shape=2.0),
+    "custom (sinh)": sinh_link(),
+}
 # Settings of fixed arms in which OFUGLB plays all rounds, and OFUGLB and GLM-UCB all trials, for the verdict.
 COMPARED = {("logistic", 3), ("logistic", 5), ("Poisson", 3)}
 THOROUGH = ("GLM-UCB", "OFUGLB")
 CONSTANTS = "The instances"
+EVERY = ALGORITHMS | VARIANTS  # figures show the former
 
 
 @dataclass(frozen=True)
@@ -79,8 +100,7 @@ def mean_at(one: dict[str, Any], rounds: int) -> float:
 
 
 def problem_for(setting: Setting, rounds: int, trials: tuple[int, ...]) -> Problem:
-    link = Poisson() if setting.rewards == "Poisson" else Logistic()
-    return Problem(DIM, link, float(setting.norm), trials, rounds)
+    return Problem(DIM, LINKS[setting.rewards], float(setting.norm), trials, rounds)
 
 
 def make_game(name: str, setting: Setting, rounds: int, trials: tuple[int, ...], seed: int) -> Game:
@@ -90,19 +110,20 @@ def make_game(name: str, setting: Setting, rounds: int, trials: tuple[int, ...],
         DIM,
         ARMS,
         link=problem.link,
+        rewards=difference if setting.rewards == "custom (sinh)" else None,
         theta_norm=problem.theta_bound,
         redraw=setting.redrawn,
         batch_shape=trials,
         seed=seed,
     )
-    return Game(ALGORITHMS[name].build(problem), environment)
+    return Game(EVERY[name].build(problem), environment)
 
 
 def play(name: str, setting: Setting, rounds: int, trials: int, seed: int) -> dict[str, Any]:
     """Play all trials of one learner."""
     torch.manual_seed(seed)
     game = make_game(name, setting, rounds, (trials,), seed)
-    checked = ALGORITHMS[name].has_set
+    checked = EVERY[name].has_set
     every = max(1, rounds // 60)
     total = torch.zeros(trials, dtype=torch.float64)
     missed = torch.zeros(trials, dtype=torch.bool)
@@ -128,7 +149,7 @@ def run(name: str, **options: Any) -> dict[str, Any]:
     setting = Setting(**options)
     rounds = setting.rounds
     if not (name in THOROUGH and setting.is_compared()):
-        rounds = int(min(rounds, ALGORITHMS[name].rounds))
+        rounds = int(min(rounds, EVERY[name].rounds))
     one = play(name, setting, rounds, setting.trials, 1)
     games = [make_game(each, setting, rounds, (), 3) for each in (name, "LocalGLB")]
     return one | {"time": in_turn(games, rounds)[0]}
@@ -136,7 +157,9 @@ def run(name: str, **options: Any) -> dict[str, Any]:
 
 def plays(name: str, setting: Setting, many: int) -> bool:
     """Return whether an algorithm supports a setting and is cheap enough for it."""
-    algorithm = ALGORITHMS[name]
+    if setting.rewards in MORE:
+        return name in TAKE_ANY
+    algorithm = EVERY[name]
     cheap = algorithm.cheap or (name in THOROUGH and setting.is_compared())
     return (algorithm.poisson or setting.rewards != "Poisson") and (cheap or setting.trials < many)
 
@@ -198,7 +221,7 @@ def constants() -> list[list[Any]]:
             longest = environment.arms().norm(dim=-1).amax(-1)
             of_arms = 1.0 / problem.link.slope(-norm * longest)
             estimators = [
-                ALGORITHMS[name].build(problem).estimator for name in ("GLB-OMD, theorem", "GLB-OMD, paper", "LocalGLB")
+                EVERY[name].build(problem).estimator for name in ("GLB-OMD, theorem", "GLB-OMD, paper", "LocalGLB")
             ]
             numbers = [of_arms.mean(), environment.kappa(), environment.kappa_star().mean(), estimators[0].ridge]
             numbers += [estimator.radius()[0] for estimator in estimators]
@@ -263,11 +286,11 @@ def jobs(quick: bool) -> dict[str, Job]:
     """Return the jobs in the paper's settings, then those with more trials."""
     norms, rounds, many = (QUICK_NORMS, 4, 3) if quick else (NORMS, ROUNDS, MANY)
     found = {CONSTANTS: Job(constants, {})}
-    for trials in (min(TRIALS, many - 1), many):
-        for rewards, of_rewards in norms.items():
+    for trials, played in ((min(TRIALS, many - 1), norms), (many, norms | MORE)):
+        for rewards, of_rewards in played.items():
             for redrawn, norm in itertools.product((False, True), of_rewards):
                 setting = Setting(rewards, norm, redrawn, rounds, trials)
-                for name in ALGORITHMS:
+                for name in EVERY:
                     if plays(name, setting, many):
                         found[f"{name}: {setting}"] = Job(run, {"name": name} | asdict(setting))
     return found
@@ -295,8 +318,8 @@ def split(found: dict[str, Runs]) -> tuple[dict[str, Runs], dict[str, Runs]]:
 def tables(results: Results) -> dict[str, str]:
     found = by_setting(results)
     few, many = split(found)
-    cheap = [name for name, algorithm in ALGORITHMS.items() if algorithm.cheap]
-    others = ["LocalGLB", *(name for name, one in ALGORITHMS.items() if not one.cheap and one.rounds > ROUNDS)]
+    cheap = [name for name, algorithm in EVERY.items() if algorithm.cheap]
+    others = ["LocalGLB", *(name for name, one in EVERY.items() if not one.cheap and one.rounds > ROUNDS)]
     compared = {title: runs for title, runs in many.items() if "OFUGLB" in runs}
     return {
         CONSTANTS: constants_table(results[CONSTANTS]),

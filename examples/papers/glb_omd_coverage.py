@@ -13,7 +13,6 @@ The script prints and draws the failures of 1000. At delta = 0.05, 70 failures a
     python examples/papers/glb_omd_coverage.py    # three minutes; seconds with --smoke
 """
 
-import argparse
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -24,9 +23,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from experiment import Experiment, Job, Results, listed, table
 from torch import Tensor
 
 from torchonline import GLBOMD, UCB, Binomial, CustomLink, Gamma, Gaussian, LocalGLB, Logistic, Poisson
@@ -34,7 +31,7 @@ from torchonline.environments import GeneralizedLinearBandit
 from torchonline.links import Link
 from torchonline.metrics import has_missed
 
-DIM, ARMS, DELTA = 2, 10, 0.05
+DIM, ARMS, DELTA, RUNS = 2, 10, 0.05, 1000
 LEARNERS: dict[str, type[UCB]] = {"GLBOMD": GLBOMD, "LocalGLB": LocalGLB}
 Law = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -57,7 +54,7 @@ def difference(z: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def sinh_link() -> CustomLink:
-    """Return the link of :func:`difference`, whose log-moments are cosh(z + t) - cosh(z)."""
+    """Return the link of :func:`difference`: log-moments cosh(z + t) - cosh(z)."""
     return CustomLink(torch.cosh, torch.sinh, torch.cosh, R=1.0)
 
 
@@ -78,12 +75,13 @@ WRONG = ("Poisson, in bursts", "Binomial of 10, all or none")
 COLUMNS = ("policy", "adversary", "policy / 5", "adversary / 5")
 
 
-def failures(make: type[UCB], link: Link, bound: float, law: Law | None, rounds: int, runs: int) -> list[int]:
+def failures(learner: str, law_name: str, rounds: int, runs: int) -> list[int]:
     """Count the runs that missed the truth, in the order of ``COLUMNS``."""
+    link, bound, law = LAWS[law_name]
     environment = GeneralizedLinearBandit(
         DIM, ARMS, link=link, rewards=law, theta_norm=bound, batch_shape=(2, runs), seed=7
     )
-    policy = make(DIM, link=link, theta_bound=bound, delta=DELTA, batch_shape=(2, runs))  # type: ignore[call-arg]
+    policy = LEARNERS[learner](DIM, link=link, theta_bound=bound, delta=DELTA, batch_shape=(2, runs))  # type: ignore[call-arg]
     estimator, arms = policy.estimator, environment.arms()
     failed = torch.zeros(2, 2, runs, dtype=torch.bool)
     for t in range(rounds):
@@ -99,58 +97,56 @@ def failures(make: type[UCB], link: Link, bound: float, law: Law | None, rounds:
     return failed.sum(-1).flatten().tolist()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("outputs"))
-    parser.add_argument("--smoke", action="store_true", help="a few rounds and runs, to see that it runs")
-    options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
-    rounds, runs = (20, 20) if options.smoke else (500, 1000)
-    limit = math.floor(runs * (DELTA + 3.0 * math.sqrt(DELTA * (1.0 - DELTA) / runs)))
-    console = Console()
-    counts: dict[tuple[str, str], list[int]] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("fleets", total=len(LAWS) * len(LEARNERS))
-        for title, (link, bound, law) in LAWS.items():
-            for name, make in LEARNERS.items():
-                counts[title, name] = failures(make, link, bound, law, rounds, runs)
-                progress.advance(task)
+def jobs(quick: bool) -> dict[str, Job]:
+    rounds, runs = (20, 20) if quick else (500, RUNS)
+    return {
+        f"{name}, {law}": Job(failures, {"learner": name, "law_name": law, "rounds": rounds, "runs": runs})
+        for law in LAWS
+        for name in LEARNERS
+    }
 
-    table = Table(title=f"Confidence sets that failed, of {runs} ({rounds} rounds; a promise kept allows {limit})")
-    table.add_column("rewards", no_wrap=True)
-    table.add_column("learner", no_wrap=True)
-    for column in COLUMNS:
-        table.add_column(column, justify="right")
-    for (title, name), row in counts.items():
-        table.add_row(title, name, *map(str, row))
-    console.print(table)
-    right = {key: row for key, row in counts.items() if key[0] not in WRONG}
-    wrong = {key: row for key, row in counts.items() if key[0] in WRONG}
+
+def tables(results: Results) -> dict[str, str]:
+    limit = math.floor(RUNS * (DELTA + 3.0 * math.sqrt(DELTA * (1.0 - DELTA) / RUNS)))
+    rows = [
+        (f"{law} (wrong)" if law in WRONG else law, name, *results[f"{name}, {law}"])
+        for law in LAWS
+        for name in LEARNERS
+    ]
+    said = []
     for name in LEARNERS:
-        most = max(max(row[:2]) for key, row in right.items() if key[1] == name)
-        least = min(min(row[2:]) for key, row in right.items() if key[1] == name)
-        wide = min(max(row[:2]) for key, row in wrong.items() if key[1] == name)
-        console.print(
+        right = [results[f"{name}, {law}"] for law in LAWS if law not in WRONG]
+        wrong = [results[f"{name}, {law}"] for law in WRONG]
+        most = max(max(row[:2]) for row in right)
+        said.append(
             f"{name}: at most {most}, never above {limit}: {'yes' if most <= limit else 'NO'}; a fifth of the radius fails in "
-            f"at least {least}, rewards that spread wider in at least {wide}"
+            f"at least {min(min(row[2:]) for row in right)}, rewards that spread wider in at least "
+            f"{min(max(row[:2]) for row in wrong)}"
         )
+    return {
+        "Confidence sets that failed": table(("rewards", "learner", *COLUMNS), rows),
+        "Promises kept": listed(said),
+    }
 
-    path = options.output / "glb_omd_coverage.png"
+
+def figures(results: Results, folder: Path) -> list[Path]:
     figure, axes = plt.subplots(1, len(LEARNERS), figsize=(11, 4.5), sharey=True, layout="constrained")
     for axis, name in zip(axes, LEARNERS, strict=True):
         for j, column in enumerate(COLUMNS[:2]):
-            heights = [counts[title, name][j] / runs for title in LAWS]
+            heights = [results[f"{name}, {law}"][j] / RUNS for law in LAWS]
             axis.bar([i + 0.4 * (j - 0.5) for i in range(len(LAWS))], heights, width=0.38, label=column)
         axis.axhline(DELTA, color="black", linewidth=0.8, linestyle="--")
         axis.set(title=name)
         axis.set_xticks(range(len(LAWS)), list(LAWS), rotation=40, ha="right")
     axes[0].set_ylabel("share of runs whose set failed")
     axes[0].legend()
+    path = folder / "glb_omd_coverage.png"
     figure.savefig(path, dpi=120)
     plt.close(figure)
-    console.print(f"Failures: {path}")
+    return [path]
 
+
+EXPERIMENT = Experiment(__file__, jobs, tables, figures)
 
 if __name__ == "__main__":
-    main()
+    EXPERIMENT.main(__doc__)

@@ -14,6 +14,10 @@ The rivals are GLOC, ECOLog, OFUL-MLogB, GLM-UCB, RS-GLinCB, OFUGLB-e, OFUGLB an
 ``torchonline.baselines``. ECOLog, OFUL-MLogB and OFULog-r need logistic rewards. The last five keep all rounds. For Poisson
 rewards the radii of GLOC and GLM-UCB are heuristics. We cannot vouch for a confidence set of RS-GLinCB; its scale also
 multiplies its warm-up constant. OFUL's linear model is wrong here, and Greedy and Thompson sampling have no theorem.
+
+``VARIANTS`` has more of the rivals, for the simulations: RS-GLinCB and OFULog-r with the constants of their authors' programs
+(heuristics), a ridge of d log(1 + t) for GLM-UCB and OFUGLB-e, ada-OFU-ECOLog with its warm-up set, LocalGLB that switches
+rarely, and GLB-OMD with the capped scores of its regret theorem.
 """
 
 import math
@@ -21,6 +25,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,7 +34,19 @@ from torch import Tensor
 from torchonline import GLBOMD, OFUL, UCB, Greedy, LocalGLB, LocalGLMRegression, Logistic, ThompsonSampling
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
-from torchonline.baselines import GLMUCB, GLOC, OFUGLB, ECOLog, OFUGLBRegression, OFULMLogB, OFULogR, RSGLinCB
+from torchonline.baselines import (
+    GLMUCB,
+    GLOC,
+    OFUGLB,
+    AdaECOLog,
+    CappedGLBOMD,
+    ECOLog,
+    OFUGLBRegression,
+    OFULMLogB,
+    OFULogR,
+    RarelySwitchingGLB,
+    RSGLinCB,
+)
 from torchonline.links import Link
 
 DELTA = 0.01
@@ -160,6 +177,19 @@ ALGORITHMS: dict[str, Algorithm] = {
     "OFUGLB-e": Algorithm(rival(ofuglb_e, keeps=True), cheap=False),
     "OFUGLB": Algorithm(rival(OFUGLB, keeps=True), cheap=False, rounds=EXACT_ROUNDS),
     "OFULog-r": Algorithm(rival(OFULogR, any_link=False, keeps=True), poisson=False, cheap=False, rounds=EXACT_ROUNDS),
+}
+
+PROGRAM, GROWING = {"constants": "program"}, {"ridge": "growing"}
+VARIANTS: dict[str, Algorithm] = {
+    "Rarely switching": Algorithm(rival(RarelySwitchingGLB), has_set=False),
+    "GLB-OMD, capped": Algorithm(rival(CappedGLBOMD)),
+    "ada-OFU-ECOLog": Algorithm(rival(AdaECOLog, any_link=False, keeps=True), poisson=False),
+    "RS-GLinCB, program": Algorithm(rival(partial(RSGLinCB, **PROGRAM), keeps=True), has_set=False, cheap=False),
+    "GLM-UCB, growing": Algorithm(rival(partial(GLMUCB, **GROWING), keeps=True), cheap=False),
+    "OFUGLB-e, growing": Algorithm(rival(partial(ofuglb_e, **GROWING), keeps=True), cheap=False),
+    "OFULog-r, program": Algorithm(
+        rival(partial(OFULogR, **PROGRAM), any_link=False, keeps=True), poisson=False, cheap=False, rounds=EXACT_ROUNDS
+    ),
 }
 
 

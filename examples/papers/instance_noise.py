@@ -7,8 +7,8 @@ trial. The noise is nu_t times Gaussian noise, or times Student-t noise with 2.1
 
 Each learner plays twice on the same arms, parameters and noise: told nu_t before each reward, or told the largest, 1, in
 every round. Learners have the width of their theory, or a thousandth of it (HvtUCB, HeavyOFUL, AdaOFUL). "Tuned" is the best
-of seven values of ``radius_scale``, chosen for each way of being told on 20 other trials; that is a heuristic. AdaOFUL plays
-at a thousandth only, to save time. OFUL that is told nu_t is weighted least squares; under Student-t noise it has no theorem,
+of seven values of ``radius_scale``, chosen for each way of being told on 20 other trials; that is a heuristic. AdaOFUL is not
+tuned, to save time. OFUL that is told nu_t is weighted least squares; under Student-t noise it has no theorem,
 since a sub-Gaussian scale does not exist. HvtUCB and HeavyOFUL have their papers' delta, 1 / (8 T), the others 0.05. "Failed"
 counts trials whose confidence set ever missed the truth. Pairs are in the order of the columns.
 
@@ -108,7 +108,7 @@ def contenders() -> dict[str, tuple[str, float | None]]:
     """Return the learners and their radius scales, by name; None is tuned."""
     found: dict[str, tuple[str, float | None]] = {f"{name}, tuned": (name, None) for name in reversed(QUICK)}
     found |= {f"{name} x 0.001": (name, 1e-3) for name in THOUSANDTH}
-    return found | {name: (name, 1.0) for name in QUICK}
+    return found | {name: (name, 1.0) for name in LEARNERS}
 
 
 def jobs(quick: bool) -> dict[str, Job]:

@@ -67,7 +67,7 @@ def feed(learner: Any, x: np.ndarray, reward: float, scale: float) -> None:
     learner.step(torch.from_numpy(x), torch.tensor(reward, dtype=D), torch.tensor(scale, dtype=D))
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", [pytest.param("by data", marks=pytest.mark.slow), "planned"])
 def test_agrees_with_reference(name: str) -> None:
     """150 rounds with noise scales and rewards of any kind; the ellipsoid is in the way, and rounds are learnt and not."""
     options = OPTIONS[name]

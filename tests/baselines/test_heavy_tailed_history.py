@@ -102,6 +102,7 @@ def test_is_the_constrained_minimum(name: str) -> None:
     assert inside >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFERENCES)
 def test_from_a_bad_start(name: str) -> None:
     """From anywhere in the ball, Newton's method still arrives."""
@@ -133,6 +134,21 @@ def test_pseudo_huber_steps_that_are_too_long_are_cut() -> None:
         learner.rounds += 1
         assert optimality(loss, learner.theta_hat.numpy(), 1e3) <= 1e-6
     assert min(float(length) for length in lengths) < 0.9
+
+
+@pytest.mark.filterwarnings("ignore:theta_hat. not at the minimum")
+@pytest.mark.parametrize(("decades", "dtype"), [(60.0, D), (11.0, torch.float32)])
+@pytest.mark.parametrize("cls", [AdaOFULRegression, HuberBanditRegression])
+def test_many_decades_leave_no_nan(cls: Any, decades: float, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    options = {"scale_factor": 1e-4, "linear_factor": 1e-3} if cls is AdaOFULRegression else {}
+    learner = cls(3, horizon=40, dtype=dtype, **options)
+    for _ in range(40):
+        power = decades * (2.0 * torch.rand(4, generator=generator, dtype=D) - 1.0)
+        value = (torch.randn(4, generator=generator).sign() * 10.0**power).to(dtype)
+        learner.step(value[:3] if cls is AdaOFULRegression else value[:3].sign(), value[3])
+        assert all(bool(buffer.isfinite().all()) for buffer in learner.buffers())
+        assert float(learner.theta_hat.norm()) <= 1.0 + 1e-6
 
 
 def test_a_round_counts_by_its_own_deviation() -> None:

@@ -78,7 +78,7 @@ class LocalGLMRegression(MixtureEstimator):
         that is evaluated instead of bounded, and no projection.
     """
 
-    statistics_depend_on = ("concordance", "theta_bound", "ridge", "delta", "noise_scale")
+    statistics_depend_on: tuple[str, ...] = ("concordance", "theta_bound", "ridge", "delta", "noise_scale")
     eta = 1.0
 
     def __init__(self, dim: int, *, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:

@@ -200,7 +200,7 @@ class AdaECOLogRegression(LikelihoodEstimator):
             for member in np.ndindex(self.batch_shape):
                 self._learn_one(member, rows[member], rewards[member], weights[member])
 
-    def _learn_one(self, member: Member, x: Array, reward: float, weight: float) -> None:
+    def _learn_one(self, member: Member, x: Array, reward: Any, weight: Any) -> None:
         """Learn one learner's round."""
         rounds, D = int(self._read("rounds", member)), float(self._read("diameter", member))
         self._write("rounds", member, rounds + 1)

@@ -140,7 +140,7 @@ class DiscountedGLMRegression(GeneralizedEstimator):
         product = matvec(self.V_inv, x)
         q = number(at_least(dot(x, product), 1e-30))
         z, bound = number(dot(x, theta_hat)), number(self.theta_bound * sqrt(square))
-        move = self._move(z, q * weight, bound, reward)
+        move = self._move(z, q * weight, bound, reward)  # type: ignore[misc]
         curvature = weight * self.link.slope(z + move)
         root = along(sqrt(curvature), x)
         a, V_inv_a, quadratic = root * x, root * product, curvature * q
@@ -152,7 +152,7 @@ class DiscountedGLMRegression(GeneralizedEstimator):
 
 
 class DiscountedGLB(UCB):
-    """Optimism over :class:`DiscountedGLMRegression`, with the same arguments: a heuristic.
+    """Optimism over :class:`DiscountedGLMRegression`: a heuristic.
 
     Example:
         >>> DiscountedGLB(2, discount=0.99).select(torch.eye(2))

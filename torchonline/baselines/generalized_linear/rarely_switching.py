@@ -27,7 +27,7 @@ from torchonline.links import Link
 
 
 class RarelySwitchingRegression(LocalGLMRegression):
-    r"""LocalGLMRegression with a copy of its statistics for decisions, which is rarely renewed.
+    r"""LocalGLMRegression with a rarely renewed copy of its statistics for decisions.
 
     The estimator learns from every round. After a round, if :math:`\det V > \text{growth}\cdot\det V_\tau`, the copy is renewed:
     :math:`\theta_\tau, V_\tau, \beta_\tau \leftarrow \hat\theta, V, \text{radius}`. :class:`RarelySwitchingGLB` decides by the
@@ -119,7 +119,7 @@ class RarelySwitchingRegression(LocalGLMRegression):
 
 
 class RarelySwitchingGLB(UCB):
-    r"""Rarely switching GLB: optimism over the copy in :class:`RarelySwitchingRegression`.
+    r"""Optimism over the copy in :class:`RarelySwitchingRegression`.
 
     .. math:: \text{score}_k = x_k^\top\theta_\tau + \text{radius\_scale}\cdot\beta_\tau\,\|x_k\|_{V_\tau^{-1}}
 
