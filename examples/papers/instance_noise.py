@@ -2,8 +2,9 @@
 
 The paper of Hvt-UCB (Wang, Zhang, Zhao and Zhou, ICML 2025) bounds the regret by the sum of the squared noise scales nu_t
 instead of T times the largest one, and has no experiment in which nu_t varies. Here it does. There are 3 dimensions, 20 unit
-arms redrawn in each round and 3000 rounds. In each round nu_t is 0.02 with probability 0.9, else 1, independently in each
-trial. The noise is nu_t times Gaussian noise, or times Student-t noise with 2.1 degrees of freedom and standard deviation 1.
+arms, redrawn in each round or fixed, and 3000 rounds. In each round nu_t is 0.02 with probability 0.9, else 1, independently
+in each trial. The noise is nu_t times Gaussian noise, or times Student-t noise with 2.1 degrees of freedom and standard
+deviation 1.
 
 Each learner plays twice on the same arms, parameters and noise: told nu_t before each reward, or told the largest, 1, in
 every round. Learners have the width of their theory, or a thousandth of it (HvtUCB, HeavyOFUL, AdaOFUL). "Tuned" is the best
@@ -41,6 +42,7 @@ LAWS: dict[str, Noise] = {
     "Student-t 2.1": StudentT(2.1, scale=1.0 / StudentT(2.1).moment_norm(2.0)),
 }
 TOLD = {True: "told each round's", False: "told the largest"}
+ARMS_ARE = {True: "redrawn arms", False: "fixed arms"}
 SCALES = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
 LEARNERS = ("HeavyTailUCB", "OFUL", "HvtUCB", "HeavyOFUL", "AdaOFUL")
 THOUSANDTH = LEARNERS[2:]
@@ -69,10 +71,10 @@ def two_scales(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return torch.where(uniform < SHARE, torch.tensor(SMALL).double(), torch.tensor(LARGE).double())
 
 
-def play_once(policy: UCB, law: str, told: bool, rounds: int, trials: int, seed: int) -> dict[str, Any]:
+def play_once(policy: UCB, law: str, told: bool, redraw: bool, rounds: int, trials: int, seed: int) -> dict[str, Any]:
     """Play all trials of one learner; a seed fixes arms, parameters, scales and noise."""
     environment = VaryingNoiseBandit(
-        DIM, ARMS, noise=LAWS[law], noise_scales=two_scales, redraw=True, batch_shape=(trials,), seed=seed
+        DIM, ARMS, noise=LAWS[law], noise_scales=two_scales, redraw=redraw, batch_shape=(trials,), seed=seed
     )
     total, missed = torch.zeros(trials, dtype=torch.float64), torch.zeros(trials, dtype=torch.bool)
     curve = []
@@ -88,19 +90,26 @@ def play_once(policy: UCB, law: str, told: bool, rounds: int, trials: int, seed:
 
 
 def play(
-    learner: str, law: str, told: bool, radius_scale: float | None, rounds: int, trials: int, seed: int
+    learner: str,
+    law: str,
+    told: bool,
+    radius_scale: float | None,
+    rounds: int,
+    trials: int,
+    seed: int,
+    redraw: bool = True,
 ) -> dict[str, Any]:
     """Tune if no radius scale is given, then play."""
     tried = {}
     if radius_scale is None:
         for scale in SCALES:
             found = play_once(
-                make_policy(learner, rounds, trials // 2, scale), law, told, rounds, trials // 2, seed + 1
+                make_policy(learner, rounds, trials // 2, scale), law, told, redraw, rounds, trials // 2, seed + 1
             )
             tried[scale] = statistics.fmean(found["regret"])
         radius_scale = min(tried, key=lambda scale: tried[scale])
     policy = make_policy(learner, rounds, trials, radius_scale)
-    found = play_once(policy, law, told, rounds, trials, seed)
+    found = play_once(policy, law, told, redraw, rounds, trials, seed)
     return found | {"radius_scale": radius_scale, "tried": list(tried.values())}
 
 
@@ -111,69 +120,63 @@ def contenders() -> dict[str, tuple[str, float | None]]:
     return found | {name: (name, 1.0) for name in LEARNERS}
 
 
+def key(law: str, name: str, told: bool, redraw: bool = True) -> str:
+    return f"{law}, {name}, {TOLD[told]}" + ("" if redraw else f", {ARMS_ARE[False]}")
+
+
 def jobs(quick: bool) -> dict[str, Job]:
     rounds, trials = (40, 4) if quick else (3000, 40)
-    return {
-        f"{law}, {name}, {TOLD[told]}": Job(
-            play,
-            {
-                "learner": learner,
-                "law": law,
-                "told": told,
-                "radius_scale": scale,
-                "rounds": rounds,
-                "trials": trials,
-                "seed": 1,
-            },
-        )
-        for name, (learner, scale) in contenders().items()
-        for law in LAWS
-        for told in TOLD
-    }
+    found = {}
+    for redraw in ARMS_ARE:
+        for name, (learner, scale) in contenders().items():
+            if scale is None and not redraw:
+                continue  # all are tuned on redrawn arms only
+            for law in LAWS:
+                for told in TOLD:
+                    options = {"learner": learner, "law": law, "told": told, "radius_scale": scale}
+                    options |= {"rounds": rounds, "trials": trials, "seed": 1} | ({} if redraw else {"redraw": False})
+                    found[key(law, name, told, redraw)] = Job(play, options)
+    return found
 
 
-def ordered(results: Results, law: str, tuned: bool) -> list[str]:
-    """Return the contenders in the order of their regret when told each round's scale."""
+def pairs_of(results: Results, law: str, tuned: bool, redraw: bool) -> dict[str, list[dict[str, Any]]]:
+    """Return each contender's two results, in the order of its regret when told each round's scale."""
     names = [name for name in contenders() if name.endswith(", tuned") is tuned]
-    return sorted(names, key=lambda name: statistics.fmean(results[f"{law}, {name}, {TOLD[True]}"]["regret"]))
+    pairs = {name: [results[key(law, name, told, redraw)] for told in TOLD] for name in names}
+    return dict(sorted(pairs.items(), key=lambda item: statistics.fmean(item[1][0]["regret"])))
+
+
+def regret_table(pairs: dict[str, list[dict[str, Any]]], tuned: bool) -> str:
+    rows = []
+    for name, (each, largest) in pairs.items():
+        gain = statistics.fmean(largest["regret"]) / statistics.fmean(each["regret"])
+        row = [name.removesuffix(", tuned"), spread(each["regret"]), spread(largest["regret"]), short(gain)]
+        row += [f"{short(max(each['regret']))}, {short(max(largest['regret']))}"]
+        row += [f"{each['missed']}, {largest['missed']} of {len(each['regret'])}"]
+        row += [f"{each['radius_scale']:g}, {largest['radius_scale']:g}"] if tuned else []
+        rows.append(row)
+    header = ["learner", *TOLD.values(), "ratio", "worst trials", "failed", *(["radius_scale"] if tuned else [])]
+    return table(header, rows)
 
 
 def tables(results: Results) -> dict[str, str]:
     found = {}
-    for tuned in (False, True):
+    for tuned, redraw in ((False, True), (False, False), (True, True)):
         for law in LAWS:
-            rows = []
-            for name in ordered(results, law, tuned):
-                each, largest = (results[f"{law}, {name}, {TOLD[told]}"] for told in TOLD)
-                trials = len(each["regret"])
-                gain = statistics.fmean(largest["regret"]) / statistics.fmean(each["regret"])
-                row = [name.removesuffix(", tuned"), spread(each["regret"]), spread(largest["regret"]), short(gain)]
-                row += [f"{short(max(each['regret']))}, {short(max(largest['regret']))}"]
-                row += [f"{each['missed']}, {largest['missed']} of {trials}"]
-                row += [f"{each['radius_scale']:g}, {largest['radius_scale']:g}"] if tuned else []
-                rows.append(row)
-            header = [
-                "learner",
-                *TOLD.values(),
-                "ratio",
-                "worst trials",
-                "failed",
-                *(["radius_scale"] if tuned else []),
-            ]
-            title = (
-                f"{law} noise of varying scale, {'tuned' if tuned else 'fixed widths'}: regret, mean ± standard error"
-            )
-            found[title] = table(header, rows)
+            kind = "tuned" if tuned else f"fixed widths, {ARMS_ARE[redraw]}"
+            title = f"{law} noise of varying scale, {kind}: regret, mean ± standard error"
+            found[title] = regret_table(pairs_of(results, law, tuned, redraw), tuned)
     return found
 
 
 def figures(results: Results, folder: Path) -> list[Path]:
+    """Draw the regret on redrawn arms."""
     figure, axes = plt.subplots(1, len(LAWS), figsize=(12, 4.5), sharey=True, layout="constrained")
     colours = plt.get_cmap("tab10").colors  # type: ignore[attr-defined]
     for axis, law in zip(axes, LAWS, strict=True):
         for i, name in enumerate(name for name in contenders() if not name.endswith(", tuned")):
             for told, style in ((True, "-"), (False, "--")):
-                curve = results[f"{law}, {name}, {TOLD[told]}"]["curve"]
+                curve = results[key(law, name, told)]["curve"]
                 at = [(k + 1) / len(curve) for k in range(len(curve))]
                 axis.plot(at, curve, style, color=colours[i], label=f"{name}, {TOLD[told]}" if told else None)
         axis.set(title=f"{law} noise", xlabel="share of the rounds", yscale="log")
