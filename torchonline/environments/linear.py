@@ -55,7 +55,7 @@ class LinearBandit(SimulatedBandit):
 
 
 class VaryingNoiseBandit(LinearBandit):
-    r"""Linear bandit whose noise has another scale in each round, known before the pull.
+    r"""Linear bandit whose noise has a known scale of its own in each round.
 
     The reward is :math:`r_t = x_t^\top\theta^* + s_t\,\eta_t`, with :math:`\eta_t` of the law ``noise`` and :math:`s_t` the
     attribute ``noise_scale``. The norm of order p of the round's noise is ``noise_scale * noise.moment_norm(p)``: this is what
