@@ -91,6 +91,24 @@ def test_every_public_learner_has_an_old_state() -> None:
         "NormalizedLMS",
         "RobustRidgeRegression",
     }
+    new |= {
+        "AdaECOLogRegression",
+        "AdaOFULRegression",
+        "CRTRegression",
+        "DAdaptation",
+        "DiscountedGLMRegression",
+        "DoG",
+        "DoWG",
+        "ExpertEnsemble",
+        "HuberBanditRegression",
+        "MoMRegression",
+        "Prodigy",
+        "RarelySwitchingRegression",
+        "RobustUCBRegression",
+        "SOLOFTRL",
+        "ScaleFreeCoinBetting",
+        "ScheduleFree",
+    }
     covered = {entry["class"] for entry in STATES}
     for package in (torchonline, baselines):
         for name in package.__all__:

@@ -95,6 +95,7 @@ class HuberRegression(Estimator):
 
     statistics_depend_on: tuple[str, ...] = ("horizon", "moment_order", "theta_bound", "feature_bound", "ridge")
     statistics_depend_on += ("delta", "alpha", "minimum_scale", "radius_scale", "restart_every")
+    later_options = {"clip_residuals": True, "project": True, "adaptive_scale": True}
     if TYPE_CHECKING:  # numbers where the horizon is known, else buffers
         epoch_length: Tensor
         tau0: Any
@@ -144,11 +145,6 @@ class HuberRegression(Estimator):
             T = torch.tensor(float(self.horizon), dtype=torch.float64, device="cpu")
             self.tau0, self.slope, self.scale_floor = map(float, self._constants_for(T))
         self._create_buffers()
-
-    def _options(self) -> list[tuple[str, float]]:
-        # Switches are named where they are off, so that older files load.
-        switches = ("clip_residuals", "project", "adaptive_scale")
-        return super()._options() + [(name, 0.0) for name in switches if not getattr(self, name)]
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         state = super()._initial_state()

@@ -47,6 +47,8 @@ class Learner(WithOptions, nn.Module):
     is_exportable, is_scriptable = True, True
     # Options that the statistics depend on: a checkpoint made with others is refused.
     statistics_depend_on: tuple[str, ...] = ()
+    # The same for options that came later, with the values that older states stand for. Only other values are stored.
+    later_options: dict[str, bool] = {}
     options_tolerance = 1e-6
     # The constructor arguments that these options come from, where the names differ.
     argument_of: dict[str, str] = {}
@@ -124,6 +126,9 @@ class Learner(WithOptions, nn.Module):
         A tuple yields one pair for each entry. None counts as 0, since an option that may be None may not be 0.
         """
         values = [(name, getattr(self, name) or 0.0) for name in self.statistics_depend_on]
+        values += [
+            (name, getattr(self, name)) for name, usual in self.later_options.items() if getattr(self, name) != usual
+        ]
         return [(name, float(number)) for name, v in values for number in (v if isinstance(v, tuple) else (v,))]
 
     def _argument(self, name: str) -> str:

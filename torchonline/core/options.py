@@ -159,7 +159,7 @@ def rebuilt(instance: Any, **changes: Any) -> Any:
 def fixed_options(cls: Any) -> frozenset[str]:
     """Return the attributes of a learner that cannot be set after construction."""
     own = frozenset(inspect.signature(cls).parameters) - {"validate"}
-    return own | frozenset(cls.statistics_depend_on) | frozenset(cls.fixed_besides)
+    return own.union(cls.statistics_depend_on, cls.later_options, cls.fixed_besides)
 
 
 @functools.cache
@@ -169,7 +169,10 @@ def added_options(cls: Any) -> frozenset[str]:
         base for base in cls.__mro__ if base.__module__.startswith("torchonline.") and "__signature__" in vars(base)
     ]
     return fixed_options(cls).difference(
-        *(base.__signature__.parameters for base in ours), cls.statistics_depend_on, cls.fixed_besides
+        *(base.__signature__.parameters for base in ours),
+        cls.statistics_depend_on,
+        cls.later_options,
+        cls.fixed_besides,
     )
 
 

@@ -98,6 +98,9 @@ class OFTRL(SmoothLearner):
 
     renamed = {"total": "gradient_sum", "penalty": "regularization"}
 
+    later_options = {"is_minimum": False}
+    argument_of = {"is_minimum": "schedule"}
+
     gradient_sum: Tensor
     regularization: Tensor
 
@@ -114,10 +117,6 @@ class OFTRL(SmoothLearner):
         self.schedule = one_of("schedule", schedule, ("recursive", "minimum"))
         self.is_minimum = schedule == "minimum"
         super().__init__(dim, radius_bound=radius_bound, lipschitz=lipschitz, smoothness=smoothness, **options)
-
-    def _options(self) -> list[tuple[str, float]]:
-        # States from before this option have none of it.
-        return super()._options() + ([("schedule", 1.0)] if self.is_minimum else [])
 
     def _offset(self) -> float:
         return 2.0 * self.lipschitz * self.radius_bound + self.smoothness * self.radius_bound**2

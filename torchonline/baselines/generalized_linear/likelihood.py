@@ -55,7 +55,9 @@ class LikelihoodEstimator(GeneralizedEstimator):
           :class:`~torchonline.bandits.estimator.Estimator`.
     """
 
-    statistics_depend_on: tuple[str, ...] = ("horizon", "theta_bound", "feature_bound", "ridge", "grows")
+    statistics_depend_on: tuple[str, ...] = ("horizon", "theta_bound", "feature_bound", "ridge")
+    later_options: dict[str, bool] = {"grows": False}
+    argument_of = {"grows": "ridge", "is_program": "constants"}
     is_exportable = False
     is_scriptable = False
     # Whether the ridge may grow, and whether it does where none is given.

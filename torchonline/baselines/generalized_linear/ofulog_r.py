@@ -79,7 +79,8 @@ class OFULogRRegression(LevelSetEstimator):
         each arm at most 20 evaluations of a solver that starts at the estimate, so that its scores end far below the maxima.
     """
 
-    statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "grows", "delta", "is_program")
+    statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "grows", "delta")
+    later_options = {"is_program": False}
     grows_by_default = True
     renamed = {"information": "logdet"}
     logdet: Tensor

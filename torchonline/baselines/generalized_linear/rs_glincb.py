@@ -75,7 +75,8 @@ class RSGLinCBRegression(LikelihoodEstimator):
         :math:`\kappa` is that of the true parameter at the arms.
     """
 
-    statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "delta", "warm_up_factor", "is_program")
+    statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "delta", "warm_up_factor")
+    later_options = {"is_program": False}
     can_grow = False
     renamed = {"warm_theta": "warm_up_theta", "warm_V": "warm_up_V", "warm_V_inv": "warm_up_V_inv"}
     renamed |= {"H": "next_V", "is_warm": "is_warm_up"}

@@ -73,6 +73,7 @@ class HeavyOFULRegression(ScaledHistoryEstimator):
 
     statistics_depend_on: tuple[str, ...] = ("horizon", "moment_order", "theta_bound", "feature_bound", "ridge")
     statistics_depend_on += ("delta", "minimum_scale", "scale_factor", "linear_factor")
+    later_options = {"recursive_scale": False}
     renamed = {"centre": "expansion_point", "pull": "linear_term", "room": "expansion_radius"}
     positive_definite = ("V", "V_inv", "hessian")
     expansion_point: Tensor
@@ -119,10 +120,6 @@ class HeavyOFULRegression(ScaledHistoryEstimator):
         self.slope = self.radius_factor * math.sqrt(2.0 * kappa) * log_3t**self.power * ell ** (eps / p)
         self.radius_start = self.ridge_factor * math.sqrt(self.ridge) * self.theta_bound
         self._create_buffers()
-
-    def _options(self) -> list[tuple[str, float]]:
-        # Named where it is used, so that older files load.
-        return super()._options() + ([("recursive_scale", 1.0)] if self.recursive_scale else [])
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zeros = torch.zeros(self.dim, dtype=torch.float64)
