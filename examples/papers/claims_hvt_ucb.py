@@ -6,8 +6,8 @@ of Wang, Zhang, Zhao and Zhou (ICML 2025). Numbers of ours are computed from the
 
 from statistics import fmean
 
-from experiment import saved, short, table
-from hvt_slopes import Slope, regrets
+from experiment import Slope, saved, short, table
+from hvt_slopes import regrets
 
 ARMS = ("fixed arms", "redrawn arms")
 MAIN, SPEED, VARYING = "`hvt_ucb.py`", "`hvt_ucb_speed.py`", "`instance_noise.py`"

@@ -42,6 +42,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -211,3 +212,33 @@ def standard_error(values: Sequence[float]) -> float:
 def spread(values: Sequence[float]) -> str:
     """Return the mean ± its standard error."""
     return f"{short(statistics.fmean(values))} ± {short(standard_error(values))}"
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Slope of a log-log line with its 95 % interval; NaN without positive regrets."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def fit(cls, x: Sequence[float], regrets: Iterable[Any]) -> "Slope":
+        """Fit a line to mean regrets, by x; trials are resampled as a whole, since they share noise at all x."""
+        table = np.stack([np.asarray(regret, dtype=float) for regret in regrets], -1)  # (trials, points)
+        draws = np.random.default_rng(1).integers(0, len(table), (2000, len(table)))
+        means = np.concatenate([table.mean(0)[None], table[draws].mean(1)])
+        if not (means > 0.0).all():
+            return cls(math.nan, math.nan, math.nan)
+        offset = np.log(x) - np.mean(np.log(x))
+        slopes = np.log(means) @ offset / (offset @ offset)
+        return cls(float(slopes[0]), *map(float, np.quantile(slopes[1:], (0.025, 0.975))))
+
+    def within(self, low: float, high: float) -> bool:
+        """Return whether the whole interval is within bounds."""
+        return low <= self.low and self.high <= high
+
+    def __str__(self) -> str:
+        if math.isnan(self.value):
+            return "none"
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"

@@ -14,7 +14,7 @@ radius, GLB-OMD with this library's empirical radius, and LocalGLB, for which no
 - **S.** The circle again, with a parameter of norm S = 2 to 9, T = 4000.
 
 The tables show the mean regret ± standard error of 40 trials; against kappa*, means alone. A slope is the least-squares slope of
-the logarithm of the mean regret, with a 95 % interval by the jackknife over trials. A theorem's bound may hold although a slope
+the logarithm of the mean regret, with a 95 % interval over resampled trials. A theorem's bound may hold although a slope
 differs from its exponents: constants and logarithms may rule in the range that is shown.
 
     python examples/papers/glb_rates.py    # 15 minutes of one core; less than a minute with --quick
@@ -31,9 +31,8 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import torch
-from experiment import Experiment, Job, Results, short, spread, table
+from experiment import Experiment, Job, Results, Slope, short, spread, table
 from glb_omd_learners import ALGORITHMS, Game, Problem
-from scipy.stats import t as student
 from torch import Tensor
 
 from torchonline import Logistic, Poisson
@@ -129,23 +128,6 @@ def jobs(quick: bool) -> dict[str, Job]:
     return found
 
 
-def slope(x: list[float], regret: list[list[float]]) -> str:
-    """Return the slope of log(mean regret) in log(x) and its 95 % interval; regret is by point, then by trial."""
-    logs = [math.log(value) for value in x]
-    centre = statistics.fmean(logs)
-    square = sum((value - centre) ** 2 for value in logs)
-    trials = len(regret[0])
-
-    def fitted(left_out: int | None) -> float:
-        means = [statistics.fmean([value for i, value in enumerate(each) if i != left_out]) for each in regret]
-        return sum((a - centre) * math.log(mean) for a, mean in zip(logs, means, strict=True)) / square
-
-    whole, parts = fitted(None), [fitted(i) for i in range(trials)]
-    error = math.sqrt((trials - 1) ** 2 / trials * statistics.variance(parts))
-    half = float(student.ppf(0.975, trials - 1)) * error
-    return f"{whole:.2f} ({whole - half:.2f} to {whole + half:.2f})"
-
-
 def against_rounds(results: Results) -> str:
     first = results[f"T, logistic, circle, {LEARNERS[0]}"]["regret"]
     at = [500 * 2**k for k in range(6)] if len(first) == 6 else [8, 16]
@@ -154,9 +136,9 @@ def against_rounds(results: Results) -> str:
     for rewards, arms, norm in WORLDS:
         for learner in LEARNERS:
             regret = results[f"T, {rewards}, {arms}, {learner}"]["regret"]
-            late = slope([float(t) for t in at[-3:]], regret[-3:])
+            late = Slope.fit([float(t) for t in at[-3:]], regret[-3:])
             row = (f"{rewards}, {arms}, S = {norm:g}", learner, *(spread(regret[i]) for i in shown))
-            rows.append((*row, slope([float(t) for t in at], regret), late))
+            rows.append((*row, Slope.fit([float(t) for t in at], regret), late))
     header = ("world", "learner", *(f"T = {at[i]}" for i in shown), "slope in T", f"from T = {at[-3:][0]}")
     return table(header, rows)
 
@@ -170,7 +152,7 @@ def against_kappa(results: Results) -> str:
         for learner in LEARNERS:
             one = results[f"kappa, {rewards}, {learner}"]
             which = chosen if rewards == "logistic" else range(len(OFFSETS))
-            fitted = slope([1.0 / one["kappa"][i] for i in which], [one["regret"][i] for i in which])
+            fitted = Slope.fit([1.0 / one["kappa"][i] for i in which], [one["regret"][i] for i in which])
             rows.append((learner, *(short(statistics.fmean(regret)) for regret in one["regret"]), fitted))
     return table(("", *(f"c = {c:g}" for c in OFFSETS), "slope in 1 / kappa*"), rows)
 
@@ -182,7 +164,7 @@ def against_norm(results: Results) -> str:
     for learner in LEARNERS:
         regret = [results[f"S = {norm:g}, {learner}"]["regret"][-1] for norm in norms]
         scaled = [[value * math.sqrt(k) for value in each] for k, each in zip(kappas, regret, strict=True)]
-        rows.append((learner, *map(spread, regret), slope(norms, scaled)))
+        rows.append((learner, *map(spread, regret), Slope.fit(norms, scaled)))
     return table(("", *(f"S = {norm:g}" for norm in norms), "slope in S of regret / sqrt(T / kappa*)"), rows)
 
 

@@ -17,9 +17,6 @@ which stay.
     python examples/papers/hvt_slopes.py --workers 2    # five minutes; half a minute with --quick
 """
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +27,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from experiment import Experiment, Job, Results, spread, table
+from experiment import Experiment, Job, Results, Slope, spread, table
 
 from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
 from torchonline.baselines import CRTM, TOFU
@@ -43,30 +40,6 @@ QUIET_ORDERS = (2.0,)
 SCALES = {"HeavyTailUCB": (1.0,), "OFUL": (1.0,), "HvtUCB": (1.0, 1e-3), "CRTM": (1.0, 0.03), "TOFU": (1.0, 0.03)}
 NOISY = ("HeavyTailUCB", "OFUL", "HvtUCB", "CRTM")
 ANYTIME = ("HeavyTailUCB", "OFUL")
-
-
-@dataclass(frozen=True)
-class Slope:
-    """Slope of a log-log line with its 95 % interval; NaN where a mean regret is 0."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def fit(cls, x: Sequence[float], regrets: Sequence[Sequence[float]]) -> "Slope":
-        """Fit a line; trials are resampled as a whole, since they share noise at all x."""
-        by_trial = np.stack([np.asarray(regret, dtype=float) for regret in regrets], -1)  # (trials, points)
-        draws = np.random.default_rng(SEED).integers(0, len(by_trial), (2000, len(by_trial)))
-        means = np.concatenate([by_trial.mean(0)[None], by_trial[draws].mean(1)])
-        if not (means > 0.0).all():
-            return cls(math.nan, math.nan, math.nan)
-        offset = np.log(x) - np.mean(np.log(x))
-        slopes = np.log(means) @ offset / (offset @ offset)
-        return cls(float(slopes[0]), *map(float, np.quantile(slopes[1:], (0.025, 0.975))))
-
-    def __str__(self) -> str:
-        return "none" if math.isnan(self.value) else f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
 def make_policy(name: str, order: float, norm: float, horizon: int, trials: int, radius_scale: float) -> UCB:

@@ -50,7 +50,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from experiment import Experiment, Job, Results, listed, short, table
+from experiment import Experiment, Job, Results, Slope, listed, short, table
 
 from torchonline import CAOONS, CLAOONS, OONS, FreeGrad
 from torchonline.baselines import OFTRL, OGD, AdaGrad, CoinBetting, OptimisticOMD, ParameterFreeMirrorDescent
@@ -245,36 +245,6 @@ class Regrets:
 def spread(regret: np.ndarray) -> str:
     error = regret.std(ddof=1) / math.sqrt(len(regret)) if len(regret) > 1 else 0.0
     return f"{short(regret.mean())} ± {short(error)}"
-
-
-@dataclass(frozen=True)
-class Slope:
-    """Slope of a log-log line with its 95 % interval; NaN without positive regrets."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def fit(cls, x: Sequence[float], regrets: Sequence[np.ndarray]) -> "Slope":
-        """Fit a line; trials are resampled as a whole, since they share noise at all x."""
-        table = np.stack(regrets, -1)  # (trials, points)
-        draws = np.random.default_rng(SEED).integers(0, len(table), (2000, len(table)))
-        means = np.concatenate([table.mean(0)[None], table[draws].mean(1)])
-        if not (means > 0.0).all():
-            return cls(math.nan, math.nan, math.nan)
-        offset = np.log(x) - np.mean(np.log(x))
-        slopes = np.log(means) @ offset / (offset @ offset)
-        return cls(float(slopes[0]), *map(float, np.quantile(slopes[1:], (0.025, 0.975))))
-
-    def within(self, low: float, high: float) -> bool:
-        """Return whether the whole interval is within bounds."""
-        return low <= self.low and self.high <= high
-
-    def __str__(self) -> str:
-        if math.isnan(self.value):
-            return "none"
-        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
 def yes(holds: bool) -> str:
