@@ -1,19 +1,15 @@
 """D-Adaptation: steps by an estimated distance (Defazio, Mishchenko, 2023)."""
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
 
-from torchonline.baselines.convex.dog import farthest
+from torchonline.baselines.convex.distance import DistanceLearner, farthest
 from torchonline.convex.freegrad import euclidean
-from torchonline.convex.learner import ConvexLearner
 from torchonline.core.ops import along, assign_, at_most, count_, dot, increase_, maximum, number, or_one, where
-from torchonline.core.options import LearnerOptions
 from torchonline.linalg import with_length_at_most
 
 
-class DAdaptation(ConvexLearner):
+class DAdaptation(DistanceLearner):
     r"""D-Adaptation: gradient descent by a lower bound on the distance.
 
     With the first gradient :math:`g_1` that is not 0, :math:`d_1` = ``initial_distance`` and c = ``step_scale``,
@@ -55,24 +51,9 @@ class DAdaptation(ConvexLearner):
         matches. What differs: the largest length.
     """
 
-    statistics_depend_on = ("initial_distance", "step_scale")
-
     distance: Tensor
     first_gradient_norm: Tensor
     numerator: Tensor
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        initial_distance: float = 1e-6,
-        step_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        super().__init__(dim, **options)
-        self.initial_distance = self._size("initial_distance", initial_distance)
-        self.step_scale = self._size("step_scale", step_scale)
-        self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zero, distance = torch.zeros((), dtype=torch.float64), torch.tensor(self.initial_distance, dtype=torch.float64)

@@ -1,36 +1,18 @@
 """DoG: distance over gradients (Ivgi, Hinder and Carmon, ICML 2023)."""
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
 
-from torchonline.convex.learner import ConvexLearner
-from torchonline.core.ops import along, assign_, count_, dot, increase_, maximum, number, or_one, sqrt, squarable
-from torchonline.core.options import LearnerOptions
+from torchonline.baselines.convex.distance import DistanceLearner, farthest
+from torchonline.core.ops import along, assign_, count_, dot, increase_, maximum, number, or_one, sqrt
 from torchonline.linalg import in_ball
 
 
-def farthest(x: Tensor) -> float:
-    """Return the length at which unbounded decisions stop, in the type of ``x``."""
-    return float(squarable(x) ** 0.5)
-
-
-class DistanceOverGradients(ConvexLearner):
-    """Base class of DoG and DoWG: their options and statistics."""
-
-    statistics_depend_on = ("initial_distance", "step_scale")
+class DistanceOverGradients(DistanceLearner):
+    """Base class of DoG and DoWG: their statistics and their move."""
 
     largest_distance: Tensor
     gradient_square_sum: Tensor
-
-    def __init__(
-        self, dim: int, *, initial_distance: float, step_scale: float, **options: Unpack[LearnerOptions]
-    ) -> None:
-        super().__init__(dim, **options)
-        self.initial_distance = self._size("initial_distance", initial_distance)
-        self.step_scale = self._size("step_scale", step_scale)
-        self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         state, distance = super()._initial_state(), torch.tensor(self.initial_distance, dtype=torch.float64)
@@ -86,16 +68,6 @@ class DoG(DistanceOverGradients):
         the default 1e-6 are those of the authors' code (github.com/formll/dog), which takes :math:`10^{-6}(1 + \|c\|)` around a
         start c. What differs: nothing is added to G, where that code adds 1e-8; the largest length.
     """
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        initial_distance: float = 1e-6,
-        step_scale: float = 1.0,
-        **options: Unpack[LearnerOptions],
-    ) -> None:
-        super().__init__(dim, initial_distance=initial_distance, step_scale=step_scale, **options)
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         count_(self.rounds)

@@ -6,8 +6,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from torchonline.baselines.convex.dog import farthest
-from torchonline.convex.learner import ConvexLearner
+from torchonline.baselines.convex.distance import DistanceLearner, farthest
 from torchonline.core.ops import along, assign_, at_least, at_most, count_, dot, maximum, number, or_one, sqrt, total
 from torchonline.core.options import LearnerOptions
 
@@ -15,7 +14,7 @@ from torchonline.core.options import LearnerOptions
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
-class Prodigy(ConvexLearner):
+class Prodigy(DistanceLearner):
     r"""Prodigy: Adam, whose rate is a growing estimate of the distance.
 
     With :math:`\beta_1 = 0.9`, :math:`\beta_2 = 0.999`, :math:`\beta_3 = \sqrt{\beta_2}`, :math:`\epsilon = 10^{-8}`,
@@ -54,8 +53,6 @@ class Prodigy(ConvexLearner):
         the cuts.
     """
 
-    statistics_depend_on = ("initial_distance", "step_scale")
-
     mean_gradient: Tensor
     mean_square: Tensor
     weighted_sum: Tensor
@@ -70,11 +67,8 @@ class Prodigy(ConvexLearner):
         step_scale: float = 1.0,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(dim, **options)
-        self.initial_distance = self._size("initial_distance", initial_distance)
-        self.step_scale = self._size("step_scale", step_scale)
         self.beta_1, self.beta_2, self.beta_3, self.epsilon = BETA_1, BETA_2, math.sqrt(BETA_2), EPSILON
-        self._create_buffers()
+        super().__init__(dim, initial_distance=initial_distance, step_scale=step_scale, **options)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         state, distance = super()._initial_state(), torch.tensor(self.initial_distance, dtype=torch.float64)

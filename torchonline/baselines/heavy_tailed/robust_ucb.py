@@ -61,7 +61,7 @@ class RobustUCBRegression(HorizonEstimator):
     statistics_depend_on = ("horizon", "moment_order", "noise_scale", "theta_bound", "ridge", "delta")
     takes_one_row = True
 
-    def __init__(
+    def __init__(  # type: ignore[misc]  # mypy refuses an option that is named here too
         self, dim: int, *, horizon: int, ridge: float | None = None, **options: Unpack[HorizonOptions]
     ) -> None:
         super().__init__(dim, horizon, ridge=1.0 if ridge is None else ridge, **options)
