@@ -25,6 +25,7 @@ from torchonline.baselines.generalized_linear.discounted_glm import DiscountedGL
 from torchonline.baselines.generalized_linear.ecolog import ECOLog, ECOLogRegression
 from torchonline.baselines.generalized_linear.glm_ucb import GLMUCB, GLMUCBRegression
 from torchonline.baselines.generalized_linear.gloc import GLOC, GLOCRegression
+from torchonline.baselines.generalized_linear.mlogb import MultinomialLogisticBandit
 from torchonline.baselines.generalized_linear.ofuglb import OFUGLB, OFUGLBRegression
 from torchonline.baselines.generalized_linear.oful_mlogb import MLogBRegression, OFULMLogB
 from torchonline.baselines.generalized_linear.ofulog_r import OFULogR, OFULogRRegression
@@ -59,7 +60,7 @@ __all__ += [
 ]
 __all__ += ["GLMUCB", "GLOC", "OFUGLB", "AdaECOLog", "ECOLog", "OFULMLogB", "OFULogR", "RSGLinCB"]
 __all__ += ["AdaECOLogRegression", "ECOLogRegression", "GLMUCBRegression", "GLOCRegression", "MLogBRegression"]
-__all__ += ["CappedGLBOMD", "DiscountedGLB", "RarelySwitchingGLB"]
+__all__ += ["CappedGLBOMD", "DiscountedGLB", "MultinomialLogisticBandit", "RarelySwitchingGLB"]
 __all__ += ["DiscountedGLMRegression", "RarelySwitchingRegression"]
 __all__ += ["OFUGLBRegression", "OFULogRRegression", "RSGLinCBRegression"]
 __all__ += ["CRMM", "CRT", "CRTM", "MENU", "TOFU", "AdaOFUL", "HeavyOFUL", "HuberBandit", "MoM", "RobustUCB"]
