@@ -1,7 +1,7 @@
 r"""Parameter-free learners: regret against T, noise, drift and the comparator.
 
 The learners of Wang, Barik, Zhao and Tan (Parameter-free algorithms for the Stochastically Extended Adversarial model),
-FreeGrad and six baselines play ``SEAStream``, where the length of the noise, sigma, the length of the adversary's steps,
+FreeGrad and baselines play ``SEAStream``, where the length of the noise, sigma, the length of the adversary's steps,
 drift, and the best point u are known. The rate in theory is |u| sqrt((sigma^2 + drift^2) T), up to logarithms and terms that
 do not grow with T. Regret is measured on expected losses, :math:`\sum_t F_t(x_t) - F_t(u)`, which has the same mean as on
 the drawn losses and less spread. All learners play the same 20 trials in 5 dimensions, each as one fleet. They are told:
@@ -9,7 +9,7 @@ the drawn losses and less spread. All learners play the same 20 trials in 5 dime
 - *G and R*: the largest possible length of a gradient, and a radius: 2|u|, or |u| for linear losses. OGD has the step size
   R/(G sqrt(t)) and AdaGrad sqrt(2) R, as in their theory. Optimistic OMD and OFTRL are also told the smoothness;
 - *G*: CA-OONS, which is also told T, coin betting (KT) and parameter-free mirror descent;
-- *nothing*: CLA-OONS and FreeGrad;
+- *nothing*: CLA-OONS, FreeGrad, and in the last experiment six rivals;
 - *hindsight*: the best point of a grid, by the mean over the trials, and the median point: OGD over 15 step sizes and two
   schedules, AdaGrad over 17. Three parameter-free learners also have their only number, the unit of length, tuned over 5
   values.
@@ -53,7 +53,21 @@ import torch
 from experiment import Experiment, Job, Results, Slope, listed, short, table
 
 from torchonline import CAOONS, CLAOONS, OONS, FreeGrad
-from torchonline.baselines import OFTRL, OGD, AdaGrad, CoinBetting, OptimisticOMD, ParameterFreeMirrorDescent
+from torchonline.baselines import (
+    OFTRL,
+    OGD,
+    SOLOFTRL,
+    AdaGrad,
+    CoinBetting,
+    DAdaptation,
+    DoG,
+    DoWG,
+    ExpertEnsemble,
+    OptimisticOMD,
+    ParameterFreeMirrorDescent,
+    Prodigy,
+    ScaleFreeCoinBetting,
+)
 from torchonline.environments import SEAStream
 
 TRIALS, DIM, SEED = 20, 5, 1
@@ -162,11 +176,18 @@ TOLD_G: dict[str, Callable[[Told], Grid]] = {
     "CA-OONS, paper's constants": one(lambda told: ca_oons(told, preset="paper")),
     "KT": one(lambda told: CoinBetting(told.dim, **told.slopes)),
     "Mirror descent": one(lambda told: ParameterFreeMirrorDescent(told.dim, **told.slopes)),
+    "Expert ensemble": one(lambda told: ExpertEnsemble(told.dim, horizon=told.rounds, **told.slopes)),
 }
 TOLD_NOTHING: dict[str, Callable[[Told], Grid]] = {
     "CLA-OONS": one(lambda told: CLAOONS(told.dim, **told.nothing)),
     "CLA-OONS, paper": one(lambda told: CLAOONS(told.dim, preset="paper", **told.nothing)),
     "FreeGrad": one(lambda told: FreeGrad(told.dim, **told.nothing)),
+    "Scale-free coin betting": one(lambda told: ScaleFreeCoinBetting(told.dim, **told.nothing)),
+    "SOLO FTRL": one(lambda told: SOLOFTRL(told.dim, **told.nothing)),
+    "DoG": one(lambda told: DoG(told.dim, **told.nothing)),
+    "DoWG": one(lambda told: DoWG(told.dim, **told.nothing)),
+    "D-Adaptation": one(lambda told: DAdaptation(told.dim, **told.nothing)),
+    "Prodigy": one(lambda told: Prodigy(told.dim, **told.nothing)),
 }
 HINDSIGHT: dict[str, Callable[[Told], Grid]] = {
     "OGD, tuned": tuned_ogd,
