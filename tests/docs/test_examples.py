@@ -72,6 +72,7 @@ WRITTEN = {
     "examples/papers/hvt_ucb_coverage.py": ["hvt_ucb_coverage.png"],
     "examples/papers/hvt_ucb_speed.py": ["hvt_ucb_speed.png"],
     "examples/papers/instance_noise.py": ["instance_noise.json", "instance_noise.png"],
+    "examples/papers/multinomial.py": ["multinomial.json"],
     "examples/papers/oons_bounds.py": ["oons_bounds.json"],
     "examples/papers/parameter_free.py": [
         "parameter_free.json",
