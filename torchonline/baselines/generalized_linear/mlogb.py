@@ -1,4 +1,4 @@
-"""OFUL-MLogB with several outcomes: multinomial logistic bandits by mirror descent."""
+"""OFUL-MLogB for several outcomes: a multinomial logistic bandit."""
 
 import math
 from collections.abc import Sequence
@@ -373,9 +373,9 @@ class MultinomialLogisticBandit(Learner):
 
 
 def tight_step_size(outcomes: int, bound: float) -> float:
-    r"""Return :math:`\eta` with :math:`\|b - y\|^2_{A(y)} \le 2\eta D(b, y)` for all logits of norm ``bound``.
+    r"""Return a step size that is large enough for logits of a norm up to ``bound``.
 
-    D is the divergence of the log-partition, and 0 is the logit of the first outcome. With a bound B of
+    It is :math:`\eta` with :math:`\|b - y\|^2_{A(y)} \le 2\eta D(b, y)` for all such logits b and y. D is the divergence of the log-partition, and 0 is the logit of the first outcome. With a bound B of
     :math:`\log(\mu_k(y)/\mu_k(b))` it is :math:`B^2/(2(e^{-B} - 1 + B))` (docs/generalized_linear.md).
     """
     logits = outcomes - 1
@@ -400,7 +400,7 @@ def _largest_sum(count: int, norm: Any) -> Any:
 
 
 def normal_nodes(dim: int) -> np.ndarray:
-    """Return :data:`NODES` points of about a normal law, ``(NODES, dim)``, in pairs of opposites.
+    """Return points of about a normal law, ``(NODES, dim)``, in pairs of opposites.
 
     They are a lattice of the generalised golden ratio g, :math:`g^{dim+1} = g + 1`, through the quantiles of the law.
     """
@@ -425,12 +425,12 @@ def _checked_revenues(revenues: Any) -> tuple[float, ...]:
 
 
 def _log_probabilities(z: Tensor) -> Tensor:
-    """Return the logarithms of all probabilities: logits ``(..., K)`` to ``(..., K + 1)``."""
+    """Return log-probabilities of all outcomes: ``(..., K)`` to ``(..., K + 1)``."""
     return torch.log_softmax(torch.nn.functional.pad(z, (1, 0)), -1)
 
 
 def _probabilities(z: Tensor) -> Tensor:
-    """Return all probabilities: logits ``(..., K)`` to ``(..., K + 1)``."""
+    """Return probabilities of all outcomes: logits ``(..., K)`` to ``(..., K + 1)``."""
     return torch.softmax(torch.nn.functional.pad(z, (1, 0)), -1)
 
 
