@@ -375,8 +375,9 @@ class MultinomialLogisticBandit(Learner):
 def tight_step_size(outcomes: int, bound: float) -> float:
     r"""Return a step size that is large enough for logits of a norm up to ``bound``.
 
-    It is :math:`\eta` with :math:`\|b - y\|^2_{A(y)} \le 2\eta D(b, y)` for all such logits b and y. D is the divergence of the log-partition, and 0 is the logit of the first outcome. With a bound B of
-    :math:`\log(\mu_k(y)/\mu_k(b))` it is :math:`B^2/(2(e^{-B} - 1 + B))` (docs/generalized_linear.md).
+    It is :math:`\eta` with :math:`\|b - y\|^2_{A(y)} \le 2\eta D(b, y)` for all such logits b and y, where D is the divergence of
+    the log-partition. With a bound B of :math:`\log(\mu_k(y)/\mu_k(b))` it is :math:`B^2/(2(e^{-B} - 1 + B))`. Proof:
+    docs/generalized_linear.md.
     """
     logits = outcomes - 1
     norm = math.sqrt(1.0 + (logits - 1.0) / logits**2)
