@@ -285,6 +285,10 @@ SAID = {
         "Student-t 2.1 noise of varying scale, tuned",
         *("| OFUL | ", "| HeavyTailUCB | ", "| HvtUCB x 0.001 | ", "| HeavyOFUL | "),
     ],
+    "examples/papers/multinomial.py": [
+        "| learner | 0, 0.5, 1 | worst | 0.6, 0, 1 | worst | 1, 0, 0, in between | worst | failed of 3 |",
+        "| LocalGLM, greedy |",
+    ],
     "examples/papers/oons_bounds.py": [
         "Table 1 as T varies",
         "| OFTRL, least of two | ",
