@@ -67,7 +67,7 @@ class MultinomialLogisticBandit(Learner):
 
     This is a learner of its own and no :class:`~torchonline.bandits.estimator.Estimator`: its matrix is that of K d numbers, its
     width is not one number, and its rounds have outcomes for rewards. So the policies over estimators do not take it. It runs
-    in eager Python, on any device.
+    in eager Python alone.
 
     Cost of a round: O(K^3 d^2) time, two matrices of K d x K d (three in float32), :data:`NODES` exponentials for each outcome;
     O(K^3 d^3) in a round that leaves the ball. A choice costs O(K^2 d^2 + K^2) for each action.
@@ -102,7 +102,8 @@ class MultinomialLogisticBandit(Learner):
         place of the paper's, which we do not have; the smaller bonus; the default :math:`\eta` and ridge; features of any length.
         Recalled: the paper's :math:`\eta`, which the proof covers, and the update. The program OFUL_MLogB.py of
         tanmaygoyal258/MNL_Limited_Adaptivity (GitHub), of other authors, has the same update but for its projection, and the
-        same bonus but for a factor of 3 in the second order and its norms. Its constants are its own.
+        same bonus but for a factor of 3 in the second order and its norms. Its constants are its own; one of them is twice our
+        recalled :math:`\eta`.
     """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffers
