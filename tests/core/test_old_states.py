@@ -88,6 +88,7 @@ def test_every_public_learner_has_an_old_state() -> None:
         "AdaptiveRidgeRegression",
         "DiscountedRidgeRegression",
         "FixedArms",
+        "MultinomialLogisticBandit",
         "NormalizedLMS",
         "RobustRidgeRegression",
     }

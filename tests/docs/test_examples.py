@@ -73,6 +73,7 @@ WRITTEN = {
     "examples/papers/hvt_ucb_coverage.py": ["hvt_ucb_coverage.json", "hvt_ucb_coverage.png"],
     "examples/papers/hvt_ucb_speed.py": ["hvt_ucb_speed.png"],
     "examples/papers/instance_noise.py": ["instance_noise.json", "instance_noise.png"],
+    "examples/papers/multinomial.py": ["multinomial.json"],
     "examples/papers/oons_bounds.py": ["oons_bounds.json"],
     "examples/papers/parameter_free.py": [
         "parameter_free.json",
@@ -284,6 +285,10 @@ SAID = {
     "examples/papers/instance_noise.py": [
         "Student-t 2.1 noise of varying scale, tuned",
         *("| OFUL | ", "| HeavyTailUCB | ", "| HvtUCB x 0.001 | ", "| HeavyOFUL | "),
+    ],
+    "examples/papers/multinomial.py": [
+        "| learner | 0, 0.5, 1 | worst | 0.6, 0, 1 | worst | 1, 0, 0, in between | worst | failed of 3 |",
+        "| LocalGLM, greedy |",
     ],
     "examples/papers/oons_bounds.py": [
         "Table 1 as T varies",

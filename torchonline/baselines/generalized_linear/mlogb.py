@@ -1,4 +1,4 @@
-"""OFUL-MLogB with several outcomes: multinomial logistic bandits by mirror descent."""
+"""OFUL-MLogB for several outcomes: a multinomial logistic bandit."""
 
 import math
 from collections.abc import Sequence
@@ -47,9 +47,9 @@ class MultinomialLogisticBandit(Learner):
               V &\leftarrow V + A(\hat Wx)\otimes xx^\top \qquad\text{(at the new estimate)}
 
     with the projection in the norm of :math:`\tilde V`. With ``step_size="paper"``, :math:`\eta = \tfrac12\log(K+1) + LS + 1`;
-    with "tight" it is the smaller number that the proof asks for. ``select`` plays the action with the largest upper bound of its expected
-    revenue :math:`\rho^\top\mu(W^*x)`. With :math:`\beta` = ``radius()``, :math:`G = (I\otimes x^\top)V^{-1}(I\otimes x)` and
-    :math:`z = \hat Wx`, the bound is the smaller of two:
+    with "tight" it is the smaller number that the proof asks for. ``select`` plays the action with the largest upper bound of its
+    expected revenue :math:`\rho^\top\mu(W^*x)`. With :math:`\beta` = ``radius()``,
+    :math:`G = (I\otimes x^\top)V^{-1}(I\otimes x)` and :math:`z = \hat Wx`, the bound is the smaller of two:
 
     .. math:: \rho^\top\mu(z) + \beta\,\|A(z)(\rho_{1..K}-\rho_0)\|_G + \tfrac18\beta^2(\max\rho-\min\rho)
               \max_{j<k}\,(e_j - e_k)^\top G(e_j - e_k), \qquad e_0 = 0,
@@ -67,7 +67,7 @@ class MultinomialLogisticBandit(Learner):
 
     This is a learner of its own and no :class:`~torchonline.bandits.estimator.Estimator`: its matrix is that of K d numbers, its
     width is not one number, and its rounds have outcomes for rewards. So the policies over estimators do not take it. It runs
-    in eager Python, on any device.
+    in eager Python alone.
 
     Cost of a round: O(K^3 d^2) time, two matrices of K d x K d (three in float32), :data:`NODES` exponentials for each outcome;
     O(K^3 d^3) in a round that leaves the ball. A choice costs O(K^2 d^2 + K^2) for each action.
@@ -97,12 +97,13 @@ class MultinomialLogisticBandit(Learner):
         tensor(0)
 
     Reference:
-        Zhang and Sugiyama, Online (Multinomial) Logistic Bandit: Improved Regret and Constant Computation Cost, NeurIPS 2023. What
-        differs: the radius, which is the sum of what the rounds cost, as in :class:`~torchonline.GLMRegression`, while that of the
-        paper has constants that we cannot check; the smaller bonus; the default ridge; features of any length. Recalled:
-        :math:`\eta`, which the proof confirms, and the update. The shape of the update and of the bonus, with a factor 3 in its
-        second order, is that of an implementation by the authors of RS-MNL (tanmaygoyal258/MNL_Limited_Adaptivity on GitHub);
-        its constants are not the paper's.
+        Zhang and Sugiyama, Online (Multinomial) Logistic Bandit: Improved Regret and Constant Computation Cost, NeurIPS 2023.
+        What differs: the radius, which is the sum of what the rounds cost, as in :class:`~torchonline.GLMRegression`, in the
+        place of the paper's, which we do not have; the smaller bonus; the default :math:`\eta` and ridge; features of any length.
+        Recalled: the paper's :math:`\eta`, which the proof covers, and the update. The program OFUL_MLogB.py of
+        tanmaygoyal258/MNL_Limited_Adaptivity (GitHub), of other authors, has the same update but for its projection, and the
+        same bonus but for a factor of 3 in the second order and its norms. Its constants are its own; one of them is twice our
+        recalled :math:`\eta`.
     """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffers
@@ -163,12 +164,16 @@ class MultinomialLogisticBandit(Learner):
         logits = self.outcomes - 1
         theta_hat = torch.zeros((logits, self.dim), dtype=torch.float64)
         V = start_of(logits * self.dim, self.ridge, "V", self.compensated)
-        return {"theta_hat": theta_hat} | V | {
-            "squared_radius": zero + start,
-            "squared_radius_lost": zero if self.compensated else None,
-            "misspecified": torch.tensor(False),
-            "rounds": torch.zeros((), dtype=torch.int64),
-        }
+        return (
+            {"theta_hat": theta_hat}
+            | V
+            | {
+                "squared_radius": zero + start,
+                "squared_radius_lost": zero if self.compensated else None,
+                "misspecified": torch.tensor(False),
+                "rounds": torch.zeros((), dtype=torch.int64),
+            }
+        )
 
     def _tables(self) -> dict[str, Tensor]:
         payoff = torch.tensor(self.revenues, dtype=torch.float64)
@@ -253,7 +258,9 @@ class MultinomialLogisticBandit(Learner):
             longest = float(torch.linalg.vector_norm(x.detach(), dim=-1).max())
             if longest > self.feature_bound * (1.0 + 1e-6):
                 allowed = f"{self.feature_bound:g}, the feature_bound"
-                raise ValueError(f"x: expected features of norm at most {allowed}, got {longest:.9g}; scale the features")
+                raise ValueError(
+                    f"x: expected features of norm at most {allowed}, got {longest:.9g}; scale the features"
+                )
             is_bad = (index < 0) | (index >= self.outcomes)
             if bool(is_bad.any()):
                 worst = int(index[is_bad][0])
@@ -317,7 +324,9 @@ class MultinomialLogisticBandit(Learner):
         root = (vectors * values.clamp(min=0.0).sqrt().unsqueeze(-2)) @ vectors.mT
         node = z.unsqueeze(-2) + self.nodes @ root
         bound = self.theta_bound * dot(x, x).sqrt().unsqueeze(-1)
-        at_nodes = _of_outcome(_log_probabilities(no_longer(node, bound)), outcome.unsqueeze(-1).expand(node.shape[:-1]))
+        at_nodes = _of_outcome(
+            _log_probabilities(no_longer(node, bound)), outcome.unsqueeze(-1).expand(node.shape[:-1])
+        )
         at_y = _of_outcome(_log_probabilities(y), outcome)
         return at_y - (torch.logsumexp(at_nodes, -1) - math.log(NODES))
 
@@ -365,10 +374,11 @@ class MultinomialLogisticBandit(Learner):
 
 
 def tight_step_size(outcomes: int, bound: float) -> float:
-    r"""Return :math:`\eta` with :math:`\|b - y\|^2_{A(y)} \le 2\eta D(b, y)` for all logits of norm ``bound``.
+    r"""Return a step size that is large enough for logits of a norm up to ``bound``.
 
-    D is the divergence of the log-partition, and 0 is the logit of the first outcome. With a bound B of
-    :math:`\log(\mu_k(y)/\mu_k(b))` it is :math:`B^2/(2(e^{-B} - 1 + B))` (docs/generalized_linear.md).
+    It is :math:`\eta` with :math:`\|b - y\|^2_{A(y)} \le 2\eta D(b, y)` for all such logits b and y, where D is the divergence of
+    the log-partition. With a bound B of :math:`\log(\mu_k(y)/\mu_k(b))` it is :math:`B^2/(2(e^{-B} - 1 + B))`. Proof:
+    docs/generalized_linear.md.
     """
     logits = outcomes - 1
     norm = math.sqrt(1.0 + (logits - 1.0) / logits**2)
@@ -392,7 +402,7 @@ def _largest_sum(count: int, norm: Any) -> Any:
 
 
 def normal_nodes(dim: int) -> np.ndarray:
-    """Return :data:`NODES` points of about a normal law, ``(NODES, dim)``, in pairs of opposites.
+    """Return points of about a normal law, ``(NODES, dim)``, in pairs of opposites.
 
     They are a lattice of the generalised golden ratio g, :math:`g^{dim+1} = g + 1`, through the quantiles of the law.
     """
@@ -417,12 +427,12 @@ def _checked_revenues(revenues: Any) -> tuple[float, ...]:
 
 
 def _log_probabilities(z: Tensor) -> Tensor:
-    """Return the logarithms of all probabilities: logits ``(..., K)`` to ``(..., K + 1)``."""
+    """Return log-probabilities of all outcomes: ``(..., K)`` to ``(..., K + 1)``."""
     return torch.log_softmax(torch.nn.functional.pad(z, (1, 0)), -1)
 
 
 def _probabilities(z: Tensor) -> Tensor:
-    """Return all probabilities: logits ``(..., K)`` to ``(..., K + 1)``."""
+    """Return probabilities of all outcomes: logits ``(..., K)`` to ``(..., K + 1)``."""
     return torch.softmax(torch.nn.functional.pad(z, (1, 0)), -1)
 
 
