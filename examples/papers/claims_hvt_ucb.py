@@ -42,8 +42,8 @@ class Figures:
         return f"{' and '.join(short(fmean(one['regret'])) for one in found)}, {lost} of 40 sets lost"
 
     def told(self, name: str, law: str = "Gaussian") -> str:
-        """Return the regret of a learner that is told each round's scale, and the largest."""
-        found = (self.varying[f"{law}, {name}, told {what}"] for what in ("each round's", "the largest"))
+        """Return the regret on arms that stay of a learner that is told each round's scale, and the largest."""
+        found = (self.varying[f"{law}, {name}, told {what}, fixed arms"] for what in ("each round's", "the largest"))
         return " / ".join(short(fmean(one["regret"])) for one in found)
 
     def slope(self, learner: str, scale: float, order: float, is_quiet: bool = False) -> str:
@@ -277,7 +277,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
             "Rival: AdaOFUL",
             "the same for a known variance",
             "`AdaOFUL`",
-            "learns; told each scale it gains",
+            "gains nothing: the floors of its scale are above the noise",
             VARYING,
             f"told each scale / the largest {of.told('AdaOFUL')}",
         ),

@@ -56,7 +56,7 @@ def test_recursive_scales_agree_with_reference(moment_order: float) -> None:
 def test_a_state_of_other_scales_is_refused() -> None:
     for this, that in ((True, False), (False, True)):
         learner = HeavyOFUL(2, horizon=10, recursive_scale=this)
-        with pytest.raises(RuntimeError, match="constants"):
+        with pytest.raises(RuntimeError, match="recursive_scale"):
             learner.load_state_dict(HeavyOFUL(2, horizon=10, recursive_scale=that).state_dict())
 
 

@@ -90,7 +90,8 @@ def load_problems(learner: "Learner", state_dict: Mapping[str, Any], prefix: str
         for name, x in entries.items()
         if not name.startswith(inside) and name.removeprefix(prefix).split(".")[0] not in learner._modules
     }
-    problems = [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))]
+    problems = _other_later_options(learner, loaded.get(prefix + "constants"), prefix)
+    problems = problems or [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))]
     problems = problems or _other_options(learner, loaded[prefix + "constants"], prefix)
     problems = problems or _broken_values(learner, loaded, prefix)
     for name, part in parts.items():
@@ -113,6 +114,16 @@ def _mismatch(name: str, buffers: Mapping[str, Tensor], loaded: Mapping[str, Any
     if value.is_floating_point() != buffer.is_floating_point() or value.is_complex():
         return f"{name}: expected {buffer.dtype}, got {value.dtype}"
     return None
+
+
+def _other_later_options(learner: "Learner", constants: Any, prefix: str) -> list[str]:
+    """Return an error if a saved state has more or fewer options than a learner."""
+    if not learner.later_options or not isinstance(constants, Tensor) or constants.dim() != 1:
+        return []
+    if len(constants) == len(learner._options()):
+        return []
+    names = " or ".join(learner._argument(name) for name in learner.later_options)
+    return [f"{prefix}{names}: the state was learnt with another value of this option"]
 
 
 def _other_options(learner: "Learner", constants: Tensor, prefix: str) -> list[str]:

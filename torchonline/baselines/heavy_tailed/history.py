@@ -80,7 +80,7 @@ class HistoryEstimator(HorizonEstimator):
             share = self._share(z, change, thresholds, theta, direction, arrives)
             theta = theta + share.unsqueeze(-1) * direction
             z = z - share.unsqueeze(-1) * change
-            done = done | arrives
+            done = done | arrives | theta.isnan().any(-1)  # NaN, from values that were not checked, has no minimum
             if bool(done.all()):
                 break
         if not bool(done.all()):
@@ -130,8 +130,10 @@ class HistoryEstimator(HorizonEstimator):
 
     def _solve(self, hessian: Tensor, vector: Tensor) -> Tensor:
         """Return ``hessian^-1 vector``. No eigenvalue is below ridge, except by rounding."""
-        values, vectors = torch.linalg.eigh(hessian)
-        return matvec(vectors, matvec(vectors.mT, vector) / values.clamp(min=self.ridge))
+        broken = hessian.isnan().any(-1).any(-1)  # by values that were not checked: eigh would raise
+        values, vectors = torch.linalg.eigh(hessian.masked_fill(broken[..., None, None], self.ridge))
+        solution = matvec(vectors, matvec(vectors.mT, vector) / values.clamp(min=self.ridge))
+        return solution.masked_fill(broken.unsqueeze(-1), math.nan)
 
     def _hessian(self, rows: Tensor, z: Tensor, thresholds: Tensor) -> Tensor:
         """Return the Hessian of the loss. Linear rounds do not contribute to Huber's."""
