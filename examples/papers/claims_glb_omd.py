@@ -73,8 +73,8 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             '`GLBOMD(radius="paper", ridge=theory_ridge())`',
             "yes, with the ridge of the theorem; its radius is far too wide to learn from",
             MAIN,
-            f"S = 3, clicks: ridge {short(ridge)}, first radius {short(radius)}; {of.lost('GLB-OMD, theorem', 'logistic', 3)} sets "
-            "lost",
+            f"S = 3, clicks: ridge {short(ridge)}, first radius {short(radius)}; "
+            f"{of.lost('GLB-OMD, theorem', 'logistic', 3)} sets lost",
         ),
         (
             "Theorem 1 with the ridge of the experiments, d",
@@ -138,8 +138,9 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             "[tables](#all-settings)",
             "no",
             MAIN,
-            f"S = 3: paper {of.regret('GLB-OMD, paper', 'Poisson', 3)}, empirical {of.regret('GLB-OMD, empirical', 'Poisson', 3)}, "
-            f"LocalGLB {of.regret('LocalGLB', 'Poisson', 3)}, OFUGLB {of.regret('OFUGLB', 'Poisson', 3)}",
+            f"S = 3: paper {of.regret('GLB-OMD, paper', 'Poisson', 3)}, empirical "
+            f"{of.regret('GLB-OMD, empirical', 'Poisson', 3)}, LocalGLB {of.regret('LocalGLB', 'Poisson', 3)}, OFUGLB "
+            f"{of.regret('OFUGLB', 'Poisson', 3)}",
         ),
         (
             "Figures of running time",
