@@ -161,8 +161,12 @@ def test_regret_of_scale_free_coin_betting(options: dict[str, float]) -> None:
         radii = tuple(radius for radius in RADII if radius <= options.get("radius_bound", math.inf))
         for u, regret in regrets(learner, rows, radii):
             U = float(np.linalg.norm(u))
-            bound = epsilon * bets.first + 2.0 * math.sqrt(2.0 * Q) * U + float(((norms - cut) * (lengths + U)).sum())
-            bound += 2.0 * float((cut * np.maximum(U - np.array(bets.radii), 0.0)).sum())
+            price = float(((norms - cut) * (lengths + U)).sum())
+            price += 2.0 * float((cut * np.maximum(U - np.array(bets.radii), 0.0)).sum())
+            if "lipschitz" not in options:
+                reach = epsilon * math.sqrt(ROUNDS) + U + 2.0 * U * (U**2 / epsilon**2 + 1.0)
+                assert price <= h * reach * (1.0 + 1e-9)
+            bound = epsilon * bets.first + 2.0 * math.sqrt(2.0 * Q) * U + price
             if U > 0.0:
                 logs = np.log(U / (epsilon * bets.first * fractions))
                 bound += U * float(((logs + depth) / fractions + fractions * Q).min())

@@ -806,6 +806,15 @@ def test_every_exported_learner_is_covered() -> None:
     covered = {case.cls.__name__ for case in CASES}
     assert covered >= {"OONS", "MsMwC", "MsMwCMaster", "CAOONS", "CLAOONS", "FreeGrad"}
     assert covered >= {"OGD", "AdaGrad", "CoinBetting", "OptimisticOMD", "OFTRL", "ParameterFreeMirrorDescent"}
+    assert covered >= {
+        "DAdaptation",
+        "DoG",
+        "DoWG",
+        "ExpertEnsemble",
+        "Prodigy",
+        "ScaleFreeCoinBetting",
+        "ScheduleFree",
+    }
     assert set(VARIANTS) <= covered, "variants of a learner that does not exist"
 
 

@@ -61,7 +61,21 @@ class ScaleFreeCoinBetting(ConvexLearner):
 
     The first line is :math:`\tilde O(\varepsilon h_1 + U\sqrt Q + Uh)`. The second line is at most
     :math:`h(\varepsilon\sqrt T + U) + 2hU(U^2/\varepsilon^2 + 1)`, and is the price of knowing nothing. With ``lipschitz``, for
-    gradients no longer than G and u in the ball, it is 0 (the proof is sketched under Reference).
+    gradients no longer than G and u in the ball, it is 0.
+
+    Proof, part by part:
+
+    - Bet. :math:`-\ln(1 - r) \ge r + \beta r^2/2` for r from -2 to 2/3. So the Newton steps lose at most
+      :math:`\beta A_1v^2/2 + \ln(A_{T+1}/A_1)/(2\beta)` to any fixed fraction v:
+      :math:`\ln(W_{T+1}/W_1) \ge -v\sum s_t - v^2\sum s_t^2` minus that, as :math:`\ln(1 - r) \ge -r - r^2` for
+      :math:`|r| \le 1/2`. Now :math:`\sum s_t(b_tW_t - U) = W_1 - W_{T+1} - U\sum s_t`, whose maximum over
+      :math:`\sum s_t` gives :math:`\varepsilon h_1` and the minimum.
+    - Direction. :math:`U\sum\langle\hat g_t, y_t - u/U\rangle \le 2\sqrt2U\sqrt Q`, the bound of gradient descent in the
+      unit ball. With the bet, it bounds :math:`\sum\langle\hat g_t, w_t - u\rangle`.
+    - Ball. :math:`\langle\tilde g_t, x_t - u\rangle \le \langle\hat g_t, w_t - u\rangle` for u in the ball. Any other u
+      is moved to the ball in that round, which costs the last sum.
+    - Hints. A cut gradient costs :math:`\langle g_t - \tilde g_t, x_t - u\rangle`, and
+      :math:`\|g_t - \tilde g_t\| = h_{t+1} - h_t`.
 
     The decisions do not depend on the unit of the loss. The wealth is cut at :math:`10^{200}\varepsilon h` (:math:`10^{24}` in
     float32), where the guarantee ends. Cost of a round: O(d).
@@ -89,12 +103,10 @@ class ScaleFreeCoinBetting(ConvexLearner):
     Reference:
         Cutkosky and Orabona, Black-box reductions for parameter-free online learning in Banach spaces, COLT 2018, parts 1 to 3
         and the constraints; Cutkosky, Artificial constraints and hints for unbounded online learning, COLT 2019, part 4. All are
-        recalled. The factor 1/beta, 2/(2 - ln 3), follows from the inequality that the proof needs. What differs: the gradient
-        outside of the ball, which is that of Cutkosky, Parameter-free, dynamic, and strongly-adaptive online learning, ICML 2020,
-        where the paper of 2018 takes half of :math:`g + \|g\|n`; the first value of A, inferred from units; and the bound, whose
-        proof follows the papers' with these changes: part 3 gives the first term and the minimum, by
-        :math:`W_{T+1} \ge W_1\exp(-\sum s_tv - v^2\sum s_t^2 - \ldots)` for each fixed fraction v, part 2 gives the root,
-        and the two sums are what cut gradients and comparators outside of :math:`D_t` cost.
+        recalled. The factor :math:`1/\beta = 2/(2 - \ln3)` is checked by the proof. What differs: the gradient outside of the
+        ball is that of Cutkosky, Parameter-free, dynamic, and strongly-adaptive online learning, ICML 2020, where the paper of
+        2018 takes half of :math:`g + \|g\|n`; the first value of A is inferred from units; and the bound, whose proof follows
+        the papers' with these changes.
     """
 
     statistics_depend_on = ("length_scale", "lipschitz", "radius_bound")
