@@ -116,10 +116,6 @@ class Experiment:
         for path in [*paths, *(self.figures(results, options.output) if self.figures else [])]:
             console.print(f"Written: {path}", highlight=False)
 
-    def saved(self) -> Results:
-        """Return the results that the docs are made of, by the name of the job."""
-        return saved(self.name)
-
     def _runs(self, jobs: dict[str, Job], folder: Path, workers: int, console: Console) -> dict[str, Any]:
         """Return what each job returned, its options and its seconds: kept, or made and kept."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -16,7 +16,7 @@ from tests.bad_arguments import BAD_OPTIONS, complaint, no_floats, no_values, wi
 from tests.learners import DIM, differences, snapshot
 from tests.reference.multinomial import MultinomialReference, law
 from torchonline.baselines import MLogBRegression, MultinomialLogisticBandit
-from torchonline.baselines.generalized_linear.mlogb import tight_step_size
+from torchonline.baselines.generalized_linear.multinomial import tight_step_size
 from torchonline.export import to_torchscript
 
 D = torch.float64

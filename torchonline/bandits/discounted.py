@@ -55,7 +55,78 @@ def learn_weighted_(
     subtract_outers_(P, h, Pa - along(half, a) * h)
 
 
-class DiscountedRidgeRegression(Estimator):
+class DiscountedEstimator(Estimator):
+    r"""Base of the regressions that forget exponentially: their statistics, and how they forget.
+
+    A subclass calls :meth:`_set_discount` in its constructor. Its ``_observe`` calls :meth:`_fade_`, learns from the round,
+    and calls :meth:`_count_squares_`. :class:`DiscountedRidgeRegression` explains the buffers.
+    """
+
+    positive_definite = (*Estimator.positive_definite, "P")
+
+    P: Tensor
+    squared_trace: Tensor
+    prior: Tensor
+    squared_prior: Tensor
+
+    def _set_discount(self, discount: Any, delta: float) -> None:
+        """Set the constants, given the ridge."""
+        self.discount = checked_discount(self.dim, discount)
+        self.log_term = -2.0 * math.log(delta)
+        self.turn_weight = math.sqrt(self.dim * (1.0 - self.discount) * self.ridge)
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        state = super()._initial_state()
+        prior = torch.full((self.dim,), self.ridge, dtype=torch.float64)
+        return state | {"P": state["V_inv"], "squared_trace": prior.sum(), "prior": prior, "squared_prior": prior}
+
+    def width_matrix(self) -> Tensor:
+        """Return P of ``width(x) = sqrt(x'Px)``, ``(*B, d, d)``."""
+        return self.P
+
+    def moves_of_width(self, x: Tensor) -> list[Tensor]:
+        e = coordinate_vector(self.rounds % self.dim, x)
+        P, V_inv = self.P, self.V_inv
+        return [matvec(P, x), matvec(V_inv, x), matvec(P, e), matvec(V_inv, e)]
+
+    def _root_growth(self) -> Tensor:
+        """Return what the radius multiplies by the scale of the noise."""
+        growth = self.dim * log(number(self.squared_trace) / (self.dim * number(smallest(self.squared_prior))))
+        return sqrt(at_least(growth, 0.0) + self.log_term)
+
+    def _bias(self) -> Tensor:
+        """Return what the ridge adds to the radius."""
+        return self.theta_bound * number(largest(self.prior / sqrt(self.squared_prior)))
+
+    def _fade_(self) -> Tensor:
+        """Forget, and renew the ridge in the coordinate whose turn it is.
+
+        Return the observation of 0 that renews it, ``(*B, d)``.
+        """
+        theta_hat, fading = self.theta_hat, self.discount
+        # P and theta_hat do not depend on the scale.
+        scale_(self._precision(), fading)
+        e = coordinate_vector(self.rounds % self.dim, theta_hat)
+        renewed = self.dim * self.ridge * (1.0 - fading) * e
+        assign_(self.prior, fading * self.prior + renewed)
+        assign_(self.squared_prior, fading * fading * self.squared_prior + (1.0 + fading) * renewed)
+
+        # Observe 0 in the coordinate whose turn it is, with the ridge that all have lost.
+        e = self.turn_weight * e
+        V_inv_e = matvec(self.V_inv, e)
+        quadratic = dot(e, V_inv_e)
+        learn_weighted_(theta_hat, self.P, e, V_inv_e, quadratic, -dot(e, theta_hat), 1.0 + fading)
+        add_outer_(self._precision(), e, V_inv_e, quadratic)
+        return e
+
+    def _count_squares_(self, a: Tensor, e: Tensor) -> None:
+        """Add the observations of a round, a and that of :meth:`_fade_`, to the trace."""
+        fading = self.discount
+        kept = fading * fading * number(self.squared_trace)
+        assign_(self.squared_trace, kept + dot(a, a) + (1.0 + fading) * dot(e, e))
+
+
+class DiscountedRidgeRegression(DiscountedEstimator):
     r"""Ridge regression that forgets exponentially, for a parameter that moves slowly.
 
     A round, with :math:`\gamma` = ``discount``, :math:`\lambda` = ``ridge`` and :math:`j = t \bmod d`:
@@ -109,12 +180,6 @@ class DiscountedRidgeRegression(Estimator):
     """
 
     statistics_depend_on = ("noise_scale", "ridge", "discount")
-    positive_definite = (*Estimator.positive_definite, "P")
-
-    P: Tensor
-    squared_trace: Tensor
-    prior: Tensor
-    squared_prior: Tensor
 
     def __init__(
         self,
@@ -130,33 +195,14 @@ class DiscountedRidgeRegression(Estimator):
     ) -> None:
         noise_scale = positive("noise_scale", noise_scale)
         super().__init__(dim, ridge, radius_scale, noise_scale, theta_bound, **options)
-        self.discount = checked_discount(dim, discount)
         # A round without noise would outweigh all others for ever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
         self.delta = within("delta", delta, 0.0, 1.0)
-        self.log_term = -2.0 * math.log(self.delta)
-        self.turn_weight = math.sqrt(dim * (1.0 - self.discount) * self.ridge)
+        self._set_discount(discount, self.delta)
         self._create_buffers()
 
-    def _initial_state(self) -> dict[str, Tensor | None]:
-        state = super()._initial_state()
-        prior = torch.full((self.dim,), self.ridge, dtype=torch.float64)
-        return state | {"P": state["V_inv"], "squared_trace": prior.sum(), "prior": prior, "squared_prior": prior}
-
     def radius(self) -> Tensor:
-        least, bias = number(smallest(self.squared_prior)), largest(self.prior / sqrt(self.squared_prior))
-        growth = self.dim * log(number(self.squared_trace) / (self.dim * least))
-        spread = self.noise_scale * sqrt(at_least(growth, 0.0) + self.log_term)
-        return self.radius_scale * (spread + self.theta_bound * number(bias))
-
-    def width_matrix(self) -> Tensor:
-        """Return P of ``width(x) = sqrt(x'Px)``, ``(*B, d, d)``."""
-        return self.P
-
-    def moves_of_width(self, x: Tensor) -> list[Tensor]:
-        e = coordinate_vector(self.rounds % self.dim, x)
-        P, V_inv = self.P, self.V_inv
-        return [matvec(P, x), matvec(V_inv, x), matvec(P, e), matvec(V_inv, e)]
+        return self.radius_scale * (self.noise_scale * self._root_growth() + self._bias())
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, weight, fading = self.theta_hat, self.noise_scale / noise_scale, self.discount
@@ -164,26 +210,13 @@ class DiscountedRidgeRegression(Estimator):
         # Refuse before the first write.
         self._check_growth(x, dot(a, matvec(self.V_inv, a)) / fading)
 
-        # Forget. P and theta_hat do not depend on the scale.
-        scale_(self._precision(), fading)
-        e = coordinate_vector(self.rounds % self.dim, theta_hat)
-        renewed = self.dim * self.ridge * (1.0 - fading) * e
-        assign_(self.prior, fading * self.prior + renewed)
-        assign_(self.squared_prior, fading * fading * self.squared_prior + (1.0 + fading) * renewed)
-
-        # Observe 0 in the coordinate whose turn it is, with the ridge that all have lost.
-        e = self.turn_weight * e
-        V_inv_e = matvec(self.V_inv, e)
-        quadratic = dot(e, V_inv_e)
-        learn_weighted_(theta_hat, self.P, e, V_inv_e, quadratic, -dot(e, theta_hat), 1.0 + fading)
-        add_outer_(self._precision(), e, V_inv_e, quadratic)
+        e = self._fade_()
 
         # Learn, and end the round.
         V_inv_a = matvec(self.V_inv, a)
         quadratic = dot(a, V_inv_a)
         learn_weighted_(theta_hat, self.P, a, V_inv_a, quadratic, target - dot(a, theta_hat), 1.0)
-        kept = fading * fading * number(self.squared_trace)
-        assign_(self.squared_trace, kept + dot(a, a) + (1.0 + fading) * dot(e, e))
+        self._count_squares_(a, e)
         self._add_outer_(a, V_inv_a, quadratic)
 
 

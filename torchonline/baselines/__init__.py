@@ -25,7 +25,7 @@ from torchonline.baselines.generalized_linear.discounted_glm import DiscountedGL
 from torchonline.baselines.generalized_linear.ecolog import ECOLog, ECOLogRegression
 from torchonline.baselines.generalized_linear.glm_ucb import GLMUCB, GLMUCBRegression
 from torchonline.baselines.generalized_linear.gloc import GLOC, GLOCRegression
-from torchonline.baselines.generalized_linear.mlogb import MultinomialLogisticBandit
+from torchonline.baselines.generalized_linear.multinomial import MultinomialLogisticBandit
 from torchonline.baselines.generalized_linear.ofuglb import OFUGLB, OFUGLBRegression
 from torchonline.baselines.generalized_linear.oful_mlogb import MLogBRegression, OFULMLogB
 from torchonline.baselines.generalized_linear.ofulog_r import OFULogR, OFULogRRegression

@@ -3,20 +3,17 @@
 import math
 from typing import Any, Unpack
 
-import torch
 from torch import Tensor
 
-from torchonline.bandits.discounted import checked_discount, learn_weighted_
+from torchonline.bandits.discounted import DiscountedEstimator, learn_weighted_
 from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
 from torchonline.bandits.glm.local import LocalGLMRegression
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.core.ops import along, assign_, at_least, dot, largest, log, matvec, number, smallest, sqrt
-from torchonline.core.precision_matrix import add_outer_, scale_
-from torchonline.linalg import coordinate_vector
+from torchonline.core.ops import along, at_least, dot, matvec, number, sqrt
 from torchonline.links import Link
 
 
-class DiscountedGLMRegression(GeneralizedEstimator):
+class DiscountedGLMRegression(DiscountedEstimator, GeneralizedEstimator):
     r"""One-pass generalized linear regression that forgets exponentially: a heuristic.
 
     For clicks and counts whose parameter moves. A round first forgets, with :math:`\gamma` = ``discount``, :math:`\lambda` =
@@ -70,17 +67,10 @@ class DiscountedGLMRegression(GeneralizedEstimator):
     """
 
     statistics_depend_on = ("noise_scale", "theta_bound", "ridge", "discount")
-    positive_definite = (*GeneralizedEstimator.positive_definite, "P")
-    P: Tensor
-    squared_trace: Tensor
-    prior: Tensor
-    squared_prior: Tensor
 
     def __init__(self, dim: int, *, discount: float, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
         super().__init__(dim, link, **options)
-        self.discount = checked_discount(dim, discount)
-        self.log_term = -2.0 * math.log(self.delta)
-        self.turn_weight = math.sqrt(dim * (1.0 - self.discount) * self.ridge)
+        self._set_discount(discount, self.delta)
         self.max_slope = self.link.max_slope(self.predictor_bound)
         # Of the proximal step: see LocalGLMRegression.
         self.steepest, R, bound = self.link.steepest, self.concordance, self.predictor_bound
@@ -91,25 +81,8 @@ class DiscountedGLMRegression(GeneralizedEstimator):
     def _usual_ridge(self) -> float:
         return self.dim / (1.0 + self.concordance * self.theta_bound)
 
-    def _initial_state(self) -> dict[str, Tensor | None]:
-        state = super()._initial_state()
-        prior = torch.full((self.dim,), self.ridge, dtype=torch.float64)
-        return state | {"P": state["V_inv"], "squared_trace": prior.sum(), "prior": prior, "squared_prior": prior}
-
     def radius(self) -> Tensor:
-        least, bias = number(smallest(self.squared_prior)), largest(self.prior / sqrt(self.squared_prior))
-        growth = self.dim * log(number(self.squared_trace) / (self.dim * least))
-        spread = sqrt(at_least(growth, 0.0) + self.log_term)
-        return self.radius_scale * (spread + self.theta_bound * number(bias))
-
-    def width_matrix(self) -> Tensor:
-        """Return P of ``width(x) = sqrt(x'Px)``, ``(*B, d, d)``."""
-        return self.P
-
-    def moves_of_width(self, x: Tensor) -> list[Tensor]:
-        e = coordinate_vector(self.rounds % self.dim, x)
-        P, V_inv = self.P, self.V_inv
-        return [matvec(P, x), matvec(V_inv, x), matvec(P, e), matvec(V_inv, e)]
+        return self.radius_scale * (self._root_growth() + self._bias())
 
     _move = LocalGLMRegression._move
 
@@ -122,19 +95,7 @@ class DiscountedGLMRegression(GeneralizedEstimator):
         # Refuse before the first write.
         self._check_growth(x, weight * self.max_slope * dot(x, matvec(self.V_inv, x)) / fading)
 
-        # Forget. P and theta_hat do not depend on the scale.
-        scale_(self._precision(), fading)
-        e = coordinate_vector(self.rounds % self.dim, theta_hat)
-        renewed = self.dim * self.ridge * (1.0 - fading) * e
-        assign_(self.prior, fading * self.prior + renewed)
-        assign_(self.squared_prior, fading * fading * self.squared_prior + (1.0 + fading) * renewed)
-
-        # Observe 0 in the coordinate whose turn it is, with the ridge that all have lost.
-        e = self.turn_weight * e
-        V_inv_e = matvec(self.V_inv, e)
-        quadratic = dot(e, V_inv_e)
-        learn_weighted_(theta_hat, self.P, e, V_inv_e, quadratic, -dot(e, theta_hat), 1.0 + fading)
-        add_outer_(self._precision(), e, V_inv_e, quadratic)
+        e = self._fade_()
 
         # Learn, and end the round.
         product = matvec(self.V_inv, x)
@@ -146,8 +107,7 @@ class DiscountedGLMRegression(GeneralizedEstimator):
         a, V_inv_a, quadratic = root * x, root * product, curvature * q
         learn_weighted_(theta_hat, self.P, a, V_inv_a, quadratic, 0.0 * quadratic, 1.0)
         theta_hat += along(move / q, x) * product
-        kept = fading * fading * number(self.squared_trace)
-        assign_(self.squared_trace, kept + dot(a, a) + (1.0 + fading) * dot(e, e))
+        self._count_squares_(a, e)
         self._add_outer_(a, V_inv_a, quadratic)
 
 
