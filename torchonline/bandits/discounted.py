@@ -56,7 +56,7 @@ def learn_weighted_(
 
 
 class DiscountedEstimator(Estimator):
-    r"""Base of the regressions that forget exponentially: their statistics, and how they forget.
+    r"""Base of the regressions that forget exponentially.
 
     A subclass calls :meth:`_set_discount` in its constructor. Its ``_observe`` calls :meth:`_fade_`, learns from the round,
     and calls :meth:`_count_squares_`. :class:`DiscountedRidgeRegression` explains the buffers.
