@@ -7,8 +7,8 @@ Zhang, Xu, Zhao and Sugiyama (2025). Numbers of ours are computed from the saved
 from statistics import fmean
 from typing import Any
 
-from experiment import Slope, saved, table
-from glb_omd import MANY, TRIALS, short
+from experiment import Slope, saved, short, table
+from glb_omd import MANY, TRIALS
 
 MAIN, SPEED, TIME = "`glb_omd.py`", "`glb_omd_speed.py`", "`glb_omd_time.py`"
 RATES, COVER, COVERAGE = "`glb_rates.py`", "`glb_omd_covertype.py`", "`glb_omd_coverage.py`"

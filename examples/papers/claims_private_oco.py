@@ -10,10 +10,10 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
-from experiment import Results, saved, table
+from experiment import Results, Slope, saved, short, table
 from private_oco import NORMS, Played
-from private_oco_rates import RIVALS, least_worst_excess, mean_of, place_of, plan_of, setting_of, slope
-from private_streams import Setting, short
+from private_oco_rates import RIVALS, least_worst_excess, mean_of, place_of, plan_of, setting_of
+from private_streams import Setting
 
 OCO, RATES, SPEED = "`private_oco.py`", "`private_oco_rates.py`", "`private_oco_speed.py`"
 NONE = "none"
@@ -113,7 +113,7 @@ class Rates:
             line = [setting for setting in self.plan.rates()[axis] if setting.norm == norm]
             runs = {setting: self.results[f"rates, {setting}"] for setting in line}
             learnt = [s for s in line if statistics.fmean(runs[s]["tuned"]) < 0.5 * runs[s]["zero"]] or line
-            found.append(slope([setting_of(axis, s) for s in learnt], [runs[s][kind] for s in learnt])[0])
+            found.append(Slope.fit([setting_of(axis, s) for s in learnt], [runs[s][kind] for s in learnt]).value)
         return exponents(found)
 
     def hard_lines(self, axis: str, epsilon: float) -> list[list[Setting]]:
@@ -127,7 +127,7 @@ class Rates:
                 part = line[-last:]
                 for kind in ("default", "tuned"):
                     runs = [self.results[f"hard, {setting}"][kind]["excess"] for setting in part]
-                    found.append(slope([setting_of(axis, setting) for setting in part], runs)[0])
+                    found.append(Slope.fit([setting_of(axis, setting) for setting in part], runs).value)
         return found
 
     def over_least(self) -> str:
@@ -147,7 +147,7 @@ class Rates:
         """Return exponents of the excess within one run."""
         settings = [s for s in self.plan.interior() if place_of(s) == place and s.epsilon == epsilon]
         times = self.plan.times()
-        return exponents(slope(times, self.results[f"interior, {setting}"]["excess"])[0] for setting in settings)
+        return exponents(Slope.fit(times, self.results[f"interior, {setting}"]["excess"]).value for setting in settings)
 
     def growth(self) -> str:
         """Return the growth of the regret in the last doubling over that before, inside, at all epsilons."""
@@ -185,7 +185,7 @@ class Rates:
     def bandit(self, name: str) -> str:
         games = self.plan.bandit()
         runs = [self.results[f"bandit, {name}, {game}"] for game in games]
-        return f"{slope([game.dim for game in games], runs)[0]:.2f}"
+        return f"{Slope.fit([game.dim for game in games], runs).value:.2f}"
 
     def logistic(self) -> str:
         """Return the regret over that of arms at random, by epsilon."""

@@ -195,10 +195,10 @@ def listed(lines: Iterable[str]) -> str:
 
 def short(number: float) -> str:
     """Return a number with three digits, or all digits before the point."""
-    size = abs(number)
-    if not math.isfinite(number):
-        return str(number)
-    return f"{number:.0f}" if size >= 99.95 else f"{number:.1f}" if size >= 9.995 else f"{number:.2f}"
+    number = float(number) + 0.0
+    if number == 0.0 or not math.isfinite(number):
+        return f"{number:g}"
+    return f"{number:.{max(0, 2 - math.floor(math.log10(abs(number))))}f}" if abs(number) >= 0.001 else f"{number:.2e}"
 
 
 def standard_error(values: Sequence[float]) -> float:
@@ -208,6 +208,11 @@ def standard_error(values: Sequence[float]) -> float:
 def spread(values: Sequence[float]) -> str:
     """Return the mean ± its standard error."""
     return f"{short(statistics.fmean(values))} ± {short(standard_error(values))}"
+
+
+def scatter(values: Sequence[float]) -> str:
+    """Return the mean ± the standard deviation."""
+    return f"{short(statistics.fmean(values))} ± {short(statistics.stdev(values))}"
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import torch
-from experiment import Experiment, Job, Results, listed, standard_error, table
+from experiment import Experiment, Job, Results, listed, scatter, short, standard_error, table
 from glb_omd_coverage import difference, sinh_link
-from glb_omd_learners import ALGORITHMS, VARIANTS, Game, Problem, in_turn
+from glb_omd_learners import ALGORITHMS, EXACT_ROUNDS, VARIANTS, Game, Problem, in_turn
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from torchonline import Gamma, Logistic, Poisson
@@ -94,9 +94,9 @@ def shortest_of(runs: Runs) -> int:
     return min(one["rounds"][-1] for one in runs.values())
 
 
-def mean_at(one: dict[str, Any], rounds: int) -> float:
-    """Return the mean regret after a number of rounds."""
-    return next(mean for t, (mean, _, _) in zip(one["rounds"], one["curve"], strict=True) if t >= rounds)
+def regret_at(one: dict[str, Any], rounds: int) -> list[float]:
+    """Return the mean regret after a number of rounds, and that of 10 % and of 90 % of trials."""
+    return next(values for t, values in zip(one["rounds"], one["curve"], strict=True) if t >= rounds)
 
 
 def problem_for(setting: Setting, rounds: int, trials: tuple[int, ...]) -> Problem:
@@ -179,11 +179,6 @@ def verdict(runs: Runs, title: str) -> str:
     )
 
 
-def short(number: Any) -> str:
-    size = abs(float(number))
-    return f"{float(number):.3g}" if size < 10 else f"{float(number):.{1 if size < 1000 else 0}f}"
-
-
 def regret_table(runs: Runs) -> str:
     shortest, longest = shortest_of(runs), max(one["rounds"][-1] for one in runs.values())
     early = [f"mean at {shortest}"] if shortest < longest else []
@@ -192,7 +187,7 @@ def regret_table(runs: Runs) -> str:
         runs.items(), key=lambda item: (-item[1]["rounds"][-1], statistics.fmean(item[1]["regret"]))
     ):
         regret = one["regret"]
-        row = [name, one["rounds"][-1], *(short(mean_at(one, shortest)) for _ in early)]
+        row = [name, one["rounds"][-1], *(short(regret_at(one, shortest)[0]) for _ in early)]
         numbers = (statistics.fmean(regret), statistics.stdev(regret), statistics.median(regret), one["radius"])
         failed = "" if one["missed"] is None else f"{one['missed']} of {len(regret)}"
         rows.append([*row, *map(short, numbers), failed, f"{one['time']:.1f}"])
@@ -204,9 +199,28 @@ def mean_table(found: dict[str, Runs], names: list[str]) -> str:
     rows = []
     for title, runs in found.items():
         regrets = [runs[name]["regret"] if name in runs else None for name in names]
-        cells = ("" if r is None else f"{short(statistics.fmean(r))} ± {short(statistics.stdev(r))}" for r in regrets)
+        cells = ("" if regret is None else scatter(regret) for regret in regrets)
         rows.append((title, *cells))
     return table(("rewards, arms, trials", *names), rows)
+
+
+def early_table(found: dict[str, Runs], names: list[str]) -> str:
+    """Return the means after the rounds of the shortest run, with 10 % and 90 % of trials, a setting a row."""
+    rows = []
+    for title, runs in found.items():
+        numbers = [regret_at(runs[name], shortest_of(runs)) if name in runs else None for name in names]
+        rows.append((title, *("" if n is None else "{} ({} to {})".format(*map(short, n)) for n in numbers)))
+    return table(("rewards, arms, trials", *names), rows)
+
+
+def failures(found: dict[str, Runs]) -> str:
+    """Return a list of the learners whose confidence sets ever failed, by setting."""
+    lines = []
+    for title, runs in found.items():
+        failed = {name: one["missed"] for name, one in runs.items() if one["missed"]}
+        if failed:
+            lines.append(f"{title}: " + ", ".join(f"{name} {count}" for name, count in failed.items()))
+    return listed(lines or ["none"])
 
 
 def constants() -> list[list[Any]]:
@@ -270,7 +284,7 @@ def plot_time(results: dict[str, Runs], path: Path) -> None:
         shortest = shortest_of(runs)
         for colour, name in zip(COLOURS, ALGORITHMS, strict=False):
             if name in runs:
-                axis.scatter(runs[name]["time"], mean_at(runs[name], shortest), label=name, color=colour)
+                axis.scatter(runs[name]["time"], regret_at(runs[name], shortest)[0], label=name, color=colour)
         axis.set(title=title, xlabel="time of a round, LocalGLB = 1", xscale="log", yscale="log")
         axis.set_ylabel(f"mean regret after {shortest} rounds")
         axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -320,11 +334,14 @@ def tables(results: Results) -> dict[str, str]:
     few, many = split(found)
     cheap = [name for name, algorithm in EVERY.items() if algorithm.cheap]
     others = ["LocalGLB", *(name for name, one in EVERY.items() if not one.cheap and one.rounds > ROUNDS)]
+    early = ["LocalGLB", "LocalGLB, in the ball", *(name for name, one in EVERY.items() if one.rounds <= EXACT_ROUNDS)]
     compared = {title: runs for title, runs in many.items() if "OFUGLB" in runs}
     return {
         CONSTANTS: constants_table(results[CONSTANTS]),
         "Many trials, cheap learners": mean_table(many, cheap),
         "Few trials, learners that keep all rounds": mean_table(few, others),
+        "Few trials, after the rounds of the shortest run": early_table(few, early),
+        "Confidence sets that failed": failures(found),
         **{f"{title}: regret": regret_table(runs) for title, runs in found.items()},
         "LocalGLB beside rivals": listed(verdict(runs, title) for title, runs in compared.items()),
     }

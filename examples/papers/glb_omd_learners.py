@@ -180,10 +180,15 @@ ALGORITHMS: dict[str, Algorithm] = {
 }
 
 PROGRAM, GROWING = {"constants": "program"}, {"ridge": "growing"}
+# OFU-ECOLog's paper asks for a warm-up of the order of kappa S^6 d^2 log(T)^2: millions of rounds at S = 3.
+WARM_UP = {"warm_up_rounds": 100}
 VARIANTS: dict[str, Algorithm] = {
     "Rarely switching": Algorithm(rival(RarelySwitchingGLB), has_set=False),
     "GLB-OMD, capped": Algorithm(rival(CappedGLBOMD)),
     "ada-OFU-ECOLog": Algorithm(rival(AdaECOLog, any_link=False, keeps=True), poisson=False),
+    "OFU-ECOLog, 100 rounds": Algorithm(
+        rival(partial(AdaECOLog, **WARM_UP), any_link=False, keeps=True), poisson=False
+    ),
     "RS-GLinCB, program": Algorithm(rival(partial(RSGLinCB, **PROGRAM), keeps=True), has_set=False, cheap=False),
     "GLM-UCB, growing": Algorithm(rival(partial(GLMUCB, **GROWING), keeps=True), cheap=False),
     "OFUGLB-e, growing": Algorithm(rival(partial(ofuglb_e, **GROWING), keeps=True), cheap=False),

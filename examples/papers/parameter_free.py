@@ -530,7 +530,7 @@ def tables(results: Results) -> dict[str, str]:
     title = f"The comparator: regret after {norm_rounds} rounds; of a grid, that of the best, and the median"
     made[title] = comparator_table(regrets, settings)
     made["The comparator"] = listed(comparator_verdicts(regrets, settings))
-    title = "What CA-OONS pays for, beside those that are told R, and two terms of bounds"
+    title = "What CA-OONS pays for, beside learners that are told R, and two terms of bounds"
     return made | {title: why_table(regrets, settings)}
 
 

@@ -59,8 +59,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from experiment import Experiment, Job, Results, listed, table
-from private_streams import NOISE, seed_of, short, spread
+from experiment import Experiment, Job, Results, listed, scatter, short, table
+from private_streams import NOISE, seed_of
 from torch import Tensor
 
 from torchonline import DPHDB, DPTOFW, OFUL
@@ -597,13 +597,13 @@ def main_table(played: Played, norm: float) -> str:
     """Return a table of the paper's numbers and ours, tuned in the same way."""
     rows = []
     for cell in (cell for cell in played.cells if cell.norm == norm):
-        rivals = [spread(played.tuned(name, cell)) for name in list(ALGORITHMS)[:3]]
+        rivals = [scatter(played.tuned(name, cell)) for name in list(ALGORITHMS)[:3]]
         default, tuned, paper = played.default("DPTOFW", cell), best(played.runs("DPTOFW", cell)), cell.paper()
         numbers = {"default": statistics.fmean(default), "tuned": mean(tuned)}
         less = [name for name, number in numbers.items() if paper and paper < number]
         chosen = f"{tuned['step_scale']:g}, {tuned['clip']:g}"
-        row = [*where(cell)[1:], short(paper) if paper else "", *rivals, spread(default)]
-        rows.append([*row, spread(tuned["suboptimality"]), chosen, " and ".join(less) or "neither"])
+        row = [*where(cell)[1:], short(paper) if paper else "", *rivals, scatter(default)]
+        rows.append([*row, scatter(tuned["suboptimality"]), chosen, " and ".join(less) or "neither"])
     header = ["T", "d", "paper", "as printed, NOT PRIVATE", "equation (3.2)", "no privacy", "default"]
     return table([*header, "tuned on the data", "its step scale, clip", "paper's is less than"], rows)
 
@@ -629,7 +629,7 @@ def comparison(played: Played) -> list[str]:
 
 
 def untuned_table(played: Played) -> str:
-    rows = [[*where(cell), *(spread(played.default(name, cell)) for name in ALGORITHMS)] for cell in played.cells]
+    rows = [[*where(cell), *(scatter(played.default(name, cell)) for name in ALGORITHMS)] for cell in played.cells]
     return table(["p", "T", "d", *ALGORITHMS], rows)
 
 
@@ -666,7 +666,7 @@ def rivals_table(played: Played) -> str:
         row = where(cell)
         for name in ("DPTOFW", *RIVALS):
             alike = with_clip_1(played, name, cell)
-            row += [spread(run["suboptimality"]) for run in (alike[0], best(alike))] if alike else ["", ""]
+            row += [scatter(run["suboptimality"]) for run in (alike[0], best(alike))] if alike else ["", ""]
         rows.append(row)
     return table(["p", "T", "d", "DPTOFW", "tuned", *(header for name in RIVALS for header in (name, "tuned"))], rows)
 

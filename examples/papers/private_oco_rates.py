@@ -25,7 +25,7 @@ The paper is that of ``private_oco.py``. The experiments, with which the names o
 
 *Tuned* is the best of five step scales and three clips, chosen on the data: not covered by epsilon. All have delta = 0.1/n,
 except Table 5.1 with its 1/n. Noise has seeds here, so that the script repeats; a seeded run is private to nobody. An exponent's
-standard error is by the jackknife over trials.
+95 % interval is of trials that are resampled.
 
     python examples/papers/private_oco_rates.py --workers 2    # half an hour of processor time; seconds with --quick
 """
@@ -46,7 +46,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
 from conditional_local_md import ConditionalLocalMD
-from experiment import Experiment, Job, Results, listed, table
+from experiment import Experiment, Job, Results, Slope, listed, scatter, short, table
 from private_streams import (
     NOISE,
     BoundedStream,
@@ -57,8 +57,6 @@ from private_streams import (
     Stream,
     entries,
     seed_of,
-    short,
-    spread,
 )
 from torch import Tensor
 
@@ -219,26 +217,9 @@ def least_worst_excess(setting: Setting) -> float:
 Runs = Sequence[Sequence[float]]  # numbers by value and trial
 
 
-def slope(values: Sequence[float], numbers: Runs) -> tuple[float, float]:
-    """Fit an exponent to the means over trials; return it and its standard error by the jackknife."""
-    runs = torch.tensor(numbers, dtype=torch.float64)
-    x = torch.tensor(values, dtype=torch.float64).log()
-    x = x - x.mean()
-
-    def fit(numbers: Tensor) -> float:
-        return float((x * numbers.mean(-1).log()).sum() / x.square().sum())
-
-    trials = runs.shape[-1]
-    left_out = torch.tensor([fit(torch.cat((runs[:, :i], runs[:, i + 1 :]), -1)) for i in range(trials)])
-    return fit(runs), float(left_out.std(correction=0)) * math.sqrt(trials - 1)
-
-
 def exponent(values: Sequence[float], runs: Runs) -> str:
-    """Return a fitted exponent with its standard error; nothing for a single value."""
-    if len(values) < 2:
-        return ""
-    fitted, error = slope(values, runs)
-    return f"{fitted:.2f} ± {error:.2f}"
+    """Return a fitted exponent with its interval; nothing for a single value."""
+    return "" if len(values) < 2 else str(Slope.fit(values, runs))
 
 
 def claimed(axis: str, norm: float) -> tuple[str, str]:
@@ -578,7 +559,7 @@ def rates_table(results: Results, settings: Sequence[Setting]) -> str:
         run, free = results[f"rates, {setting}"], results[f"rates, {without(setting)}"]
         numbers = [f"{setting.norm:g}", setting.rounds, setting.dim, f"{setting.epsilon:g}", short(run["zero"])]
         chosen = f"{run['step scale']:g}, {run['clip']:g}"
-        rows.append([*numbers, spread(run["default"]), spread(run["tuned"]), chosen, spread(free["tuned"])])
+        rows.append([*numbers, scatter(run["default"]), scatter(run["tuned"]), chosen, scatter(free["tuned"])])
     header = ("p", "n", "d", "epsilon", "decision 0", "default", "tuned", "its step scale, clip", "no privacy, tuned")
     return table(header, rows)
 
@@ -633,7 +614,7 @@ def hard_table(results: Results, axis: str, lines: list[list[Setting]]) -> str:
             rows.append([*where, kind, *map(short, mean_of(runs)), *fits, *chosen])
         if first.epsilon == math.inf:
             least = [least_worst_excess(setting) for setting in line]
-            fitted = f"{round(slope(values, [[number] for number in least])[0], 2) + 0.0:.2f}"
+            fitted = f"{Slope.fit(values, [[number] for number in least]).value:.2f}"
             rows.append([*where, "any learner, all losses", *map(short, least), fitted, "", "", "", ""])
     header = [*["epsilon", "p"][skip:], "steps", *(f"{axis} = {value:g}" for value in values)]
     header += ["exponent", f"of the {end} three", "rate: records, noise", "signals", "step scales"]
@@ -646,7 +627,7 @@ def entry_table(results: Results, plan: Plan) -> str:
         runs = [results[f"entry, {noise}, {setting}"] for setting in settings]
         means = mean_of(runs)
         name = "none" if epsilon == math.inf else noise
-        rows.append([f"{epsilon:g}", name, *map(spread, runs), f"{means[-1] / means[0]:.2f}"])
+        rows.append([f"{epsilon:g}", name, *map(scatter, runs), f"{means[-1] / means[0]:.2f}"])
     log, root = math.log(2.0 * dims[-1]) / math.log(2.0 * dims[0]), math.sqrt(dims[-1] / dims[0])
     for name, ratio in {"log(2d)": log, "its root": math.sqrt(log), "root of d": root}.items():
         rows.append(["", name, *[""] * len(dims), f"{ratio:.2f}"])
@@ -666,7 +647,7 @@ def vertices_table(results: Results, plan: Plan) -> str:
         free = results[f"p1, blt, {without(setting)}"]
         best = min(found, key=lambda learner: statistics.fmean(found[learner]))
         numbers = (setting.sparsity, setting.dim, setting.rounds, f"{setting.epsilon:g}", len(free))
-        rows.append([*numbers, *map(spread, found.values()), spread(free), best, automatic(setting)])
+        rows.append([*numbers, *map(scatter, found.values()), scatter(free), best, automatic(setting)])
     header = (
         "entries",
         "d",
@@ -727,7 +708,7 @@ def bandit_table(results: Results, plan: Plan) -> str:
         ours / chance for ours, chance in zip(*(mean_of(found[name]) for name in ("DPHDB", "uniform")), strict=True)
     ]
     rows = [
-        [game.dim, *(spread(numbers[i]) for numbers in found.values()), short(shares[i])]
+        [game.dim, *(scatter(numbers[i]) for numbers in found.values()), short(shares[i])]
         for i, game in enumerate(games)
     ]
     rows.append(["exponent", *(exponent([game.dim for game in games], numbers) for numbers in found.values()), ""])
@@ -740,7 +721,7 @@ def logistic_table(results: Results, plan: Plan) -> str:
         ours, chance = (results[f"logistic, {name}, {game}"] for name in ("DPHDB", "uniform"))
         gumbel = results.get(f"logistic, DPHDB, Gumbel, {game}")
         share = short(statistics.fmean(ours) / statistics.fmean(chance))
-        rows.append([f"{game.epsilon:g}", spread(ours), spread(gumbel) if gumbel else "", spread(chance), share])
+        rows.append([f"{game.epsilon:g}", scatter(ours), scatter(gumbel) if gumbel else "", scatter(chance), share])
     return table(["epsilon", "DPHDB", "DPHDB, Gumbel", "uniform", "DPHDB / uniform"], rows)
 
 
@@ -750,7 +731,7 @@ def sgd_table(results: Results, plan: Plan) -> str:
         one = results[f"sgd, {setting}"]
         scale, tuned = min(one["NoisySGD"].items(), key=lambda item: statistics.fmean(item[1]))
         four = (one["default"], one["tuned"], one["NoisySGD"]["1"], tuned)
-        shares = [spread([a / b for a, b in zip(numbers, one["zero"], strict=True)]) for numbers in four]
+        shares = [scatter([a / b for a, b in zip(numbers, one["zero"], strict=True)]) for numbers in four]
         risks = [short(NOISE**2 + statistics.fmean(numbers)) for numbers in four]
         rows.append([setting.rounds, setting.dim, len(tuned), *shares, scale, *risks, short(one["time"])])
     names = ["DPTOFW", "tuned", "NoisySGD", "tuned"]
@@ -761,8 +742,8 @@ def smooth_table(results: Results, plan: Plan) -> str:
     rows = []
     for loss, setting in plan.smooth():
         found, free = (results[f"smooth, {loss}, {each}"] for each in (setting, without(setting)))
-        numbers = [spread(found[name]) for name in (*RIVALS, "1")]
-        rows.append([loss, setting.rounds, setting.dim, f"{setting.epsilon:g}", *numbers, spread(free["1"])])
+        numbers = [scatter(found[name]) for name in (*RIVALS, "1")]
+        rows.append([loss, setting.rounds, setting.dim, f"{setting.epsilon:g}", *numbers, scatter(free["1"])])
     return table(["loss", "n", "d", "epsilon", *RIVALS, "LocalMD, conditional", "the same, no privacy"], rows)
 
 

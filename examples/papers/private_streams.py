@@ -4,7 +4,6 @@
 """
 
 import math
-import statistics
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -125,19 +124,6 @@ class OneEntry(HardStream):
         where = torch.randint(setting.dim, (trials,), generator=self.generator)
         self.bias = self.bias * torch.nn.functional.one_hot(where, setting.dim)
         self.mean = (self.bias * self.signs).flatten(0, 1)
-
-
-def short(number: Any) -> str:
-    """Return a number with three digits."""
-    number = float(number)
-    if number == 0.0 or not math.isfinite(number):
-        return f"{number:g}"
-    return f"{number:.{max(0, 2 - math.floor(math.log10(abs(number))))}f}" if abs(number) >= 0.001 else f"{number:.2e}"
-
-
-def spread(numbers: Sequence[float]) -> str:
-    """Return the mean ± the standard deviation."""
-    return f"{short(statistics.fmean(numbers))} ± {short(statistics.stdev(numbers))}"
 
 
 def seed_of(*key: Any) -> int:

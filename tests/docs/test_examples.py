@@ -65,6 +65,7 @@ WRITTEN = {
     "examples/papers/glb_omd_time.py": ["glb_omd_time.json", "glb_omd_time_norms.png"],
     "examples/papers/glb_rates.py": ["glb_rates.json", "glb_rates.png"],
     "examples/papers/hvt_practical.py": ["hvt_practical.json"],
+    "examples/papers/hvt_rivals.py": ["hvt_rivals.json"],
     "examples/papers/hvt_slopes.py": ["hvt_slopes.json", "hvt_slopes.png"],
     "examples/papers/hvt_ucb.py": [
         "hvt_ucb.json",
@@ -265,6 +266,7 @@ SAID = {
         "| OFUL x 0.3 | ",
         "Student-t 2.1 noise, redrawn arms",
     ],
+    "examples/papers/hvt_rivals.py": ["| RobustUCB | ", "logistic rewards: regret", "| CRMM, link | "],
     "examples/papers/hvt_slopes.py": [
         "Student-t 1.3 noise, order 1.2, bound T^0.83",
         "No noise, told order 2",
