@@ -48,7 +48,7 @@ class Figures:
     def slope(self, job: str, of_kappa: bool = False) -> str:
         one = self.rates[job]
         x = [1.0 / value for value in one["kappa"]] if of_kappa else [500.0 * 2**k for k in range(len(one["regret"]))]
-        return f"{Slope.fit(x, one['regret']).value:.2f}"
+        return f"{Slope.fit(x, one['regret']).value:z.2f}"
 
     def outcomes(self, name: str) -> str:
         return short(fmean(self.multinomial[f"1, 0, 0, in between, {name}"]["regret"]))

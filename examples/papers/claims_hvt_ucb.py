@@ -54,7 +54,7 @@ class Figures:
 
     def slope(self, learner: str, scale: float, order: float, is_quiet: bool = False) -> str:
         by_length = regrets(self.slopes, learner, scale, order, is_quiet)
-        return f"{Slope.fit(list(by_length), list(by_length.values())).value:.2f}"
+        return f"{Slope.fit(list(by_length), list(by_length.values())).value:z.2f}"
 
     def slopes_of(self, learner: str, scale: float) -> str:
         return ", ".join(self.slope(learner, scale, order) for order in (1.2, 1.5, 2.0))

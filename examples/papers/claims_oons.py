@@ -38,7 +38,7 @@ class Figures:
     def slopes(self, learner: str) -> str:
         """Return the slopes in T where the noise stays, and where its sum stays."""
         fixed, constant = (growth_slope(self.regrets, growth, learner, ROUNDS).value for growth in list(GROWTHS)[:2])
-        return f"{fixed:.2f} and {constant:.2f}"
+        return f"{fixed:z.2f} and {constant:z.2f}"
 
     def comparator(self, learner: str) -> str:
         """Return the regrets at the comparators of norms 0.1, 1, 10 and 100."""
@@ -46,7 +46,7 @@ class Figures:
 
     def example(self, meta: str) -> str:
         (name,) = (name for name in EXAMPLES if name == f"{meta}, preset paper")
-        return f"{example_slope(self.regrets, name, ROUNDS):.2f}"
+        return f"{example_slope(self.regrets, name, ROUNDS):z.2f}"
 
     def bound(self, job: str) -> str:
         return short(fmean(self.bounds[job]["regret"]))

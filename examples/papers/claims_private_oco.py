@@ -185,7 +185,7 @@ class Rates:
     def bandit(self, name: str) -> str:
         games = self.plan.bandit()
         runs = [self.results[f"bandit, {name}, {game}"] for game in games]
-        return f"{Slope.fit([game.dim for game in games], runs).value:.2f}"
+        return f"{Slope.fit([game.dim for game in games], runs).value:z.2f}"
 
     def logistic(self) -> str:
         """Return the regret over that of arms at random, by epsilon."""

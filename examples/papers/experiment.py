@@ -195,10 +195,11 @@ def listed(lines: Iterable[str]) -> str:
 
 def short(number: float) -> str:
     """Return a number with three digits, or all digits before the point."""
-    number = float(number) + 0.0
-    if number == 0.0 or not math.isfinite(number):
-        return f"{number:g}"
-    return f"{number:.{max(0, 2 - math.floor(math.log10(abs(number))))}f}" if abs(number) >= 0.001 else f"{number:.2e}"
+    number = float(number)
+    size = float(f"{abs(number):.3g}")  # 99.96 is shown as 100
+    if size == 0.0 or not math.isfinite(size):
+        return f"{number:zg}"
+    return f"{number:.{max(0, 2 - math.floor(math.log10(size)))}f}" if size >= 0.001 else f"{number:.2e}"
 
 
 def standard_error(values: Sequence[float]) -> float:
@@ -242,4 +243,4 @@ class Slope:
     def __str__(self) -> str:
         if math.isnan(self.value):
             return "none"
-        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+        return f"{self.value:z.2f} ({self.low:z.2f} to {self.high:z.2f})"

@@ -614,7 +614,7 @@ def hard_table(results: Results, axis: str, lines: list[list[Setting]]) -> str:
             rows.append([*where, kind, *map(short, mean_of(runs)), *fits, *chosen])
         if first.epsilon == math.inf:
             least = [least_worst_excess(setting) for setting in line]
-            fitted = f"{Slope.fit(values, [[number] for number in least]).value:.2f}"
+            fitted = f"{Slope.fit(values, [[number] for number in least]).value:z.2f}"
             rows.append([*where, "any learner, all losses", *map(short, least), fitted, "", "", "", ""])
     header = [*["epsilon", "p"][skip:], "steps", *(f"{axis} = {value:g}" for value in values)]
     header += ["exponent", f"of the {end} three", "rate: records, noise", "signals", "step scales"]
