@@ -28,7 +28,8 @@ def span(values: Iterable[float]) -> str:
 
 def exponents(values: Iterable[float]) -> str:
     found = sorted(values)
-    return f"{found[0]:.2f} to {found[-1]:.2f}"
+    low, high = f"{found[0]:z.2f}", f"{found[-1]:z.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 class Regression:
