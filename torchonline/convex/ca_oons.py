@@ -12,7 +12,7 @@ from torchonline.convex.experts.master import MsMwCMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.oons import OONS
 from torchonline.core.backend import SMALL_STEP, in_python
-from torchonline.core.checks import one_of, positive_size, rounds_at_most
+from torchonline.core.checks import one_of, positive_integer, positive_size, rounds_at_most
 from torchonline.core.ops import assign_, column, count_, matvec, real, row_dots, where
 from torchonline.core.options import LearnerOptions, with_former_names
 from torchonline.core.stepping import one_at_a_time
@@ -85,6 +85,7 @@ class CAOONS(ConvexLearner):
     """
 
     statistics_depend_on = ("horizon", "length_scale", "mode_number")
+    sized_options = ("domain",)
     argument_of = {"mode_number": "meta"}
     dropped = ("wakes",)
 
@@ -106,7 +107,7 @@ class CAOONS(ConvexLearner):
         **options: Unpack[LearnerOptions],
     ) -> None:
         one_of("meta", meta, METAS)
-        levels = LEVELS
+        dim, levels = positive_integer("dim", dim), LEVELS
         if horizon is not None:
             horizon = rounds_at_most("horizon", horizon)
             length_scale = positive_size("length_scale", length_scale, torch.float64)

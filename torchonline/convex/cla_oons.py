@@ -16,7 +16,6 @@ from torchonline.core.ops import (
     fill_,
     increase_,
     maximum,
-    nonzero,
     number,
     or_one,
     sqrt,
@@ -136,7 +135,7 @@ class CLAOONS(OptimisticNewton):
         error_norm, gradient_norm = sqrt(dot(error, error)), sqrt(dot(gradients, gradients))
         error_bound = maximum(self.error_bound, error_norm)
         # Without a scale nothing can be learnt: the first gradient that is not 0 gives the scale, and no more.
-        error = error * along(self.error_bound / nonzero(error_bound), error)
+        error = error * along(self.error_bound / or_one(error_bound), error)
         increase_(self.clipped_rounds, error_bound > self.error_bound)
         self._learn_(error, dot(error, error), number(self.radius))
         is_known = self.first_error_bound > 0.0
@@ -144,7 +143,7 @@ class CLAOONS(OptimisticNewton):
         assign_(self.error_bound, error_bound)
         assign_(self.hint, gradients)
         assign_(self.largest_gradient_norm, maximum(self.largest_gradient_norm, gradient_norm))
-        increase_(self.relative_norm_sum, gradient_norm / nonzero(self.largest_gradient_norm))
+        increase_(self.relative_norm_sum, gradient_norm / or_one(self.largest_gradient_norm))
         length_unit = number(self.length_unit)
         needed = length_unit * sqrt(self.relative_norm_sum)
         due = (self.radius < needed) & (self.radius < self.large_enough)

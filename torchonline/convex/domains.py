@@ -279,8 +279,10 @@ class Box(Domain):
             got = " and ".join(str(tuple(end.shape)) for end in ends)
             raise ValueError(f"lower and upper: expected equal shapes (d), got {got}")
         self.lower, self.upper = (end.detach().to("cpu", torch.float64, copy=True) for end in ends)
-        if not bool((self.lower <= self.upper).all() and (self.upper - self.lower).isfinite().all()):
-            raise ValueError("lower and upper: expected finite values, and none of lower above upper, got others")
+        if not bool((self.upper - self.lower).isfinite().all()):
+            raise ValueError("lower and upper: expected finite values with finite differences, got others")
+        if not bool((self.lower <= self.upper).all()):
+            raise ValueError("lower and upper: expected no entry of lower above that of upper, got some")
         self.dim = len(self.lower)
 
     def start(self) -> Tensor:
@@ -342,26 +344,38 @@ def projectable(domain: Any, dim: int) -> Domain:
     if domain.dim != dim:
         raise ValueError(f"domain: expected one of dimension {dim}, got {domain.dim}")
     try:
-        start, extent = domain.start(), float(domain.extent())
-        found = domain.project(start.detach().cpu().numpy().astype(np.float64), np.eye(dim))
+        start, extent = domain.start(), domain.extent()
+        domain.parameters()
+        if not isinstance(start, Tensor) or start.dtype != torch.float64 or tuple(start.shape) != (dim,):
+            raise ValueError(f"domain: expected start() to return float64 values, ({dim},), got {kind(start)}")
+        projected(domain, start.detach().cpu().numpy(), np.eye(dim))
     except NotImplementedError:
         wanted = (
-            "a Box, a Simplex, a polytope, a ball of norm 1, 2 or infinity, or a Domain with project() and extent()"
+            "a Box, a Simplex, a polytope, a ball of norm 1, 2 or infinity, or a Domain with project(), extent() and "
+            "parameters()"
         )
         raise ValueError(f"domain: expected {wanted}, got {type(domain).__name__}") from None
-    if start.dtype != torch.float64 or tuple(start.shape) != (dim,) or not bool(start.isfinite().all()):
-        raise ValueError(f"domain: expected start() to return finite float64 values, ({dim},), got {kind(start)}")
-    if np.shape(found) != (dim,) or not np.isfinite(found).all():
-        raise ValueError(f"domain: expected project() to return finite values, ({dim},), got {found!r}")
+    if not bool(start.isfinite().all()):
+        raise ValueError("domain: expected start() to return finite values, got NaN or infinity")
+    if not isinstance(extent, float | int):
+        raise TypeError(f"domain: expected extent() to return a number, got {kind(extent)}")
     if not 0.0 < extent < math.inf:
         raise ValueError(f"domain: expected a bounded one with more than one point, got one of extent {extent}")
     return domain
 
 
+def projected(domain: Domain, point: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Return a checked projection onto a domain, ``(d)``."""
+    found = domain.project(point, matrix)
+    if np.shape(found) != point.shape or not np.isfinite(found).all():
+        raise ValueError(f"domain: expected project() to return finite values, {point.shape}, got {found!r}")
+    return found
+
+
 def digests(name: str, values: Tensor) -> list[tuple[str, float]]:
     """Return numbers that tell a tensor on the CPU from others, for ``parameters``."""
-    digest = hashlib.sha256(values.numpy().tobytes()).digest()
-    return [(f"digest {i} of {name}", float(int.from_bytes(digest[4 * i : 4 * i + 4]))) for i in range(8)]
+    digest = hashlib.sha256((values + 0.0).numpy().tobytes()).digest()  # -0 counts as 0
+    return [(f"digest of {name}", float(int.from_bytes(digest[4 * i : 4 * i + 4]))) for i in range(8)]
 
 
 def norm_order(name: str, value: Any) -> float:

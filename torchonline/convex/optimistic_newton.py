@@ -1,6 +1,7 @@
 """Optimistic online Newton step: the part that OONS and CLA-OONS share."""
 
 import math
+from functools import partial
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from torchonline.convex.curvature import Curvature, EigenCurvature, FrozenCurvature, SketchCurvature
 from torchonline.convex.divergence import DivergenceWatch
-from torchonline.convex.domains import Domain, projectable
+from torchonline.convex.domains import Domain, projectable, projected
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.projections import project_within
 from torchonline.core.backend import as_array, in_python, may_hold
@@ -77,6 +78,7 @@ class OptimisticNewton(ConvexLearner):
     renamed = {"center": "centre", "energy": "error_square_sum", "clipped": "clipped_rounds"}
     dropped: tuple[str, ...] = ("length",)
     starts_apart: tuple[str, ...] = ("rate",)
+    sized_options = ("domain",)
     argument_of = dict.fromkeys(("kappa", "cap", "look", "ridge_number"), "preset") | {"keeps_hint": "hint"}
 
     def __init__(
@@ -93,7 +95,7 @@ class OptimisticNewton(ConvexLearner):
         super().__init__(dim, **options)
         self.domain = None if domain is None else projectable(domain, self.dim)
         # The largest distance of a decision from the origin, or from the start of the domain.
-        self.extent = math.inf if domain is None else self._size("domain: extent", domain.extent())
+        self.extent = math.inf if domain is None else self._extent_of(domain)
         self.form, self.sketch_size = one_of("form", form, self.forms), positive_integer("sketch_size", sketch_size)
         self.length_scale = self._size("length_scale", length_scale)
         self.preset = one_of("preset", preset, tuple(self.presets))
@@ -104,6 +106,17 @@ class OptimisticNewton(ConvexLearner):
         self.is_scriptable = domain is None
         # It compares with the origin, which a domain need not have.
         self.watch = DivergenceWatch() if domain is None else None
+
+    def _extent_of(self, domain: Domain) -> float:
+        """Return the extent of a domain that decisions of this type can tell from its start."""
+        extent, dtype = self._size("domain: extent", float(domain.extent())), self._initial_options["dtype"]
+        rounding = torch.finfo(dtype).eps * float(domain.start().abs().max())
+        if rounding > 1e-3 * extent:
+            raise ValueError(
+                f"domain: expected one nearer to 0, or wider, got an extent of {extent:.3g} around a point that {dtype} "
+                f"rounds by {rounding:.3g}"
+            )
+        return extent
 
     def _start_(self, length_unit: Tensor, error_bound: Tensor) -> None:
         r"""Create the buffers, from :math:`\ell = R_1` and :math:`z_1`, ``(*B)``, float64."""
@@ -189,11 +202,10 @@ class OptimisticNewton(ConvexLearner):
             if not (np.isfinite(points[index]).all() and np.isfinite(matrices[index]).all()):
                 found[index] = math.nan  # without checks of values; a solver might not return
             elif radii[index] < self.extent * (1.0 - 1e-6):  # a radius may have been rounded
-                found[index] = project_within(
-                    domain.project, points[index], matrices[index], origin, float(radii[index])
-                )
+                project = partial(projected, domain)
+                found[index] = project_within(project, points[index], matrices[index], origin, float(radii[index]))
             else:
-                found[index] = domain.project(points[index], matrices[index])
+                found[index] = projected(domain, points[index], matrices[index])
         if isinstance(point, Tensor):
             return torch.from_numpy(found).to(point)
         return found.astype(point.dtype)

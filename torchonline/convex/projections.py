@@ -55,7 +55,7 @@ def project_between(
         if not inwards.any():
             break
         held &= ~inwards
-    return x
+    return x if total is None else x * (total / x.sum())  # moves have rounded the sum
 
 
 def _answer(matrix: np.ndarray, free: np.ndarray, held: np.ndarray, back: np.ndarray, has_sum: bool) -> np.ndarray:
@@ -72,6 +72,9 @@ def _answer(matrix: np.ndarray, free: np.ndarray, held: np.ndarray, back: np.nda
 
 def _on_simplex(point: np.ndarray, total: float) -> np.ndarray:
     """Project onto entries of at least 0 with a sum, in the Euclidean norm."""
+    point = (
+        point - point.max()
+    )  # which moves no projection, and keeps the digits of a sum that is small beside the point
     falling = np.sort(point)[::-1]
     levels = (np.cumsum(falling) - total) / np.arange(1, len(point) + 1)
     return np.maximum(point - levels[np.flatnonzero(falling > levels)[-1]], 0.0)
@@ -115,6 +118,8 @@ def project_hull(point: np.ndarray, matrix: np.ndarray, vertices: np.ndarray) ->
             kept = weights > 0.0
             if kept.all():  # rounding has kept the one that was to go
                 kept[np.where(falling, weights, np.inf).argmin()] = False
+            elif not kept.any():  # rounding has lost all of them
+                kept[aim.argmax()], weights = True, np.ones_like(weights)
             chosen, weights = [each for each, stays in zip(chosen, kept, strict=True) if stays], weights[kept]
             weights = weights / weights.sum()
     return weights @ vertices[chosen]

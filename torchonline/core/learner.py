@@ -47,8 +47,10 @@ class Learner(WithOptions, nn.Module):
     is_exportable, is_scriptable = True, True
     # Options that the statistics depend on: a checkpoint made with others is refused.
     statistics_depend_on: tuple[str, ...] = ()
-    # The same for options that came later, with the values that older states stand for. Only other values are stored.
+    # The same for options that came later, with the values that older states stand for. All are stored once one has another.
     later_options: dict[str, bool] = {}
+    # Arguments that add as many numbers to a checkpoint as their values need, such as a domain.
+    sized_options: tuple[str, ...] = ()
     options_tolerance = 1e-6
     # The constructor arguments that these options come from, where the names differ.
     argument_of: dict[str, str] = {}
@@ -126,9 +128,8 @@ class Learner(WithOptions, nn.Module):
         A tuple yields one pair for each entry. None counts as 0, since an option that may be None may not be 0.
         """
         values = [(name, getattr(self, name) or 0.0) for name in self.statistics_depend_on]
-        values += [
-            (name, getattr(self, name)) for name, usual in self.later_options.items() if getattr(self, name) != usual
-        ]
+        later = [(name, getattr(self, name)) for name in self.later_options]
+        values += later if any(value != self.later_options[name] for name, value in later) else []
         return [(name, float(number)) for name, v in values for number in (v if isinstance(v, tuple) else (v,))]
 
     def _argument(self, name: str) -> str:
@@ -238,6 +239,14 @@ class Learner(WithOptions, nn.Module):
         if is_change:
             why = f"expected {wanted}, {self.why_fixed}, got {value!r}"
             raise AttributeError(f"{name}: {why}; construct another {cls.__name__}")
+
+    def __prepare_scriptable__(self) -> "Learner":
+        """Refuse ``torch.jit.script`` where it would leave a part out in silence."""
+        if not self.is_scriptable:
+            raise ValueError(
+                f"torch.jit.script: expected learners that can be compiled, got {type(self).__name__}, Python alone"
+            )
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has a lock and views of its own. Buffers are copied under the lock, unless their memory is shared on purpose.

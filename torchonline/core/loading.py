@@ -90,7 +90,7 @@ def load_problems(learner: "Learner", state_dict: Mapping[str, Any], prefix: str
         for name, x in entries.items()
         if not name.startswith(inside) and name.removeprefix(prefix).split(".")[0] not in learner._modules
     }
-    problems = _other_later_options(learner, loaded.get(prefix + "constants"), prefix)
+    problems = _other_number_of_options(learner, loaded.get(prefix + "constants"), prefix)
     problems = problems or [problem for name in buffers | loaded if (problem := _mismatch(name, buffers, loaded))]
     problems = problems or _other_options(learner, loaded[prefix + "constants"], prefix)
     problems = problems or _broken_values(learner, loaded, prefix)
@@ -116,14 +116,12 @@ def _mismatch(name: str, buffers: Mapping[str, Tensor], loaded: Mapping[str, Any
     return None
 
 
-def _other_later_options(learner: "Learner", constants: Any, prefix: str) -> list[str]:
+def _other_number_of_options(learner: "Learner", constants: Any, prefix: str) -> list[str]:
     """Return an error if a saved state has more or fewer options than a learner."""
-    if not learner.later_options or not isinstance(constants, Tensor) or constants.dim() != 1:
+    if not isinstance(constants, Tensor) or constants.dim() != 1 or len(constants) == len(learner._options()):
         return []
-    if len(constants) == len(learner._options()):
-        return []
-    names = " or ".join(learner._argument(name) for name in learner.later_options)
-    return [f"{prefix}{names}: the state was learnt with another value of this option"]
+    names = [*map(learner._argument, learner.later_options), *learner.sized_options]
+    return [f"{prefix}{' or '.join(names)}: the state was learnt with another value of this option"] if names else []
 
 
 def _other_options(learner: "Learner", constants: Tensor, prefix: str) -> list[str]:
@@ -132,11 +130,12 @@ def _other_options(learner: "Learner", constants: Tensor, prefix: str) -> list[s
     def said(name: str, value: float) -> str:
         return "None" if getattr(learner, name, value) is None else f"{value:.12g}"  # None counts as 0
 
-    return [
-        f"{prefix}{learner._argument(name)}: the state was learnt with {theirs:.12g}, this learner has {said(name, mine)}"
-        for (name, mine), theirs in zip(learner._options(), constants.tolist(), strict=True)
-        if not math.isclose(mine, theirs, rel_tol=learner.options_tolerance)
-    ]
+    found: dict[str, str] = {}  # an option of several numbers is named once
+    for (name, mine), theirs in zip(learner._options(), constants.tolist(), strict=True):
+        if not math.isclose(mine, theirs, rel_tol=learner.options_tolerance):
+            text = f"the state was learnt with {theirs:.12g}, this learner has {said(name, mine)}"
+            found.setdefault(name, f"{prefix}{learner._argument(name)}: {text}")
+    return list(found.values())
 
 
 def _broken_values(learner: "Learner", loaded: Mapping[str, Any], prefix: str) -> list[str]:

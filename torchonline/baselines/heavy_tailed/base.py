@@ -70,17 +70,11 @@ class HorizonEstimator(Estimator):
         self.delta = within("delta", delta, 0.0, 1.0)
         self.power = (2.0 - self.moment_order) / (2.0 * self.moment_order)
 
-    def _set_truncation(self, feature_bound: float, radius_factor: float) -> None:
+    def _set_truncation(self, largest_mean: float, radius_factor: float) -> None:
         """Set what TOFU and CRTM share: radius, norm of rewards, log(2T/delta)^(-1/p)."""
-        self.feature_bound = positive("feature_bound", feature_bound)
-        self.largest_mean = self.feature_bound * self.theta_bound
-        self._set_truncation_of(radius_factor)
-
-    def _set_truncation_of(self, radius_factor: float) -> None:
-        """Set them for mean rewards up to ``largest_mean``."""
         self.radius_factor = positive("radius_factor", radius_factor)
         p, eps = self.moment_order, self.moment_order - 1.0
-        self.moment_norm = self.largest_mean + self.noise_scale
+        self.moment_norm = largest_mean + self.noise_scale
         self.log_factor = math.log(2.0 * self.horizon / self.delta) ** (-1.0 / p)
         log_term = math.log(2.0 * self.dim * self.horizon / self.delta)
         self.slope = self.radius_factor * math.sqrt(self.dim) * self.moment_norm * log_term ** (eps / p)
@@ -100,6 +94,8 @@ class LinkedEstimator(HorizonEstimator):
     the arms as their means do; ``forward`` and ``interval`` return mean rewards. With a link other than the identity, predictors
     beyond :math:`\pm LS` count as the end.
     """
+
+    sized_options = ("link",)
 
     def _set_link(self, link: Link | None, feature_bound: float) -> None:
         """Set link, kappa and L."""

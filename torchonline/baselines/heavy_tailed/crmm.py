@@ -58,7 +58,7 @@ class CRMMRegression(LinkedEstimator, EpochEstimator):
 
     Reference:
         Xue, Wang, Wan, Yi and Zhang, Efficient Algorithms for Generalized Linear Bandits with Heavy-tailed Rewards, NeurIPS
-        2023 (arXiv:2310.18701). We have found neither its text beyond the abstract nor code for it.
+        2023 (arXiv:2310.18701). Not checked against its text beyond the abstract; no code for it is known.
         What differs: the radius, because we do not have the paper's constant.
     """
 

@@ -52,7 +52,7 @@ class CRTMRegression(LinkedEstimator):
 
     Reference:
         Xue, Wang, Wan, Yi and Zhang, Efficient Algorithms for Generalized Linear Bandits with Heavy-tailed Rewards, NeurIPS
-        2023 (arXiv:2310.18701). We have found neither its text beyond the abstract nor code for it.
+        2023 (arXiv:2310.18701). Not checked against its text beyond the abstract; no code for it is known.
     """
 
     statistics_depend_on = ("horizon", "moment_order", "theta_bound", "feature_bound", "ridge", "delta", "truncation")
@@ -71,7 +71,7 @@ class CRTMRegression(LinkedEstimator):
         super().__init__(dim, horizon, **options)
         self.truncation = positive("truncation", truncation)
         self._set_link(link, feature_bound)
-        self._set_truncation_of(radius_factor)
+        self._set_truncation(self.largest_mean, radius_factor)
         self.slope /= math.sqrt(self.smallest_slope)
         self.threshold_factor = self.truncation * self.log_factor
         self._create_buffers()

@@ -65,7 +65,7 @@ class HeavyOFULRegression(ScaledHistoryEstimator):
 
     Reference:
         Huang, Zhong, Wang and Yang, Tackling Heavy-Tailed Rewards in Reinforcement Learning with Function Approximation:
-        Minimax Optimal and Instance-Dependent Regret Bounds, NeurIPS 2023 (arXiv:2306.06836). We have not seen its text. All
+        Minimax Optimal and Instance-Dependent Regret Bounds, NeurIPS 2023 (arXiv:2306.06836). Not checked against its text. All
         constants are checked against published code, which compares HEAVY-OFUL with MENU and TOFU, but for ``ridge``, d / 100
         there, and ``delta``. That code plays with a ten-thousandth of the radius. What differs: the minimum is found to
         rounding; papers that time it use gradient descent over all rounds.

@@ -9,6 +9,7 @@ from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import HorizonEstimator, HorizonOptions
 from torchonline.baselines.stored_rounds import append_, check_room, count_filled, nonzero_norm
 from torchonline.core.backend import may_hold
+from torchonline.core.checks import positive
 from torchonline.core.ops import dot, matvec, real
 from torchonline.core.precision_matrix import add_outer_
 
@@ -51,7 +52,7 @@ class TOFURegression(HorizonEstimator):
 
     Reference:
         Shao, Yu, King and Lyu, Almost Optimal Algorithms for Linear Stochastic Bandits with Heavy-Tailed Payoffs, NeurIPS
-        2018 (arXiv:1810.10895). We have not seen its proofs. :math:`b_t`, c and the logarithms are checked against published code
+        2018 (arXiv:1810.10895). Not checked against its proofs. :math:`b_t`, c and the logarithms are checked against published code
         for Zhong, Huang, Yang and Wang, Breaking the Moments Condition Barrier, NeurIPS 2021, where u is the moment of the noise
         alone and :math:`b_t` has the power 1/2 for 1/p. That code plays with a fifth of the radius.
     """
@@ -74,7 +75,8 @@ class TOFURegression(HorizonEstimator):
         **options: Unpack[HorizonOptions],
     ) -> None:
         super().__init__(dim, horizon, **options)
-        self._set_truncation(feature_bound, radius_factor)
+        self.feature_bound = positive("feature_bound", feature_bound)
+        self._set_truncation(self.feature_bound * self.theta_bound, radius_factor)
         self.threshold = self.moment_norm * self.log_factor
         self._create_buffers()
 
