@@ -11,11 +11,10 @@ Wang, Wan, Yi and Zhang, 2023) play with the link, and beside it with their line
 Each plays with the width of its theory, and tuned: the best of six values of ``radius_scale`` on 20 other trials of the same
 length. A tuned width is a heuristic. OFUL has no theorem for this noise; the set of HuberBandit is none that we can vouch for,
 and the bounds of BTC and BMM are proved for arms on a schedule only. "Failed" counts trials whose confidence set, or bound of any
-arm, ever missed the truth. CRT's set is promised from round 188 on only, and is counted in
-all. HvtUCB has its paper's delta, 1 / (8 T), BTC and BMM have 0.05 for
-all arms at once, all others 0.05.
+arm, ever missed the truth. CRT's set is promised from round 188 on only, and is counted in all. HvtUCB has its paper's delta,
+1 / (8 T), all others 0.05, which BTC and BMM divide among the arms.
 
-    python examples/papers/hvt_rivals.py --workers 2    # ten minutes; seconds with --quick
+    python examples/papers/hvt_rivals.py --workers 2    # a quarter of an hour; seconds with --quick
 """
 
 import statistics

@@ -1,4 +1,4 @@
-"""BMM: a median of estimates for each arm (Xue, Wang, Wang and Zhang, IJCAI 2020)."""
+"""BMM: a median for each arm (Xue, Wang, Wang and Zhang, IJCAI 2020)."""
 
 import math
 from typing import Any, Unpack
@@ -15,7 +15,7 @@ from torchonline.core.precision_matrix import add_outer_
 
 
 class BMMRegression(EpochEstimator):
-    r"""Median of the estimates of several ridge regressions, at each x (:class:`EpochEstimator`).
+    r"""Median of several ridge regressions at each x (:class:`EpochEstimator`).
 
     At the end of an epoch of the arm x, the j-th of its ``repeats`` = r rewards goes to the j-th regression,
     :math:`\hat\theta_j`. All regressions share V:
@@ -36,7 +36,8 @@ class BMMRegression(EpochEstimator):
     independent with mean 0 and :math:`E|\eta|^p \le \nu^p`, :math:`\|\theta^*\| \le S`, r is at least the default and m at least
     8, then at one x after each round, chosen without a look at rewards too,
     :math:`|\hat r(x) - x^\top\theta^*| \le \text{radius}\cdot\text{width}(x)` in all T rounds, with probability 1 - ``delta``.
-    For K arms a round, pass ``delta`` / K. Nothing is claimed of all x at once.
+    For K arms a round, pass ``delta`` / K. Nothing is claimed of all x at once, and
+    :func:`~torchonline.metrics.has_missed`, which looks at ``theta_hat``, does not count it.
 
     Proof: let :math:`\beta_i = x^\top V^{-1}x_i` for epoch i. Regression j errs by :math:`\sum_i\beta_i\eta_{ij}`, whose p-th
     moment is at most :math:`2\nu^p\|\beta\|_p^p` (von Bahr and Esseen), and by
@@ -52,7 +53,7 @@ class BMMRegression(EpochEstimator):
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
             as in :class:`HorizonEstimator`.
         repeats: r, rewards in an epoch and regressions; None for :math:`\lceil 8\log(2T/\delta)\rceil`.
-        moment_factor: m > 0; the paper's 12.
+        moment_factor: m > 0; 12 in published code.
 
     Shape:
         - ``theta_candidates``, the estimates :math:`\hat\theta_j`, ``(*B, r, d)``.

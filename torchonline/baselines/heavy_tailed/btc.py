@@ -16,7 +16,7 @@ from torchonline.core.precision_matrix import add_outer_
 
 
 class BTCRegression(HorizonEstimator):
-    r"""Ridge regression that truncates all rounds anew for each x that it is asked of.
+    r"""Ridge regression that truncates all rounds anew for each x.
 
     A round adds :math:`xx^\top` to V and is stored. With p = ``moment_order``, the estimate at x after n rounds is
 
@@ -37,7 +37,8 @@ class BTCRegression(HorizonEstimator):
     What is proved. If all features are chosen without a look at rewards and have :math:`\|x\| \le L`, the noise is independent
     with mean 0 and :math:`E|\eta|^p \le \nu^p`, and :math:`\|\theta^*\| \le S`, then at one x after each round, chosen without a
     look at rewards too, :math:`|\hat r(x) - x^\top\theta^*| \le \text{radius}\cdot\text{width}(x)` in all T rounds, with
-    probability 1 - ``delta``. For K arms a round, pass ``delta`` / K. Nothing is claimed of all x at once.
+    probability 1 - ``delta``. For K arms a round, pass ``delta`` / K. Nothing is claimed of all x at once, and
+    :func:`~torchonline.metrics.has_missed`, which looks at ``theta_hat``, does not count it.
 
     Proof: let :math:`h = \|\beta\|_p`. Truncation moves the mean of the sum by at most
     :math:`\sum_sE|\beta_sr_s|^p(gh)^{1-p} \le ug^{1-p}h`. Its terms are within :math:`\pm gh`, and their variances add up to at
@@ -54,7 +55,7 @@ class BTCRegression(HorizonEstimator):
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
             as in :class:`HorizonEstimator`.
         feature_bound: L > 0, a bound on the norm of features.
-        truncation: g > 0, in units of the reward; the paper's 1. The radius is of the least order in :math:`\ell` at
+        truncation: g > 0, in units of the reward; 1 in published code. The radius is of the least order in :math:`\ell` at
             :math:`g = (u/\ell)^{1/p}`.
 
     Shape:
@@ -119,7 +120,7 @@ class BTCRegression(HorizonEstimator):
         return self._estimate(rows_times(self.grouped(x), self.V_inv)).reshape(x.shape[:-1])
 
     def _estimate(self, rows: Tensor) -> Tensor:
-        """Return the estimates at some x, given ``V^-1 x``: ``(*B, m, d)`` to ``(*B, m)``."""
+        """Return estimates, given ``V^-1 x`` in rows: ``(*B, m, d)`` to ``(*B, m)``."""
         n = count_filled(self.rounds, self.horizon)
         beta = rows_times(rows, self.history[..., :n, :].mT)
         rewards = self.history_reward[..., :n] if self.batch_dims == 0 else self.history_reward[..., None, :n]
