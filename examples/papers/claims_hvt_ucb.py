@@ -307,10 +307,11 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
         (
             "Rivals: BTC, BMM",
             "optimal for finitely many arms",
-            "not here",
-            "not tried: they eliminate arms of a fixed finite set in phases, and have no estimator for a stream",
-            NONE,
-            "none",
+            "`BTC`, `BMM`",
+            "without the groups of SupBTC and SupBMM: the rule that fills them looks at all arms of a round, and `step` sees the "
+            "chosen one; so no theorem",
+            RIVALS,
+            f"BTC {of.small('BTC')}; BMM {of.small('BMM')}",
         ),
         (
             "Rival: robust UCB",

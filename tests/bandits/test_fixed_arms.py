@@ -39,7 +39,7 @@ from torchonline import (
 from torchonline.bandits import moving_squares
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import on_arms
-from torchonline.baselines import GLMUCB, RobustUCBRegression, RSGLinCB
+from torchonline.baselines import GLMUCB, BMMRegression, BTCRegression, RobustUCBRegression, RSGLinCB
 from torchonline.core import learner as core
 from torchonline.export import to_program, to_torchscript
 
@@ -164,17 +164,17 @@ def test_scores_are_those_of_the_policy(name: str, batch: tuple[int, ...], has_o
         agrees(fixed)
 
 
-# RobustUCBRegression has a width of its own, which is refused by name.
+# Widths and predictors of their own are refused by name.
+OWN = {RobustUCBRegression: "_squared_width", BTCRegression: "predictor", BMMRegression: "predictor"}
 SINGLE = [
-    cls
-    for cls in public_classes(Estimator)
-    if "outputs" not in inspect.signature(cls).parameters and cls is not RobustUCBRegression
+    cls for cls in public_classes(Estimator) if "outputs" not in inspect.signature(cls).parameters and cls not in OWN
 ]
 
 
-def test_an_estimator_with_a_width_of_its_own_is_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"policy: expected .* got RobustUCBRegression with its own _squared_width"):
-        FixedArms(UCB(RobustUCBRegression(3, horizon=10)), torch.eye(3))
+@pytest.mark.parametrize("cls", OWN)
+def test_an_estimator_with_a_width_or_predictor_of_its_own_is_refused_by_name(cls: Any) -> None:
+    with pytest.raises(TypeError, match=rf"policy: expected .* got {cls.__name__} with its own {OWN[cls]}"):
+        FixedArms(UCB(cls(3, horizon=10)), torch.eye(3))
 
 
 @pytest.mark.parametrize("cls", SINGLE)

@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from tests.learners import differences, public_classes, snapshot
-from torchonline.baselines import AdaOFULRegression, HeavyOFULRegression, HuberBanditRegression, TOFURegression
+from torchonline.baselines import (
+    AdaOFULRegression,
+    BTCRegression,
+    HeavyOFULRegression,
+    HuberBanditRegression,
+    TOFURegression,
+)
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator
 from torchonline.core.stepping import SNAPSHOT_BYTES
 
@@ -15,6 +21,7 @@ from torchonline.core.stepping import SNAPSHOT_BYTES
     "cls",
     [
         AdaOFULRegression,
+        BTCRegression,
         HeavyOFULRegression,
         HuberBanditRegression,
         TOFURegression,

@@ -31,7 +31,7 @@ EXEMPTIONS: dict[tuple[str, str], str] = {
         name,
         broken,
     ): "it goes over the history of all rounds in each, by definition, and has room for a stated number of them"
-    for name in ("HeavyOFULRegression", "AdaOFULRegression", "HuberBanditRegression", "TOFURegression")
+    for name in ("HeavyOFULRegression", "AdaOFULRegression", "HuberBanditRegression", "TOFURegression", "BTCRegression")
     for broken in ("memory_is_flat", "cost_does_not_depend_on_the_round")
 } | {
     (name, "runs_on_a_device_of_its_own"): "its solver stops when it has arrived, and has to ask for that"

@@ -95,6 +95,8 @@ def test_every_public_learner_has_an_old_state() -> None:
     new |= {
         "AdaECOLogRegression",
         "AdaOFULRegression",
+        "BMMRegression",
+        "BTCRegression",
         "CRTRegression",
         "DAdaptation",
         "DiscountedGLMRegression",

@@ -266,7 +266,13 @@ SAID = {
         "| OFUL x 0.3 | ",
         "Student-t 2.1 noise, redrawn arms",
     ],
-    "examples/papers/hvt_rivals.py": ["| RobustUCB | ", "logistic rewards: regret", "| CRMM, link | "],
+    "examples/papers/hvt_rivals.py": [
+        "| BTC | ",
+        "| BMM | ",
+        "| RobustUCB | ",
+        "logistic rewards: regret",
+        "| CRMM, link | ",
+    ],
     "examples/papers/hvt_slopes.py": [
         "Student-t 1.3 noise, order 1.2, bound T^0.83",
         "No noise, told order 2",

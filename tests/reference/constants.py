@@ -15,8 +15,11 @@ class Optimist:
     def width(self, x: np.ndarray) -> np.ndarray:
         return np.sqrt(np.einsum("...i,ij,...j->...", x, np.linalg.inv(self.V), x))
 
+    def predictor(self, x: np.ndarray) -> np.ndarray:
+        return x @ self.theta
+
     def scores(self, arms: np.ndarray) -> np.ndarray:
-        return arms @ self.theta + self.radius() * self.width(arms)
+        return self.predictor(arms) + self.radius() * self.width(arms)
 
 
 def power(moment_order: float) -> float:

@@ -49,7 +49,8 @@ def follow(policy: Any, reference: Any, rounds: list[tuple], tolerance: float = 
             continue
         seen = estimator.width(torch.from_numpy(probes)).numpy()
         np.testing.assert_allclose(seen, reference.width(probes), rtol=tolerance)
-        mean, error = probes @ theta, reference.radius() * reference.width(probes)
+        mean = reference.predictor(probes) if hasattr(reference, "predictor") else probes @ theta
+        error = reference.radius() * reference.width(probes)
         bound = estimator.theta_bound * np.linalg.norm(probes, axis=-1)
         low, high = (end.numpy() for end in estimator.interval(torch.from_numpy(probes)))
         size = max(1.0, float(bound.max()))

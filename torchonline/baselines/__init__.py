@@ -32,6 +32,8 @@ from torchonline.baselines.generalized_linear.ofulog_r import OFULogR, OFULogRRe
 from torchonline.baselines.generalized_linear.rarely_switching import RarelySwitchingGLB, RarelySwitchingRegression
 from torchonline.baselines.generalized_linear.rs_glincb import RSGLinCB, RSGLinCBRegression
 from torchonline.baselines.heavy_tailed.adaoful import AdaOFUL, AdaOFULRegression
+from torchonline.baselines.heavy_tailed.bmm import BMM, BMMRegression
+from torchonline.baselines.heavy_tailed.btc import BTC, BTCRegression
 from torchonline.baselines.heavy_tailed.crmm import CRMM, CRMMRegression
 from torchonline.baselines.heavy_tailed.crt import CRT, CRTRegression
 from torchonline.baselines.heavy_tailed.crtm import CRTM, CRTMRegression
@@ -63,7 +65,27 @@ __all__ += ["AdaECOLogRegression", "ECOLogRegression", "GLMUCBRegression", "GLOC
 __all__ += ["CappedGLBOMD", "DiscountedGLB", "MultinomialLogisticBandit", "RarelySwitchingGLB"]
 __all__ += ["DiscountedGLMRegression", "RarelySwitchingRegression"]
 __all__ += ["OFUGLBRegression", "OFULogRRegression", "RSGLinCBRegression"]
-__all__ += ["CRMM", "CRT", "CRTM", "MENU", "TOFU", "AdaOFUL", "HeavyOFUL", "HuberBandit", "MoM", "RobustUCB"]
-__all__ += ["AdaOFULRegression", "CRMMRegression", "CRTMRegression", "CRTRegression", "HeavyOFULRegression"]
-__all__ += ["HuberBanditRegression", "MENURegression", "MoMRegression", "RobustUCBRegression", "TOFURegression"]
+__all__ += [
+    "BMM",
+    "BTC",
+    "CRMM",
+    "CRT",
+    "CRTM",
+    "MENU",
+    "TOFU",
+    "AdaOFUL",
+    "HeavyOFUL",
+    "HuberBandit",
+    "MoM",
+    "RobustUCB",
+]
+__all__ += ["AdaOFULRegression", "BMMRegression", "BTCRegression", "CRMMRegression", "CRTMRegression", "CRTRegression"]
+__all__ += [
+    "HeavyOFULRegression",
+    "HuberBanditRegression",
+    "MENURegression",
+    "MoMRegression",
+    "RobustUCBRegression",
+    "TOFURegression",
+]
 __all__ += ["DPFTRL", "DPUCB", "LocalMD", "NoisySFW", "NoisySGD"]
