@@ -1,5 +1,6 @@
 """HuberRegression and HvtUCB against the paper's equations, its own numbers, and the properties of its update."""
 
+import itertools
 import math
 from typing import Any
 
@@ -93,11 +94,14 @@ def test_is_weighted_ridge_regression_without_its_switches() -> None:
         close(getattr(huber, name), getattr(ridge, name))
 
 
-@pytest.mark.parametrize("name", SWITCHES)
-def test_a_state_of_other_switches_is_refused(name: str) -> None:
-    on, off = HuberRegression(2, horizon=10), HuberRegression(2, horizon=10, **{name: False})
-    for learner, other in ((on, off), (off, on)):
-        with pytest.raises(RuntimeError, match=name):
+def test_a_state_of_other_switches_is_refused() -> None:
+    settings = [dict(zip(SWITCHES, values, strict=True)) for values in itertools.product((True, False), repeat=3)]
+    for mine, theirs in itertools.product(settings, repeat=2):
+        learner, other = (HuberRegression(2, horizon=10, **switches) for switches in (mine, theirs))
+        if mine == theirs:
+            learner.load_state_dict(other.state_dict())
+            continue
+        with pytest.raises(RuntimeError, match=next(name for name in SWITCHES if mine[name] != theirs[name])):
             learner.load_state_dict(other.state_dict())
 
 

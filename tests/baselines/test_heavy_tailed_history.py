@@ -151,6 +151,11 @@ def test_many_decades_leave_no_nan(cls: Any, decades: float, dtype: torch.dtype)
         assert float(learner.theta_hat.norm()) <= 1.0 + 1e-6
 
 
+def test_a_huber_bandit_without_noise_is_refused() -> None:
+    with pytest.raises(ValueError, match="noise_scale: expected"):
+        HuberBandit(2, horizon=10, noise_scale=0.0)
+
+
 def test_a_round_counts_by_its_own_deviation() -> None:
     """AdaOFUL: a thousand noisy rounds do not hide the line that a few precise ones show."""
     generator = torch.Generator().manual_seed(0)

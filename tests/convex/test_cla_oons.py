@@ -103,6 +103,7 @@ def test_a_scale_that_is_told_wrong_costs_much_and_the_default_does_not() -> Non
 
     usual = regret(1.0)
     assert regret(1e-4) == pytest.approx(usual, rel=1e-6)
+    assert regret(1e-60) == pytest.approx(usual, rel=1e-6)
     assert regret(1e-4, gradient_scale=1.0) > 3.0 * usual
     assert regret(1e-4, gradient_scale=1e-4) < 1.5 * usual
 

@@ -308,14 +308,25 @@ def test_a_domain_is_for_python_only(name: str) -> None:
         to_torchscript(learner)
     with pytest.raises(ValueError, match=r"module: expected learners that torch.export can follow"):
         to_program(learner)
+    for module in (learner, torch.nn.Sequential(learner)):
+        with pytest.raises(ValueError, match=r"torch.jit.script: expected learners that can be compiled, got \w*OONS"):
+            torch.jit.script(module)
 
 
 def test_a_state_belongs_to_its_domain() -> None:
     state = OONS(3, lipschitz=1.0, domain=Simplex(3)).state_dict()
     OONS(3, lipschitz=1.0, domain=Simplex(3)).load_state_dict(state)
     for other in (None, Simplex(3, radius=2.0), DOMAINS["box"]):
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError, match=r"domain|radius"):
             OONS(3, lipschitz=1.0, domain=other).load_state_dict(state)
+    state = OONS(3, lipschitz=1.0, domain=DOMAINS["box"]).state_dict()
+    with pytest.raises(RuntimeError) as caught:
+        OONS(3, lipschitz=1.0, domain=Box(LOWER, UPPER + 1.0)).load_state_dict(state)
+    assert str(caught.value).count("digest of the box") == 1
+    zero, low = torch.zeros(3).double(), torch.full((3,), -1.0).double()
+    OONS(3, lipschitz=1.0, domain=Box(low, zero)).load_state_dict(
+        OONS(3, lipschitz=1.0, domain=Box(low, -zero)).state_dict()
+    )
     assert "domain=Simplex(dim=3)" in repr(OONS(3, lipschitz=1.0, domain=Simplex(3)))
 
 
@@ -343,6 +354,53 @@ def test_a_domain_of_ones_own() -> None:
     own = played_in(OONS(2, lipschitz=2.0, domain=Interval()))
     box = played_in(OONS(2, lipschitz=2.0, domain=Box(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 1.0]))))
     np.testing.assert_allclose(own, box, rtol=0.0, atol=1e-12)
+
+
+class Broken(Interval):
+    """A domain whose projection fails once the learner moves."""
+
+    def __init__(self, found: Any) -> None:
+        super().__init__()
+        self.found = found
+
+    def project(self, point: np.ndarray, matrix: np.ndarray) -> Any:
+        return point if (point == 1.0).all() else self.found
+
+
+@pytest.mark.parametrize("found", [np.full(2, np.nan), np.ones(3), 0.3, None])
+def test_a_bad_projection_is_refused_and_nothing_is_learnt(found: Any) -> None:
+    for learner in (OONS(2, lipschitz=1.0, domain=Broken(found)), CLAOONS(2, gradient_scale=1.0, domain=Broken(found))):
+        before = {name: value.clone() for name, value in learner.state().items()}
+        with pytest.raises(ValueError, match="domain: expected project\\(\\) to return finite values"):
+            learner.step(torch.tensor([0.5, 0.5]).double())
+        for name, value in learner.state().items():
+            assert torch.equal(value, before[name]), name
+
+
+def test_a_domain_that_the_type_cannot_hold_is_refused() -> None:
+    far = Box(torch.tensor([1e5, 0.0]).double(), torch.tensor([1e5 + 1.0, 1.0]).double())
+    OONS(2, lipschitz=1.0, domain=far)
+    for make in (OONS, CAOONS):
+        with pytest.raises(
+            ValueError, match=r"domain: expected one nearer to 0, or wider, got an extent of 0.707 .*float32"
+        ):
+            make(2, lipschitz=1.0, domain=far, dtype=torch.float32, **({} if make is OONS else {"horizon": 10}))
+
+
+def test_small_simplices_and_points_far_off_keep_the_sum() -> None:
+    numbers = np.random.default_rng(3)
+    for size in (1e-12, 1e-3, 1.0, 1e8):
+        for distance in (1.0, 1e8):
+            matrix = np.diag(numbers.uniform(0.5, 2.0, 4))
+            found = project_between(
+                distance * numbers.standard_normal(4), matrix, np.zeros(4), np.full(4, np.inf), size
+            )
+            assert found.min() >= 0.0
+            assert found.sum() == pytest.approx(size, rel=1e-14)
+    learner = CLAOONS(2, domain=Simplex(2, radius=1e-17))
+    for _ in range(5):
+        learner.step(torch.tensor([1.0, -0.5]).double())
+    assert float(learner.predict().sum()) == pytest.approx(1e-17, rel=1e-12)
 
 
 def played_in(learner: OONS) -> np.ndarray:

@@ -17,6 +17,7 @@ from tests.interruption import interrupted
 from tests.learners import close
 from torchonline import OONS, FreeGrad, MsMwC, MsMwCMaster, ParameterFree
 from torchonline.baselines import DoG, ScheduleFree
+from torchonline.convex.learner import ConvexLearner
 
 pytestmark = pytest.mark.fast
 
@@ -539,8 +540,11 @@ def test_it_takes_a_class_of_learners() -> None:
     for cls in (MsMwC, MsMwCMaster):
         with pytest.raises(ValueError, match="learner: expected one whose first argument is dim"):
             ParameterFree(twin.parameters(), learner=cls)
-    with pytest.raises(TypeError, match="learner: expected one of"):
-        ParameterFree(twin.parameters(), learner=nn.Linear)
+    for other in (nn.Linear, ConvexLearner):
+        with pytest.raises(
+            TypeError, match=f"learner: expected one of .* or a class of ConvexLearner, got {other.__name__}"
+        ):
+            ParameterFree(twin.parameters(), learner=other)
 
 
 def test_a_learner_that_asks_elsewhere_takes_a_closure() -> None:

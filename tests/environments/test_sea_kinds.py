@@ -188,7 +188,11 @@ def test_bad_points_and_options_are_refused_by_name() -> None:
     ]:
         with pytest.raises(error, match=text):
             metric.update(stream, points)
+    stream.gradients = lambda points: torch.zeros(2, 4, 1)  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match=r"gradients of the stream: expected shape \(2, 4, 3\), got \(2, 4, 1\)"):
+        metric.update(stream, torch.zeros(2, 4, 3))
     assert all(torch.equal(before[name], value) for name, value in metric.metric_state.items())
+    assert bool(SEAStream(3, cells=4).gradients(torch.full((3,), torch.nan).double()).isnan().all())
     bad: list[tuple[Any, dict[str, Any], str]] = [
         (SEAStream, {"cells": 0}, "cells: expected"),
         (RandomOrderStream, {"losses": 3}, "losses: expected an even number, got 3"),

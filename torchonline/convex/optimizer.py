@@ -366,8 +366,11 @@ def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
 
 def learner_of(chosen: Any) -> tuple[type[ConvexLearner], dict[str, Any], float]:
     """Return the class of a choice, the options that it fixes and its largest group."""
-    if not (isinstance(chosen, type) and issubclass(chosen, ConvexLearner)):
+    if isinstance(chosen, str):
         return LEARNERS[one_of("learner", chosen, tuple(LEARNERS))]
+    if not (isinstance(chosen, type) and issubclass(chosen, ConvexLearner)) or chosen is ConvexLearner:
+        got = chosen.__name__ if isinstance(chosen, type) else kind(chosen)
+        raise TypeError(f"learner: expected one of {', '.join(LEARNERS)} or a class of ConvexLearner, got {got}")
     if next(iter(inspect.signature(chosen).parameters), None) != "dim":
         raise ValueError(f"learner: expected one whose first argument is dim, got {name_of(chosen)!r}")
     return chosen, {}, min((largest for cls, _, largest in LEARNERS.values() if cls is chosen), default=math.inf)

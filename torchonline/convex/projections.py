@@ -34,7 +34,9 @@ def project_between(
     held = (x <= lower) | (x >= upper)
     for _ in range(100 + 20 * len(point)):
         free = np.flatnonzero(~held)
-        if len(free):
+        if total is not None and len(free) == 1:  # it is the sum; a far point's rounding may be larger than that
+            x[free] = total
+        elif len(free):
             move = point[free] - x[free] + _answer(matrix, free, held, point - x, total is not None)
             room = np.where(move > 0.0, upper[free] - x[free], x[free] - lower[free])
             share = np.full(len(free), np.inf)
@@ -42,6 +44,8 @@ def project_between(
             if (least := share.min()) < 1.0:
                 x[free] += least * move
                 stopped = share <= least
+                if total is not None:  # not all fall, but for rounding
+                    stopped[move.argmax()] = False
                 x[free[stopped]] = np.where(move > 0.0, upper[free], lower[free])[stopped]
                 held[free[stopped]] = True
                 continue

@@ -19,9 +19,10 @@ class CorruptedStream(SEAStream):
               \textstyle\sum_{t \le T}\|a_t\| = C = \text{corruption}\,\lfloor T/\text{spacing}\rfloor .
 
     :math:`\sigma_t` = ``sigma`` in every round, and :math:`\Sigma_t` = ``corruption`` in each corrupted round and in the round
-    after it, else 0 (for a spacing of 1, 2 ``corruption`` from the second round on): :math:`\Sigma^2_{1:T}` grows like C and not
-    like T. After an even number of corruptions, u minimises the sum of the expected losses, in the sense of
-    :class:`~torchonline.environments.SEAStream`. Regret counts corrupted losses as they are. Cost of a round: O(d) a point.
+    after it, else 0, so that :math:`\Sigma^2_{1:T}` is at most 2C ``corruption``. For a spacing of 1 it is twice
+    ``corruption`` from the second round on. After an even number of corruptions, u minimises the sum of the expected losses, in
+    the sense of :class:`~torchonline.environments.SEAStream`. Regret counts corrupted losses as they are. Cost of a round: O(d)
+    a point.
 
     Args:
         dim: number of coordinates d.

@@ -57,9 +57,9 @@ class SEAStream:
     ``logistic``   :math:`\log(1 + e^r) + \log(1 + e^{-r}) - 2\log 2` (both labels)      at most 1
     =============  ====================================================================  ===================
 
-    *Noise that depends on the point* (``cells`` = n > 1). In each round a direction :math:`\nu_t` is drawn, and n parallel slabs
-    across it, those at the ends without end, divide the points. Each slab is noisy with probability 1/n, on its own. In a noisy
-    slab the gradient of the noise is :math:`\pm\text{sigma}\sqrt n\,\nu_t`, elsewhere 0. So ``sigma``^2 is
+    *Noise that depends on the point* (``cells`` = n > 1). In each round a direction :math:`\nu_t` is drawn, and n parallel cells
+    across it, those at the ends without end, divide the points. Each cell is noisy with probability 1/n, on its own. In a noisy
+    cell the gradient of the noise is :math:`\pm\text{sigma}\sqrt n\,\nu_t`, elsewhere 0. So ``sigma``^2 is
     :math:`\sigma_t^2 = \sup_xE\|\cdot\|^2`, attained at every x, but
     :math:`\tilde\sigma_t^2 = E\sup_x\|\cdot\|^2 = n(1 - (1 - 1/n)^n)\sigma_t^2` is larger, and the mean length
     :math:`\sup_xE\|\cdot\|` is ``sigma`` / sqrt(n). The losses :math:`f_t` are not convex then; their expectations are.
@@ -78,7 +78,7 @@ class SEAStream:
         scale: factor of h, above 0. Over T rounds of linear losses u is hardest to find at a scale of about ``sigma`` / sqrt(T).
         period: rounds of a cycle, which is the number of corners of the polygon, at a distance of ``drift`` /
             (2 sin(pi / ``period``)) from 0. With 2, the only choice in one dimension, the adversary goes to and fro.
-        cells: n, the number of slabs of noise that depends on the point, within a distance of 2U of 0; 1 for the same noise
+        cells: n, the number of cells of noise that depends on the point, within a distance of 2U of 0; 1 for the same noise
             everywhere.
         batch_shape, seed, dtype: as for :class:`~torchonline.environments.simulated.SimulatedBandit`.
 
@@ -231,7 +231,7 @@ class SEAStream:
         if self.cells == 1:
             self.noise = (self.sigma.unsqueeze(-1) * direction).to(self.dtype)
             return
-        # Slopes of the noise along the direction, by slab. The direction's own sign has no part in it.
+        # Slopes of the noise along the direction, by cell. The direction's own sign has no part in it.
         shape = (*self.batch_shape, self.cells)
         draws = torch.rand((2, *shape), generator=self._generator, dtype=torch.float64)
         sizes = (math.sqrt(self.cells) * self.sigma).unsqueeze(-1) * (draws[0] * self.cells < 1.0)
@@ -239,19 +239,21 @@ class SEAStream:
         self.noise = self._cell_gradients(torch.zeros_like(self.comparator))
 
     def _cell_of(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return places along the direction, slabs, their slopes, and a slab's width."""
+        """Return places along the direction, cells, their slopes, and a cell's width."""
         along = (*self.batch_shape, *[1] * (points.dim() - len(self.batch_shape) - 1))
         width = (4.0 * self.comparator_norm / self.cells).reshape(along)
         left = (-2.0 * self.comparator_norm).reshape(along)
         place = (points.double() * self._across.reshape(*along, self.dim)).sum(-1) - left
-        slab = (place / width).floor().clamp(0, self.cells - 1).long()
-        slopes = self._slopes.reshape(*along, self.cells).expand(*slab.shape, self.cells)
-        return place, slab, slopes, width
+        cell = (
+            (place / width).nan_to_num(0.0).floor().clamp(0, self.cells - 1).long()
+        )  # the value of a NaN point is NaN
+        slopes = self._slopes.reshape(*along, self.cells).expand(*cell.shape, self.cells)
+        return place, cell, slopes, width
 
     def _cell_gradients(self, points: Tensor) -> Tensor:
         """Return the gradients of the noise: ``(*B, ..., d)`` twice."""
-        _, slab, slopes, _ = self._cell_of(points)
-        slope = slopes.gather(-1, slab.unsqueeze(-1))
+        _, cell, slopes, _ = self._cell_of(points)
+        slope = slopes.gather(-1, cell.unsqueeze(-1))
         along = (*self.batch_shape, *[1] * (points.dim() - len(self.batch_shape) - 1), self.dim)
         return (slope * self._across.reshape(along)).to(self.dtype)
 
@@ -259,10 +261,10 @@ class SEAStream:
         """Return the noise, which is 0 at 0: ``(*B, ..., d)`` to ``(*B, ...)``."""
 
         def climbed(where: Tensor) -> Tensor:
-            place, slab, slopes, width = self._cell_of(where)
+            place, cell, slopes, width = self._cell_of(where)
             before = torch.cat([torch.zeros_like(slopes[..., :1]), slopes.cumsum(-1)], -1) * width.unsqueeze(-1)
-            slope, height = (each.gather(-1, slab.unsqueeze(-1)).squeeze(-1) for each in (slopes, before))
-            return height + slope * (place - slab * width)
+            slope, height = (each.gather(-1, cell.unsqueeze(-1)).squeeze(-1) for each in (slopes, before))
+            return height + slope * (place - cell * width)
 
         return (climbed(points) - climbed(torch.zeros_like(points))).to(self.dtype)
 

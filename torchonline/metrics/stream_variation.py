@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import check_shape, positive_integer, sizes
+from torchonline.core.checks import check_shape, instance_of, positive_integer, shape_text, sizes
 from torchonline.metrics.base import ExactMetric, check_finite
 
 
@@ -79,17 +79,22 @@ class StreamVariation(ExactMetric):
         if points.dim() == len(self.batch_shape) + 1 and self.points == 1:
             points = points.unsqueeze(-2)
         wanted = (*self.batch_shape, self.points)
-        if points.dim() != len(wanted) + 1:
-            check_shape("points", points, (*wanted, points.size(-1) if points.dim() else 0))
-        check_shape("points", points, (*wanted, points.size(-1)))
-        drawn, expected, before = (
-            check_finite("gradients of the stream", gradients).detach().to(self.drift_squares)
+        if points.dim() != len(wanted) + 1 or points.shape[:-1] != wanted:
+            shape = (*wanted, points.size(-1) if points.dim() else "d")
+            raise ValueError(f"points: expected shape {shape_text(shape)}, got {shape_text(points.shape)}")
+        found = [
+            check_finite(
+                "gradients of the stream", instance_of("gradients of the stream", gradients, Tensor, "a tensor")
+            )
             for gradients in (
                 stream.gradients(points),
                 stream.expected_gradients(points),
                 stream.expected_gradients(points, lag=1),
             )
-        )
+        ]
+        for gradients in found:
+            check_shape("gradients of the stream", gradients, tuple(points.shape))
+        drawn, expected, before = (gradients.detach().to(self.drift_squares) for gradients in found)
         noise = (drawn - expected).square().sum(-1)
         drift = (expected - before).square().sum(-1).amax(-1)
         length = torch.linalg.vector_norm(expected, dim=-1).amax(-1)

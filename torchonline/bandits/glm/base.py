@@ -275,7 +275,7 @@ class MixtureEstimator(GeneralizedEstimator):
         known = self.theta_bound + length
         if distance is not None:
             known = torch.full_like(length, checks.positive_size("distance", distance, theta.dtype))
-        with torch.no_grad():
+        with self._lock, torch.no_grad():
             self.theta_hat.copy_(theta)
             start = self._squared_start(0.0)
             self.squared_radius.copy_(start + (self._squared_start(1.0) - start) * known**2)

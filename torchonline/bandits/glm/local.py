@@ -1,12 +1,12 @@
 """Generalized linear regression with local curvature, and LocalGLB over it."""
 
-import math
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import GLMOptions, MixtureEstimator
+from torchonline.bandits.glm.proximal import ProximalStep
 from torchonline.bandits.policies import UCB
 from torchonline.core.ops import (
     along,
@@ -20,7 +20,6 @@ from torchonline.core.ops import (
     number,
     row_dots,
     sqrt,
-    where,
 )
 from torchonline.core.options import arguments_of
 from torchonline.core.precision_matrix import add_squares_, gram
@@ -30,7 +29,7 @@ from torchonline.links import Link
 BLOCK_STEPS, BLIND_STEPS = 20, 12
 
 
-class LocalGLMRegression(MixtureEstimator):
+class LocalGLMRegression(ProximalStep, MixtureEstimator):
     r"""One-pass generalized linear regression with the curvature near the truth.
 
     For clicks, conversions, ratings in [0, 1], counts and waiting times: the mean reward is :math:`\mu(x^\top\theta^*)`, with
@@ -85,13 +84,7 @@ class LocalGLMRegression(MixtureEstimator):
         super().__init__(dim, link, **options)
         link = self.link
         self.is_unimodal = link.is_unimodal
-        self.steepest = link.steepest
-        # Halvings bring Newton's method within 2 / R of the root, from where six steps reach the last digits. Predictors
-        # of 8 / R are allowed for, because a file does not refuse features longer than feature_bound.
-        R, bound = self.concordance, self.predictor_bound
-        farthest = max(R * bound, 8.0 if link.is_global and R > 0.0 else 1.0)
-        self.halvings = min(10, math.ceil(math.log2(farthest)))
-        self.newton_steps = 6
+        self._set_proximal_step()
         # TorchScript sees no constants of a module.
         self.block_steps, self.blind_steps = BLOCK_STEPS, BLIND_STEPS
         # Of Newton's method for a block: the price of stopping, relative to the squared radius.
@@ -174,25 +167,6 @@ class LocalGLMRegression(MixtureEstimator):
             size = at_least(R * self._most(abs(matvec(x, step))), 1e-8)
             move = move - along(log1p(size) / size, step) * step
         return move, residual, length
-
-    def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
-        """Return the root u of ``u + s (mean(z + u) - reward)``, z + u cut to the bound."""
-        # The derivative is at least 1, so the root is between any u and u - f(u), which halvings shorten. From the point nearest
-        # to the steepest point of the mean, f is convex or concave up to the root, so no step of Newton's method goes beyond it.
-        link = self.link
-        first, last = -bound - z, bound - z
-        start = minimum(maximum(0.0 * z, first), last)
-        end = start - (start + s * (link.mean(z + start) - reward))
-        low, high = maximum(minimum(start, end), first), minimum(maximum(start, end), last)
-        for _ in range(self.halvings):
-            middle = 0.5 * (low + high)
-            is_above = middle + s * (link.mean(z + middle) - reward) > 0.0
-            low, high = where(is_above, low, middle), where(is_above, middle, high)
-        u = minimum(maximum(at_least(z + low, self.steepest) - z, low), high)
-        for _ in range(self.newton_steps):
-            mean, slope = link.mean_and_slope(z + u)
-            u = minimum(maximum(u - (u + s * (mean - reward)) / (1.0 + s * slope), low), high)
-        return u
 
     def _curvature(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Return the most curvature that is sure for a truth in [``low``, ``high``]."""

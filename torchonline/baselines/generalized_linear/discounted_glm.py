@@ -1,19 +1,18 @@
 """Discounted generalized linear regression, for drift: a heuristic."""
 
-import math
 from typing import Any, Unpack
 
 from torch import Tensor
 
 from torchonline.bandits.discounted import DiscountedEstimator, learn_weighted_
-from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
-from torchonline.bandits.glm.local import LocalGLMRegression
+from torchonline.bandits.glm.base import GLMOptions
+from torchonline.bandits.glm.proximal import ProximalStep
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.ops import along, at_least, dot, matvec, number, sqrt
 from torchonline.links import Link
 
 
-class DiscountedGLMRegression(DiscountedEstimator, GeneralizedEstimator):
+class DiscountedGLMRegression(DiscountedEstimator, ProximalStep):
     r"""One-pass generalized linear regression that forgets exponentially: a heuristic.
 
     For clicks and counts whose parameter moves. A round first forgets, with :math:`\gamma` = ``discount``, :math:`\lambda` =
@@ -72,10 +71,7 @@ class DiscountedGLMRegression(DiscountedEstimator, GeneralizedEstimator):
         super().__init__(dim, link, **options)
         self._set_discount(discount, self.delta)
         self.max_slope = self.link.max_slope(self.predictor_bound)
-        # Of the proximal step: see LocalGLMRegression.
-        self.steepest, R, bound = self.link.steepest, self.concordance, self.predictor_bound
-        farthest = max(R * bound, 8.0 if self.link.is_global and R > 0.0 else 1.0)
-        self.halvings, self.newton_steps = min(10, math.ceil(math.log2(farthest))), 6
+        self._set_proximal_step()
         self._create_buffers()
 
     def _usual_ridge(self) -> float:
@@ -83,8 +79,6 @@ class DiscountedGLMRegression(DiscountedEstimator, GeneralizedEstimator):
 
     def radius(self) -> Tensor:
         return self.radius_scale * (self._root_growth() + self._bias())
-
-    _move = LocalGLMRegression._move
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, weight, fading = self.theta_hat, 1.0 / (noise_scale * noise_scale), self.discount
@@ -101,7 +95,7 @@ class DiscountedGLMRegression(DiscountedEstimator, GeneralizedEstimator):
         product = matvec(self.V_inv, x)
         q = number(at_least(dot(x, product), 1e-30))
         z, bound = number(dot(x, theta_hat)), number(self.theta_bound * sqrt(square))
-        move = self._move(z, q * weight, bound, reward)  # type: ignore[misc]
+        move = self._move(z, q * weight, bound, reward)
         curvature = weight * self.link.slope(z + move)
         root = along(sqrt(curvature), x)
         a, V_inv_a, quadratic = root * x, root * product, curvature * q

@@ -99,7 +99,8 @@ class MultinomialLogisticBandit(Learner):
     Reference:
         Zhang and Sugiyama, Online (Multinomial) Logistic Bandit: Improved Regret and Constant Computation Cost, NeurIPS 2023.
         What differs: the radius, which is the sum of what the rounds cost, as in :class:`~torchonline.GLMRegression`, in the
-        place of the paper's, with which they were not compared; the smaller bonus; the default :math:`\eta` and ridge; features of any length.
+        place of the paper's, to which it was not compared; the smaller bonus; the default :math:`\eta` and ridge; features of any
+        length.
         Recalled: the paper's :math:`\eta`, which the proof covers, and the update. The program OFUL_MLogB.py of
         tanmaygoyal258/MNL_Limited_Adaptivity (GitHub), of other authors, has the same update but for its projection, and the
         same bonus but for a factor of 3 in the second order and its norms. Its constants are its own; one of them is twice our

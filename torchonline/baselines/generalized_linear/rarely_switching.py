@@ -112,8 +112,8 @@ class RarelySwitchingRegression(LocalGLMRegression):
         assign_(self.log_growth, where(due, 0.0 * self.log_growth, self.log_growth))
 
     def warm_start(self, theta: Tensor, distance: float | None = None) -> None:
-        super().warm_start(theta, distance)
-        with torch.no_grad():
+        with self._lock, torch.no_grad():
+            super().warm_start(theta, distance)
             self.decision_theta.copy_(self.theta_hat)
             self.decision_radius.copy_(self.squared_radius.clamp(min=0.0).sqrt())
 

@@ -12,7 +12,7 @@ from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.bandits.glm.base import checked_link, checked_min_slope
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import positive, positive_integer, within
-from torchonline.core.ops import along, at_least, at_most, dot, matvec, real, started_power
+from torchonline.core.ops import along, ascending, at_least, at_most, dot, matvec, real, started_power
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_
 from torchonline.linalg import project_ball_
@@ -126,6 +126,12 @@ class LinkedEstimator(HorizonEstimator):
         add_outer_(self._precision(), root * x, root * product, quadratic)
         theta_hat += along(residual / (1.0 + quadratic), x) * product
         project_ball_(theta_hat, self.V, self.theta_bound, self.validate)
+
+
+def medians(values: Tensor) -> Tensor:
+    """Return the medians of rows: ``(..., r)`` to ``(...)``."""
+    values, count = ascending(values), values.shape[-1]
+    return 0.5 * (values[..., (count - 1) // 2] + values[..., count // 2])
 
 
 class EpochEstimator(HorizonEstimator):

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from torchonline.bandits.arguments import on_rows
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions
+from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions, medians
 from torchonline.core.checks import positive
-from torchonline.core.ops import ascending, converted, dot, matvec, real, rows_times, started_power
+from torchonline.core.ops import converted, dot, matvec, real, rows_times, started_power
 from torchonline.core.precision_matrix import add_outer_
 
 
@@ -109,13 +109,8 @@ class BMMRegression(EpochEstimator):
         """Return the estimate at x: ``(*B, ..., d)`` to ``(*B, ...)``."""
         x = converted(x, self.theta_hat)
         if self.batch_dims == 0:
-            return self._median(rows_times(x, self.theta_candidates.mT))
-        return self._median(rows_times(self.grouped(x), self.theta_candidates.mT)).reshape(x.shape[:-1])
-
-    def _median(self, values: Tensor) -> Tensor:
-        """Return the medians of rows: ``(..., r)`` to ``(...)``."""
-        values = ascending(values)
-        return 0.5 * (values[..., (self.repeats - 1) // 2] + values[..., self.repeats // 2])
+            return medians(rows_times(x, self.theta_candidates.mT))
+        return medians(rows_times(self.grouped(x), self.theta_candidates.mT)).reshape(x.shape[:-1])
 
     def _learn_epoch(self, x: Tensor, rewards: Tensor) -> None:
         product = matvec(self.V_inv, x)
@@ -124,7 +119,7 @@ class BMMRegression(EpochEstimator):
         add_outer_(self._precision(), x, product, quadratic)
         step = product / (1.0 + quadratic).unsqueeze(-1)
         self.theta_candidates += residuals.unsqueeze(-1) * step.unsqueeze(-2)
-        self.theta_hat.copy_(self._median(self.theta_candidates.mT))
+        self.theta_hat.copy_(medians(self.theta_candidates.mT))
 
 
 class BMM(UCB):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions, LinkedEstimator
+from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions, LinkedEstimator, medians
 from torchonline.core.ops import dot, increase_, matvec, sqrt
 from torchonline.links import Link
 
@@ -92,11 +92,9 @@ class CRMMRegression(LinkedEstimator, EpochEstimator):
         return self.radius_scale * sqrt(self.residual_sum + self.start)
 
     def _learn_epoch(self, x: Tensor, rewards: Tensor) -> None:
-        rewards = rewards.sort(-1).values
-        median = 0.5 * (rewards[..., (self.repeats - 1) // 2] + rewards[..., self.repeats // 2])
         product = matvec(self.V_inv, x)
         quadratic = 0.5 * self.smallest_slope * dot(x, product)
-        residual = median - self._response(dot(x, self.theta_hat))
+        residual = medians(rewards) - self._response(dot(x, self.theta_hat))
         increase_(self.residual_sum, residual * residual * (2.0 / self.smallest_slope) * quadratic / (1.0 + quadratic))
         self._newton_step_(x, product, quadratic, residual)
 

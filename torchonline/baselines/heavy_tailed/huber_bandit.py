@@ -39,7 +39,7 @@ class HuberBanditRegression(HistoryEstimator):
 
     Args:
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
-            as in :class:`HorizonEstimator`.
+            as in :class:`HorizonEstimator`; ``noise_scale`` is above 0.
         threshold_factor: h > 0; the paper's 1.
         radius_factor: c > 0; 4 as in the bound above.
 
@@ -80,6 +80,7 @@ class HuberBanditRegression(HistoryEstimator):
         **options: Unpack[HorizonOptions],
     ) -> None:
         super().__init__(dim, horizon, **options)
+        positive("noise_scale", self.noise_scale)  # else the threshold is 0, and nothing is learnt
         self._set_solver()
         self.threshold_factor = positive("threshold_factor", threshold_factor)
         self.radius_factor = positive("radius_factor", radius_factor)

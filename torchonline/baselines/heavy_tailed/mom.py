@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.policies import UCB, takes_arguments_of
-from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions
+from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions, medians
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import at_least, dot, matvec, number, real, sqrt
 from torchonline.core.precision_matrix import add_outer_
@@ -96,11 +96,10 @@ class MoMRegression(EpochEstimator):
 
     def _learn_epoch(self, x: Tensor, rewards: Tensor) -> None:
         used = rewards[..., : self.groups * self.group_size]
-        means = used.unflatten(-1, [self.groups, self.group_size]).mean(-1).sort(-1).values
-        median = 0.5 * (means[..., (self.groups - 1) // 2] + means[..., self.groups // 2])
+        means = used.unflatten(-1, [self.groups, self.group_size]).mean(-1)
         product = matvec(self.V_inv, x)
         quadratic = dot(x, product).clamp(min=0.0)
-        residual = median - dot(x, self.theta_hat)
+        residual = medians(means) - dot(x, self.theta_hat)
         self.logdet += quadratic.log1p()
         add_outer_(self._precision(), x, product, quadratic)
         self.theta_hat += (residual / (1.0 + quadratic)).unsqueeze(-1) * product

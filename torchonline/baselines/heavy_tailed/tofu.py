@@ -51,10 +51,10 @@ class TOFURegression(HorizonEstimator):
         tensor([0.1667, 0.0000], dtype=torch.float64)
 
     Reference:
-        Shao, Yu, King and Lyu, Almost Optimal Algorithms for Linear Stochastic Bandits with Heavy-Tailed Payoffs, NeurIPS
-        2018 (arXiv:1810.10895). Not checked against its proofs. :math:`b_t`, c and the logarithms are checked against published code
-        for Zhong, Huang, Yang and Wang, Breaking the Moments Condition Barrier, NeurIPS 2021, where u is the moment of the noise
-        alone and :math:`b_t` has the power 1/2 for 1/p. That code plays with a fifth of the radius.
+        Shao, Yu, King and Lyu, Almost Optimal Algorithms for Linear Stochastic Bandits with Heavy-Tailed Payoffs, NeurIPS 2018
+        (arXiv:1810.10895). Not checked against its proofs. :math:`b_t`, c and the logarithms are checked against published code
+        for Zhong, Huang, Yang and Wang, Breaking the Moments Condition Barrier, NeurIPS 2021, where u is the moment of the
+        noise alone and :math:`b_t` has the power 1/2 for 1/p. That code plays with a fifth of the radius.
     """
 
     statistics_depend_on = ("horizon", "moment_order", "noise_scale", "theta_bound", "feature_bound", "ridge", "delta")
