@@ -108,7 +108,7 @@ class OptimisticNewton(ConvexLearner):
         self.watch = DivergenceWatch() if domain is None else None
 
     def _extent_of(self, domain: Domain) -> float:
-        """Return the extent of a domain that decisions of this type can tell from its start."""
+        """Return the extent of a domain, unless decisions of this type cannot hold it."""
         extent, dtype = self._size("domain: extent", float(domain.extent())), self._initial_options["dtype"]
         rounding = torch.finfo(dtype).eps * float(domain.start().abs().max())
         if rounding > 1e-3 * extent:
