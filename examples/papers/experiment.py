@@ -23,8 +23,8 @@ A script of this folder names its jobs and says how to tabulate what they return
 
 The name of a job says its setting, and its function can be imported. A job that has finished with the same options is kept
 in OUTPUT/<script>, so that an interrupted run goes on where it stopped. It is kept even if the code has changed: empty that
-folder to start again. All results, rounded to seven digits, go to OUTPUT/<script>.json with the versions of what made
-them. ``--save`` also writes them to ``results``, from where a test makes the tables of docs again.
+folder to start again. All results, rounded to seven digits, go to OUTPUT/<script>.json with seeds and versions. ``--save`` also
+writes them to ``results``, from where a test makes the tables of docs again.
 """
 
 import argparse
@@ -78,6 +78,7 @@ class Experiment:
         tables: maps the results to texts in Markdown, by title.
         figures: draws the results into a folder, and returns the files.
         is_timed: whether jobs measure time. Then they run one after the other.
+        seeds: of the random numbers.
     """
 
     file: str
@@ -85,6 +86,7 @@ class Experiment:
     tables: Callable[[Results], dict[str, str]]
     figures: Callable[[Results, Path], list[Path]] | None = None
     is_timed: bool = False
+    seeds: str = "those of the options"
 
     @property
     def name(self) -> str:
@@ -142,6 +144,7 @@ class Experiment:
         packages = ("torchonline", "torch", "numpy")
         head = {
             "script": f"examples/papers/{Path(self.file).name}",
+            "seeds": self.seeds,
             "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
             "seconds": round(sum(run["seconds"] for run in runs.values())),
         }

@@ -359,7 +359,7 @@ def figures(results: Results, folder: Path) -> list[Path]:
     return paths
 
 
-EXPERIMENT = Experiment(__file__, jobs, tables, figures)
+EXPERIMENT = Experiment(__file__, jobs, tables, figures, seeds="1, and 3 for times")
 
 if __name__ == "__main__":
     EXPERIMENT.main(__doc__)

@@ -273,7 +273,7 @@ def main() -> None:
     experiment.main(__doc__, [*others, "--output", str(options.output)])
 
 
-EXPERIMENT = Experiment(__file__, jobs, tables, figures)
+EXPERIMENT = Experiment(__file__, jobs, tables, figures, seeds="7 for the second arms, and those of the options")
 
 if __name__ == "__main__":
     main()

@@ -3,12 +3,13 @@
 *Linear rewards*: 2 dimensions, 20 unit arms that stay, 3000 rounds and Student-t noise with 2.1 degrees of freedom and standard
 deviation 1, in 40 trials. CRT and MoM (Medina and Yang, 2016), BTC and BMM (Xue, Wang, Wang and Zhang, 2020), HuberBandit (Kang
 and Kim, 2023) and RobustUCB (Bubeck, Cesa-Bianchi and Lugosi, 2013) play beside HvtUCB, HeavyTailUCB and OFUL. RobustUCB sees no
-features: it has a mean for each arm. BTC and BMM are without the groups of rounds of SupBTC and SupBMM.
+features: it has a mean for each arm. BTC and BMM are without the groups of rounds of SupBTC and SupBMM. HEAVY-OFUL has the scales
+of its paper, and the recursive ones of the paper of HvtUCB (Section 3.3).
 
 *Logistic rewards*: the mean reward is the logistic function of x'theta, |theta| = 3, with the same noise. CRTM and CRMM (Xue,
 Wang, Wan, Yi and Zhang, 2023) play with the link, and beside it with their linear model, which is wrong here.
 
-Each plays with the width of its theory, and tuned: the best of six values of ``radius_scale`` on 20 other trials of the same
+Each plays with the width of its theory, and tuned: the best of ten values of ``radius_scale`` on 20 other trials of the same
 length. A tuned width is a heuristic. OFUL has no theorem for this noise; the set of HuberBandit is none that we can vouch for,
 and the bounds of BTC and BMM are proved for arms on a schedule only. "Failed" counts trials whose confidence set, or bound of any
 arm, ever missed the truth. CRT's set is promised from round 188 on only, and is counted in all. HvtUCB has its paper's delta,
@@ -25,14 +26,26 @@ from experiment import Experiment, Job, Results, short, spread, table
 from torch import Tensor
 
 from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB, Logistic
-from torchonline.baselines import BMM, BTC, CRMM, CRT, CRTM, HuberBandit, MoM, RobustUCB
+from torchonline.baselines import BMM, BTC, CRMM, CRT, CRTM, HeavyOFUL, HuberBandit, MoM, RobustUCB
 from torchonline.environments import GeneralizedLinearBandit, LinearBandit, StudentT
 from torchonline.metrics import has_missed
 
 DIM, ARMS, DELTA, NORM = 2, 20, 0.05, 3.0
 NOISE = StudentT(2.1, scale=1.0 / StudentT(2.1).moment_norm(2.0))
-SCALES = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3)
-LINEAR = ("HeavyTailUCB", "OFUL", "HvtUCB", "CRT", "MoM", "BTC", "BMM", "HuberBandit", "RobustUCB")
+SCALES = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+LINEAR = (
+    "HeavyTailUCB",
+    "OFUL",
+    "HvtUCB",
+    "HeavyOFUL",
+    "HeavyOFUL, recursive",
+    "CRT",
+    "MoM",
+    "BTC",
+    "BMM",
+    "HuberBandit",
+    "RobustUCB",
+)
 LINKED = ("CRTM, link", "CRTM, linear", "CRMM, link", "CRMM, linear", "HeavyTailUCB, linear")
 # Those that have a bound for each arm apart, and no ellipsoid.
 BY_ARM = ("BTC", "BMM", "RobustUCB")
@@ -51,6 +64,8 @@ def make_policy(name: str, law: str, rounds: int, trials: int, radius_scale: flo
             return OFUL(DIM, delta=DELTA, ridge=DIM, **common)
         case "HvtUCB":
             return HvtUCB(DIM, horizon=rounds, **common)
+        case "HeavyOFUL":
+            return HeavyOFUL(DIM, horizon=rounds, recursive_scale=model == "recursive", **common)
         case "CRT":
             return CRT(DIM, delta=DELTA, **common)
         case "MoM":

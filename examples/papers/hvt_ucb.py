@@ -303,7 +303,7 @@ def figures(results: Results, folder: Path) -> list[Path]:
     return paths
 
 
-EXPERIMENT = Experiment(__file__, jobs, tables, figures)
+EXPERIMENT = Experiment(__file__, jobs, tables, figures, seeds="1, and 2 in tuning")
 
 if __name__ == "__main__":
     EXPERIMENT.main(__doc__)

@@ -252,7 +252,9 @@ def figures(results: Results, folder: Path) -> list[Path]:
     return [path]
 
 
-EXPERIMENT = Experiment(__file__, jobs, tables, figures, is_timed=True)
+EXPERIMENT = Experiment(
+    __file__, jobs, tables, figures, is_timed=True, seeds="1, and the round for the order of contenders"
+)
 
 if __name__ == "__main__":
     EXPERIMENT.main(__doc__)

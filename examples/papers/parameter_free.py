@@ -547,7 +547,7 @@ def figures(results: Results, folder: Path) -> list[Path]:
     return list(paths.values())
 
 
-EXPERIMENT = Experiment(__file__, jobs, tables, figures)
+EXPERIMENT = Experiment(__file__, jobs, tables, figures, seeds="1")
 
 if __name__ == "__main__":
     EXPERIMENT.main(__doc__)

@@ -236,7 +236,7 @@ def figures(results: Results, folder: Path) -> list[Path]:
     return [path]
 
 
-EXPERIMENT = Experiment(__file__, jobs, tables, figures, is_timed=True)
+EXPERIMENT = Experiment(__file__, jobs, tables, figures, is_timed=True, seeds="0")
 
 if __name__ == "__main__":
     EXPERIMENT.main(__doc__)

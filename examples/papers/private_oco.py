@@ -783,7 +783,7 @@ def figures(results: Results, folder: Path) -> list[Path]:
     return [*paths.values(), bandit]
 
 
-EXPERIMENT = Experiment(__file__, jobs, tables, figures)
+EXPERIMENT = Experiment(__file__, jobs, tables, figures, seeds="the checksum of each setting (private_streams.seed_of)")
 
 if __name__ == "__main__":
     EXPERIMENT.main(__doc__)

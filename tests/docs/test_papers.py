@@ -56,9 +56,11 @@ def test_saved_results_are_of_a_full_run(script: str) -> None:
     with script_modules("papers", "experiment", script) as modules:
         jobs = vars(modules)[script].EXPERIMENT.jobs(False)
         wanted = {name: json.loads(json.dumps(modules.experiment.rounded(job.options))) for name, job in jobs.items()}
-        saved = modules.experiment.load(script)
+        saved, seeds = modules.experiment.load(script), vars(modules)[script].EXPERIMENT.seeds
     assert {name: run["options"] for name, run in saved["runs"].items()} == wanted
     assert saved["script"] == f"examples/papers/{script}.py"
+    assert saved["seeds"] == seeds
+    assert seeds != "those of the options" or all("seed" in options for options in wanted.values())
     assert {"python", "torch", "numpy", "torchonline"} <= set(saved["versions"])
 
 
