@@ -143,17 +143,21 @@ def against_rounds(results: Results) -> str:
     return table(header, rows)
 
 
+def kappa_slope(results: Results, rewards: str, learner: str) -> Slope:
+    """Return the slope in 1 / kappa*, for clicks over the offsets that only move it."""
+    one = results[f"kappa, {rewards}, {learner}"]
+    which = [OFFSETS.index(c) for c in RISING] if rewards == "logistic" else range(len(OFFSETS))
+    return Slope.fit([1.0 / one["kappa"][i] for i in which], [one["regret"][i] for i in which])
+
+
 def against_kappa(results: Results) -> str:
-    chosen = [OFFSETS.index(c) for c in RISING]
     rows = []
     for rewards in LINKS:
         kappas = results[f"kappa, {rewards}, {LEARNERS[0]}"]["kappa"]
         rows.append((f"{rewards}: kappa*", *(f"{value:.3g}" for value in kappas), ""))
         for learner in LEARNERS:
-            one = results[f"kappa, {rewards}, {learner}"]
-            which = chosen if rewards == "logistic" else range(len(OFFSETS))
-            fitted = Slope.fit([1.0 / one["kappa"][i] for i in which], [one["regret"][i] for i in which])
-            rows.append((learner, *(short(statistics.fmean(regret)) for regret in one["regret"]), fitted))
+            means = (short(statistics.fmean(regret)) for regret in results[f"kappa, {rewards}, {learner}"]["regret"])
+            rows.append((learner, *means, kappa_slope(results, rewards, learner)))
     return table(("", *(f"c = {c:g}" for c in OFFSETS), "slope in 1 / kappa*"), rows)
 
 

@@ -1,7 +1,7 @@
 """HvtUCB at practical widths, in the setting of its paper: regret, and the confidence sets that fail.
 
 The paper (Wang, Zhang, Zhao and Zhou, ICML 2025) has 2 dimensions, 50 unit arms, Student-t noise with 2.1 degrees of freedom
-and 18,000 rounds. With the width of its theory, about 5000, HvtUCB does not learn in that time. Here it plays with 0.001 and
+and 18,000 rounds. With the width of its theory, about 5000, HvtUCB learns slowly. Here it plays with 0.001 and
 0.0003 of that width, on fixed and on redrawn arms, in 40 trials. It is told the moment norm of order 1.99, 4.388.
 
 OFUL plays at the same two scales, and at 1 and 0.3 of its own width, which is about 21 and not 5000. It is told the standard

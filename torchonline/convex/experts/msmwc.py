@@ -60,7 +60,8 @@ class MsMwC(Experts):
 
     Reference:
         Chen, Luo and Wei, Impossible Tuning Made Possible, COLT 2021, as Algorithm 5 of the paper of :class:`~torchonline.OONS`.
-        The bound is what their Lemma 1 is used for. What differs: kappa; missing experts.
+        The bound follows from Lemma 1 of Chen, Luo and Wei; their Theorem 6, Lemma D.1 of that paper, is for
+        :class:`~torchonline.MsMwCMaster`. What differs: kappa; missing experts.
     """
 
     statistics_depend_on = ("rate", "prior", "kappa")
