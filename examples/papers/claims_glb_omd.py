@@ -46,6 +46,10 @@ class Figures:
         times = self.speed["by round"]["times"][t]
         return f"{times[name] / times['LocalGLB']:.0f}"
 
+    def times(self, name: str) -> str:
+        found = self.time["Poisson"]["500"][name]
+        return f"{found[0]:.1f} and {found[-1]:.1f}"
+
     def slope(self, job: str) -> str:
         regret = self.rates[job]["regret"]
         return f"{Slope.fit([500.0 * 2**k for k in range(len(regret))], regret).value:z.2f}"
@@ -165,7 +169,7 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             "[time](#time)",
             "yes; nor does the rivals'",
             TIME,
-            "[table](#time)",
+            f"S = 3 and 9, LocalGLB at 3 = 1: paper {of.times('GLB-OMD, paper')}, OFUGLB {of.times('OFUGLB')}",
         ),
         (
             "Values of kappa",
