@@ -26,7 +26,7 @@ class Figures:
             saved("glb_omd_covertype"),
             saved("glb_omd_coverage"),
         )
-        self.multinomial = saved("multinomial")
+        self.multinomial, self.drift = saved("multinomial"), saved("glb_drift")
 
     def one(self, name: str, rewards: str, norm: int, arms: str = "fixed", trials: int = MANY) -> dict[str, Any]:
         return self.main[f"{name}: {rewards}, S = {norm}, {arms} arms, {trials} trials"]
@@ -45,6 +45,9 @@ class Figures:
     def round(self, name: str, t: str = "1500") -> str:
         times = self.speed["by round"]["times"][t]
         return f"{times[name] / times['LocalGLB']:.0f}"
+
+    def moved(self, rewards: str, learner: str) -> str:
+        return short(fmean(self.drift[f"{rewards}, turns, {learner}"]["regret"]))
 
     def times(self, name: str) -> str:
         found = self.time["Poisson"]["500"][name]
@@ -280,9 +283,10 @@ def extensions(of: Figures) -> list[tuple[str, ...]]:
             "Extension: a parameter that drifts",
             "discounted estimates",
             "`DiscountedGLB`",
-            "a heuristic; it tracks in tests",
-            "a test",
-            "none",
+            "a heuristic; it forgets, and follows",
+            "`glb_drift.py`",
+            f"clicks, a turn: {of.moved('clicks', 'DiscountedGLB, tuned')}, LocalGLB {of.moved('clicks', 'LocalGLB')}; counts: "
+            f"{of.moved('counts', 'DiscountedGLB, tuned')} and {of.moved('counts', 'LocalGLB')}",
         ),
         (
             "Links beyond clicks and counts",

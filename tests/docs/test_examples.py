@@ -61,6 +61,7 @@ WRITTEN = {
         "glb_omd_covertype_arms.json",
         "glb_omd_covertype_arms_7.json",
     ],
+    "examples/papers/glb_drift.py": ["glb_drift.json"],
     "examples/papers/glb_omd_speed.py": ["glb_omd_speed.png"],
     "examples/papers/glb_omd_time.py": ["glb_omd_time.json", "glb_omd_time_norms.png"],
     "examples/papers/glb_rates.py": ["glb_rates.json", "glb_rates.png"],
@@ -261,6 +262,7 @@ SAID = {
     ],
     "examples/papers/glb_omd_speed.py": ["OFUGLB, scipy", "exported program", "LocalGLB: a round at t = 20"],
     "examples/papers/glb_omd_coverage.py": ["logistic, S = 8", "GLBOMD: at most", "LocalGLB: at most"],
+    "examples/papers/glb_drift.py": ["| clicks | turns | DiscountedGLB, tuned | ", "| counts | stays | LocalGLB | "],
     "examples/papers/hvt_practical.py": [
         "| HvtUCB x 0.0003 | ",
         "| OFUL x 0.3 | ",
