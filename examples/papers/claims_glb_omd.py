@@ -222,7 +222,12 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
     return [
         many("GLOC", "one pass, regret with kappa", "GLOC", "yes, far behind"),
         many("ECOLog", "one pass, for clicks", "ECOLog", "about as good as GLB-OMD with the printed radius"),
-        many("ada-OFU-ECOLog", "the same with a warm-up set", "AdaECOLog", "level with ECOLog on redrawn arms at S = 3 and 5; elsewhere its warm-up takes long"),
+        many(
+            "ada-OFU-ECOLog",
+            "the same with a warm-up set",
+            "AdaECOLog",
+            "level with ECOLog on redrawn arms at S = 3 and 5; elsewhere its warm-up takes long",
+        ),
         many(
             "OFU-ECOLog, 100 rounds",
             "the same after rounds of pure exploration",
