@@ -83,7 +83,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             "Theorem 1",
             "an ellipsoid holds the truth at all times",
             '`GLBOMD(radius="paper", ridge=theory_ridge())`',
-            "yes, with the ridge of the theorem; its radius is far too wide to learn from",
+            "yes, with the ridge of the theorem",
             MAIN,
             f"S = 3, clicks: ridge {short(ridge)}, first radius {short(radius)}; "
             f"{of.lost('GLB-OMD, theorem', 'logistic', 3)} sets lost",
@@ -128,7 +128,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             "Table of bounds and costs",
             "the rates and costs of all",
             "the rows of the rivals",
-            "costs yes; rates of rivals not tried",
+            "costs yes; rates of rivals not tried, for want of time",
             SPEED,
             "see the rivals",
         ),

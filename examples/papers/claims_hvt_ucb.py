@@ -169,7 +169,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             "Table of regret bounds and costs",
             "the rates and costs of the rivals",
             "the rows below",
-            "costs of a round for four learners, rates for five; the others not tried: time",
+            "costs of a round for four learners, rates for five; the others not tried, for want of time",
             f"{SPEED}, {SLOPES}",
             f"slopes for p = 1.2, 1.5, 2: OFUL {of.slopes_of('OFUL', 1.0)}, CRTM {of.slopes_of('CRTM', 1.0)}",
         ),
