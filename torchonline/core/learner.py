@@ -240,7 +240,7 @@ class Learner(WithOptions, nn.Module):
             why = f"expected {wanted}, {self.why_fixed}, got {value!r}"
             raise AttributeError(f"{name}: {why}; construct another {cls.__name__}")
 
-    def __prepare_scriptable__(self) -> "Learner":
+    def __prepare_scriptable__(self) -> nn.Module:
         """Refuse ``torch.jit.script`` where it would leave a part out in silence."""
         if not self.is_scriptable:
             raise ValueError(
