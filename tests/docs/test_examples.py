@@ -233,7 +233,7 @@ SAID = {
     "examples/online_classifier.py": ["200 rounds of 30 raw features", "log loss 0.", "first row: probability"],
     "examples/papers/__main__.py": ["hvt_ucb_coverage", "minutes"],
     "examples/papers/glb_omd.py": [
-        "| Poisson | 7 | 0.975 | 929.3 | 1097 |",
+        "| Poisson | 7 | 0.975 | 929 | 1097 |",
         "logistic, S = 3, fixed arms, 2 trials: regret",
         "Poisson, S = 7, redrawn arms, 3 trials: regret",
         "Rivals at least twice as much",
