@@ -219,6 +219,12 @@ def scatter(values: Sequence[float]) -> str:
     return f"{short(statistics.fmean(values))} ± {short(statistics.stdev(values))}"
 
 
+def best_of(values: Iterable[float], regrets: Callable[[float], Sequence[float]]) -> tuple[float, list[float]]:
+    """Return the value of an option with the least mean regret, and the means of all."""
+    means = {value: statistics.fmean(regrets(value)) for value in values}
+    return min(means, key=lambda value: means[value]), list(means.values())
+
+
 @dataclass(frozen=True)
 class Slope:
     """Slope of a log-log line with its 95 % interval; NaN without positive regrets."""

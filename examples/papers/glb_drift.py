@@ -11,11 +11,10 @@ LocalGLB forgets nothing. DiscountedGLB, a heuristic, takes the best of five mem
 """
 
 import math
-import statistics
 from typing import Any
 
 import torch
-from experiment import Experiment, Job, Results, short, spread, table
+from experiment import Experiment, Job, Results, best_of, short, spread, table
 
 from torchonline import UCB, LocalGLB, Logistic, Poisson
 from torchonline.baselines import DiscountedGLB
@@ -62,14 +61,11 @@ def play_once(learner: str, rewards: str, world: str, value: float, rounds: int,
 def play(learner: str, rewards: str, world: str, rounds: int, trials: int, seed: int) -> dict[str, Any]:
     """Choose the option on other trials if there are several values, then play."""
     option, values = LEARNERS[learner]
-    tried = {}
+    value, tried = values[0], []
     if len(values) > 1:
-        for value in values:
-            found = play_once(learner, rewards, world, value, rounds, trials // 2, seed + 1)
-            tried[value] = statistics.fmean(found)
-    value = min(tried, key=lambda value: tried[value]) if tried else values[0]
+        value, tried = best_of(values, lambda v: play_once(learner, rewards, world, v, rounds, trials // 2, seed + 1))
     regret = play_once(learner, rewards, world, value, rounds, trials, seed)
-    return {"regret": regret, "chosen": {option: value}, "tried": list(tried.values())}
+    return {"regret": regret, "chosen": {option: value}, "tried": tried}
 
 
 def jobs(quick: bool) -> dict[str, Job]:

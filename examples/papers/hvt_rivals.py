@@ -18,11 +18,10 @@ arm, ever missed the truth. CRT's set is promised from round 188 on only, and is
     python examples/papers/hvt_rivals.py --workers 2    # a quarter of an hour; seconds with --quick
 """
 
-import statistics
 from typing import Any
 
 import torch
-from experiment import Experiment, Job, Results, short, spread, table
+from experiment import Experiment, Job, Results, best_of, short, spread, table
 from torch import Tensor
 
 from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB, Logistic
@@ -128,13 +127,10 @@ def play_once(name: str, law: str, radius_scale: float, rounds: int, trials: int
 
 def play(learner: str, law: str, tuned: bool, rounds: int, trials: int, seed: int) -> dict[str, Any]:
     """Tune if asked for, then play."""
-    tried = {}
+    scale, tried = 1.0, []
     if tuned:
-        for scale in SCALES:
-            found = play_once(learner, law, scale, rounds, trials // 2, seed + 1)
-            tried[scale] = statistics.fmean(found["regret"])
-    scale = min(tried, key=lambda scale: tried[scale]) if tuned else 1.0
-    return play_once(learner, law, scale, rounds, trials, seed) | {"radius_scale": scale, "tried": list(tried.values())}
+        scale, tried = best_of(SCALES, lambda s: play_once(learner, law, s, rounds, trials // 2, seed + 1)["regret"])
+    return play_once(learner, law, scale, rounds, trials, seed) | {"radius_scale": scale, "tried": tried}
 
 
 def key(learner: str, law: str, tuned: bool) -> str:

@@ -26,7 +26,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import torch
-from experiment import Experiment, Job, Results, short, spread, table
+from experiment import Experiment, Job, Results, best_of, short, spread, table
 from torch import Tensor
 
 from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
@@ -100,17 +100,14 @@ def play(
     redraw: bool = True,
 ) -> dict[str, Any]:
     """Tune if no radius scale is given, then play."""
-    tried = {}
+
+    def played(scale: float, trials: int, seed: int) -> dict[str, Any]:
+        return play_once(make_policy(learner, rounds, trials, scale), law, told, redraw, rounds, trials, seed)
+
+    tried: list[float] = []
     if radius_scale is None:
-        for scale in SCALES:
-            found = play_once(
-                make_policy(learner, rounds, trials // 2, scale), law, told, redraw, rounds, trials // 2, seed + 1
-            )
-            tried[scale] = statistics.fmean(found["regret"])
-        radius_scale = min(tried, key=lambda scale: tried[scale])
-    policy = make_policy(learner, rounds, trials, radius_scale)
-    found = play_once(policy, law, told, redraw, rounds, trials, seed)
-    return found | {"radius_scale": radius_scale, "tried": list(tried.values())}
+        radius_scale, tried = best_of(SCALES, lambda scale: played(scale, trials // 2, seed + 1)["regret"])
+    return played(radius_scale, trials, seed) | {"radius_scale": radius_scale, "tried": tried}
 
 
 def contenders() -> dict[str, tuple[str, float | None]]:

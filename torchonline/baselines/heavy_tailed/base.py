@@ -81,8 +81,12 @@ class HorizonEstimator(Estimator):
         self.radius_start = math.sqrt(self.ridge) * self.theta_bound
 
     def radius(self) -> Tensor:
-        rounds = real(self.rounds, self.theta_hat)
-        return self.radius_scale * (self.slope * started_power(rounds, self.power) + self.radius_start)
+        observations = real(self._observations(), self.theta_hat)
+        return self.radius_scale * (self.slope * started_power(observations, self.power) + self.radius_start)
+
+    def _observations(self) -> Tensor:
+        """Return the number of observations that have been learnt, ``(*B)``."""
+        return self.rounds
 
 
 class LinkedEstimator(HorizonEstimator):
@@ -161,6 +165,9 @@ class EpochEstimator(HorizonEstimator):
             "epochs": torch.zeros((), dtype=torch.int64),
             "epoch_pulls": torch.zeros((), dtype=torch.int64),
         }
+
+    def _observations(self) -> Tensor:
+        return self.epochs
 
     def _learn_epoch(self, x: Tensor, rewards: Tensor) -> None:
         """Learn from rewards ``(*B, repeats)`` of x ``(*B, d)``, 0 where no epoch ends."""

@@ -10,7 +10,7 @@ from torchonline.bandits.arguments import on_rows
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions, medians
 from torchonline.core.checks import positive
-from torchonline.core.ops import converted, dot, matvec, real, rows_times, started_power
+from torchonline.core.ops import converted, dot, matvec, rows_times
 from torchonline.core.precision_matrix import add_outer_
 
 
@@ -99,10 +99,6 @@ class BMMRegression(EpochEstimator):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"theta_candidates": torch.zeros(self.repeats, self.dim, dtype=torch.float64)}
-
-    def radius(self) -> Tensor:
-        epochs = real(self.epochs, self.theta_hat)
-        return self.radius_scale * (self.slope * started_power(epochs, self.power) + self.radius_start)
 
     @on_rows
     def predictor(self, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions
 from torchonline.core.checks import positive
-from torchonline.core.ops import dot, matvec, real, started_power
+from torchonline.core.ops import dot, matvec
 from torchonline.core.precision_matrix import add_outer_
 
 
@@ -80,10 +80,6 @@ class MENURegression(EpochEstimator):
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return super()._initial_state() | {"theta_candidates": torch.zeros(self.repeats, self.dim, dtype=torch.float64)}
-
-    def radius(self) -> Tensor:
-        epochs = real(self.epochs, self.theta_hat)
-        return self.radius_scale * (self.slope * started_power(epochs, self.power) + self.radius_start)
 
     def _learn_epoch(self, x: Tensor, rewards: Tensor) -> None:
         product = matvec(self.V_inv, x)
